@@ -53,6 +53,7 @@ from optmatch.solvers.collectives.topologies import (
     list_shift_sets,
     list_topologies,
 )
+from optmatch.solvers.collectives.walk_sums import list_walk_offers
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 
 FloatArray = NDArray[np.float64]
@@ -1064,6 +1065,7 @@ def list_gather_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
     phases = 2 if problem.operation == "all-reduce" else 1
     if problem.operation == "all-reduce":
         yield from _offer_turned_tori(problem)
+        yield from list_walk_offers(problem)
     for sequence in list_sequences(problem):
         for pieces, most_load in _list_piece_limits(problem, sequence):
             n_sends = phases * n * (n - 1) * pieces

@@ -429,7 +429,36 @@ def _join_ranks_with_loops(counts: IntArray) -> None:
         np.add.at(counts, (looped, following), 1)
 
 
-def _lay_undirected(problem: Collective) -> Iterator[Topology | None]:
+def list_de_bruijn_graphs(problem: Collective) -> Iterator[Topology | None]:
+    """Lay the de Bruijn graph in which rank x leads to d x + k modulo n, for k = 0 ... d - 1.
+
+    The number d is that of the ports of a rank over one-way circuits, and half of it over two-way
+    ones, where a circuit serves both ends.
+
+    Parameters
+    ----------
+    problem
+        The collective, with its n ranks and their ports.
+
+    Yields
+    ------
+    Topology or None
+        One: ``peer[lane, rank]``, the rank to which a port leads, -1 if it is dark. None if the
+        circuits find no ports. Nothing if d is below 2, or all ranks can be joined directly.
+    """
+    if problem.two_way:
+        yield from _lay_undirected(problem, families=(("de-bruijn", 1, 0),))
+    elif 1 < problem.lanes < problem.n_ranks - 1:
+        yield _lay_arcs(problem, "de-bruijn", 1, 0)
+
+
+_FAMILIES = (("de-bruijn", 1, 0), ("kautz", -1, -1))
+"""Names, signs and first numbers of graphs in which rank x leads to sign * (d x + k) + first."""
+
+
+def _lay_undirected(
+    problem: Collective, families: tuple[tuple[str, int, int], ...] = _FAMILIES
+) -> Iterator[Topology | None]:
     """Lay de Bruijn and Kautz graphs over two-way circuits.
 
     Both are graphs in which few hops lead from each rank to each other one. A rank needs two ports
@@ -446,6 +475,8 @@ def _lay_undirected(problem: Collective) -> Iterator[Topology | None]:
     ----------
     problem
         The collective, with its ranks and its lanes, the ports of a rank.
+    families
+        The graphs: a name, and the sign and the first number of the formula.
 
     Yields
     ------
@@ -458,7 +489,7 @@ def _lay_undirected(problem: Collective) -> Iterator[Topology | None]:
     degree = problem.lanes // 2
     if degree < 2 or problem.lanes >= n - 1:
         return
-    for name, sign, first in (("de-bruijn", 1, 0), ("kautz", -1, -1)):
+    for name, sign, first in families:
         arcs = [
             (rank, (sign * (degree * rank + k) + first) % n)
             for rank in range(n)

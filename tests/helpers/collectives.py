@@ -33,6 +33,7 @@ def compute(problem: om.Collective, plan: om.CollectivePlan, seed: int = 0) -> b
     places = plan.places if len(plan.places) else np.zeros((len(plan.sends), 2), dtype=int)
     for turn in range(plan.n_rounds):
         before = {place: array.copy() for place, array in has.items()}
+        replaced: set[tuple[int, int, int]] = set()
         for row in np.flatnonzero(plan.sends[:, 0] == turn).tolist():
             _, source, target, chunk, kind = plan.sends[row].tolist()
             low, size = plan.parts[row] if len(plan.parts) else (-1.0, np.inf)
@@ -42,7 +43,11 @@ def compute(problem: om.Collective, plan: om.CollectivePlan, seed: int = 0) -> b
             ):
                 came = before[origin][source, k]
                 there = has.setdefault(into, np.zeros_like(own))
-                there[target, k] = came + (there[target, k] if kind == 1 else 0)
+                # Kind 3 forgets what was there when the first send of the round comes.
+                is_first = kind == 3 and (target, k, into) not in replaced
+                replaced.add((target, k, into))
+                is_added = kind == 1 or (kind == 3 and not is_first)
+                there[target, k] = came + (there[target, k] if is_added else 0)
                 if kind == 2:
                     has[0][target, k] += came
     wanted = np.broadcast_to(own.sum(axis=0), own.shape)

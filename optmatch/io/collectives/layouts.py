@@ -9,7 +9,7 @@ import numpy as np
 
 from optmatch.model import InputError, Solution
 from optmatch.problems import Collective
-from optmatch.problems.collectives.plan import plan_of
+from optmatch.problems.collectives.plan import REPLACE, plan_of
 
 
 class Slot(NamedTuple):
@@ -73,15 +73,16 @@ class Layout:
         Raises
         ------
         InputError
-            If the plan sends parts of chunks or keeps them in places, or blocks are no whole
-            bytes.
+            If the plan sends parts of chunks, keeps them in places or replaces sums, or if blocks
+            are no whole bytes.
         """
         # A runtime sends whole chunks, and puts each in its own place.
         self.plan = plan_of(solution)
         problem = solution.problem
         assert isinstance(problem, Collective)
-        if len(self.plan.parts) or len(self.plan.places):
-            rule = "a plan that sends parts, or keeps what comes, cannot be written"
+        is_replaced = (self.plan.sends[:, 4] == REPLACE).any()
+        if len(self.plan.parts) or len(self.plan.places) or is_replaced:
+            rule = "a plan that sends parts, or keeps or replaces what comes, cannot be written"
             raise InputError(f"{runtime}: {rule}")
         # Chunks are counted in units: one each, or their bytes over the greatest common divisor.
         # As an example, chunks of 4, 6 and 8 bytes are 2, 3 and 4 units.

@@ -27,7 +27,9 @@ REDUCE = 1
 """A kind of send: the receiver adds it to what it has itself."""
 KEEP = 2
 """A kind of send: the receiver adds it to its sum, and keeps what came in another place."""
-KINDS = ("copy", "reduce", "keep")
+REPLACE = 3
+"""A kind of send: the sum of all that comes to a place in the round replaces what was there."""
+KINDS = ("copy", "reduce", "keep", "replace")
 """The names of the kinds of sends, by number."""
 
 SUM = 0
@@ -61,8 +63,8 @@ class CollectivePlan(Value):
     ----------
     sends
         Rows of round, source, destination, chunk and kind (0 copy, 1 reduce, 2 add to the sum and
-        keep), ascending by round; int32, shape (sends, 5). A send has what its source had at the
-        start of the round.
+        keep, 3 replace by the sum of all that comes in the round), ascending by round; int32,
+        shape (sends, 5). A send has what its source had at the start of the round.
     chunk_bytes
         ``chunk_bytes[chunk]``; float64.
     circuits
@@ -191,9 +193,9 @@ def plan_of(solution: Solution) -> CollectivePlan:
     plan = solution.answer
     if not isinstance(plan, CollectivePlan) or not len(plan.sends):
         raise InputError(f"status {solution.status.value}: there are no sends")
-    # The limit below which each column of sends has to stay; there are three kinds.
+    # The limit below which each column of sends has to stay.
     epochs, _, ranks = plan.circuits.shape
-    limits = (len(plan.epoch_of_round), ranks, ranks, len(plan.chunk_bytes), 3)
+    limits = (len(plan.epoch_of_round), ranks, ranks, len(plan.chunk_bytes), len(KINDS))
     for name, column, limit in zip(SEND_COLUMNS, plan.sends.T, limits, strict=True):
         if column.max() >= limit:
             _refuse("sends", f"{name} {column.max()}", f"less than {limit}")

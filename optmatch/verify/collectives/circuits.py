@@ -330,10 +330,11 @@ def check_sends(problem: Collective, plan: CollectivePlan, findings: Findings) -
     bool
         False if something does not exist, or a rank sends to itself.
     """
-    # Each column of a send has a limit of its own; there are three kinds: copied, added, and both.
+    # Each column of a send has a limit of its own; there are four kinds: copied, added,
+    # both of these, and added in place of what was there.
     n_ranks = problem.n_ranks
     sends = plan.sends
-    n_kinds = 3
+    n_kinds = 4
     limits = (plan.n_rounds, n_ranks, n_ranks, len(plan.chunk_bytes), n_kinds)
     for column, limit in enumerate(limits):
         is_wrong = (sends[:, column] < 0) | (sends[:, column] >= limit)

@@ -31,7 +31,7 @@ class PieceSends(NamedTuple):
     piece: IntArray
     """The number of the piece, over all chunks."""
     kind: IntArray
-    """``COPY``, ``REDUCE`` or ``KEEP``."""
+    """``COPY``, ``REDUCE``, ``KEEP`` or ``REPLACE``."""
     source_place: IntArray
     """The place from which it goes at the sender; `SUM` is that of the sum."""
     target_place: IntArray

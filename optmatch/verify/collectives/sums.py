@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.problems import Collective, CollectivePlan
-from optmatch.problems.collectives.plan import KEEP, REDUCE, SUM
+from optmatch.problems.collectives.plan import KEEP, REDUCE, REPLACE, SUM
 from optmatch.verify.collectives.parts import PieceSends, cut_into_pieces
 from optmatch.verify.report import Findings
 
@@ -208,17 +208,20 @@ def _replay_round(
     Each rank has a memory for its sum of each piece of the data, and may have others beside it.
     For each memory the replay knows a set: the ranks whose data are added up in it. For example
     {0, 2} means that the memory holds the data of rank 0 plus the data of rank 2. A send reads one
-    memory, as it was before the round. There are three kinds of sends:
+    memory, as it was before the round. There are four kinds of sends:
 
     - ``COPY`` replaces the set at the destination by the one that was read;
     - ``REDUCE`` adds: the set at the destination becomes the union of both;
     - ``KEEP`` does both: it copies into a memory beside the sum of the destination, and adds to
-      the sum.
+      the sum;
+    - ``REPLACE`` adds to an empty set: all sends of this kind to a memory in the round are added
+      up, and what the memory had before is gone.
 
     A send is not allowed if
 
     - it reads a memory that is empty, or adds to one that is empty;
-    - something else comes to the memory that it copies to, in the same round;
+    - something else comes to the memory that it copies to, in the same round, or something of
+      another kind to one that it replaces;
     - it adds data of a rank to a memory that has data of this rank already.
 
     Parameters
@@ -233,7 +236,7 @@ def _replay_round(
         - ``sum_set[send]``: the number of the set of the sum at its destination;
         - ``last_entry[set]``: space to work in.
     kind
-        Int array, shape (sends of the round,): ``COPY``, ``REDUCE`` or ``KEEP``.
+        Int array, shape (sends of the round,): ``COPY``, ``REDUCE``, ``KEEP`` or ``REPLACE``.
     of_round
         The range of these sends among those of all rounds.
     round_
@@ -259,17 +262,21 @@ def _replay_round(
     # to one set. A send is one entry, but KEEP is two: a copy, and an addition to the sum, which
     # stands behind the entries of all sends.
     is_kept = kind == KEEP
-    is_added = kind == REDUCE
+    is_replaced = kind == REPLACE
+    is_added = (kind == REDUCE) | is_replaced
     if is_kept.any():
-        is_added = np.append(is_added, np.ones(int(is_kept.sum()), dtype=np.bool_))
+        n_kept = int(is_kept.sum())
+        is_added = np.append(is_added, np.ones(n_kept, dtype=np.bool_))
+        is_replaced = np.append(is_replaced, np.zeros(n_kept, dtype=np.bool_))
         data = np.concatenate([data, data[is_kept]])
         target = np.append(target, state.sum_set[of_round][is_kept])
-    is_empty = is_added & ~state.is_filled[target]
+    is_empty = is_added & ~is_replaced & ~state.is_filled[target]
     empty_targets = target[is_empty]
 
     # All entries write their number into `last_entry`, at their set. An entry that does not find
     # its own number there shares the set with a later one. Only then the entries are sorted by
-    # set; neighbours with the same set have to be additions, both of them.
+    # set; neighbours with the same set have to be additions, both of them, and either both or
+    # neither of them replace the set.
     entries = np.arange(len(target))
     state.last_entry[target] = entries
     if (state.last_entry[target] != entries).any():
@@ -277,16 +284,27 @@ def _replay_round(
         target = target[by_target]
         data = data[by_target]
         is_added = is_added[by_target]
-        is_clash = (target[1:] == target[:-1]) & ~(is_added[:-1] & is_added[1:])
-        for clash in np.flatnonzero(is_clash)[:1]:
+        is_replaced = is_replaced[by_target]
+        is_same = target[1:] == target[:-1]
+        for clash in np.flatnonzero(is_same & ~(is_added[:-1] & is_added[1:]))[:1]:
             where = state.describe(round_, target[clash])
             rule = "a copy is all that a rank receives of a chunk"
             findings.refuse(rule, where, "more", "one")
+            return False
+        for clash in np.flatnonzero(is_same & (is_replaced[:-1] != is_replaced[1:]))[:1]:
+            where = state.describe(round_, target[clash])
+            rule = "all that comes to a place replaces what was there, or nothing does"
+            findings.refuse(rule, where, "both kinds", "one kind")
             return False
     for number in empty_targets[:1]:
         where = state.describe(round_, number)
         findings.refuse("nothing is added to an empty place", where, "nothing", "a sum")
         return False
+
+    # What is replaced begins with an empty set; what was read of it is in `data` already.
+    if is_replaced.any():
+        state.sets[target[is_replaced]] = 0
+        state.is_filled[target[is_replaced]] = True
 
     # No set is copied into and added to in the same round, hence copies may come first. In most
     # rounds all entries are of one kind, and their data need not be selected.

@@ -10,7 +10,7 @@ import optmatch as om
 from tests.verify.rules import Row, claim, forge, schedule
 
 COSTS: dict[str, Any] = {"alpha_s": 1.0, "rate_bytes_per_s": 1.0, "delay_s": 10.0}
-COPY, REDUCE, KEEP = 0, 1, 2
+COPY, REDUCE, KEEP, REPLACE = 0, 1, 2, 3
 
 
 def ask(operation: Any, n: int, size_bytes: float = 4.0, **fields: Any) -> om.Collective:
@@ -110,6 +110,14 @@ PASSED_ON, ENDS = ask("broadcast", 4), "a slot ends with the rounds of its circu
 SELF, ALONE = ask("broadcast", 1), plan([], np.zeros((0, 0, 0)), 0.0)
 
 
+WALKERS = ask("all-reduce", 4, ports=2)
+"""Rank z hears from ranks 2 z and 2 z + 1; ranks 0 and 3 would hear from themselves."""
+WALKS: Any = [[[2, 0, 3, 1], [-1, 2, 1, -1]]]
+ONE_STEP = [(1, 0, REDUCE), (2, 1, REPLACE), (3, 1, REPLACE), (0, 2, REPLACE), (1, 2, REPLACE),
+            (2, 3, REDUCE)]  # fmt: skip
+WALKED = [[turn, source, target, 0, kind] for turn in (0, 1) for source, target, kind in ONE_STEP]
+
+
 def double(n: int, last: int) -> Any:
     """Add whole buffers of all ranks around a line, and copy the sum back; one rank may lack."""
     up = [[turn, turn, turn + 1, 0, REDUCE] for turn in range(n - 1)]
@@ -167,7 +175,7 @@ ROWS = [
     Row("entries of sends exist", PAIR, plan([[0, 2, 1, 0, 0]], THERE, 5.0), "sends[0, 1]"),
     Row("entries of sends exist", PAIR, plan([[0, 0, 2, 0, 0]], THERE, 5.0), "sends[0, 2]"),
     Row("entries of sends exist", PAIR, plan([[0, 0, 1, 1, 0]], THERE, 5.0), "sends[0, 3]"),
-    Row("entries of sends exist", PAIR, plan([[0, 0, 1, 0, 3]], THERE, 5.0), "sends[0, 4]"),
+    Row("entries of sends exist", PAIR, plan([[0, 0, 1, 0, 4]], THERE, 5.0), "sends[0, 4]"),
     Row(
         "entries of sends exist",
         PAIR,
@@ -536,6 +544,40 @@ ROWS = [
         TRIPLE,
         plan([[0, 0, 1, 0, REDUCE]], RING, 5.0, places=[[0, 2]]),
         "round 0, rank 1, chunk 0, place 2: nothing is added to an empty place: got nothing",
+    ),
+    # sums that replace what was there
+    Row(None, WALKERS, plan(WALKED, WALKS, 10.0)),
+    Row(
+        None,
+        TRIPLE,
+        plan([[0, rank, (rank + 1) % 3, 0, REPLACE] for rank in range(3)] +
+             [[1, rank, (rank + 1) % 3, 0, REDUCE] for rank in range(3)] +
+             [[2, rank, (rank + 1) % 3, 0, REDUCE] for rank in range(3)],
+             RING, 15.0, places=[[0, 2]] * 3 + [[1, 0]] * 3 + [[2, 0]] * 3),
+    ),
+    Row(
+        "nothing is added twice",
+        WALKERS,
+        plan([[*row[:4], REDUCE] for row in WALKED], WALKS, 10.0),
+        "round 1, rank 0, chunk 0: nothing is added twice",
+    ),
+    Row(
+        "nothing is added twice",
+        WALKERS,
+        plan([*WALKED, [2, 2, 1, 0, REPLACE], [2, 3, 1, 0, REPLACE]], WALKS, 15.0),
+        "round 2, rank 1, chunk 0: nothing is added twice",
+    ),
+    Row(
+        "in the end every rank has the sum that it wants",
+        WALKERS,
+        plan([row for row in WALKED if row[:3] != [0, 3, 1]], WALKS, 10.0),
+        "rank 0, chunk 0: in the end every rank has the sum that it wants: got 3 ranks",
+    ),
+    Row(
+        "all that comes to a place replaces what was there, or nothing does",
+        WALKERS,
+        plan([WALKED[0], [0, 2, 1, 0, REDUCE], *WALKED[2:]], WALKS, 10.0),
+        "round 0, rank 1, chunk 0: all that comes to a place replaces what was there",
     ),
     Row(
         "what is kept has a place beside the sum",
