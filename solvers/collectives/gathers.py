@@ -38,6 +38,7 @@ from optmatch.solvers.collectives.passing import (
     sum_up,
 )
 from optmatch.solvers.collectives.plans import Laid, lay
+from optmatch.solvers.collectives.ring_sums import list_ring_offers
 from optmatch.solvers.collectives.rounds import (
     Rounds,
     as_rounds,
@@ -1066,6 +1067,7 @@ def list_gather_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
     if problem.operation == "all-reduce":
         yield from _offer_turned_tori(problem)
         yield from list_walk_offers(problem)
+        yield from list_ring_offers(problem)
     for sequence in list_sequences(problem):
         for pieces, most_load in _list_piece_limits(problem, sequence):
             n_sends = phases * n * (n - 1) * pieces
