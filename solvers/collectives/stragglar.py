@@ -21,6 +21,29 @@ for it, or it is one of the constants of `optmatch.solvers.collectives.stragglar
 rounds, before there are q active chunks, are the *ramp*: doubles get their second chunks. If the
 number of ranks is odd, one rank more is thought of, the *absent* one; whoever is paired with it in
 a round *misses* (loses) a chunk, and gets it in a round at the end.
+
+If n = 2^q, no doubles are needed, and n + q - 2 rounds are enough. Before each round, each rank
+but the late one has exactly one active chunk, and the chunk of class a is at 2^a ranks. In the
+round, the late rank meets one of the n / 2 ranks with the oldest chunk. Each other rank with the
+oldest chunk is paired with a rank that has a younger chunk, and the two exchange these chunks.
+After the round, all ranks have the oldest chunk, which is no longer active. Each younger chunk is
+at twice as many ranks, with a class that is higher by one, and the rank that the late rank has met
+has the new chunk of class 0. Each round therefore ends as it began. In the first rounds, active
+chunks that do not exist yet count as chunks without data. After round n - 1, the late rank goes on
+to send the last chunk, and q - 1 rounds later all active chunks are this one.
+
+A rank is *new* if the late rank has not met it. As long as there are new ranks, the late rank
+finds a new rank with the oldest chunk:
+
+- The chunk of class q - 2 is at n / 4 ranks. Whoever receives it has the oldest chunk in the next
+  round. Among the ranks with the oldest chunk, new ranks are paired with these n / 4 ranks first.
+  If u new ranks have the oldest chunk, at least min(u - 1, n / 4) new ranks have it in the next
+  round, too.
+- A new rank with the oldest chunk receives a chunk of a lower class only if n / 4 other new ranks
+  receive the chunk of class q - 2. It has the oldest chunk again at most q - 2 rounds later. Until
+  then at least n / 4 - (q - 3) > 0 of the others have the oldest chunk and are new.
+- At first all ranks are new, and n / 2 of them count as ranks with the oldest chunk. Each other
+  rank has the oldest chunk for the first time within q - 1 rounds.
 """
 
 from __future__ import annotations
