@@ -96,11 +96,11 @@ demo: $(READY)
 	@echo "picture:  demo/$(NAME).png"
 	@echo "viewer:   demo/$(NAME).html (open it in a browser)"
 
-# Checks of one process run two at a time. The longest one, `python`, is started first: the other three follow one
-# another beside it. The main run comes last, so that its closing line is what one sees; it has the notebooks too,
-# and leaves out what `bounds` has run compiled.
+# Checks of one process run two at a time, the longest first, so that both cores are busy to the end. The main run
+# comes last, so that its closing line is what one sees; it has the notebooks too, and leaves out what `bounds` has
+# run compiled.
 test: $(READY_TO_TEST)
-	$(MAKE) --no-print-directory --jobs=2 --output-sync=target python bounds lint kernels
+	$(MAKE) --no-print-directory --jobs=2 --output-sync=target bounds python lint kernels
 	$(MAKE) --no-print-directory unit LESS='-m "not modes" notebooks tests'
 
 # The rooms of the files that differ from the last commit; style first, since it takes a second.
@@ -160,7 +160,7 @@ python: export NUMBA_DISABLE_JIT := 1
 python: $(READY_TO_TEST)
 	.ci/timed python $(BIN)/pytest -q -rs $(COVER) $(KERNEL_TESTS)
 
-# What both processes of `unit` would compile, each for itself, while `python` still runs: kernels, and the modules
+# What both processes of `unit` would compile, each for itself, while other checks still run: kernels, and the modules
 # of the tests, of which pytest keeps what it compiles. If one cannot be imported, `unit` says which.
 kernels: $(READY_TO_TEST)
 	.ci/timed kernels $(BIN)/optmatch warm-up --quiet

@@ -1,12 +1,13 @@
 """Settings that all tests share: repeatable hypothesis runs, short searches for plans of rails."""
 
 import gc
-import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.helpers import modes
 from tests.helpers.modes import PLAIN, examples
 
 settings.register_profile(
@@ -50,6 +51,7 @@ def _try_few_rail_plans() -> None:
 
 
 @pytest.fixture
-def limits_in_cpu_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let time limits count the time of this process: on a busy machine it has as much of it."""
-    monkeypatch.setattr(time, "perf_counter", time.process_time)
+def limits_in_cpu_time() -> Iterator[None]:
+    """Let time limits count the time of this process, see `tests.helpers.modes`."""
+    with modes.limits_in_cpu_time():
+        yield

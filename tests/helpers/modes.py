@@ -1,7 +1,9 @@
 """How much a test draws, by the mode of the run."""
 
 import os
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 import pytest
@@ -27,3 +29,11 @@ def some(cases: Iterable[T], step: int) -> list[T]:
 
 compiled_only = pytest.mark.skipif(PLAIN, reason="slow as plain Python; others reach its lines")
 """Marks a test of kernels that plain Python needs seconds for, and that adds nothing there."""
+
+
+@contextmanager
+def limits_in_cpu_time() -> Iterator[None]:
+    """Let time limits count the time of this process: on a busy machine it has as much of it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(time, "perf_counter", time.process_time)
+        yield

@@ -17,6 +17,7 @@ import optmatch as om
 from optmatch.problems import Jobs, NamedJob, Resources, Tenancy, Tenant
 from optmatch.solvers.reroutes.states import fill_rack
 from tests.helpers.answers import answer_named, problem_named
+from tests.helpers.modes import limits_in_cpu_time
 from tests.helpers.rails import small_job
 
 SIZES = "small", "100", "2000"
@@ -160,4 +161,5 @@ def sized_answer(kind: str, size: str) -> om.Solution:
         return answer_named(kind)
     sized = SIZED[kind][size]
     problem = sized_problem(kind, size)
-    return om.solve(problem, sized.method, seed=0, time_limit_s=sized.time_limit_s)
+    with limits_in_cpu_time():
+        return om.solve(problem, sized.method, seed=0, time_limit_s=sized.time_limit_s)

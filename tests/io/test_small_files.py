@@ -15,7 +15,7 @@ QUIET = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
-    [("hostile", "2"), ("attacks", "0.1", "7"), ("wrong_calls", "300", "4")],
+    [("hostile", "2"), ("attacks", "0.05", "7"), ("wrong_calls", "300", "4")],
     ids=lambda words: words[0],
 )
 def test_a_short_run_finds_no_fault(words: tuple[str, ...]) -> None:

@@ -14,6 +14,7 @@ from optmatch.solvers.demands.portfolio import rebuild, yield_all
 from optmatch.solvers.demands.quick_cover import finish_plan, yield_plans
 from optmatch.solvers.demands.quick_rules import QuickTask, heaviest_first
 from optmatch.solvers.demands.scheduling import CoverTask
+from tests.helpers.modes import compiled_only
 
 pytestmark = pytest.mark.kernels
 
@@ -99,7 +100,7 @@ def test_a_rule_runs_if_its_estimate_fits(
     assert begun == [rules[0].estimate_s, *(rule.estimate_s for rule in fitting)]
 
 
-@pytest.mark.parametrize("n", [9, 60])
+@pytest.mark.parametrize("n", [9, pytest.param(60, marks=compiled_only)])
 def test_no_rule_of_a_paper_beats_the_portfolio(n: int) -> None:
     """Its plans are among those of the portfolio."""
     work = work_on(n, om.Limits(time_s=30.0))

@@ -9,6 +9,7 @@ import optmatch as om
 from optmatch.io.heaters import read_heaters
 from optmatch.verify.optics.sweeps import band_factor, fit_sweep
 from tests.helpers.command import call
+from tests.helpers.modes import SOAK
 
 
 def test_heaters_are_found_from_noisy_sweeps() -> None:
@@ -47,7 +48,7 @@ def draw_sweep(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, float]
 def test_one_output_is_enough() -> None:
     """With noise of 1 % of the reading: within 0.02 rad in all of the sweep, 95 of 100 heaters."""
     rng = np.random.default_rng(2)
-    n_heaters = 300
+    n_heaters = 300 if SOAK else 150
     n_close = 0
     for _ in range(n_heaters):
         volts, phase_rad, visibility = draw_sweep(rng)
@@ -67,7 +68,7 @@ def test_one_output_tells_what_its_noise_allows() -> None:
     rng = np.random.default_rng(2)
     noise = 0.01
     ratios = []
-    for _ in range(300):
+    for _ in range(300 if SOAK else 150):
         volts, phase_rad, visibility = draw_sweep(rng)
         power = 0.5 * (1 + visibility * np.cos(phase_rad)) + rng.normal(0, noise, 41)
         fit = fit_sweep(volts, power[:, None], (True,))
@@ -87,7 +88,7 @@ def test_one_output_tells_what_its_noise_allows() -> None:
         powers_of_v = np.stack([np.ones(41), volts**2], axis=1)
         least_variance = np.einsum("pi,ij,pj->p", powers_of_v, covariance, powers_of_v)
         ratios.append(np.mean(off_rad**2 / least_variance))
-    # The mean of 300 ratios that are 1 in the mean, each with a deviation of about 1.
+    # The mean of at least 150 ratios that are 1 in the mean, each with a deviation of about 1.
     assert np.mean(ratios) <= 1.25
 
 
