@@ -71,8 +71,9 @@ class RollingSchedule:
     Python collects garbage it looks through all objects of a process, some 50 ms where OR-tools
     and numba are loaded: a service that cannot wait calls ``gc.freeze()`` after its start.
 
-    With the aim ``"wait"`` the next matching is the one that serves the circuits with the most
-    flows, and those with short ones; the present one goes on unless the gain is worth the delay.
+    With the aim ``"wait"`` the next matching serves circuits with short flows first while little
+    waits, and those with the most flows while much does; the present one goes on unless the gain
+    is worth the delay.
     Slots last the longer the more waits: policies of this kind keep queues finite for every load
     that circuits can carry (see `SlotChooser` for the theorems and what they do not cover).
 
