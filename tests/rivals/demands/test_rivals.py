@@ -1,4 +1,4 @@
-"""Rivals reproduce their known figures, and small cells of the grid are raced."""
+"""Rivals reproduce their known figures, and sixty small cells of the grid are raced."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import pytest
 
 import optmatch as om
 from optmatch.problems.demands.traffic import MODELS
-from tests.helpers.modes import SOAK
 from tests.rivals.demands import covers, models
 from tests.rivals.demands.grid import RIVALS, draw_cells, race
 from tests.rivals.demands.plans import cost_of, is_served
@@ -71,12 +70,11 @@ def test_planted_weights_are_decoded() -> None:
 @pytest.mark.usefixtures("limits_in_cpu_time")
 def test_no_rival_is_much_better_on_small_cells() -> None:
     """No rival is over 5 % better, few are over 1 %."""
-    n_cells = 60 if SOAK else 30
-    cells = draw_cells(np.random.default_rng(7), n_cells, most_ports=33)
+    cells = draw_cells(np.random.default_rng(7), 60, most_ports=33)
     races = [race(cell) for cell in cells]
     losses = sorted(race.loss for race in races)
     assert losses[-1] <= 0.05, races
-    assert sum(loss > TOLERANCE for loss in losses) <= 0.05 * n_cells
+    assert sum(loss > TOLERANCE for loss in losses) <= 3
 
 
 def test_models_are_demands() -> None:

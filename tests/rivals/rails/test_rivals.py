@@ -7,7 +7,6 @@ import pytest
 
 import optmatch as om
 from optmatch.solvers.rails import forwarding
-from tests.helpers.modes import SOAK
 from tests.helpers.rails import make_job
 from tests.rivals.races import TOLERANCE
 from tests.rivals.rails import layouts
@@ -38,7 +37,7 @@ def test_parts_are_counted_on_ways_of_fewest_hops(
 
 def test_no_rival_is_much_better_on_small_jobs() -> None:
     """Up to 5 % is what a search of so few trials may miss."""
-    cells = draw_cells(np.random.default_rng(1), 60 if SOAK else 30, most_gpus=16)
+    cells = draw_cells(np.random.default_rng(1), 60, most_gpus=16)
     lost = [each for each in map(race, cells) if each.loss > 5 * TOLERANCE]
     assert not lost, lost
 
