@@ -135,11 +135,20 @@ def _list_onward(n: int, chunks: int) -> Iterator[IntArray]:
     for hop in range(n_hops):
         is_inside_block = hop < chunks - 1
         arrives_at_root = (hop + 2) % chunks == 0
-        from_place = SUM if hop < chunks else PASSED_ONWARD
+        has_left_block = hop >= chunks
+
+        # Inside its block, and at its last root, the item is added up; at other roots it is added
+        # and kept, and between them only kept.
+        kind = COPY
+        to_place = PASSED_ONWARD
         if is_inside_block or (arrives_at_root and hop == n_hops - 1):
-            kind, to_place = REDUCE, SUM
-        else:
-            kind, to_place = (KEEP if arrives_at_root else COPY), PASSED_ONWARD
+            kind = REDUCE
+            to_place = SUM
+        elif arrives_at_root:
+            kind = KEEP
+        from_place = SUM
+        if has_left_block:
+            from_place = PASSED_ONWARD
         first_rank_of_block = 1 - chunks
         yield _list_moves(
             n, chunks, hop, first_rank_of_block + hop, 1, (kind, from_place, to_place)
@@ -169,13 +178,22 @@ def _list_back(n: int, chunks: int) -> Iterator[IntArray]:
     for hop in range(n_hops):
         is_inside_block = hop < chunks - 1
         arrives_at_root = (hop + 1) % chunks == 0
-        from_place = OWN if hop < chunks else PASSED_BACK
+        has_left_block = hop >= chunks
+
+        # The same as onward, but that the sum of the block is made in another memory.
+        kind = COPY
+        to_place = PASSED_BACK
         if is_inside_block:
-            kind, to_place = REDUCE, OWN
+            kind = REDUCE
+            to_place = OWN
         elif arrives_at_root and hop == n_hops - 1:
-            kind, to_place = REDUCE, SUM
-        else:
-            kind, to_place = (KEEP if arrives_at_root else COPY), PASSED_BACK
+            kind = REDUCE
+            to_place = SUM
+        elif arrives_at_root:
+            kind = KEEP
+        from_place = OWN
+        if has_left_block:
+            from_place = PASSED_BACK
         yield _list_moves(n, chunks, hop, -hop, -1, (kind, from_place, to_place))
 
 

@@ -47,6 +47,19 @@ from optmatch.solvers.collectives.topologies import (
 BoolArray = NDArray[np.bool_]
 
 
+class Arcs(NamedTuple):
+    """Arcs of a graph, int arrays of shape (arcs,); an arc to the rank itself is a loop."""
+
+    source: IntArray
+    """The rank that sends over each arc."""
+    target: IntArray
+    """The rank that receives."""
+
+    def take(self, is_taken: BoolArray) -> Arcs:
+        """Return some of the arcs: those with True in a mask of shape (arcs,)."""
+        return Arcs(self.source[is_taken], self.target[is_taken])
+
+
 class WalkGraph(NamedTuple):
     """A de Bruijn graph in whose walks all ranks are added up once."""
 
@@ -58,37 +71,37 @@ class WalkGraph(NamedTuple):
     """The number of arcs of a walk, D."""
     last_digit: int
     """How many of the arcs to each rank are used by the last step, c; n is c d^(D - 1)."""
+    is_against: bool = False
+    """Whether data go against the arcs: walks are then made backwards, their last step first."""
 
-    def arcs_of_step(self, step: int, *, is_against: bool) -> tuple[IntArray, IntArray]:
-        """Return the arcs that carry sums in one round.
+    def arcs(self, n_arcs: int) -> Arcs:
+        """Return so many of the arcs to each rank, in the direction in which data go.
 
         Parameters
         ----------
-        step
-            The round, from 0 to D - 1.
-        is_against
-            Whether data go against the arcs: then walks are made backwards, their last step first.
+        n_arcs
+            The number of arcs of a rank z: those from d z, d z + 1, ...; the degree d for all.
 
         Returns
         -------
-        source, target : int array, shape (arcs,)
-            The two ranks of each arc, in the direction in which data go; loops are among them.
-        """
-        is_last_of_walk = step == (0 if is_against else self.n_steps - 1)
-        n_arcs = self.last_digit if is_last_of_walk else self.degree
-        return self.arcs(n_arcs, is_against=is_against)
-
-    def arcs(self, n_arcs: int, *, is_against: bool) -> tuple[IntArray, IntArray]:
-        """Return so many of the arcs to each rank, all of them if `n_arcs` is the degree.
-
-        The result is source and target of each arc, int arrays of shape (arcs,); against the arcs
-        they change places.
+        Arcs
+            n times as many arcs.
         """
         head = np.repeat(np.arange(self.n), n_arcs)
         tail = (self.degree * head + np.tile(np.arange(n_arcs), self.n)) % self.n
-        return (head, tail) if is_against else (tail, head)
+        if self.is_against:
+            return Arcs(head, tail)
+        return Arcs(tail, head)
 
-    def roots(self, number: int, n_classes: int, *, is_against: bool) -> BoolArray:
+    def list_steps(self) -> list[Arcs]:
+        """List the arcs that carry sums in each of the D rounds."""
+        steps = [self.arcs(self.degree)] * (self.n_steps - 1)
+        last_step = self.arcs(self.last_digit)
+        if self.is_against:
+            return [last_step, *steps]
+        return [*steps, last_step]
+
+    def roots(self, number: int, n_classes: int) -> BoolArray:
         """Return the roots of a chunk, from which all ranks can be told in log_d(classes) rounds.
 
         Along arcs these are the ranks `number`, `number` + classes, ...; each rank is at the end
@@ -100,8 +113,6 @@ class WalkGraph(NamedTuple):
             The number of the class of roots, below `n_classes`.
         n_classes
             How many classes there are, a power of d that divides n; each has as many roots.
-        is_against
-            Whether data go against the arcs.
 
         Returns
         -------
@@ -109,7 +120,9 @@ class WalkGraph(NamedTuple):
             Whether each rank is a root.
         """
         ranks = np.arange(self.n)
-        class_of_rank = ranks * n_classes // self.n if is_against else ranks % n_classes
+        class_of_rank = ranks % n_classes
+        if self.is_against:
+            class_of_rank = ranks * n_classes // self.n
         return class_of_rank == number
 
 
@@ -161,7 +174,9 @@ def list_walk_offers(problem: Collective) -> Iterator[Offer]:
         listed where the ranks are not those of a de Bruijn graph, or where the ports cannot hold
         it.
     """
-    degree = problem.lanes // 2 if problem.two_way else problem.lanes
+    degree = problem.lanes
+    if problem.two_way:
+        degree = problem.lanes // 2
     graph = find_walk_graph(problem.n_ranks, degree)
     if graph is None:
         return
@@ -192,7 +207,19 @@ def list_walk_offers(problem: Collective) -> Iterator[Offer]:
 
 
 def _lay_graph(problem: Collective) -> Topology | None:
-    """Return the circuits of the de Bruijn graph; over one-way ports rank z hears from d z + k."""
+    """Return the circuits of the graph in which rank z hears from d z + k for k = 0 ... d - 1.
+
+    Parameters
+    ----------
+    problem
+        The all-reduce; d is the number of its ports, or half of it if circuits are two-way.
+
+    Returns
+    -------
+    Topology or None
+        ``peer[lane, rank]``: the rank to which a port leads, -1 if it is dark. None if the ports
+        cannot hold the circuits.
+    """
     for topology in list_de_bruijn_graphs(problem):
         if problem.two_way or topology is None:
             return topology
@@ -222,83 +249,102 @@ def _list_rounds(
     Rounds
         The sends of all chunks, and the circuits, which are the same in all rounds.
     """
-    directions = (False, True) if problem.two_way else (False,)
+    graphs = [graph]
+    if problem.two_way:
+        graphs.append(graph._replace(is_against=True))
     rows_of_round: dict[int, list[IntArray]] = {}
-    for half, is_against in enumerate(directions):
+    for half, directed_graph in enumerate(graphs):
         for number in range(n_classes):
+            roots = directed_graph.roots(number, n_classes)
+            sends = [
+                *_add_up_along_walks(directed_graph, roots),
+                *_copy_from_roots(directed_graph, roots, number),
+            ]
             chunk = half * n_classes + number
-            sends = _list_sends_of_chunk(graph, number, n_classes, is_against)
-            for turn, ends_and_kind in enumerate(sends):
-                source, target, kind = ends_and_kind.T
-                same = np.ones(len(source), dtype=np.int64)
-                rows = np.column_stack([turn * same, source, target, chunk * same, kind])
+            for turn, ends_and_kinds in enumerate(sends):
+                rows = np.empty((len(ends_and_kinds), 5), dtype=np.int64)
+                rows[:, 0] = turn
+                rows[:, 1:3] = ends_and_kinds[:, :2]
+                rows[:, 3] = chunk
+                rows[:, 4] = ends_and_kinds[:, 2]
                 rows_of_round.setdefault(turn, []).append(rows)
-    sends = np.concatenate([np.concatenate(rows_of_round[turn]) for turn in sorted(rows_of_round)])
+    sends_of_rounds = [rows for turn in sorted(rows_of_round) for rows in rows_of_round[turn]]
     matchings = np.tile(topology.peer, (len(rows_of_round), 1, 1))
-    return Rounds(sends, len(directions) * n_classes, matchings)
+    return Rounds(np.concatenate(sends_of_rounds), len(graphs) * n_classes, matchings)
 
 
-def _list_sends_of_chunk(
-    graph: WalkGraph, number: int, n_classes: int, is_against: bool
-) -> list[IntArray]:
-    """List the sends of one chunk, round by round.
+def _add_up_along_walks(graph: WalkGraph, roots: BoolArray) -> list[IntArray]:
+    """List the sends of one chunk by which its roots get the sum of all ranks.
 
-    First come the rounds in which sums are made along walks, then those in which they are copied
-    from the roots of the chunk to all ranks.
+    In each round ranks replace their sum by what comes over their arcs. A rank with a loop keeps
+    its sum, as if it came over the loop, and adds to it.
+
+    Parameters
+    ----------
+    graph
+        The graph, whose walks have D arcs.
+    roots
+        Bool array, shape (ranks,): the ranks that are to get the sum.
+
+    Returns
+    -------
+    list of int array, shape (sends, 3)
+        For each of D rounds rows of source, destination and kind.
+    """
+    # The ranks whose sum is wanted at the end of each step, from the last step back to the first.
+    steps = graph.list_steps()
+    is_wanted_after = [roots]
+    for arcs in reversed(steps[1:]):
+        is_wanted = np.zeros(graph.n, dtype=np.bool_)
+        is_wanted[arcs.source[is_wanted_after[-1][arcs.target]]] = True
+        is_wanted_after.append(is_wanted)
+    is_wanted_after.reverse()
+
+    # Against the arcs some ranks hear nothing in the first step. Their sum would be empty, so that
+    # they have nothing to send in the next one.
+    sends: list[IntArray] = []
+    has_sum = np.ones(graph.n, dtype=np.bool_)
+    for arcs, is_wanted in zip(steps, is_wanted_after, strict=True):
+        used = arcs.take(is_wanted[arcs.target] & has_sum[arcs.source])
+        has_sum = np.zeros(graph.n, dtype=np.bool_)
+        has_sum[used.target] = True
+
+        is_loop = used.source == used.target
+        has_loop = np.zeros(graph.n, dtype=np.bool_)
+        has_loop[used.target[is_loop]] = True
+        sent = used.take(~is_loop)
+        kind = np.where(has_loop[sent.target], REDUCE, REPLACE)
+        sends.append(np.column_stack([sent.source, sent.target, kind]))
+    return sends
+
+
+def _copy_from_roots(graph: WalkGraph, roots: BoolArray, number: int) -> list[IntArray]:
+    """List the sends by which the whole sum of a chunk spreads from its roots, breadth first.
 
     Parameters
     ----------
     graph
         The graph.
+    roots
+        Bool array, shape (ranks,): the ranks that have the sum.
     number
-        The class of ranks that are the roots of the chunk.
-    n_classes
-        How many classes there are.
-    is_against
-        Whether data go against the arcs.
+        The number of the chunk among those of its direction. Of several arcs over which a rank
+        could get the sum, different chunks use different ones.
 
     Returns
     -------
     list of int array, shape (sends, 3)
-        For each round rows of source, destination and kind.
+        For each round rows of source, destination and kind; no round if all ranks are roots.
     """
-    # The ranks whose sum is wanted at the end of each step, from the last step back to the first.
-    roots = graph.roots(number, n_classes, is_against=is_against)
-    arcs_of_step = [
-        graph.arcs_of_step(step, is_against=is_against) for step in range(graph.n_steps)
-    ]
-    is_wanted_after = [roots]
-    for source, target in reversed(arcs_of_step[1:]):
-        is_wanted = np.zeros(graph.n, dtype=np.bool_)
-        is_wanted[source[is_wanted_after[-1][target]]] = True
-        is_wanted_after.append(is_wanted)
-    is_wanted_after.reverse()
-
-    # Sums along walks. Against the arcs some ranks hear nothing in the first step: their sum would
-    # be empty, and they have nothing to send in the next one.
     sends: list[IntArray] = []
-    has_sum = np.ones(graph.n, dtype=np.bool_)
-    for (source, target), is_wanted in zip(arcs_of_step, is_wanted_after, strict=True):
-        is_used = is_wanted[target] & has_sum[source]
-        source, target = source[is_used], target[is_used]
-        has_loop = np.zeros(graph.n, dtype=np.bool_)
-        has_loop[target[source == target]] = True
-        is_sent = source != target
-        kind = np.where(has_loop[target], REDUCE, REPLACE)
-        sends.append(np.column_stack([source, target, kind])[is_sent])
-        has_sum = np.zeros(graph.n, dtype=np.bool_)
-        has_sum[target] = True
-
-    # Whole sums spread from the roots, breadth first.
     is_informed = roots.copy()
-    source, target = graph.arcs(graph.degree, is_against=is_against)
+    arcs = graph.arcs(graph.degree)
     while not is_informed.all():
-        is_useful = np.flatnonzero(is_informed[source] & ~is_informed[target])
-        # Of several arcs to the same rank one is used; which one differs from chunk to chunk.
-        order = np.roll(is_useful, -number)
-        _, first = np.unique(target[order], return_index=True)
-        used = order[first]
-        is_informed[target[used]] = True
+        useful = np.flatnonzero(is_informed[arcs.source] & ~is_informed[arcs.target])
+        order = np.roll(useful, -number)
+        _, first_of_target = np.unique(arcs.target[order], return_index=True)
+        used = order[first_of_target]
+        is_informed[arcs.target[used]] = True
         kind = np.full(len(used), COPY)
-        sends.append(np.column_stack([source[used], target[used], kind]))
+        sends.append(np.column_stack([arcs.source[used], arcs.target[used], kind]))
     return sends
