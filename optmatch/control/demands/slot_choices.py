@@ -443,9 +443,10 @@ def _worth_of_circuits(uncommitted: Uncommitted, hold: int) -> NDArray[np.float6
     rate = np.minimum(rate, uncommitted.rate) / mean_weight
     n_flows = rate * uncommitted.left
 
-    # Short flows count the less the more flows wait, or long ones would pile up at high loads.
+    # Short flows count the less the more flows wait, or long ones would pile up at high loads. In
+    # flows for each hold, not for each tick, rates are near 1, and sums of worth stay exact.
     flows_per_port = float(uncommitted.queue.n_flows.sum()) / len(uncommitted.left)
-    preference = rate ** (1.0 / (1.0 + flows_per_port))
+    preference = (rate * hold) ** (1.0 / (1.0 + flows_per_port))
 
     # Weights are not subject to the root: a flow of twice the weight is worth twice as much.
     used_part = np.minimum(uncommitted.left / hold, 1.0)
@@ -480,8 +481,10 @@ def _heaviest_matching(worth: NDArray[np.float64], must: Place | None) -> NDArra
     if must is not None:
         value = worth.copy()
 
-        # More than all other circuits together can be worth, so the circuit is always chosen.
-        value[must] = 2 * (worth.max(axis=1).sum() + 1)
+        # More than all other circuits together can be worth, so the circuit is always chosen. Not
+        # more than needed: what is small beside it would be lost to rounding.
+        most_worth = float(worth.max(axis=1).sum())
+        value[must] = 2.0 * most_worth if most_worth > 0 else 1.0
     rows, columns = linear_sum_assignment(value, maximize=True)
     return np.where(value[rows, columns] > 0, columns, IDLE).astype(np.int32)
 

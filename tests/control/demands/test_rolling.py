@@ -541,3 +541,22 @@ def test_many_flows_come_before_a_short_one(n_flows: int, long_queue_first: bool
     assert slot is not None
     long_queues = (np.arange(ports) + 2) % ports
     assert (slot.matching == long_queues).all() == long_queue_first
+
+
+def test_a_due_flow_leaves_the_best_other_circuits() -> None:
+    """Beside the circuit of a flow that is due, the others are those that are worth most.
+
+    The flow from port 31 is due because the clock has moved on while no slot was committed. Port 0
+    has a short flow for the same destination, and two for others, of which the second is shorter.
+    The worth of circuits must not be lost beside the number that makes the due flow come first.
+    """
+    delay_s = 1000.0
+    rolling = RollingSchedule(om.IdealSwitch(32), delay_s)
+    rolling.add(31, 1, 5 * delay_s)
+    rolling.advance(100 * delay_s)
+    rolling.add(0, 1, 20 * delay_s)
+    rolling.add(0, 2, 50 * delay_s)
+    rolling.add(0, 3, 40 * delay_s)
+    slot = rolling.next_slot()
+    assert slot is not None
+    assert (slot.matching[31], slot.matching[0]) == (1, 3)
