@@ -21,6 +21,10 @@ from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 CHOICES = 16
 """The number of problems that come in turn whose column prices are kept."""
 
+_BIDS = 3
+"""The bids of a row, in the mean, before paths are searched. On demands of 128 and 256 ports, slot
+after slot, 1 takes up to 30 % longer, 10 as long as 3."""
+
 RANKED = 1024
 """The number of remaining demands from which only a part is ranked."""
 
@@ -196,29 +200,83 @@ def _find_free_column(space, start):
     return end
 
 
-@kernel
-def assign(space):
-    """Find the perfect matching of greatest ``space.value``: the linear assignment problem.
+@inner_kernel
+def _bid_for_columns(space):
+    """Match most rows quickly by an auction (Bertsekas), from any column prices.
 
-    By shortest augmenting paths, with row + column price >= value throughout. Any column prices
-    will do to start from; those of similar values make the paths few and short. O(n**3).
+    The gain of a row at a column is the value less the column's price. A row takes the column of
+    its greatest gain, and raises the price until its second best column is as good. As an example,
+    a row gains 5 at column x and 3 at column y: it takes x and raises its price by 2. The row that
+    had x is free again, and bids next.
+
+    A row stays free if its best column is taken and the price would not rise, or if so many bids
+    were made already; such rows are matched later, by augmenting paths.
 
     Parameters
     ----------
     space : AssignmentSpace
-        In: ``value``, shape (n, n). In and out: ``column_price``, from which it starts, and
-        ``work[0]``, the places that may still be looked at. Out: ``column_of``, the column of each
-        row; ``row_of`` and ``row_price``. Other arrays are scratch.
+        In: ``value``. In and out: ``column_price``. Out: ``row_price``, such that row + column
+        price >= value everywhere, with equality in the matching; the matching in ``column_of`` and
+        ``row_of``, -1 for free lines. From ``work[0]`` the places looked at are taken off.
+    """
+    n = len(space.value)
+    for port in range(n):
+        space.row_of[port] = -1
+        space.column_of[port] = -1
+    bids = _BIDS * n
+    for start in range(n):
+        row = start
+        while row >= 0:
+            # The best column, and what the second best one would gain.
+            best = 0
+            best_gain = space.value[row, 0] - space.column_price[0]
+            second_gain = -np.inf
+            for column in range(1, n):
+                gain = space.value[row, column] - space.column_price[column]
+                if gain > best_gain:
+                    second_gain = best_gain
+                    best_gain = gain
+                    best = column
+                elif gain > second_gain:
+                    second_gain = gain
+            space.work[0] -= n
+
+            # This price is feasible also where the row stays free.
+            space.row_price[row] = best_gain
+            bids -= 1
+            loser = space.row_of[best]
+            if loser >= 0 and (best_gain == second_gain or bids < 0):
+                break
+
+            # At the new price the column is worth as much to the row as its second best one.
+            if n > 1:
+                space.column_price[best] += best_gain - second_gain
+                space.row_price[row] = second_gain
+            space.row_of[best] = row
+            space.column_of[row] = best
+            if loser >= 0:
+                space.column_of[loser] = -1
+            row = loser
+
+
+@inner_kernel
+def _augment_free_rows(space):
+    """Give each free row a column by a shortest augmenting path, which leaves no row free.
+
+    Parameters
+    ----------
+    space : AssignmentSpace
+        In: ``value``, shape (n, n). In and out: the matching in ``column_of`` and ``row_of``, -1
+        for free lines, which is perfect afterwards; ``row_price`` and ``column_price``, with
+        row + column price >= value everywhere and equality in the matching; ``work[0]``, the
+        places that may still be looked at. Other arrays are scratch.
 
     Returns
     -------
     float
-        The value of the matching; -inf if ``work`` was used up before it was found.
+        The value of the matching; -inf if ``work`` was used up before it was perfect.
     """
     n = len(space.value)
-    _take_best_columns(space)
-
-    # Each row that is still free gets a column by a path, which leaves no matched row free.
     for start in range(n):
         if space.column_of[start] >= 0:
             continue
@@ -242,6 +300,50 @@ def assign(space):
     for row in range(n):
         total += space.value[row, space.column_of[row]]
     return total
+
+
+@kernel
+def assign(space):
+    """Find the perfect matching of greatest ``space.value``: the linear assignment problem.
+
+    By shortest augmenting paths, with row + column price >= value throughout. Any column prices
+    will do to start from; those of similar values make the paths few and short. O(n**3).
+
+    Parameters
+    ----------
+    space : AssignmentSpace
+        In: ``value``, shape (n, n). In and out: ``column_price``, from which it starts, and
+        ``work[0]``, the places that may still be looked at. Out: ``column_of``, the column of each
+        row; ``row_of`` and ``row_price``. Other arrays are scratch.
+
+    Returns
+    -------
+    float
+        The value of the matching; -inf if ``work`` was used up before it was found.
+    """
+    _take_best_columns(space)
+    return _augment_free_rows(space)
+
+
+@kernel
+def assign_by_auction(space):
+    """Find the perfect matching of greatest ``space.value`` by an auction, then by paths.
+
+    The same as `assign`, and up to two fifths faster where values differ: bids match more rows
+    than a first choice does. Of equally good matchings it may find another one.
+
+    Parameters
+    ----------
+    space : AssignmentSpace
+        As in `assign`: ``value`` and ``column_price`` are in, ``column_of`` is out.
+
+    Returns
+    -------
+    float
+        The value of the matching; -inf if ``work`` was used up before it was found.
+    """
+    _bid_for_columns(space)
+    return _augment_free_rows(space)
 
 
 def assign_afresh(space: AssignmentSpace, value: NDArray[Any]) -> float:

@@ -21,6 +21,9 @@ _BIDS = 20
 quickly and the last rows slowly; with 5 or 80 bids, Solstice's demands of 64 to 256 ports take
 15 to 40 % longer."""
 
+_WORK_OF_A_COLUMN = 16
+"""Taking a column out of a heap counts as so many entries that are looked at."""
+
 
 @kernel
 def _list_entries(matrix, row, column, ticks):
@@ -156,8 +159,10 @@ class PortVectors(NamedTuple):
     row_of: NDArray[np.int64]  # (n + 1,): of columns; -1 for none
     first: NDArray[np.int64]  # (n + 1,): the first entry of a row
     before: NDArray[np.int64]  # (n + 1,): the row by which a column was reached
-    reached: NDArray[np.int64]  # (n + 1,): settled columns in their order, then others reached
-    seen: NDArray[np.int64]  # (n + 1,): of columns: 0 not reached, 1 reached, 2 settled
+    settled: NDArray[np.int64]  # (n + 1,): columns whose distance is final, in their order
+    heap: NDArray[np.int64]  # (n + 1,): columns reached that are not settled, the nearest in front
+    heap_place: NDArray[np.int64]  # (n + 1,): where in the heap a column is
+    seen: NDArray[np.int64]  # (n + 1,): of columns: 0 not reached, 1 in the heap, 2 settled
     work: NDArray[np.int64] = np.array([UNLIMITED_WORK])
     # (1,): entries that may still be looked at; kernels end soon after it is negative
 
@@ -165,7 +170,7 @@ class PortVectors(NamedTuple):
 def port_vectors(n_ports: int) -> PortVectors:
     """Make room for the kernels of a demand of `n_ports`."""
     prices = np.zeros((3, n_ports))
-    indices = np.zeros((6, n_ports + 1), dtype=np.int64)
+    indices = np.zeros((8, n_ports + 1), dtype=np.int64)
     return PortVectors(*prices, *indices)._replace(work=np.array([UNLIMITED_WORK]))
 
 
@@ -272,7 +277,79 @@ def _bid(ports, left):
 
 
 @inner_kernel
-def _reach_columns(ports, left, row, row_distance, n_reached):
+def _move_up(ports, column, place):
+    """Put a column into the heap of reached columns, at a place or nearer to the front.
+
+    The column of the least distance is in front, at place 0. The children of place p are at
+    2 p + 1 and 2 p + 2, and have no smaller distance.
+
+    Parameters
+    ----------
+    ports : PortVectors
+        In: ``distance`` of columns. In and out: ``heap[place]``, columns, and ``heap_place``, the
+        place of each.
+    column : int
+        A column that has come nearer.
+    place : int
+        Its place so far, or the place behind the heap's last one for a column that is new.
+    """
+    distance = ports.distance[column]
+    while place > 0:
+        parent = (place - 1) >> 1
+        other = ports.heap[parent]
+        if ports.distance[other] <= distance:
+            break
+        ports.heap[place] = other
+        ports.heap_place[other] = place
+        place = parent
+    ports.heap[place] = column
+    ports.heap_place[column] = place
+
+
+@inner_kernel
+def _take_nearest(ports, n_in_heap):
+    """Take the nearest column out of the heap of reached columns, in O(log(columns)).
+
+    Parameters
+    ----------
+    ports : PortVectors
+        In: ``distance`` of columns. In and out: ``heap`` and ``heap_place``, as in `_move_up`.
+    n_in_heap : int
+        How many columns are in the heap, > 0.
+
+    Returns
+    -------
+    int
+        The column.
+    """
+    nearest = ports.heap[0]
+
+    # The last column goes to the front and sinks: nearer ones below it move up one level each.
+    size = n_in_heap - 1
+    column = ports.heap[size]
+    distance = ports.distance[column]
+    place = 0
+    while True:
+        child = 2 * place + 1
+        if child >= size:
+            break
+        if child + 1 < size:
+            right = ports.heap[child + 1]
+            if ports.distance[right] < ports.distance[ports.heap[child]]:
+                child += 1
+        other = ports.heap[child]
+        if ports.distance[other] >= distance:
+            break
+        ports.heap[place] = other
+        ports.heap_place[other] = place
+        place = child
+    ports.heap[place] = column
+    ports.heap_place[column] = place
+    return nearest
+
+
+@inner_kernel
+def _reach_columns(ports, left, row, row_distance, limit, n_in_heap):
     """Relax the entries of a row, a step of Dijkstra's algorithm: its columns may come nearer.
 
     The reduced cost of an entry is row price + column price - value, which is never negative.
@@ -280,68 +357,48 @@ def _reach_columns(ports, left, row, row_distance, n_reached):
     Parameters
     ----------
     ports : PortVectors
+        In: ``row_of``, -1 for columns that are free, and the prices.
         In and out: ``distance`` of columns that come nearer, and ``before``, the row by which they
-        are reached; ``seen`` (0 not reached, 1 reached, 2 settled) and ``reached``, the list of
-        columns reached, of new ones. From ``work[0]`` the entries of the row are taken off.
+        are reached; ``seen`` (0 not reached, 1 in the heap, 2 settled); the heap of columns. From
+        ``work[0]`` the entries of the row are taken off.
     left : Left
         In: ``column`` and ``value`` of each entry.
     row : int
         The row whose entries are relaxed.
     row_distance : float
         The distance of the row from the one where the search began, in reduced costs.
-    n_reached : int
-        How many columns were reached before.
+    limit : float
+        A column that is further away than this is of no use.
+    n_in_heap : int
+        How many columns are in the heap.
 
     Returns
     -------
-    int
-        How many columns are reached now.
+    (float, int)
+        The limit, lower if a free column is nearer, since no column behind it matters; and how
+        many columns are in the heap now.
     """
     for entry in range(ports.first[row], ports.first[row + 1]):
         column = left.column[entry]
         reduced_cost = ports.row_price[row] + ports.column_price[column] - left.value[entry]
         distance = row_distance + reduced_cost
+        if distance > limit or ports.seen[column] == 2:
+            continue
+        place = n_in_heap
         if ports.seen[column] == 0:
             ports.seen[column] = 1
-            ports.reached[n_reached] = column
-            n_reached += 1
-            ports.distance[column] = distance
-            ports.before[column] = row
-        elif ports.seen[column] == 1 and distance < ports.distance[column]:
-            ports.distance[column] = distance
-            ports.before[column] = row
+            n_in_heap += 1
+        elif distance < ports.distance[column]:
+            place = ports.heap_place[column]
+        else:
+            continue
+        ports.distance[column] = distance
+        ports.before[column] = row
+        _move_up(ports, column, place)
+        if ports.row_of[column] < 0:
+            limit = min(limit, distance)
     ports.work[0] -= ports.first[row + 1] - ports.first[row]
-    return n_reached
-
-
-@inner_kernel
-def _nearest_column(ports, n_settled, n_reached, limit):
-    """Find the nearest column that is reached but not settled, as in Dijkstra's algorithm.
-
-    Parameters
-    ----------
-    ports : PortVectors
-        In: ``reached``, the columns that are reached, settled ones first, and their ``distance``.
-        From ``work[0]`` the columns looked at are taken off.
-    n_settled, n_reached : int
-        How many columns are settled, and how many are reached, the settled ones included.
-    limit : float
-        A column that is further away is of no use.
-
-    Returns
-    -------
-    int
-        Its place in ``reached``; -1 if there is none within the limit.
-    """
-    place = -1
-    nearest = limit
-    for k in range(n_settled, n_reached):
-        distance = ports.distance[ports.reached[k]]
-        if distance < nearest or (distance == nearest and place < 0):
-            place = k
-            nearest = distance
-    ports.work[0] -= n_reached - n_settled
-    return place
+    return limit, n_in_heap
 
 
 @inner_kernel
@@ -373,8 +430,9 @@ def _match_row(ports, left, start):
         In: ``first[row]``, the first entry of the row in `left`.
         In and out: ``work[0]``, from which the entries and columns that are looked at are taken
         off. Scratch of the search, by column: ``distance`` from `start`; ``before``, the row by
-        which the column was reached; ``seen``, 0 not reached, 1 reached, 2 final (all 0 before
-        and after). Scratch: ``reached``, the list of columns reached, the final ones first.
+        which the column was reached; ``seen``, 0 not reached, 1 in the heap, 2 final (all 0
+        before and after); ``heap`` and ``heap_place``, the heap of columns that are not final.
+        Scratch: ``settled``, the list of final columns.
     left : Left
         In: ``column`` and ``value`` of each entry.
     start : int
@@ -385,25 +443,25 @@ def _match_row(ports, left, start):
     row = start
     row_distance = 0.0
     n_settled = 0
-    n_reached = 0
+    n_in_heap = 0
     least = ports.row_price[start]
     last_row = start
     free_column = -1
 
     # The search settles columns in the order of their distances. It ends at a free column, or when
-    # no column is nearer than the cost of leaving the best row so far without one.
+    # no column is nearer than the cost of leaving the best row so far without one. `limit` is that
+    # cost, or the distance of the nearest free column that is reached if that is less.
+    limit = least
     while True:
-        n_reached = _reach_columns(ports, left, row, row_distance, n_reached)
-        place = _nearest_column(ports, n_settled, n_reached, least)
-        if place < 0:
+        limit, n_in_heap = _reach_columns(ports, left, row, row_distance, limit, n_in_heap)
+        if n_in_heap == 0 or ports.distance[ports.heap[0]] > least:
             break
-
-        # Settle the column: settled ones come first in ``reached``.
-        column = ports.reached[place]
-        ports.reached[place] = ports.reached[n_settled]
-        ports.reached[n_settled] = column
+        column = _take_nearest(ports, n_in_heap)
+        n_in_heap -= 1
+        ports.settled[n_settled] = column
         ports.seen[column] = 2  # final, whatever rounding does to the path back
         n_settled += 1
+        ports.work[0] -= _WORK_OF_A_COLUMN
         row_distance = ports.distance[column]
         if ports.row_of[column] < 0:
             least = row_distance
@@ -413,20 +471,23 @@ def _match_row(ports, left, start):
         if row_distance + ports.row_price[row] < least:
             least = row_distance + ports.row_price[row]
             last_row = row
+            limit = min(limit, least)
 
     # Now `least` is the length of the best chain. Each final column is dearer, and its row
     # cheaper, by how much nearer than the end of the chain it is: entries on the chain then have
     # an excess of 0, and no entry one below 0.
     ports.row_price[start] -= least
     for k in range(n_settled):
-        column = ports.reached[k]
+        column = ports.settled[k]
 
         # A free column at the end of the path has no row whose price would move.
         if ports.row_of[column] >= 0:
             ports.row_price[ports.row_of[column]] -= least - ports.distance[column]
         ports.column_price[column] += least - ports.distance[column]
-    for k in range(n_reached):
-        ports.seen[ports.reached[k]] = 0
+    for k in range(n_settled):
+        ports.seen[ports.settled[k]] = 0
+    for k in range(n_in_heap):
+        ports.seen[ports.heap[k]] = 0
 
     # Exchange columns along the chain, from its end to `start`: each column goes to the row by
     # which it was reached, whose former column goes on to the row before. A chain without a free

@@ -24,7 +24,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.solvers.demands.entries import Entries, Left, PortVectors, assign_entries
+from optmatch.solvers.demands.entries import (
+    Entries,
+    Left,
+    LineSums,
+    PortVectors,
+    assign_entries,
+    port_vectors,
+)
 from optmatch.solvers.demands.sorting import sort_first
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 
@@ -446,7 +453,48 @@ def left_of(entries: Entries) -> Left:
     return Left(row, column, entries.ticks.copy(), *scratch, *choices)
 
 
+class ListedCover:
+    """A cover of the entries of a demand by one of the six rules, made some slots at a time."""
+
+    def __init__(self, entries: Entries, terms: CoverTerms) -> None:
+        """Take the demand, as a list of entries of at least one tick, and the terms."""
+        self.n_ports = entries.n_ports
+        self.n_left = len(entries.ticks)
+        """The entries that are not served yet."""
+        self.terms = terms
+        self._ports = port_vectors(entries.n_ports)
+        self._left = left_of(entries)
+
+    def choose_slots(self, slots: SlotTable, work: int) -> tuple[int, bool]:
+        """Choose the next slots, as many as there is room for, unless the work is used up.
+
+        Parameters
+        ----------
+        slots
+            Out: the slots.
+        work
+            How many entries may be looked at.
+
+        Returns
+        -------
+        (int, bool)
+            The number of slots, and whether the work sufficed for them.
+        """
+        self._ports.work[0] = work
+        n_slots, self.n_left = cover_entries(
+            self._ports, self._left, self.n_left, self.terms, slots
+        )
+        return n_slots, bool(self._ports.work[0] >= 0)
+
+    def bound(self) -> int:
+        """Return a lower bound on the ticks of all slots to come, each with its delay."""
+        row = self._left.row[: self.n_left].astype(np.int32)
+        column = self._left.column[: self.n_left].astype(np.int32)
+        unserved = Entries(self.n_ports, row, column, self._left.ticks[: self.n_left])
+        return LineSums.of(unserved).bound(self.terms.delay)
+
+
 __all__ = [
     "CHOICES", "CRITICAL", "LARGEST", "LEAST", "MEDIAN", "RATED", "STABLE", "CoverTerms", "Left",
-    "PortVectors", "SlotTable", "cover_entries", "left_of",
+    "ListedCover", "PortVectors", "SlotTable", "cover_entries", "left_of",
 ]  # fmt: skip

@@ -25,11 +25,21 @@ from optmatch.solvers.demands.entries import (
     Entries,
     Left,
     LineSums,
-    PortVectors,
     assign_entries,
+    port_vectors,
 )
-from optmatch.solvers.demands.entry_covers import CHOICES, LARGEST, LEAST
+from optmatch.solvers.demands.entry_covers import (
+    CHOICES,
+    CRITICAL,
+    LARGEST,
+    LEAST,
+    MEDIAN,
+    CoverTerms,
+    ListedCover,
+    SlotTable,
+)
 from optmatch.solvers.demands.first_fit import cover_heaviest_first, cover_matrix_first_fit
+from optmatch.solvers.demands.matrix_covers import MatrixCover
 from optmatch.solvers.demands.plans import Plan, serve, trim
 from optmatch.solvers.demands.quick_cover import cover_quickly, plan_quickly
 from optmatch.solvers.demands.quick_rules import QuickTask, cover_critical_lines
@@ -330,7 +340,7 @@ def test_entries_are_assigned_best(data: st.DataObject) -> None:
         value[rows, columns],
         *np.empty((3, 1)),
     )
-    space = PortVectors(*np.zeros((3, n)), *np.zeros((6, n + 1), dtype=np.int64))
+    space = port_vectors(n)
     cast(Any, assign_entries)(space, left, len(rows))
     chosen = space.column_of[:n]
     used = chosen[chosen >= 0]
@@ -423,6 +433,50 @@ def test_critical_lines_and_holds() -> None:
             value = rest.astype(float)
             assert sum(rest[pair] for pair in held) == pytest.approx(heaviest(value))
             assert length == extreme(rest[pair] for pair in held)
+
+
+@given(st.integers(1, 9), st.integers(0, 10_000), st.sampled_from([2, 50, 2**40]))
+def test_covers_of_matrices_and_of_lists_take_equally_heavy_slots(
+    n: int, seed: int, largest: int
+) -> None:
+    """Each slot is the heaviest matching of those that miss no critical line."""
+    rng = np.random.default_rng(seed)
+    demand = rng.integers(1, largest, (n, n)) * (rng.random((n, n)) < 0.8)
+    demand[0, n - 1] = 1
+    terms = CoverTerms(2, 1, CRITICAL)
+    for cover in (MatrixCover(demand, terms), ListedCover(Entries.of_matrix(demand), terms)):
+        assert cover.n_left == np.count_nonzero(demand)
+        slots = SlotTable(np.empty((n, n), dtype=np.int32), np.empty(n, dtype=np.int64))
+        n_slots, is_complete = cover.choose_slots(slots, 1 << 60)
+        assert is_complete
+        assert (cover.n_left, cover.bound()) == (0, 0)
+        of_lines = [np.count_nonzero(demand, axis=0), np.count_nonzero(demand, axis=1)]
+        assert n_slots == np.max(of_lines)
+        plan = Plan(slots.matchings[:n_slots], slots.ticks[:n_slots])
+        for rest, length, held in slots_of(plan, demand):
+            is_entry = rest > 0
+            counts = is_entry.sum(axis=1)[:, None], is_entry.sum(axis=0)[None, :]
+            most = max(count.max() for count in counts)
+            critical = sum((count == most).astype(float) for count in counts)
+            value = np.where(is_entry, rest / rest.max() + 2.0 * n * critical, 0.0)
+            assert sum(value[pair] for pair in held) == pytest.approx(heaviest(value))
+            assert length == max(rest[pair] for pair in held)
+
+
+def test_full_matrices_are_covered_without_a_list_of_their_entries(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A full matrix takes less time than its list, a sparse one more; both serve everything."""
+    rng = np.random.default_rng(0)
+    demand = rng.integers(1, 99, (20, 20))
+    slots = quick_rules.cover_by_rule(QuickTask(np.tril(demand), 2), MEDIAN)
+    assert (serve(slots) >= np.tril(demand)).all()
+    monkeypatch.setattr(quick_rules, "ListedCover", None)
+    for rule in (CRITICAL, LARGEST, MEDIAN, LEAST):
+        plan = quick_rules.cover_by_rule(QuickTask(demand, 2), rule)
+        assert (serve(plan) >= demand).all()
+        longer = quick_rules.cover_by_rule(QuickTask(demand, 2, shortest=70), rule)
+        assert longer.ticks.min() >= 70
 
 
 def test_terms_are_held_as_long_as_an_entry_needs_them() -> None:
