@@ -32,7 +32,7 @@ from optmatch.solvers.cpsat import Outcome
 from optmatch.solvers.demands.configuration import certify
 from optmatch.solvers.demands.plane_model import MOST_PORTS, finish_small
 from optmatch.solvers.demands.plans import Plan, only_demanded, tidy, trim
-from optmatch.solvers.demands.portfolio import rebuild
+from optmatch.solvers.demands.portfolio import Found, rebuild, yield_as_schedule
 from optmatch.solvers.demands.scheduling import CoverTask, former_plan, repair, solve_demand
 from optmatch.solvers.exact_models import Asked, ExactModel, draw_seed, refute_in_turn
 from optmatch.solvers.frame import ROUNDING, conclude, limit_of
@@ -398,8 +398,9 @@ class _MakespanSearch:
         A plan is a list of slots, matchings that are held for some ticks. The plan of a former
         solution (``self.start``), repaired for this demand, is tried first if there is one. Then
         come `_WARM_STARTS` plans of quick rules, or `_FEW_STARTS` after a former plan, and no more
-        than the limit of iterations allows. The search ends early when the best plan meets the
-        lower bound, or when the time is up.
+        than the limit of iterations allows. With a limit of time these are the plans with which
+        the method `best` begins, so that `best` in more time has them as well. The search ends
+        early when the best plan meets the lower bound, or when the time is up.
 
         The best plan is in ``self.best`` afterwards.
         """
@@ -418,7 +419,12 @@ class _MakespanSearch:
             n_starts = min(n_starts, self.clock.limits.iterations)
 
         # A rule may use circuits without demand and slots longer than needed; both are cut off.
-        for plan in itertools.islice(rebuild(work), n_starts):
+        plans = rebuild(work)
+        if self.clock.limits.time_s is not None:
+            remaining_s = self.clock.remaining_s
+            found = Found(self.delay, self.best)
+            plans = yield_as_schedule(work, found, rules_s=remaining_s, moves_s=remaining_s)
+        for plan in itertools.islice(plans, n_starts):
             self._take(tidy(only_demanded(plan, self.demand, self.shortest)))
             if self._proved() or self.clock.remaining_s <= 0:
                 return

@@ -11,9 +11,9 @@ the best slot again and again (`Rating`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
 
@@ -28,8 +28,10 @@ from optmatch.solvers.demands.covers import cover_by, yield_solstice, yield_tms
 from optmatch.solvers.demands.plans import Plan, join, serve, tidy, trim
 from optmatch.solvers.demands.quick_cover import (
     count_moves_of_a_round,
-    finish_plan,
+    deadline_before_finish,
+    make_first_plan,
     make_move_search,
+    try_rules,
     yield_rounds,
 )
 from optmatch.solvers.demands.quick_rules import (
@@ -61,12 +63,20 @@ _SHARE_OF_RULES = 0.8
 sixteen permutations of 384 ports, a decomposition, was left out of 50 ms, which cost 14 %."""
 
 _SHARE_OF_SCHEDULE = 0.25
-"""The part of the time in which the search makes the moves of `schedule`. Without it, `schedule`
-in a quarter of the time was up to 1 % better for some demands of 4 to 13 ports."""
+"""The search begins with all that `schedule` does in this part of the time, to be no worse than
+that. Without this, `schedule` in a quarter of the time was 0.2 to 1 % better for one demand of a
+hundred."""
+
+_SHARE_OF_MOVES = 0.3
+"""The moves that belong to it go on for so long, since `best` has more to do beside them."""
 
 _SHARE_OF_QUICK_MOVES = 0.5
 """The same where moves take less than half a millisecond: then they lead further than others. With
 a quarter, `schedule` was 0.1 to 0.3 % better for two of 124 demands of 3 to 14 ports."""
+
+_SHARE_OF_OTHER_RULES = 0.95
+"""As `_SHARE_OF_RULES`, after the search has begun as `schedule` does: the moves that a rule has
+to leave time for have been made."""
 
 _LONGEST_RULE_S = 10.0
 """Without any limit, rules that are estimated to take longer are left out."""
@@ -196,7 +206,7 @@ class TimedRule(NamedTuple):
 
     estimate_s: float  # a function of the size of the demand alone, whatever machine it is
     build: Callable[[CoverTask], Iterator[Plan]]
-    is_of_schedule: bool = False  # whether `plan_quickly`, for schedulers, has this rule, too
+    quick_rule: PlanRule | None = None  # the rule of `schedule`, for schedulers, that this one is
     overrun: float = 1.0  # by which factor the estimate may exceed the time; see `PlanRule`
 
 
@@ -227,7 +237,7 @@ def list_rules(work: CoverTask) -> list[TimedRule]:
         TimedRule(
             rule.estimate_s(size),
             partial(_yield_quick, rule=rule),
-            is_of_schedule=True,
+            quick_rule=rule,
             overrun=rule.overrun,
         )
         for rule in list_rules_in_order(size)
@@ -244,7 +254,7 @@ def list_rules(work: CoverTask) -> list[TimedRule]:
 
     # Rules of `schedule` keep their order, in which the one that decides comes early. The others
     # come where their estimates belong.
-    first = TimedRule(0.0, partial(_yield_quick, rule=FIRST), is_of_schedule=True)
+    first = TimedRule(0.0, partial(_yield_quick, rule=FIRST), quick_rule=FIRST)
     ordered = [first]
     rules.sort(key=lambda rule: rule.estimate_s)
     for quick_rule in quick_rules:
@@ -301,15 +311,17 @@ class PlanOfRule(NamedTuple):
     plan: Plan
 
 
-def _yield_plans_of_rules(work: CoverTask) -> Iterator[PlanOfRule]:
+def _yield_plans_of_rules(
+    work: CoverTask, share: float = _SHARE_OF_RULES, tried: Collection[PlanRule] = ()
+) -> Iterator[PlanOfRule]:
     """Make one plan by each rule for which there is time.
 
     A rule makes a whole plan of slots that serve the demand, and has an estimate of the seconds
     that it takes. The first rule always runs. Each other one runs
 
-    - with a limit of time: if its estimate is at most `_SHARE_OF_RULES` of the time that is left
-      (more by a factor, its ``overrun``, for rules that see early whether they will be done), so
-      that the search that follows has some;
+    - with a limit of time: if its estimate is at most a share of the time that is left (more by a
+      factor, its ``overrun``, for rules that see early whether they will be done), so that the
+      search that follows has some;
     - without any limit: if its estimate is at most `_LONGEST_RULE_S`.
 
     Some rules are those of `schedule`, the function for schedulers with milliseconds. Where slots
@@ -320,6 +332,10 @@ def _yield_plans_of_rules(work: CoverTask) -> Iterator[PlanOfRule]:
     ----------
     work
         The demand in ticks, delay and shortest slot, and the clock.
+    share
+        The part of the time that is left which a rule may take.
+    tried
+        Rules of `schedule` that have had their turn and are left out.
 
     Yields
     ------
@@ -329,12 +345,14 @@ def _yield_plans_of_rules(work: CoverTask) -> Iterator[PlanOfRule]:
     longest_s = _LONGEST_RULE_S if _is_unlimited(work) else np.inf
     may_give_up = is_plain(work.problem)
     for number, rule in enumerate(list_rules(work)):
-        affordable_s = min(longest_s, rule.overrun * _SHARE_OF_RULES * work.clock.remaining_s)
+        if rule.quick_rule in tried:
+            continue
+        affordable_s = min(longest_s, rule.overrun * share * work.clock.remaining_s)
         if number > 0 and rule.estimate_s > affordable_s:
             continue
         for raw_plan in rule.build(work):
             plan = _tidy_and_trim(work, raw_plan)
-            if may_give_up and rule.is_of_schedule:
+            if may_give_up and rule.quick_rule is not None:
                 # Other rules do not count, so that these make the same plans as in `schedule`.
                 useful_ticks = min(work.useful_ticks, SHORTENED * plan.cost(work.delay))
                 work = work._replace(useful_ticks=useful_ticks)
@@ -347,24 +365,39 @@ def yield_all(work: CoverTask) -> Iterator[Plan]:
         yield plan
 
 
-def _yield_moves_of_schedule(work: CoverTask, plans: list[Plan]) -> Iterator[Plan]:
-    """Yield the plans that `schedule` would come to in a part of the time; none without limit.
+@dataclass
+class Found:
+    """What a search for a short plan has found so far."""
 
-    A move takes some slots of a plan out, and covers what they served anew. `schedule` is the
-    function for schedulers, which takes milliseconds.
+    delay: int
+    """Ticks before each slot."""
+    best: Plan | None
+    """The plan of least cost: ticks of its slots, and a delay for each; None without any."""
+    of_rules: list[Plan] = field(default_factory=list)
+    """The plans of rules, from which the search goes on after many changes without gain."""
+    tried: list[PlanRule] = field(default_factory=list)
+    """The rules of `schedule` that have had their turn."""
 
-    The moves are the same ones, with the same random numbers: from the same plan, as many moves
-    come to the same plans. In most cases `best` is therefore no worse than `schedule` in a quarter
-    of its time, whatever its own moves bring. It may be worse if its rules leave less time than
-    that, if a rule of `schedule` did not fit, or if fewer moves are made in the same time because
-    the computer is busy.
+    def take(self, plan: Plan) -> None:
+        """Keep a plan if it is better than the best one."""
+        if self.best is None or plan.cost(self.delay) < self.best.cost(self.delay):
+            self.best = plan
+
+
+def _search_as_schedule(work: CoverTask, found: Found) -> Iterator[Plan]:
+    """Make all plans that `schedule` comes to in a part of the time, in the same order.
+
+    `schedule` is the function for schedulers, which takes milliseconds. Rules are chosen here for
+    the deadline that it would have in `_SHARE_OF_SCHEDULE` of the time. Moves have a little longer
+    than that, so that no fewer of them are made. `best` is hence no worse than `schedule` in that
+    time, unless the computer is slowed down by something else meanwhile.
 
     Parameters
     ----------
     work
-        The demand in ticks, with the clock of the search.
-    plans
-        The plans of the rules of `schedule`.
+        The demand in ticks, with the clock of the search, which has a limit of time.
+    found
+        Gets the plans and the rules.
 
     Yields
     ------
@@ -372,19 +405,65 @@ def _yield_moves_of_schedule(work: CoverTask, plans: list[Plan]) -> Iterator[Pla
         Plans that serve the demand.
     """
     limit_s = work.clock.limits.time_s
-    if limit_s is None:
-        return
+    assert limit_s is not None
+    share = _SHARE_OF_MOVES
+    if count_moves_of_a_round(Size.of(work.demand, work.delay)) > 1:
+        share = _SHARE_OF_QUICK_MOVES
+    moves_s = min(share * limit_s, work.clock.remaining_s)
+    rules_s = min(_SHARE_OF_SCHEDULE * limit_s, moves_s)
+    yield from yield_as_schedule(work, found, rules_s=rules_s, moves_s=moves_s)
+
+
+def yield_as_schedule(
+    work: CoverTask, found: Found, *, rules_s: float, moves_s: float
+) -> Iterator[Plan]:
+    """Make the plans that `schedule`, the function for schedulers, makes, in the same order.
+
+    A first plan is made quickly, then one by each rule that fits into the time; then moves take
+    some slots of a plan out, and make new ones for the demand that they served. All of these
+    follow from the demand and the deadline, since the random numbers are the same at each call.
+
+    Parameters
+    ----------
+    work
+        The demand in ticks, the delay, the shortest slot and the clock.
+    found
+        Gets the plans and the rules.
+    rules_s
+        Rules have to fit into so many seconds from now, by their estimates.
+    moves_s
+        When moves end, in seconds from now; no less than `rules_s`. Rules that have begun may take
+        until then, too.
+
+    Yields
+    ------
+    Plan
+        Plans that serve the demand.
+    """
+    began_s = counted_time()
+    elapsed_at_end_s = work.clock.elapsed_s + moves_s
+    task = QuickTask(work.demand, work.delay, work.shortest)
     size = Size.of(work.demand, work.delay)
-    has_quick_moves = count_moves_of_a_round(size) > 1
-    share = _SHARE_OF_QUICK_MOVES if has_quick_moves else _SHARE_OF_SCHEDULE
-    affordable_s = min(share * limit_s, work.clock.remaining_s)
-    task = QuickTask(work.demand, work.delay, work.shortest, counted_time() + affordable_s)
-    starts = [finish_plan(plan, work.demand, work.shortest) for plan in plans]
-    end_s = work.clock.elapsed_s + affordable_s
+    first = make_first_plan(task)
+    found.take(first)
+    found.of_rules.append(first)
+    found.tried.append(FIRST)
+    yield first
+
+    # Both raise `TimeUp` when they have no more time.
     with suppress(TimeUp):
-        for plan in yield_rounds(task, starts, size, endless=True):
+        task = task._replace(deadline=deadline_before_finish(began_s + rules_s, first))
+        for rule, plan in try_rules(task, first, size, grace_s=moves_s - rules_s):
+            found.tried.append(rule)
+            if plan is not None:
+                found.take(plan)
+                found.of_rules.append(plan)
+                yield plan
+        task = task._replace(deadline=began_s + moves_s)
+        for plan in yield_rounds(task, list(found.of_rules), size, endless=True):
+            found.take(plan)
             yield plan
-            if work.clock.elapsed_s >= end_s:
+            if work.clock.elapsed_s >= elapsed_at_end_s:
                 return
 
 
@@ -394,13 +473,11 @@ def rebuild(work: CoverTask, rebuilds: int = DemandParams().rebuilds) -> Iterato
     A plan is a list of slots, matchings that are held for some ticks each. Its cost is the sum of
     these ticks, with a delay for each slot. There are three phases:
 
-    1. Each rule that fits into the time makes a whole plan.
-    2. If time is limited, a part of it is spent as `schedule`, the function for schedulers with
-       milliseconds, would spend it: some slots of the best plan are taken out, and the demand
-       that they served gets new slots (a move), found by quick rules.
-    3. A large neighbourhood search: the same with slower ways to find new slots, too (a rebuild).
-       A result that costs no more is the next one to be changed. After `_STUCK` rebuilds without
-       any gain the search goes on from the plan of a rule that is drawn.
+    1. If time is limited, a part of it is spent as `schedule`, the function for schedulers with
+       milliseconds, would spend it: quick rules make a whole plan each, and then some slots of the
+       best plan are taken out, and the demand that they served gets new slots (a move).
+    2. Each other rule that fits into the time makes a whole plan.
+    3. A large neighbourhood search: moves with slower ways to find new slots, too (rebuilds).
 
     Parameters
     ----------
@@ -420,43 +497,84 @@ def rebuild(work: CoverTask, rebuilds: int = DemandParams().rebuilds) -> Iterato
     Plan
         Each plan as it is made, good or bad; all serve the demand. The caller keeps the best.
     """
-    # Phase 1: the plans of the rules, and which of them `schedule` has as well.
-    best = work.former
-    plans_of_schedule: list[Plan] = []
-    plans_of_rules: list[Plan] = []
-    for rule, plan in _yield_plans_of_rules(work):
-        if best is None or plan.cost(work.delay) < best.cost(work.delay):
-            best = plan
-        if rule.is_of_schedule:
-            plans_of_schedule.append(plan)
-        plans_of_rules.append(plan)
+    found = Found(work.delay, work.former)
+    if work.clock.limits.time_s is not None:
+        yield from _search_as_schedule(work, found)
+    yield from _try_other_rules(work, found)
+    yield from _rebuild_parts(work, found, rebuilds)
+
+
+def _try_other_rules(work: CoverTask, found: Found) -> Iterator[Plan]:
+    """Make one plan by each rule that fits into the time and has not had its turn.
+
+    Parameters
+    ----------
+    work
+        The demand in ticks, delay, shortest slot and clock.
+    found
+        What the search has found; it gets the plans.
+
+    Yields
+    ------
+    Plan
+        Plans that serve the demand.
+    """
+    share = _SHARE_OF_RULES
+    if found.tried:
+        share = _SHARE_OF_OTHER_RULES
+    if found.of_rules and is_plain(work.problem):
+        least_ticks = min(plan.cost(work.delay) for plan in found.of_rules)
+        work = work._replace(useful_ticks=SHORTENED * least_ticks)
+    for _, plan in _yield_plans_of_rules(work, share, found.tried):
+        found.take(plan)
+        found.of_rules.append(plan)
         yield plan
 
-    # Phase 2: moves from the plans of those rules that `schedule` has.
-    for plan in _yield_moves_of_schedule(work, plans_of_schedule):
-        if best is None or plan.cost(work.delay) < best.cost(work.delay):
-            best = plan
-        yield plan
 
-    # Phase 3: rebuilds, from the best plan of all. A plan of one slot has no part to rebuild.
+def _rebuild_parts(work: CoverTask, found: Found, rebuilds: int) -> Iterator[Plan]:
+    """Change parts of the best plan at random, as long as there is time for that.
+
+    A plan is a list of slots, matchings that are held for some ticks. A rebuild takes some slots
+    out, and makes new ones for the demand that they served. A result that costs no more is the
+    next one to be changed. After `_STUCK` rebuilds without any gain the search goes on from the
+    plan of a rule that is drawn.
+
+    Parameters
+    ----------
+    work
+        The demand in ticks, the delay, the random numbers and the clock.
+    found
+        The best plan so far, and the plans of rules; it is not changed.
+    rebuilds
+        The most rebuilds if neither time nor iterations are limited.
+
+    Yields
+    ------
+    Plan
+        Each result, good or bad; all serve the demand.
+    """
     moves = _Moves(work)
+    current = found.best
     n_moves = 0
     n_in_vain = 0
-    while best is not None and len(best.ticks) > 1 and moves.fit():
+
+    # A plan of one slot has no part to rebuild.
+    while current is not None and len(current.ticks) > 1 and moves.fit():
         if _is_unlimited(work) and n_moves >= moves.affordable(rebuilds):
             break
         n_moves += 1
-        rebuilt = moves.rebuild_part(best)
+        rebuilt = moves.rebuild_part(current)
         if rebuilt is None:  # time is up
             return
 
         # Plans of the same cost are gone on from, too: that leads out of plateaus.
-        n_in_vain = 0 if rebuilt.cost(work.delay) < best.cost(work.delay) else n_in_vain + 1
-        if rebuilt.cost(work.delay) <= best.cost(work.delay):
-            best = rebuilt
+        is_gain = rebuilt.cost(work.delay) < current.cost(work.delay)
+        n_in_vain = 0 if is_gain else n_in_vain + 1
+        if rebuilt.cost(work.delay) <= current.cost(work.delay):
+            current = rebuilt
         yield rebuilt
-        if n_in_vain > _STUCK and plans_of_rules:
-            best = plans_of_rules[int(work.rng.integers(len(plans_of_rules)))]
+        if n_in_vain > _STUCK and found.of_rules:
+            current = found.of_rules[int(work.rng.integers(len(found.of_rules)))]
             n_in_vain = 0
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,7 @@ from optmatch.solvers.demands.plans import Plan, join, only_demanded, serve, tid
 from optmatch.solvers.demands.planted import cover_planted
 from optmatch.solvers.demands.quick_rules import (
     SWEEPS,
+    PlanRule,
     QuickTask,
     Size,
     build_if_short,
@@ -166,7 +168,7 @@ def plan_full_matrix(
     if demand.size < _MANY_PLACES:
         return plan_entries(Entries.of_matrix(demand), delay, deadline, previous)
     first = cover_matrix_first_fit(demand, lines)
-    late = deadline - _FINISH_S_PER_PLACE * len(first.ticks) * len(demand)
+    late = deadline_before_finish(deadline, first)
     is_late = previous is None and counted_time() >= late
     if is_late or first.cost(delay) <= lines.bound(delay):
         return first
@@ -222,17 +224,11 @@ def plan_entries(
     # clock may decide.
     best_slots_until = np.inf if deadline == np.inf else counted_time() + _GRACE_S
 
-    # Steps 1 and 2: rules whose time depends on the number of entries, not on that of all places
-    # of a matrix. No plan costs less than `bound`.
+    # Steps 1 and 2. No plan costs less than `bound`.
     lines = LineSums.of(entries)
     bound = lines.bound(delay)
     size = Size.of_entries(entries, lines, delay)
-    if first is None:
-        first = cover_first_fit(entries, lines)
-    if first.cost(delay) > bound and estimate_fewest_slots_s(size, SWEEPS) < _GRACE_S / 2:
-        # Where delays are long the number of slots decides.
-        fewest = cover_fewest_slots(entries, lines, n_sweeps=SWEEPS)
-        first = min(first, fewest, key=lambda plan: plan.cost(delay))
+    first = _plan_by_lists(entries, lines, size, delay, first)
     if first.cost(delay) <= bound:
         return first
 
@@ -241,7 +237,7 @@ def plan_entries(
 
     # `late` is the deadline less the time that the last step takes, in which equal slots are put
     # together and shortened.
-    late = deadline - _FINISH_S_PER_PLACE * len(first.ticks) * entries.n_ports
+    late = deadline_before_finish(deadline, first)
     may_look_for_best_slots = _best_slots_s(size) < _GRACE_S
     if previous is None and not may_look_for_best_slots and counted_time() >= late:
         return first
@@ -261,6 +257,92 @@ def plan_entries(
             best = min(first, patched, key=lambda plan: plan.cost(delay))
         late += min(_GRACE_S, counted_time() - began_s)
     return _improve(task._replace(deadline=late), first, best, bound)
+
+
+def make_first_plan(task: QuickTask) -> Plan:
+    """Make the plan from which `schedule`, the function for schedulers, begins its search.
+
+    A plan is a list of slots, matchings that are held for some ticks each. This one is the result
+    of the steps 1 to 3 of `plan_entries`: heaviest first, the fewest slots, the best slots.
+
+    Parameters
+    ----------
+    task
+        The demand in ticks, not all zero, the delay and the shortest slot. Its deadline does not
+        count: all steps together take about as long as a list of the entries.
+
+    Returns
+    -------
+    Plan
+        Slots that serve the whole demand.
+    """
+    entries = Entries.of_matrix(task.demand)
+    lines = LineSums.of(entries)
+    size = Size.of_entries(entries, lines, task.delay)
+    first = None
+    if task.demand.size >= _MANY_PLACES:
+        first = cover_matrix_first_fit(task.demand, lines)
+    first = _plan_by_lists(entries, lines, size, task.delay, first)
+    if _best_slots_s(size) < _GRACE_S and entries.n_ports <= _MATRIX_PORTS:
+        first = _shorter_by_best_slots(task, first, counted_time() + _GRACE_S)
+
+    # The first two steps know nothing of a shortest slot.
+    if task.shortest > 1:
+        first = finish_plan(first, task.demand, task.shortest)
+    return first
+
+
+def deadline_before_finish(deadline: float, first: Plan) -> float:
+    """Return when a search has to end, so that its plan can still be tidied before a deadline.
+
+    Parameters
+    ----------
+    deadline
+        In seconds, by `counted_time`.
+    first
+        A plan of about as many slots as the one that will be tidied.
+
+    Returns
+    -------
+    float
+        An earlier time in seconds.
+    """
+    n_slots, n_ports = first.matchings.shape
+    return deadline - _FINISH_S_PER_PLACE * n_slots * n_ports
+
+
+def _plan_by_lists(
+    entries: Entries, lines: LineSums, size: Size, delay: int, first: Plan | None
+) -> Plan:
+    """Make a first plan by rules whose time depends on the entries, not on all places of a matrix.
+
+    A plan is a list of slots, matchings that are held for some ticks each.
+
+    Parameters
+    ----------
+    entries, lines, size
+        The demand, not empty, the sums of its lines, and its size.
+    delay
+        Ticks before each slot.
+    first
+        A plan that serves the demand; None if there is none yet: then entries are put, heaviest
+        first, into the first slot that has room.
+
+    Returns
+    -------
+    Plan
+        That plan, or one with the fewest slots if it takes less time, delays included. The latter
+        is made only if that is estimated to take less than half a millisecond.
+    """
+    if first is None:
+        first = cover_first_fit(entries, lines)
+    if first.cost(delay) > lines.bound(delay) and (
+        estimate_fewest_slots_s(size, SWEEPS) < _GRACE_S / 2
+    ):
+        # Where delays are long the number of slots decides.
+        fewest = cover_fewest_slots(entries, lines, n_sweeps=SWEEPS)
+        first = min(first, fewest, key=lambda plan: plan.cost(delay))
+    return first
 
 
 def _shorter_by_best_slots(task: QuickTask, first: Plan, deadline: float) -> Plan:
@@ -387,10 +469,9 @@ def _best_slots_s(size: Size) -> float:
 def yield_plans(task: QuickTask, best: Plan, *, endless: bool) -> Iterator[Plan]:
     """Make plan after plan for a demand: first by several rules, then by changes of the best.
 
-    A plan is a list of slots, matchings that are held for some ticks. A rule makes a whole plan,
-    and has an estimate of the seconds that it takes; rules run in a fixed order, and those that do
-    not fit before the deadline are left out. A move, of which rounds follow, takes some slots of a
-    plan out and makes new ones for the demand that they served.
+    A plan is a list of slots, matchings that are held for some ticks. A rule makes a whole plan. A
+    move, of which rounds follow, takes some slots of a plan out and makes new ones for the demand
+    that they served.
 
     Parameters
     ----------
@@ -411,12 +492,57 @@ def yield_plans(task: QuickTask, best: Plan, *, endless: bool) -> Iterator[Plan]
     TimeUp
         At the deadline, or when a short rule does not fit before it.
     """
-    delay = task.delay
-    size = Size.of(task.demand, delay)
-
-    # Rules, the quickest first. One that does not fit is left out if it takes long, so that moves
-    # get the time; at a short one the end is near, and the work stops.
+    size = Size.of(task.demand, task.delay)
     plans = [best]
+    for _, plan in try_rules(task, best, size):
+        if plan is not None:
+            plans.append(plan)
+            yield plan
+    yield from yield_rounds(task, plans, size, endless=endless)
+
+
+class RuleTry(NamedTuple):
+    """A rule that has had its turn, and what came of it."""
+
+    rule: PlanRule
+    plan: Plan | None
+    """A plan that serves the demand. None if the rule is not for such a demand, or if its plan
+    would have been longer than one that is known."""
+
+
+def try_rules(
+    task: QuickTask, best: Plan, size: Size, *, grace_s: float = 0.0
+) -> Iterator[RuleTry]:
+    """Let each rule that fits before the deadline make a plan.
+
+    A plan is a list of slots, matchings that are held for some ticks. A rule makes a whole plan,
+    and has an estimate of the seconds that it takes; rules run in a fixed order. One that does not
+    fit is left out if it takes long, so that moves get the time. At a short one the end is near,
+    and the work stops.
+
+    Parameters
+    ----------
+    task
+        The demand in ticks, the delay, the shortest slot and the deadline.
+    best
+        A plan that is known.
+    size
+        The size of the demand, from which estimates follow.
+    grace_s
+        A rule that has begun may end so many seconds after the deadline.
+
+    Yields
+    ------
+    RuleTry
+        The rule, and its plan with equal slots put together and without surplus.
+
+    Raises
+    ------
+    TimeUp
+        When a rule is not done in time, or when a short rule does not fit before the deadline.
+    """
+    least_cost = best.cost(task.delay)
+    task_of_rules = task._replace(deadline=task.deadline + grace_s)
     for rule in list_rules_in_order(size):
         estimate_s = rule.estimate_s(size)
         if estimate_s > _NEVER_S:
@@ -425,15 +551,13 @@ def yield_plans(task: QuickTask, best: Plan, *, endless: bool) -> Iterator[Plan]
             if estimate_s < _WORTH_WAITING_S:
                 raise TimeUp
             continue
-        least_cost = min(plan.cost(delay) for plan in plans)
-        raw_plan = build_if_short(rule, task, least_cost)
+        raw_plan = build_if_short(rule, task_of_rules, least_cost)
         if raw_plan is None:
+            yield RuleTry(rule, None)
             continue
         plan = finish_plan(raw_plan, task.demand, task.shortest)
-        plans.append(plan)
-        yield plan
-
-    yield from yield_rounds(task, plans, size, endless=endless)
+        least_cost = min(least_cost, plan.cost(task.delay))
+        yield RuleTry(rule, plan)
 
 
 def yield_rounds(
