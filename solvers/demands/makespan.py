@@ -294,6 +294,50 @@ def solve_makespan(
     return finish_small(problem, start, clock, rng, on_event)
 
 
+def prove_by_slot_counts(
+    problem: Demand,
+    solution: Solution,
+    limits: Limits,
+    rng: np.random.Generator,
+    on_event: OnEvent,
+) -> Solution:
+    """Improve on a schedule by exact models of all numbers of slots, or prove it the best.
+
+    A slot is a matching that is held for some ticks. CP-SAT is asked, for each number of slots in
+    rising order, for a plan that takes less than the best one.
+
+    Parameters
+    ----------
+    problem
+        The demand on one plane of an ideal switch, with all-stop switching and without packets.
+    solution
+        A solution of it, with a schedule.
+    limits
+        The limits, of which the time begins now.
+    rng
+        The seeds of CP-SAT.
+    on_event
+        Called with better objectives and bounds.
+
+    Returns
+    -------
+    Solution
+        `solution` with the best schedule and the best bound. Its limit is None, and its status
+        OPTIMAL, if no schedule is complete earlier.
+    """
+    search = _MakespanSearch(problem, limits, rng, on_event, None)
+    search.best = former_plan(problem, solution)
+    try:
+        limit = search.refute_slot_counts()
+    except (KeyboardInterrupt, TimeUp) as stop:
+        limit = limit_of(stop)
+    if limit is Limit.MEMORY:
+        # More time would have led the search on, but not the models.
+        limit = Limit.TIME
+    proved = certify(search.conclude(limit), search.clock)
+    return replace(proved, method=solution.method, stats={**solution.stats, **proved.stats})
+
+
 class _MakespanSearch:
     """The search over numbers of slots, with the best plan and the bound so far.
 
@@ -373,7 +417,7 @@ class _MakespanSearch:
             self.best = Plan.of([], [], len(self.demand))
             return None
         self._warm_start()
-        return None if self._proved() else self._refute_slot_counts()
+        return None if self._proved() else self.refute_slot_counts()
 
     def _proved(self) -> bool:
         """Tell whether the best plan takes no longer than the bound."""
@@ -429,7 +473,7 @@ class _MakespanSearch:
             if self._proved() or self.clock.remaining_s <= 0:
                 return
 
-    def _refute_slot_counts(self) -> Limit | None:
+    def refute_slot_counts(self) -> Limit | None:
         """Ask CP-SAT for each number of slots, in rising order, whether a plan is better.
 
         A slot is a matching of sources with destinations that is held for a time; a delay goes

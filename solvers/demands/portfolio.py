@@ -83,6 +83,16 @@ _SHARE_OF_ECLIPSE = 0.25
 method of this name, cut short after a quarter of the time, was 1.3 % better for heavy tails of 279
 ports in 0.1 s."""
 
+_MOST_PROVED_PORTS = 10
+"""CP-SAT may prove something about demands of so many ports within seconds."""
+
+_SHARE_OF_MODELS = 0.3
+"""The part of the time that CP-SAT has where it may prove the best plan: no less than all of the
+time of `ilp` in a quarter of it, so that this is no better."""
+
+_S_PER_CIRCUIT = 1 / 8000
+"""The seconds that a model takes to be written and presolved for each entry of each slot."""
+
 _LONGEST_RULE_S = 10.0
 """Without any limit, rules that are estimated to take longer are left out."""
 
@@ -166,6 +176,8 @@ def solve_best(
         exact = _try_exact(problem, limits, rng, on_event)
         if exact.limit is None or exact.limit is Limit.INTERRUPTED:
             return exact
+    if _may_be_proved(problem, limits):
+        return _search_and_prove(problem, limits, rng, on_event, build, start)
     solution = solve_demand(problem, limits, rng, on_event, "best", build, start=start)
     if exact is not None and (exact.objective or np.inf) < (solution.objective or np.inf):
         solution = exact
@@ -234,6 +246,79 @@ def _try_exact(
     if solution.limit is Limit.INTERRUPTED:
         return solution
     return finish_small(problem, solution, clock, rng, on_event, work=_WORK)
+
+
+def _may_be_proved(problem: Demand, limits: Limits) -> bool:
+    """Tell whether exact models of `ilp` are worth a part of the time for a demand.
+
+    There is a model for each number of slots. The first one has as many slots as the busiest port
+    has partners, and each slot may have the circuit of any entry.
+
+    Parameters
+    ----------
+    problem
+        The demand.
+    limits
+        The limits; without one of time, and with one of iterations, there is no model.
+
+    Returns
+    -------
+    bool
+        True for few ports of one plain switch, if the first model is written in a quarter of the
+        time that models have.
+    """
+    fabric = problem.fabric
+    is_ideal = fabric.graph is None and not fabric.bidirectional
+    if limits.time_s is None or limits.iterations is not None:
+        return False
+    if not is_ideal or not is_plain(problem) or fabric.n_ports > _MOST_PROVED_PORTS:
+        return False
+    size = Size.of(problem.ticks)
+    return size.degree * size.n_entries * _S_PER_CIRCUIT <= _SHARE_OF_MODELS * limits.time_s / 4
+
+
+def _search_and_prove(
+    problem: Demand,
+    limits: Limits,
+    rng: np.random.Generator,
+    on_event: OnEvent,
+    build: Build,
+    start: Solution | None,
+) -> Solution:
+    """Search for a short plan; then let CP-SAT find a shorter one, or prove that there is none.
+
+    Parameters
+    ----------
+    problem
+        A demand for which `_may_be_proved` is true.
+    limits
+        The limits. CP-SAT has `_SHARE_OF_MODELS` of the time.
+    rng
+        The random numbers of the search, and of the seed of CP-SAT.
+    on_event
+        Called with better objectives and bounds.
+    build
+        The search.
+    start
+        A former solution, perhaps of another demand; None if there is none.
+
+    Returns
+    -------
+    Solution
+        The best schedule. Its limit is None if it is proved.
+    """
+    with uncounted():
+        from optmatch.solvers.demands.makespan import prove_by_slot_counts  # loads OR-tools
+
+    assert limits.time_s is not None
+    clock = limits.start()
+    search_s = (1 - _SHARE_OF_MODELS) * limits.time_s
+    of_search = replace(limits, time_s=search_s)
+    solution = solve_demand(problem, of_search, rng, on_event, "best", build, start=start)
+    if solution.limit not in (Limit.TIME, Limit.EXHAUSTED) or solution.objective is None:
+        return solution
+    of_models = replace(limits, time_s=max(0.0, limits.time_s - clock.elapsed_s))
+    return prove_by_slot_counts(problem, solution, of_models, rng, on_event)
 
 
 class TimedRule(NamedTuple):
