@@ -111,17 +111,15 @@ def solve_best(
     """Find a short schedule for a demand by the method that suits it; the default method.
 
     A schedule is a list of slots, matchings that are held for some time each, with a delay before
-    each. The search that is made depends on the problem:
+    each. The search that is made depends on the objective:
 
-    - objective ``"weighted-completion-s"``: a search over the orders in which groups are served;
-    - objective ``"matchings"``: a search over sums of permutations that are the demand exactly;
-    - pairs of bidirectional ports, or very few ports: searches of their own;
-    - all others: several quick rules make a schedule each (the portfolio); then parts of the best
-      one are taken out and made anew (rebuilds), again and again.
-
-    Without limits the last one takes a few seconds for 64 ports with demands between all of them,
-    15 for 128, and at most a minute for 256 to 1,024; the second one takes two seconds for 32 such
-    ports and five for 64, the first one less than a second for 16.
+    - ``"weighted-completion-s"``: a search over the orders in which groups are served. Without
+      limits it takes less than a second for 16 ports with demands between all of them.
+    - ``"matchings"``: a search over sums of permutations that are the demand exactly. It takes two
+      seconds for 32 such ports, and five for 64.
+    - ``"completion-s"``: quick rules make a schedule each, and then parts of the best one are
+      taken out and made anew, again and again (rebuilds). That takes a few seconds for 64 such
+      ports, 15 for 128, and at most a minute for 256 to 1,024.
 
     Parameters
     ----------
@@ -158,14 +156,57 @@ def solve_best(
 
         return solve_matchings(problem, limits, rng, on_event, start, params.decompositions)
 
-    # Pairs of bidirectional ports, and very few ports, have searches of their own.
-    build: Build = partial(rebuild, rebuilds=params.rebuilds)
+    return _solve_completion(problem, limits, rng, on_event, start, params.rebuilds)
+
+
+def _solve_completion(
+    problem: Demand,
+    limits: Limits,
+    rng: np.random.Generator,
+    on_event: OnEvent,
+    start: Solution | None,
+    rebuilds: int,
+) -> Solution:
+    """Find a schedule that serves a demand early, by the search that suits the switch.
+
+    A schedule is a list of slots, matchings that are held for some time each. The usual search,
+    `rebuild`, makes schedules by quick rules, and changes parts of the best one. Other cases are
+
+    - bidirectional ports on a switch that can join any of them in pairs (`pairings`);
+    - at most three ports of one plain switch: an integer programme is solved (`few_ports`);
+    - at most ten of them: a part of the time belongs to the exact models of `ilp`;
+    - few ports with packets or several planes: an exact model of these is tried first.
+
+    Parameters
+    ----------
+    problem
+        The demand, with objective ``"completion-s"``.
+    limits
+        The limits of time, gap and iterations.
+    rng
+        The random numbers.
+    on_event
+        Called with ticks, better objectives and better bounds.
+    start
+        A former solution, perhaps of another demand; None if there is none.
+    rebuilds
+        The most changes of a schedule if there are no limits.
+
+    Returns
+    -------
+    Solution
+        The best schedule and the best bound. Its limit is None if the schedule is proved.
+    """
+    # How plans are made: `build` yields one after the other.
+    build: Build = partial(rebuild, rebuilds=rebuilds)
     if pairings.suits(problem):
         build = pairings.rebuild_pairings
     if limits.time_s is not None and not is_plain(problem):
         build = partial(_search_twice, search_again=build)
     if few_ports.suits(problem):
         return few_ports.solve_few(problem, limits, rng, on_event, build)
+    if _may_be_proved(problem, limits):
+        return _search_and_prove(problem, limits, rng, on_event, build, start)
 
     # Where packets or several planes have a part in it and ports are few, the exact model may be
     # done in a moment. If it is not, its answer competes with that of the search.
@@ -176,8 +217,6 @@ def solve_best(
         exact = _try_exact(problem, limits, rng, on_event)
         if exact.limit is None or exact.limit is Limit.INTERRUPTED:
             return exact
-    if _may_be_proved(problem, limits):
-        return _search_and_prove(problem, limits, rng, on_event, build, start)
     solution = solve_demand(problem, limits, rng, on_event, "best", build, start=start)
     if exact is not None and (exact.objective or np.inf) < (solution.objective or np.inf):
         solution = exact
@@ -271,7 +310,8 @@ def _may_be_proved(problem: Demand, limits: Limits) -> bool:
     is_ideal = fabric.graph is None and not fabric.bidirectional
     if limits.time_s is None or limits.iterations is not None:
         return False
-    if not is_ideal or not is_plain(problem) or fabric.n_ports > _MOST_PROVED_PORTS:
+    has_few_ports = is_ideal and fabric.n_ports <= _MOST_PROVED_PORTS
+    if not has_few_ports or not is_plain(problem):
         return False
     size = Size.of(problem.ticks)
     return size.degree * size.n_entries * _S_PER_CIRCUIT <= _SHARE_OF_MODELS * limits.time_s / 4

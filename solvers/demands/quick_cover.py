@@ -243,18 +243,18 @@ def plan_entries(
         return first
 
     # Steps 3 to 5 work on the full matrix. A former plan is patched if there is time, or if that
-    # takes next to none. The time for it, up to `_GRACE_S`, is added to the deadline, so that step
-    # 5 has as much time as it has without a former plan.
+    # takes next to none.
     task = QuickTask(entries.to_matrix(), delay)
     if may_look_for_best_slots:
         first = _shorter_by_best_slots(task, first, best_slots_until)
     best = first
     if previous is not None:
         began_s = counted_time()
-        is_soon = began_s < late
-        if is_soon or len(entries.ticks) < _FEW_ENTRIES:
+        if began_s < late or len(entries.ticks) < _FEW_ENTRIES:
             patched = _patch_previous(task, previous)
             best = min(first, patched, key=lambda plan: plan.cost(delay))
+
+        # Step 5 has as much time as it has without a former plan, but for more than `_GRACE_S`.
         late += min(_GRACE_S, counted_time() - began_s)
     return _improve(task._replace(deadline=late), first, best, bound)
 
@@ -307,8 +307,7 @@ def deadline_before_finish(deadline: float, first: Plan) -> float:
     float
         An earlier time in seconds.
     """
-    n_slots, n_ports = first.matchings.shape
-    return deadline - _FINISH_S_PER_PLACE * n_slots * n_ports
+    return deadline - _FINISH_S_PER_PLACE * first.matchings.size
 
 
 def _plan_by_lists(
