@@ -8,7 +8,7 @@ drawn with ports between both numbers, even on a logarithmic scale, delays of 1 
 limits of 0.1 to 1 s. With ``--modes`` they have several planes, per-circuit switching, a shortest
 slot, coarse ticks or bidirectional ports, too, each with or without the others. Limits are in time
 of the processor, so that a busy machine changes little. A line is printed for each demand that
-another method served earlier by more than a thousandth, and a count at the end.
+another method served earlier by more than a thousandth, and counts now and then and at the end.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ SHARE = 0.25
 """Others have this part of the time of `best`."""
 GRACE_S = 0.002
 """What reading a problem and making a solution may take beside a method."""
+PRINTED_EACH = 20
+"""The counts are printed after so many demands."""
 
 
 class Drawn(NamedTuple):
@@ -144,6 +146,8 @@ def main() -> None:
                 f" {best_s / problem.lower_bound():.4f} of the bound",
                 flush=True,
             )
+        if n_drawn % PRINTED_EACH == 0:
+            print(f"{n_worse} of {n_drawn} so far", flush=True)
     print(f"seed {options.seed}: {n_worse} of {n_drawn} demands are served earlier by others")
 
 
