@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def _best() -> Run:
     """Load the method `best`, the default."""
-    from optmatch.solvers.demands.portfolio import solve_best
+    from optmatch.solvers.demands.best import solve_best
 
     return solve_best
 
