@@ -32,7 +32,7 @@ from optmatch.solvers.cpsat import Outcome
 from optmatch.solvers.demands.configuration import certify
 from optmatch.solvers.demands.plane_model import MOST_PORTS, finish_small
 from optmatch.solvers.demands.plans import Plan, only_demanded, tidy, trim
-from optmatch.solvers.demands.portfolio import Found, rebuild, yield_as_schedule
+from optmatch.solvers.demands.portfolio import PlansFound, rebuild, yield_as_schedule
 from optmatch.solvers.demands.scheduling import CoverTask, former_plan, repair, solve_demand
 from optmatch.solvers.exact_models import Asked, ExactModel, draw_seed, refute_in_turn
 from optmatch.solvers.frame import ROUNDING, conclude, limit_of
@@ -466,7 +466,7 @@ class _MakespanSearch:
         plans = rebuild(work)
         if self.clock.limits.time_s is not None:
             remaining_s = self.clock.remaining_s
-            found = Found(self.delay, self.best)
+            found = PlansFound(self.delay, self.best)
             plans = yield_as_schedule(work, found, rules_s=remaining_s, moves_s=remaining_s)
         for plan in itertools.islice(plans, n_starts):
             self._take(tidy(only_demanded(plan, self.demand, self.shortest)))

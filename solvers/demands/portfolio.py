@@ -258,7 +258,7 @@ def yield_all(work: CoverTask) -> Iterator[Plan]:
 
 
 @dataclass
-class Found:
+class PlansFound:
     """What a search for a short plan has found so far."""
 
     delay: int
@@ -276,7 +276,7 @@ class Found:
             self.best = plan
 
 
-def _search_as_schedule(work: CoverTask, found: Found) -> Iterator[Plan]:
+def _search_as_schedule(work: CoverTask, found: PlansFound) -> Iterator[Plan]:
     """Make all plans that `schedule` comes to in a part of the time, in the same order.
 
     `schedule` is the function for schedulers, which takes milliseconds. Rules are chosen here for
@@ -307,7 +307,7 @@ def _search_as_schedule(work: CoverTask, found: Found) -> Iterator[Plan]:
 
 
 def yield_as_schedule(
-    work: CoverTask, found: Found, *, rules_s: float, moves_s: float
+    work: CoverTask, found: PlansFound, *, rules_s: float, moves_s: float
 ) -> Iterator[Plan]:
     """Make the plans that `schedule`, the function for schedulers, makes, in the same order.
 
@@ -389,14 +389,14 @@ def rebuild(work: CoverTask, rebuilds: int = DemandParams().rebuilds) -> Iterato
     Plan
         Each plan as it is made, good or bad; all serve the demand. The caller keeps the best.
     """
-    found = Found(work.delay, work.former)
+    found = PlansFound(work.delay, work.former)
     if work.clock.limits.time_s is not None:
         yield from _search_as_schedule(work, found)
     yield from _try_other_rules(work, found)
     yield from _rebuild_parts(work, found, rebuilds)
 
 
-def _try_other_rules(work: CoverTask, found: Found) -> Iterator[Plan]:
+def _try_other_rules(work: CoverTask, found: PlansFound) -> Iterator[Plan]:
     """Make one plan by each rule that fits into the time and has not had its turn.
 
     Where ports are many, a cover by the rule of Eclipse does not fit. But it takes the best slots
@@ -449,7 +449,7 @@ def begin_part(clock: Clock, seconds: float) -> Clock:
     return Clock(Limits(time_s=max(0.0, seconds)), clock.now, clock.now(), outer=clock)
 
 
-def _rebuild_parts(work: CoverTask, found: Found, rebuilds: int) -> Iterator[Plan]:
+def _rebuild_parts(work: CoverTask, found: PlansFound, rebuilds: int) -> Iterator[Plan]:
     """Change parts of the best plan at random, as long as there is time for that.
 
     A plan is a list of slots, matchings that are held for some ticks. A rebuild takes some slots
