@@ -100,7 +100,7 @@ demo: $(READY)
 # comes last, so that its closing line is what one sees; it has the notebooks too, and leaves out what `bounds` has
 # run compiled.
 test: $(READY_TO_TEST)
-	$(MAKE) --no-print-directory --jobs=2 --output-sync=target bounds python lint kernels
+	$(MAKE) --no-print-directory --jobs=2 --output-sync=target bounds lint python kernels
 	$(MAKE) --no-print-directory unit LESS='-m "not modes" notebooks tests'
 
 # The rooms of the files that differ from the last commit; style first, since it takes a second.
@@ -158,7 +158,7 @@ bounds: $(READY_TO_TEST)
 # Kernels as plain Python: what they mean without a compiler.
 python: export NUMBA_DISABLE_JIT := 1
 python: $(READY_TO_TEST)
-	.ci/timed python $(BIN)/pytest -q -rs $(COVER) $(KERNEL_TESTS)
+	.ci/timed python $(BIN)/pytest -q -rs --durations=10 $(COVER) $(KERNEL_TESTS)
 
 # What both processes of `unit` would compile, each for itself, while other checks still run: kernels, and the modules
 # of the tests, of which pytest keeps what it compiles. If one cannot be imported, `unit` says which.

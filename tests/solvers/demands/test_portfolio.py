@@ -43,7 +43,7 @@ def test_rules_then_so_many_rebuilds(n: int, delay: int) -> None:
         assert trim(plan, demand).ticks.tolist() == plan.ticks.tolist()
 
 
-@pytest.mark.parametrize("n", [3, 12])
+@pytest.mark.parametrize("n", [3, pytest.param(12, marks=compiled_only)])
 def test_the_search_begins_as_schedule_does(n: int) -> None:
     """Its first plans are those of `schedule`, in the same order, so that it is no worse."""
     work = work_on(n, om.Limits(time_s=400.0))
@@ -113,6 +113,7 @@ def test_no_rule_of_a_paper_beats_the_portfolio(n: int) -> None:
         assert best <= objective * (1 + 1e-9)
 
 
+@compiled_only
 def test_moves_end_with_the_time() -> None:
     work = work_on(16, om.Limits(time_s=1000.0))
     plans = list(itertools.islice(rebuild(work), 2000))

@@ -202,6 +202,7 @@ def test_a_packet_network_takes_the_mice() -> None:
     assert alone.objective == 188
 
 
+@pytest.mark.usefixtures("limits_in_cpu_time")
 def test_time_runs_out_in_a_large_cover() -> None:
     rng = np.random.default_rng(0)
     problem = ideal(rng.integers(1, 1000, (96, 96)), delay_s=10.0)
