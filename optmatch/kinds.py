@@ -484,7 +484,7 @@ def _check_plugin_method(method: object, place: str, others: Sequence[Method]) -
 
     if not isinstance(method, Method):
         raise TypeError(f"{place} is no optmatch.solvers.Method")
-    our_names = {ours.name for kind in all_kinds() for ours in kind.methods}
+    our_names = {own_method.name for kind in all_kinds() for own_method in kind.methods}
     taken = {(other.name, other.solves) for other in others}
     if method.name in our_names or (method.name, method.solves) in taken:
         raise ValueError(f"there is a method {method.name!r} already")
@@ -492,8 +492,8 @@ def _check_plugin_method(method: object, place: str, others: Sequence[Method]) -
 
 def all_methods() -> tuple[Method, ...]:
     """Return all methods, kind by kind: ours, then those of plugins."""
-    ours = (method for kind in all_kinds() for method in kind.methods)
-    return (*ours, *_plugin_methods())
+    own_methods = (method for kind in all_kinds() for method in kind.methods)
+    return (*own_methods, *_plugin_methods())
 
 
 def default_method(problem: Problem) -> Method:
@@ -513,8 +513,8 @@ def proving_methods(problem: Problem) -> tuple[Method, ...]:
 def fitting_methods(problem: Problem) -> list[str]:
     """Return the names of all methods that accept a problem, the default first."""
     default = default_method(problem).name
-    others = {method.name for method in all_methods() if method.takes(problem)} - {default}
-    return [default, *sorted(others)]
+    other_names = {method.name for method in all_methods() if method.takes(problem)} - {default}
+    return [default, *sorted(other_names)]
 
 
 def check_method_name(name: str, kind: str | None = None, where: str = "method") -> None:
@@ -534,14 +534,14 @@ def check_method_name(name: str, kind: str | None = None, where: str = "method")
     InputError
         With the nearest name, or the names of the methods of the kind.
     """
-    known = sorted({m.name for m in all_methods() if kind in (None, m.solves.kind)})
-    if isinstance(name, str) and name in known:
+    known_names = sorted({m.name for m in all_methods() if kind in (None, m.solves.kind)})
+    if isinstance(name, str) and name in known_names:
         return
-    close = get_close_matches(str(name), known, n=1)
+    close = get_close_matches(str(name), known_names, n=1)
     if close:
         hint = f"perhaps {close[0]!r}"
     elif kind is not None:
-        hint = f"methods for {kind} are {', '.join(known)}"
+        hint = f"methods for {kind} are {', '.join(known_names)}"
     else:
         hint = "`optmatch methods` lists them"
     what = "no method" if kind is None else f"no method for {kind}"

@@ -164,8 +164,8 @@ class Fabric(Value):
     @property
     def labels(self) -> tuple[str, ...]:
         """The name of each port where somebody gave one, else its number: for tables and axes."""
-        given = getattr(self, "names", None)
-        return given or tuple(str(port) for port in range(self.n_ports))
+        given_names = getattr(self, "names", None)
+        return given_names or tuple(str(port) for port in range(self.n_ports))
 
     @property
     def source_terminals(self) -> NDArray[np.int32]:

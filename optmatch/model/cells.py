@@ -251,8 +251,9 @@ class CellDevice(Value):
         if self.arm_1_error_rad is None and self.arm_2_error_rad is None:
             return self._stated_leak
         power = self._power_by_state
-        wanted = np.maximum(power[:, :, 0], 1e-100)  # a cell that sends all light the other way
-        leak: NDArray[np.float64] = power[:, :, 1] / wanted
+        # A cell may send all light the other way.
+        wanted_power = np.maximum(power[:, :, 0], 1e-100)
+        leak: NDArray[np.float64] = power[:, :, 1] / wanted_power
         return leak
 
     @property

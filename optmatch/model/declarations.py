@@ -378,10 +378,10 @@ class Listed:
             If it is no list, has another length, or an entry is wrong.
         """
         if not self.takes(value) or self.length not in (None, len(value)):
-            wanted = "a list"
+            expected = "a list"
             if self.length is not None:
-                wanted = f"a list of {self.length}"
-            raise InputError(f"{name} = {_short(value)}: {wanted} is expected", where=name)
+                expected = f"a list of {self.length}"
+            raise InputError(f"{name} = {_short(value)}: {expected} is expected", where=name)
 
         if isinstance(value, np.ndarray):
             value = value.tolist()

@@ -560,7 +560,7 @@ def draw_problem(problem: Collective) -> Figure:
     # `has[rank, block]` is whether a rank has a block; `origin[rank, block]` is the rank whose
     # data it is, or the number of ranks for the sum of all.
     n_ranks = problem.n_ranks
-    shown = choose_evenly(n_ranks, MOST_BLOCKS)
+    shown_ranks = choose_evenly(n_ranks, MOST_BLOCKS)
     before, after = _blocks_before_and_after(problem)
     side_inches = min(6.0, max(3.0, 0.22 * n_ranks + 1.0))
     figure = blank_figure(2 * side_inches, side_inches + 0.6)
@@ -569,8 +569,8 @@ def draw_problem(problem: Collective) -> Figure:
     panels = zip(figure.subplots(1, 2), (before, after), ("before", "after"), strict=True)
     for ax, blocks, name in panels:
         # Blocks of one rank in the colour of the rank, sums of all ranks in black.
-        has = blocks.has[np.ix_(shown, shown)]
-        origin = blocks.origin[np.ix_(shown, shown)]
+        has = blocks.has[np.ix_(shown_ranks, shown_ranks)]
+        origin = blocks.origin[np.ix_(shown_ranks, shown_ranks)]
         is_sum = origin == n_ranks
         style: dict[str, Any] = {"extent": extent, "interpolation": "nearest", "vmax": n_ranks}
         of_one_rank = np.ma.masked_where(~has | is_sum, origin)
@@ -591,8 +591,8 @@ def draw_problem(problem: Collective) -> Figure:
     if problem.late_s:
         most_late = write_amount(max(problem.late_s.values()), "s")
         title += f"; late by up to {most_late}: {len(problem.late_s)} of {n_ranks} ranks"
-    if len(shown) < n_ranks:
-        title += f"\n{len(shown)} of {n_ranks:,} ranks and blocks are shown, evenly chosen"
+    if len(shown_ranks) < n_ranks:
+        title += f"\n{len(shown_ranks)} of {n_ranks:,} ranks and blocks are shown, evenly chosen"
     figure.suptitle(title, fontsize=10)
     return figure
 

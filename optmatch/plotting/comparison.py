@@ -128,8 +128,10 @@ def plot_fabrics(rows: Sequence[FabricRow], *, fig: Figure | None = None) -> Fig
         _note(right, f"{toggles:,}{data.routed[k]}", toggles, k)
 
     # All rows are of the same matchings, so the first one tells their number.
-    some = rows[0]
-    fig.suptitle(f"{some.matchings} matchings of {some.ports} ports on each fabric", fontsize=11)
+    first_row = rows[0]
+    fig.suptitle(
+        f"{first_row.matchings} matchings of {first_row.ports} ports on each fabric", fontsize=11
+    )
     left.set_yticks(range(count), data.names)
     left.set_ylim(count - 0.5, -0.5)
     return fig

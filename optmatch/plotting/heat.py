@@ -99,14 +99,14 @@ def plot_heat(
     # Links between cells (x and y of both ends) are thin lines, and cells short thick ones.
     links = data.mesh.links[:, [0, 3]]
     draw_lines(ax, links, palette.STATE_COLOURS["free"], thin_line(stroke), "links")
-    known = ~np.isnan(data.values)
+    is_known = ~np.isnan(data.values)
     style: dict[str, Any] = {"capstyle": "butt", "zorder": 2}
     width = 0.34 * stroke
-    draw_lines(ax, data.bodies[~known], palette.CELL_FILL, width, "unknown", **style)
+    draw_lines(ax, data.bodies[~is_known], palette.CELL_FILL, width, "unknown", **style)
 
     # Cells with a figure take their colours from a scale that begins at 0.
-    cells = draw_lines(ax, data.bodies[known], None, width, "cells", cmap=COLOURS, **style)
-    cells.set_array(data.values[known])
+    cells = draw_lines(ax, data.bodies[is_known], None, width, "cells", cmap=COLOURS, **style)
+    cells.set_array(data.values[is_known])
     cells.set_clim(0.0, max(1e-12, float(np.nanmax(data.values, initial=0.0))))
     for mark in data.mesh.ports:
         ax.plot(*mark.position, marker="o", markersize=3, color=palette.FAINT_INK)

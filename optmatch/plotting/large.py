@@ -177,8 +177,8 @@ def _draw_circuits_by_block(
     blocks = merge_blocks(matrix, "sum", most=48)
 
     # Squares without circuits stay white.
-    shown = blocks._replace(values=np.where(blocks.values > 0, blocks.values, np.nan))
-    draw_blocks(ax, shown, n_ports, "circuits")
+    shown_blocks = blocks._replace(values=np.where(blocks.values > 0, blocks.values, np.nan))
+    draw_blocks(ax, shown_blocks, n_ports, "circuits")
     ax.set_xlabel("destination port", fontsize=_FONT)
     ax.set_ylabel("source port", fontsize=_FONT)
     square = explain_blocks(blocks.size, "pairs of ports")

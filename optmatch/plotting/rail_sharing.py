@@ -347,8 +347,8 @@ def tabulate_problem(problem: RailSharing) -> dict[str, Any]:
     ports = []
     for named in problem.jobs:
         job = named.job
-        asked = problem.ports_of_rails(job, job.network.ports_per_gpu, job.parallelism.dp)
-        ports.append(max(asked.values(), default=0))
+        asked_ports = problem.ports_of_rails(job, job.network.ports_per_gpu, job.parallelism.dp)
+        ports.append(max(asked_ports.values(), default=0))
     return {
         "job": [named.name for named in problem.jobs],
         "gpus": [named.job.n_gpus for named in problem.jobs],

@@ -575,10 +575,10 @@ def draw(solution: Solution, slot: int | None = None) -> Figure:
 
     # Ranks that do the same share the row of the first of them.
     groups = [ranks for _, ranks in _group_equal_ranks(problem, answer)]
-    shown = groups[:MOST_RANKS]
-    ax = plot_rails(problem, answer, ranks=[ranks[0] for ranks in shown])
-    ax.set_yticks(range(len(shown)), [_name_ranks(ranks) for ranks in shown])
-    n_shown = sum(len(ranks) for ranks in shown)
+    shown_groups = groups[:MOST_RANKS]
+    ax = plot_rails(problem, answer, ranks=[ranks[0] for ranks in shown_groups])
+    ax.set_yticks(range(len(shown_groups)), [_name_ranks(ranks) for ranks in shown_groups])
+    n_shown = sum(len(ranks) for ranks in shown_groups)
     step = write_amount(answer.step_s, "s")
     counts = f"{n_shown:,} of {problem.n_gpus:,} ranks"
     ax.set_title(f"a step of {step}: {counts}; those that do the same share a row", fontsize=10)

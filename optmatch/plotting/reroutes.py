@@ -266,13 +266,13 @@ def _leave_out_racks(data: RackData, rack: RackFabric) -> tuple[RackData, str]:
     rack_of_server = rack.server_coordinates[:, 0].astype(np.int64)
     rack_of_chip = rack_of_server[rack.server_of_chip]
     is_affected = np.isin(data.role, (_HAS_NEW_CIRCUITS, _LOST, _TAKES_OVER, _FAILED))
-    shown = [*np.unique(rack_of_chip[is_affected]).tolist(), 0][:_MAX_RACKS]
-    shown = sorted(set(shown))
+    shown_racks = [*np.unique(rack_of_chip[is_affected]).tolist(), 0][:_MAX_RACKS]
+    shown_racks = sorted(set(shown_racks))
 
     # Racks stand below each other, and shown ones close up: if racks 0 and 5 are shown, rack 5
     # moves up by four heights. Hidden racks have NaN as a shift, and get it as their places.
     rows = np.full(rack.racks, np.nan)
-    rows[shown] = np.arange(len(shown))
+    rows[shown_racks] = np.arange(len(shown_racks))
     _, n_y, _ = rack.server_grid
     shift = (n_y + 0.6) * (np.arange(rack.racks) - rows)
     chips = data.chips + np.stack([0 * shift, shift], axis=1)[rack_of_chip]
@@ -285,9 +285,9 @@ def _leave_out_racks(data: RackData, rack: RackFabric) -> tuple[RackData, str]:
         n_chips = int((data.role[is_hidden] == role).sum())
         if n_chips:
             counts.append(f"{n_chips:,} {name}")
-    n_left_out = rack.racks - len(shown)
-    names = "rack" if len(shown) == 1 else "racks"
-    numbers = ", ".join(map(str, shown))
+    n_left_out = rack.racks - len(shown_racks)
+    names = "rack" if len(shown_racks) == 1 else "racks"
+    numbers = ", ".join(map(str, shown_racks))
     text = f"\n{names} {numbers}; left out are {n_left_out} racks, chips: {', '.join(counts)}"
     return data._replace(chips=chips, servers=servers), text
 

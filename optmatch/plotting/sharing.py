@@ -468,8 +468,8 @@ def _list_boxes(problem: PortSharing, answer: Assignment, *, folded: bool) -> li
     class_of = problem.classes.class_of
     job_of = answer.job_of
     if folded:
-        both = np.stack([class_of, job_of], axis=1)
-        pairs, counts = np.unique(both, axis=0, return_counts=True)
+        class_and_job = np.stack([class_of, job_of], axis=1)
+        pairs, counts = np.unique(class_and_job, axis=0, return_counts=True)
         return [
             _Box(group, job, count, f"{count} resources of class {group}")
             for (group, job), count in zip(pairs.tolist(), counts.tolist(), strict=True)

@@ -581,10 +581,10 @@ def draw_problem(problem: SliceAllocation) -> Figure:
         n_free_of_rack = np.bincount(rack_of_server[is_free], minlength=fabric.racks)
         most = fabric.n_servers // fabric.racks
         ax = _draw_rack_squares(n_free_of_rack, most, "free servers")
-        wanted = " x ".join(map(str, problem.shape))
+        wanted_shape = " x ".join(map(str, problem.shape))
         ax.set_title(
-            f"{wanted} chips are wanted; {is_free.sum():,} of {len(owner):,} servers are free\n"
-            f"a square is one of {fabric.racks} racks, from rack 0 at the top by rows",
+            f"{wanted_shape} chips are wanted; {is_free.sum():,} of {len(owner):,} servers are"
+            f" free\na square is one of {fabric.racks} racks, from rack 0 at the top by rows",
             fontsize=9,
         )
         return cast("Figure", ax.figure)

@@ -403,9 +403,9 @@ def _list_plane_segments(problem: Demand, schedule: Schedule) -> Iterator[_Segme
         sources = np.flatnonzero(matching != IDLE)
         light_s = now_s + problem.delay_s
         # A circuit is the number source * ports + destination.
-        kept = sources[matching[sources] == previous[sources]]
-        if problem.switching == "per-circuit" and light_s > now_s and len(kept):
-            yield _Segment(now_s, light_s, kept * n_ports + matching[kept])
+        kept_sources = sources[matching[sources] == previous[sources]]
+        if problem.switching == "per-circuit" and light_s > now_s and len(kept_sources):
+            yield _Segment(now_s, light_s, kept_sources * n_ports + matching[kept_sources])
         now_s = light_s + duration_s
         yield _Segment(light_s, now_s, sources * n_ports + matching[sources])
         previous = matching

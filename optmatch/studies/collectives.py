@@ -111,10 +111,10 @@ def study_collectives(
 
         # The ring never changes its circuits, so no delay slows it down.
         if "ring" in compared_methods:
-            others = [name for name in compared_methods if name != "ring"]
-            pairs = [(problem, name) for name in others]
+            other_methods = [name for name in compared_methods if name != "ring"]
+            pairs = [(problem, name) for name in other_methods]
             break_even_delays = in_order(_find_break_even, pairs, executor)
-            for name, delay_s in zip(others, break_even_delays, strict=True):
+            for name, delay_s in zip(other_methods, break_even_delays, strict=True):
                 tables["break-even"].append({"method": name, "delay_s": delay_s})
     except (KeyboardInterrupt, LimitReached):
         complete = False

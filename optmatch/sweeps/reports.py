@@ -542,11 +542,11 @@ def _grid_rows(grid: Grid) -> list[dict[str, Any]]:
     """
     rows = []
     for row in grid.table():
-        shown = dict(row)
+        shown_row = dict(row)
         for method in grid.gaps:
-            gap = shown[method]
-            shown[method] = None if gap is None else 100 * gap
-        rows.append(shown)
+            gap = shown_row[method]
+            shown_row[method] = None if gap is None else 100 * gap
+        rows.append(shown_row)
     return rows
 
 

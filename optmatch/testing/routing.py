@@ -145,8 +145,8 @@ def _cheapest_partition(pairs: Matching, cost_of_matching: dict[Matching, float]
     best = math.inf
     for matching, cost in cost_of_matching.items():
         if first_pair in matching and matching <= pairs:
-            rest = _cheapest_partition(pairs - matching, cost_of_matching)
-            best = min(best, cost + rest)
+            rest_cost = _cheapest_partition(pairs - matching, cost_of_matching)
+            best = min(best, cost + rest_cost)
     return best
 
 

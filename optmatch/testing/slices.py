@@ -62,11 +62,11 @@ def slice_problems(draw: st.DrawFn, *, tiny: bool = False) -> SliceAllocation:
 
 def smallest_slices() -> list[SliceAllocation]:
     """List slices with next to nothing in them, and one that is too large."""
-    one = RackFabric(chips=(2, 2, 1))
+    one_server = RackFabric(chips=(2, 2, 1))
     return [
-        SliceAllocation(one, (1, 1, 1)),
-        SliceAllocation(one, (2, 2, 1)),
-        SliceAllocation(one, (2, 2, 2)),
-        SliceAllocation(one, (2, 2, 1), reserved=(0,)),
+        SliceAllocation(one_server, (1, 1, 1)),
+        SliceAllocation(one_server, (2, 2, 1)),
+        SliceAllocation(one_server, (2, 2, 2)),
+        SliceAllocation(one_server, (2, 2, 1), reserved=(0,)),
         SliceAllocation(RackFabric(chips=(1, 1, 2), server=(1, 1, 1)), (1, 1, 2)),
     ]

@@ -383,8 +383,8 @@ def _add_up_rests(problem: RailSharing, answer: RailShares) -> float:
     delay_s = problem.jobs[0].job.network.delay_s
     rests_s = 0.0
     for number in range(n_jobs):
-        wanted = receiver_at_start[(number + 1) % n_jobs]
-        missing = (wanted != IDLE) & (wanted != receiver_at_end[number])
+        next_receiver = receiver_at_start[(number + 1) % n_jobs]
+        missing = (next_receiver != IDLE) & (next_receiver != receiver_at_end[number])
         rests_s += max(problem.handover_s, delay_s if missing.any() else 0.0)
     return rests_s
 

@@ -952,10 +952,12 @@ def _build_by_size(type_: str, shape: dict[str, Any]) -> Fabric:
     accepted = _accepted_options(type_)
     for name in shape:
         if name not in accepted:
-            others = [other for other in FABRICS_BY_SIZE if name in _accepted_options(other)]
+            other_fabrics = [
+                other for other in FABRICS_BY_SIZE if name in _accepted_options(other)
+            ]
             raise click.UsageError(
-                f"--{name.replace('_', '-')}: no option of {type_}; --fabric {', '.join(others)}"
-                " take it"
+                f"--{name.replace('_', '-')}: no option of {type_}; --fabric"
+                f" {', '.join(other_fabrics)} take it"
             )
     for name in ("rows", "cols", "size"):
         if name in accepted and name not in shape:

@@ -135,14 +135,14 @@ class _Gpu:
         if block == len(self.steps):
             self.steps.append([])
         # Steps of the same block are done before anyway. A step that others wait for is marked.
-        others = sorted({step for step in waits_for if step.block != block})
-        for other in others:
+        other_steps = sorted({step for step in waits_for if step.block != block})
+        for other in other_steps:
             self.steps[other.block][other.step]["hasdep"] = 1
-        for other in others[:-1]:
+        for other in other_steps[:-1]:
             nothing = LocalCopy(copy.source, copy.target, 1)
             self._append(block, "nop", nothing, other)
         # Only the first part has to wait.
-        last_wait = others[-1] if others else None
+        last_wait = other_steps[-1] if other_steps else None
         for first_unit in range(0, copy.n_units, MOST_UNITS):
             part = LocalCopy(
                 Slot(copy.source.buffer, copy.source.first_unit + first_unit),

@@ -249,12 +249,12 @@ def _put(puts: Sequence[tuple[Slot, RemoteEnd]]) -> Iterator[Operation]:
     if not puts:
         return
     for first in range(0, len(puts), MOST_AT_ONCE):
-        some = puts[first : first + MOST_AT_ONCE]
+        part = puts[first : first + MOST_AT_ONCE]
         yield Operation(
             name="put",
-            peers=tuple(remote_end.rank for _, remote_end in some),
-            sources=tuple((slot, remote_end.n_units) for slot, remote_end in some),
-            remote_ends=tuple(remote_end for _, remote_end in some),
+            peers=tuple(remote_end.rank for _, remote_end in part),
+            sources=tuple((slot, remote_end.n_units) for slot, remote_end in part),
+            remote_ends=tuple(remote_end for _, remote_end in part),
         )
     end_of_peer = {remote_end.rank: remote_end for _, remote_end in puts}
     peers = sorted(end_of_peer)

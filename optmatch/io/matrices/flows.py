@@ -195,7 +195,7 @@ def _find_columns(header: Row) -> dict[str, int]:
     amount_words = AMOUNT_WORDS
     if any(word in AMOUNT_WORDS - _WEIGHT_WORDS for word in words):
         amount_words = AMOUNT_WORDS - _WEIGHT_WORDS
-    for column, known in (
+    for column, known_words in (
         ("time", TIME_WORDS),
         ("source", SOURCE_WORDS),
         ("destination", DESTINATION_WORDS),
@@ -204,7 +204,7 @@ def _find_columns(header: Row) -> dict[str, int]:
         ("weight", _WEIGHT_WORDS - amount_words),
         ("deadline", _DEADLINE_WORDS),
     ):
-        matching = [k for k, word in enumerate(words) if word in known]
+        matching = [k for k, word in enumerate(words) if word in known_words]
         if len(matching) > 1 or (not matching and column in _NEEDED_COLUMNS):
             raise FormatError(
                 f"{len(matching)} columns of {column}: time, source, destination, bytes are"
@@ -291,9 +291,9 @@ def is_coflow_benchmark(content: bytes) -> bool:
     content
         The content of a file, of which the first 100 000 bytes are looked at.
     """
-    first, _, rest = content[:100_000].decode(errors="replace").partition("\n")
+    first, _, later_lines = content[:100_000].decode(errors="replace").partition("\n")
     counts = first.split()
-    second = rest.partition("\n")[0].split()
+    second = later_lines.partition("\n")[0].split()
     has_reducers = bool(second) and ":" in second[-1]
     return len(counts) == 2 and all(map(is_whole, counts)) and has_reducers
 

@@ -50,8 +50,8 @@ def read_number(text: str, path: str) -> float:
 
     digits = text.lstrip("+-").lstrip("0")
     if digits.isdecimal() and (len(digits) > 16 or int(digits) > EXACT):
-        shown = shorten(text).strip("'")
-        raise FormatError(f"{shown}: whole numbers above 2**53 are not exact here", path=path)
+        shown_text = shorten(text).strip("'")
+        raise FormatError(f"{shown_text}: whole numbers above 2**53 are not exact here", path=path)
 
     # Fortran writes the exponent of a double after a d.
     return float(text.lower().replace("d", "e"))

@@ -213,8 +213,10 @@ def _reader_of_suffix(path: str | os.PathLike[str]) -> Reader:
         endings = endings[:-1]
     suffix = endings[-1] if endings else ""
     if suffix not in _READERS:
-        known = ", ".join([*_READERS, ".et"])
-        raise FormatError(f"suffix {suffix!r}: matrices end in {known}", path=path_name(path))
+        known_suffixes = ", ".join([*_READERS, ".et"])
+        raise FormatError(
+            f"suffix {suffix!r}: matrices end in {known_suffixes}", path=path_name(path)
+        )
     return _READERS[suffix]
 
 
@@ -253,11 +255,11 @@ def _choose(matrices: Mapping[str, Any], name: str | None) -> Any:
     """
     if name is None and len(matrices) == 1:
         return next(iter(matrices.values()))
-    known = ", ".join(sorted(matrices, key=lambda key: (len(key), key)))
+    known_keys = ", ".join(sorted(matrices, key=lambda key: (len(key), key)))
     if name is None:
-        raise FormatError(f"holds several matrices, choose one by name: {known}")
+        raise FormatError(f"holds several matrices, choose one by name: {known_keys}")
     if name not in matrices:
-        raise FormatError(f"name = {name!r}: unknown; known are {known}")
+        raise FormatError(f"name = {name!r}: unknown; known are {known_keys}")
     return matrices[name]
 
 

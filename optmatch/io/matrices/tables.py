@@ -390,13 +390,15 @@ def _header_of_edges(first: list[str], body: Sequence[list[str]]) -> EdgeColumns
     """
     words = [field.lower() for field in first]
     columns = []
-    for known in (SOURCE_WORDS, DESTINATION_WORDS, AMOUNT_WORDS):
-        matching = [column for column, word in enumerate(words) if word in known]
+    for known_words in (SOURCE_WORDS, DESTINATION_WORDS, AMOUNT_WORDS):
+        matching = [column for column, word in enumerate(words) if word in known_words]
         if len(matching) != 1:
             return None
         columns.append(matching[0])
-    rest = set(range(len(words))) - set(columns)
-    if rest and not (rest == {0} and words[0] == "" and _counts([row[0] for row in body])):
+    other_columns = set(range(len(words))) - set(columns)
+    if other_columns and not (
+        other_columns == {0} and words[0] == "" and _counts([row[0] for row in body])
+    ):
         return None
     return EdgeColumns(*columns)
 

@@ -542,8 +542,8 @@ def _legend_of_destinations(labels: Sequence[str]) -> list[tuple[str, str, int]]
     """Return name, colour and place in a row of each destination, or of several of one colour."""
     legend = []
     for port, hue in enumerate(_HUES[: len(labels)]):
-        others = ", ..." if port + len(_HUES) < len(labels) else ""
-        legend.append((f"to {labels[port]}{others}", hue, 2))
+        ellipsis = ", ..." if port + len(_HUES) < len(labels) else ""
+        legend.append((f"to {labels[port]}{ellipsis}", hue, 2))
     return legend
 
 

@@ -209,8 +209,8 @@ def hops_within(
     rounds_of_configuration = [rounds_each + 1] * n_longer
     rounds_of_configuration += [rounds_each] * (configurations - n_longer)
     n_at_hop = np.ones(1)
-    for held in rounds_of_configuration:
-        n_within = [lanes * min(onward**hop, n_ranks) for hop in range(held)]
+    for n_rounds_held in rounds_of_configuration:
+        n_within = [lanes * min(onward**hop, n_ranks) for hop in range(n_rounds_held)]
         n_at_hop = np.convolve(n_at_hop, np.array([1, *n_within], dtype=np.float64))
         n_at_hop = np.minimum(n_at_hop, n_ranks)
         # Ranks that are farther than the n nearest are not among them.

@@ -97,9 +97,9 @@ def extra_rounds(islands: int, members: int, static: bool) -> Iterator[int]:
         for n_extra, states in reaches.items():
             for reach in states:
                 # Before the next round over rails there may be one in which members are told.
-                told = tell_members(reach, 0)
+                reach_when_told = tell_members(reach, 0)
                 next_reaches.setdefault(n_extra, set()).add(send_over_rails(reach))
-                next_reaches.setdefault(n_extra + 1, set()).add(send_over_rails(told))
+                next_reaches.setdefault(n_extra + 1, set()).add(send_over_rails(reach_when_told))
         reaches = next_reaches
 
         # All islands have the data in these states. Where only one rank of an island has them, a

@@ -528,23 +528,23 @@ def facing_lanes(circuits: NDArray[np.int64], ports: int) -> NDArray[np.int64]:
 
     # `there` is a key of plane, rank and peer. Parallel circuits have equal keys, and are numbered
     # 0, 1, ... by their lanes.
-    there = (plane * n + rank) * n + peer
-    order = np.lexsort((lane, there))
-    first_of_pair = np.searchsorted(there[order], there[order])
-    number = np.empty(len(there), dtype=np.int64)
-    number[order] = np.arange(len(there)) - first_of_pair
+    forward_key = (plane * n + rank) * n + peer
+    order = np.lexsort((lane, forward_key))
+    first_of_pair = np.searchsorted(forward_key[order], forward_key[order])
+    number = np.empty(len(forward_key), dtype=np.int64)
+    number[order] = np.arange(len(forward_key)) - first_of_pair
 
     # `back` is the key of the circuit that leads back. Among sorted keys it begins at some place,
     # and the parallel circuit of the same number stands so many places after that. If another key
     # stands there, no circuit leads back.
-    by_pair = np.lexsort((number, there))
+    by_pair = np.lexsort((number, forward_key))
     back = (plane * n + peer) * n + rank
-    place = np.searchsorted(there[by_pair], back) + number
-    place = np.minimum(place, len(there) - 1)
-    match = by_pair[place] if len(there) else place
-    found = there[match] == back if len(there) else place > 0
+    place = np.searchsorted(forward_key[by_pair], back) + number
+    place = np.minimum(place, len(forward_key) - 1)
+    match = by_pair[place] if len(forward_key) else place
+    has_opposite = forward_key[match] == back if len(forward_key) else place > 0
     facing = np.full(circuits.shape, IDLE, dtype=np.int64)
-    facing[epoch, lane, rank] = np.where(found, lane[match], IDLE)
+    facing[epoch, lane, rank] = np.where(has_opposite, lane[match], IDLE)
     return facing
 
 

@@ -114,8 +114,8 @@ def list_partners(algorithm: Algorithm, members: int, distance: int) -> NDArray[
         return places ^ distance
     inside = places % (2 * distance)
     other = np.where(inside == 0, places + distance, places - distance)
-    found: NDArray[np.int64] = np.where((inside % distance == 0) & (other < members), other, -1)
-    return found
+    partner: NDArray[np.int64] = np.where((inside % distance == 0) & (other < members), other, -1)
+    return partner
 
 
 def list_sends(algorithm: Algorithm, members: int, of: Round) -> NDArray[np.int64]:

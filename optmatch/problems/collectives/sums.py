@@ -301,7 +301,7 @@ def _require_gossip(
     all_times = np.arange(2 * rounds + 1)
     up_to = 1.0 * (all_rounds <= round_)
     since = 1.0 * (all_rounds >= round_)
-    here = 1.0 * (all_rounds == round_)
+    in_round = 1.0 * (all_rounds == round_)
     time = 2 * round_ + 1
 
     # Each member of an island that is collected up to this round sends over a rail itself, or has
@@ -323,8 +323,8 @@ def _require_gossip(
     )
 
     # In each round there are as many sends as islands are collected, or informed, or more.
-    inequalities.require(0.0, (variables.collecting, here), (variables.collected, -here))
-    inequalities.require(0.0, (variables.spreading, here), (variables.informed, -here))
+    inequalities.require(0.0, (variables.collecting, in_round), (variables.collected, -in_round))
+    inequalities.require(0.0, (variables.spreading, in_round), (variables.informed, -in_round))
     _require_islands(inequalities, variables, sizes[0], place)
 
 
@@ -374,7 +374,7 @@ def _require_islands(
     other_islands = islands - 1
     all_rounds = np.arange(rounds)
     up_to = 1.0 * (all_rounds <= round_)
-    here = 1.0 * (all_rounds == round_)
+    in_round = 1.0 * (all_rounds == round_)
     after = 1.0 * (all_rounds > round_)
 
     # The row requires I - 1 of all bytes. Bytes whose t is this round need I - 1 more (f = 1 or
@@ -386,21 +386,21 @@ def _require_islands(
         other_islands,
         (variables.collected, up_to),
         (variables.informed, after),
-        (variables.excess, here),
-        (variables.share, np.kron(more_if_here, here)),
+        (variables.excess, in_round),
+        (variables.share, np.kron(more_if_here, in_round)),
     )
 
     # The same with the islands that are collected before this round. Bytes whose t is this round
     # need I - 1 (f = 1 or f > 3), 2 I - 5 (f = 2) or 2 I - 6 (f = 3). The excess counts if t is
     # this round or the one before.
     more_if_here = [0, 3 - other_islands, 4 - other_islands]
-    here_or_before = here + (all_rounds == round_ - 1)
+    here_or_before = in_round + (all_rounds == round_ - 1)
     inequalities.require(
         other_islands,
-        (variables.collected, up_to - here),
+        (variables.collected, up_to - in_round),
         (variables.informed, after),
         (variables.excess, here_or_before),
-        (variables.share, np.kron(more_if_here, here)),
+        (variables.share, np.kron(more_if_here, in_round)),
     )
 
 
@@ -422,13 +422,13 @@ def _require_length(
         The round, from 0, and the number of rounds over rails.
     """
     round_, rounds = place
-    here = 1.0 * (np.arange(rounds) == round_)
+    in_round = 1.0 * (np.arange(rounds) == round_)
     at_time = 1.0 * (np.arange(2 * rounds + 1) == 2 * round_ + 1)
     inequalities.require(
         costs.round_,
         (variables.length, at_time),
-        (variables.collecting, -costs.send * here),
-        (variables.spreading, -costs.send * here),
+        (variables.collecting, -costs.send * in_round),
+        (variables.spreading, -costs.send * in_round),
     )
 
 

@@ -199,10 +199,10 @@ def simulate_pool(
         raise InputError(f"enough = {enough:g}: above 0, at most 1", where="enough")
     # Devices that a round asks for, and results that it needs. Products are rounded first, as
     # 1.1 * 10 is a little more than 11.
-    wanted = np.ceil((pool.demand * over_selection).round(9)).astype(np.int64)
+    n_wanted = np.ceil((pool.demand * over_selection).round(9)).astype(np.int64)
     needed = np.ceil((pool.demand * enough).round(9)).astype(np.int64)
     rng = np.random.default_rng(seed)
-    rules = _Rules(policy, wanted, needed, patient=patient, until_s=until_s, record=record)
+    rules = _Rules(policy, n_wanted, needed, patient=patient, until_s=until_s, record=record)
     replay = _PoolReplay(pool, rules, rng)
     n_events = 0
     while replay.step():

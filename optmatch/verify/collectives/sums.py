@@ -47,14 +47,14 @@ def check_sums(problem: Collective, plan: CollectivePlan, findings: Findings) ->
     bytes_of_set = 8 * _count_words(problem.n_ranks)
     n_together = max(1, MOST_BYTES // (bytes_of_set * problem.n_ranks))
     for first in range(0, n_pieces, n_together):
-        behind = min(first + n_together, n_pieces)
+        end_piece = min(first + n_together, n_pieces)
         sends = pieces.sends
         if n_together < n_pieces:
             # Pieces of a batch are numbered from 0.
-            is_inside = (sends.piece >= first) & (sends.piece < behind)
+            is_inside = (sends.piece >= first) & (sends.piece < end_piece)
             sends = sends.take(is_inside)
             sends = sends._replace(piece=sends.piece - first)
-        state = _SumState(problem, pieces.chunk[first:behind], sends)
+        state = _SumState(problem, pieces.chunk[first:end_piece], sends)
         if not _replay_sends(state, sends, findings):
             return
         # A block of a rank has equally many chunks.

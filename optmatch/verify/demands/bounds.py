@@ -136,8 +136,8 @@ def _bound_line_with_packets(problem: Demand, entries: NDArray[np.int64]) -> flo
         together_ticks = np.minimum(together_ticks, with_delays / (used + share))
 
     # Packets alone carry the entries of all partners without a circuit.
-    rest = total_ticks - np.concatenate([[0], np.cumsum(entries)])
-    return float(np.maximum(together_ticks, rest / share).min()) * problem.tick_s
+    rest_ticks = total_ticks - np.concatenate([[0], np.cumsum(entries)])
+    return float(np.maximum(together_ticks, rest_ticks / share).min()) * problem.tick_s
 
 
 def _bound_together(problem: Demand) -> float:

@@ -201,7 +201,7 @@ class HeldCircuits:
         bool
             False shows that there is no way; True is no promise beside other circuits.
         """
-        known = {first}
+        reached = {first}
         queue = [first]
         for entered in queue:  # it grows while it is walked
             for left in self._exits[entered]:
@@ -210,8 +210,8 @@ class HeldCircuits:
                 if left == last:
                     return True
                 next_terminal = self._mate[left]
-                if next_terminal >= 0 and next_terminal not in known:
-                    known.add(next_terminal)
+                if next_terminal >= 0 and next_terminal not in reached:
+                    reached.add(next_terminal)
                     queue.append(next_terminal)
         return False
 

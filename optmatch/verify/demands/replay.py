@@ -277,11 +277,11 @@ def _check_completion(
     float
         Seconds; infinite if something is left and there is no packet network.
     """
-    wanted = problem.directed_ticks
+    demand_ticks = problem.directed_ticks
     tick_s = problem.tick_s
-    left = np.maximum(wanted - served, 0)
-    findings.figures["demand_s"] = float(wanted.sum()) * tick_s
-    findings.figures["circuit_s"] = float(np.minimum(wanted, served).sum()) * tick_s
+    left = np.maximum(demand_ticks - served, 0)
+    findings.figures["demand_s"] = float(demand_ticks.sum()) * tick_s
+    findings.figures["circuit_s"] = float(np.minimum(demand_ticks, served).sum()) * tick_s
 
     # A packet network carries what is left; its busiest port decides.
     if problem.packet_bytes_per_s > 0:
@@ -301,7 +301,7 @@ def _check_completion(
             rule,
             f"from port {source} to port {destination}",
             f"{served[source, destination] * tick_s:g} s of circuit",
-            f"{wanted[source, destination] * tick_s:g} s",
+            f"{demand_ticks[source, destination] * tick_s:g} s",
         )
     if left.any():
         return math.inf

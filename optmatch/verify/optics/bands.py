@@ -261,8 +261,8 @@ def _worst_of_band(
                 continue
 
             # All other sources of the state send too, and their light at the destination adds up.
-            others = band_power[state][:, senders[senders != source], destination]
-            crosstalk = np.nansum(others, axis=1)
+            other_power = band_power[state][:, senders[senders != source], destination]
+            crosstalk = np.nansum(other_power, axis=1)
             with np.errstate(divide="ignore", invalid="ignore"):
                 loss_db = -10 * np.log10(signal)
                 ratio_db = np.where(crosstalk > 0, 10 * np.log10(signal / crosstalk), np.inf)

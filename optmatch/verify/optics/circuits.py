@@ -306,8 +306,8 @@ def cell_matrices(
         if circuit is not None:
             has_terminal[cell] = [bool(pin) for pin in circuit.terminals]
     exists = has_terminal[:, 2:, None] & has_terminal[:, None, :2]
-    known = np.array([circuit is not None for circuit in cell_circuits(fabric)])
-    return np.where(known[:, None, None], np.where(exists, matrices, 0.0), detuned)
+    has_circuit = np.array([circuit is not None for circuit in cell_circuits(fabric)])
+    return np.where(has_circuit[:, None, None], np.where(exists, matrices, 0.0), detuned)
 
 
 def detune_couplers(
@@ -416,8 +416,8 @@ def _goes_right(
     for a_side in np.flatnonzero(has_a):
         b_side = a_side if state == BAR else 1 - a_side
         if has_b[b_side]:
-            wanted = power[b_side, a_side]
+            wanted_power = power[b_side, a_side]
             leaked = max(power[1 - b_side, a_side], power[b_side, 1 - a_side])
-            if wanted <= 0 or leaked > MAX_LEAK * wanted:
+            if wanted_power <= 0 or leaked > MAX_LEAK * wanted_power:
                 return False
     return True

@@ -539,8 +539,8 @@ class _ChipModel:
             return self._fit_together(cells, amplitudes, steps)
         parts = []
         for first in range(0, len(cells), _CELLS_AT_ONCE):
-            some = slice(first, first + _CELLS_AT_ONCE)
-            parts.append(self._fit_together(cells[some], amplitudes[some], steps))
+            chunk = slice(first, first + _CELLS_AT_ONCE)
+            parts.append(self._fit_together(cells[chunk], amplitudes[chunk], steps))
         return _Fit(
             np.concatenate([part.amplitudes for part in parts]),
             np.concatenate([part.squares for part in parts]),
@@ -572,8 +572,8 @@ class _ChipModel:
         """
         together = self.fit(np.tile(cells, len(starts)), np.concatenate(starts), steps)
         columns = [np.split(column, len(starts)) for column in together]
-        best, *others = (_Fit(*fields) for fields in zip(*columns, strict=True))
-        for other in others:
+        best, *other_fits = (_Fit(*fields) for fields in zip(*columns, strict=True))
+        for other in other_fits:
             best = _better_fit(best, other)
         return best
 

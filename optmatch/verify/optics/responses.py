@@ -96,8 +96,8 @@ def check_measurement(fabric: Fabric, measured: Measurement) -> None:
     form_of(Measurement).check("measured", measured)
     states_shape = measured.cell_states.shape
     power_shape = measured.power.shape
-    wanted = (len(measured.power), fabric.n_ports, fabric.n_ports)
-    if states_shape[1] != fabric.n_cells or power_shape != wanted:
+    expected_shape = (len(measured.power), fabric.n_ports, fabric.n_ports)
+    if states_shape[1] != fabric.n_cells or power_shape != expected_shape:
         raise InputError(
             f"cell_states {states_shape}, power {power_shape}: a fabric of"
             f" {fabric.n_cells} cells and {fabric.n_ports} ports"

@@ -256,8 +256,8 @@ def _eliminate(
 
     # Right sides are replaced by their solutions, few at once.
     for start in range(0, len(inputs), AT_ONCE):
-        some = slice(start, start + AT_ONCE)
-        right_sides[some] = factors.solve(right_sides[some].T).T
+        chunk = slice(start, start + AT_ONCE)
+        right_sides[chunk] = factors.solve(right_sides[chunk].T).T
     return right_sides
 
 

@@ -100,8 +100,10 @@ def check_chords(context: Context, rail: Rail, operations: Places) -> Places:
     int64 array
         The operations that go over chords, all of which were checked.
     """
-    found = [_check_with_routes(context, rail, operations, each) for each in context.plan.chords]
-    return np.concatenate([operations[:0], *found])
+    operations_by_chord = [
+        _check_with_routes(context, rail, operations, chord) for chord in context.plan.chords
+    ]
+    return np.concatenate([operations[:0], *operations_by_chord])
 
 
 def _check_with_routes(

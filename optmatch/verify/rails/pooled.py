@@ -97,9 +97,9 @@ def check_pooled(context: Context, ranks_of_rail: _RanksOfRail) -> bool:
         load = describe_load(context, ranks, riding, numbers_of_groups)
         if first_load is None:
             first_load = load
-        alike = np.array_equal(server_of_rank[ranks], first_servers)
-        alike = alike and all(map(np.array_equal, load, first_load))
-        if not alike:
+        is_alike = np.array_equal(server_of_rank[ranks], first_servers)
+        is_alike = is_alike and all(map(np.array_equal, load, first_load))
+        if not is_alike:
             findings.refuse(RAILS_ARE_ALIKE, f"rail {rail}", "another load", "that of rail 0")
             return False
     return True

@@ -46,16 +46,16 @@ def _count_sends(kind: str, n_members: Column) -> Sending:
         Around a ring, entry by entry: the bytes that a member sends for each byte of the size, and
         its messages, one after the other.
     """
-    one = np.ones_like(n_members)
+    one_send = np.ones_like(n_members)
     n_others = n_members - 1
     sendings = {
         "all-reduce": Sending(2 * n_others / n_members, 2 * n_others),
         "all-gather": Sending(n_others, n_others),
         "reduce-scatter": Sending(n_others / n_members, n_others),
         "all-to-all": Sending(n_others / n_members, n_others),
-        "broadcast": Sending(one, one),
-        "send": Sending(one, one),
-        "recv": Sending(one, one),
+        "broadcast": Sending(one_send, one_send),
+        "send": Sending(one_send, one_send),
+        "recv": Sending(one_send, one_send),
     }
     return sendings[kind]
 

@@ -321,8 +321,8 @@ def _check_given_matching(problem: Routing, schedule: Schedule, findings: Findin
     matching = schedule.matchings[0]
     for port in np.flatnonzero(matching != problem.matching):
         where = f"matchings[0, {port}]"
-        asked = int(problem.matching[port])
-        findings.refuse(GIVEN_MATCHING, where, int(matching[port]), asked)
+        asked_destination = int(problem.matching[port])
+        findings.refuse(GIVEN_MATCHING, where, int(matching[port]), asked_destination)
 
 
 def _add_figures(

@@ -224,7 +224,7 @@ def count_bound(problem: PortSharing, supply: Supply) -> Score:
     """
     demand = problem.jobs.demand.tolist()
     alone = supply.count_alone(problem)
-    lacking = [wanted - count for wanted, count in zip(demand, alone, strict=True)]
+    lacking = [n_wanted - count for n_wanted, count in zip(demand, alone, strict=True)]
     if problem.objective == "max-flow":
         n_useful = int(supply.counts[supply.serves.any(axis=1)].sum())
         return float(max(sum(lacking), sum(demand) - n_useful))
@@ -464,8 +464,8 @@ def _measure_mean_wait(problem: PortSharing) -> float:
 def rank_jobs(problem: PortSharing) -> list[int]:
     """Return the jobs in their order, first served first: as given, or by arrival."""
     if problem.order is not None:
-        given: list[int] = problem.order.tolist()
-        return given
+        given_order: list[int] = problem.order.tolist()
+        return given_order
     by_arrival: list[int] = np.argsort(problem.jobs.arrivals_s, kind="stable").tolist()
     return by_arrival
 

@@ -310,10 +310,10 @@ def _cut_refutes(
     unit = math.gcd(*torus.weights.values())
     fabric = problem.fabric
     inside = set(cut)
-    room = np.minimum(limit, fabric.edge_fibres) - problem.loads
+    free_fibres = np.minimum(limit, fabric.edge_fibres) - problem.loads
     room_out = 0
     room_in = 0
-    for (tail, head), free in zip(fabric.edges.tolist(), room.tolist(), strict=True):
+    for (tail, head), free in zip(fabric.edges.tolist(), free_fibres.tolist(), strict=True):
         usable = max(0, free // unit * unit)
         if tail in inside and head not in inside:
             room_out += usable

@@ -310,11 +310,11 @@ def siblings(path: str | os.PathLike[str]) -> list[Path]:
     files = list(folder.iterdir()) if folder.is_dir() else []
     names = [match for file in files if (match := _FILE_NAME.fullmatch(file.name))]
     for ending in endings:
-        found = [
+        sibling_paths = [
             folder / name[0] for name in names if name["stem"] == stem and name["ending"] == ending
         ]
-        if found:
-            return sorted(found)
+        if sibling_paths:
+            return sorted(sibling_paths)
     rule = f"no file name.RANK.et is there{_describe_file(path)}"
     raise FormatError(rule, path=path_name(path))
 

@@ -513,9 +513,9 @@ def _cut_computation(recording: Recording) -> list[_Part]:
     return [
         _Part(
             start_us=float(starts_us[first]),
-            end_us=float(latest_end_us[behind - 1]),
+            end_us=float(latest_end_us[next_place - 1]),
             event=computing[first].event,
-            busy_us=float(busy_before_us[behind] - busy_before_us[first]),
+            busy_us=float(busy_before_us[next_place] - busy_before_us[first]),
         )
-        for first, behind in pairwise(places)
+        for first, next_place in pairwise(places)
     ]
