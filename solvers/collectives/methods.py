@@ -836,10 +836,20 @@ class _Tries(NamedTuple):
 
     found: dict[str, FoundPlan]
     """The plans, by the name of the method; none of a method that found no plan."""
-    skipped: bool
-    """Whether some method was not tried, or was stopped, for want of time."""
+    promises: dict[str, Promise]
+    """By the name of a method, the least time of its plan, and the time to make it."""
     left_out: dict[str, Promise]
-    """The promises of the methods that were not tried for want of time, by name."""
+    """The promises of the methods that were not tried, or not to their end, for want of time."""
+
+    def limit_of(self, name: str, best_s: float) -> Limit | None:
+        """Return the limit that may have kept a method from a plan faster than `best_s` seconds.
+
+        None if the method has met no limit, and also if it has promised nothing faster.
+        """
+        promised = self.promises.get(name)
+        if promised is not None and not _may_be_faster(promised, best_s):
+            return None
+        return self.found[name].limit
 
 
 def _try_all(
@@ -875,8 +885,8 @@ def _try_all(
     -------
     _Tries
         ``found``, the plans by the name of their method, one at least unless link budgets forbid
-        all; ``skipped``, whether some method was left out or stopped for want of time; and
-        ``left_out``, the promises of those that were left out.
+        all; ``promises``, those of all methods; and ``left_out``, the promises of those that were
+        left out or stopped for want of time.
 
     Raises
     ------
@@ -892,15 +902,13 @@ def _try_all(
     if not affordable:
         affordable = [min(order, key=lambda name: promises[name].effort_s)]
     left_out = {name: promises[name] for name in order if name not in affordable}
-    skipped = bool(left_out)
 
-    for name in affordable:
+    for turn, name in enumerate(affordable):
         # Leave a method out that cannot be better, or for which there is no time any more.
         best_s = min(below_s, _fastest_s(found))
         if found and promises[name].seconds >= best_s * (1 - RTOL):
             continue
         if found and promises[name].effort_s > clock.remaining_s:
-            skipped = True
             left_out[name] = promises[name]
             continue
 
@@ -919,16 +927,14 @@ def _try_all(
         except TimeUp:
             if not found:
                 raise
-            skipped = True
+            left_out |= {later: promises[later] for later in affordable[turn:]}
             break
-        # A method that a limit has stopped was not tried to its end.
-        skipped = skipped or plan.limit is not None
         # Within link budgets ranks exchange their roles; the plan is gone if no order is allowed.
         if within_budgets:
             plan = keep_to_budgets(problem, plan, clock)
         if plan.laid is not None:
             found[name] = plan
-    return _Tries(found, skipped, left_out)
+    return _Tries(found, promises, left_out)
 
 
 def _order_by_promise(promises: dict[str, Promise]) -> list[str]:
@@ -977,15 +983,20 @@ def _describe_left_out(left_out: dict[str, Promise], best_s: float) -> list[str]
         The name, the least time of the plan and the effort, the fastest first. Example: ``"ring
         0.042 s, takes about 1.7 s to plan"``.
     """
-    # Promises are lower than their plans by a billionth, so that equal ones are no faster.
-    faster = [
-        name for name, promised in left_out.items() if promised.seconds < best_s * (1 - 2 * RTOL)
-    ]
+    faster = [name for name, promised in left_out.items() if _may_be_faster(promised, best_s)]
     return [
         f"{name} {left_out[name].seconds:.6g} s, "
         f"takes about {left_out[name].effort_s:.2g} s to plan"
         for name in sorted(faster, key=lambda name: left_out[name].seconds)
     ]
+
+
+def _may_be_faster(promised: Promise, best_s: float) -> bool:
+    """Tell whether a method may have a plan that takes less than `best_s` seconds.
+
+    Promises are lower than their plans by a billionth, so that equal ones are no faster.
+    """
+    return promised.seconds < best_s * (1 - 2 * RTOL)
 
 
 def _fastest_s(found: dict[str, FoundPlan]) -> float:
@@ -1066,9 +1077,11 @@ def _find_best(
     if problem.steps is not None:
         bound_s = max(plan.lower_bound for plan in found.values())
 
-    # The limit that counts is the first one that a method met; methods left out count as time.
-    limit = next((plan.limit for plan in found.values() if plan.limit is not None), None)
-    if limit is None and tries.skipped:
+    # The limit that counts is the first one that has kept a method from what may be a faster plan.
+    # Methods that were left out count as time.
+    limits = [tries.limit_of(name, times_s[order[0]]) for name in found]
+    limit = next((each for each in limits if each is not None), None)
+    if limit is None and left_out:
         limit = Limit.TIME
     if clock.stopped:
         limit = Limit.INTERRUPTED

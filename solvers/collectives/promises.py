@@ -18,6 +18,8 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+import numpy as np
+
 from optmatch.problems import Collective
 from optmatch.solvers.collectives import passing
 from optmatch.solvers.collectives.algorithms import choose_line_pieces
@@ -128,9 +130,45 @@ def promise(problem: Collective, name: str, bound_s: float) -> Promise:
     # The formula counts equal blocks, so it does not hold for given amounts between pairs of ranks
     # (`demand_bytes`). Seconds are lowered by a billionth, since plans add them up in another
     # order.
-    even = problem.demand_bytes is None
-    seconds = _time(problem, rounds) if even else bound_s
-    return Promise(max(bound_s, seconds * (1 - 1e-9)), _sends_s(n_sends))
+    is_even = problem.demand_bytes is None
+    seconds = _time(problem, rounds) if is_even else _least_forwarding_s(problem, name)
+    return Promise(max(bound_s, seconds * (1 - 1e-9)), _sends_s(n_sends), is_formula=is_even)
+
+
+def _least_forwarding_s(problem: Collective, name: str) -> float:
+    """Return a lower bound of an uneven all-to-all whose blocks go over several ranks.
+
+    Each hop of a byte takes the time of a circuit. All circuits together have to carry the sum
+    over all blocks of bytes times hops, and they carry at most ranks times ports times the rate.
+
+    Example: around a ring of 8 ranks, a block for the rank 5 places onward takes 5 hops. By
+    Bruck's algorithm, which sends it 1 place and then 4, it takes 2.
+
+    Parameters
+    ----------
+    problem
+        The all-to-all, with ``demand_bytes[source, destination]``.
+    name
+        The name of an algorithm.
+
+    Returns
+    -------
+    float
+        Seconds.
+    """
+    n = problem.n_ranks
+    ranks = np.arange(n)
+    distance = (ranks - ranks[:, None]) % n  # [source, destination], in places onward
+    if name == "ring":
+        hops = distance
+    elif name == "bruck":
+        hops = np.bitwise_count(distance)
+    elif name == "halving-doubling":
+        hops = np.bitwise_count(ranks ^ ranks[:, None])
+    else:
+        hops = (distance > 0).astype(np.int64)
+    moved_bytes = float((problem.demand * hops).sum())
+    return moved_bytes / (n * problem.lanes * problem.rate_bytes_per_s)
 
 
 def _promise_broadcast(problem: Collective, name: str, bound_s: float) -> Promise:

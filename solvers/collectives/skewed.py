@@ -1,16 +1,17 @@
-"""Uneven all-to-alls of many ranks: greedy matchings for large blocks, circulants for the rest.
+"""Uneven all-to-alls of many ranks: direct sends for large blocks, circulants for the rest.
 
-In each round a maximum-weight matching joins ranks, in which no pair counts for more than a cap,
-so that the round is not longer than its bytes are worth; the cap that carries most bytes a second
-is taken. After any number of such rounds the rest of all blocks may go by the routes of an even
-all-to-all (Bruck's, or circulants with fewer configurations), whatever is left of them.
+Direct rounds are those of a schedule of an optical switch: a sequence of matchings, each held for
+some time after a delay, that together carry a demand. The rules for such schedules are those of
+`solvers.demands`. After any number of direct rounds the rest of all blocks may go by the routes of
+an even all-to-all (Bruck's, or circulants with fewer configurations), whatever is left of them.
 
 Words that are used here:
 
 - a *block* is what one rank sends to one other; the block from rank s to rank t is chunk
   ``s * n + t`` of the plan, and its *offset* is t - s modulo n;
 - a *part* of a block is a range of its bytes that goes in one send: its first byte, and how many;
-- the *rest* is what greedy rounds leave of all blocks. It goes over a *circulant*, a sequence of
+- a *lane* is a port of every rank;
+- the *rest* is what direct rounds leave of all blocks. It goes over a *circulant*, a sequence of
   configurations in each of which every rank sends to the rank some places (a *shift*) onward. A
   *move* of the rest is one hop of the blocks of some offsets, the same for all ranks;
 - a *row* is a send of a plan: round, source, destination, chunk and kind;
@@ -26,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import Clock, uncounted
+from optmatch.model import IDLE, Clock, uncounted
 from optmatch.problems import Collective
 from optmatch.problems.collectives.plan import COPY
 from optmatch.solvers.collectives.circulant import Circulant, list_shifts, route
@@ -35,23 +36,41 @@ from optmatch.solvers.collectives.topologies import IntArray
 
 FloatArray = NDArray[np.float64]
 
-CAPS = (1.0, 0.7, 0.5, 0.25, 0.1)
-"""Caps of the bytes of a pair in a round, as parts of the largest block that is left."""
-REST_EVERY = 4
-"""After so many greedy rounds the rest is timed anew; timing it takes as long as a round."""
-NO_REST = -1
-"""In place of the number of a circulant: greedy rounds carry everything."""
+TICKS_OF_BUSIEST = 1 << 40
+"""The ticks that the busiest rank sends or receives. Amounts of bytes are rounded up to ticks, so
+that with thousands of rounds a plan is longer by less than a part in 10^8."""
+LONGEST_RULE_S = 1.0
+"""Rules for direct rounds that are estimated to take longer are left out, however much time there
+is. Between 256 ranks, with delays that matter little, the best rule is a decomposition that takes
+0.02 s; all rules of at most 1 s take 2 s together, and those of at most 10 s take 16 s."""
+RESTS_TIMED = 24
+"""After so many different numbers of direct rounds the rest is timed, and then near the best of
+them. Timing all rests once takes about a tenth of what a rule for direct rounds takes."""
 MOST_CLIMBED = 160
 """Up to so many ranks shifts of the rest are searched for; Bruck's serve more ranks."""
 
 
-class GreedyRound(NamedTuple):
-    """A round of direct sends; both arrays have shape (lanes, ranks)."""
+class DirectRound(NamedTuple):
+    """A round of direct sends; arrays have shape (lanes, ranks)."""
 
     peer: IntArray
-    """``peer[lane, rank]``: to whom a rank sends; to itself stands for nobody."""
+    """``peer[lane, rank]``: to whom a rank sends; -1 for nobody."""
     sent_bytes: FloatArray
-    """``sent_bytes[lane, rank]``: how many bytes go from a rank to its peer, all of one block."""
+    """``sent_bytes[lane, rank]``: how many bytes go from a rank to its peer, all of one block. If
+    several lanes lead to the peer, the first of them names the bytes that they share."""
+    busiest_s: float
+    """How long its busiest circuit sends, in seconds."""
+
+
+class TwoStages(NamedTuple):
+    """A plan of direct rounds and a rest, whose time is known before its sends are listed."""
+
+    seconds: float
+    """The time of both stages, if no rank is late."""
+    direct: list[DirectRound]
+    """The direct rounds, in order; perhaps none."""
+    rest: Circulant | None
+    """The circuits over which the rest goes; None if nothing is left."""
 
 
 def find_skewed_plan(problem: Collective, clock: Clock) -> Laid:
@@ -59,14 +78,12 @@ def find_skewed_plan(problem: Collective, clock: Clock) -> Laid:
 
     A *block* is what one rank sends to one other. The plan has two stages:
 
-    1. *greedy rounds*: each rank sends a part of one block directly to its receiver, as a
-       maximum-weight matching of what is left says;
+    1. *direct rounds*: each rank sends a part of one block directly to its receiver;
     2. the *rest*: all that is left then goes over a *circulant*, some sets of circuits in each of
        which all ranks send the same number of places onward.
 
-    How many greedy rounds there are is found by adding them one by one. Now and then each
-    circulant is timed for what is left, and the least sum of both stages is kept. The search ends
-    when the greedy rounds alone take as long as the best plan so far.
+    Direct rounds come from several rules for schedules of an optical switch, each of which serves
+    all blocks. Of each schedule so many rounds are kept as make the least sum of both stages.
 
     Parameters
     ----------
@@ -82,110 +99,297 @@ def find_skewed_plan(problem: Collective, clock: Clock) -> Laid:
         ``held_s[epoch]``: for how many seconds the circuits of each epoch (rounds in a row with
         the same circuits) are there.
     """
-    # `left` has the bytes of each block that greedy rounds have not carried yet. All times are
-    # seconds.
+    # The first plan to compare with: no direct rounds, and all goes over the best circulant.
     rests = list(_list_rests(problem, clock))
-    round_s = problem.alpha_s + (problem.hop_s or 0.0)
-    left = problem.demand.copy()
-    greedy: list[GreedyRound] = []
-    greedy_s = 0.0
-
-    # The first plan to compare with: no greedy rounds, and all goes over the best circulant.
-    best_s, best_rest = min((_time_rest(problem, rest, left), k) for k, rest in enumerate(rests))
-    best_n_greedy = 0
-    for turn in range(4 * problem.n_ranks):
-        if clock.exceeded(0) is not None or not left.any():
+    no_rounds: list[DirectRound] = []
+    best = min(
+        (TwoStages(_time_rest(problem, rest, problem.demand), no_rounds, rest) for rest in rests),
+        key=lambda plan: plan.seconds,
+    )
+    for direct in _list_direct_schedules(problem, clock):
+        best = _choose_stages(problem, direct, rests, best)
+        if clock.exceeded(0) is not None:
             break
-
-        # One greedy round more, which lasts until its busiest circuit is done. Circuits change
-        # before each round but the first.
-        greedy.append(_choose_round(problem, left))
-        busiest_bytes = float(greedy[-1].sent_bytes.max())
-        greedy_s += round_s + busiest_bytes / problem.rate_bytes_per_s
-        if turn > 0:
-            greedy_s += problem.delay_s
-        if greedy_s >= best_s:
-            break
-
-        # Either nothing is left, or what is left goes over the circulant that suits it best.
-        if not left.any():
-            best_s = greedy_s
-            best_rest = NO_REST
-            best_n_greedy = turn + 1
-        elif turn % REST_EVERY == REST_EVERY - 1:
-            for k, rest in enumerate(rests):
-                total_s = greedy_s + problem.delay_s + _time_rest(problem, rest, left)
-                if total_s < best_s:
-                    best_s = total_s
-                    best_rest = k
-                    best_n_greedy = turn + 1
-
-    # Lay out the best number of greedy rounds, and the circulant that belongs to it.
-    chosen_rest = None if best_rest == NO_REST else rests[best_rest]
-    return _lay_skewed(problem, greedy[:best_n_greedy], chosen_rest)
+    return _lay_skewed(problem, _put_late_ranks_last(problem, best.direct), best.rest)
 
 
-def _choose_round(problem: Collective, left: FloatArray) -> GreedyRound:
-    """Choose direct sends of one round of an uneven all-to-all, and take them from what is left.
+def _list_direct_schedules(problem: Collective, clock: Clock) -> Iterator[list[DirectRound]]:
+    """Yield schedules of direct rounds that carry all blocks, by the rules for optical switches.
 
-    A *block* is what one rank sends to one other. A round lasts until its busiest circuit is done,
-    so one large block keeps all others waiting. A circuit therefore carries at most a *cap* of
-    bytes in a round. Several caps are tried: for each the circuits are a maximum-weight matching,
-    and the one with which most bytes are carried in a second is taken.
-
-    Example: the blocks that a matching carries have 100, 10 and 10 bytes, a byte takes 1 second,
-    and a round costs 5 seconds more. A cap of 100 carries 120 bytes in 105 seconds; a cap of 10
-    carries 30 bytes in 15 seconds, which is more in a second.
+    An all-to-all of direct sends is the schedule of an optical switch: *slots*, which are
+    matchings of ranks, each held for some time after a delay. The ports of a rank, its *lanes*,
+    can share what a slot carries, or carry different slots in one round. In the first case the
+    delay costs more of what could be sent meanwhile, in the second case less; both are tried.
 
     Parameters
     ----------
     problem
-        Has the costs of a round, and the number of *lanes* (ports of every rank).
-    left
-        ``left[source, destination]``, shape (ranks, ranks): the bytes of each block that are left;
-        what the round carries is taken off.
+        The all-to-all, with the bytes of all blocks, and the costs of rounds and of changes.
+    clock
+        Rules that are estimated to take more than half of the time that is left are left out.
+
+    Yields
+    ------
+    list of DirectRound
+        The rounds of a schedule.
+    """
+    with uncounted():
+        from optmatch.solvers.demands.quick_rules import QuickTask, Size, list_rules_in_order
+
+    # A tick is the time in which one lane sends `tick_bytes`; blocks are rounded up, and one tick
+    # more covers the rounding of sums. A slot costs a round besides, and a change of circuits.
+    demand = problem.demand
+    busiest_bytes = max(float(demand.sum(axis=1).max()), float(demand.sum(axis=0).max()))
+    tick_bytes = busiest_bytes / TICKS_OF_BUSIEST
+    demand_ticks = np.ceil(demand / tick_bytes).astype(np.int64) + (demand > 0)
+    slot_s = problem.alpha_s + (problem.hop_s or 0.0) + problem.delay_s
+    slot_ticks = slot_s * problem.rate_bytes_per_s / tick_bytes
+
+    # Delays longer than all blocks decide nothing.
+    for delay_ticks in sorted({slot_ticks * problem.lanes, slot_ticks / problem.lanes}):
+        task = QuickTask(demand_ticks, min(round(delay_ticks), TICKS_OF_BUSIEST))
+        size = Size.of(demand_ticks, task.delay)
+        for rule in list_rules_in_order(size):
+            if rule.estimate_s(size) > min(LONGEST_RULE_S, clock.remaining_s / 2):
+                continue
+            schedule = rule.build(task)
+            if schedule is not None:
+                slots = Slots(schedule.matchings, schedule.ticks * tick_bytes)
+                yield _make_direct_rounds(problem, slots)
+
+
+class Slots(NamedTuple):
+    """The slots of a schedule of an optical switch."""
+
+    matchings: NDArray[np.int32]
+    """``matchings[slot, rank]``: to whom a rank sends, -1 for nobody."""
+    slot_bytes: FloatArray
+    """``slot_bytes[slot]``: how much a rank can send in a slot."""
+
+
+def _make_direct_rounds(problem: Collective, slots: Slots) -> list[DirectRound]:
+    """Make direct rounds of the slots of a schedule, and say what they carry of which block.
+
+    Parameters
+    ----------
+    problem
+        The all-to-all, with the bytes of all blocks.
+    slots
+        Matchings of ranks, and how much each rank can send in them. Ranks with one port have a
+        round for each slot. With several ports, the slots are sorted by length, so that slots of
+        about the same length can share a round.
 
     Returns
     -------
-    GreedyRound
-        Int array ``peer[lane, rank]``: to whom a rank sends, itself for nobody; and float array
-        ``sent_bytes[lane, rank]``: the bytes that it sends there, at most the cap.
+    list of DirectRound
+        Together they carry all blocks. Rounds in which nothing is left to be sent are left out.
     """
-    with uncounted():
-        from scipy.optimize import linear_sum_assignment
+    if problem.lanes > 1:
+        order = np.argsort(-slots.slot_bytes, kind="stable")
+        slots = Slots(slots.matchings[order], slots.slot_bytes[order])
+    left = problem.demand.copy()
+    rounds: list[DirectRound] = []
+    slot = 0
+    for lanes_of_slots in _share_rounds(problem, slots.slot_bytes):
+        peer = np.full((problem.lanes, problem.n_ranks), IDLE, dtype=np.int64)
+        sent_bytes = np.zeros((problem.lanes, problem.n_ranks))
+        busiest_s = 0.0
+        lane = 0
+        for n_lanes in lanes_of_slots:
+            # The circuits of a slot carry what is left of their blocks, if it is not too much.
+            source = np.flatnonzero(slots.matchings[slot] != IDLE)
+            target = slots.matchings[slot, source]
+            amount = np.minimum(left[source, target], slots.slot_bytes[slot])
+            left[source, target] -= amount
+            has_bytes = amount > 0
+            peer[lane : lane + n_lanes, source[has_bytes]] = target[has_bytes]
+            sent_bytes[lane, source] = amount
 
-    n = problem.n_ranks
-    ranks = np.arange(n)
+            # Lanes with the same circuits share their bytes.
+            most_bytes = float(amount.max(initial=0.0)) / n_lanes
+            busiest_s = max(busiest_s, most_bytes / problem.rate_bytes_per_s)
+            lane += n_lanes
+            slot += 1
+        if busiest_s > 0:
+            rounds.append(DirectRound(peer, sent_bytes, busiest_s))
+    return rounds
 
-    # Try all caps with the first lane, and keep the one that carries most bytes a second. A small
-    # cap makes the round short, so that few circuits wait for the largest block.
-    fixed_s = problem.alpha_s + (problem.hop_s or 0.0) + problem.delay_s
-    largest = float(left.max())
-    best_bytes_per_s = -1.0
-    best_cap = largest
-    first_peer = ranks
-    for part in CAPS:
-        cap = part * largest
-        capped = np.minimum(left, cap)
-        _, peer = linear_sum_assignment(capped, maximize=True)
-        carried = float(capped[ranks, peer].sum())
-        bytes_per_s = carried / (fixed_s + cap / problem.rate_bytes_per_s)
-        if bytes_per_s > best_bytes_per_s:
-            best_bytes_per_s = bytes_per_s
-            best_cap = cap
-            first_peer = peer
 
-    # With this cap each lane takes a matching of what the lanes before it leave over.
-    peers = np.empty((problem.lanes, n), dtype=np.int64)
-    sent = np.empty((problem.lanes, n))
-    for lane in range(problem.lanes):
-        capped = np.minimum(left, best_cap)
-        peers[lane] = first_peer
-        if lane:
-            _, peers[lane] = linear_sum_assignment(capped, maximize=True)
-        sent[lane] = capped[ranks, peers[lane]]
-        left[ranks, peers[lane]] -= sent[lane]
-    return GreedyRound(peers, sent)
+def _share_rounds(problem: Collective, slot_bytes: FloatArray) -> list[list[int]]:
+    """Choose which slots of a schedule share a round, and how many ports each of them has.
+
+    A round has the circuits of one slot or of several, as many as ranks have ports (*lanes*) at
+    most. It lasts for a wait, and until the slot with the most bytes for each of its lanes is
+    done. The least sum over all rounds is found by dynamic programming, O(slots lanes^2).
+
+    Example: 3 lanes, slots of 30, 4, 4 and 4 bytes, and a wait worth 5 bytes. The first slot gets
+    a round of its own over all lanes, 10 + 5; the others share one, 4 + 5. With one round for the
+    first three slots and another one for the last it would be 30 + 5 + 4 / 3 + 5.
+
+    Parameters
+    ----------
+    problem
+        Has the number of lanes, their rate, and the wait: a round and a change of circuits.
+    slot_bytes
+        ``slot_bytes[slot]``: how much a rank sends in a slot; slots keep their order.
+
+    Returns
+    -------
+    list of list of int
+        For each round how many lanes each of its slots has. Rounds have the slots in turn.
+    """
+    n_slots = len(slot_bytes)
+    n_lanes = problem.lanes
+    if n_lanes == 1:
+        return [[1]] * n_slots
+    wait_s = problem.alpha_s + (problem.hop_s or 0.0) + problem.delay_s
+    wait_bytes = wait_s * problem.rate_bytes_per_s
+
+    # lanes[count][first, k]: the lanes of slot first + k, if `count` slots from `first` on share a
+    # round. Each has one; the others go one by one to the slot that would be the last one to end.
+    lanes: dict[int, IntArray] = {}
+    most_bytes: dict[int, FloatArray] = {}  # [count][first]: what the busiest lane then sends
+    for count in range(1, min(n_lanes, n_slots) + 1):
+        together = np.lib.stride_tricks.sliding_window_view(slot_bytes, count)
+        firsts = np.arange(len(together))
+        lanes[count] = np.ones(together.shape, dtype=np.int64)
+        for _ in range(n_lanes - count):
+            longest = (together / lanes[count]).argmax(axis=1)
+            lanes[count][firsts, longest] += 1
+        most_bytes[count] = (together / lanes[count]).max(axis=1)
+
+    # total_bytes[first]: the least that all rounds from this slot on take, in bytes of a lane.
+    total_bytes = np.zeros(n_slots + 1)
+    best_count = np.zeros(n_slots, dtype=np.int64)
+    for first in range(n_slots - 1, -1, -1):
+        totals = {
+            count: wait_bytes + most_bytes[count][first] + total_bytes[first + count]
+            for count in lanes
+            if first + count <= n_slots
+        }
+        best_count[first] = min(totals, key=lambda count: totals[count])
+        total_bytes[first] = totals[int(best_count[first])]
+
+    rounds: list[list[int]] = []
+    first = 0
+    while first < n_slots:
+        count = int(best_count[first])
+        rounds.append(lanes[count][first].tolist())
+        first += count
+    return rounds
+
+
+def _choose_stages(
+    problem: Collective, direct: list[DirectRound], rests: list[Circulant], best: TwoStages
+) -> TwoStages:
+    """Choose after how many direct rounds the rest goes over other ranks, and over which circuits.
+
+    The rest is timed after some numbers of rounds that are spread evenly, and then after more of
+    them near the best one.
+
+    Parameters
+    ----------
+    problem
+        The all-to-all, with the costs of rounds, bytes and changes of circuits.
+    direct
+        The direct rounds of a schedule that carries everything.
+    rests
+        The circulants over which the rest can go.
+    best
+        The best plan so far.
+
+    Returns
+    -------
+    TwoStages
+        The fastest plan that was timed, or `best` if none is faster.
+    """
+    # end_s[count]: the end of so many direct rounds, with the change of circuits before the rest.
+    # After all of them nothing is left, so that this change is not needed.
+    round_s = problem.alpha_s + (problem.hop_s or 0.0) + problem.delay_s
+    end_s = np.append(0.0, np.cumsum([round_s + each.busiest_s for each in direct]))
+    all_direct_s = float(end_s[-1]) - problem.delay_s
+    if all_direct_s < best.seconds:
+        best = TwoStages(all_direct_s, direct, None)
+
+    step = max(1, len(direct) // RESTS_TIMED)
+    counts = range(step, len(direct), step)
+    while True:
+        best_count = -1
+        for count, left in _leave_after(problem, direct, counts):
+            # The busiest rank has to send what it has left, at least.
+            busiest_bytes = float(left.sum(axis=1).max())
+            busiest_s = busiest_bytes / (problem.lanes * problem.rate_bytes_per_s)
+            if end_s[count] + busiest_s >= best.seconds:
+                continue
+            for rest in rests:
+                seconds = float(end_s[count]) + _time_rest(problem, rest, left)
+                if seconds < best.seconds:
+                    best = TwoStages(seconds, direct[:count], rest)
+                    best_count = count
+
+        # All numbers of rounds between those next to the best one follow, in smaller steps.
+        if best_count < 0 or step == 1:
+            return best
+        finer_step = max(1, 2 * step // RESTS_TIMED)
+        counts = range(max(1, best_count - step + 1), best_count + step, finer_step)
+        step = finer_step
+
+
+def _leave_after(
+    problem: Collective, direct: list[DirectRound], counts: range
+) -> Iterator[tuple[int, FloatArray]]:
+    """Yield what is left of all blocks after some numbers of direct rounds.
+
+    Parameters
+    ----------
+    problem
+        The all-to-all, with the bytes of all blocks.
+    direct
+        The direct rounds, in order.
+    counts
+        The numbers of rounds, ascending; those beyond the last round are left out.
+
+    Yields
+    ------
+    count : int
+        The number of rounds.
+    left : float array, shape (ranks, ranks)
+        ``left[source, destination]`` in bytes. The same array is changed for the next number.
+    """
+    left = problem.demand.copy()
+    for count, direct_round in enumerate(direct, start=1):
+        for lane in range(problem.lanes):
+            source = np.flatnonzero(direct_round.sent_bytes[lane] > 0)
+            target = direct_round.peer[lane, source]
+            left[source, target] -= direct_round.sent_bytes[lane, source]
+        if count in counts:
+            yield count, left
+
+
+def _put_late_ranks_last(problem: Collective, direct: list[DirectRound]) -> list[DirectRound]:
+    """Sort direct rounds by when their ranks are ready; rounds may be in any order.
+
+    Parameters
+    ----------
+    problem
+        The all-to-all; ``late[rank]`` is when a rank joins, in seconds after the start.
+    direct
+        The direct rounds.
+
+    Returns
+    -------
+    list of DirectRound
+        The same rounds. Those whose ranks are in time come first, in the order as before.
+    """
+    late_s = problem.late
+    if not late_s.any():
+        return direct
+    ready_s = np.zeros(len(direct))
+    for turn, direct_round in enumerate(direct):
+        lane, source = np.nonzero(direct_round.sent_bytes)
+        target = direct_round.peer[lane, source]
+        ready_s[turn] = max(late_s[source].max(), late_s[target].max())
+    return [direct[turn] for turn in np.argsort(ready_s, kind="stable").tolist()]
 
 
 def _list_rests(problem: Collective, clock: Clock) -> Iterator[Circulant]:
@@ -304,19 +508,19 @@ def _time_rest(problem: Collective, circulant: Circulant, left: FloatArray) -> f
     return seconds if last_config >= 0 else math.inf
 
 
-def _lay_skewed(problem: Collective, greedy: list[GreedyRound], rest: Circulant | None) -> Laid:
+def _lay_skewed(problem: Collective, direct: list[DirectRound], rest: Circulant | None) -> Laid:
     """Make the plan of an uneven all-to-all of direct sends first, and a rest over other ranks.
 
     A *block* is what one rank sends to one other; it may be sent in several parts. The plan has
     two stages:
 
-    1. *greedy rounds*: in each of them some ranks send one part of a block directly to its
+    1. *direct rounds*: in each of them some ranks send one part of a block directly to its
        receiver;
     2. the *rest*: what is left of each block is one more part. It goes over circuits in which all
        ranks send the same number of places onward, a *shift*. It takes the shifts that add up to
        its *offset*, which is how many places onward its receiver is.
 
-    Example with 4 ranks. Rank 0 has 10 bytes for rank 3; each other block has 2 bytes. A greedy
+    Example with 4 ranks. Rank 0 has 10 bytes for rank 3; each other block has 2 bytes. A direct
     round carries the first 7 bytes from rank 0 to rank 3. The rest of this block has 3 bytes, from
     byte 7 on. With the shifts 1 and 2 it goes from rank 0 to rank 1, and from there to rank 3.
 
@@ -324,9 +528,9 @@ def _lay_skewed(problem: Collective, greedy: list[GreedyRound], rest: Circulant 
     ----------
     problem
         The all-to-all.
-    greedy
-        The greedy rounds in order: ``peer[lane, rank]``, to whom a rank sends (itself for nobody),
-        and ``sent_bytes[lane, rank]``. A *lane* is a port of every rank.
+    direct
+        The direct rounds in order: ``peer[lane, rank]``, to whom a rank sends, -1 for nobody; and
+        ``sent_bytes[lane, rank]``. A *lane* is a port of every rank.
     rest
         The circuits of the rest: ``shifts[config]``, and how often blocks of each offset take each
         of them. None if nothing is left.
@@ -353,16 +557,16 @@ def _lay_skewed(problem: Collective, greedy: list[GreedyRound], rest: Circulant 
     parts = [np.empty((0, 2))]  # for each send the first byte of its block, and the bytes
     circuits: list[IntArray] = []  # for each round peer[lane, rank], -1 of dark ports
 
-    # Greedy rounds: each rank sends a part of the block for its peer.
-    for turn, greedy_round in enumerate(greedy):
+    # Direct rounds: each rank sends a part of the block for its peer.
+    for turn, direct_round in enumerate(direct):
         for lane in range(lanes):
-            source = np.flatnonzero(greedy_round.sent_bytes[lane] > 0)
-            target = greedy_round.peer[lane, source]
-            amount = greedy_round.sent_bytes[lane, source]
+            source = np.flatnonzero(direct_round.sent_bytes[lane] > 0)
+            target = direct_round.peer[lane, source]
+            amount = direct_round.sent_bytes[lane, source]
             rows.append(_as_rows(turn, source, target, source * n + target))
             parts.append(np.column_stack([sent_bytes[source, target], amount]))
             sent_bytes[source, target] += amount
-        circuits.append(np.where(greedy_round.peer == ranks, -1, greedy_round.peer))
+        circuits.append(direct_round.peer)
 
     # The rest of each block goes in one part, from the first byte that was not sent on. Sums of
     # what was sent may differ from the whole in the last bit; such a rest is none.

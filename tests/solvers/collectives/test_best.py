@@ -147,3 +147,26 @@ def test_methods_without_time_whose_plans_are_no_faster_are_not_named() -> None:
     assert methods._describe_left_out(left_out, best_s) == []
     (slower,) = methods._describe_left_out({"bruck": left_out["bruck"]}, 2 * best_s)
     assert slower.startswith("bruck 0.02004")
+
+
+def test_no_limit_is_named_where_methods_without_time_cannot_be_faster() -> None:
+    """Rewiring 512 ranks takes over a second, but their all-gather by Bruck is at its bound."""
+    problem = om.Collective("all-gather", 512, 1e9, alpha_s=1e-6)
+    solution = om.solve(problem, seed=0, limits=om.Limits(time_s=1.0))
+    assert solution.objective == pytest.approx(solution.lower_bound)
+    assert "left_out" not in solution.stats and solution.limit is None
+
+
+def test_an_uneven_ring_promises_the_time_of_all_its_hops() -> None:
+    """Formulas are for even blocks; of uneven ones only the bytes and their hops are known."""
+    rng = np.random.default_rng(0)
+    demand_bytes = rng.lognormal(0.0, 2.0, (16, 16)) * 1e6
+    np.fill_diagonal(demand_bytes, 0.0)
+    problem = om.Collective("all-to-all", 16, 0.0, demand_bytes=demand_bytes, alpha_s=1e-6)
+    bound_s = problem.lower_bound()
+    for name in ("ring", "bruck", "halving-doubling", "direct", "pairwise"):
+        promised = promise(problem, name, bound_s)
+        plan_s = om.solve(problem, name, seed=0).objective
+        assert isinstance(plan_s, float)
+        assert not promised.is_formula and bound_s <= promised.seconds <= plan_s
+    assert promise(problem, "ring", bound_s).seconds > 1.5 * bound_s

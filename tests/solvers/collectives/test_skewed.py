@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -35,3 +37,22 @@ def test_many_ranks_are_no_slower_than_greedy_matchings() -> None:
     assert solution.objective is not None
     assert solution.objective <= min(greedy_matchings_s(problem), 4.15e-3)
     assert om.verify(problem, solution).valid
+
+
+def test_rounds_of_a_late_rank_come_last() -> None:
+    in_time = draw_zipf(24, 0)
+    late = replace(in_time, late_s={1: 1e-4})
+    in_time_s = om.solve(in_time, "skewed", seed=0).objective
+    solution = om.solve(late, "skewed", seed=0)
+    assert in_time_s is not None and solution.objective is not None
+    assert solution.objective < in_time_s + 2e-5
+    assert om.verify(late, solution).ok
+
+
+def test_ports_share_large_blocks_and_carry_small_ones_side_by_side() -> None:
+    """One port with the rate of all three waits for as many changes as there are slots."""
+    problem = replace(draw_zipf(48, 0), ports=3, delay_s=1e-4, fabric=None)
+    solution = om.solve(problem, "skewed", seed=0)
+    assert solution.objective is not None
+    assert solution.objective < 0.8 * greedy_matchings_s(problem)
+    assert om.verify(problem, solution).ok
