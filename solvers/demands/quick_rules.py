@@ -54,6 +54,10 @@ _WORTH_FORESEEING_S = 0.01
 SHORTENED = 1.05
 """By which factor a plan may be longer than another one before its slots are shortened."""
 
+_PROMISING = 1.25
+"""A decomposition that is longer than useful by more than this factor is not tried with other
+units: on demands of 48 to 192 ports the best unit saves at most a seventh over one delay."""
+
 _SLICE_S = 0.0003
 """A kernel runs about so long between two looks at the clock."""
 
@@ -511,12 +515,50 @@ def decompose_and_trim(task: QuickTask) -> Plan:
 
 
 def decompose_in_delays(task: QuickTask) -> Plan:
-    """Decompose a demand of which entries are rounded up to whole delays, and hold as needed.
+    """Decompose a demand of which entries are rounded up to whole units, and hold as needed.
 
-    Rounding makes entries equal, so that there are fewer terms, and none is shorter than a delay.
-    This is the regularisation of the method Reco.
+    Rounding makes entries equal, so that there are fewer terms, and none is shorter than a unit.
+    With a unit of one delay this is the regularisation of the method Reco. Which unit is best
+    depends on the demand, from an eighth of a delay to four delays. After one delay, smaller units
+    are tried as long as plans get shorter, each half of the one before; if a half is no better,
+    larger units are tried likewise.
+
+    Parameters
+    ----------
+    task
+        The demand in ticks, the delay and the shortest slot. At the deadline the best plan so far
+        is returned; and further units are not tried if the plan is far longer than useful.
+
+    Returns
+    -------
+    Plan
+        Slots that serve the whole demand.
+
+    Raises
+    ------
+    TimeUp
+        If the deadline comes before the first plan.
     """
-    return _decompose_in_units(task, max(1, task.delay))
+    best = _decompose_in_units(task, max(1, task.delay))
+    smaller_units = [task.delay >> 1, task.delay >> 2, task.delay >> 3]
+    larger_units = [task.delay << 1, task.delay << 2]
+    for units in (smaller_units, larger_units):
+        is_shorter = False
+        for unit in units:
+            is_hopeless = best.cost(task.delay) > _PROMISING * task.useful_ticks
+            if unit == 0 or is_hopeless or counted_time() >= task.deadline:
+                break
+            try:
+                plan = _decompose_in_units(task, unit)
+            except TimeUp:
+                return best
+            if plan.cost(task.delay) >= best.cost(task.delay):
+                break
+            best = plan
+            is_shorter = True
+        if is_shorter:
+            break
+    return best
 
 
 def _decompose_in_units(task: QuickTask, unit: int) -> Plan:
@@ -661,7 +703,7 @@ def _decomposition_s(size: Size) -> float:
 
 
 def _decomposition_in_delays_s(size: Size) -> float:
-    """Estimate `decompose_in_delays`, of which rounded entries leave fewer terms."""
+    """Estimate the first plan of `decompose_in_delays`: rounded entries leave fewer terms."""
     return 0.0005 + 1e-9 * size.n_ports**2 * (40 + size.degree)
 
 

@@ -11,7 +11,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import maximum_bipartite_matching
 
 import optmatch as om
-from tests.rivals.demands.plans import IntMatrix, Slot, only_as_long_as_needed
+from tests.rivals.demands.plans import IntMatrix, Slot, cost_of, only_as_long_as_needed
 
 
 def critical_lines(demand: IntMatrix, delay: int) -> list[Slot]:
@@ -156,3 +156,16 @@ def reco(demand: IntMatrix, delay: int) -> list[Slot]:
     in_delays = -(-demand // delay)
     permutations, weights = om.decompose(quick_stuff(in_delays))
     return _held_as_needed(demand, permutations, [weight * delay for weight in weights.tolist()])
+
+
+def reco_of_five_units(demand: IntMatrix, delay: int) -> list[Slot]:
+    """Decompose entries rounded up to 1/4, 1/2, 1, 2 and 4 delays, and take the best of the five.
+
+    A small unit wastes little time by rounding, a large one makes few slots.
+    """
+    plans = []
+    for quarters in (1, 2, 4, 8, 16):
+        unit = max(1, quarters * delay // 4)
+        permutations, weights = om.decompose(quick_stuff(-(-demand // unit)))
+        plans.append(_held_as_needed(demand, permutations, [w * unit for w in weights.tolist()]))
+    return min(plans, key=lambda slots: cost_of(slots, delay))

@@ -14,6 +14,7 @@ from tests.rivals.demands import covers
 from tests.rivals.demands.models import DRAWS
 from tests.rivals.demands.plans import IntMatrix, Slot, cost_of
 from tests.rivals.demands.planted import planted_weights
+from tests.rivals.demands.pools import lengths_by_linear_program
 from tests.rivals.races import TOLERANCE, Race
 
 RIVALS: dict[str, Callable[[IntMatrix, int], list[Slot]]] = {
@@ -25,7 +26,9 @@ RIVALS: dict[str, Callable[[IntMatrix, int], list[Slot]]] = {
     "Solstice": covers.solstice,
     "Eclipse": covers.eclipse,
     "Reco": covers.reco,
+    "Reco, best of five units": covers.reco_of_five_units,
     "planted weights": planted_weights,
+    "lengths by linear program": lengths_by_linear_program,
 }
 """Every rival by its name."""
 
@@ -142,8 +145,13 @@ def _ask(cell: Cell, problem: om.Demand, limit_s: float) -> float:
 
 
 def _guess_s(name: str, ticks: IntMatrix) -> float:
-    """Guess what a rival takes: assignments cost n**2.5, and there are so many of them."""
+    """Guess what a rival takes: assignments cost n**2.5, and there are so many of them.
+
+    A linear program takes about the square of its entries: 45 ms for 240 of them.
+    """
     n, entries = len(ticks), int(np.count_nonzero(ticks))
+    if name == "lengths by linear program":
+        return 0.01 + 6e-7 * entries**2
     degree = max(np.count_nonzero(ticks, axis=0).max(), np.count_nonzero(ticks, axis=1).max())
     assignment_s = 4e-9 * n**2.5 + 2e-5
     slots = {
@@ -152,6 +160,7 @@ def _guess_s(name: str, ticks: IntMatrix) -> float:
         "maximum weight, median": 4 * degree,
         "maximum weight, least": entries / 2,
         "Eclipse": 48 * degree,
+        "Reco, best of five units": 8 * degree,
         "planted weights": 8 * degree,
     }
     n_assignments = slots.get(name, entries / 8 if name == "Solstice" else degree)

@@ -487,6 +487,23 @@ def test_terms_are_held_as_long_as_an_entry_needs_them() -> None:
     assert plan.ticks.sum() == 1004
 
 
+def test_entries_are_rounded_to_the_unit_that_makes_the_shortest_plan() -> None:
+    """Of a heavy tail with short delays: half a delay, or less, is better than one."""
+    rng = np.random.default_rng(7)
+    demand = np.ceil((1.0 + rng.pareto(1.1, size=(48, 48))) * 1e3).astype(np.int64)
+    task = QuickTask(demand, 20_000)
+    plan = quick_rules.decompose_in_delays(task)
+    assert (serve(plan) >= demand).all()
+    costs = [
+        quick_rules._decompose_in_units(task, unit).cost(20_000)
+        for unit in (20_000, 10_000, 5_000, 2_500)
+    ]
+    assert plan.cost(20_000) <= min(costs[:2]) < 0.99 * costs[0]
+    assert quick_rules.decompose_in_delays(QuickTask(demand, 0)).cost(0) == pytest.approx(
+        max(demand.sum(axis=0).max(), demand.sum(axis=1).max()), rel=0.1
+    )
+
+
 @given(st.integers(1, 12), st.integers(0, 10_000), st.sampled_from([3, 1000, 2**40]))
 def test_first_fit_of_a_matrix_serves_all_in_the_slots_of_first_fit(
     n: int, seed: int, largest: int
