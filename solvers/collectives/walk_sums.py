@@ -73,14 +73,18 @@ class WalkGraph(NamedTuple):
     """How many of the arcs to each rank are used by the last step, c; n is c d^(D - 1)."""
     is_against: bool = False
     """Whether data go against the arcs: walks are then made backwards, their last step first."""
+    first_arc: int = 0
+    """The first arc to each rank that the last step uses; a multiple of c."""
 
-    def arcs(self, n_arcs: int) -> Arcs:
+    def arcs(self, n_arcs: int, first_arc: int = 0) -> Arcs:
         """Return so many of the arcs to each rank, in the direction in which data go.
 
         Parameters
         ----------
         n_arcs
-            The number of arcs of a rank z: those from d z, d z + 1, ...; the degree d for all.
+            The number of arcs of a rank z; the degree d for all.
+        first_arc
+            The first of them, k: they come from d z + k, d z + k + 1, ...
 
         Returns
         -------
@@ -88,7 +92,8 @@ class WalkGraph(NamedTuple):
             n times as many arcs.
         """
         head = np.repeat(np.arange(self.n), n_arcs)
-        tail = (self.degree * head + np.tile(np.arange(n_arcs), self.n)) % self.n
+        digit = np.tile(np.arange(first_arc, first_arc + n_arcs), self.n)
+        tail = (self.degree * head + digit) % self.n
         if self.is_against:
             return Arcs(head, tail)
         return Arcs(tail, head)
@@ -96,7 +101,7 @@ class WalkGraph(NamedTuple):
     def list_steps(self) -> list[Arcs]:
         """List the arcs that carry sums in each of the D rounds."""
         steps = [self.arcs(self.degree)] * (self.n_steps - 1)
-        last_step = self.arcs(self.last_digit)
+        last_step = self.arcs(self.last_digit, self.first_arc)
         if self.is_against:
             return [last_step, *steps]
         return [*steps, last_step]
@@ -241,26 +246,32 @@ def _list_rounds(
     topology
         The circuits, which stay.
     n_classes
-        Into how many classes ranks are divided. There is a chunk for each class, whose sums come
-        to the ranks of the class; over two-way circuits there are two.
+        Into how many classes ranks are divided. In each part of the buffer there is a chunk for
+        each class, whose sums come to the ranks of the class. There is one part, or several that
+        use different arcs, or arcs in different directions.
 
     Returns
     -------
     Rounds
         The sends of all chunks, and the circuits, which are the same in all rounds.
     """
+    # If the last step uses c of the d arcs, and c divides d, other chunks use the others. Sums of
+    # ranks in a row begin at another rank then, but they still are all ranks once.
     graphs = [graph]
+    if graph.degree % graph.last_digit == 0:
+        first_arcs = range(0, graph.degree, graph.last_digit)
+        graphs = [graph._replace(first_arc=first_arc) for first_arc in first_arcs]
     if problem.two_way:
-        graphs.append(graph._replace(is_against=True))
+        graphs += [each._replace(is_against=True) for each in graphs]
     rows_of_round: dict[int, list[IntArray]] = {}
-    for half, directed_graph in enumerate(graphs):
+    for part, graph_of_part in enumerate(graphs):
         for number in range(n_classes):
-            roots = directed_graph.roots(number, n_classes)
+            roots = graph_of_part.roots(number, n_classes)
             sends = [
-                *_add_up_along_walks(directed_graph, roots),
-                *_copy_from_roots(directed_graph, roots, number),
+                *_add_up_along_walks(graph_of_part, roots),
+                *_copy_from_roots(graph_of_part, roots, number),
             ]
-            chunk = half * n_classes + number
+            chunk = part * n_classes + number
             for turn, ends_and_kinds in enumerate(sends):
                 rows = np.empty((len(ends_and_kinds), 5), dtype=np.int64)
                 rows[:, 0] = turn
