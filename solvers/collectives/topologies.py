@@ -79,9 +79,13 @@ def list_topologies(problem: Collective) -> list[Topology]:
         shift_sets = list(list_shift_sets(n, problem.lanes, two_way=problem.two_way))
     found = [lay_circulant(problem, shifts) for shifts in shift_sets]
     if problem.two_way:
-        found += [_lay_path(problem), *_lay_regular_graphs(problem), *_lay_undirected(problem)]
+        found += [
+            _lay_path(problem),
+            *_lay_regular_graphs(problem),
+            *_lay_undirected(problem, problem.lanes // 2),
+        ]
     elif 1 < problem.lanes < n - 1:
-        arcs = [_lay_arcs(problem, "de-bruijn", 1, 0), _lay_arcs(problem, "kautz", -1, -1)]
+        arcs = [_lay_arcs(n, problem.lanes, family) for family in _FAMILIES]
         found += [*arcs, *_lay_regular_graphs(problem)]
         # Gathers load circuits unevenly, and otherwise if all circuits lead the other way.
         found += [_reverse(topology) for topology in arcs if topology is not None]
@@ -372,32 +376,31 @@ def _lay_path(problem: Collective) -> Topology | None:
     return Topology("path", peer)
 
 
-def _lay_arcs(problem: Collective, name: str, sign: int, first: int) -> Topology:
+def _lay_arcs(n: int, degree: int, family: tuple[str, int, int]) -> Topology:
     """Lay a de Bruijn or a Kautz graph over the ports, for any number of ranks.
 
     Rank x leads to ``sign * (d x + k) + first`` (modulo the number of ranks) for k = 0 ... d - 1,
-    where d is the number of ports of a rank. For sign 1 and first 0 it is a de Bruijn graph, for
-    -1 and -1 a Kautz graph.
+    where d is the degree. For sign 1 and first 0 it is a de Bruijn graph, for -1 and -1 a Kautz
+    graph.
 
     A rank that the formula joins to itself is joined to another such rank instead. If there is
     only one such rank, its port stays dark.
 
     Parameters
     ----------
-    problem
-        The collective; d is the number of its lanes, the ports of a rank.
-    name
-        The name of the graph.
-    sign, first
-        The numbers of the formula.
+    n
+        The number of ranks.
+    degree
+        The number d of ports of a rank that are used.
+    family
+        The name of the graph, and the sign and the first number of the formula.
 
     Returns
     -------
     Topology
-        With ``peer[lane, rank]``, the rank to which a port leads, -1 if it is dark.
+        With ``peer[lane, rank]``, the rank to which a port leads, -1 if it is dark; d lanes.
     """
-    n = problem.n_ranks
-    degree = problem.lanes
+    name, sign, first = family
     ranks = np.arange(n)
     counts = np.zeros((n, n), dtype=np.int64)
     for k in range(degree):
@@ -429,27 +432,31 @@ def _join_ranks_with_loops(counts: IntArray) -> None:
         np.add.at(counts, (looped, following), 1)
 
 
-def list_de_bruijn_graphs(problem: Collective) -> Iterator[Topology | None]:
+def lay_de_bruijn_graph(problem: Collective, degree: int) -> Topology | None:
     """Lay the de Bruijn graph in which rank x leads to d x + k modulo n, for k = 0 ... d - 1.
-
-    The number d is that of the ports of a rank over one-way circuits, and half of it over two-way
-    ones, where a circuit serves both ends.
 
     Parameters
     ----------
     problem
         The collective, with its n ranks and their ports.
+    degree
+        The number d, 2 or more. It takes as many ports of a rank, or twice as many of two-way
+        ones; ports beyond these stay dark.
 
-    Yields
-    ------
+    Returns
+    -------
     Topology or None
-        One: ``peer[lane, rank]``, the rank to which a port leads, -1 if it is dark. None if the
-        circuits find no ports. Nothing if d is below 2, or all ranks can be joined directly.
+        ``peer[lane, rank]``, the rank to which a port leads, -1 if it is dark. None if the
+        circuits find no ports, or all ranks can be joined directly.
     """
     if problem.two_way:
-        yield from _lay_undirected(problem, families=(("de-bruijn", 1, 0),))
-    elif 1 < problem.lanes < problem.n_ranks - 1:
-        yield _lay_arcs(problem, "de-bruijn", 1, 0)
+        return next(_lay_undirected(problem, degree, families=(("de-bruijn", 1, 0),)), None)
+    if not 1 < degree < problem.n_ranks - 1:
+        return None
+    used_ports = _lay_arcs(problem.n_ranks, degree, ("de-bruijn", 1, 0))
+    peer = np.full((problem.lanes, problem.n_ranks), IDLE)
+    peer[:degree] = used_ports.peer
+    return Topology(used_ports.name, peer)
 
 
 _FAMILIES = (("de-bruijn", 1, 0), ("kautz", -1, -1))
@@ -457,13 +464,13 @@ _FAMILIES = (("de-bruijn", 1, 0), ("kautz", -1, -1))
 
 
 def _lay_undirected(
-    problem: Collective, families: tuple[tuple[str, int, int], ...] = _FAMILIES
+    problem: Collective, degree: int, families: tuple[tuple[str, int, int], ...] = _FAMILIES
 ) -> Iterator[Topology | None]:
     """Lay de Bruijn and Kautz graphs over two-way circuits.
 
     Both are graphs in which few hops lead from each rank to each other one. A rank needs two ports
-    for each number k below: its circuit leads to another rank, and others lead to it. With d half
-    the number of its ports and n ranks, rank x is joined, for k = 0 ... d - 1, to
+    for each number k below: its circuit leads to another rank, and others lead to it. With n
+    ranks, rank x is joined, for k = 0 ... d - 1, to
 
     - d x + k modulo n in a de Bruijn graph;
     - -(d x + k) - 1 modulo n in a Kautz graph.
@@ -475,6 +482,8 @@ def _lay_undirected(
     ----------
     problem
         The collective, with its ranks and its lanes, the ports of a rank.
+    degree
+        The number d of the formula.
     families
         The graphs: a name, and the sign and the first number of the formula.
 
@@ -482,11 +491,10 @@ def _lay_undirected(
     ------
     Topology or None
         With ``peer[lane, rank]``, the rank to which a port leads, -1 if it is dark. None if the
-        circuits find no ports. Nothing is listed with fewer than four lanes, or with so many that
-        all ranks can be joined directly.
+        circuits find no ports. Nothing is listed if d is below 2, or so large that all ranks can
+        be joined directly.
     """
     n = problem.n_ranks
-    degree = problem.lanes // 2
     if degree < 2 or problem.lanes >= n - 1:
         return
     for name, sign, first in families:

@@ -41,7 +41,7 @@ from optmatch.solvers.collectives.topologies import (
     IntArray,
     Topology,
     inverse_circuits,
-    list_de_bruijn_graphs,
+    lay_de_bruijn_graph,
 )
 
 BoolArray = NDArray[np.bool_]
@@ -179,15 +179,15 @@ def list_walk_offers(problem: Collective) -> Iterator[Offer]:
         listed where the ranks are not those of a de Bruijn graph, or where the ports cannot hold
         it.
     """
-    degree = problem.lanes
-    if problem.two_way:
-        degree = problem.lanes // 2
-    graph = find_walk_graph(problem.n_ranks, degree)
+    graph = _find_largest_graph(problem)
     if graph is None:
         return
-    topology = _lay_graph(problem)
+    topology = lay_de_bruijn_graph(problem, graph.degree)
     if topology is None:
         return
+    if not problem.two_way:  # rank z has to hear from d z + k, not to send to it
+        reversed_peer = inverse_circuits(topology.peer, two_way=False)
+        topology = Topology(topology.name, reversed_peer)
     round_s = problem.alpha_s + (problem.hop_s or 0.0)
     n_classes = 1
     least_s = math.inf
@@ -208,27 +208,29 @@ def list_walk_offers(problem: Collective) -> Iterator[Offer]:
         if seconds > least_s:
             return
         least_s = seconds
-        n_classes *= degree
+        n_classes *= graph.degree
 
 
-def _lay_graph(problem: Collective) -> Topology | None:
-    """Return the circuits of the graph in which rank z hears from d z + k for k = 0 ... d - 1.
+def _find_largest_graph(problem: Collective) -> WalkGraph | None:
+    """Return the graph of the largest degree that the ports hold and whose walks add up all ranks.
 
     Parameters
     ----------
     problem
-        The all-reduce; d is the number of its ports, or half of it if circuits are two-way.
+        The all-reduce, with its ranks and their ports.
 
     Returns
     -------
-    Topology or None
-        ``peer[lane, rank]``: the rank to which a port leads, -1 if it is dark. None if the ports
-        cannot hold the circuits.
+    WalkGraph or None
+        None if no degree of 2 or more fits the number of ranks.
     """
-    for topology in list_de_bruijn_graphs(problem):
-        if problem.two_way or topology is None:
-            return topology
-        return Topology(topology.name, inverse_circuits(topology.peer, two_way=False))
+    most_degree = problem.lanes
+    if problem.two_way:
+        most_degree = problem.lanes // 2
+    for degree in range(most_degree, 1, -1):
+        graph = find_walk_graph(problem.n_ranks, degree)
+        if graph is not None:
+            return graph
     return None
 
 

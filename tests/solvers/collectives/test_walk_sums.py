@@ -91,6 +91,18 @@ def test_small_sums_take_few_rounds(n: int, ports: int, size_bytes: float, most_
     assert om.verify(problem, solution).ok
 
 
+@pytest.mark.parametrize("two_way", [False, True])
+@pytest.mark.parametrize(("n", "ports"), [(16, 3), (64, 7), (9, 4), (27, 7)])
+def test_ports_beyond_the_degree_stay_dark(n: int, ports: int, two_way: bool) -> None:
+    problem = small_sum(n, ports, two_way=two_way)
+    offers = list(list_walk_offers(problem))
+    assert offers or two_way
+    for offer in offers:
+        laid = offer.build()
+        assert om.verify(problem, laid.plan).valid
+        assert compute(problem, laid.plan)
+
+
 def test_replaced_sums_are_not_exported() -> None:
     problem = small_sum(16, 2)
     solution = om.solve(problem, "topologies", seed=0)
