@@ -42,6 +42,10 @@ _TRIAL_DELAYS = ((0, 18, 4, 2), (8, 0, 12, 6), (10, 2, 0, 14), (4, 16, 6, 0))
 """``_TRIAL_DELAYS[source][destination]``: a demand, in delays, whose plan calls every kernel."""
 
 
+_MOST_DELAYS = 2**53 - 1
+"""A flow takes so many delays at most, which a float64 tells exactly, as in `Demand`."""
+
+
 class Slot(NamedTuple):
     """A slot that is committed."""
 
@@ -266,7 +270,10 @@ class RollingSchedule:
         state.fill(self._queue)
         self._slots = list(state.slots)
         self._known_places: set[Place] = set()
-        self._largest_bytes = LONGEST_S * self.rate_bytes_per_s
+        self._longest_flow_s = LONGEST_S
+        if self.delay_s > 0:
+            self._longest_flow_s = min(LONGEST_S, _MOST_DELAYS * self.delay_s)
+        self._largest_bytes = self._longest_flow_s * self.rate_bytes_per_s
 
         # The two ways to choose the next slot: by the worth of circuits, or by a plan.
         self._chooser = SlotChooser(self._delay, state.switching)
@@ -334,7 +341,8 @@ class RollingSchedule:
         Raises
         ------
         InputError
-            If an amount is negative or not finite, or the fabric cannot connect two ports.
+            If an amount is negative or not finite, the fabric cannot connect two ports, or a flow
+            takes 2**53 delays or more.
         """
         with self._tally.call("add"):
             urgency = PLAIN
@@ -743,7 +751,7 @@ class RollingSchedule:
             entry takes longer than a clock may show.
         """
         demand = plain_matrix(demand_bytes).entries
-        Demand(self.fabric, demand, delay_s=self.delay_s)  # its constructor checks the entries
+        self._check_demand(demand)
         times_s = demand / self.rate_bytes_per_s
         if times_s.max(initial=0.0) > LONGEST_S:
             raise InputError(f"demand_bytes: more than {LONGEST_S:g} s of a circuit")
@@ -754,6 +762,15 @@ class RollingSchedule:
         places = zip(sources.tolist(), destinations.tolist(), strict=True)
         counts = [int(count) for count in ticks[sources, destinations].tolist()]
         return list(zip(places, counts, strict=True))
+
+    def _check_demand(self, demand_bytes: NDArray[np.float64]) -> None:
+        """Refuse what no `Demand` of this switch may have: its constructor checks all entries."""
+        Demand(
+            self.fabric,
+            demand_bytes,
+            rate_bytes_per_s=self.rate_bytes_per_s,
+            delay_s=self.delay_s,
+        )
 
     def _flow_in_ticks(self, source: Any, destination: Any, size_bytes: Any) -> tuple[Place, int]:
         """Check one flow, and convert its size to ticks.
@@ -794,7 +811,7 @@ class RollingSchedule:
         size = number("size_bytes", size_bytes)
         if size == 0 or size > self._largest_bytes:
             raise InputError(
-                f"size_bytes = {size:g}: > 0, and at most {LONGEST_S:g} s of a circuit",
+                f"size_bytes = {size:g}: > 0, and at most {self._longest_flow_s:g} s of a circuit",
                 where="size_bytes",
             )
 
@@ -802,7 +819,7 @@ class RollingSchedule:
         if place not in self._known_places:
             matrix = np.zeros((n_ports, n_ports))
             matrix[place] = size
-            Demand(self.fabric, matrix, delay_s=self.delay_s)
+            self._check_demand(matrix)
             self._known_places.add(place)
         return place, max(1, round(size / self.rate_bytes_per_s * TICKS_PER_S))
 

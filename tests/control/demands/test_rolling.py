@@ -560,3 +560,26 @@ def test_a_due_flow_leaves_the_best_other_circuits() -> None:
     slot = rolling.next_slot()
     assert slot is not None
     assert (slot.matching[31], slot.matching[0]) == (1, 3)
+
+
+@pytest.mark.parametrize("as_matrix", [True, False])
+def test_the_size_of_a_flow_counts_at_its_rate(as_matrix: bool) -> None:
+    """A flow of 0.8 s at 100 Gb/s is not long, and one of 2**53 delays is too long.
+
+    That one is refused whether or not another flow between the same ports came before.
+    """
+    delay_s, rate = 1e-6, 12.5e9
+
+    def add(size_bytes: float) -> None:
+        if as_matrix:
+            rolling.add([[0.0, size_bytes], [0.0, 0.0]])
+        else:
+            rolling.add(0, 1, size_bytes)
+
+    rolling = RollingSchedule(om.IdealSwitch(2), delay_s, rate_bytes_per_s=rate)
+    too_long = 2.0**53 * delay_s * rate
+    for _ in range(2):
+        with pytest.raises(om.InputError):
+            add(too_long)
+        add(1e10)
+    assert rolling.queued_bytes.tolist() == [[0.0, 2e10], [0.0, 0.0]]
