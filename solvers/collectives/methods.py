@@ -42,8 +42,9 @@ from optmatch.problems.collectives.bounds import fewest_late_rounds
 from optmatch.solvers.collectives.algorithms import ALGORITHMS, fits, list_rounds
 from optmatch.solvers.collectives.conclusion import NO_ORDER, FoundPlan, keep_to_budgets, run
 from optmatch.solvers.collectives.late_ranks import takes_several_late_ranks
+from optmatch.solvers.collectives.offers import RESERVE, is_affordable
 from optmatch.solvers.collectives.plans import Laid, assemble, lay, lay_shares
-from optmatch.solvers.collectives.promises import GATHERS, Promise, promise
+from optmatch.solvers.collectives.promises import GATHERS, SENDS_PER_S, Promise, promise
 from optmatch.solvers.collectives.rounds import Rounds, one_after_another
 from optmatch.solvers.frame import stoppable
 from optmatch.solvers.method import Run
@@ -489,7 +490,7 @@ def _find_one_pass(problem: Collective, clock: Clock) -> FoundPlan:
     problem
         An all-reduce whose ranks can be the places of a torus.
     clock
-        Not used, as the sides are chosen by a formula.
+        If there is no time for the sends of the fastest torus, one with fewer sends is taken.
 
     Returns
     -------
@@ -499,9 +500,15 @@ def _find_one_pass(problem: Collective, clock: Clock) -> FoundPlan:
     with uncounted():
         from optmatch.solvers.collectives import passing
 
+    # Sides are chosen by a formula, and laying out the sends takes most of the time.
+    n = problem.n_ranks
     sides = passing.choose(problem)
-    rounds = passing.list_rounds(problem.n_ranks, sides)
-    return FoundPlan(lay(problem, rounds), {"algorithm": "one-pass"})
+    limit: Limit | None = None
+    if not is_affordable(sides.count_sends(n), clock, reserve=RESERVE):
+        sides = passing.choose_within(problem, SENDS_PER_S * clock.remaining_s / RESERVE)
+        limit = Limit.TIME
+    plan = lay(problem, passing.list_rounds(n, sides))
+    return FoundPlan(plan, {"algorithm": "one-pass"}, limit=limit)
 
 
 def _find_composed(problem: Collective, clock: Clock, below_s: float = math.inf) -> FoundPlan:

@@ -24,6 +24,7 @@ Words that are used here:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
@@ -60,6 +61,15 @@ class Sides(NamedTuple):
     passed: tuple[int, ...] = ()
     """The places of each side over which ranks pass on what comes, without cutting it."""
 
+    def count_sends(self, n_ranks: int) -> int:
+        """Return about how many sends the plan has.
+
+        Each rank sends nearly every chunk twice, once as a sum and once as a copy, and one chunk
+        more for each place of the windowed and of the passed sides.
+        """
+        chunks = math.prod(self.scattered) * self.windowed[1]
+        return n_ranks * (2 * chunks + self.windowed[0] + sum(self.passed))
+
 
 class _RoundCosts(NamedTuple):
     """The costs of a collective on which the choice of sides depends."""
@@ -72,6 +82,8 @@ class _RoundCosts(NamedTuple):
     """How many seconds a change of circuits takes."""
     most_places: int
     """The most places of a side. Two-way circuits of one port join pairs, which are rings of 2."""
+    most_chunks: int
+    """The most chunks into which the buffer may be cut; more chunks are more sends."""
 
     def factors(self, places: int) -> list[int]:
         """List the numbers of places that the next side may have: divisors of `places` from 2 on.
@@ -87,7 +99,7 @@ class _RoundCosts(NamedTuple):
         return rounds * (self.round_s + self.whole_s / chunks)
 
 
-def choose(problem: Collective) -> Sides:
+def choose(problem: Collective, most_chunks: int | None = None) -> Sides:
     """Return the fastest torus for an all-reduce, by dynamic programming over the factors of n.
 
     The sides of the torus are chosen from the outside: scattered ones first, then one windowed
@@ -98,6 +110,8 @@ def choose(problem: Collective) -> Sides:
     ----------
     problem
         The all-reduce.
+    most_chunks
+        The most chunks into which the buffer may be cut; None for any number.
 
     Returns
     -------
@@ -112,9 +126,37 @@ def choose(problem: Collective) -> Sides:
         whole_s=problem.size_bytes / (problem.rate_bytes_per_s * problem.lanes),
         delay_s=problem.delay_s,
         most_places=2 if problem.two_way else n,
+        most_chunks=n if most_chunks is None else most_chunks,
     )
     chosen = _choose_sides(costs, n, chunks=1)
     return chosen._replace(seconds=chosen.seconds - costs.delay_s)  # the first circuits are there
+
+
+def choose_within(problem: Collective, most_sends: float) -> Sides:
+    """Return the fastest torus whose plan has at most so many sends; with few chunks if none has.
+
+    Large buffers are cut into as many chunks as there are ranks, in two million sends between a
+    thousand ranks. A torus with a side of four places that is passed has a quarter of them, and
+    takes 1 % longer: rings of 256 ranks scatter the sums, and four rings exchange them.
+
+    Parameters
+    ----------
+    problem
+        The all-reduce.
+    most_sends
+        The most sends.
+
+    Returns
+    -------
+    Sides
+        The sides, with the seconds of the plan.
+    """
+    most_chunks = problem.n_ranks
+    while True:
+        sides = choose(problem, most_chunks)
+        if most_chunks == 1 or sides.count_sends(problem.n_ranks) <= most_sends:
+            return sides
+        most_chunks //= 2
 
 
 @lru_cache(maxsize=4096)
@@ -207,14 +249,15 @@ def _choose_sides(costs: _RoundCosts, places: int, chunks: int) -> Sides:
     options = [_choose_passed_sides(costs, places, chunks)]
     for side in costs.factors(places):
         # The side is scattered over its places before all others, and gathered after them.
-        inner = _choose_sides(costs, places // side, chunks * side)
-        turns_s = costs.rounds_s(side - 1, chunks * side)
-        seconds = inner.seconds + 2 * (costs.delay_s + turns_s)
-        options.append(inner._replace(seconds=seconds, scattered=(side, *inner.scattered)))
+        if chunks * side <= costs.most_chunks:
+            inner = _choose_sides(costs, places // side, chunks * side)
+            turns_s = costs.rounds_s(side - 1, chunks * side)
+            seconds = inner.seconds + 2 * (costs.delay_s + turns_s)
+            options.append(inner._replace(seconds=seconds, scattered=(side, *inner.scattered)))
 
         # Or it is cut into fewer windows than it has places; passed sides alone may follow.
         for windows in range(2, side):
-            if side % windows:
+            if side % windows or chunks * windows > costs.most_chunks:
                 continue
             inner = _choose_passed_sides(costs, places // side, chunks * windows)
             # The circuits come back for the gather, unless no passed sides are in between.

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import optmatch as om
-from optmatch.solvers.collectives.passing import Sides, choose, list_rounds
+from optmatch.solvers.collectives.passing import Sides, choose, choose_within, list_rounds
+from optmatch.solvers.collectives.plans import lay
 from tests.helpers.collectives import compute
 from tests.helpers.modes import examples
 
@@ -139,3 +140,23 @@ def test_compositions_of_our_own_operations_are_never_faster(seed: int) -> None:
     solution = om.solve(problem, seed=0)
     assert solution.objective is not None and om.verify(problem, solution).valid
     assert solution.objective <= compose(problem) * (1 + 1e-9)
+
+
+def test_a_torus_of_few_sends_is_nearly_as_fast() -> None:
+    problem = om.Collective("all-reduce", 1024, 1e9, alpha_s=1e-6, delay_s=1e-5)
+    fastest = choose(problem)
+    assert fastest.count_sends(1024) > 2_000_000
+    light = choose_within(problem, 600_000)
+    assert light.count_sends(1024) < 600_000
+    assert fastest.seconds < light.seconds < 1.002 * fastest.seconds
+
+
+@pytest.mark.parametrize("two_way", [False, True])
+def test_plans_of_few_sends_are_right_and_keep_their_promise(two_way: bool) -> None:
+    problem = om.Collective("all-reduce", 32, 1e8, alpha_s=1e-6, delay_s=1e-5, two_way=two_way)
+    for most_sends in (2200, 1200, 600, 0):
+        sides = choose_within(problem, most_sends)
+        plan = lay(problem, list_rounds(32, sides)).plan
+        assert len(plan.sends) <= sides.count_sends(32)
+        assert plan.time_s == pytest.approx(sides.seconds)
+        assert om.verify(problem, plan).ok and compute(problem, plan)
