@@ -461,14 +461,6 @@ def _arrange(
           array ``turn[move, wave]`` of rounds. All rounds count from the first one of the plan;
         - ``n_rounds``, the number of rounds.
     """
-    # The size of a wave is the ratio to the power of its distance from the largest wave, which is
-    # the first one or, if mirrored, the middle. For 3 waves they are 0, 1, 2 or 1, 0, 1.
-    distances = [float(wave) for wave in range(count)]
-    if wave_order.mirrored:
-        middle = (count - 1) / 2
-        distances = [abs(wave - middle) for wave in range(count)]
-    sizes = np.array([ratio**distance for distance in distances])
-
     # The first pass: turns[move, wave] are the rounds of copies. Sums go backwards: of 5 rounds,
     # round 0 becomes round 4.
     forward = list(range(count))
@@ -489,7 +481,35 @@ def _arrange(
         complete = passes[0][1].max(axis=0) + 1
         passes.append((COPY, gather + (complete - gather.min(axis=0)).max()))
     n_rounds = 1 + int(passes[-1][1].max())
-    return _Plan(scheme, sizes / sizes.sum(), passes, n_rounds)
+    sizes = _size_waves(count, ratio, is_mirrored=wave_order.mirrored)
+    return _Plan(scheme, sizes, passes, n_rounds)
+
+
+def _size_waves(count: int, ratio: float, *, is_mirrored: bool) -> NDArray[np.float64]:
+    """Return the sizes of waves, the parts of data that travel one behind the other.
+
+    Parameters
+    ----------
+    count
+        The number of waves.
+    ratio
+        The size of a wave over that of its neighbour nearer to the largest wave, at most 1.
+    is_mirrored
+        Whether the largest wave is the middle one; else it is the first one.
+
+    Returns
+    -------
+    float array, shape (waves,)
+        Parts of 1. Three waves with the ratio 0.5 are 4/7, 2/7 and 1/7, or mirrored 1/4, 1/2 and
+        1/4.
+    """
+    distances = [float(wave) for wave in range(count)]
+    if is_mirrored:
+        middle = (count - 1) / 2
+        distances = [abs(wave - middle) for wave in range(count)]
+    sizes = np.array([ratio**distance for distance in distances])
+    shares: NDArray[np.float64] = sizes / sizes.sum()
+    return shares
 
 
 def _assign_rounds(scheme: Scheme, order: list[int], wave_order: _WaveOrder) -> NDArray[np.int64]:

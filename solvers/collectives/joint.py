@@ -22,9 +22,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from itertools import permutations, product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from optmatch.model import RTOL, Clock, Limit, NewBest, OnEvent, Tick, ignore
 from optmatch.problems import Collective
@@ -432,56 +433,26 @@ def _bound_load(problem: Collective, weights: tuple[int, ...], held: tuple[int, 
         The bound in units; 0 if data cannot get to all ranks in these rounds.
     """
     n = problem.n_ranks
-    operation = problem.operation
     # demand[source, destination]: units of an all-to-all. In other operations it only says that
     # each rank has all others as partners.
     demand = 1 - np.eye(n)
-    if operation == "all-to-all":
+    if problem.operation == "all-to-all":
         demand = np.array(weights).reshape(n, n)
-
-    # reached_by_hops[k]: how many ranks are k hops away from one rank, at most. Example for
-    # one-way circuits and held = (2, 1). The first circuits lead to 1 rank by 0 hops (the rank
-    # itself), to 1 by one hop and to 1 by two: [1, 1, 1]. The second ones lead on from each of
-    # these by 0 or 1 hops, [1, 1]. The hops of both add up, so the counts are multiplied like
-    # polynomials, which is a convolution: [1, 2, 2, 1]. `reach(k, 1, two_way)` is how many ranks
-    # are at most k hops away over one set of circuits with one port.
-    reached_by_hops = np.ones(1, dtype=np.int64)
-    for rounds in held:
-        reached = [reach(hops, 1, problem.two_way) for hops in range(rounds + 1)]
-        reached_by_hops = np.convolve(reached_by_hops, np.diff(reached, prepend=0))
 
     # Some rank sends to so many others, or receives from so many. All these and the rank itself
     # have to be reached.
+    reached_by_hops = _count_reached_by_hops(held, two_way=problem.two_way)
     most_partners = max(int((demand > 0).sum(axis=axis).max()) for axis in (0, 1))
     if reached_by_hops.sum() <= most_partners:
         return 0
-
-    if operation == "all-to-all":
-        # hops[k]: how many hops away the k-th nearest other rank is, at least: [1, 1, 2, 2, 3] in
-        # the example above. The sum of units times hops over all blocks is least if the largest
-        # blocks of each rank go to the nearest ranks.
-        hops = np.repeat(np.arange(len(reached_by_hops)), reached_by_hops)[1:n]
-        largest_first = np.sort(demand, axis=1)[:, ::-1][:, : len(hops)]
-        total = int((largest_first @ hops).sum())
-
-        # A better sum is known for few ranks and two sets of circuits, by trying all circuits. It
-        # counts the hops between all pairs of ranks, so it holds only if every rank sends the same
-        # to every other one.
-        all_alike = np.array_equal(demand, 1 - np.eye(n))
-        if len(held) == 2 and n <= TRY_ALL and all_alike:
-            total = max(total, fewest_hops(n, (held[0], held[1])))
-
-        # Every hop of a block is a send of its size by some rank. The busiest ranks of all rounds
-        # send an n-th of the total at least. They also send no less than any one rank has to send
-        # (a row of the demand) or to receive (a column).
-        share = -(-total // n)
-        return max(share, *(int(demand.sum(axis=axis).max()) for axis in (0, 1)))
+    if problem.operation == "all-to-all":
+        return _bound_exchange_load(demand, reached_by_hops, held)
 
     # The whole buffer is one chunk of one unit, so the bound is the number of rounds in which it
     # is sent. In an all-reduce a sum of k ranks becomes one of 2 k ranks at most in a round, which
     # takes ceil(log2 n) rounds. A broadcast has at least one round.
     if len(weights) == 1:
-        if operation == "all-reduce":
+        if problem.operation == "all-reduce":
             return (n - 1).bit_length()
         return 1
 
@@ -489,7 +460,79 @@ def _bound_load(problem: Collective, weights: tuple[int, ...], held: tuple[int, 
     # bound is the number of messages of one chunk: 2 (n - 1) in an all-reduce, whose sum has to
     # come together and to be told; n - 1 in a gather or a reduce-scatter. In a broadcast the root
     # sends each of the n chunks at least once.
-    return {"all-reduce": 2 * (n - 1), "broadcast": n}.get(operation, n - 1)
+    return {"all-reduce": 2 * (n - 1), "broadcast": n}.get(problem.operation, n - 1)
+
+
+def _count_reached_by_hops(held: tuple[int, ...], *, two_way: bool) -> NDArray[np.int64]:
+    """Count the ranks that data of one rank can reach over each number of hops, at most.
+
+    Each rank has one port. A *hop* is a circuit on the way, and there is one hop in a round at
+    most.
+
+    Parameters
+    ----------
+    held
+        ``held[k]``: for how many rounds the k-th set of circuits stays, before they change.
+    two_way
+        Whether circuits lead both ways.
+
+    Returns
+    -------
+    int array, shape (hops + 1,)
+        ``reached[k]``: the ranks that are k hops away. Example for one-way circuits and held =
+        (2, 1): the first circuits lead to 1 rank by 0 hops (the rank itself), to 1 by one hop and
+        to 1 by two: [1, 1, 1]. The second ones lead on from each of these by 0 or 1 hops, [1, 1].
+        Together they reach [1, 2, 2, 1].
+    """
+    # The hops of both sets of circuits add up, so the counts are multiplied like polynomials,
+    # which is a convolution. `reach(k, 1, two_way)` counts the ranks that are at most k hops away.
+    reached_by_hops = np.ones(1, dtype=np.int64)
+    for rounds in held:
+        reached = [reach(hops, 1, two_way) for hops in range(rounds + 1)]
+        reached_by_hops = np.convolve(reached_by_hops, np.diff(reached, prepend=0))
+    return reached_by_hops
+
+
+def _bound_exchange_load(
+    demand: NDArray[Any], reached_by_hops: NDArray[np.int64], held: tuple[int, ...]
+) -> int:
+    """Bound the sum over all rounds of what the busiest rank sends, of an all-to-all.
+
+    Parameters
+    ----------
+    demand
+        ``demand[source, destination]``: the units of each block; shape (ranks, ranks).
+    reached_by_hops
+        ``reached_by_hops[k]``: how many ranks are k hops away from one rank, at most.
+    held
+        ``held[k]``: for how many rounds the k-th set of circuits stays.
+
+    Returns
+    -------
+    int
+        Units: an n-th of the units times hops of all n ranks, or what one rank has to send or to
+        receive, whichever is more.
+    """
+    # hops[k]: how many hops away the k-th nearest other rank is, at least: [1, 1, 2, 2, 3] if
+    # [1, 2, 2, 1] ranks are reached. The sum of units times hops over all blocks is least if the
+    # largest blocks of each rank go to the nearest ranks.
+    n = len(demand)
+    hops = np.repeat(np.arange(len(reached_by_hops)), reached_by_hops)[1:n]
+    largest_first = np.sort(demand, axis=1)[:, ::-1][:, : len(hops)]
+    total = int((largest_first @ hops).sum())
+
+    # A better sum is known for few ranks and two sets of circuits, by trying all circuits. It
+    # counts the hops between all pairs of ranks, so it holds only if every rank sends the same to
+    # every other one.
+    all_alike = np.array_equal(demand, 1 - np.eye(n))
+    if len(held) == 2 and n <= TRY_ALL and all_alike:
+        total = max(total, fewest_hops(n, (held[0], held[1])))
+
+    # Every hop of a block is a send of its size by some rank. The busiest ranks of all rounds send
+    # an n-th of the total at least. They also send no less than any one rank has to send (a row of
+    # the demand) or to receive (a column).
+    share = -(-total // n)
+    return max(share, *(int(demand.sum(axis=axis).max()) for axis in (0, 1)))
 
 
 @cache

@@ -724,13 +724,48 @@ class _ShareProgramme:
         if step:
             self.require(0.0, (start, 1.0), (end - 1, -1.0))
 
-        # The first part that a plane uses waits for its first circuits, until `first`. The row is
-        # start >= first * (used - sum of used over the earlier parts of the plane). If an earlier
-        # part is used, the right side is 0 or less, and the row says nothing.
         earlier = [other for other in self.part_of[:step, plane].tolist() if other >= 0]
-        first = _first_begin_s(self.steps, step, plane) / self.unit_s
-        self.require(0.0, (start, 1.0), (part, -first), *((other, first) for other in earlier))
+        first_begin = _first_begin_s(self.steps, step, plane) / self.unit_s
+        self._begin_with_first_circuits(part, earlier, first_begin)
+        self._wait_for_other_circuits(part, step, earlier)
 
+    def _begin_with_first_circuits(
+        self, part: int, earlier: list[int], first_begin: float
+    ) -> None:
+        """Add the row that lets the first part that a plane uses wait for its first circuits.
+
+        A *plane* is a switch that changes its circuits by itself, and a *part* is a pair of a step
+        (a round of an algorithm) and a plane.
+
+        Parameters
+        ----------
+        part
+            The number of the part.
+        earlier
+            The numbers of the parts of this plane in earlier steps, ascending.
+        first_begin
+            When the plane can begin with the part if it uses no earlier one, in units.
+        """
+        # The row is start >= first_begin * (used - sum of used over the earlier parts). If an
+        # earlier part is used, the right side is 0 or less, and the row says nothing.
+        earlier_terms = [(other, first_begin) for other in earlier]
+        self.require(0.0, (self.start + part, 1.0), (part, -first_begin), *earlier_terms)
+
+    def _wait_for_other_circuits(self, part: int, step: int, earlier: list[int]) -> None:
+        """Add the rows that let a part wait until its plane has changed its circuits.
+
+        A *plane* is a switch that changes its circuits by itself, and a *part* is a pair of a step
+        (a round of an algorithm) and a plane.
+
+        Parameters
+        ----------
+        part
+            The number of the part.
+        step
+            Its step.
+        earlier
+            The numbers of the parts of this plane in earlier steps, ascending.
+        """
         # After an earlier part with other circuits there is a delay. If all parts are used, only
         # the last one of the plane before this one matters; else it may be any of them.
         candidates = range(len(earlier))
