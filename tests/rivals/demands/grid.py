@@ -61,8 +61,8 @@ def draw_cells(rng: np.random.Generator, count: int, most_ports: int = 2048) -> 
     for _ in range(count):
         model = str(rng.choice(list(DRAWS)))
         small = [n for n in PORTS if n <= most_ports]
-        many = [n for n in MANY_PORTS if n <= most_ports]
-        n = int(rng.choice(many if many and rng.random() < 0.12 else small))
+        large = [n for n in MANY_PORTS if n <= most_ports]
+        n = int(rng.choice(large if large and rng.random() < 0.12 else small))
         demand_s = DRAWS[model](n, rng)
         if not demand_s.any():
             continue
@@ -149,7 +149,8 @@ def _guess_s(name: str, ticks: IntMatrix) -> float:
 
     A linear program takes about the square of its entries: 45 ms for 240 of them.
     """
-    n, entries = len(ticks), int(np.count_nonzero(ticks))
+    n = len(ticks)
+    entries = int(np.count_nonzero(ticks))
     if name == "lengths by linear program":
         return 0.01 + 6e-7 * entries**2
     degree = max(np.count_nonzero(ticks, axis=0).max(), np.count_nonzero(ticks, axis=1).max())

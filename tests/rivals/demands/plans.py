@@ -30,14 +30,14 @@ def cost_of(slots: Sequence[Slot], delay: int, planes: int = 1) -> int:
 
 def is_served(slots: Sequence[Slot], demand: IntMatrix) -> bool:
     """Tell whether each slot is a matching, and all together serve the demand."""
-    rest = demand.copy()
+    unserved = demand.copy()
     for slot in slots:
         if len(set(slot.sources.tolist())) < len(slot.sources):
             return False
         if len(set(slot.destinations.tolist())) < len(slot.destinations):
             return False
-        rest[slot.sources, slot.destinations] -= slot.ticks
-    return bool((rest <= 0).all())
+        unserved[slot.sources, slot.destinations] -= slot.ticks
+    return bool((unserved <= 0).all())
 
 
 def only_as_long_as_needed(slots: Sequence[Slot], demand: IntMatrix) -> list[Slot]:
