@@ -1066,7 +1066,7 @@ def list_gather_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
     phases = 2 if problem.operation == "all-reduce" else 1
     if problem.operation == "all-reduce":
         yield from _offer_turned_tori(problem)
-        yield from list_walk_offers(problem)
+        yield from list_walk_offers(problem, clock)
         yield from list_ring_offers(problem)
     for sequence in list_sequences(problem):
         for pieces, most_load in _list_piece_limits(problem, sequence):

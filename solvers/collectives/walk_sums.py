@@ -32,9 +32,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from optmatch.model import Clock
 from optmatch.problems import Collective
 from optmatch.problems.collectives.plan import COPY, REDUCE, REPLACE
-from optmatch.solvers.collectives.offers import Offer
+from optmatch.solvers.collectives.offers import Offer, is_affordable
 from optmatch.solvers.collectives.plans import lay
 from optmatch.solvers.collectives.rounds import Rounds, chunk_sizes
 from optmatch.solvers.collectives.topologies import (
@@ -163,13 +164,15 @@ def find_walk_graph(n: int, degree: int) -> WalkGraph | None:
     return WalkGraph(n, degree, n_steps, last_digit=left)
 
 
-def list_walk_offers(problem: Collective) -> Iterator[Offer]:
+def list_walk_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
     """List all-reduces by sums along walks, with their time, before they are made.
 
     Parameters
     ----------
     problem
         The all-reduce, with its ranks and their ports.
+    clock
+        Says whether there is time for plans of more sends, whose sends are listed here.
 
     Yields
     ------
@@ -209,6 +212,8 @@ def list_walk_offers(problem: Collective) -> Iterator[Offer]:
             return
         least_s = seconds
         n_classes *= graph.degree
+        if not is_affordable(graph.degree * len(rounds.sends), clock):
+            return
 
 
 def _find_largest_graph(problem: Collective) -> WalkGraph | None:

@@ -63,7 +63,7 @@ def test_plans_are_right(n: int, degree: int, two_way: bool) -> None:
         if ports * planes != degree * (1 + two_way):
             continue
         problem = small_sum(n, ports, size_bytes, two_way=two_way, planes=planes)
-        for offer in list_walk_offers(problem):
+        for offer in list_walk_offers(problem, om.Limits().start()):
             laid = offer.build()
             report = om.verify(problem, laid.plan)
             assert report.valid, report.violations
@@ -95,12 +95,19 @@ def test_small_sums_take_few_rounds(n: int, ports: int, size_bytes: float, most_
 @pytest.mark.parametrize(("n", "ports"), [(16, 3), (64, 7), (9, 4), (27, 7)])
 def test_ports_beyond_the_degree_stay_dark(n: int, ports: int, two_way: bool) -> None:
     problem = small_sum(n, ports, two_way=two_way)
-    offers = list(list_walk_offers(problem))
+    offers = list(list_walk_offers(problem, om.Limits().start()))
     assert offers or two_way
     for offer in offers:
         laid = offer.build()
         assert om.verify(problem, laid.plan).valid
         assert compute(problem, laid.plan)
+
+
+def test_a_short_limit_lists_fewer_sends() -> None:
+    problem = small_sum(256, 2, 1e8)
+    offers = list(list_walk_offers(problem, om.Limits().start()))
+    few = list(list_walk_offers(problem, om.Limits(time_s=0.01).start()))
+    assert 0 < len(few) < len(offers)
 
 
 def test_replaced_sums_are_not_exported() -> None:
