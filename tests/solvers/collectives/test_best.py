@@ -126,7 +126,7 @@ def test_a_late_rank_is_gone_around_in_the_fewest_rounds(n: int, rounds: int) ->
 
 
 def test_methods_without_time_are_named_with_the_seconds_that_they_need() -> None:
-    """Gathers of 600 ranks in the fewest rounds have 718,800 sends, for which 0.5 s are too few."""
+    """Gathers of 600 ranks with a chunk for each have 718,800 sends: too many for 0.5 s."""
     problem = om.Collective("all-reduce", 600, 1e9, alpha_s=1e-6, delay_s=1e-5)
     solution = om.solve(problem, seed=0, limits=om.Limits(time_s=0.5))
     assert solution.objective is not None
