@@ -583,3 +583,63 @@ def test_the_size_of_a_flow_counts_at_its_rate(as_matrix: bool) -> None:
             add(too_long)
         add(1e10)
     assert rolling.queued_bytes.tolist() == [[0.0, 2e10], [0.0, 0.0]]
+
+
+def complete_in_turn(
+    flows: list[tuple[int, tuple[int, int], int]], slots: list[tuple[Slot, Slot | None]]
+) -> dict[int, int]:
+    """Say when each flow is complete, in plain integers: first come first served by circuit.
+
+    Flows are (arrival, circuit, length). Each slot comes with the one before if the circuits that
+    both have carry on during the delay, else with None. All times are whole seconds.
+    """
+    completion: dict[int, int] = {}
+    lengths = [length for _, _, length in flows]
+    for slot, before in slots:
+        for source, destination in enumerate(slot.matching.tolist()):
+            stays = before is not None and before.matching[source] == destination
+            now = round(slot.start_s if stays else slot.light_s)
+            for number, (arrival, place, _) in enumerate(flows):
+                if place == (source, destination) and lengths[number]:
+                    begin = max(now, arrival)
+                    carried = max(0, min(lengths[number], round(slot.end_s) - begin))
+                    lengths[number] -= carried
+                    now = begin + carried
+                    if not lengths[number]:
+                        completion[number] = now
+    return completion
+
+
+@pytest.mark.parametrize("switching", ["all-stop", "per-circuit"])
+@pytest.mark.parametrize(("ports", "delay_s"), [(1, 8.0), (2, 0.0), (2, 8.0), (4, 8.0)])
+def test_slots_that_are_committed_ahead_serve_later_flows(
+    ports: int, delay_s: float, switching: Switching
+) -> None:
+    """Flows are complete when plain integers say so, with up to three slots committed ahead.
+
+    Slots last for whole eighths of a delay, which are whole seconds here.
+    """
+    rng = np.random.default_rng(ports)
+    rolling = RollingSchedule(om.IdealSwitch(ports), delay_s, switching=switching)
+    completions = rolling.record_completions()
+    flows: list[tuple[int, tuple[int, int], int]] = []
+    slots: list[Slot] = []
+    ends_s: list[float] = []
+    for turn in range(40):
+        for _ in range(int(rng.integers(4)) if turn < 20 else 0):
+            source, destination, length = rng.integers((ports, ports, 30)).tolist()
+            rolling.add(source, destination, length + 1.0)
+            flows.append((round(rolling.now_s), (source, destination), length + 1))
+        ends_s = [end_s for end_s in ends_s if end_s > rolling.now_s]
+        while len(ends_s) < 3 and (slot := rolling.next_slot()) is not None:
+            slots.append(slot)
+            ends_s.append(slot.end_s)
+        rolling.advance(ends_s[0] if ends_s else rolling.now_s + 1.0)
+    slots += drain(rolling)
+
+    before: list[Slot | None] = [None] * len(slots)
+    if switching == "per-circuit":
+        before = [None, *slots[:-1]]
+    expected = complete_in_turn(flows, list(zip(slots, before, strict=True)))
+    assert {demand: tick // 10**15 for demand, tick in completions} == expected
+    assert len(expected) == len(flows)
