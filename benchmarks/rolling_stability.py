@@ -25,7 +25,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import islice, product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,7 +87,11 @@ class Run(NamedTuple):
 
 
 def list_cells() -> list[Cell]:
-    """Return 24 cells in which each load meets each number of ports twice, then 4 of overload."""
+    """List the kinds of traffic that are measured.
+
+    The first 24 have loads below 1, and each load meets each number of ports twice. The last 4
+    have overload: more arrives than circuits can carry.
+    """
     patterns = list(product(SIZES_S, KINDS))
     cells = []
     for load, n_ports, _ in product(LOADS, PORTS, range(2)):
@@ -100,9 +104,24 @@ def list_cells() -> list[Cell]:
 
 
 def draw_rates(kind: str, n_ports: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Draw how likely a flow has each source and destination, shape (n, n).
+    """Draw how likely a flow has each source and destination.
 
-    All rows and columns have the same sum, so that all ports are equally busy.
+    Parameters
+    ----------
+    kind
+        The pattern of traffic: `uniform` for all pairs of ports alike, `skewed` for log-normal
+        shares, `diagonal` for two partners of each port, of which one has two thirds, and
+        `permutations` for a sum of four random permutations with the weights 4 to 1.
+    n_ports
+        The number of ports.
+    rng
+        Draws what is random.
+
+    Returns
+    -------
+    ndarray, shape (n_ports, n_ports)
+        Probabilities by source and destination. All rows and columns have the same sum, so that
+        all ports are equally busy.
     """
     ports = np.arange(n_ports)
     rates = np.zeros((n_ports, n_ports))
@@ -126,7 +145,12 @@ def draw_rates(kind: str, n_ports: int, rng: np.random.Generator) -> NDArray[np.
 
 
 def yield_flows(cell: Cell, seed: int) -> Iterator[Flow]:
-    """Draw flows without end: Poisson arrivals, exponential sizes."""
+    """Draw flows without end, in the order in which they arrive.
+
+    They arrive as a Poisson process, so often that each port is asked for the load of the cell.
+    Their sizes are exponential, and their ports are drawn by the pattern of the cell
+    (`draw_rates`).
+    """
     rng = np.random.default_rng(seed)
     n_ports = cell.n_ports
     rates = draw_rates(cell.kind, n_ports, rng).ravel()
@@ -387,6 +411,50 @@ def print_table(
             print(f"| {' | '.join(row)} |", flush=True)
 
 
+def measure_cell(number: int, n_slots: int, cpu_s: float) -> dict[str, Any]:
+    """Serve the flows of one kind of traffic by `RollingSchedule`, and also by all rivals.
+
+    Parameters
+    ----------
+    number
+        The place of the traffic in `list_cells`; also the seed of its flows.
+    n_slots, cpu_s
+        Our run ends after so many slots or so much time of the processor. The runs of the rivals
+        end at the same time of the clock.
+
+    Returns
+    -------
+    dict
+        The traffic; how many flows arrived until `end_s`; of ours and of each rival the growth of
+        the backlog and the part of the time that circuits carried; our mean wait in seconds, and
+        the same over the shortest one of all rivals.
+    """
+    cell = list_cells()[number]
+    began_s = time.process_time()
+    ours, flows, end_s = run_ours(cell.n_ports, yield_flows(cell, number), n_slots, cpu_s)
+    ours_cpu_s = time.process_time() - began_s
+    rivals = [run_maximum_weight(cell.n_ports, flows, end_s, *rival) for rival in HYSTERESES]
+
+    # In a short run a rival may have completed no flow, and then has no mean wait.
+    shortest_wait_s = min(rival.mean_wait_s for rival in rivals)
+    wait_over_best_rival = None
+    if shortest_wait_s > 0:
+        wait_over_best_rival = ours.mean_wait_s / shortest_wait_s
+    return {
+        "cell": number,
+        **cell._asdict(),
+        "flows": len(flows),
+        "end_s": end_s,
+        "growth": ours.growth,
+        "growth_of_rivals": [rival.growth for rival in rivals],
+        "wait_s": ours.mean_wait_s,
+        "wait_over_best_rival": wait_over_best_rival,
+        "carried": ours.carried,
+        "carried_by_rivals": [rival.carried for rival in rivals],
+        "cpu_s": ours_cpu_s,
+    }
+
+
 def main() -> None:
     """Run the cells that are asked for, and print a line of JSON for each."""
     parser = argparse.ArgumentParser(description=__doc__, prog="rolling_stability.py")
@@ -424,34 +492,7 @@ def main() -> None:
         print_table(compared, flows_per_port, n_seeds)
         return
     for number in options.cells:
-        cell = cells[number]
-        began_s = time.process_time()
-        flows_without_end = yield_flows(cell, number)
-        ours, flows, end_s = run_ours(
-            cell.n_ports, flows_without_end, options.slots, options.cpu_s
-        )
-        ours_cpu_s = time.process_time() - began_s
-        rivals = [run_maximum_weight(cell.n_ports, flows, end_s, *rival) for rival in HYSTERESES]
-
-        # In a short run a rival may have completed no flow, and then has no mean wait.
-        shortest_wait_s = min(rival.mean_wait_s for rival in rivals)
-        wait_over_best_rival = None
-        if shortest_wait_s > 0:
-            wait_over_best_rival = ours.mean_wait_s / shortest_wait_s
-        row = {
-            "cell": number,
-            **cell._asdict(),
-            "flows": len(flows),
-            "end_s": end_s,
-            "growth": ours.growth,
-            "growth_of_rivals": [rival.growth for rival in rivals],
-            "wait_s": ours.mean_wait_s,
-            "wait_over_best_rival": wait_over_best_rival,
-            "carried": ours.carried,
-            "carried_by_rivals": [rival.carried for rival in rivals],
-            "cpu_s": ours_cpu_s,
-        }
-        print(json.dumps(row), flush=True)
+        print(json.dumps(measure_cell(number, options.slots, options.cpu_s)), flush=True)
 
 
 if __name__ == "__main__":

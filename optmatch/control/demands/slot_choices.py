@@ -231,17 +231,18 @@ class SlotChooser:
 
         Each circuit has a worth, a number >= 0; that of a matching is the sum of its circuits. The
         candidate is the matching of greatest worth. On a switch of the kind "all-stop" nothing is
-        carried while it changes, which takes a delay. The candidate hence has to be better by
-        enough:
+        carried while it changes, which takes a delay. The candidate is hence taken only if it is
+        better by enough, which means that the gain is above the cost:
 
         - gain: (its worth - present worth) * horizon;
-        - cost: its worth * `_CHANGE_COST` delays.
+        - cost: its worth * `_CHANGE_COST` delays;
+        - horizon: the time for which a slot will last, and `_CHANGE_HORIZON` delays more. A slot
+          will last for the hold, or as long as a flow takes in the mean if that is more, but then
+          for `_LONGEST` delays at most.
 
-        The horizon is `_CHANGE_HORIZON` delays longer than a slot will last: than the hold, or
-        than a flow takes in the mean if that is more, but `_LONGEST` delays at most. If the gain
-        is not above the cost, the present circuits stay. On a switch of the kind
-        "per-circuit" only circuits that change wait for the delay. There the worth of each circuit
-        that is up is multiplied by `_STAY` instead, and the candidate is taken.
+        On a switch of the kind "per-circuit" only circuits that change wait for the delay. There
+        the worth of each circuit that is up is multiplied by `_STAY` instead, and the candidate is
+        always taken.
 
         Parameters
         ----------
@@ -285,7 +286,8 @@ class SlotChooser:
         if self._switching == "per-circuit" or breaks_must or not still_serves.any():
             return best
 
-        # A change has to be worth the delay of all circuits.
+        # A change has to be worth the delay of all circuits, within the time for which the new
+        # matching is likely to be held.
         best_worth = _worth_of(best, worth)
         usual_flow = min(_mean_flow(uncommitted), _LONGEST * self._delay)
         horizon = max(hold, usual_flow) + _CHANGE_HORIZON * self._delay
