@@ -149,7 +149,8 @@ def _solve_completion(
     exact: Solution | None = None
     fabric = problem.fabric
     has_several_parts = problem.packet_share > 0 or problem.planes > 1
-    if has_several_parts and fabric.graph is None and fabric.n_ports <= _FEW_PORTS:
+    is_ideal = fabric.graph is None and not fabric.bidirectional
+    if has_several_parts and is_ideal and fabric.n_ports <= _FEW_PORTS:
         exact = _try_exact(problem, limits, rng, on_event)
         if exact.limit is None or exact.limit is Limit.INTERRUPTED:
             return exact

@@ -14,6 +14,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from optmatch.model import counted_time
 from optmatch.solvers.demands.assignment import assign_afresh, new_workspace
 from optmatch.solvers.demands.birkhoff import decompose, stuff
 from optmatch.solvers.demands.covering import (
@@ -181,17 +182,21 @@ def yield_tms(work: CoverTask) -> Iterator[Plan]:
     Parameters
     ----------
     work
-        The demand in ticks, and the shortest slot.
+        The demand in ticks, the shortest slot and the clock: when the time is up, the terms so far
+        are all that there are.
 
     Yields
     ------
     Plan
-        Covers of 1, 2, 4, ... terms and the slots that complete them, trimmed.
+        Covers of 1, 2, 4, ... terms and the slots that complete them, trimmed. One at least.
     """
     demand = work.demand
     greatest = int(max(demand.sum(axis=0).max(), demand.sum(axis=1).max()))
-    terms = decompose(stuff(_scale(demand)))  # the heaviest first
-    shares = terms.weights / terms.weights.sum()
+    deadline = None
+    if work.clock.remaining_s < np.inf:
+        deadline = counted_time() + work.clock.remaining_s
+    terms = decompose(stuff(_scale(demand)), deadline=deadline)  # the heaviest first
+    shares = terms.weights / max(1, terms.weights.sum())
     count = 1
     while True:
         # Each term is held for its share of what the busiest line needs.
@@ -199,7 +204,7 @@ def yield_tms(work: CoverTask) -> Iterator[Plan]:
         terms_held = Plan(terms.permutations[:count], np.maximum(ticks, work.shortest))
         plan = complete(terms_held, demand, work.shortest)
         yield trim(plan, demand, work.shortest)
-        if count >= len(shares):
+        if count >= len(shares) or work.clock.remaining_s <= 0:
             return
         count *= 2
 

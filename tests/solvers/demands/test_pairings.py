@@ -205,3 +205,10 @@ def test_files_and_commands(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["generate", "demand", *benes, *rest, str(path)])
     assert result.exit_code == 2
     assert "--bidirectional-ports: no option of benes" in result.stderr
+
+
+def test_three_ports_on_two_planes_are_joined_in_pairs() -> None:
+    """The exact model of several planes knows no pairs, and would join 0 to 1 and 1 to 2."""
+    demand = np.array([[0, 9, 5], [2, 0, 8], [7, 4, 0]])
+    problem = om.Demand.from_matrix(demand, fabric=switch(3), delay_s=1.0, planes=2)
+    assert om.solve(problem, seed=0, time_limit_s=1.0).objective is not None
