@@ -30,18 +30,21 @@ def says(page: str, sentence: str) -> bool:
 def test_the_example_of_the_readme() -> None:
     mesh = om.HexMesh(4, 4, ports=8)
     solution = om.solve(om.AllToAll(mesh), seed=0)
-    assert says("README.md", f"which states of the {mesh.n_cells} cells hold each of them?")
+    assert says("README.md", f"which states of the {mesh.n_cells} cells make each matching?")
     n_slots = WORDS[solution.schedule.n_slots]
     n_others = WORDS[mesh.n_ports - 1]
-    assert says("README.md", f"has {n_slots} slots, as each port has {n_others} others to meet")
-    objective = f"The objective of the schedule, {solution.objective:.0f} cells on all routes"
+    assert says(
+        "README.md",
+        f"has {n_slots} slots, because each port has to be connected to {n_others} others",
+    )
+    objective = f"an objective of {solution.objective:.0f} cells, which equals the lower bound"
     assert says("README.md", objective)
     assert solution.objective == solution.lower_bound
 
 
 def test_the_number_of_instances() -> None:
     n_files = len(list(INSTANCES.glob("*/*.json")))
-    assert says("README.md", f"{n_files} problems with best known values")
+    assert says("README.md", f"{n_files} problems with their best known answers")
 
 
 def test_limits_that_pages_state() -> None:
