@@ -73,7 +73,9 @@ class LightPaths:
             self._joined[second_terminal] = first_terminal
 
     def terminal_of(self, pin: str) -> Terminal:
-        """Return the terminal of a pin ``"instance,pin"``, and remember how it is called.
+        """Return the terminal of a pin ``"instance,pin"``, and remember the name of the pin.
+
+        The name is what stands behind the comma: the pin ``"x,O1"`` is remembered as ``"O1"``.
 
         Returns
         -------
