@@ -154,7 +154,8 @@ def _list_direct_schedules(problem: Collective, clock: Clock) -> Iterator[list[D
                 continue
             schedule = rule.build(task)
             if schedule is not None:
-                slots = Slots(schedule.matchings, schedule.ticks * tick_bytes)
+                slot_bytes = schedule.ticks.astype(np.float64) * tick_bytes
+                slots = Slots(schedule.matchings, slot_bytes)
                 yield _make_direct_rounds(problem, slots)
 
 

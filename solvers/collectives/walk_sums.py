@@ -129,7 +129,7 @@ class WalkGraph(NamedTuple):
         class_of_rank = ranks % n_classes
         if self.is_against:
             class_of_rank = ranks * n_classes // self.n
-        return class_of_rank == number
+        return np.equal(class_of_rank, number)
 
 
 def find_walk_graph(n: int, degree: int) -> WalkGraph | None:

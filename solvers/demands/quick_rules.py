@@ -658,7 +658,8 @@ def _entry_rule(
         if weighs_delays:
             slots = size.slots_of_service
         if _is_matrix_quicker(rule, size.n_ports, size.n_entries):
-            return 5e-5 + 1e-9 * _NS_PER_PLACE * float(size.n_ports) ** 2.5 * slots
+            places = float(size.n_ports**2.5)
+            return 5e-5 + 1e-9 * _NS_PER_PLACE * places * slots
         entry_s = 1e-9 * ns_per_entry * size.n_ports**growth
         return 5e-5 + float(entry_s) * size.n_entries * slots / 2
 
