@@ -25,20 +25,36 @@ from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 
 
 def tournament(n_ports: int, bidirectional: bool) -> NDArray[np.int64]:
-    """Make the round-robin tournament (circle method; cyclic shifts where only they fit).
+    """Make a schedule of matchings in which each port meets every other port once.
+
+    A slot is a matching of the ports. The schedule is the round-robin tournament of the circle
+    method. It needs an even number of ports, so there are two cases with an odd number:
+
+    - bidirectional ports get one port more, the bench; a port that meets it is idle;
+    - of other ports each is connected to the one `shift` places onward, for each shift from 1 on.
+
+    A matching is written down as partners of *vertices*. A bidirectional port is one vertex.
+    Another port is two, since it sends to one port and receives from another: vertex p is the
+    input of port p, and vertex n + p its output.
+
+    Example with 3 one-way ports. In slot 0 the port 0 sends to 1, 1 to 2 and 2 to 0: the partners
+    are ``[4, 5, 3, 2, 0, 1]``.
 
     Parameters
     ----------
     n_ports
-        The number of ports.
+        The number of ports, n.
     bidirectional
         Whether a pair is connected both ways at once, and each port is one vertex.
 
     Returns
     -------
     int64 array, shape (slots, vertices)
-        ``factors[slot, vertex]``: n - 1 slots, or n for an odd number of bidirectional ports.
+        ``factors[slot, vertex]`` is the vertex that this vertex is matched with in the slot. There
+        are n - 1 slots, or n for an odd number of bidirectional ports; and n vertices, n + 1 with
+        the bench, or 2 n for one-way ports.
     """
+    # rounds[slot, port] is the port to which a port is connected.
     if bidirectional or n_ports % 2 == 0:
         rounds = _circle(n_ports + n_ports % 2)
     else:
@@ -46,6 +62,9 @@ def tournament(n_ports: int, bidirectional: bool) -> NDArray[np.int64]:
         rounds = (np.arange(n_ports)[None, :] + shift) % n_ports
     if bidirectional:
         return rounds
+
+    # One-way ports: the partner of an input is an output, number n and more. The partner of an
+    # output is the input that sends to it, by the inverse of the permutation, its argsort.
     back = np.argsort(rounds, axis=1, kind="stable")
     return np.concatenate([rounds + n_ports, back], axis=1)
 

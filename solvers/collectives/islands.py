@@ -250,33 +250,42 @@ def _list_plans(problem: Collective) -> Iterator[_Plan]:
 def _list_wave_orders(operation: str, scheme: Scheme, count: int) -> list[_WaveOrder]:
     """List the orders in time that are tried for parts of the data that follow each other.
 
-    The data are cut into *waves*, equal or unequal parts that travel one behind the other. Each
-    wave goes through the *phases* of the scheme: in each phase it takes one hop between islands.
-    For two waves, a and b, and two phases, 1 and 2, there are three orders on these circuits::
+    An *island* is a group of ranks with fast links among them. The data are cut into *waves*,
+    parts that travel one behind the other. Each wave goes through *phases*, steps in each of
+    which it takes one hop between islands. An order is a record of three marks (booleans), which
+    say which waves share a round:
+
+    - none of the first two: all waves do phase 1, one in a round, then all do phase 2, and so on;
+    - ``together``: all waves share one round in each phase but the last, in which each has a round
+      of its own;
+    - ``woven``: each wave starts one round after the wave before it, so a phase of one wave shares
+      its round with an earlier phase of the next wave. All phases have the same circuits then.
+
+    For two waves, a and b, and two phases, 1 and 2, the rounds are::
 
         round      0      1      2      3
         no mark    a1     b1     a2     b2
         together   a1 b1  a2     b2
         woven      a1     a2 b1  b2
 
-    One more mark, ``mirrored``, is for all-reduces alone. An all-reduce first adds up
-    all waves, and then gathers the sums. If it is true, the wave whose sums are ready first is
-    gathered first; if it is false, the one whose sums are ready last.
+    The third mark, ``mirrored``, is for all-reduces alone. An all-reduce first adds up all waves,
+    and then gathers the sums. If it is true, the wave whose sums are ready first is gathered
+    first; if it is false, the one whose sums are ready last.
 
     Parameters
     ----------
     operation
         The name of the collective.
     scheme
-        ``scheme.shifts[phase][place]`` says how many islands onward the circuit of each rank of an
-        island leads in a phase.
+        ``scheme.shifts[phase][place]`` says how many islands onward a circuit leads in a phase:
+        that of the rank with number `place` in its island, from 0.
     count
         The number of waves; one wave has one order.
 
     Returns
     -------
     list of _WaveOrder
-        All combinations of the marks that are possible.
+        All combinations of the three marks that are possible, at most six.
     """
     # One wave follows nobody, so no mark makes a difference.
     if count == 1:

@@ -102,9 +102,18 @@ class _RoundCosts(NamedTuple):
 def choose(problem: Collective, most_chunks: int | None = None) -> Sides:
     """Return the fastest torus for an all-reduce, by dynamic programming over the factors of n.
 
-    The sides of the torus are chosen from the outside: scattered ones first, then one windowed
-    side at most, then passed ones. All costs that follow depend only on two numbers: the places
-    that are left for further sides, and the chunks into which the buffer is cut until then.
+    The n ranks are laid out as a torus. Along a *side* (dimension) of q *places* they form rings
+    of q ranks; the product of all sides is n. Data go over the sides one after another, in one of
+    three ways:
+
+    - *scattered*: a ring reduce-scatter, and a ring all-gather after all other sides: 2 (q - 1)
+      rounds, and the data are cut into q chunks;
+    - *windowed*: the same with m chunks, m a divisor of q, in q + m - 2 rounds;
+    - *passed*: each rank's data go once round the ring, in q - 1 rounds, and are not cut.
+
+    The sides are chosen in this order: scattered ones, at most one that is windowed, passed ones.
+    What further sides cost depends only on two numbers: the product of their places, and the
+    chunks into which the buffer is cut until then.
 
     Parameters
     ----------
@@ -128,8 +137,11 @@ def choose(problem: Collective, most_chunks: int | None = None) -> Sides:
         most_places=2 if problem.two_way else n,
         most_chunks=n if most_chunks is None else most_chunks,
     )
+
+    # The count has a change of circuits before the first round, too. These circuits are there
+    # already, since nothing has to be sent before them.
     chosen = _choose_sides(costs, n, chunks=1)
-    return chosen._replace(seconds=chosen.seconds - costs.delay_s)  # the first circuits are there
+    return chosen._replace(seconds=chosen.seconds - costs.delay_s)
 
 
 def choose_within(problem: Collective, most_sends: float) -> Sides:

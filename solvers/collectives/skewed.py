@@ -468,13 +468,19 @@ def _list_rest_moves(circulant: Circulant) -> Iterator[tuple[int, IntArray, IntA
 
 
 def _time_rest(problem: Collective, circulant: Circulant, left: FloatArray) -> float:
-    """Return how many seconds an all-to-all takes over circuits of equal distance.
+    """Return how many seconds the second stage of an all-to-all takes, after direct sends.
 
-    A *block* is what one rank sends to one other, and its *offset* is how many places onward its
-    receiver is. In each configuration of circuits all ranks send the same number of places onward,
-    a *shift*. A block takes shifts that add up to its offset, one hop in a round. A round lasts as
-    long as the rank that sends most takes, with all its ports; a change of circuits is added where
-    the configuration changes. The first circuits are taken to be there.
+    A *block* is what one rank sends to one other. In a first stage ranks have sent parts of some
+    blocks directly. What is *left* of all blocks, the *rest*, now goes over a circulant: a few
+    sets of circuits, its *configurations*. In each of them all ranks send the same number of
+    places onward, a *shift*, modulo the number of ranks. The *offset* of a block is how many
+    places onward its receiver is. It takes shifts that add up to this offset, one in a round.
+
+    Example with 4 ranks and the shifts 1 and 2. The block from rank 0 to rank 3 has offset 3. It
+    goes to rank 1 in the first round, and from there to rank 3 in the second one.
+
+    A round lasts for a latency, and as long as the rank that sends most needs with all its ports.
+    The delay is added where the configuration changes; the first circuits are taken to be there.
 
     Parameters
     ----------
@@ -484,7 +490,8 @@ def _time_rest(problem: Collective, circulant: Circulant, left: FloatArray) -> f
         ``shifts[config]``, and ``exponents[offset, config]``: how often blocks of an offset take
         the shift of a configuration.
     left
-        ``left[source, destination]``, shape (ranks, ranks): the bytes of each block.
+        ``left[source, destination]``, shape (ranks, ranks): the bytes that are left of each block;
+        without direct sends, the whole blocks.
 
     Returns
     -------
@@ -496,10 +503,16 @@ def _time_rest(problem: Collective, circulant: Circulant, left: FloatArray) -> f
     round_s = problem.alpha_s + (problem.hop_s or 0.0)
     seconds = 0.0
     last_config = -1
+
+    # One turn for each round: `config` is the number of its configuration, `offsets` are those of
+    # the blocks that move in it, and `distance` says how many places from its source a block of
+    # each of these offsets is before the round.
     for config, offsets, distance in _list_rest_moves(circulant):
-        # The bytes that each rank sends in this round: those of all blocks that are at it.
+        # amounts[source, k] is the block of offset offsets[k] from this source, and
+        # holder[source, k] the rank that has it before the round. The load of a rank is the sum
+        # of the blocks that it has.
         amounts = left[ranks, (ranks + offsets) % n]
-        holder = (ranks + distance) % n  # where each block is before the round
+        holder = (ranks + distance) % n
         load = np.bincount(holder.reshape(-1), amounts.reshape(-1), n)
         busiest_s = float(load.max()) / (problem.lanes * problem.rate_bytes_per_s)
         seconds += round_s + busiest_s

@@ -105,20 +105,32 @@ def _solve_completion(
 ) -> Solution:
     """Find a schedule that serves a demand early, by the search that suits the switch.
 
-    A schedule is a list of slots, matchings that are held for some time each. The usual search,
-    `rebuild`, makes schedules by quick rules, and changes parts of the best one. Other cases are
+    A plan is a list of slots, matchings that are held for some ticks each. A problem is *plain* if
+    the slots and delays of a plan alone decide when it ends: one plane that stops as a whole, no
+    packet network, and a switch that holds every matching.
 
-    - bidirectional ports on a switch that can join any of them in pairs (`pairings`);
-    - at most three ports of one plain switch: an integer programme is solved (`few_ports`);
-    - at most ten of them: a part of the time belongs to the exact models of `ilp`;
-    - few ports with packets or several planes: an exact model of these is tried first.
+    First a generator of plans is chosen (`build`). The usual one is `rebuild`: quick rules make
+    some plans, and then parts of the best one are made anew. There are two exceptions:
+
+    - ports that an ideal switch joins in pairs have a search of their own (`rebuild_pairings`);
+    - a problem that is not plain, with a limit of time, has `rebuild` for a quarter of the time,
+      and then the generator that was chosen so far (`_search_twice`).
+
+    Then the first of these cases that applies says how plans become an answer:
+
+    1. at most three ports, plain: an integer programme over all permutations (`few_ports`);
+    2. at most ten ports, plain, with a limit of time: the search, and then exact models of CP-SAT
+       for the rest of the time (`_search_and_prove`);
+    3. at most three ports with packets or several planes: an exact model has a moment; if it
+       proves nothing, the search follows, and the better of both answers counts;
+    4. else the search alone (`solve_demand`).
 
     Parameters
     ----------
     problem
         The demand, with objective ``"completion-s"``.
     limits
-        The limits of time, gap and iterations.
+        The limits of time, gap and iterations; each of them may be None.
     rng
         The random numbers.
     on_event
@@ -133,7 +145,7 @@ def _solve_completion(
     Solution
         The best schedule and the best bound. Its limit is None if the schedule is proved.
     """
-    # How plans are made: `build` yields one after the other.
+    # `build` is a function that takes the demand in ticks, and yields plans.
     build: Build = partial(rebuild, rebuilds=rebuilds)
     if pairings.suits(problem):
         build = pairings.rebuild_pairings
@@ -158,7 +170,8 @@ def _solve_completion(
     if exact is not None and (exact.objective or np.inf) < (solution.objective or np.inf):
         solution = exact
     if limits.time_s is not None and solution.limit is Limit.EXHAUSTED:
-        # With a limit of time there is no number of tries: the time left was too short for one.
+        # EXHAUSTED means that all tries were made. With a limit of time their number has no end:
+        # the search stopped since the rest of the time was too short for one more try.
         return replace(solution, limit=Limit.TIME)
     return solution
 
@@ -215,6 +228,7 @@ def _try_exact(
     with uncounted():
         from optmatch.solvers.demands.plane_model import finish_small  # loads OR-tools
 
+    # The rules are the first iterations: `_FIRST_RULES` of them, or fewer by the limit.
     most = np.inf if limits.iterations is None else limits.iterations
     clock = limits.start()
     first = replace(limits, iterations=int(min(most, _FIRST_RULES)))
@@ -250,6 +264,9 @@ def _may_be_proved(problem: Demand, limits: Limits) -> bool:
     has_few_ports = is_ideal and fabric.n_ports <= _MOST_PROVED_PORTS
     if not has_few_ports or not is_plain(problem):
         return False
+
+    # A model has a circuit for each slot and each entry (a pair of ports with a demand). There
+    # are at least `degree` slots, the most entries of any source or destination.
     size = Size.of(problem.ticks)
     return size.degree * size.n_entries * _S_PER_CIRCUIT <= _SHARE_OF_MODELS * limits.time_s / 4
 
@@ -275,7 +292,7 @@ def _search_and_prove(
     on_event
         Called with better objectives and bounds.
     build
-        The search.
+        Yields the plans of the search, one after the other.
     start
         A former solution, perhaps of another demand; None if there is none.
 
@@ -287,6 +304,7 @@ def _search_and_prove(
     with uncounted():
         from optmatch.solvers.demands.makespan import prove_by_slot_counts  # loads OR-tools
 
+    # An answer that is proved, interrupted or without a schedule leaves CP-SAT nothing to do.
     assert limits.time_s is not None
     clock = limits.start()
     search_s = (1 - _SHARE_OF_MODELS) * limits.time_s

@@ -266,8 +266,8 @@ class _OrderSearch:
         order
             ``order[position] = entry``, a permutation of all entries, shape (entries,).
         bonus
-            Makes slots longer: when the length of a slot is chosen, an entry that ends in it
-            counts as if it had been served for so many delays more.
+            Makes slots longer. Each slot gets the length with the most service for its time, and
+            an entry that ends within it counts so many delays of service more.
 
         Returns
         -------
@@ -340,20 +340,27 @@ class _OrderSearch:
     def _move(self, order: NDArray[np.int64], bonus: float) -> tuple[NDArray[np.int64], float]:
         """Draw a random change of an order of service: the move of a local search.
 
-        A demand is a list of entries (source, destination, ticks), each of which belongs to a
-        group, a coflow that is complete when all its entries are. A schedule follows from the
-        order in which entries are served, and from a *bonus*: when the length of a slot is chosen,
-        an entry that ends in it counts as if it had been served for so many delays more, so a
-        great bonus makes long slots. In a tenth of the cases the bonus is drawn anew; in three
-        tenths all entries of one group go to another place of the order; otherwise one entry moves
-        by at most as many places as there are ports.
+        A demand is a list of entries (source, destination, ticks). Each entry belongs to a group
+        (coflow), which is complete when all its entries are. A schedule follows from two things:
+
+        - the *order* in which entries are served;
+        - the *bonus*, a number from 0 to 3 that decides how long slots last. Each slot has the
+          length with the most service for its time. An entry that ends within the slot counts
+          `bonus` delays of service more, so with a great bonus it pays to hold a slot until many
+          of its entries end.
+
+        One of three changes is drawn:
+
+        - in 10 % of the cases a new bonus;
+        - in 30 % all entries of one group go to another place of the order;
+        - else one entry moves by at most as many places as there are ports.
 
         Parameters
         ----------
         order
             ``order[position] = entry``, a permutation of all entries, shape (entries,).
         bonus
-            The bonus that the order has at present, in delays, from 0 to 3.
+            The present bonus, in delays, from 0 to 3.
 
         Returns
         -------
@@ -370,7 +377,8 @@ class _OrderSearch:
             is_moved = self._group[order] == self._rng.integers(len(self._weights))
             return _put_before(order, is_moved, int(self._rng.integers(len(order)))), bonus
 
-        # An entry that moves further than a slot has circuits would change many slots at once.
+        # A slot has at most as many circuits as there are ports. An entry that moves further than
+        # that would change many slots at once.
         position = int(self._rng.integers(len(order)))
         n_ports = self._problem.fabric.n_ports
         target = max(0, position + int(self._rng.integers(-n_ports, n_ports + 1)))

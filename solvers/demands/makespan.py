@@ -412,7 +412,16 @@ class _MakespanSearch:
         self.by_search = False
 
     def run(self) -> Limit | None:
-        """Warm start, then CP-SAT for each number of slots."""
+        """Find the best plan, and prove it: quick rules first, then CP-SAT by number of slots.
+
+        Afterwards ``self.best`` is the best plan, and ``self.bound`` a lower bound in ticks.
+
+        Returns
+        -------
+        Limit or None
+            The limit that ended the search; None if the best plan is proved to be optimal.
+        """
+        # Without any demand the plan has no slots.
         if not self.demand.any():
             self.best = Plan.of([], [], len(self.demand))
             return None
@@ -577,7 +586,11 @@ class _MakespanSearch:
         return model, model.solve(self.clock, self.on_event, seed=draw_seed(self.rng))
 
     def conclude(self, limit: Limit | None) -> Solution:
-        """Make a solution of the best plan and the proved bound.
+        """Make a solution of the best plan (``self.best``) and of the bound that is proved.
+
+        The lower bound comes from one of two sources. A source or destination with all its demand
+        (a *line*) takes its ticks and a delay for each of its entries: the busiest line is a bound
+        that anybody can check. CP-SAT may have raised it, which nothing but a search vouches for.
 
         Parameters
         ----------
@@ -588,15 +601,17 @@ class _MakespanSearch:
         -------
         Solution
             Objective and bound in seconds, delays included. The certificate names the busiest
-            line, whose load is the bound of a formula; ``stats["bound_by"]`` is ``"cp-sat"`` if
-            the bound is higher than any formula. Without a plan it has a bound alone.
+            line. ``stats["slots"]`` is the number of slots, and ``stats["bound_by"]`` is
+            ``"cp-sat"`` if CP-SAT has raised the bound. Before the first plan there is a bound
+            alone, without objective and schedule.
         """
         tick_s = self.problem.tick_s
         best = self.best
         stats: dict[str, object] = {"bound_by": "cp-sat"} if self.by_search else {}
         bound = max(self.problem.lower_bound(), self.bound * tick_s)
 
-        # Interrupted before the first plan.
+        # The function `conclude` of `solvers.frame`, which all solvers share, makes a solution of
+        # the parts; it is not this method. Without a plan the search was interrupted early.
         if best is None:
             return conclude(self.problem, "ilp", None, bound, limit, stats=stats)
         return conclude(

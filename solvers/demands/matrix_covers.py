@@ -53,25 +53,41 @@ class MatrixLeft(NamedTuple):
 
 @inner_kernel
 def _mark_critical_lines(space, left):
-    """Find lines that have become critical, and let the matching pay for missing them.
+    """Find the rows and columns that the next matching must serve, and lower all other values.
 
-    A line (a row or a column) has become critical if it has as many entries left as any line has.
-    The assignment gives each row a column, also at a place without a demand, which misses both
-    lines. Each such place of a line that has become critical is worth the penalty less. A critical
-    line stays critical, since each slot takes one of its entries, and takes no more of any line.
+    A cover serves a matrix of demands by slots; a slot is a matching that serves at most one entry
+    of each row and column (a *line*). A line with as many entries left as any line has is
+    *critical*: every further slot must serve one of them, or there is one slot more in the end.
+
+    The next matching is an assignment of greatest value, which gives each row one column. It can
+    also give it a column in which the row has no demand. Such a place serves neither its row nor
+    its column. To keep the assignment away from it, its value falls by the penalty for each of its
+    two lines that becomes critical here. Places with a demand keep their value.
+
+    A critical line stays critical: each slot takes one of its entries, and at most one of others.
 
     Parameters
     ----------
     space : AssignmentSpace
-        In and out: ``value[row, column]``, of places without a demand.
+        In and out: ``value[row, column]``, shape (n, n): what a place is worth; places without a
+        demand change.
     left : MatrixLeft
-        In: ``ticks``, ``entries_of_row``, ``entries_of_column`` and ``penalty``.
-        In and out: ``is_critical_row`` and ``is_critical_column``.
+        The fields that are used:
+
+        - ``ticks``, in: what is left of the demand, shape (n, n), 0 where there is none;
+        - ``entries_of_row``, ``entries_of_column``, in: how many entries each line has left;
+        - ``penalty``, in: more than the values of any whole matching;
+        - ``is_critical_row``, ``is_critical_column``, in and out: lines that became critical
+          before, and now.
     """
+    # The most entries that any line has left.
     n = len(left.ticks)
     most = np.int64(0)
     for port in range(n):
         most = max(most, max(left.entries_of_row[port], left.entries_of_column[port]))
+
+    # A place without a demand loses the penalty once for each of its lines: twice if both its row
+    # and its column are critical.
     for line in range(n):
         if left.entries_of_row[line] == most and not left.is_critical_row[line]:
             left.is_critical_row[line] = True
@@ -87,12 +103,12 @@ def _mark_critical_lines(space, left):
 
 @inner_kernel
 def _held_ticks(space, left, rule):
-    """Return how long a matching is held, from the entries that it serves.
+    """Return how long a matching is held: as long as its least, median or largest entry needs.
 
     Parameters
     ----------
     space : AssignmentSpace
-        In: ``column_of``, the column of each row; ``distance`` is scratch.
+        In: ``column_of``, the column of each row in the matching; ``distance`` is scratch.
     left : MatrixLeft
         In: ``ticks``; the matching has one place at least where they are above 0.
     rule : int
@@ -103,6 +119,7 @@ def _held_ticks(space, left, rule):
     int
         Ticks without the delay.
     """
+    # The first `n_matched` places of the scratch array get the entries that are served.
     matched = space.distance
     n_matched = 0
     least = np.int64(1) << 62
@@ -124,13 +141,20 @@ def _held_ticks(space, left, rule):
 def _serve_slot(space, left, length, matching):
     """Write the matching of a slot, take its service off the demand, and update values.
 
+    A slot is a matching of rows (sources) with columns (destinations) that is held for some ticks.
+    The next matching is the one of greatest value, so each place that was served gets a new value:
+    the ticks that are left of it. If none are left, a matching should not use the place again: the
+    value is 0 less the penalty for each critical line, row or column, that the place is in. A
+    line is critical if it has the most entries left of all.
+
     Parameters
     ----------
     space : AssignmentSpace
-        In: ``column_of``, the column of each row. In and out: ``value`` of the places served: the
-        ticks that are left, or less than 0 for a place without a demand in critical lines.
+        In: ``column_of``, the column of each row. In and out: ``value[row, column]``.
     left : MatrixLeft
-        In and out: ``ticks``, ``entries_of_row`` and ``entries_of_column``.
+        In and out: ``ticks[row, column]``, what is left, and ``entries_of_row`` and
+        ``entries_of_column``, how many entries each line has left. In: ``is_critical_row``,
+        ``is_critical_column`` and ``penalty``.
     length : int
         How long the slot lasts, in ticks.
     matching : int array, shape (n,)
@@ -143,6 +167,7 @@ def _serve_slot(space, left, length, matching):
     """
     n_finished = 0
     for row in range(len(matching)):
+        # The assignment gives each row a column, also one for which it has no demand.
         column = space.column_of[row]
         ticks = left.ticks[row, column]
         if ticks == 0:
@@ -167,28 +192,38 @@ def cover_matrix(space, left, count, terms, slots):
     """Serve a demand by slots, one after the other, until all is served or there is no room.
 
     A slot is a matching of rows (sources) with columns (destinations) that is held for some
-    ticks. An entry is a place of the matrix with a demand. The rule says how each slot is made:
+    ticks. An entry is a place of the matrix with a demand, and the weight of a matching is the sum
+    of what is left of its entries, in ticks. The rule says how each slot is made:
 
     - ``CRITICAL``: the heaviest matching that covers all rows and columns with the most
       entries left, held until its largest entry is served;
     - ``LARGEST``, ``MEDIAN``, ``LEAST``: the heaviest matching, held until its largest, median or
       least entry is served.
 
+    Each matching is found by the auction algorithm, which starts from the column prices (dual
+    variables) of the matching before. A next call goes on where this one ended.
+
     Parameters
     ----------
     space : AssignmentSpace
-        In and out: ``value[row, column]``, the ticks that are left, less than 0 where a circuit
-        without demand misses critical lines; ``column_price``, where assignments start;
-        ``work[0]``, how many places may still be looked at, negative after the kernel if it had
-        to end early. Other arrays are scratch.
+        The fields that change:
+
+        - ``value[row, column]``, in and out: the ticks that are left; for the rule ``CRITICAL``
+          less than 0 at places without a demand that a matching should avoid;
+        - ``column_price``, in and out: the prices with which an assignment starts;
+        - ``work[0]``, in and out: how many places of the matrix may still be looked at; negative
+          afterwards if the kernel had to end early;
+        - ``column_of``, and all others: scratch.
     left : MatrixLeft
-        In and out: what is left of the demand.
+        In and out: what is left of the demand, ``ticks[row, column]``, and how many entries of
+        each row and column.
     count : int
-        The number of its entries.
+        How many entries are left in all.
     terms : CoverTerms
-        The shortest slot and the rule; the delay has no effect.
+        ``shortest``, the ticks of the shortest slot, and ``rule``; the delay has no effect.
     slots : SlotTable
-        Out: the slots in the order in which they are chosen; its length limits their number.
+        Out: ``matchings[slot, row]``, the column or -1 for none, and ``ticks[slot]``, in the order
+        in which slots are chosen. Its length limits their number.
 
     Returns
     -------
@@ -215,7 +250,17 @@ class MatrixCover:
     """A cover by one of the four rules that is made some slots at a time."""
 
     def __init__(self, demand: NDArray[np.int64], terms: CoverTerms) -> None:
-        """Copy the demand, ``demand[source, destination]`` in ticks, shape (n, n)."""
+        """Begin a cover of a demand, without any slot yet.
+
+        Parameters
+        ----------
+        demand
+            ``demand[source, destination]`` in ticks, shape (n, n); it is copied.
+        terms
+            The delay and the shortest slot in ticks, and the rule by which slots are chosen.
+        """
+        # What is left is the whole demand, and a place is worth its ticks. No line is critical
+        # yet. The penalty is twice what any matching can serve, n entries of the largest size.
         n = len(demand)
         lines = LineSums.of_matrix(demand)
         self.n_ports = n
@@ -239,14 +284,17 @@ class MatrixCover:
         Parameters
         ----------
         slots
-            Out: the slots.
+            Out: ``matchings[slot, source]``, the destination or -1, and ``ticks[slot]``. Its
+            length is the number of slots that there is room for.
         work
-            How many places of matrices may be looked at.
+            How many places of matrices may be looked at, the unit of work of the search.
 
         Returns
         -------
-        (int, bool)
-            The number of slots, and whether the work sufficed for them.
+        n_slots : int
+            The number of slots that were written. ``self.n_left`` entries are left then.
+        is_within_work : bool
+            Whether the work sufficed for them.
         """
         self._space.work[0] = work
         n_slots, self.n_left = cover_matrix(

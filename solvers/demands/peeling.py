@@ -87,20 +87,28 @@ def _search(space, head):
     alternating path goes from the waiting row to a column in its set, to the row that has this
     column, and on; it ends at an idle column.
 
-    At the first idle column the matching is augmented. All arrays are those of `space`.
+    At the first idle column the matching is augmented: the waiting row gets a column, and all
+    rows on the path exchange theirs. Columns are bits: column c is bit c % 64 of word c // 64.
 
     Parameters
     ----------
     space : PeelingWorkspace
-        In and out: ``queue`` receives the rows that are reached, ``fresh`` loses their columns,
-        and ``parent`` has the row from which each of these columns was reached.
+        The fields that are used:
+
+        - ``graph``, in: ``graph[row, w]`` has a bit for each usable column of word w;
+        - ``column_of``, ``row_of``, ``idle``, in and out: the matching, and the columns without a
+          row as bits;
+        - ``queue``, in and out: the rows that are reached;
+        - ``fresh``, in and out: the columns that no search has seen, as bits;
+        - ``parent``, out: for each column that was seen the row from which it was reached.
     head : int
         The place in the queue of the row that the search begins at; it is the last one there.
 
     Returns
     -------
     int
-        The new end of the queue, or -1 after an augmentation.
+        -1 if a path was found. Otherwise the new end of the queue, which is above 0: all rows
+        before it have been reached, and no path leads to an idle column.
     """
     graph = space.graph
     idle = space.idle
@@ -535,7 +543,10 @@ def peel_first(space, stop, permutations, weights):
 
     All rows and columns of the matrix have the same sum. In each step a permutation of entries
     above 0 is taken off the matrix, with its smallest entry as the weight. Rows whose entry is
-    then 0 look for another column by augmenting paths; all others keep theirs.
+    then 0 look for another column by augmenting paths; all others keep theirs. For example,
+    ((2, 5), (5, 2)) gives the identity with weight 2 and then the exchange with weight 5.
+
+    Sets of columns are bits of 64-bit words: column c is bit c % 64 of word c // 64.
 
     Parameters
     ----------
@@ -543,13 +554,18 @@ def peel_first(space, stop, permutations, weights):
         The fields that are used:
 
         - ``left``, shape (n * n,), in and out: what is left of the matrix, row after row;
-        - ``graph``, in and out: ``graph[row, w]`` has a bit for each column of word w with an
-          entry of at least the threshold, which is 1 here;
-        - ``column_of``, ``row_of``, ``idle``, in and out: the matching, -1 for none, and the
-          columns without a row as bits;
-        - ``state``, in and out: the present sum of a line and the threshold;
-        - ``waiting``, scratch: the place in ``left`` of each row's entry;
-        - ``queue``, ``fresh`` and ``parent``, scratch of the search.
+        - ``graph``, in and out: ``graph[row, w]`` has a bit for each column of word w in which the
+          row has an entry above 0;
+        - ``column_of``, ``row_of``, in and out: the column of each row and the row of each column
+          in the present permutation, -1 for none;
+        - ``idle``, in and out: the columns without a row, as bits;
+        - ``state``, in and out: the present sum of a line and the least entry that may be used,
+          which becomes 1;
+        - ``word``, ``bit``, in: for each column its word, and that word with its bit alone;
+        - ``every``, in: the words with the bits of all columns;
+        - ``fresh``, scratch: the columns that a search has not seen, as bits;
+        - ``queue``, ``parent``, scratch: the rows that a search has reached, and from where;
+        - ``waiting``, scratch: the place in ``left`` of each row's entry.
     stop : int
         It ends when the sum of each line, in the matrix's unit (ticks), is no greater.
     permutations : int array, shape (terms, n)
@@ -566,12 +582,17 @@ def peel_first(space, stop, permutations, weights):
     state = space.state
     place_of_row = space.waiting
     n = len(space.word)
+
+    # With a threshold of 1 all entries above 0 are in the graph.
     lower(space, 1)
     for term in range(len(weights)):
         if state[LINE_SUM] <= stop:
             return term
 
         # Each row without a column gets one by an augmenting path, which keeps all others matched.
+        # The search starts at the row, the only one in the queue, with all columns unseen. It
+        # returns -1 if it has found a path, and otherwise how many rows it has reached in vain:
+        # then there is no perfect matching.
         for row in range(n):
             if space.column_of[row] < 0:
                 space.queue[0] = row

@@ -65,20 +65,32 @@ class Held(NamedTuple):
 
 
 def bound_on_mesh(problem: Demand, clock: Clock) -> ConfigurationProof | None:
-    """Find prices of entries at which no slot that the mesh holds earns more than it takes.
+    """Find a proof that no schedule on a small mesh serves a demand faster than some time.
+
+    A slot is a matching that is held for some ticks, after a delay; only some matchings have
+    routes in the mesh, and all of them are listed. The proof is a dual solution of the linear
+    programme that chooses how long each slot lasts:
+
+    - each entry of the demand (a pair of ports) has a *price*: how many ticks of time it is worth
+      to serve one tick of it;
+    - a slot *earns* the price of each tick of demand that it serves, and *takes* its duration and
+      the delay. No slot earns more than it takes.
+
+    A schedule that serves everything earns the sum of price times demand, so by weak duality it
+    takes at least that long.
 
     Parameters
     ----------
     problem
-        A demand for which `suits` is true.
+        A demand in ticks on a bidirectional switch with so few ports and cells that its matchings
+        can be listed, on one plane with all-stop switching and without packets (`suits`).
     clock
         Its time limit ends the search.
 
     Returns
     -------
     ConfigurationProof or None
-        Prices of the linear programme over the listed matchings, which prove a lower bound
-        (`bound_by_prices`); None if there is none.
+        The prices, as whole numbers of small units; None if no prices above 0 were found.
     """
     return bound_by_prices(problem, clock, list_matchings(problem.fabric).matchings)
 
@@ -86,26 +98,32 @@ def bound_on_mesh(problem: Demand, clock: Clock) -> ConfigurationProof | None:
 def plan_on_mesh(
     problem: Demand, clock: Clock
 ) -> tuple[Plan, Callable[[Plan], NDArray[np.int8] | None]]:
-    """Find how long to hold which of the listed matchings: the best, or what a second finds.
+    """Find the shortest plan on a small mesh: which matchings to hold, and for how long.
+
+    All matchings for which the mesh has routes are listed. CP-SAT then chooses the ticks of each,
+    0 if it is not used. The plan is the best one, or the best that it finds within about a second.
 
     Parameters
     ----------
     problem
-        A demand for which `suits` is true; symmetric, in ticks.
+        A symmetric demand in ticks, on a bidirectional switch of few ports and cells (`suits`).
     clock
         Its time limit ends the search; its limit of iterations has no effect.
 
     Returns
     -------
     plan : Plan
-        Without slots if nothing was found.
+        ``matchings[slot, port]``, each port's partner or -1, and ``ticks[slot]``, without delays.
+        It has no slots if nothing was found.
     states_of : function
-        Takes the plan or a part of it; returns the states of the cells, shape (slots, cells), or
-        None if there are no cells.
+        Takes the plan, or some of its slots in any order; returns the states of the cells for each
+        of them, shape (slots, cells), or None if there are no cells.
     """
     with uncounted():
         from optmatch.solvers.demands.holding_model import HoldingModel  # loads OR-tools
 
+    # Matchings of which it is open whether there are routes are left out. A plan without an
+    # answer has no ticks, and with them no slots.
     listed = list_matchings(problem.fabric)
     matchings = listed.matchings[listed.has_states]
     model = HoldingModel(problem, matchings)

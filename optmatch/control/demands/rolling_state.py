@@ -201,14 +201,18 @@ class RollingState:
     def fill(self, queue: FlowQueue) -> None:
         """Put waiting flows, and the figures of complete demands, into a queue.
 
-        The state lists waiting demands as (number, tick of arrival, tick of last service), and
-        their flows as (source, destination, demand, ticks, due tick).
+        This is the inverse of `now_with`. The state lists waiting demands as (number, tick of
+        arrival, tick of last service), and their flows as (source, destination, demand, ticks, due
+        tick). Weights and deadlines are lists in the order of the waiting demands; an empty list
+        means that all weights are 1, or that there are no deadlines.
 
         Parameters
         ----------
         queue
             A queue without flows, of a switch of as many ports; it is changed.
         """
+        # Of complete demands: their number, the sum of their waits and the longest one in ticks,
+        # and the tick of the last completion; then the sums by weight, and those of deadlines.
         queue.completed, queue.wait, queue.longest_wait, queue.last_done = self.done
         queue.counts = Counts(*self.weighted_done, *self.deadlines_done)
         urgency_of_demand: dict[int, Urgency] = {}
@@ -229,19 +233,35 @@ class RollingState:
     def now_with(self, queue: FlowQueue, **changed: Any) -> RollingState:
         """Return this state with the flows and figures of a queue in place of its own.
 
+        A demand is a matrix that was added at some time. Its flows, one for each pair of ports,
+        wait in the queue until they are served. All times are in ticks. These fields of the state
+        come from the queue:
+
+        - ``waiting``: for each demand that is not complete its number, the tick at which it was
+          added, and the tick at which its last flow so far was complete;
+        - ``weights``, ``deadlines``: the weight of each of these demands and the tick by which it
+          should be complete, in the same order. A list is empty if all weights are 1, or if no
+          demand has a deadline;
+        - ``flows``: for each flow its source, destination, demand, the ticks that it needs yet,
+          and the tick from which it goes before all others;
+        - ``done``: how many demands are complete, the sum of their waits, the longest wait, and
+          the tick of the last completion;
+        - ``weighted_done``: of the complete demands the sum of weights, and of weight times wait;
+        - ``deadlines_done``: how many of them had a deadline, and how many of these missed it.
+
         Parameters
         ----------
         queue
             The queue as it is now.
-        changed
-            Further fields that have other values now, by name.
+        **changed
+            The values of further fields, by name.
 
         Returns
         -------
         RollingState
-            A new state; demands with a weight of 1 each, or without deadlines, leave these lists
-            empty.
+            A new state; all other fields are as before.
         """
+        # `waiting` maps the number of a demand to what the queue knows of it.
         demands = queue.waiting.values()
         weights = tuple(demand.weight for demand in demands)
         deadlines = tuple(demand.deadline for demand in demands)

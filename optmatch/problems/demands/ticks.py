@@ -681,22 +681,31 @@ def even_out(
     A schedule that keeps all ports busy needs equal sums. The demand may have been given with
     equal sums, but each entry has been rounded up to whole *ticks*, the unit of time, and the sums
     differ a little since. For example, rows of 1/2, 1/2, 0 and of 1/3, 1/3, 1/3 s agree; in ticks
-    of 0.1 s they become 5, 5, 0 and 4, 4, 4, with sums of 10 and 12.
+    of 0.1 s they become 5, 5, 0 and 4, 4, 4, with sums of 10 and 12. The entries as they were
+    given are therefore rounded again, some up and some down. Zeros stay zero.
 
-    The entries as they were given are therefore rounded again, some up and some down. The tick is
+    Nothing changes in these cases, in the order in which they are checked:
 
-    - a power of ten, such as 0.01 s, if neither a tick nor a delay was given and all entries are
-      short decimal numbers;
-    - else the given tick, if there is one;
-    - else about 1e-12 of the sum of a row; if there is a delay, a tick that divides it.
+    1. the sums in ticks are equal already;
+    2. all entries are whole numbers of bytes: nobody has rounded them;
+    3. a tick was given, and all entries are whole ticks;
+    4. the sums as given differ by more than rounding does: they are meant to differ;
+    5. no rounding with equal sums is found.
 
-    Nothing changes if the sums are equal already, or if they differ by more than rounding does:
-    then they are meant to differ. Zeros stay zero.
+    Otherwise the new tick is the first of these that applies:
+
+    1. without a given tick and without a delay: a power of ten, such as 0.01 s, of which all
+       entries are whole multiples;
+    2. the given tick;
+    3. with a delay: about 1e-12 of the sum of a row, such that the delay is a whole number of
+       ticks;
+    4. about 1e-12 of the sum of a row.
 
     Parameters
     ----------
     scaled
-        The matrix in whole ticks, rounded up (``demand``), and whether these are exact.
+        ``demand``, the matrix in whole ticks, rounded up; and ``exact``, whether no number was
+        rounded.
     demand_bytes
         The matrix as it was given, ``demand_bytes[source, destination]``, shape (n, n).
     rate_bytes_per_s
@@ -704,8 +713,9 @@ def even_out(
     delay_s, min_slot_s
         The delay and the shortest slot in seconds.
     quantum_s
-        The tick that was given; then lines may differ by up to half of it from their mean. None if
-        none was given; then lines may differ by the part `AGREEING` of their mean.
+        The tick that was given, in seconds, None if none was. It also says how much of a
+        difference is rounding: the sum of a row or column may differ from the mean of all sums by
+        half a tick, or, without a tick, by `AGREEING` (1e-9) of the mean.
     symmetric
         Whether both directions of a pair count as one, the larger.
 
@@ -716,7 +726,7 @@ def even_out(
     """
     # Both directions of a pair share a circuit: the larger one counts.
     ticks = np.maximum(scaled.demand, scaled.demand.T) if symmetric else scaled.demand
-    is_whole = (demand_bytes % 1 == 0).all()  # nobody rounds when adding whole numbers
+    is_whole = (demand_bytes % 1 == 0).all()
     if _agree(ticks) or is_whole or (scaled.exact and quantum_s is not None):
         return scaled
 
@@ -737,12 +747,17 @@ def even_out(
     if decimals is not None:
         tick, rounded = decimals
     else:
+        # About 1e-12 of a row is 1 / `ROUNDED_TICKS`, 2**-40. A delay of 1.5 such ticks becomes 2
+        # ticks of three quarters.
         tick = quantum_s or mean / ROUNDED_TICKS
         if delay_s and quantum_s is None:
             tick = delay_s / ceil(delay_s / tick)
         rounded = _round(amounts, mean, tick, symmetric)
     if rounded is None:
         return scaled
+
+    # The ticks of a plan are added up in 64-bit integers. A shortest slot that would lead beyond
+    # their range is cut down to what n slots may have.
     shortest = min(count_up(min_slot_s / tick), TOTAL_TICKS // len(rounded))
     return Scaled(tick, rounded, round(delay_s / tick), shortest, False)
 

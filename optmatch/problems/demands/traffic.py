@@ -347,19 +347,22 @@ def _draw_permutation(
 
 
 def _check_most(n: int, bytes: float) -> int:
-    """Return the largest whole number of bytes, for a matrix that is not too large.
+    """Check the arguments of a random matrix, and return the largest entry that may be drawn.
+
+    Entries of the matrix are whole numbers of bytes, drawn from 1 to this number. A user gives it
+    as a float, which need not be whole.
 
     Parameters
     ----------
     n
-        The number of ports.
+        The number of ports; the matrix has n * n entries.
     bytes
-        A number of bytes from 1 to 2**53.
+        The most bytes of one entry, from 1 to 2**53, where floats still hold all whole numbers.
 
     Returns
     -------
     int
-        `bytes` rounded down.
+        The most bytes of one entry, a whole number: `bytes` rounded down.
 
     Raises
     ------

@@ -49,30 +49,40 @@ class Placed(NamedTuple):
 def fill_fragmented(
     fabric: RackFabric, shape: Shape, rule: str, rng: np.random.Generator, *, free: float = 0.5
 ) -> Placed:
-    """Ask for slices of one shape in a pod of which random servers are taken.
+    """Count how many slices of one shape a rule of placement fits into fragmented racks.
 
-    The pod is as after slices of one server, some of which have left at random.
+    A slice is a box of chips, on whole servers, that a job gets. All servers but a random part are
+    taken first. Slices are then asked for, one after another, until one finds no place. A rule
+    says which servers a slice may have:
+
+    - ``"first-fit"``: only a block, a box of free servers next to each other;
+    - ``"optical"``: any free servers of one rack that circuits can join to such a box;
+    - ``"optical-joined"``: the same across all racks, which an optical switch joins.
 
     Parameters
     ----------
     fabric
-        The racks.
+        The racks of servers.
     shape
-        The slices that are asked for, one after another, until none is placed; chips along each
-        axis.
+        The chips of a slice along x, y and z.
     rule
-        A rule of `optmatch.studies.slices.replay`: which servers a slice may have.
+        One of the three names above.
     rng
-        Draws the servers that are free, and servers that stand for others.
+        Draws the servers that are free. For joined racks it also draws `SAMPLES` free servers for
+        the figure `unusable`: only these are tried, as each takes a search, and their share is
+        taken for the share of all.
     free
-        The part of the servers that is free.
+        The part of all servers that is free at first, from 0 to 1.
 
     Returns
     -------
     Placed
-        The slices that were placed, and how many are possible by numbers of servers alone; the
-        part of free servers where none can lie, and the largest number of circuits on an edge.
+        ``slices``, how many were placed; ``possible``, how many would be if only the numbers of
+        free servers counted, not where they are; ``unusable``, the part of the free servers that
+        no place for a slice includes, before the first one is placed; and ``worst_load``, the
+        circuits on the busiest edge in the end.
     """
+    # The racks of this rule: joined ones for "optical-joined", else as they are.
     fabric = join_racks(fabric, rule)
     is_optical = rule in ("optical", JOINED)
     pod = Pod(fabric)
@@ -92,6 +102,8 @@ def fill_fragmented(
         """Tell whether scattered servers of a rack can hold the slice."""
         return scatters(pod, rack, plans)
 
+    # A server counts as usable if some block of free servers that includes it holds the slice, or
+    # if an optical rule finds scattered servers for it.
     places = places_scattered if is_optical else None
     n_usable, _ = count_usable(pod, plans, places, rng=rng, samples=SAMPLES)
     n_slices = 0
