@@ -89,17 +89,22 @@ def new_workspace(n: int) -> AssignmentSpace:
 
 @inner_kernel
 def _take_best_columns(space):
-    """Set row prices, and give rows their best columns where these are free.
+    """Begin an assignment: match each row with its best column, as far as columns are free.
 
-    Each row's price becomes its greatest gain, value less column price, so that row + column price
-    >= value everywhere, with equality in the matching. Where rows have the same best column,
-    the first one gets it; the others stay free, which is -1 in ``space.column_of``.
+    An assignment pairs each row with a column of its own, for the greatest sum of values. Columns
+    have prices, and the gain of a row at a column is the value less the price. The best column of
+    a row is that of its greatest gain, which becomes the price of the row. Row price + column
+    price is then at least the value everywhere, and equal to it in the matching.
+
+    Where several rows have the same best column, the first one gets it. The others stay free, -1
+    in ``column_of``, and are matched later by augmenting paths.
 
     Parameters
     ----------
     space : AssignmentSpace
-        In: ``value`` and ``column_price``. Out: ``row_price``, and the matching in ``column_of``
-        and ``row_of``, -1 for free lines. From ``work[0]`` the places looked at are taken off.
+        In: ``value[row, column]``, shape (n, n), and ``column_price``. Out: ``row_price``, and the
+        matching: ``column_of[row]`` and ``row_of[column]``, -1 for those that are free. From
+        ``work[0]`` the number of places that are looked at, n * n, is taken off.
     """
     n = len(space.value)
     space.row_of[:] = -1
@@ -209,15 +214,25 @@ def _bid_for_columns(space):
     a row gains 5 at column x and 3 at column y: it takes x and raises its price by 2. The row that
     had x is free again, and bids next.
 
-    A row stays free if its best column is taken and the price would not rise, or if so many bids
-    were made already; such rows are matched later, by augmenting paths.
+    A row stays free if its best column is taken, and either
+
+    - the price would not rise, since its two best gains are equal: two rows could then displace
+      each other for ever;
+    - or more than `_BIDS` * n bids were made.
+
+    Rows that stay free are matched later, by augmenting paths.
 
     Parameters
     ----------
     space : AssignmentSpace
-        In: ``value``. In and out: ``column_price``. Out: ``row_price``, such that row + column
-        price >= value everywhere, with equality in the matching; the matching in ``column_of`` and
-        ``row_of``, -1 for free lines. From ``work[0]`` the places looked at are taken off.
+        The fields that are used:
+
+        - ``value[row, column]``, shape (n, n), in;
+        - ``column_price``, in and out: any numbers to start with;
+        - ``row_price``, out: such that row + column price >= value everywhere, with equality in
+          the matching;
+        - ``column_of[row]``, ``row_of[column]``, out: the matching, -1 for those that are free;
+        - ``work[0]``, in and out: the places that are looked at are taken off.
     """
     n = len(space.value)
     for port in range(n):
@@ -306,8 +321,10 @@ def _augment_free_rows(space):
 def assign(space):
     """Find the perfect matching of greatest ``space.value``: the linear assignment problem.
 
-    By shortest augmenting paths, with row + column price >= value throughout. Any column prices
-    will do to start from; those of similar values make the paths few and short. O(n**3).
+    Each row gets a column of its own, for the greatest sum of ``value[row, column]``. The method
+    is that of shortest augmenting paths, O(n**3). Rows and columns have prices (dual variables)
+    with row + column price >= value throughout. Any column prices will do to start from; those of
+    a similar problem make the paths few and short.
 
     Parameters
     ----------
@@ -327,15 +344,24 @@ def assign(space):
 
 @kernel
 def assign_by_auction(space):
-    """Find the perfect matching of greatest ``space.value`` by an auction, then by paths.
+    """Find the perfect matching of greatest value by an auction, then by augmenting paths.
 
-    The same as `assign`, and up to two fifths faster where values differ: bids match more rows
-    than a first choice does. Of equally good matchings it may find another one.
+    This is the linear assignment problem: each row gets a column of its own, for the greatest sum
+    of ``value[row, column]``. Rows first bid for columns, which matches most of them; the others
+    get a column by shortest augmenting paths. The kernel `assign` begins with one choice for each
+    row instead; this one is up to two fifths faster where values differ. Of equally good matchings
+    the two may find different ones.
 
     Parameters
     ----------
     space : AssignmentSpace
-        As in `assign`: ``value`` and ``column_price`` are in, ``column_of`` is out.
+        The fields that are used; all others are scratch:
+
+        - ``value``, shape (n, n), in;
+        - ``column_price``, in and out: any numbers to start from. Those of a similar problem save
+          time;
+        - ``work[0]``, in and out: the places that may still be looked at;
+        - ``column_of[row]``, ``row_of[column]``, ``row_price``, out.
 
     Returns
     -------

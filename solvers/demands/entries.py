@@ -310,17 +310,21 @@ def _move_up(ports, column, place):
 def _take_nearest(ports, n_in_heap):
     """Take the nearest column out of the heap of reached columns, in O(log(columns)).
 
+    The heap is a binary tree in an array. The column of the least distance is at place 0. The
+    children of place p are at 2 p + 1 and 2 p + 2, and have no smaller distance.
+
     Parameters
     ----------
     ports : PortVectors
-        In: ``distance`` of columns. In and out: ``heap`` and ``heap_place``, as in `_move_up`.
+        In: ``distance[column]``. In and out: ``heap[place]``, the column at each place, and
+        ``heap_place[column]``, the place of each column.
     n_in_heap : int
-        How many columns are in the heap, > 0.
+        How many columns are in the heap, > 0; afterwards there is one less.
 
     Returns
     -------
     int
-        The column.
+        The column of the least distance.
     """
     nearest = ports.heap[0]
 
@@ -352,15 +356,24 @@ def _take_nearest(ports, n_in_heap):
 def _reach_columns(ports, left, row, row_distance, limit, n_in_heap):
     """Relax the entries of a row, a step of Dijkstra's algorithm: its columns may come nearer.
 
-    The reduced cost of an entry is row price + column price - value, which is never negative.
+    The search looks for the shortest way from a row without a column to a column without a row. A
+    step from a row to a column is an entry. Its length is the reduced cost, row price + column
+    price - value, which is never negative. Columns that are reached, but whose distance is not
+    final, are in a heap, the nearest in front.
 
     Parameters
     ----------
     ports : PortVectors
-        In: ``row_of``, -1 for columns that are free, and the prices.
-        In and out: ``distance`` of columns that come nearer, and ``before``, the row by which they
-        are reached; ``seen`` (0 not reached, 1 in the heap, 2 settled); the heap of columns. From
-        ``work[0]`` the entries of the row are taken off.
+        The fields that are used:
+
+        - ``first[row]``, in: the first entry of each row in `left`;
+        - ``row_of[column]``, in: -1 for columns without a row;
+        - ``row_price``, ``column_price``, in;
+        - ``distance``, ``before``, in and out: how far each column is from the start, and the row
+          by which it is reached;
+        - ``seen``, in and out, by column: 0 not reached, 1 in the heap, 2 final;
+        - ``heap``, ``heap_place``, in and out: the heap, and the place of each column in it;
+        - ``work[0]``, in and out: the entries of the row are taken off.
     left : Left
         In: ``column`` and ``value`` of each entry.
     row : int
@@ -384,6 +397,9 @@ def _reach_columns(ports, left, row, row_distance, limit, n_in_heap):
         distance = row_distance + reduced_cost
         if distance > limit or ports.seen[column] == 2:
             continue
+
+        # A new column comes to the end of the heap; one that is nearer than before moves up from
+        # its place there.
         place = n_in_heap
         if ports.seen[column] == 0:
             ports.seen[column] = 1
@@ -507,17 +523,20 @@ def _match_row(ports, left, start):
 
 @kernel
 def assign_entries(ports, left, count):
-    """Find the matching of entries with the greatest sum of ``left.value``.
+    """Find the matching of entries with the greatest sum of values (maximum-weight matching).
 
-    It need not be perfect: rows whose entries are worth nothing, or less than what they displace,
-    stay free. An auction, then shortest augmenting paths over the entries alone, as Jonker and
-    Volgenant (1987); at worst O(n (entries + n**2)), for similar prices nearly linear.
+    An entry is a pair of a row and a column with a value. The matching has at most one entry of
+    each row and column, and need not be perfect: rows whose entries are worth nothing, or less
+    than what they displace, stay free. An auction matches most rows; the rest are matched by
+    shortest augmenting paths over the entries alone (Jonker and Volgenant 1987). At worst this
+    takes O(n (entries + n**2)), with similar prices it is nearly linear.
 
     Parameters
     ----------
     ports : PortVectors
-        Out: ``column_of``, the column of each row, -1 for none; ``row_of`` the other way round;
-        prices. ``work[0]`` is in and out: the entries that may still be looked at.
+        Out: ``column_of[row]`` and ``row_of[column]``, the matching, -1 for none; ``row_price``
+        and ``column_price``, the dual variables. In and out: ``work[0]``, the entries that may
+        still be looked at. Other arrays are scratch.
     left : Left
         In: ``row`` (ascending), ``column`` and ``value`` >= 0 of each entry.
     count : int

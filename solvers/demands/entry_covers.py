@@ -249,20 +249,30 @@ def _match_stably(ports, left, count, length, delay):
 
 @inner_kernel
 def _value_critical_lines(ports, left, count):
-    """Value entries such that the heaviest matching covers all lines with most entries left.
+    """Value entries such that the heaviest matching serves all ports with the most entries left.
 
-    Those lines are critical: a slot that misses one of them is one slot more than is needed. An
-    entry is worth its ticks, as a part of the heaviest one's, and 2 n for each critical line.
+    A cover serves a demand by slots, each a matching that serves at most one entry of a row
+    (source) and one of a column (destination). A line, that is, a row or a column, is *critical*
+    if it has as many entries left as any line has: a slot that misses it is one slot more than is
+    needed. There always is a matching that serves all critical lines.
+
+    The value of an entry is the sum of two parts:
+
+    - its ticks, divided by those of the heaviest entry: at most 1, so at most n in a matching;
+    - 2 n for each of its two lines that is critical.
+
+    The greatest value therefore serves all critical lines first, and then as many ticks as it can.
 
     Parameters
     ----------
     ports : PortVectors
         Scratch: ``row_price`` and ``column_price`` hold numbers of entries here, not prices.
     left : Left
-        In: ``row``, ``column`` and ``ticks``; out: ``value``.
+        In: ``row``, ``column`` and ``ticks`` of each entry; out: ``value``.
     count : int
-        The number of entries that count.
+        The number of entries that count; those after them in the arrays are served already.
     """
+    # How many entries each row and each column has, and the ticks of the heaviest entry.
     row_entries = ports.row_price
     column_entries = ports.column_price
     n = len(row_entries)
@@ -292,16 +302,16 @@ def _value_critical_lines(ports, left, count):
 
 @inner_kernel
 def _held_ticks(ports, left, count, rule):
-    """Return how long a matching is held, from the entries that it serves.
+    """Return how long a matching is held: as long as its least, median or largest entry needs.
 
     Parameters
     ----------
     ports : PortVectors
-        In: ``column_of``, the matching; it serves one entry at least.
+        In: ``column_of[row]``, the matching, -1 for none; it serves one entry at least.
     left : Left
-        In: ``row``, ``column`` and ``ticks``; ``worth`` is scratch.
+        In: ``row``, ``column`` and ``ticks`` of each entry; ``worth`` is scratch.
     count : int
-        The number of entries that count.
+        The number of entries that count; those after them in the arrays are served already.
     rule : int
         ``LEAST`` or ``MEDIAN`` for the least or median entry of the matching; else the largest.
 
@@ -332,13 +342,17 @@ def _held_ticks(ports, left, count, rule):
 def _serve_slot(ports, left, count, length, matching):
     """Write the matching of a slot, and take its service off the entries that are left.
 
+    A slot is a matching of rows (sources) with columns (destinations) that is held for some ticks.
+    Entries that are served to their end are taken out of the list. For example, of the entries
+    with 5, 2 and 7 ticks, all of whose circuits are up for 3 ticks, those with 2 and 4 stay.
+
     Parameters
     ----------
     ports : PortVectors
-        In: ``column_of``, the matching.
+        In: ``column_of[row]``, the matching, -1 for none.
     left : Left
-        In and out: ``row``, ``column`` and ``ticks``. Entries that are not finished move up, in
-        their order.
+        In and out: ``row``, ``column`` and ``ticks`` of each entry, row by row. Entries that are
+        not finished move to the front, in their order.
     count : int
         The number of entries before the slot.
     length : int
@@ -457,7 +471,15 @@ class ListedCover:
     """A cover of the entries of a demand by one of the six rules, made some slots at a time."""
 
     def __init__(self, entries: Entries, terms: CoverTerms) -> None:
-        """Take the demand, as a list of entries of at least one tick, and the terms."""
+        """Begin a cover of a demand, without any slot yet.
+
+        Parameters
+        ----------
+        entries
+            The demand, a list of entries (source, destination, ticks > 0).
+        terms
+            The delay and the shortest slot in ticks, and the rule by which slots are chosen.
+        """
         self.n_ports = entries.n_ports
         self.n_left = len(entries.ticks)
         """The entries that are not served yet."""
@@ -471,14 +493,17 @@ class ListedCover:
         Parameters
         ----------
         slots
-            Out: the slots.
+            Out: ``matchings[slot, source]``, the destination or -1, and ``ticks[slot]``. Its
+            length is the number of slots that there is room for.
         work
-            How many entries may be looked at.
+            How many entries may be looked at, the unit of work of the search.
 
         Returns
         -------
-        (int, bool)
-            The number of slots, and whether the work sufficed for them.
+        n_slots : int
+            The number of slots that were written. ``self.n_left`` entries are left then.
+        is_within_work : bool
+            Whether the work sufficed for them.
         """
         self._ports.work[0] = work
         n_slots, self.n_left = cover_entries(

@@ -188,7 +188,7 @@ def _yield_quick(work: CoverTask, rule: PlanRule) -> Iterator[Plan]:
 
 
 def _yield_rated(work: CoverTask, rating: Rating) -> Iterator[Plan]:
-    """Yield the cover by slots of the best rating."""
+    """Yield one plan, the cover that takes the slot of the best rating again and again."""
     yield cover_by(work, rating)
 
 
@@ -287,25 +287,31 @@ class PlansFound:
 
 
 def _search_as_schedule(work: CoverTask, found: PlansFound) -> Iterator[Plan]:
-    """Make all plans that `schedule` comes to in a part of the time, in the same order.
+    """Begin a search with all plans that the function `schedule` makes in a quarter of the time.
 
-    `schedule` is the function for schedulers, which takes milliseconds. Rules are chosen here for
-    the deadline that it would have in `SHARE_OF_SCHEDULE` of the time. Moves have a little longer
-    than that, so that no fewer of them are made. `best` is hence no worse than `schedule` in that
-    time, unless the computer is slowed down by something else meanwhile.
+    `schedule` is for schedulers, and takes milliseconds. This search has more time, and should
+    never end with a longer plan than `schedule` in a quarter of that time. It therefore begins
+    with the same steps in the same order:
+
+    - *rules*, which make a whole plan each; chosen for a deadline after `SHARE_OF_SCHEDULE` of the
+      time;
+    - *moves*, which make some slots of a plan anew. They have a little longer than that, so that
+      no fewer of them are made.
 
     Parameters
     ----------
     work
         The demand in ticks, with the clock of the search, which has a limit of time.
     found
-        Gets the plans and the rules.
+        It is changed: ``best`` is the best plan so far, ``of_rules`` gets the plans of rules, and
+        ``tried`` the rules.
 
     Yields
     ------
     Plan
         Plans that serve the demand.
     """
+    # Quick moves, several of which fit into half a millisecond, get more of the time.
     limit_s = work.clock.limits.time_s
     assert limit_s is not None
     share = _SHARE_OF_MOVES
@@ -432,7 +438,8 @@ def _try_other_rules(work: CoverTask, found: PlansFound) -> Iterator[Plan]:
         least_ticks = min(plan.cost(work.delay) for plan in found.of_rules)
         work = work._replace(useful_ticks=SHORTENED * least_ticks)
 
-    # Is there a part of the time in which Eclipse is cut short?
+    # A whole cover by Eclipse does not fit if its estimate is above a rule's share of the time.
+    # `eclipse_s` is then the time after which it is cut short, else 0.
     limit_s = work.clock.limits.time_s
     remaining_s = work.clock.remaining_s
     size = Size.of(work.demand, work.delay)
@@ -446,6 +453,9 @@ def _try_other_rules(work: CoverTask, found: PlansFound) -> Iterator[Plan]:
         found.take(plan)
         found.of_rules.append(plan)
         yield plan
+
+    # Eclipse follows if there is still time for a useful part of it: half of what was kept for
+    # it, besides the quick rule that serves the rest.
     if eclipse_s > 0 and FIRST.estimate_s(size) < work.clock.remaining_s - eclipse_s / 2:
         part = work._replace(clock=begin_part(work.clock, eclipse_s))
         plan = _tidy_and_trim(work, cover_by(part, ECLIPSE))
@@ -618,6 +628,7 @@ def _replace_some(work: CoverTask, plan: Plan) -> Plan:
         The slots that stay, then those of a cover, with a rating that is drawn, of the demand that
         they leave.
     """
+    # The use of each slot. A circuit serves its demand, or as much as fits into the slot.
     rng = work.rng
     ports = np.arange(len(work.demand))
     demand_of_circuit = np.where(plan.matchings >= 0, work.demand[ports, plan.matchings], 0)
@@ -626,7 +637,7 @@ def _replace_some(work: CoverTask, plan: Plan) -> Plan:
     # Chance counts beside use, so that moves differ; how much it counts is drawn as well.
     rank = use / use.max() + rng.random(len(plan.ticks)) * rng.choice([0.3, 1.0, 5.0])
 
-    # Few slots are quick to cover, many lead further.
+    # How many slots go, those of the lowest rank. Few are quick to cover, many lead further.
     is_small = rng.random() < 0.5 or np.count_nonzero(work.demand) > _MANY
     most = min(len(plan.ticks), 10) if is_small else len(plan.ticks)
     n_out = int(rng.integers(2, max(3, most) + 1))

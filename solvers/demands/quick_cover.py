@@ -142,21 +142,24 @@ def plan_full_matrix(
     deadline: float,
     previous: Plan | None = None,
 ) -> Plan:
-    """Cover a matrix with demand at most of its places as well as time allows.
+    """Find a schedule for a demand between most pairs of ports, as short as time allows.
 
-    The first plan is made without a list of the entries. For some thousand ports such a list takes
-    longer than the time limits that schedulers have.
+    A schedule is a list of slots, matchings that are held for some ticks. Of a large matrix the
+    first one is made without a list of the entries: for some thousand ports such a list takes
+    longer than the time limits that schedulers have. If there is time, the list is made
+    afterwards, and the search goes on from this schedule (`plan_entries`).
 
     Parameters
     ----------
     demand
         ``demand[source, destination]`` in ticks, int64, shape (n, n).
     lines
-        The sums of its lines.
+        The sum and the number of entries of each row and each column.
     delay
-        In ticks, before each slot.
+        Ticks before each slot.
     deadline
-        When to stop, by `counted_time`; infinite for a number of moves.
+        When to stop, in seconds of `counted_time`. If it is infinite, a fixed number of changes
+        ends the search.
     previous
         Slots of a demand like this one, to start from; None if there are none.
 
@@ -168,6 +171,8 @@ def plan_full_matrix(
     if demand.size < _MANY_PLACES:
         return plan_entries(Entries.of_matrix(demand), delay, deadline, previous)
     first = cover_matrix_first_fit(demand, lines)
+
+    # `late` is the deadline less the time that the last steps of a search take.
     late = deadline_before_finish(deadline, first)
     is_late = previous is None and counted_time() >= late
     if is_late or first.cost(delay) <= lines.bound(delay):
@@ -380,11 +385,12 @@ def _improve(task: QuickTask, first: Plan, best: Plan, bound: int) -> Plan:
     Parameters
     ----------
     task
-        The demand, and the deadline at which the search ends.
+        The demand, the delay and the shortest slot in ticks, and the deadline at which the search
+        ends, in seconds of `counted_time`; if it is infinite, a fixed number of moves ends it.
     first
         The plan from which moves begin.
     best
-        The best plan so far, perhaps the same.
+        The best plan so far, perhaps the same as `first`.
     bound
         A lower bound on the cost in ticks; a plan that meets it ends the search.
 
@@ -564,10 +570,13 @@ def yield_rounds(
 ) -> Iterator[Plan]:
     """Improve plans by small changes, again and again, and hand out each plan that results.
 
-    A move takes some slots of a plan out, and makes new ones for the demand that they served. A
-    round is a number of moves. The search begins with the best plan. After 100 moves without gain
-    it goes on from one of `plans` that is drawn, the next time after 125 moves, and so on. The
-    random numbers are the same at each call.
+    A plan is a list of slots, matchings that are held for some ticks. A move takes some slots of a
+    plan out, and makes new ones for the demand that they served. A round is a number of moves,
+    about half a millisecond; each round gives one plan.
+
+    The search begins with the best plan, and each round with the result of the one before. After
+    100 moves without gain it goes on from one of `plans` that is drawn; the next time after 125
+    moves, then 150, and so on. The random numbers are the same at each call.
 
     Parameters
     ----------
@@ -646,22 +655,25 @@ def make_move_search(task: QuickTask, size: Size) -> MoveSearch:
 
 
 def _patch_previous(task: QuickTask, previous: Plan) -> Plan:
-    """Complete the slots of a former plan, in a time that does not depend on the limit.
+    """Make a plan for a demand from the plan of a similar one: its slots, and new ones besides.
 
-    A slot is a matching that is held for some ticks; a demand is served if each pair has its
-    circuit for long enough over all slots.
+    A slot is a matching that is held for some ticks. The slots of the former plan serve a part of
+    the demand. New slots serve the rest: those that serve most for their time if these are found
+    in less than a millisecond, or else by the rule "heaviest first". At last slots are shortened
+    to what the demand needs.
 
     Parameters
     ----------
     task
-        The demand; its deadline has no effect here.
+        The demand in ticks, the delay and the shortest slot. Its deadline has no effect, so that
+        the plan does not depend on how much time there is.
     previous
         Slots of any plan of as many ports.
 
     Returns
     -------
     Plan
-        Slots that serve the demand, trimmed of what it does not need.
+        Slots that serve the whole demand, the longest ones first.
     """
     unserved = np.maximum(task.demand - serve(previous), 0)
     patch = task._replace(demand=unserved, deadline=np.inf)

@@ -413,23 +413,25 @@ def _cover_in_time(
 
 
 def _comes_too_late(started_s: float, deadline: float, part_left: float) -> bool:
-    """Tell whether a cover that serves each entry in one slot will not be done in time.
+    """Foresee whether a schedule that is made slot by slot will not be complete in time.
 
-    Each slot takes time for the entries that are left, which fall linearly. When a part p of them
-    is left, a part of 1 - p**2 of the work is done.
+    Each entry of the demand is served in one slot. To choose a slot takes time for all entries
+    that are left, and each slot takes about as many of them away. When a part p of the entries is
+    left, a part of 1 - p**2 of the work is done: with half of them left, three quarters.
 
     Parameters
     ----------
     started_s, deadline
-        When the cover began, and when it has to end, by `counted_time`.
+        When the work began, and when it has to end, in seconds of `counted_time`.
     part_left
-        The part of the entries that is not served yet.
+        The part of the entries that is not served yet, from 0 to 1.
 
     Returns
     -------
     bool
-        False as long as less than a twentieth of the time has passed; and if there is so little
-        time that no rule would take the place of this one, since more time must not be worse.
+        True if more time has passed than the part of the work that is done may take. It is always
+        False in the first twentieth of the time, in which nothing can be foreseen; and if there
+        was less than `_WORTH_FORESEEING_S` in all, since no other rule could use what is saved.
     """
     available_s = deadline - started_s
     took_s = counted_time() - started_s
@@ -440,10 +442,13 @@ def _comes_too_late(started_s: float, deadline: float, part_left: float) -> bool
 
 @kernel
 def hold_as_needed(unserved, permutations, ticks):
-    """Shorten the terms of a decomposition, in turn, to what unserved entries still need.
+    """Shorten the slots of a decomposition, one after the other, to what the demand still needs.
 
-    A term is a permutation with its weight. A decomposition of a stuffed matrix serves more than
-    the demand, so the last terms are shortened most.
+    A decomposition writes a matrix as a sum of terms, permutations with weights. The matrix was
+    stuffed: entries were raised until all rows and columns had the same sum. A slot of each term,
+    held for its weight, would therefore serve more than the demand. Each term is held only as long
+    as the circuit that needs it longest, after what the terms before it have served. The last
+    terms are shortened most.
 
     Parameters
     ----------
@@ -456,6 +461,7 @@ def hold_as_needed(unserved, permutations, ticks):
         without use.
     """
     for term in range(len(ticks)):
+        # The most that any circuit of the permutation has left to serve.
         needed = np.int64(0)
         for source in range(len(unserved)):
             needed = max(needed, unserved[source, permutations[term, source]])
@@ -467,14 +473,18 @@ def hold_as_needed(unserved, permutations, ticks):
 
 
 def slice_by_halving(task: QuickTask) -> Plan:
-    """Stuff a demand and take slots of halving thresholds (Solstice), held as long as needed.
+    """Make a schedule by the heuristic Solstice: slots of large entries first, then smaller ones.
 
-    Liu, Mukerjee et al. (2015), doi 10.1145/2716281.2836126; see `peel_halving`.
+    Liu, Mukerjee et al. (2015), doi 10.1145/2716281.2836126. The demand is stuffed: entries are
+    raised until all rows and columns have the same sum. Permutations are then taken off it
+    (`peel_halving`). All entries of a permutation are at least a threshold; when there is no such
+    permutation any more, the threshold is halved. Each permutation is held as a slot, for as long
+    as the demand itself needs it.
 
     Parameters
     ----------
     task
-        The demand in ticks, the shortest slot and the deadline.
+        The demand in ticks, the shortest slot and the deadline, in seconds of `counted_time`.
 
     Returns
     -------
@@ -490,6 +500,9 @@ def slice_by_halving(task: QuickTask) -> Plan:
     stuffed = stuff(task.demand)
     space = set_up(stuffed)
     plans = [Plan.of([], [], n)]
+
+    # A term is a permutation with its weight. The kernel writes so many of them between two looks
+    # at the clock; fewer terms than asked for mean that nothing is left.
     terms_at_once = max(8, _PLACES_AT_ONCE // n)
     n_terms = terms_at_once
     while n_terms == terms_at_once:
@@ -502,33 +515,61 @@ def slice_by_halving(task: QuickTask) -> Plan:
         plans.append(Plan(terms.matchings[:n_terms], terms.ticks[:n_terms]))
     matchings = np.concatenate([plan.matchings for plan in plans])
     ticks = np.concatenate([plan.ticks for plan in plans])
+
+    # Slots that the demand does not need are left out, and others last for the shortest slot at
+    # least.
     hold_as_needed(task.demand.copy(), matchings, ticks)
     plan = Plan(matchings, np.maximum(ticks, task.shortest)).take(ticks > 0)
     return complete(plan, task.demand, task.shortest)
 
 
 def decompose_and_trim(task: QuickTask) -> Plan:
-    """Stuff and decompose a demand (Birkhoff, von Neumann), and hold terms as long as needed.
+    """Make a schedule of the permutations into which a demand decomposes (Birkhoff, von Neumann).
 
-    Large entries come first: what stuffing makes of a heavy tail comes last, and is served then.
+    The demand is stuffed first: entries are raised until all rows and columns have the same sum.
+    It is then a sum of permutations with weights, those of the largest weights first. Each is held
+    as a slot, for as long as the demand itself needs it. Most of what stuffing has added is in the
+    last permutations, which are shortened or left out.
+
+    Parameters
+    ----------
+    task
+        The demand in ticks, the shortest slot and the deadline, in seconds of `counted_time`.
+
+    Returns
+    -------
+    Plan
+        Slots that serve the whole demand.
+
+    Raises
+    ------
+    TimeUp
+        If the deadline comes before the decomposition is complete.
     """
     return _decompose_in_units(task, 1)
 
 
 def decompose_in_delays(task: QuickTask) -> Plan:
-    """Decompose a demand of which entries are rounded up to whole units, and hold as needed.
+    """Make a schedule of permutations, after the entries are rounded up to whole units of time.
 
-    Rounding makes entries equal, so that there are fewer terms, and none is shorter than a unit.
-    With a unit of one delay this is the regularisation of the method Reco. Which unit is best
-    depends on the demand, from an eighth of a delay to four delays. After one delay, smaller units
-    are tried as long as plans get shorter, each half of the one before; if a half is no better,
-    larger units are tried likewise.
+    The demand is written as a sum of permutations, each of which is held as a slot. Rounding makes
+    many entries equal, so that there are fewer permutations, and no slot is shorter than a unit.
+    With a unit of one delay this is the regularisation of the method Reco.
+
+    Which unit is best depends on the demand. One delay is tried first, then 1/2, 1/4 and 1/8 of
+    it, as long as plans get shorter. If 1/2 is no better, 2 and 4 delays are tried likewise.
 
     Parameters
     ----------
     task
-        The demand in ticks, the delay and the shortest slot. At the deadline the best plan so far
-        is returned; and further units are not tried if the plan is far longer than useful.
+        These fields are used:
+
+        - `demand`: ``demand[source, destination]`` in ticks, shape (n, n);
+        - `delay`: ticks before each slot;
+        - `shortest`: no slot is shorter, in ticks;
+        - `deadline`: at this time, in seconds of `counted_time`, the best plan so far is returned;
+        - `useful_ticks`: a plan that takes longer is of no use. Further units are not tried if the
+          best plan so far is longer by a quarter.
 
     Returns
     -------
@@ -540,6 +581,8 @@ def decompose_in_delays(task: QuickTask) -> Plan:
     TimeUp
         If the deadline comes before the first plan.
     """
+    # The units in ticks: halves of a delay down to an eighth, and its doubles. A delay of few
+    # ticks has no eighth: that unit is 0, and ends the loop.
     best = _decompose_in_units(task, max(1, task.delay))
     smaller_units = [task.delay >> 1, task.delay >> 2, task.delay >> 3]
     larger_units = [task.delay << 1, task.delay << 2]
@@ -557,22 +600,24 @@ def decompose_in_delays(task: QuickTask) -> Plan:
                 break
             best = plan
             is_shorter = True
+
+        # Larger units are for demands for which half of a delay is no better than a whole one.
         if is_shorter:
             break
     return best
 
 
 def _decompose_in_units(task: QuickTask, unit: int) -> Plan:
-    """Decompose what a demand takes of a unit of ticks, and hold terms as long as needed.
+    """Make a schedule of the permutations into which a demand decomposes, in units of time.
 
-    A term is a permutation with its weight. The demand is stuffed first, that is, entries are
-    raised until all lines have one sum; terms are then held no longer than the demand itself
-    needs.
+    Entries are rounded up to whole units, and then raised until all rows and columns have the same
+    sum (stuffing). The result is a sum of permutations with weights. Each permutation is held as a
+    slot, for its weight at most, and no longer than the demand itself needs.
 
     Parameters
     ----------
     task
-        The demand and the deadline.
+        The demand and the shortest slot in ticks, and the deadline, in seconds of `counted_time`.
     unit
         The ticks of a unit; entries are rounded up to whole units before they are decomposed.
 
@@ -589,7 +634,9 @@ def _decompose_in_units(task: QuickTask, unit: int) -> Plan:
     if counted_time() >= task.deadline:
         raise TimeUp
     deadline = None if task.deadline == np.inf else task.deadline
-    in_units = -(-task.demand // unit)
+    in_units = -(-task.demand // unit)  # rounded up
+
+    # At the deadline the decomposition ends early, and leaves a rest of the matrix.
     terms = decompose(stuff(in_units), "bottleneck", deadline=deadline)
     if terms.residual.any():
         raise TimeUp
@@ -600,7 +647,22 @@ def _decompose_in_units(task: QuickTask, unit: int) -> Plan:
 
 
 def fewest_slots(task: QuickTask, n_sweeps: int = 0) -> Plan:
-    """Put entries into as many slots as the busiest port has partners, heaviest first."""
+    """Make a schedule with the fewest slots: as many as the busiest port has partners.
+
+    Each entry of the demand is put into one slot, heavy entries first (edge colouring).
+
+    Parameters
+    ----------
+    task
+        The demand in ticks, the shortest slot and the deadline, in seconds of `counted_time`.
+    n_sweeps
+        How often all pairs of slots are made shorter afterwards, by an exchange of entries.
+
+    Returns
+    -------
+    Plan
+        Slots that serve the whole demand.
+    """
     entries = Entries.of_matrix(task.demand)
     return cover_fewest_slots(
         entries, LineSums.of(entries), task.shortest, task.deadline, n_sweeps
@@ -674,7 +736,18 @@ def _entry_rule(
 
 
 def cover_planted_weights(task: QuickTask) -> Plan | None:
-    """Decode a demand that is the sum of few permutations into them; None if it is no such sum."""
+    """Make a schedule of the few permutations of which a demand is the sum, if it is such a sum.
+
+    Parameters
+    ----------
+    task
+        The demand in ticks, the shortest slot and the deadline, in seconds of `counted_time`.
+
+    Returns
+    -------
+    Plan or None
+        A slot for each permutation, held for its weight; None if the demand is no such sum.
+    """
     return cover_planted(Entries.of_matrix(task.demand), task.shortest, task.deadline)
 
 
@@ -710,10 +783,22 @@ def _decomposition_in_delays_s(size: Size) -> float:
 
 
 def cover_critical_lines(demand: NDArray[np.int64], shortest: int = 1) -> Plan:
-    """Put each entry into one of as many slots as the busiest port has partners.
+    """Make a schedule with the fewest slots, as many as the busiest port has partners.
 
-    Each slot is the heaviest matching that holds all ports that are busiest then, for its largest
-    entry.
+    Each slot is the heaviest matching that includes all ports with the most entries left, and is
+    held until its largest entry is served. Each entry is served in one slot.
+
+    Parameters
+    ----------
+    demand
+        ``demand[source, destination]`` >= 0 in ticks, int64, shape (n, n).
+    shortest
+        No slot is shorter, in ticks.
+
+    Returns
+    -------
+    Plan
+        Slots that serve the whole demand.
     """
     return cover_by_rule(QuickTask(demand, 0, shortest), CRITICAL)
 
@@ -757,12 +842,13 @@ def build_if_short(rule: PlanRule, task: QuickTask, known_ticks: int) -> Plan | 
     Parameters
     ----------
     rule
-        The rule.
+        The rule, a way to make a whole plan.
     task
-        The demand in ticks, the delay, the shortest slot and the deadline.
+        The demand in ticks, the delay, the shortest slot and the deadline. Its own `useful_ticks`
+        have no effect.
     known_ticks
-        The ticks of the plan that is known, delays included. What is made may be some percent
-        longer, because slots are shortened afterwards.
+        The ticks of the plan that is known, delays included. The new plan may be longer by the
+        factor `SHORTENED`, because slots are shortened afterwards.
 
     Returns
     -------
@@ -778,11 +864,12 @@ def build_if_short(rule: PlanRule, task: QuickTask, known_ticks: int) -> Plan | 
 
 
 def list_rules_in_order(size: Size) -> list[PlanRule]:
-    """Return all other rules in the order in which they run: the quickest first.
+    """Return the rules that make plans in the order in which they run: the quickest first.
 
-    Where delays are longer than entries, the number of slots decides. The rule with the fewest
-    then comes before rules that are estimated to take a quarter of its time: on dense demands of
-    150 ports those before it left it no time within 0.3 s, which cost 2 %.
+    The order follows from estimates of their time. There is one exception. Where delays are longer
+    than entries, a plan with few slots is the best one, so the rule with the fewest slots counts
+    with a quarter of its estimate. On dense demands of 150 ports the rules before it left it no
+    time within 0.3 s, which cost 2 %.
 
     Parameters
     ----------
@@ -792,7 +879,7 @@ def list_rules_in_order(size: Size) -> list[PlanRule]:
     Returns
     -------
     list of PlanRule
-        All of `RULES`.
+        All of `RULES`, that is, all rules but `FIRST`, which always runs.
     """
 
     def rank(rule: PlanRule) -> float:

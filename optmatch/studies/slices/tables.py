@@ -55,7 +55,8 @@ def fill_fragmented(
     taken first. Slices are then asked for, one after another, until one finds no place. A rule
     says which servers a slice may have:
 
-    - ``"first-fit"``: only a block, a box of free servers next to each other;
+    - ``"first-fit"``: only a block, a box of free servers next to each other that begins at
+      multiples of its sides;
     - ``"optical"``: any free servers of one rack that circuits can join to such a box;
     - ``"optical-joined"``: the same across all racks, which an optical switch joins.
 
@@ -102,7 +103,7 @@ def fill_fragmented(
         """Tell whether scattered servers of a rack can hold the slice."""
         return scatters(pod, rack, plans)
 
-    # A server counts as usable if some block of free servers that includes it holds the slice, or
+    # A server is usable if some block of free servers that includes it holds the slice, or
     # if an optical rule finds scattered servers for it.
     places = places_scattered if is_optical else None
     n_usable, _ = count_usable(pod, plans, places, rng=rng, samples=SAMPLES)
