@@ -250,6 +250,8 @@ def decompose(
             n_terms = peel(*block)
             blocks.append((block[0][:n_terms], block[1][:n_terms]))
             most -= n_terms
+
+            # Fewer terms than there was room for: the rest is small enough.
             if n_terms < size or (deadline is not None and counted_time() >= deadline):
                 break
     except KeyboardInterrupt:

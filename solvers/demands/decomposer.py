@@ -146,7 +146,7 @@ class Decomposer:
         return route_cheaply(self.fabric, plan.matchings).states
 
     def draw(self) -> Plan:
-        """Decompose the whole."""
+        """Write the whole demand as a sum of terms, permutations with weights, at random."""
         return self._decompose(self.demand)
 
     def redraw(self, plan: Plan) -> Plan:

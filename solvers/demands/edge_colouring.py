@@ -423,6 +423,8 @@ def _shorten_pairs(entries, colouring, search, n_sweeps):
     n_sweeps : int
         The most sweeps over all pairs of slots.
     """
+    # `pair` numbers the pairs of slots in all sweeps, so that a source that was marked for an
+    # earlier pair counts as not looked at. A pair costs about n / 2 of the steps that are left.
     n_slots, n_ports = colouring.entry_of_row.shape
     pair = 0
     for _ in range(n_sweeps):
@@ -509,24 +511,28 @@ def cover_fewest_slots(
     deadline: float = np.inf,
     n_sweeps: int = 0,
 ) -> Plan:
-    """Put each entry into one of as many slots as the busiest line has entries.
+    """Make a schedule with the fewest slots: as many as the busiest port has partners.
 
-    An edge colouring of the bipartite graph of sources and destinations: as many slots as the
-    busiest line has entries are enough (Konig). Entries come heaviest first; where no slot is free
-    at both ports, the entries of two slots are exchanged along a path.
+    An entry is a demand of a source for a destination, in ticks. A slot is a matching that is held
+    as long as the heaviest of its entries needs; each entry is in one slot. The smallest number of
+    slots is the most entries of any source or destination (Konig): sources and destinations are
+    the vertices of a bipartite graph, entries its edges, and slots the colours of an edge
+    colouring. Entries come heaviest first. Where no slot is free at both ports, entries of two
+    slots change places along a path, which frees one.
 
     Parameters
     ----------
     entries
         The demand.
     lines
-        The sums of its lines.
+        The sum and the number of entries of each row and column of the demand.
     shortest
         No slot is shorter, in ticks.
     deadline
-        When to stop, by `counted_time`.
+        When to stop, in seconds of `counted_time`; infinite for never.
     n_sweeps
-        How often all pairs of slots are made as short as they can be, while there is time.
+        How often all pairs of slots are made as short as they can be by exchanges of entries,
+        while there is time; 0 for not at all.
 
     Returns
     -------

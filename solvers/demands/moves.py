@@ -137,12 +137,15 @@ def _keep_some_slots(current, scratch):
 def _list_unserved(demand, trial, unserved, left):
     """List, row by row, the entries that some slots leave of a demand.
 
+    A slot is a matching that is held for some ticks, for which it serves each of its circuits.
+
     Parameters
     ----------
     demand : int array, shape (n, n)
         In: ``demand[source, destination]`` in ticks.
     trial : SlotList
-        In: the slots.
+        In: the slots: ``matchings[slot, source]``, the destination or -1, ``ticks[slot]``, and
+        their number ``n_slots[0]``.
     unserved : int array, shape (n, n)
         Out: what is left of each entry in ticks; below 0 where slots serve more.
     left : Left
@@ -278,23 +281,29 @@ def _copy_slots(source, target):
 
 @kernel
 def _begin_move(task, current, scratch, left):
-    """Choose the slots of a plan that stay, and the rule by which the others are covered anew.
+    """Begin a random change of a plan: take some slots out, and list what they served.
+
+    A plan is a list of slots, matchings that are held for some ticks each. The caller covers what
+    is listed by new slots, each chosen by a rule that is drawn here.
 
     Parameters
     ----------
     task : MoveTask
-        In: the demand, and the rules of covers.
+        In: the demand, and ``rules``, the numbers of the rules to draw from.
     current : SlotList
         In: a plan of two slots at least.
     scratch : MoveScratch
-        In and out: ``seed``. Out: ``trial``, the slots that stay.
+        In and out: ``seed[0]``, the state of the random numbers. Out: ``trial``, the slots that
+        stay.
     left : Left
-        Out: the entries that these slots leave.
+        Out: ``row``, ``column`` and ``ticks`` of the entries that these slots leave.
 
     Returns
     -------
-    (int, int)
-        How many entries are left, and the rule.
+    count : int
+        How many entries are left.
+    rule : int
+        The number of the rule (a constant of `entry_covers`).
     """
     _keep_some_slots(current, scratch)
     count = _list_unserved(task.demand, scratch.trial, scratch.unserved, left)

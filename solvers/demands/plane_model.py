@@ -186,6 +186,14 @@ class PlaneModel(ExactModel[tuple[Schedule, ...]]):
         end is counted: if packets carry p / q of what a circuit carries (`share`), a tick has p
         parts, so that all times are whole.
 
+        What a solution is read from, as attributes; a pair is a source and a destination:
+
+        - ``pairs``: all pairs with a demand; ``joined``: those that may have a circuit;
+        - ``uses[plane][slot][pair]``: a variable, whether the slot has the circuit of the pair;
+        - ``ticks[plane][slot]``: a variable, how long the slot lasts, 0 if it is not used;
+        - ``service[pair]``: terms whose sum is how many ticks circuits serve the pair;
+        - ``longest``: no slot needs more ticks than the largest demand, or the shortest slot.
+
         Parameters
         ----------
         problem
@@ -213,6 +221,8 @@ class PlaneModel(ExactModel[tuple[Schedule, ...]]):
         # With share p / q a tick is p parts, and a rest of r ticks takes packets r q parts.
         parts = share.numerator or 1
         end = self.model.new_int_var(0, below, "")
+
+        # `lasts` has the end of each plane in ticks. The whole ends no earlier than any of them.
         lasts = [self._add_plane() for _ in range(problem.planes)]
         for last in lasts:
             self.model.add(parts * last <= end)

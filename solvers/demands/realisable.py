@@ -303,30 +303,38 @@ class Realiser:
         return self.place([*wished_pairs, *all_pairs])
 
     def place(self, pairs: list[Pair]) -> NDArray[np.int32]:
-        """Route as many pairs side by side as it finds ways for, the first ones first.
+        """Make a matching that the fabric can hold of the pairs that are wanted most.
 
-        A cell is a 2 x 2 switch of the fabric; its states say how light passes.
+        A fabric is a mesh of cells, 2 x 2 switches whose states say how light passes. A matching
+        can be held if the circuits of all its pairs have routes through the mesh at the same time.
+        First all pairs whose ports are free are routed together. If that fails, pairs are added
+        one by one, and those without a route beside the others are left out.
 
         Parameters
         ----------
         pairs
             Pairs of source and destination, the most wanted first; some may come twice, or need a
-            port that an earlier one has.
+            port that an earlier one has; these are left out.
 
         Returns
         -------
         ndarray
-            The matching of the pairs that have routes, shape (n,), IDLE for other ports. If there
-            are cells, their states for it are known from now on.
+            ``matching[source]``: the destination, -1 (IDLE) for ports without a pair, shape (n,).
+            If there are cells, ``self.known`` gets their states for this matching.
         """
-        # All pairs with free ports are tried together. If they have no routes, one pair after the
-        # other is added: those that were left out for their ports get a chance, too.
+        # An ideal switch holds all pairs with free ports as they are.
         chosen = self._compatible(pairs)
         if not self.has_cells:
             return self._matching(chosen)
+
+        # `routes` is a pair of arrays: the way of each source's circuit, and its length. If all
+        # pairs together have none, one after the other is tried: those that were left out for
+        # their ports get a chance, too.
         routes = self._route(chosen)
         if routes is None:
             chosen, routes = self._pack([*chosen, *pairs])
+
+        # The states of the cells follow from the routes of the sources.
         matching = self._matching(chosen)
         order = np.array([i for i, _ in chosen], dtype=np.int64)
         self.known[matching.tobytes()] = self.router.states(order, *routes)

@@ -301,6 +301,7 @@ def _tour_nearest_neighbours(n_shared, order, is_unplaced):
     is_unplaced : bool array, shape (slots,)
         In: True. Out: False.
     """
+    # The first slot: the one that shares the fewest circuits with all others together.
     n_slots = len(order)
     first = 0
     fewest = -1
@@ -313,6 +314,8 @@ def _tour_nearest_neighbours(n_shared, order, is_unplaced):
             fewest = total
     order[0] = first
     is_unplaced[first] = False
+
+    # Then always the slot that shares the most circuits with the last one.
     for place in range(1, n_slots):
         nearest = -1
         most = -1
@@ -442,6 +445,10 @@ def _shorten_by_spare_service(demand, served, matchings, ticks, order, shortest)
 
 def repair(problem: Demand, former: Plan) -> Plan:
     """Make a plan of another demand serve this one: slots last longer, and some are added.
+
+    A plan is a list of slots, matchings that are held for some ticks each. A pair of ports that
+    gets too little has its longest slot prolonged. Pairs without any slot get new ones. Then slots
+    are shortened to what this demand needs.
 
     Parameters
     ----------
@@ -855,6 +862,9 @@ def schedule_plan(
     circuits_go_on = problem.switching == "per-circuit"
     is_alone = problem.planes == 1 and problem.packet_share == 0
     schedules = []
+
+    # Each plane has a share of the slots. Where circuits that stay carry data during the delay,
+    # its order of slots matters.
     for plan_of_plane in spread(plan, problem):
         if circuits_go_on and is_alone:
             plan_of_plane = keep_circuits(plan_of_plane, problem)

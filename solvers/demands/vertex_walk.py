@@ -342,10 +342,12 @@ class VertexWalk:
         self._n_walks = 0
 
     def walk(self, fewest: int) -> Plan | None:
-        """Make some thousand steps.
+        """Look for a decomposition of the demand into fewer terms, by some thousand random steps.
 
-        A vertex is a decomposition of the demand into permutations with weights, its terms; a step
-        goes to a neighbour, and one that adds terms is rarely taken.
+        A term is a permutation with a weight above 0; the weighted sum of all terms is the demand.
+        A step goes from one decomposition to another that differs by one permutation (a pivot of
+        the simplex method); one that adds terms is rarely taken. The next call goes on where this
+        one ended; after some calls the walk begins at another decomposition.
 
         Parameters
         ----------

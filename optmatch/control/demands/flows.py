@@ -222,7 +222,24 @@ class FlowQueue:
     def add_flow(
         self, number: int, place: Place, ticks: int, now_tick: int, urgency: Urgency = PLAIN
     ) -> None:
-        """Put a demand of one flow behind the flows that wait; see `add`."""
+        """Put a demand of one flow behind the flows that wait.
+
+        The flow is due, which means that it goes before all others, when all flows that wait now
+        and the flow itself could have been served one after the other with a delay each.
+
+        Parameters
+        ----------
+        number
+            The number of the demand.
+        place
+            Its circuit: source port and destination port.
+        ticks
+            How long the circuit has to carry it, > 0.
+        now_tick
+            The present tick.
+        urgency
+            The weight and the deadline of the demand.
+        """
         self.waiting[number] = Waiting(now_tick, now_tick, *urgency)
         due = now_tick + self._work + ticks + self._delay
         self.append(Flow(place, number, ticks, due, *urgency))

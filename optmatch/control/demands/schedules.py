@@ -138,14 +138,16 @@ def decompose(
     entries = _as_numbers(matrix)
     unit = _unit_of(entries, fill=fill, tolerance=_EQUAL if part is None else part)
 
-    # Floats are counted in a unit, as whole numbers. `largest_residual` is how much of a line may
-    # be left when no more terms are made.
+    # A unit (None for whole numbers) turns floats into whole numbers. `largest_residual` is how
+    # many units of a line may be left when no more terms are made.
     largest_residual = 0
     if unit is not None:
         # Filled lines are at least the matrix, so floats are rounded up; otherwise to the nearest.
         in_units = np.asarray(entries, dtype=np.float64) / unit
         entries = np.ceil(in_units) if fill else np.rint(in_units)
-        # Rounding may have made so many units of a line.
+
+        # Rounding changes a line of n entries by n / 2 units at most. A rest of some times as
+        # much may be nothing but rounding, and is not decomposed.
         largest_residual = 0 if fill else 4 * len(entries)
     if part is not None:
         entries = whole_square(entries)
@@ -155,6 +157,9 @@ def decompose(
     # Lines are made equal, and the matrix is written as a sum until at most that is left.
     evened = stuff(entries) if fill or unit is not None or part is not None else entries
     terms = birkhoff.decompose(evened, rule, stop_ticks=largest_residual)
+
+    # The inner function returns the terms so far after Ctrl-C. A sum that lacks a part is no
+    # answer here, so that the interrupt is passed on.
     if terms.residual.sum(axis=1).max(initial=0) > largest_residual:
         raise KeyboardInterrupt  # `decompose` returned a part
     weights: NDArray[Any] = terms.weights if unit is None else terms.weights * unit
@@ -355,6 +360,8 @@ def schedule(
 
 def _former_plan(previous: Slots, n_ports: int, tick_s: float) -> Plan | None:
     """Check a former answer, and return it in ticks.
+
+    A former answer is a list of slots: matchings, and how many seconds each is held.
 
     Parameters
     ----------

@@ -101,6 +101,7 @@ class Uncommitted(NamedTuple):
             The ticks that are left of each circuit, the rate at which flows of it can be
             completed, and the circuits of urgent flows.
         """
+        # Only circuits of committed slots differ from the figures that the queue keeps.
         urgent = set(queue.urgent_places(now_tick))
         left = queue.left.copy()
         rate = queue.rate.copy()
@@ -631,13 +632,16 @@ class QueuePlan:
         from optmatch.solvers.demands.plans import Plan
         from optmatch.solvers.demands.quick_cover import plan_quickly
 
+        # The whole ticks of each circuit (source, destination) for which something waits; `left`
+        # has them as floats, which may be rounded.
         self.outdated = False
         places = list(zip(*np.nonzero(uncommitted.left), strict=True))
         exact_ticks = [
             uncommitted.queue.total(place) - uncommitted.reserved.get(place, 0) for place in places
         ]
 
-        # Planned in units of some ticks, so that a line stays below 2^60 of them; what is no whole
+        # The plan is made in larger units: the greatest number of ticks that divides all times,
+        # or, if more, so many ticks that the busiest port has at most 2^60 units. What is no whole
         # number of units is rounded up.
         busiest = max(
             uncommitted.left.sum(axis=0).max(),
