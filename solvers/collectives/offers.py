@@ -39,6 +39,9 @@ RESERVE = 1.5
 def is_affordable(n_sends: float, clock: Clock, *, reserve: float = 1.0) -> bool:
     """Tell whether there is memory and time to lay out a plan and to check it.
 
+    Both grow with the sends of the plan: there may be `MOST_OFFERED_SENDS` of them at most, and
+    `SENDS_PER_S` are made in a second.
+
     Parameters
     ----------
     n_sends
@@ -51,6 +54,7 @@ def is_affordable(n_sends: float, clock: Clock, *, reserve: float = 1.0) -> bool
     Returns
     -------
     bool
+        True if there is enough of both.
     """
     has_memory = n_sends <= MOST_OFFERED_SENDS
     return has_memory and reserve * n_sends <= SENDS_PER_S * clock.remaining_s
@@ -81,6 +85,8 @@ def take_best_offer(
     name : str
         Its name; "" without a plan.
     """
+    # Collect offers that may be fast enough. Finding them takes time as well: it ends when there
+    # is just time left to lay out the best one.
     waiting = list[Offer]()
     for offer in offers:
         if offer.seconds < below_s * (1 - RTOL) and is_affordable(offer.n_sends, clock):

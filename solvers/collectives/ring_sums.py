@@ -40,6 +40,11 @@ PASSED_BACK = 3
 def list_ring_offers(problem: Collective) -> Iterator[Offer]:
     """List all-reduces around one ring whose sums go both ways, with their time.
 
+    All ranks are joined to a ring by two-way circuits, which stay. The buffer is cut into chunks.
+    Data have to come from the opposite rank, so n ranks need n / 2 rounds; with w chunks there are
+    w / 2 rounds more. In each round every rank sends a chunk both ways. Few chunks mean few rounds
+    of many bytes.
+
     Parameters
     ----------
     problem
@@ -60,6 +65,8 @@ def list_ring_offers(problem: Collective) -> Iterator[Offer]:
         return
     round_s = problem.alpha_s + (problem.hop_s or 0.0)
     rate_bytes_per_s = problem.rate_bytes_per_s * (problem.lanes // 2)
+
+    # Half of the ports of a rank lead each way, and share the bytes of a chunk.
     for chunks in range(1, n // 2 + 1):
         if n // 2 % chunks == 0:
             chunk_s = float(chunk_sizes(problem, chunks)[0]) / rate_bytes_per_s
@@ -80,18 +87,27 @@ def _lay_ring(problem: Collective, ring: Topology, chunks: int) -> Laid:
 def list_ring_rounds(ring: Topology, chunks: int) -> Rounds:
     """List all sends of an all-reduce around a ring whose sums go both ways.
 
+    The buffer is cut into w chunks. The sum of chunk c is made by its *roots*, the ranks c, c + w,
+    c + 2 w, ... The *block* of a root are the w ranks that end with it. There are three kinds of
+    sends, which `_list_onward`, `_list_back` and `_list_spreading` list:
+
+    1. the sum of each block goes onward around half of the ring, and each root adds it;
+    2. the sum of each block goes back around the other half, and each root adds it;
+    3. after n / 2 rounds roots have the whole sum, and tell it to the ranks between them.
+
     Parameters
     ----------
     ring
         The circuits: each rank is joined to the next one and to the one before.
     chunks
-        Into how many chunks the buffer is cut; twice as many divide the number of ranks.
+        Into how many chunks, w, the buffer is cut; 2 w divides the number of ranks.
 
     Returns
     -------
     Rounds
-        The sends, rows of round, source, destination, chunk and kind; the circuits; and
-        ``places``, the memories that each send reads and writes.
+        ``sends``, rows of round, source, destination, chunk and kind, sorted by round; the
+        circuits, the same in all rounds; and ``places``, for each send the memory that it reads at
+        its source and the one that it writes at its destination.
 
     Examples
     --------
@@ -113,10 +129,21 @@ def list_ring_rounds(ring: Topology, chunks: int) -> Rounds:
 
 
 def _list_onward(n: int, chunks: int) -> Iterator[IntArray]:
-    """Yield the sends of items that go onward, round by round.
+    """Yield the sends of sums that go onward around a ring of ranks, round by round.
 
-    An item begins at the first rank of a block, adds up the block (in the memories for sums), and
-    goes on from its root as it is. It ends at a root, after half of the ring.
+    The sum of a chunk is made by its *roots*, ranks w places apart. The *block* of a root are the
+    w ranks that end with it. One sum for each block goes onward, one hop in a round:
+
+    1. it begins at the first rank of the block, and each rank of the block adds its data;
+    2. the root keeps this sum as a part of its own, and sends it on;
+    3. ranks that are no roots only pass it on, and further roots add it to their own sums, too.
+
+    It ends after nearly half of the ring. Example with 8 ranks and w = 2, and the roots 1, 3, 5
+    and 7: the sum of ranks 0 and 1 goes from 0 to 1 (made), from 1 to 2 (passed on), and from 2 to
+    3 (added, and not needed any further).
+
+    A rank has two memories for a chunk: ``SUM`` for its own sum, and ``PASSED_ONWARD`` for what it
+    has to send on.
 
     Parameters
     ----------
@@ -127,18 +154,21 @@ def _list_onward(n: int, chunks: int) -> Iterator[IntArray]:
 
     Yields
     ------
-    int array, shape (sends, 7)
-        Rows of round, source, destination, chunk, kind, and the memories that are read and
-        written.
+    int array, shape (ranks, 7)
+        For each round the sends of all blocks of all chunks: rows of round, source, destination,
+        chunk, kind, and the memories that are read at the source and written at the destination.
     """
+    # A sum is at place hop + 1 - w from its root before hop number `hop`, and one further after
+    # it: at the next root if hop + 2 is a multiple of w.
     n_hops = n // 2 - 1
     for hop in range(n_hops):
         is_inside_block = hop < chunks - 1
         arrives_at_root = (hop + 2) % chunks == 0
         has_left_block = hop >= chunks
 
-        # Inside its block, and at its last root, the item is added up; at other roots it is added
-        # and kept, and between them only kept.
+        # Inside its block, and at its last root, the sum is added up (REDUCE); at other roots it
+        # is added and also kept to be sent on (KEEP), and between roots only kept (COPY). Up to
+        # the hop from the root of the block ranks send their own sums, then what they pass on.
         kind = COPY
         to_place = PASSED_ONWARD
         if is_inside_block or (arrives_at_root and hop == n_hops - 1):
@@ -156,11 +186,21 @@ def _list_onward(n: int, chunks: int) -> Iterator[IntArray]:
 
 
 def _list_back(n: int, chunks: int) -> Iterator[IntArray]:
-    """Yield the sends of items that go back, round by round.
+    """Yield the sends of sums that go back around a ring of ranks, round by round.
 
-    An item begins at the root of a block, adds up the block (in the memories of what ranks had
-    themselves, as their sums are in use), and goes on from its first rank as it is. It ends at a
-    root, after half of the ring.
+    The sum of a chunk is made by its *roots*, ranks w places apart. The *block* of a root are the
+    w ranks that end with it. One sum for each block goes back, one hop in a round:
+
+    1. it begins at the root, and each rank of the block adds its data;
+    2. ranks that are no roots only pass it on, and other roots add it to their own sums, too.
+
+    It ends at a root after half of the ring. Example with 8 ranks and w = 2, and the roots 1, 3, 5
+    and 7: the sum of ranks 1 and 0 goes from 1 to 0 (made), from 0 to 7 (added and sent on), from
+    7 to 6 (passed on), and from 6 to 5 (added).
+
+    A rank has three memories for a chunk here: ``OWN`` for its own data, in which the sum of a
+    block is made, since ``SUM`` holds the sum that goes onward meanwhile; ``PASSED_BACK`` for what
+    it has to send on; and ``SUM``, to which roots add.
 
     Parameters
     ----------
@@ -171,16 +211,21 @@ def _list_back(n: int, chunks: int) -> Iterator[IntArray]:
 
     Yields
     ------
-    int array, shape (sends, 7)
-        Rows as of `_list_onward`.
+    int array, shape (ranks, 7)
+        For each round the sends of all blocks of all chunks: rows of round, source, destination,
+        chunk, kind, and the memories that are read at the source and written at the destination.
     """
+    # A sum is `hop` places before its root before hop number `hop`, and at a root after it if
+    # hop + 1 is a multiple of w.
     n_hops = n // 2
     for hop in range(n_hops):
         is_inside_block = hop < chunks - 1
         arrives_at_root = (hop + 1) % chunks == 0
         has_left_block = hop >= chunks
 
-        # The same as onward, but that the sum of the block is made in another memory.
+        # Inside its block the sum is added up in the memory of the rank's own data. The last root
+        # only adds it (REDUCE), roots before that also keep it to send it on (KEEP), and other
+        # ranks only keep it (COPY).
         kind = COPY
         to_place = PASSED_BACK
         if is_inside_block:
@@ -198,7 +243,24 @@ def _list_back(n: int, chunks: int) -> Iterator[IntArray]:
 
 
 def _list_spreading(n: int, chunks: int) -> Iterator[IntArray]:
-    """Yield the sends of whole sums from roots to the ranks on both sides, round by round."""
+    """Yield the sends of whole sums from roots to the ranks on both sides, round by round.
+
+    After n / 2 rounds the roots of a chunk, ranks w places apart, have its whole sum. With w = 4
+    it goes two places onward from each root, and one place back.
+
+    Parameters
+    ----------
+    n
+        The number of ranks.
+    chunks
+        The number of chunks, w.
+
+    Yields
+    ------
+    int array, shape (ranks, 7)
+        Rows of round, source, destination, chunk, kind (COPY), and the memories that are read and
+        written, `SUM` both.
+    """
     copied = (COPY, SUM, SUM)
     for hop in range(chunks // 2):
         yield _list_moves(n, chunks, n // 2 + hop, hop, 1, copied)
@@ -209,7 +271,10 @@ def _list_spreading(n: int, chunks: int) -> Iterator[IntArray]:
 def _list_moves(
     n: int, chunks: int, turn: int, offset: int, step: int, kind_and_places: tuple[int, int, int]
 ) -> IntArray:
-    """List equal sends of all roots of all chunks in one round.
+    """List one send for each chunk and each of its roots, all alike, in one round.
+
+    Each rank is the root of one chunk. A send of it begins at the rank some places after the root,
+    and goes to a neighbour of that rank on the ring.
 
     Parameters
     ----------
@@ -220,7 +285,7 @@ def _list_moves(
     turn
         The round.
     offset
-        How many places after its root a send begins.
+        How many places after its root a send begins; negative for places before it.
     step
         1 for the next rank, -1 for the one before.
     kind_and_places

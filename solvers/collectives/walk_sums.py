@@ -78,20 +78,26 @@ class WalkGraph(NamedTuple):
     """The first arc to each rank that the last step uses; a multiple of c."""
 
     def arcs(self, n_arcs: int, first_arc: int = 0) -> Arcs:
-        """Return so many of the arcs to each rank, in the direction in which data go.
+        """Return some arcs (circuits in one direction) of every rank, as senders and receivers.
+
+        In a de Bruijn graph of degree d, d arcs lead to each rank z, from the ranks d z to d z + d
+        - 1, modulo the number of ranks n. For example, with n = 8 and d = 2, rank 3 hears from 6
+        and 7, and rank 5 from 10 - 8 = 2 and from 3.
 
         Parameters
         ----------
         n_arcs
-            The number of arcs of a rank z; the degree d for all.
+            How many of the d arcs of each rank are taken.
         first_arc
-            The first of them, k: they come from d z + k, d z + k + 1, ...
+            The number of the first of them, k, from 0: they come from d z + k, d z + k + 1, ...
 
         Returns
         -------
         Arcs
-            n times as many arcs.
+            ``source`` and ``target`` of n * n_arcs arcs, int arrays: who sends, and who receives.
+            If ``self.is_against``, data go against the arcs: the two are exchanged.
         """
+        # head[arc] is the rank z to which an arc leads, and tail[arc] the one it comes from.
         head = np.repeat(np.arange(self.n), n_arcs)
         digit = np.tile(np.arange(first_arc, first_arc + n_arcs), self.n)
         tail = (self.degree * head + digit) % self.n
@@ -100,7 +106,16 @@ class WalkGraph(NamedTuple):
         return Arcs(tail, head)
 
     def list_steps(self) -> list[Arcs]:
-        """List the arcs that carry sums in each of the D rounds."""
+        """List the arcs that carry sums in each of the D rounds; D is the length of a walk.
+
+        All d arcs of a rank are used in each round but one. In that one c of them are enough, as n
+        is c d^(D - 1). It is the last round, or the first one if data go against the arcs.
+
+        Returns
+        -------
+        list of Arcs
+            For each round who sends to whom.
+        """
         steps = [self.arcs(self.degree)] * (self.n_steps - 1)
         last_step = self.arcs(self.last_digit, self.first_arc)
         if self.is_against:
@@ -108,10 +123,12 @@ class WalkGraph(NamedTuple):
         return [*steps, last_step]
 
     def roots(self, number: int, n_classes: int) -> BoolArray:
-        """Return the roots of a chunk, from which all ranks can be told in log_d(classes) rounds.
+        """Return the ranks that get the sum of a chunk, and then tell it to all others.
 
-        Along arcs these are the ranks `number`, `number` + classes, ...; each rank is at the end
-        of one walk of that many arcs from one of them. Against the arcs they are ranks in a row.
+        Ranks are divided into classes. With d arcs to each rank and d^a classes, the sum can
+        spread from the ranks of any one class to all others in `a` rounds. Along the arcs, the
+        ranks of class k are k, k + d^a, k + 2 d^a, ...; against the arcs they are ranks in a row.
+        With 8 ranks and 2 classes, class 1 has the ranks 1, 3, 5 and 7, or 4, 5, 6 and 7.
 
         Parameters
         ----------
@@ -133,7 +150,12 @@ class WalkGraph(NamedTuple):
 
 
 def find_walk_graph(n: int, degree: int) -> WalkGraph | None:
-    """Return the graph of n ranks and a degree whose walks add up all ranks once.
+    """Return the de Bruijn graph in which walks of equal length lead from all ranks to each rank.
+
+    In this graph d arcs (circuits in one direction) lead to each rank, where d is the degree. If
+    all ranks send their sum over all arcs D times, each rank gets the sum of d^D ranks. That is
+    the sum of all n ranks, each once, if n is d^D. If n is c d^(D - 1) for some c below d, only c
+    arcs to each rank are used in the last step.
 
     Parameters
     ----------
@@ -145,7 +167,7 @@ def find_walk_graph(n: int, degree: int) -> WalkGraph | None:
     Returns
     -------
     WalkGraph or None
-        None if n is not a power of the degree, or one multiplied by a number below the degree.
+        ``n_steps`` is D, and ``last_digit`` is c. None if n is not such a number.
 
     Examples
     --------
@@ -154,6 +176,8 @@ def find_walk_graph(n: int, degree: int) -> WalkGraph | None:
     """
     if degree < 2 or n <= degree:
         return None
+
+    # Divide by the degree as often as leaves c, a number from 2 to the degree.
     n_steps = 1
     left = n
     while left > degree:
@@ -165,7 +189,13 @@ def find_walk_graph(n: int, degree: int) -> WalkGraph | None:
 
 
 def list_walk_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
-    """List all-reduces by sums along walks, with their time, before they are made.
+    """List all-reduces over a de Bruijn graph of circuits that stay, before they are made.
+
+    In such an all-reduce every rank sends its sum over its circuits in each of a few rounds, and
+    then has the sum of all ranks from which a walk of so many circuits leads to it. Small buffers
+    are sent as a whole. Large ones are cut into chunks: the sum of a chunk comes only to some
+    ranks, its *roots*, and spreads from there to all others in further rounds. The more chunks
+    there are, the fewer bytes are sent, and the more rounds it takes.
 
     Parameters
     ----------
@@ -192,6 +222,9 @@ def list_walk_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
         reversed_peer = inverse_circuits(topology.peer, two_way=False)
         topology = Topology(topology.name, reversed_peer)
     round_s = problem.alpha_s + (problem.hop_s or 0.0)
+
+    # The numbers of classes into which ranks are divided, with a chunk each: 1, d, d^2, ... With
+    # one class all ranks are roots.
     n_classes = 1
     least_s = math.inf
     while graph.n % n_classes == 0 and n_classes < graph.n:
@@ -219,6 +252,10 @@ def list_walk_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
 def _find_largest_graph(problem: Collective) -> WalkGraph | None:
     """Return the graph of the largest degree that the ports hold and whose walks add up all ranks.
 
+    The degree is how many circuits lead to each rank. A one-way circuit takes one port of a rank.
+    With two-way circuits a rank needs twice as many ports: for those that lead to it, and for
+    those that lead to others.
+
     Parameters
     ----------
     problem
@@ -242,25 +279,31 @@ def _find_largest_graph(problem: Collective) -> WalkGraph | None:
 def _list_rounds(
     problem: Collective, graph: WalkGraph, topology: Topology, n_classes: int
 ) -> Rounds:
-    """List the rounds of an all-reduce by sums along walks.
+    """List the rounds of an all-reduce over a de Bruijn graph of circuits that stay.
+
+    The sum of a chunk of the buffer goes along the circuits to some ranks, its roots, and spreads
+    from there to all others. How the buffer is cut:
+
+    1. into *parts* that use different circuits in the last step of the sums, or the same circuits
+       in the opposite direction. There is one part if neither is possible;
+    2. each part into a chunk for each class of ranks, which are the roots of this chunk.
 
     Parameters
     ----------
     problem
         The all-reduce.
     graph
-        The graph, whose arcs are circuits of the topology.
+        The graph, whose arcs (circuits in one direction) are circuits of the topology.
     topology
         The circuits, which stay.
     n_classes
-        Into how many classes ranks are divided. In each part of the buffer there is a chunk for
-        each class, whose sums come to the ranks of the class. There is one part, or several that
-        use different arcs, or arcs in different directions.
+        Into how many classes ranks are divided; 1 if all ranks are roots of all chunks.
 
     Returns
     -------
     Rounds
-        The sends of all chunks, and the circuits, which are the same in all rounds.
+        The sends of all chunks, rows of round, source, destination, chunk and kind, sorted by
+        round; and the circuits, which are the same in all rounds.
     """
     # If the last step uses c of the d arcs, and c divides d, other chunks use the others. Sums of
     # ranks in a row begin at another rank then, but they still are all ranks once.
@@ -270,6 +313,9 @@ def _list_rounds(
         graphs = [graph._replace(first_arc=first_arc) for first_arc in first_arcs]
     if problem.two_way:
         graphs += [each._replace(is_against=True) for each in graphs]
+
+    # All chunks begin in round 0. The lists of a chunk have rows of source, destination and kind
+    # for each round; here they get the columns for the round and the chunk.
     rows_of_round: dict[int, list[IntArray]] = {}
     for part, graph_of_part in enumerate(graphs):
         for number in range(n_classes):
@@ -294,8 +340,15 @@ def _list_rounds(
 def _add_up_along_walks(graph: WalkGraph, roots: BoolArray) -> list[IntArray]:
     """List the sends of one chunk by which its roots get the sum of all ranks.
 
-    In each round ranks replace their sum by what comes over their arcs. A rank with a loop keeps
-    its sum, as if it came over the loop, and adds to it.
+    The graph has arcs, circuits in one direction. In each round ranks send their sum over their
+    arcs, and replace it by the sum of all that comes (kind ``REPLACE``). After D rounds a rank has
+    the sum of all ranks from which a walk of D arcs leads to it: that is each rank once.
+
+    A rank with a *loop* would have an arc to itself. It keeps its sum, as if that came over the
+    loop, and adds what comes over other arcs to it (kind ``REDUCE``).
+
+    Only sums that are wanted are sent: those from which a walk of the rest of the rounds leads to
+    a root.
 
     Parameters
     ----------
@@ -327,6 +380,7 @@ def _add_up_along_walks(graph: WalkGraph, roots: BoolArray) -> list[IntArray]:
         has_sum = np.zeros(graph.n, dtype=np.bool_)
         has_sum[used.target] = True
 
+        # A loop is no send; it only decides what its rank does with the sends that come.
         is_loop = used.source == used.target
         has_loop = np.zeros(graph.n, dtype=np.bool_)
         has_loop[used.target[is_loop]] = True
@@ -339,15 +393,18 @@ def _add_up_along_walks(graph: WalkGraph, roots: BoolArray) -> list[IntArray]:
 def _copy_from_roots(graph: WalkGraph, roots: BoolArray, number: int) -> list[IntArray]:
     """List the sends by which the whole sum of a chunk spreads from its roots, breadth first.
 
+    In each round all ranks that lack the sum, and have a circuit from a rank that has it, get a
+    copy of it over one such circuit.
+
     Parameters
     ----------
     graph
-        The graph.
+        The graph, whose arcs are circuits in one direction.
     roots
         Bool array, shape (ranks,): the ranks that have the sum.
     number
-        The number of the chunk among those of its direction. Of several arcs over which a rank
-        could get the sum, different chunks use different ones.
+        The number of the chunk in its part of the buffer, from 0. If a rank can get the sum over
+        several arcs, chunks of different numbers use different ones, so that none is crowded.
 
     Returns
     -------
@@ -358,6 +415,8 @@ def _copy_from_roots(graph: WalkGraph, roots: BoolArray, number: int) -> list[In
     is_informed = roots.copy()
     arcs = graph.arcs(graph.degree)
     while not is_informed.all():
+        # The arcs from a rank with the sum to one without it. Each rank takes the first arc that
+        # leads to it in a list that begins at another place for each chunk.
         useful = np.flatnonzero(is_informed[arcs.source] & ~is_informed[arcs.target])
         order = np.roll(useful, -number)
         _, first_of_target = np.unique(arcs.target[order], return_index=True)

@@ -61,12 +61,23 @@ with 2 none is lower, with 1 some are by 8 %."""
 def least_sum_sends(n_ranks: int, rounds: int, lanes: int, two_way: bool) -> float:
     """Bound how often a byte of an all-reduce is sent in so many rounds over circuits that stay.
 
+    Each byte of the sum needs data of all ranks, and each rank needs the byte. With many rounds 2
+    (n - 1) sends are enough: all data are added up on the way to one rank, and the sum goes back.
+    With few rounds data cannot wait for others, so the byte is sent more often.
+
+    How it is counted: from each rank u there are ranks L circuits away or more. On its way to such
+    a rank v, the data of u make hops 1, 2, ..., L, each to a rank that is farther from u. With R
+    rounds in all, hop j has to be made in one of the rounds from j to R - L + j, its *window*, as
+    before and after it there are other hops to make. One send can be hop j for a limited number of
+    ranks u and v alone. So each window needs some number of sends. Windows without a common round
+    add up.
+
     Parameters
     ----------
     n_ranks
-        The number of ranks.
+        The number of ranks, n.
     rounds
-        The number of rounds.
+        The number of rounds, R.
     lanes
         The number of circuits of a rank.
     two_way
@@ -87,32 +98,40 @@ def least_sum_sends(n_ranks: int, rounds: int, lanes: int, two_way: bool) -> flo
     >>> least_sum_sends(8, 4, 2, True), least_sum_sends(8, 5, 2, True)
     (32.0, 16.0)
     """
+    # `onward` circuits lead on from a rank: all but the one over which data came, if circuits are
+    # two-way. `lengths` are distances that some ranks must have from each rank, the largest first.
     gossip_sends = 2.0 * (n_ranks - 1)
     onward = lanes - 1 if two_way else lanes
     if onward < 1:
         return gossip_sends
-
-    # The windows of all hops of the largest distances that some ranks must have from each rank.
     windows: list[_Window] = []
     lengths = _list_lengths(n_ranks, lanes, onward, rounds)
     if onward == 1:
         return max(gossip_sends, *(_count_around(n_ranks, rounds, k, two_way) for k in lengths))
+
+    # For each distance L (`length`) and hop j: at least `n_far` ranks are L or more circuits away
+    # from a rank u, and one send can be hop j of the data of u for `n_reached` of them at most.
+    # The data of u therefore need n_far / n_reached sends, rounded up (`-(-a // b)`), and those of
+    # all n ranks n times as many. A send can be hop j for onward ** (j - 1) ranks u at most.
     for length in lengths[:MOST_LENGTHS]:
         n_far = n_ranks - _count_within(length - 1, lanes, onward, n_ranks)
         for hop in range(1, length + 1):
             n_reached = _count_reached(length - hop, rounds - hop, onward, two_way)
             n_sends = n_ranks * -(-n_far // n_reached) / onward ** (hop - 1)
             windows.append(_Window(hop, rounds - length + hop, n_sends))
-            # The same backwards in time.
+            # The same backwards in time: hop j is counted from the end of the way then, so it is
+            # made in the window of hop L - j + 1.
             windows.append(_Window(length - hop + 1, rounds - hop + 1, n_sends))
     return max(gossip_sends, _add_up_windows(windows, rounds))
 
 
 def _count_around(n_ranks: int, rounds: int, length: int, two_way: bool) -> float:
-    """Bound the sends of a byte over circuits that make rings, from the hops of one distance.
+    """Bound how often a byte of an all-reduce is sent over circuits that make rings.
 
-    On a ring a send can be a certain hop for one rank alone, and so all windows of a distance need
-    equally many sends. Windows one after another fill the rounds.
+    The data of a rank make a hop in each of `length` windows of rounds before they are at ranks
+    this far away. A window has ``rounds - length + 1`` rounds, since the other hops need one round
+    each. On a ring a send can be a certain hop for one rank alone, so that all windows need
+    equally many sends. As many windows as fit one after another into the rounds add up.
 
     Parameters
     ----------
@@ -121,7 +140,7 @@ def _count_around(n_ranks: int, rounds: int, length: int, two_way: bool) -> floa
     rounds
         The number of rounds.
     length
-        The distance, at least 1.
+        The distance in circuits, at least 1; some ranks are at least as far from each rank.
     two_way
         Whether the ring is used both ways.
 
@@ -130,6 +149,8 @@ def _count_around(n_ranks: int, rounds: int, length: int, two_way: bool) -> floa
     float
         The number of sends.
     """
+    # Fewer than `length` circuits lead to `n_near` ranks; the others are far. One send brings data
+    # of one rank to `n_reached` of these at most, and -(-a // b) is a / b rounded up.
     n_near = min(n_ranks, 1 + (length - 1) * (2 if two_way else 1))
     n_reached = _count_reached(0, rounds - length, 1, two_way)
     sends_in_window = n_ranks * -(-(n_ranks - n_near) // n_reached)
@@ -165,11 +186,26 @@ def _add_up_windows(windows: list[_Window], rounds: int) -> float:
 
 
 def _list_lengths(n_ranks: int, lanes: int, onward: int, rounds: int) -> range:
-    """List the largest distances that some rank must have from each rank, descending.
+    """List the distances in circuits that some rank must have from each rank, descending.
 
-    The arguments are as of `least_sum_sends`; `onward` is the number of circuits over which data
-    go on from a rank, without the one over which they came. Distances above the number of rounds
-    are left out.
+    For example, with two one-way circuits of each rank at most 1 + 2 + 4 = 7 ranks are within two
+    circuits. Of 8 ranks one is three circuits away, so the distances are 3, 2 and 1.
+
+    Parameters
+    ----------
+    n_ranks
+        The number of ranks.
+    lanes
+        The number of circuits of a rank.
+    onward
+        Over how many circuits data go on from a rank, without the one over which they came.
+    rounds
+        The number of rounds; larger distances are left out.
+
+    Returns
+    -------
+    range
+        The largest distance that any graph must have, and all below it, down to 1.
     """
     length = 1
     while length < rounds and _count_within(length, lanes, onward, n_ranks) < n_ranks:
@@ -196,6 +232,7 @@ def _count_within(hops: int, lanes: int, onward: int, most: int) -> int:
     int
         The number of ranks.
     """
+    # For example, with three two-way circuits 1 + 3 + 3 * 2 ranks are within two circuits.
     n_within = 1
     n_at_distance = lanes
     for _ in range(hops):
@@ -207,12 +244,18 @@ def _count_within(hops: int, lanes: int, onward: int, most: int) -> int:
 
 
 def _count_reached(nearest: int, farthest: int, onward: int, two_way: bool) -> int:
-    """Count the ranks for which one send can be a certain hop of the data of one rank, at most.
+    """Count how many ranks one send of the data of one rank can lead to, at most.
+
+    The data go on from the receiver of the send, over `onward` circuits of each rank. At distance
+    s from the receiver there are ``onward ** s`` ranks at most. Over two-way circuits a shortest
+    way may also lead back over the sender: that adds ``onward ** (s - 1)`` ranks.
 
     Parameters
     ----------
     nearest, farthest
-        The least and the largest distance of these ranks from the receiver of the send.
+        The least and the largest distance from the receiver of the ranks that count, in circuits:
+        nearer ones could have got the data later, and farther ones cannot be reached in the rounds
+        that are left.
     onward
         Over how many circuits data go on from a rank, without the one over which they came.
     two_way
@@ -223,6 +266,8 @@ def _count_reached(nearest: int, farthest: int, onward: int, two_way: bool) -> i
     int
         The number of ranks, 1 or more.
     """
+    # Ranks behind the sender are a circuit nearer to it than to the receiver. In powers of
+    # `onward` they are those from `nearest` + 1 to `farthest` - 1.
     n_reached = _add_powers(onward, nearest, farthest)
     if two_way:
         n_reached += _add_powers(onward, nearest + 1, farthest - 1)
