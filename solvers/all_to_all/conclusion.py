@@ -48,19 +48,24 @@ def conclude(
     *,
     polish: bool,
 ) -> Solution:
-    """Turn the plan of a planner into a solution: place leftovers, order the slots, count.
+    """Turn the plan of a search into a solution: place leftovers, order the slots, count cells.
+
+    A plan is a list of slots, each a matching of the ports with routes for its circuits. Circuits
+    that have no route, the leftovers, get further slots. Slots are then put in an order in which
+    few cells *toggle*, that is, are driven to another state than they had before. The objective is
+    the number of cells on all routes of all slots.
 
     Parameters
     ----------
     planner
-        ``planner.plan``, a list of slots, each a matching with routes, is changed: circuits
-        without a route get further slots.
+        Has the plan, ``planner.plan``, which is changed.
     limit
         The limit that ended the search, if any.
     name
         The name of the method.
     proved
-        What `prove_bound` returned, if it was called before: it is not proved again.
+        What `prove_bound` returned, if it was called before: it is not proved again. A bound on
+        the cells, infinite if the fewest slots are not enough, and its proof. None otherwise.
     polish
         Whether to prove a bound, and to order slots and choose routes for few toggles.
 
@@ -69,6 +74,8 @@ def conclude(
     Solution
         OPTIMAL if it has the fewest slots and its cells equal the bound; otherwise FEASIBLE.
     """
+    # The bound on the cells of all plans in the fewest slots, with its proof. The excess of the
+    # plan is what its routes cost beyond the shortest ones, from which the bound is counted.
     problem = planner.problem
     excess = planner.excess
     place_leftovers(planner)
@@ -80,6 +87,7 @@ def conclude(
         bound = problem.lower_bound()
         proof = None
 
+    # The order of the slots; `sequence.order` lists their numbers in it.
     sequence = Sequence(np.stack([planner.states(slot) for slot in planner.plan]))
     toggles = {"toggles_unordered": sequence.count()}
     if polish:
@@ -190,9 +198,21 @@ def answer_at_once(problem: AllToAll, name: str) -> Solution | None:
 
 
 def without_routes(problem: AllToAll, matchings: NDArray[np.int32], name: str) -> Solution:
-    """Make the solution, at no cost, of ``matchings[slot, source]`` that need no cells.
+    """Make the solution of an all-to-all whose matchings need no cells, at a cost of 0.
 
-    A fabric with cells has none to set only if there are no matchings.
+    Parameters
+    ----------
+    problem
+        The all-to-all, on a fabric without cells; or on any fabric if there are no matchings.
+    matchings
+        ``matchings[slot, source] = destination``, -1 where idle, shape (slots, ports).
+    name
+        The name of the method, for the solution.
+
+    Returns
+    -------
+    Solution
+        OPTIMAL, with these slots.
     """
     fabric = problem.fabric
     states = None if fabric.graph is None else np.zeros((0, fabric.n_cells), dtype=np.int8)
@@ -215,10 +235,17 @@ def all_slots(
     Parameters
     ----------
     problem
+        The all-to-all: how long a slot is held, and the delay before each; a delay that depends on
+        the cells (a word) is left out.
     matchings
         ``matchings[slot, source] = destination``, -1 where idle.
     states
         ``states[slot, cell]``: 0 bar, 1 cross, -1 free; None for a fabric without cells.
+
+    Returns
+    -------
+    Schedule
+        The slots in this order.
     """
     return Schedule(
         matchings=matchings.reshape(-1, problem.fabric.n_ports),
@@ -241,6 +268,7 @@ def place_leftovers(planner: SlotPlanner) -> None:
         `FAILED` or more if circuits have none. The plan is changed: afterwards all circuits have
         routes, perhaps in more slots.
     """
+    # `plan` gets the slots without the circuits that have no route, `leftovers` those circuits.
     if all(slot.excess < FAILED for slot in planner.plan):
         return
     plan = []
@@ -271,9 +299,10 @@ def place_leftovers(planner: SlotPlanner) -> None:
 
 
 def _route_alone(planner: SlotPlanner, source: int, destination: int) -> RoutedSlot:
-    """Make a slot of one pair by an exact search.
+    """Make a slot of one pair alone, whose route is found by an exact search.
 
-    For a pair that is not dead, though its cheapest walk passes a link twice, once each way.
+    Some pairs have a route, but not one that a search for shortest ways finds: their cheapest walk
+    passes a link twice, once each way, which light cannot.
 
     Parameters
     ----------

@@ -64,8 +64,12 @@ def solve(
     ----------
     problem
         On a feed-forward fabric that has an exact router, perhaps with faults.
-    limits, rng, on_event
-        As of every method.
+    limits
+        The limits of time, gap and iterations.
+    rng
+        Renames ports where faults are in the way, and draws the order of slots.
+    on_event
+        Called with progress and better schedules.
 
     Returns
     -------
@@ -73,6 +77,7 @@ def solve(
         INFEASIBLE if nothing connects some pair. Where faults leave no way by the rules of the
         exact router, it is that of the general method.
     """
+    # A fabric that cannot connect some pair at all has no schedule.
     clock = limits.start()
     refused = refuse_dead_pairs(problem, problem.fabric.dead_pairs(), _NAME)
     if refused is not None:
@@ -80,6 +85,9 @@ def solve(
     bound = problem.lower_bound()
     plans = _plans(problem, clock, rng, on_event)
     best, limit, _ = take_best(plans, -1.0, clock, on_event, "route", 2, ties=True)
+
+    # Without any plan, though there was time: faults are in the way, and the general method
+    # `factorise` takes over.
     if best is None and limit is Limit.EXHAUSTED:
         return replace(factorise.solve(problem, limits, rng, on_event), method=_NAME)
     if best is None:

@@ -122,20 +122,27 @@ def schedule_all(
     start: Solution | None = None,
     params: AllToAllParams | None = None,
 ) -> Solution:
-    """Route a relabelled tournament, and search on from there; begin anew up to so many times.
+    """Find a schedule of an all-to-all in which each pair of ports meets in one of few slots.
 
-    A tournament is a timetable in which everybody meets everybody once; its rounds are the slots
-    of a schedule, with ports under random names as players. The search exchanges pairs between
-    slots where circuits have no routes or long ones.
+    A slot is a matching of the ports, all of whose circuits have routes through the mesh at once.
+    The search has these steps:
 
-    The search begins with the slots of a former solution, if there is one of the fewest slots.
+    1. The first slots are the rounds of a tournament, a timetable in which everybody meets
+       everybody once, with ports under random names as players; or those of `start`.
+    2. Each slot is routed. If links are proved to be too few for so few slots, all pairs are
+       packed into more slots instead.
+    3. Otherwise pairs are exchanged between slots where circuits have no routes or long ones. If
+       that brings nothing, the search begins anew under other names.
+    4. If some circuits are left without a route, they get further slots; the plan counts that has
+       fewer slots.
+    5. Slots are put in an order with few changes of cells.
 
     Parameters
     ----------
     problem
         The all-to-all: all pairs of ports have to meet, each in some slot.
     limits, rng, on_event
-        As of every method: when it ends, what is drawn at random, and who hears of progress.
+        When the search ends, what is drawn at random, and a function that hears of progress.
     start
         A former solution whose slots are taken up, or None.
     params
@@ -149,12 +156,16 @@ def schedule_all(
     Returns
     -------
     Solution
-        As of `solve`, but not improved by the exact model, and without causes.
+        OPTIMAL if it has the fewest slots and its cells equal the bound; INFEASIBLE if no state of
+        the cells connects some pair; otherwise FEASIBLE, or without a schedule if a limit came
+        before all slots had routes. It does not name faults that are to blame.
     """
     clock = limits.start()
     trivial = answer_at_once(problem, name)
     if trivial is not None:
         return trivial
+
+    # A tenth of the time is kept for the order of the slots.
     searched = limits if limits.time_s is None else replace(limits, time_s=_SEARCH * limits.time_s)
     router = CellRouter(problem.fabric)
     planner = SlotPlanner(problem, router, searched.start(), rng, on_event)
@@ -172,6 +183,9 @@ def schedule_all(
     if not search.is_crowded and len(planner.plan) < search.slots:
         stats = {"slots_routed": len(planner.plan), "slots_lower_bound": problem.min_slots}
         return frame.conclude(problem, name, None, problem.lower_bound(), limit, stats=stats)
+
+    # If prices of links prove that the fewest slots do not do (crowded), pairs are packed into
+    # more slots. Otherwise pairs are exchanged, as long as there is no limit.
     if search.is_crowded:
         limit = limit or search.pack()
         if not planner.plan:
@@ -191,6 +205,8 @@ def schedule_all(
             # It took the whole search to see that links are too few for the fewest slots.
             limit = search.pack_beside()
     planner.clock = clock
+
+    # Two plans may compete: the fewest slots with leftovers in further ones, and packed slots.
     if search.packed is not None and not search.is_crowded:
         place_leftovers(planner)
         planner.plan = min(planner.plan, search.packed, key=_plan_size)
@@ -305,8 +321,15 @@ class _SlotExchange:
     def _fails(self, factors: NDArray[np.int64]) -> bool:
         """Tell whether none of some slots can be routed with little effort.
 
-        ``factors[slot, vertex]`` is the partner of a vertex in a slot. False also if the time is
-        up before one was routed.
+        Parameters
+        ----------
+        factors
+            ``factors[slot, vertex]``: the partner of a vertex in each slot.
+
+        Returns
+        -------
+        bool
+            False if one of them can be routed, and also if the time is up before one was.
         """
         planner = self.planner
         for partner in factors:
@@ -353,10 +376,15 @@ class _SlotExchange:
         return Limit.ITERATIONS if clock.limits.iterations is not None else Limit.EXHAUSTED
 
     def pack_beside(self) -> Limit:
-        """Pack all pairs into slots as `pack` does, and keep that plan in ``packed``.
+        """Make a second plan beside the first one: pack all pairs into as many slots as it takes.
 
-        The planner keeps its own plan, in which some circuits of the fewest slots have no routes;
-        the better one is chosen later. Returns the limit that ended the packing.
+        The first plan, ``planner.plan``, stays: the fewest slots, in which some circuits have no
+        routes. The second one is kept in ``packed``; the better one is chosen later.
+
+        Returns
+        -------
+        Limit
+            The limit that ended the packing: time or iterations, else EXHAUSTED.
         """
         planner = self.planner
         kept_plan = planner.plan
@@ -441,6 +469,8 @@ class _SlotExchange:
         """
         clock = self.planner.clock
         for begun in count(1):
+            # `least` is the least excess since the beginning, and `idle` counts the moves since
+            # it was reached. Excess is what routes cost beyond the shortest ones.
             least = self.planner.excess
             idle = 0
             for _ in exchanges(self.planner):
@@ -453,6 +483,8 @@ class _SlotExchange:
                 # A bound may end the search early. It takes time: half of it is for exchanges.
                 if self.bound is None and clock.remaining_s < clock.elapsed_s:
                     yield Bound(self._prove()[0])
+
+            # The last plan once more, with patience; then the bound, and another beginning.
             self.planner.insist()
             yield self.answer()
             proved = self.bound or self._prove()

@@ -35,8 +35,12 @@ def solve(
     ----------
     problem
         The all-to-all, on a mesh small enough for the model (`joint_model`).
-    limits, rng, on_event
-        As of every method.
+    limits
+        The limits of time, gap and iterations.
+    rng
+        Draws the first schedule, and the seeds of CP-SAT.
+    on_event
+        Called with progress, better schedules and bounds.
     start
         A former solution. If it has the fewest slots, the search begins with them.
 
@@ -49,6 +53,8 @@ def solve(
     decided = answer_at_once(problem, "ilp")
     if decided is not None:
         return decided
+
+    # The heuristic search comes first; its iterations are others than those of CP-SAT.
     endless = replace(limits, iterations=None)
     solution = schedule_all(problem, endless, rng, on_event, name="ilp", starts=1, start=start)
     if solution.schedule is None or solution.limit in (None, Limit.TIME, Limit.INTERRUPTED):

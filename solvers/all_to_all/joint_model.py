@@ -88,7 +88,12 @@ class JointModel(ExactModel[RoutedPairs]):
     tells = True
 
     def __init__(self, problem: AllToAll, slots: int) -> None:
-        """List pairs, sources and joined terminals; variables come later, by `build`.
+        """Begin a model without variables, and estimate its size; `build` writes it.
+
+        The model has a flow of light for each slot and each port that sends. A terminal is one of
+        the four places of a cell at which light enters and leaves; it is joined if a link leads on
+        from it. The size (``n_literals``) is about one literal for each slot, each sending port
+        and each joined terminal.
 
         Parameters
         ----------
@@ -179,7 +184,19 @@ class JointModel(ExactModel[RoutedPairs]):
         self.flows.append(flows)
 
     def read(self, outcome: Outcome) -> RoutedPairs:
-        """Read out of a solution which pairs meet in each slot, and their routes."""
+        """Read out of a solution which pairs meet in each slot, and their routes.
+
+        Parameters
+        ----------
+        outcome
+            A run of CP-SAT on this model that has found a solution.
+
+        Returns
+        -------
+        list of dict
+            For each slot ``terminals[source, destination]``: the terminals by which the light of
+            the pair leaves the cells of its route.
+        """
         routed = []
         for meets, flows in zip(self.meets, self.flows, strict=True):
             meeting = [pair for pair, literal in meets.items() if outcome.holds(literal)]
@@ -219,9 +236,22 @@ _MINUTES_LITERALS = 10_000
 
 
 def is_small(problem: AllToAll, clock: Clock, slots: int | None = None) -> bool:
-    """Tell whether the exact model of so many slots, if not the fewest, ends in a short time.
+    """Tell whether the exact model of a mesh is so small that CP-SAT is done in a short time.
 
-    Without a time limit, only meshes that take seconds are small.
+    Parameters
+    ----------
+    problem
+        The all-to-all on its mesh.
+    clock
+        With a limit of time, models that take minutes count as small, too; else those that take
+        seconds.
+    slots
+        The number of slots of the model; None for the fewest by counting.
+
+    Returns
+    -------
+    bool
+        Whether the model has few enough literals.
     """
     most = _SECONDS_LITERALS if clock.limits.time_s is None else _MINUTES_LITERALS
     return JointModel(problem, slots or problem.min_slots).n_literals <= most
@@ -234,7 +264,28 @@ def finish_small(
     rng: np.random.Generator,
     on_event: OnEvent,
 ) -> Solution:
-    """Let the exact model improve on a schedule, or prove it, where the mesh is small."""
+    """Let the exact model improve on a schedule, or prove it, where the mesh is small.
+
+    Parameters
+    ----------
+    problem
+        The all-to-all.
+    solution
+        The solution so far; it is returned as it is if it has no schedule, or if the mesh is not
+        small.
+    clock
+        Ends the search.
+    rng
+        Draws the seeds of CP-SAT.
+    on_event
+        Receives progress, new best answers and bounds.
+
+    Returns
+    -------
+    Solution
+        The better schedule, or `solution`, with what was proved; its limit is that of an interrupt
+        if one came.
+    """
     with stoppable() as stop:
         if solution.schedule is None or not is_small(problem, clock, solution.schedule.n_slots):
             return solution
@@ -245,7 +296,10 @@ def finish_small(
 def improve(
     problem: AllToAll, start: Solution, clock: Clock, rng: np.random.Generator, on_event: OnEvent
 ) -> Solution:
-    """Refute or solve each number of slots up to that of the start, then improve on its cells.
+    """Improve on a schedule by an exact model (CP-SAT): fewer slots first, then fewer cells.
+
+    For each number of slots, from the fewest on, CP-SAT looks for a schedule or refutes that there
+    is one. With as many slots as the start has, it looks for one of fewer cells.
 
     Parameters
     ----------

@@ -221,8 +221,9 @@ def fill_up(
     Returns
     -------
     slot : RoutedSlot
+        The same circuits and those that were added.
     left_out : int64 array, shape (pairs, 2)
-        The pairs that did not fit.
+        Source and destination of the pairs that did not fit.
     """
     # The links and ports of the circuits that are there are closed to the others.
     slot = _open_slot(planner)
@@ -319,10 +320,15 @@ def _insert_by_negotiation(
     for pair in order[~pairs.is_placed[order]].tolist():
         if n_refused >= _REFUSALS or planner.clock.remaining_s <= 0:
             break
+
+        # A pair whose port is busy in the slot is passed over. The output of a port that is not
+        # bidirectional is a vertex of its own, n_ports further on.
         source, destination = pairs.ends[pair].tolist()
         far_vertex = destination if planner.bidirectional else destination + planner.n_ports
         if routed.partner[source] != idle or routed.partner[far_vertex] != idle:
             continue
+
+        # The slot with this circuit, all of whose circuits may move; it counts if all get routes.
         wider = planner.with_circuit(routed, source, destination, [])
         tried = planner.settle(wider.partner, wider.routes, wider.lengths, _INSERTION)
         if tried.excess >= FAILED:

@@ -116,9 +116,20 @@ class SlotPlanner:
         """No schedule has fewer slots, by counting or by link prices."""
 
     def random_names(self, vertices: int) -> NDArray[np.int64]:
-        """Shuffle the ports; both vertices of a port with input and output get the same name.
+        """Draw new numbers for all ports, so that a timetable of numbers becomes a random one.
 
-        Returns ``names[vertex]``, a permutation of the vertices, as `factors.relabel` takes it.
+        A vertex is a bidirectional port; another port has two of them, its input and its output,
+        which is n_ports higher. Both get the same new number of the port.
+
+        Parameters
+        ----------
+        vertices
+            The number of vertices.
+
+        Returns
+        -------
+        int array, shape (vertices,)
+            ``names[vertex]``: its new number, a permutation, as `factors.relabel` takes it.
         """
         names = self.rng.permutation(vertices if self.bidirectional else self.n_ports)
         return names if self.bidirectional else np.concatenate([names, names + self.n_ports])
@@ -128,10 +139,22 @@ class SlotPlanner:
         return combinatorics.matchings(partner, self.n_ports, self.bidirectional)
 
     def factor(self, matching: NDArray[np.int32]) -> NDArray[np.int64]:
-        """Return the factor of a matching of all ports, or of all but one that is benched.
+        """Return the factor of a matching: for each vertex the vertex that it is paired with.
 
-        `matching` is ``matching[source] = destination``, shape (ports,); the result has the
-        partner of each vertex, shape (vertices,).
+        A bidirectional port is one vertex; if their number is odd, there is one vertex more, the
+        bench, with which the idle port is paired. Another port has two vertices: its input has the
+        number of the port, and its output n_ports more.
+
+        Parameters
+        ----------
+        matching
+            ``matching[source] = destination``, shape (ports,), of all ports, or of all but one
+            that is idle (-1).
+
+        Returns
+        -------
+        int array, shape (vertices,)
+            ``partner[vertex]``.
         """
         if not self.bidirectional:
             return np.concatenate([matching + self.n_ports, np.argsort(matching)])
@@ -139,10 +162,20 @@ class SlotPlanner:
         return np.append(partner, np.flatnonzero(matching == IDLE)[: self.n_ports % 2])
 
     def sources(self, partner: NDArray[np.int64]) -> NDArray[np.int64]:
-        """List the ports that start a circuit, the farthest pairs first.
+        """List the ports that start a circuit, in the order in which circuits are routed.
 
-        Each circuit of bidirectional ports is counted once, from its lower port. `partner` is that
-        of a factor, shape (vertices,). The result is the order in which the circuits are routed.
+        Those with the longest ways come first, as they have the fewest alternatives. Each circuit
+        of bidirectional ports is counted once, from its lower port.
+
+        Parameters
+        ----------
+        partner
+            ``partner[vertex]``: who meets whom in the slot, shape (vertices,).
+
+        Returns
+        -------
+        int array, shape (circuits,)
+            The source ports.
         """
         matching = self.matching(partner)
         starts = np.flatnonzero(matching > self.ports if self.bidirectional else matching >= 0)
@@ -162,20 +195,29 @@ class SlotPlanner:
         router: CellRouter | None = None,
         allowed: int | None = None,
     ) -> RoutedSlot:
-        """Route one factor by negotiation, starting from the routes that are there.
+        """Find routes for all circuits of a slot, starting from the routes that are there.
+
+        The method is negotiation (rip-up and reroute): circuits may share links at first, the
+        price of contested links rises, and circuits look for other ways until none is contested.
+        The *excess* of the slot is what its routes cost beyond the shortest ones.
 
         Parameters
         ----------
         partner
-            ``partner[vertex]``, see `RoutedSlot`.
-        routes, lengths
-            As of `RoutedSlot`; changed in place, and part of the result.
+            ``partner[vertex]``: who meets whom in the slot, shape (vertices,).
+        routes
+            ``routes[source, step]``: the terminals by which light leaves the cells on its way,
+            shape (ports, width); changed in place, and part of the result.
+        lengths
+            ``lengths[source]``: how many cells the route has, 0 if there is none yet, shape
+            (ports,); changed in place, and part of the result.
         effort
             When the negotiation gives up.
         router
-            Another router than that of the planner, for other threads.
+            Another router than that of the planner, for other threads; None for its own.
         allowed
-            The negotiation gives up where the excess would be larger.
+            The negotiation gives up where the excess would be larger, in 1/`UNIT` of a cell; None
+            for no limit.
 
         Returns
         -------
@@ -183,12 +225,16 @@ class SlotPlanner:
             Its excess is `FAILED` for each link that is still contested if the negotiation failed,
             and for each circuit if one has no way at all.
         """
+        # `least` is what the shortest routes of all circuits cost together.
         router = router or self.router
         order = self.sources(partner)
         destinations = self.destinations(partner)
         least = int(self.router.least[order, destinations[order]].sum())
         if allowed is not None:
             effort = effort._replace(most=least + allowed)
+
+        # A cost below 0 is a failure: the number of links that are contested still, with a minus,
+        # or `BLOCKED` or less if some circuit has no way at all.
         cost = router.settle(order, destinations, routes, lengths, effort=effort)
         contested = -cost if cost > BLOCKED else len(order)
         excess = cost - least if cost >= 0 else contested * FAILED
@@ -237,6 +283,7 @@ class SlotPlanner:
             Returns
             -------
             RoutedSlot
+                The slot with its new routes, or `failed`, whichever has less excess.
             """
             router = spare.get()
             try:
@@ -275,7 +322,10 @@ class SlotPlanner:
         return None
 
     def insist(self) -> None:
-        """Route slots afresh that failed, with more patience from try to try."""
+        """Route slots afresh in which circuits have no routes, with more patience each time.
+
+        ``self.plan`` gets the last try of each slot, even if that has failed, too.
+        """
         for k, slot in enumerate(self.plan):
             for effort in EFFORTS[1:]:
                 if slot.excess < FAILED or self.clock.remaining_s <= 0:
@@ -452,7 +502,7 @@ def exchanges(planner: SlotPlanner, tolerated: int = 0) -> Iterator[None]:
     while excessive := [k for k, slot in enumerate(planner.plan) if slot.excess > tolerated]:
         yield
 
-        # Slots without all of their routes come first.
+        # Slots without all of their routes come first. In nine of ten moves two slots swap pairs.
         failed = [k for k in excessive if planner.plan[k].excess >= FAILED]
         coins = int(rng.integers(1 << 31))
         if rng.integers(_THREE):
@@ -468,11 +518,14 @@ def exchanges(planner: SlotPlanner, tolerated: int = 0) -> Iterator[None]:
             new = np.empty((2, vertices), dtype=np.int64)
             swap(factors[chosen], vertex, new)
         else:
+            # In one of ten, three slots divide their pairs anew.
             chosen = three_slots(planner, failed or excessive)
             new = np.empty((3, vertices), dtype=np.int64)
             start = int(rng.integers(vertices))
             if not exchange(factors[chosen], start, coins, new, place, path):
                 continue
+
+        # The move is kept if the new slots can be routed with no more excess.
         if replace_slots(planner, chosen, new):
             for k in chosen:
                 factors[k] = planner.plan[k].partner
@@ -480,10 +533,19 @@ def exchanges(planner: SlotPlanner, tolerated: int = 0) -> Iterator[None]:
 
 
 def three_slots(planner: SlotPlanner, excessive: list[int]) -> list[int]:
-    """Pick a slot with too much excess and two others, in random order.
+    """Draw three different slots, one of which has too much excess, in random order.
 
-    `excessive` has the numbers of the slots with too much excess, the result those of three
-    different slots.
+    Parameters
+    ----------
+    planner
+        Has the slots, three at least, and the random numbers.
+    excessive
+        The numbers of the slots with too much excess, one at least.
+
+    Returns
+    -------
+    list of int
+        The numbers of three slots.
     """
     first = excessive[planner.rng.integers(len(excessive))]
     other_slots = planner.rng.choice(len(planner.plan) - 1, size=2, replace=False)

@@ -41,14 +41,19 @@ def order_slots(
 ) -> Solution:
     """Bring the slots of an answer into an order with short delays, if each waits for its cells.
 
+    A slot is a matching with the states of cells that carry it. Each cell takes a time of its own
+    to settle in another state. A slot waits for the slowest cell that it drives to another state
+    than the cell had before, so the sum of all waits depends on the order of the slots.
+
     Parameters
     ----------
     problem
-        Slots are put in order if its ``delay_s`` is "cells".
+        Slots are put in order if its ``delay_s`` is "cells"; otherwise the delay does not depend
+        on them, and the answer stays.
     solution
         The answer; its slots may come in any order.
     rng, clock
-        For the search for an order.
+        The random numbers and the time of the search for an order.
     on_event
         Receives a `Tick` before the search.
 
@@ -62,6 +67,9 @@ def order_slots(
     device = problem.cells
     if problem.delay_s != "cells" or schedule is None or device is None:
         return replace(solution, problem=problem)
+
+    # ``states[slot, cell]``, and how long each cell takes to settle. A cell that is stuck in a
+    # state never changes, so that nobody waits for it.
     on_event(Tick("order", 0))
     graph = problem.fabric.graph
     states = schedule.cell_states
@@ -147,7 +155,12 @@ def _add_conflicts(conflicts: list[int], states_of_cell: NDArray[np.int8]) -> bo
     conflicts
         ``conflicts[slot]``: a bit for each slot that it conflicts with; changed.
     states_of_cell
-        (slots,): 0 bar, 1 cross, -1 free.
+        ``states_of_cell[slot]``: 0 bar, 1 cross, -1 free.
+
+    Returns
+    -------
+    bool
+        Whether any two slots conflict that did not before.
     """
     in_bar = np.flatnonzero(states_of_cell == BAR).tolist()
     in_cross = np.flatnonzero(states_of_cell == CROSS).tolist()
@@ -277,6 +290,7 @@ def move_slot(cells, order, place, best_s, scratch):
     best_s : float
         The sum of `sum_waits` for this order, in s.
     scratch : OrderScratch
+        Arrays that are overwritten: the order that is tried, and the last state of each cell.
 
     Returns
     -------

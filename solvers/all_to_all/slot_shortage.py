@@ -43,10 +43,12 @@ def live_part(fabric: Fabric) -> SelectedPorts:
 
 
 def on_live_ports(solve: Solve) -> Solve:
-    """Let a method for all-to-all solve the problem of the live ports only.
+    """Decorate a method for all-to-alls, so that it also takes fabrics with dead ports.
 
-    The schedule that the decorated method returns has all ports again; dead ones are idle. A
-    schedule to start from is narrowed in the same way.
+    A port is dead if it has failed; all others are live. The method itself sees a fabric of the
+    live ports alone, numbered anew from 0. The schedule that it returns gets all ports again, of
+    which the dead ones are idle in each slot. A schedule to start from is narrowed to the live
+    ports before.
 
     Parameters
     ----------
@@ -56,7 +58,7 @@ def on_live_ports(solve: Solve) -> Solve:
     Returns
     -------
     Solve
-        The method for fabrics with dead ports, of the same arguments.
+        The method for fabrics with and without dead ports, of the same arguments.
     """
 
     @wraps(solve)
@@ -77,18 +79,21 @@ def on_live_ports(solve: Solve) -> Solve:
         problem
             The all-to-all, on a fabric that may have dead ports.
         limits, rng, on_event
-            As of `solve`, which receives them.
+            The limits of the search, its random numbers, and a function that is called with
+            events; passed on to `solve`.
         start
             A solution to start from, with all ports; None for none.
-        **given
+        **options
             Passed on to `solve`.
 
         Returns
         -------
         Solution
-            As of `solve`, with dead ports idle in all slots. Without any live port, a schedule of
-            no slots; INFEASIBLE with the pair named where nothing connects two live ports.
+            The solution of `solve`, with dead ports idle in all slots. Without any live port, a
+            schedule of no slots; INFEASIBLE with the pair named where nothing connects two live
+            ports.
         """
+        # Without dead ports `solve` alone answers; without live ones there is nothing to connect.
         fabric = problem.fabric
         if not len(fabric.dead_ports):
             return solve(problem, limits, rng, on_event, start, **options)
@@ -97,6 +102,9 @@ def on_live_ports(solve: Solve) -> Solve:
             return without_routes(problem, nothing, solve.__module__.rpartition(".")[2])
         if start is not None and start.schedule is not None:
             start = replace(start, schedule=narrow(start.schedule, fabric))
+
+        # `part` is the problem of the live ports. A proof that it has no solution names a pair of
+        # its own ports, so the pair is looked up again by the numbers of the whole fabric.
         part = replace(problem, fabric=live_part(fabric))
         solution = solve(part, limits, rng, on_event, start, **options)
         if solution.status is Status.INFEASIBLE:
@@ -110,7 +118,23 @@ def on_live_ports(solve: Solve) -> Solve:
 
 
 def widen(schedule: Schedule, fabric: Fabric) -> Schedule:
-    """Turn a schedule of the live ports, ``matchings[slot, live port]``, into one of all ports."""
+    """Turn a schedule of the live ports into one of all ports, in which dead ones are idle.
+
+    With 4 ports of which port 1 is dead, the live ports 0, 2 and 3 have the numbers 0, 1 and 2 in
+    the schedule. Its matching ``[1, 0, -1]`` becomes ``[2, -1, 0, -1]``.
+
+    Parameters
+    ----------
+    schedule
+        ``schedule.matchings[slot, live port]``: the live port that it sends to, -1 for none.
+    fabric
+        The fabric with all ports.
+
+    Returns
+    -------
+    Schedule
+        The same slots, with ``matchings[slot, port]``.
+    """
     live = fabric.live_ports
     port_of_live_port = np.append(live, IDLE)  # index IDLE = -1 is the last entry: idle stays idle
     matchings = np.full((schedule.n_slots, fabric.n_ports), IDLE, dtype=np.int32)
@@ -121,7 +145,20 @@ def widen(schedule: Schedule, fabric: Fabric) -> Schedule:
 def narrow(schedule: Schedule, fabric: Fabric) -> Schedule | None:
     """Turn a schedule of all ports into one of the live ports; dead ports are left out.
 
-    Returns None if the schedule is one of another number of ports.
+    Live ports are numbered anew from 0, in their order: the inverse of `widen`.
+
+    Parameters
+    ----------
+    schedule
+        ``schedule.matchings[slot, port]``: the port that it sends to, -1 for none.
+    fabric
+        The fabric with all ports.
+
+    Returns
+    -------
+    Schedule or None
+        The same slots, with ``matchings[slot, live port]``; None if the schedule is one of another
+        number of ports.
     """
     if schedule.matchings.shape[1] != fabric.n_ports:
         return None
@@ -151,9 +188,14 @@ def decide_small(
 
     Parameters
     ----------
-    problem, clock, rng
+    problem
+        The all-to-all: each two ports have to meet in some slot.
+    clock
+        Ends the search.
+    rng
+        Draws the seed of CP-SAT.
     slots
-        The number of slots to decide about; the fewest ones by default.
+        The number of slots to decide about; None for the fewest by counting pairs and ports.
 
     Returns
     -------
@@ -173,7 +215,20 @@ def decide_small(
 def ask_shortage(
     solution: Solution, clock: Clock, rng: np.random.Generator, decide: Decide
 ) -> Refuted:
-    """Make the test whether a fabric needs more than the fewest slots, for `find_causes`.
+    """Make a test that tells whether a fabric with fewer faults still needs more slots.
+
+    An all-to-all with n ports needs at least as many slots as counting pairs and ports says. On
+    the fabric of `solution` it is proved that this number is not enough. To find the faults that
+    are to blame, faults are mended and the test is asked again (`find_causes`).
+
+    The test tries these in turn, until one of them answers:
+
+    1. *prices of links* that proved a shortage on another fabric. A link is a way between two
+       cells, which one circuit can use in a slot. If all pairs together pay more than the links of
+       all slots cost, there are too few slots;
+    2. a quick search for a schedule;
+    3. new prices, by a linear programme;
+    4. the exact test `decide`.
 
     Parameters
     ----------
@@ -189,10 +244,10 @@ def ask_shortage(
 
     Returns
     -------
-    Refuted
-        A function of a fabric with the same ports and fewer faults. It returns True if it is
-        proved that no schedule there has the fewest slots, False if it found such a schedule, and
-        None if neither.
+    function
+        Takes a fabric with the same ports and fewer faults. It returns True if it is proved that
+        no schedule there has the fewest slots, False if it found such a schedule, and None if
+        neither.
     """
     with uncounted():
         from optmatch.solvers.all_to_all.joint_bound import bound_jointly, refute_again  # OR-tools
@@ -202,7 +257,11 @@ def ask_shortage(
     """``prices[terminal]``: link prices that proved a shortage on one of the fabrics so far."""
 
     def keep_prices(proof: RoutingProof, router: CellRouter) -> None:
-        """Keep the link prices of a proof by terminal: links are numbered anew by each fabric."""
+        """Keep the link prices of a proof by terminal: links are numbered anew by each fabric.
+
+        A terminal is a corner of a cell, at which a link begins; it has the same number on each
+        fabric. `proof` has the price of each link of the fabric of `router`.
+        """
         price_of_link = proof.prices[0]
         refuting_prices.append(price_of_link[router.wiring.link])
 

@@ -20,19 +20,24 @@ _WORK_PER_S = 10**9
 
 @kernel
 def neighbours(states, order, count, last, following):
-    """Write for each place the state each cell was driven to before it, and will be from it on.
+    """Find out, for each place in a sequence of slots, the states of cells before and after it.
+
+    A slot drives some cells to bar or cross, and leaves others free, which keep their state. If a
+    slot is put in at a place, its cells toggle (change) against the state that they were driven
+    to last before it, and those after it against the state that they will be driven to next.
 
     Parameters
     ----------
     states : int8 array, shape (slots, cells)
-        0 bar, 1 cross, -1 free.
+        ``states[slot, cell]``: 0 bar, 1 cross, -1 free.
     order : int64 array
         The slots in their order.
     count : int
         Only the first so many entries of `order` are there.
     last, following : int8 arrays, shape (slots + 1, cells)
-        Receive the state before and from each place on, from 0 to `count`, as a slot may be put in
-        at each; -1 for never.
+        Out: ``last[place, cell]``, the last driven state before a place, and ``following[place,
+        cell]``, the first one from it on; -1 for none. Places are 0 to `count`: a slot may be put
+        in before each slot, and after the last one.
 
     Returns
     -------
@@ -68,18 +73,20 @@ def neighbours(states, order, count, last, following):
 def reinsert(states, order, victims, last, following):
     """Take slots out one by one and put each back where it costs the fewest toggles.
 
-    Best insertion; O(slots * cells) for each victim.
+    A toggle is a cell that a slot drives to another state than it had before; a cell that a slot
+    leaves free keeps its state. This is best insertion, O(slots * cells) for each slot.
 
     Parameters
     ----------
     states : int8 array, shape (slots, cells)
-        0 bar, 1 cross, -1 free.
+        ``states[slot, cell]``: 0 bar, 1 cross, -1 free.
     order : int64 array, shape (slots,)
         The slots in their order; changed.
-    victims : int64 array
+    victims : int64 array, shape (victims,)
         The slots to take out, one after the other.
     last, following : int8 arrays, shape (slots + 1, cells)
-        Scratch, see `neighbours`.
+        Scratch: for each place in the order and each cell, the state that it was driven to last
+        before, and that it will be driven to next; -1 for none.
 
     Returns
     -------
@@ -186,6 +193,10 @@ class Sequence:
     def agreement(self, place: int, unit: int) -> NDArray[np.int64]:
         """Price the states of cells by the toggles that they would add to the sequence.
 
+        A slot in the middle of the sequence is about to be routed anew. A cell that it drives to a
+        state toggles if the cell had another state before, and again if it has another state
+        later. A cell that it leaves dark toggles once if the states before and later differ.
+
         Parameters
         ----------
         place
@@ -229,6 +240,8 @@ def lower_toggles(planner: SlotPlanner, sequence: Sequence) -> int:
     planner.on_event(Tick("order", 0))
     clock = planner.clock
     ordered = sequence.improve(planner.rng, clock)
+
+    # New routes may make another order better, and that other routes: three rounds at most.
     for _ in range(3):
         before = sequence.count()
         _reroute_for_fewer_toggles(planner, sequence)

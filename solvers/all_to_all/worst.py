@@ -42,9 +42,12 @@ Fewer slots go before the objective: a plan of more slots is searched on for the
 
 
 def solve_worst(plan: Run) -> Run:
-    """Return a method that plans as `plan` does, and then routes each slot for its worst circuit.
+    """Return a method for chips of which the loss, crosstalk or power of each cell is known.
 
-    Planning is for few cells in all: matchings with short routes leave room for the worst.
+    A schedule of an all-to-all is a list of slots: matchings of the ports, each with the states of
+    all cells (2 x 2 switches) that carry it. The new method first plans the slots as `plan` does,
+    as if cells were all alike: short routes leave room for the worst circuit. Then it routes each
+    slot anew for the objective.
 
     Parameters
     ----------
@@ -82,21 +85,23 @@ def solve_worst(plan: Run) -> Run:
             Draws what `plan`, the negotiations of slots and the order of slots need.
         on_event
             Receives the progress; the stages come one after the other.
-        **given
+        **options
             Passed on to `plan`: a start, or parameters.
 
         Returns
         -------
         Solution
             The schedule; if slots wait for their cells, in an order with short waits. Its
-            objective is the worst loss in dB or
-            the worst crosstalk of any slot, or the sum of heater powers in mW over all slots.
-            OPTIMAL only with the fewest slots and an objective at the bound of the problem.
+            objective is the worst loss in dB or the worst crosstalk of any slot, or the sum of
+            heater powers in mW over all slots. OPTIMAL only with the fewest slots and an objective
+            at the bound of the problem.
         """
         if problem.cells is None:
             return plan(problem, limits, rng, on_event, **options)
+
         # The matchings are planned as if there were no chip, in a part of the time. A delay that
-        # depends on the cells is left out of the plan, and comes in when slots are put in order.
+        # depends on the cells (`waiting`) is left out of the plan, and comes in when slots are put
+        # in order. `planning_end` listens to events, and interrupts the planning in time.
         clock = limits.start()
         waiting = problem.delay_s == "cells"
         delay_s: Any = 0.0 if waiting else problem.delay_s
@@ -107,6 +112,8 @@ def solve_worst(plan: Run) -> Run:
             planned = replace(planned, limit=Limit.TIME)
         bound = problem.lower_bound()
         schedule = planned.schedule
+
+        # For few cells the plan is the answer, but for ties and for the order of its slots.
         if problem.objective == "total-cells":
             # Among routes of equally many cells those of less power are taken, unless they also
             # decide how long cells take to settle.
@@ -114,12 +121,15 @@ def solve_worst(plan: Run) -> Run:
             if not waiting:
                 tied = save_power_among_ties(problem, planned)
             return order_slots(problem, tied, rng, clock, on_event)
+
+        # Without a plan there is a bound alone, or the proof that there is none.
         if schedule is None:
             infeasible = planned.status is Status.INFEASIBLE
             bound = planned.lower_bound if infeasible else bound
             return replace(planned, problem=problem, lower_bound=bound, stats=_reason(planned))
 
         # Each slot is routed anew for the objective, and keeps its states where that is no better.
+        # ``states[slot, cell]`` are the states, and ``values[slot]`` the objective of each slot.
         stated: Any = schedule.cell_states
         states = stated.copy()
         values = [
@@ -169,7 +179,14 @@ class PlanningEnd:
     """
 
     def __init__(self, clock: Clock) -> None:
-        """Set the time of planning: half of that of `clock`, the clock of the whole search."""
+        """Listen to a search that begins now; no plan is known yet.
+
+        Parameters
+        ----------
+        clock
+            The clock of the whole search. Planning has half of its time, or no limit if it has
+            none.
+        """
         time_s = clock.limits.time_s
         self._clock = clock
         self._planning_s = math.inf if time_s is None else _PLANNING * time_s
