@@ -595,6 +595,7 @@ def study_yield(
     started = time.perf_counter()
     limit = None
 
+    # A part is some samples in a row, which one call judges here or in another process.
     def remaining_s() -> float | None:
         """Return the seconds that are left, None without a limit."""
         if time_limit_s is None:
@@ -652,6 +653,11 @@ def _draw_faults(
         How many cells break.
     kinds
         The ways in which a cell can break.
+
+    Returns
+    -------
+    tuple of Fault
+        The faults, each with its kind and the number of its cell.
     """
     places = rng.choice(n_cells, size=n_faults, replace=False).tolist()
     kind_numbers = rng.integers(len(kinds), size=n_faults).tolist()

@@ -278,6 +278,9 @@ def _measure(
             cell_states=np.concatenate([np.asarray(s.cell_states) for s in schedules]),
         )
         toggles = count_toggles(together)
+
+        # `settled` are the states of all cells, those without light in the ones that leak least.
+        # Figures are of the circuits that have light.
         settled = settle_free_cells(solutions[0].problem, together, device, seed=seed)
         optics = measure_optics(solutions[0].problem, together, device, idle=settled, seed=seed)
         cells = optics.cells[optics.lit]

@@ -189,7 +189,8 @@ def _fail_each_chip(
         n_without_circuits = n_chips - len(chips_with_circuits)
         effects += [_FailureEffect(0, 0, 0, spliced=True)] * n_without_circuits
 
-        # Each chip with circuits fails, by its number in the rack, and is repaired.
+        # Each chip with circuits fails, by its number in the rack, and is repaired. The level that
+        # is read from a repair, the first one, counts the circuits of other slices that it moves.
         for chip in (chips_with_circuits - number * rack.n_chips).tolist():
             is_hit = (routing.ends == chip).any(axis=1)
             hit_circuits = tuple(np.flatnonzero(is_hit).tolist())
@@ -258,6 +259,7 @@ def state_of_rack(rack: RackFabric, number: int, slices: list[Allocation]) -> Re
 
 
 def _mean(values: list[int]) -> float:
+    """Return the mean of some numbers; 0 without any."""
     return float(np.mean(values)) if values else 0.0
 
 
@@ -381,7 +383,10 @@ def distribution_of_server(
     Returns
     -------
     array, shape (n_chips + 1,)
+        The probability of each number of chips that are down; the sum is 1.
     """
+    # The sum of independent chips, each up (0) or down (1). If the server is down as a whole, all
+    # chips are.
     probability = np.ones(1)
     for _ in range(n_chips):
         probability = np.convolve(probability, [1 - p_chip_down, p_chip_down])
@@ -410,6 +415,9 @@ def study_spares(
     executor: Submits | None = None,
 ) -> TableStudy:
     """Tabulate how often 0, 1, ..., `most` spare chips or servers of a rack suffice.
+
+    A spare replaces a chip, or a server, that is down. Spares suffice as long as no more is down
+    than there are spares, which fail like all others.
 
     Parameters
     ----------
@@ -472,6 +480,11 @@ def _measure_run(
         The seed of the numbers of this run.
     on_event
         Not used; calls of a sweep have it.
+
+    Returns
+    -------
+    BlastRadius
+        How many other chips notice the failure of one, in the mean and at most.
     """
     rng = np.random.default_rng(seed)
     return measure_blast(fabric, draw_arrivals(fabric, requests, rng, mix=mix))

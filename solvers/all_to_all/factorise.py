@@ -350,6 +350,7 @@ class _SlotExchange:
             The limit that ended it: time or iterations, else EXHAUSTED. ``planner.plan`` is the
             best plan then, a list of slots with routes.
         """
+        # `best` is the plan of the fewest slots so far. Without a first one the time is up.
         planner = self.planner
         clock = planner.clock
         ends = planner.problem.pairs.astype(np.int64)
@@ -362,6 +363,7 @@ class _SlotExchange:
             n_packings = _PACKINGS if clock.limits.time_s is None else sys.maxsize
         with stoppable() as stop:
             for number in range(n_packings):
+                # No plan has fewer slots than the bound.
                 if len(best) <= planner.slots_bound:
                     break
                 planner.on_event(Tick(PACKING, number))

@@ -101,6 +101,7 @@ def fill_slot(wiring, space, pairs, order, slot, is_bidirectional):
         if length == 0 or passes_link_twice(wiring, space.use, route):
             continue
 
+        # The circuit joins the slot: its route is written, and its links are closed to others.
         slot.lengths[source] = length
         for step in range(length):
             slot.routes[source, step] = route[step]

@@ -342,6 +342,8 @@ class Repair:
         many_lost = len(lost) > _MANY * len(self.matchings)
         if problem is not None and many_lost and self._refuted_by_prices(damage):
             return Verdict("failed", "prices", causes=damage.faults)
+
+        # `left` are the slots that more patience does not help.
         left = []
         for slot in lost:
             for effort in EFFORTS[1:]:
@@ -353,6 +355,9 @@ class Repair:
                 left.append(slot)
         if not left:
             return Verdict("survived", "rerouted", self.matchings, states)
+
+        # Fixed matchings are searched exactly; else pairs move between slots, or it is proved that
+        # this is in vain.
         if problem is None:
             return self._search(broken, states, left)
         exchanged = self._exchange(problem, states)
@@ -424,14 +429,45 @@ class Repair:
         return Verdict("survived", "search", matchings, states)
 
     def _slots(self, planner: SlotPlanner, states: NDArray[np.int8]) -> Iterator[RoutedSlot]:
-        """Turn the slots into factors with routes, as far as they have any."""
+        """Yield the slots of the schedule as the planner has them, with the routes that they have.
+
+        Parameters
+        ----------
+        planner
+            The planner of the all-to-all on the broken fabric, which routes what is broken with
+            little effort.
+        states
+            ``states[slot, cell]``: the states of the cells, 0 bar, 1 cross, -1 free, from which
+            routes are read.
+
+        Yields
+        ------
+        RoutedSlot
+            Who meets whom in each slot, the routes, and how bad they are (excess).
+        """
         for slot, matching in enumerate(self.matchings):
             partner = planner.factor(matching)
             routes, lengths = planner.router.follow(matching, states[slot])
             yield planner.settle(partner, routes, lengths, QUICK)
 
     def _refuted_by_prices(self, damage: _Damage) -> bool:
-        """Look for link prices that prove that as many slots do not suffice."""
+        """Tell whether prices of links prove that as many slots as before are too few.
+
+        All pairs of the all-to-all are routed in one linear programme, in which each link may be
+        passed once in each slot. Its dual variables are prices of links. If the cheapest ways of
+        all pairs cost more than all links in all slots together, there is no schedule.
+
+        Parameters
+        ----------
+        damage
+            The faults, the wiring that they leave, and the price of leaving by each terminal: `FAR`
+            at dead cells, else 0.
+
+        Returns
+        -------
+        bool
+            Whether it is proved.
+        """
         shut = frozenset(np.flatnonzero(damage.base >= FAR).tolist())
         cells = [fault.place for fault in damage.faults]
         self._master.break_cells(damage.wiring, shut, cells)
@@ -482,7 +518,25 @@ class Repair:
 
 
 def _conflicts(states: NDArray[np.int8], faults: tuple[Fault, ...]) -> NDArray[np.bool_]:
-    """``conflicts[slot, fault]``: whether a slot needs the cell otherwise than the fault lets."""
+    """Tell which slots of a schedule are hit by which faults.
+
+    A slot is hit if light passes the cell of the fault in it, in a state that the cell can no
+    longer take; no light may pass a dead cell.
+
+    Parameters
+    ----------
+    states
+        ``states[slot, cell]``: 0 bar, 1 cross, -1 without light, shape (slots, cells).
+    faults
+        Cells that are dead or stuck in bar or in cross.
+
+    Returns
+    -------
+    bool array, shape (slots, faults)
+        ``conflicts[slot, fault]``.
+    """
+    # The state of the cell of each fault in each slot, and the state in which it is stuck. A dead
+    # cell has a number that is no state, so that any light conflicts with it.
     stuck_states = states[:, [fault.place for fault in faults]]
     stuck = np.array([STATES[fault.kind] for fault in faults], dtype=np.int8)
     conflicts: NDArray[np.bool_] = (stuck_states != FREE) & (stuck_states != stuck)

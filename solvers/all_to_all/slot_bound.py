@@ -223,6 +223,9 @@ def bound_slots(
     for turn in range(1, rounds + 1):
         if clock.remaining_s <= least_remaining_s and np.isfinite(clock.remaining_s):
             break
+
+        # What the cheapest ways of all pairs cost together, over the sum of all prices: so many
+        # slots are needed.
         prices = np.rint(weights / weights.max() * _PRICE_SCALE).astype(np.int64)
         paid = int(
             load_cheapest_ways(router.wiring, router.workspace, prices, must_meet, link_use)
@@ -231,6 +234,8 @@ def bound_slots(
         if slots > best_slots:
             best_slots = slots
             best_prices = prices
+
+        # Links that many cheapest ways pass become dearer, by smaller steps from time to time.
         weights = weights / weights.max() * np.exp(step * link_use / link_use.max())
         if turn % _ROUNDS_PER_STEP == 0:
             step *= _STEP_FALL

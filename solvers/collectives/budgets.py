@@ -230,6 +230,7 @@ def _place_parts(
         rank_of_part[ring] = placed.answer.port_of_host
         return replace(placed, answer=replace(placed.answer, port_of_host=rank_of_part))
 
+    # Any other plan: a demand of one byte for each pair of parts that a circuit joins.
     needed = np.zeros((n_ranks, n_ranks))
     needed[pairs[:, 0], pairs[:, 1]] = 1.0
     np.fill_diagonal(needed, 0.0)

@@ -280,6 +280,7 @@ def assemble(
     Laid
         The plan, and ``held_s[epoch]``: for how many seconds its circuits are held.
     """
+    # The bytes of each send, and how long each round lasts once it has begun.
     sizes = chunk_sizes(problem, chunk_count)
     n_rounds = len(epoch_of_round)
     amounts = sizes[sends[:, 3]] if parts is None else parts[:, 1]
@@ -437,8 +438,9 @@ def _number_distinct(keys: IntArray) -> tuple[IntArray, IntArray]:
     Returns
     -------
     distinct : int array, shape (distinct,)
+        Each key once, ascending.
     number : int array, shape (keys,)
-        ``distinct[number]`` are the keys.
+        ``number[k]``: the place of key k in `distinct`.
     """
     steps = np.diff(keys)
     if (steps < 0).any():

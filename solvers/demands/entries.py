@@ -81,7 +81,15 @@ class Entries(NamedTuple):
 
 @kernel
 def _add_lines(entries, row_sums, column_sums):
-    """Add ticks and numbers of entries to those of their lines, ``sums[quantity, port]``."""
+    """Add the ticks of each entry, and 1 for the entry, to the sums of its row and its column.
+
+    Parameters
+    ----------
+    entries : Entries
+        In: ``row``, ``column`` and ``ticks`` of each entry.
+    row_sums, column_sums : int array, shape (2, n)
+        In and out: row 0 has the ticks of each port, row 1 the number of its entries.
+    """
     for entry in range(len(entries.ticks)):
         row_sums[0, entries.row[entry]] += entries.ticks[entry]
         row_sums[1, entries.row[entry]] += 1
@@ -91,7 +99,15 @@ def _add_lines(entries, row_sums, column_sums):
 
 @kernel
 def _add_lines_of_matrix(demand, row_sums, column_sums):
-    """Add ticks and numbers of the entries of a matrix to those of lines, as `_add_lines` does."""
+    """Add the ticks of each entry of a matrix, and 1 for the entry, to the sums of its lines.
+
+    Parameters
+    ----------
+    demand : int array, shape (n, n)
+        In: ``demand[source, destination]`` in ticks; places with 0 are no entries.
+    row_sums, column_sums : int array, shape (2, n)
+        In and out: row 0 has the ticks of each port, row 1 the number of its entries.
+    """
     for source in range(len(demand)):
         for destination in range(len(demand)):
             ticks = demand[source, destination]
@@ -334,6 +350,7 @@ def _take_nearest(ports, n_in_heap):
     distance = ports.distance[column]
     place = 0
     while True:
+        # The nearer one of the two children, if there are any.
         child = 2 * place + 1
         if child >= size:
             break
@@ -341,6 +358,8 @@ def _take_nearest(ports, n_in_heap):
             right = ports.heap[child + 1]
             if ports.distance[right] < ports.distance[ports.heap[child]]:
                 child += 1
+
+        # It moves up, unless the sinking column is as near: then this is its place.
         other = ports.heap[child]
         if ports.distance[other] >= distance:
             break

@@ -112,6 +112,7 @@ def shortest_plan(problem: Demand, clock: Clock) -> Plan | None:
     # Three kinds of rows, with t for the ticks of a permutation and b for whether it has a slot:
     # the t of all permutations that serve an entry add up to its demand at least;
     # t - longest * b <= 0, no ticks without a slot; t - shortest * b >= 0, no slot too short.
+    # No slot needs to be longer than the largest entry, or than the shortest slot.
     slots = _list_slots(problem.ticks)
     n_slots = len(slots.matchings)
     longest = int(max(problem.ticks.max(), problem.min_slot_ticks))

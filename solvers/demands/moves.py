@@ -242,6 +242,8 @@ def _drop_needless(demand, trial, shortest):
     int
         The ticks of all slots that are left, without delays.
     """
+    # Slots that are left move to the front; `n_used` counts them. A slot is of use if any of its
+    # circuits has a demand.
     total = 0
     n_used = 0
     for slot in range(trial.n_slots[0]):
@@ -459,7 +461,16 @@ class MoveSearch:
         self._make_room(_LEAST_ROOM)
 
     def _make_room(self, n_slots: int) -> None:
-        """Lay out room for plans of so many slots, and of as many that a cover adds."""
+        """Lay out room for plans of so many slots, and for as many slots that a move adds.
+
+        ``self._current``, the plan that is being shortened, and ``self._scratch``, the memory of a
+        move, are replaced by empty ones; the random numbers go on.
+
+        Parameters
+        ----------
+        n_slots
+            The number of slots of the plan, > 0.
+        """
         room = 2 * n_slots
         n_ports = len(self._task.demand)
         slot_lists = [

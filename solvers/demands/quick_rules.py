@@ -716,9 +716,12 @@ def _entry_rule(
 
     def estimate_s(size: Size) -> float:
         """Estimate the seconds that the rule takes for a demand of a certain size."""
+        # The number of slots of the plan, about.
         slots = size.degree * slots_per_partner + 1
         if weighs_delays:
             slots = size.slots_of_service
+
+        # Covers of a full matrix look at all its places, those of a list at the entries left.
         if _is_matrix_quicker(rule, size.n_ports, size.n_entries):
             places = float(size.n_ports**2.5)
             return 5e-5 + 1e-9 * _NS_PER_PLACE * places * slots

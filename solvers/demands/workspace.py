@@ -95,6 +95,9 @@ def set_up(matrix: NDArray[np.int64]) -> PeelingWorkspace:
     after = vector(matrix.size)
     first[0] = places[0]
     after[places] = np.append(places[1:], -1)
+
+    # All other arrays are scratch, or begin without a matching. The threshold is the sum of a line
+    # and 1, more than any entry.
     return PeelingWorkspace(
         left=np.array(matrix, dtype=np.int64, order="C").ravel(),
         graph=np.zeros((n, len(every)), dtype=np.int64),

@@ -764,7 +764,18 @@ class RollingSchedule:
         return list(zip(places, counts, strict=True))
 
     def _check_demand(self, demand_bytes: NDArray[np.float64]) -> None:
-        """Refuse what no `Demand` of this switch may have: its constructor checks all entries."""
+        """Refuse what no `Demand` of this switch may have: its constructor checks all entries.
+
+        Parameters
+        ----------
+        demand_bytes
+            ``demand_bytes[source, destination]``, shape (n, n).
+
+        Raises
+        ------
+        InputError
+            If an amount is negative or not finite, or the fabric cannot connect two ports.
+        """
         Demand(
             self.fabric,
             demand_bytes,

@@ -41,6 +41,7 @@ class Committed:
     end: Index  # when the slot has ended
 
     def __post_init__(self) -> None:
+        """Check all fields; the circuits that are kept are those of as many ports."""
         check_fields(self)
         if len(self.kept) != len(self.matching):
             raise InputError(

@@ -526,8 +526,8 @@ def facing_lanes(circuits: NDArray[np.int64], ports: int) -> NDArray[np.int64]:
     peer = circuits[epoch, lane, rank]
     plane = epoch * circuits.shape[1] + lane // ports
 
-    # `there` is a key of plane, rank and peer. Parallel circuits have equal keys, and are numbered
-    # 0, 1, ... by their lanes.
+    # `forward_key` is one number for plane, rank and peer. Parallel circuits have equal keys, and
+    # are numbered 0, 1, ... by their lanes.
     forward_key = (plane * n + rank) * n + peer
     order = np.lexsort((lane, forward_key))
     first_of_pair = np.searchsorted(forward_key[order], forward_key[order])

@@ -67,6 +67,8 @@ def list_rounds(algorithm: Algorithm, operation: str, members: int) -> tuple[Rou
     # Distances 1, 2, 4, ... below the number of members. While sums are handed on by halving, a
     # member has 1 shard at first, then 2, then 4, and sends all that it has: as many shards as
     # the partners are apart.
+    # `gather` are the rounds that hand on by halving, `around` those once around a ring, `collect`
+    # and `spread` those of a tree, from the leaves and backwards from the root.
     distances = [1 << r for r in range((members - 1).bit_length())]
     shard = 1.0 if operation == "all-gather" else 1.0 / members
     gather = tuple(Round(distance, distance * shard) for distance in distances)
@@ -112,6 +114,9 @@ def list_partners(algorithm: Algorithm, members: int, distance: int) -> NDArray[
         return (places + distance) % members
     if algorithm == "halving":
         return places ^ distance
+
+    # In a tree, the first place of each stretch of 2 distance places is the partner of the place
+    # in its middle, if there is one; all others have none.
     inside = places % (2 * distance)
     other = np.where(inside == 0, places + distance, places - distance)
     partner: NDArray[np.int64] = np.where((inside % distance == 0) & (other < members), other, -1)
@@ -137,6 +142,7 @@ def list_sends(algorithm: Algorithm, members: int, of: Round) -> NDArray[np.int6
     int array, shape (sends, 2)
         The place that sends, and the place that receives; ascending by the first one.
     """
+    # A place sends if it has a partner, and if its side of the pair is one that sends.
     other = list_partners(algorithm, members, of.distance)
     places = np.arange(members)
     sends = (other >= 0) & np.select(

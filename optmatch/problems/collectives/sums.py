@@ -110,7 +110,13 @@ class _Inequalities:
     """
 
     def __init__(self, n_variables: int) -> None:
-        """Begin without a row, for so many variables."""
+        """Begin without a row.
+
+        Parameters
+        ----------
+        n_variables
+            The number of columns, one for each variable of the programme.
+        """
         self.n_variables = n_variables
         self.rows: list[FloatArray] = []
         """The coefficients of each inequality, one for each variable."""
@@ -118,7 +124,16 @@ class _Inequalities:
         """The least value of each row."""
 
     def require(self, at_least: float, *terms: Term) -> None:
-        """Add the inequality that the sum of the terms is at least a number."""
+        """Add the inequality that the sum of some terms is at least a number.
+
+        Parameters
+        ----------
+        at_least
+            The number.
+        *terms
+            Pairs of a slice of columns and their coefficients, one number for all of them or one
+            for each. Columns that several terms have get the sum of their coefficients.
+        """
         row = np.zeros(self.n_variables)
         for columns, coefficients in terms:
             row[columns] += coefficients
@@ -464,10 +479,12 @@ def _require_lengths_inside(
     Returns
     -------
     rows : float array, shape (times, columns)
+        The coefficients: one row for each pause and each round, in this order: pause, round,
+        pause, and so on to the last pause.
     least : float array, shape (times,)
-        ``rows @ variables >= least``: one row for each pause and each round, in this order:
-        pause, round, pause, ..., pause.
+        The right sides: ``rows @ variables >= least``.
     """
+    # Row k has the length of time k and what is sent inside islands in it.
     times = variables.length.stop - variables.length.start
     rows = np.zeros((times, variables.n_columns))
     rows[:, variables.inside] = -costs.inside_send * np.eye(times)
@@ -560,11 +577,21 @@ def _require_totals(
 
 
 def _limit_variables(variables: Variables, costs: Costs, islands: int, rounds: int) -> FloatArray:
-    """Return ``most[column]``: what no variable exceeds, if the bound is to be at most `_MOST`.
+    """Return the largest value of each variable of a linear programme that bounds an all-reduce.
 
-    The linear programme bounds the time of an all-reduce among islands, which are groups of ranks,
-    in units of the least time of rounds and bytes over *rails* (circuits between islands). A
-    larger number of sends alone would last longer than `_MOST` of them.
+    Ranks are in groups, *islands*; circuits between islands are *rails*. The programme minimises
+    the time of all rounds, in units of the least time that rounds and bytes over rails take. The
+    bound is cut off at `_MOST` such units. No variable therefore needs to exceed what alone would
+    last that long. The variables, all means over the bytes of the buffer, and their limits:
+
+    - ``collecting``, ``spreading``, ``inside``: how often a byte is sent over rails until its sum
+      is known somewhere, over rails after that, and inside islands. A send takes ``costs.send`` or
+      ``costs.inside_send`` units, so the limit is `_MOST` over this;
+    - ``collected``, ``informed``: how many islands have sent their data, or have heard of the sum:
+      all but one at most;
+    - ``excess``: sends over rails beyond the fewest possible: at most all sends of all rounds;
+    - ``share``: a part of all bytes, at most 1;
+    - ``length``: how long a round lasts, at most `_MOST`.
 
     Parameters
     ----------
@@ -582,6 +609,7 @@ def _limit_variables(variables: Variables, costs: Costs, islands: int, rounds: i
     float array, shape (columns,)
         The limit of each column.
     """
+    # Columns that are not set below are shares.
     most = np.full(variables.n_columns, 1.0)
     most[variables.collecting] = _MOST / costs.send
     most[variables.spreading] = _MOST / costs.send
@@ -596,10 +624,12 @@ def _limit_variables(variables: Variables, costs: Costs, islands: int, rounds: i
 def _bound_programme(
     rows: FloatArray, least: FloatArray, goal: FloatArray, most: FloatArray
 ) -> float:
-    """Bound ``goal @ x`` where ``rows @ x >= least`` and ``0 <= x <= most``, by weak duality.
+    """Bound the least value of a linear programme from below, without trust in its solver.
 
-    For any multipliers y >= 0, ``goal @ x >= y @ least - max(y @ rows - goal, 0) @ most``. This
-    holds however far the solver's multipliers are off.
+    The programme minimises ``goal @ x`` over all x with ``rows @ x >= least`` and ``0 <= x <=
+    most``. A solver gives multipliers (dual variables) of the rows, which may be slightly wrong.
+    By weak duality, any multipliers y >= 0 give a lower bound: ``goal @ x >= y @ least - max(y @
+    rows - goal, 0) @ most``.
 
     Parameters
     ----------
@@ -623,6 +653,9 @@ def _bound_programme(
     solved = linprog(goal, -rows, -least, bounds=limits)
     if solved.status:
         return 0.0
+
+    # The solver has rows "at most", with the opposite sign. `surplus` is by how much a column of
+    # the multipliers exceeds its goal, which a column of up to `most` may take off the bound.
     multipliers = np.maximum(-solved.ineqlin.marginals, 0.0)
     surplus = np.maximum(multipliers @ rows - goal, 0.0)
     return float(multipliers @ least - surplus @ most)

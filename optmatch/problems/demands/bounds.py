@@ -404,7 +404,22 @@ def load_lines(problem: GroupedDemand) -> tuple[NDArray[np.int64], NDArray[np.in
 
 
 def bound_groups(problem: GroupedDemand) -> float:
-    """Bound the weighted completion by the relaxation of `order_groups`, in seconds."""
+    """Bound from below how late the groups of a demand are in any schedule, by their weights.
+
+    A group (coflow) is a set of entries that is complete when all of them are served. Its cost is
+    its weight times the seconds from its deadline to its completion. The bound is that of a
+    relaxation in which each port serves its own groups, whatever other ports do (`order_groups`).
+
+    Parameters
+    ----------
+    problem
+        The demand with its groups, their weights and deadlines.
+
+    Returns
+    -------
+    float
+        Weights times seconds; no schedule costs less.
+    """
     weights, deadlines_s = weigh_groups(problem)
     served, delayed = load_lines(problem)
     _, bound_ticks = order_groups(served, delayed, weights, deadlines_s / problem.tick_s)

@@ -84,7 +84,8 @@ def completion_s(problem: Demand, schedules: Sequence[Schedule]) -> float:
         start=np.zeros_like(problem.directed_ticks),
     )
 
-    # The rest that circuits leave, and the port that has most of it to send or to receive.
+    # The rest that circuits leave, and the port that has most of it to send or to receive. A plane
+    # ends after all its slots, with a delay before each.
     left = np.maximum(problem.directed_ticks - ticks_up, 0)
     most = max(int(left.sum(axis=0).max()), int(left.sum(axis=1).max()))
     ends = [

@@ -391,15 +391,23 @@ class Demand(_InTicks):
         return [(int(source), int(destination)) for source, destination in needed]
 
     def lower_bound(self) -> float:
-        """Bound the objective by the busiest line, or all ports together.
+        """Bound the objective from below by counting: no schedule is better than this.
+
+        A line is all that one port sends, or all that it receives.
 
         Returns
         -------
         float
-            For ``"completion-s"``, in seconds: a line needs its sum, and a delay for each partner;
-            where all circuits stop, the sum and the partners may be those of two lines. For
-            ``"matchings"``: the largest number of partners. For ``"weighted-completion-s"``: see
-            `bound_groups`. Infinite where a demand needs a circuit over its link budget.
+            In the unit of the objective:
+
+            - ``"completion-s"``, in seconds: a line needs the sum of its demands, and a delay for
+              each partner; where all circuits stop, the sum and the partners may be those of two
+              lines;
+            - ``"matchings"``: the largest number of partners of a port;
+            - ``"weighted-completion-s"``, in weights times seconds: how late groups are if each
+              port serves its own groups, whatever other ports do.
+
+            Infinite where a demand needs a circuit over its link budget.
         """
         if self.dead_circuits():
             return inf

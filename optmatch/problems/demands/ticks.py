@@ -483,7 +483,22 @@ def count_up(amount: Fraction | float, noise: float = _NOISE) -> int:
 
 
 def count_all_up(amounts: NDArray[np.float64], noise: float = _NOISE) -> NDArray[np.int64]:
-    """Round up as `count_up` does."""
+    """Round numbers up to whole numbers, which they are already if noise alone keeps them from it.
+
+    For example, 3.0000000000001 becomes 3, and 3.1 becomes 4.
+
+    Parameters
+    ----------
+    amounts
+        Numbers >= 0 of any shape.
+    noise
+        The relative distance from a whole number that counts as none.
+
+    Returns
+    -------
+    int array of the same shape
+        The whole numbers.
+    """
     return _round_up(amounts, noise).astype(np.int64)
 
 

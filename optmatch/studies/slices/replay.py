@@ -66,12 +66,18 @@ def replay(
     warm_up: float = 0.0,
     on_event: OnEvent = ignore,
 ) -> Outcome:
-    """Let slices come to racks and go; one that finds no place is rejected.
+    """Let slices come to racks and go by one rule of placement; count which find no place.
 
-    A free server counts as usable for a request if some free aligned block holds it or, with the
-    optical allocator, if the slice can be placed in its rack at all. In joined racks, of those
-    that no block holds one is drawn at random, and stands for all: it is usable if a slice that
-    takes it is found. The mean is unbiased.
+    A slice is a box of chips, on whole servers, that a job gets for some time. A slice that finds
+    no place is rejected. How fragmented the racks are is measured at each request, by the free
+    servers that are *usable* for it:
+
+    - with fixed links, those in a block, a box of free servers that begins at multiples of its
+      sides;
+    - with optical switches, also those of a rack in which any free servers can hold the slice;
+    - in joined racks, one of the servers that are in no such block is drawn at random. All of them
+      count as usable if a place for the slice that includes it is found. The mean over requests is
+      unbiased.
 
     Parameters
     ----------
@@ -124,6 +130,10 @@ def count_usable(
 ) -> tuple[float, int]:
     """Count the free servers where a slice can lie, and those of racks with enough of them.
 
+    A slice is a box of chips on whole servers. It can lie in a *block*, a box of free servers that
+    begins at multiples of its sides; or, with optical switches, on *scattered* servers, any free
+    ones that circuits can join to such a box.
+
     Parameters
     ----------
     pod
@@ -131,10 +141,12 @@ def count_usable(
     plans
         The slice in each way to turn it.
     places
-        Tells whether scattered servers of a rack can hold the slice; None where only blocks count.
+        Takes the number of a rack and `plans`, and tells whether scattered servers of the rack can
+        hold the slice; None where only blocks count.
     rng, samples
-        Of joined racks, so many of the servers that no block holds are drawn. The same share of
-        them all counts as usable.
+        For joined racks, whose servers are tried one by one, as each takes a search: `samples` of
+        the servers that are in no block are drawn, and their usable share is taken for the share
+        of all.
 
     Returns
     -------
@@ -240,7 +252,7 @@ class _Replay:
         self._can_scatter: dict[tuple[int, Shape], tuple[int, bool]] = {}
 
     def count_from(self, time: float) -> None:
-        """Forget the sums, not the slices."""
+        """Begin to count at a time: forget the sums so far, and keep the slices that are there."""
         self.wait_until(time)
         self.sums = _Sums(time)
 
@@ -259,6 +271,7 @@ class _Replay:
         self._pass_time(time)
 
     def _pass_time(self, time: float) -> None:
+        """Move the clock to a time before which no slice leaves, and add up servers in use."""
         n_busy = self.fabric.n_servers - int(self.pod.free.sum())
         self.sums.server_time += n_busy * (time - self.now)
         self.now = time
@@ -342,6 +355,11 @@ class _Replay:
             The number of the rack.
         plans
             The slice in each way to turn it.
+
+        Returns
+        -------
+        bool
+            Whether any free servers can, joined by circuits to a box.
         """
         key = (rack, plans[0].shape)
         state = int(self.pod.changes[rack])
