@@ -460,8 +460,8 @@ class Repair:
         Parameters
         ----------
         damage
-            The faults, the wiring that they leave, and the price of leaving by each terminal: `FAR`
-            at dead cells, else 0.
+            The faults, the wiring that they leave, and the price of leaving by each terminal,
+            `FAR` at dead cells and else 0.
 
         Returns
         -------

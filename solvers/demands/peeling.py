@@ -397,9 +397,9 @@ def _touch_all(space):
 def _find_bottleneck(space, size):
     """Give each row a column such that the smallest entry used is as large as possible.
 
-    Only entries of at least a threshold may be used; these are the graph. Rows without a column
-    wait. The threshold falls step by step, always just as far as needed, until all rows have a
-    column:
+    Only entries of at least a threshold may be used; these are the graph, one set of columns for
+    each row. Rows without a column wait. The threshold falls step by step, always just as far as
+    needed, until all rows have a column:
 
     1. It falls until each row and column has a usable entry.
     2. Waiting rows take free columns, then columns along alternating paths.
@@ -409,8 +409,15 @@ def _find_bottleneck(space, size):
     Parameters
     ----------
     space : PeelingWorkspace
-        In and out: the matching (``column_of``, ``row_of``, ``idle``), the rows that wait
-        (``waiting``), the graph (``graph``) and the threshold (in ``state``).
+        The fields that are used:
+
+        - ``left``, in: the entries of the matrix, row after row;
+        - ``waiting``: in, the rows without a column; out, scratch;
+        - ``column_of``, ``row_of``, ``idle``, in and out: the column of each row, the row of each
+          column, and the columns without a row as bits;
+        - ``graph``, in and out: for each row the columns whose entry may be used, as bits;
+        - ``state[THRESHOLD]``, in and out: the threshold;
+        - the lists of entries below the threshold, in and out.
     size : int
         How many rows are in ``waiting``.
 
@@ -421,6 +428,8 @@ def _find_bottleneck(space, size):
     """
     if not _touch_all(space):
         return False
+
+    # Both steps say how many rows wait still; these are the first ones in `waiting`.
     size = _seize(space, size)
     while True:
         size = _match(space, size)
@@ -442,8 +451,15 @@ def _settle(space):
     Parameters
     ----------
     space : PeelingWorkspace
-        In and out: the matching, in which some rows may have no column yet, the graph and the
-        threshold. ``waiting`` is scratch.
+        The fields that are used:
+
+        - ``left``, in: the entries of the matrix, row after row;
+        - ``column_of``, ``row_of``, ``idle``: in, a matching in which some rows have no column
+          (-1); out, the matching of all rows;
+        - ``graph``, in and out: for each row the columns whose entry may be used, as bits;
+        - ``state[THRESHOLD]``, in and out: the least entry that may be used;
+        - the lists of entries below the threshold, in and out;
+        - ``waiting``, scratch: the rows without a column.
 
     Returns
     -------
@@ -476,6 +492,9 @@ def _settle(space):
             _release(space, row)
             waiting[n_waiting] = row
             n_waiting += 1
+
+    # Each row takes its smallest free entry; rows that find none (`_seize` says how many) search
+    # for paths. All get a column, as there is a matching.
     _match(space, _seize(space, n_waiting))
     return weight
 
@@ -489,13 +508,25 @@ def peel_bottleneck(space, stop, permutations, weights):
     with this entry as its weight, until the sums of rows and columns are down to `stop`. For
     example, ((5, 2), (2, 5)) gives the identity with weight 5 and then the exchange with weight 2.
 
+    Rows keep their columns from one permutation to the next, as long as their entries are at least
+    the *threshold*, the weight of the permutation before. Sets of columns are bits of 64-bit
+    words: column c is bit c % 64 of word c // 64.
+
     Parameters
     ----------
     space : PeelingWorkspace
-        In and out: ``left``, what is left of the matrix; ``graph``, for each row the set of
-        columns whose entry is at least the threshold, as bits; ``idle``, the set of columns
-        without a row; the matching, ``column_of`` and ``row_of``; ``state``, the present sum of a
-        line and the threshold. A next call goes on where this one ended.
+        The fields that are used. A next call goes on where this one ended.
+
+        - ``left``, shape (n * n,), in and out: what is left of the matrix, row after row;
+        - ``graph``, in and out: ``graph[row, w]`` has a bit for each column of word w in which the
+          row's entry is at least the threshold;
+        - ``column_of``, ``row_of``, in and out: the column of each row and the row of each column
+          in the present permutation, -1 for none;
+        - ``idle``, in and out: the columns without a row, as bits;
+        - ``state``, in and out: the present sum of a line, and the threshold;
+        - the lists of entries below the threshold, in and out;
+        - ``word``, ``bit``, in: for each column its word, and that word with its bit alone;
+        - the other fields are scratch of the searches.
     stop : int
         It ends when the sum of each line, in the matrix's unit (ticks), is no greater.
     permutations : int array, shape (terms, n)
@@ -514,6 +545,8 @@ def peel_bottleneck(space, stop, permutations, weights):
     for term in range(len(weights)):
         if state[LINE_SUM] <= stop:
             return term
+
+        # The next permutation; its weight is its smallest entry, which is the new threshold.
         weight = _settle(space)
         if weight == 0:
             return -1
@@ -526,9 +559,9 @@ def peel_bottleneck(space, stop, permutations, weights):
             value = left[place] - weight
             left[place] = value
 
-            # The weight is the threshold: an entry that is now below it leaves the graph, and its
-            # row and column are free again. If anything is left of it, it joins the lists of
-            # entries that wait for a lower threshold.
+            # An entry that is now below the threshold leaves the graph, and its row and column are
+            # free again. If anything is left of it, it joins the lists of entries that wait for a
+            # lower threshold.
             if value < weight:
                 space.graph[row, space.word[column]] ^= space.bit[column]
                 _release(space, row)
@@ -638,15 +671,27 @@ def peel_halving(space, stop, permutations, weights):
     All rows and columns of the matrix have the same sum. In each step any permutation whose
     entries are at least a threshold is taken off the matrix, with its smallest entry as the
     weight. If there is none, the threshold falls to a smaller power of two (the steps of Solstice,
-    BigSlice). With a threshold of 1 there always is one.
+    BigSlice). With a threshold of 1 there always is one. Rows keep their columns from one
+    permutation to the next, as long as their entries are at least the threshold.
+
+    Sets of columns are bits of 64-bit words: column c is bit c % 64 of word c // 64.
 
     Parameters
     ----------
     space : PeelingWorkspace
-        In and out: ``left``, what is left of the matrix; ``graph``, for each row the set of
-        columns whose entry is at least the threshold, as bits; the matching, ``column_of`` and
-        ``row_of``, of which rows keep what is still in the graph; ``state``, the present sum of a
-        line and the threshold. A next call goes on where this one ended.
+        The fields that are used. A next call goes on where this one ended.
+
+        - ``left``, shape (n * n,), in and out: what is left of the matrix, row after row;
+        - ``graph``, in and out: ``graph[row, w]`` has a bit for each column of word w in which the
+          row's entry is at least the threshold;
+        - ``column_of``, ``row_of``, in and out: the column of each row and the row of each column
+          in the present permutation, -1 for none;
+        - ``idle``, in and out: the columns without a row, as bits;
+        - ``state``, in and out: the present sum of a line, and the threshold;
+        - the lists of entries below the threshold, in and out;
+        - ``word``, ``bit``, in: for each column its word, and that word with its bit alone;
+        - ``waiting``, scratch: the rows without a column;
+        - the other fields are scratch of the searches.
     stop : int
         It ends when the sum of each line, in the matrix's unit (ticks), is no greater.
     permutations : int array, shape (terms, n)
@@ -667,13 +712,17 @@ def peel_halving(space, stop, permutations, weights):
         if state[LINE_SUM] <= stop:
             return term
 
-        # Rows whose entry fell below the threshold look for another column, small entries first.
+        # Rows whose entry fell below the threshold look for another column: first for the smallest
+        # free entry, then by alternating paths. Both steps say how many rows wait still, which are
+        # the first ones in `waiting`.
         n_waiting = 0
         for row in range(n):
             if space.column_of[row] < 0:
                 waiting[n_waiting] = row
                 n_waiting += 1
         n_waiting = _match(space, _seize(space, n_waiting))
+
+        # While some wait, smaller entries are let in.
         while n_waiting > 0:
             if state[THRESHOLD] <= 1:
                 return -1
