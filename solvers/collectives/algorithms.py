@@ -49,7 +49,7 @@ def list_rounds(problem: Collective, algorithm: str) -> Rounds:
     Parameters
     ----------
     problem
-        The collective, which the algorithm must fit, see `fits`.
+        The collective, which the algorithm must fit (`fits` tells whether it does).
     algorithm
         A name of `ALGORITHMS`.
 

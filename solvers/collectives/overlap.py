@@ -420,6 +420,7 @@ def _improve(steps: Steps, best: Shares, clock: Clock, tries: int) -> Shares:
     while is_improved and clock.exceeded(1) is None:
         is_improved = False
         for step, plane in np.ndindex(best.share_s.shape):
+            # One plane joins a step, or leaves it unless it is the only one there.
             used = best.share_s > 0
             used[step, plane] ^= True
             if not used[step].any() or tries <= 0 or clock.exceeded(1) is not None:
@@ -496,14 +497,20 @@ def _prove_bound(steps: Steps, best: Shares, clock: Clock) -> tuple[float, NDArr
         Which planes take part in which steps in the best answer; those of `best` if no other one
         is found.
     """
+    # The unit of times in the programme is the time that is known to suffice.
     unit_s = best.time_s or 1.0
     known = best.share_s > 0
     if (steps.work_s < 1e-3 * unit_s).any():
         return 0.0, known
+
+    # Each plane may take part in each step; which of them do is a choice of the programme.
     everyone = np.ones_like(known)
     solved = _solve_programme(steps, everyone, unit_s, remaining_s=clock.remaining_s)
     if solved.status == 2:  # infeasible: nothing is better than the shares that are known
         return best.time_s, known
+
+    # The search may end early, with a bound and perhaps an answer. The first columns of the answer
+    # say whether each pair of a step and a plane is used.
     bound_s = max(float(solved.mip_dual_bound or 0.0), 0.0) * unit_s
     if solved.x is None:
         return bound_s, known

@@ -30,6 +30,9 @@ def solve(
 ) -> Solution:
     """Solve a demand by decompositions of its stuffed matrix (Birkhoff and von Neumann).
 
+    Stuffing adds to entries until all rows and columns have one sum. Such a matrix is a sum of
+    permutations with weights, and each permutation becomes a slot that lasts for its weight.
+
     Parameters
     ----------
     problem
@@ -42,7 +45,8 @@ def solve(
     on_event
         Called with ticks, better objectives and better bounds.
     rule
-        Which permutation comes next: ``"first"`` or ``"bottleneck"``; see `decompose`.
+        Which permutation comes next: ``"first"``, any whose entries are not zero, or
+        ``"bottleneck"``, one whose smallest entry is as large as can be.
 
     Returns
     -------
@@ -90,7 +94,8 @@ def _rename(search: Decomposer, rule: Rule) -> Iterator[Plan]:
     search
         The decomposer, for its demand, with equal line sums in ticks, and its random numbers.
     rule
-        Which permutation comes next: ``"first"`` or ``"bottleneck"``; see `decompose`.
+        Which permutation comes next: ``"first"``, any whose entries are not zero, or
+        ``"bottleneck"``, one whose smallest entry is as large as can be.
 
     Yields
     ------
@@ -98,6 +103,7 @@ def _rename(search: Decomposer, rule: Rule) -> Iterator[Plan]:
         A decomposition in the names of the demand, without end; the first one is without new
         names.
     """
+    # At first both are the ports in their order; each turn draws new orders for the next one.
     rows = columns = search.ports
     while True:
         terms = decompose(search.demand[rows][:, columns], rule)

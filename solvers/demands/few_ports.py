@@ -156,9 +156,11 @@ def solve_few(
     on_event: OnEvent,
     build_otherwise: Build,
 ) -> Solution:
-    """Solve by `shortest_plan`, which compares all plans, or otherwise if time is too short.
+    """Solve a demand of few ports by an integer programme, or otherwise if time is too short.
 
-    Ports are so few that an integer programme over all matchings finds the plan that ends first.
+    Ports are so few that all matchings can be listed, and a programme over all of them finds the
+    plan that ends first (`shortest_plan`). If it does not end in time, plans of another method are
+    taken.
 
     Parameters
     ----------
@@ -171,14 +173,17 @@ def solve_few(
     on_event
         Called with better objectives and bounds.
     build_otherwise
-        The method whose plans are taken if `shortest_plan` finds none in time.
+        The other method: given the demand and the clock, it yields plans.
 
     Returns
     -------
     Solution
-        Optimal, with a certificate where there is one, if the plan of `shortest_plan` was taken.
+        If the programme's plan was taken, it is optimal, with a certificate where there is one.
+        Otherwise the best plan of the other method.
     """
     clock = limits.start()
+
+    # The programme's plan is noted here, if it is found.
     shortest: list[Plan] = []
 
     def build(work: CoverTask) -> Iterator[Plan]:

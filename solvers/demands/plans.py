@@ -45,17 +45,40 @@ class Plan(NamedTuple):
         return cls(rows, np.array(ticks, dtype=np.int64))
 
     def take(self, slots: NDArray[Any]) -> Plan:
-        """Return a plan of some slots: by number, in their order, or by a mask."""
+        """Make a plan of some of the slots.
+
+        Parameters
+        ----------
+        slots
+            The numbers of the slots, in the order wanted, or a bool array that is True for those
+            that stay.
+
+        Returns
+        -------
+        Plan
+            These slots.
+        """
         return Plan(self.matchings[slots], self.ticks[slots])
 
     def cost(self, delay: int) -> int:
-        """Return the time of all slots, each with a delay before it."""
+        """Add up the time of all slots, each with a delay before it.
+
+        Parameters
+        ----------
+        delay
+            The time of a change of circuits, in ticks.
+
+        Returns
+        -------
+        int
+            The time in ticks, in which slots follow each other.
+        """
         return int(self.ticks.sum()) + delay * len(self.ticks)
 
 
 @kernel
 def add_service(matchings, ticks, served):
-    """Add how long each circuit is up.
+    """Add how long each circuit is up over all slots to a table.
 
     Parameters
     ----------
@@ -93,7 +116,20 @@ def serve(plan: Plan) -> NDArray[np.int64]:
 
 
 def is_mutual(plan: Plan) -> bool:
-    """Tell whether each circuit of a plan leads back: no port meets itself."""
+    """Tell whether ports are joined in pairs in each slot of a plan, as switches with mirrors do.
+
+    Parameters
+    ----------
+    plan
+        The slots.
+
+    Returns
+    -------
+    bool
+        Whether with each circuit from a port to a partner there is one back, and no port is its
+        own partner.
+    """
+    # All circuits: the slot, the port they begin at, and where they lead.
     slot, port = np.nonzero(plan.matchings != IDLE)
     partner = plan.matchings[slot, port]
     leads_back = plan.matchings[slot, partner] == port
@@ -169,7 +205,18 @@ def trim(plan: Plan, demand: NDArray[np.int64], shortest: int = 1) -> Plan:
 
 
 def join(first: Plan, second: Plan) -> Plan:
-    """Put the slots of two plans one after the other."""
+    """Put the slots of two plans one after the other.
+
+    Parameters
+    ----------
+    first, second
+        Plans for the same number of ports.
+
+    Returns
+    -------
+    Plan
+        All slots of the first one, then all of the second one.
+    """
     return Plan(
         np.concatenate([first.matchings, second.matchings]),
         np.concatenate([first.ticks, second.ticks]),
@@ -226,6 +273,8 @@ def only_demanded(plan: Plan, demand: NDArray[np.int64], shortest: int = 1) -> P
         are -1 (IDLE).
     """
     n = plan.matchings.shape[1]
+
+    # Of each circuit its place in the flat demand, source * n + destination.
     places = plan.matchings + np.arange(n) * n  # of idle ports any place
     is_demanded = demand.ravel().take(places, mode="clip") > 0
     is_demanded &= plan.matchings != IDLE

@@ -121,10 +121,12 @@ def set_up(matrix: NDArray[np.int64]) -> PeelingWorkspace:
 
 @inner_kernel
 def _list_of(value, threshold):
-    """Return the number of the list, by the highest bit in which value and threshold differ.
+    """Tell in which list an entry waits, by the highest bit in which it and the threshold differ.
 
-    The exponent of a float is the number of its highest bit: of 0.5 it is `_EXPONENT`, so that bit
-    k is list k + 1 and no difference is list 0.
+    For bit k this is list k + 1, and list 0 if they do not differ. With the threshold 12 (0b1100),
+    9 (0b1001) differs first in bit 2, so its list is 3.
+
+    The highest bit is read off a float: the exponent of 2**k is `_EXPONENT` + 1 + k.
 
     Parameters
     ----------
@@ -147,10 +149,14 @@ def _list_of(value, threshold):
 def wait(space, place, value):
     """Put an entry below the threshold into its list, as the first one there.
 
+    Entries wait in lists, by their size, until the threshold falls. Each list is a chain:
+    ``first`` has the first place of each list, and ``after`` the place that follows each place, -1
+    at the end.
+
     Parameters
     ----------
     space : PeelingWorkspace
-        In and out: ``first`` and ``after``.
+        In: ``state``, with the threshold. In and out: ``first`` and ``after``.
     place : int
         The entry, as row * n + column.
     value : int
@@ -165,15 +171,23 @@ def wait(space, place, value):
 def lower(space, threshold):
     """Lower the threshold: the graph gets the entries of at least that.
 
-    An entry is the larger, the lower the highest bit in which it differs from the threshold.
-    Those of the first lists are therefore larger than those of the next, and only the last list
-    that is reached holds entries on both sides of the new threshold: a radix heap (Ahuja,
-    Mehlhorn, Orlin and Tarjan 1990).
+    Entries below the threshold wait in lists. An entry is the larger, the lower the highest bit in
+    which it differs from the threshold, and this bit tells its list. Entries of the first lists
+    are therefore larger than those of the next, and only the last list that is reached holds entries
+    on both sides of the new threshold: a radix heap (Ahuja, Mehlhorn, Orlin and Tarjan 1990).
 
     Parameters
     ----------
     space : PeelingWorkspace
-        In and out: ``graph`` gets entries, lists lose them, ``state`` has the new threshold.
+        The fields that are used:
+
+        - ``left``, in: the entries, by place (row * n + column);
+        - ``graph``, in and out: for each row the columns whose entry may be used, as bits of
+          words; the entries that are let in are added;
+        - ``first``, ``after``, in and out: the first place of each list, and the place that
+          follows each place in its list, -1 at the end;
+        - ``word``, ``bit``, in: for each column its word, and that word with its bit alone;
+        - ``state``, in and out: the threshold is its second number.
     threshold : int
         The new threshold, > 0 and below the present one.
     """
@@ -181,6 +195,8 @@ def lower(space, threshold):
     first = space.first
     after = space.after
     n = len(space.word)
+
+    # Lists up to that of the new threshold are emptied; entries of later ones are all smaller.
     last = _list_of(threshold, space.state[THRESHOLD])
     space.state[THRESHOLD] = threshold
     for number in range(last + 1):
