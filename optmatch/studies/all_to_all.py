@@ -364,7 +364,13 @@ class YieldStudy(Value, Study):
         return sorted(range(len(lower_ends)), key=badness)
 
     def cell_name(self, cell: int) -> str | None:
-        """Return the name of a cell of a netlist; None where cells have only numbers."""
+        """Return the name of a cell of a netlist; None where cells have only numbers.
+
+        Parameters
+        ----------
+        cell
+            The number of the cell.
+        """
         graph = self.fabric.graph
         if graph is None or graph.names is None:
             return None
@@ -388,6 +394,8 @@ class YieldStudy(Value, Study):
         """
         low, high = self.interval
         share_lost = self.share_lost().tolist()
+
+        # An entry for each cell that was broken, with its name where cells have names.
         cells = []
         for cell in self._broken_cells():
             entry = {
@@ -542,7 +550,8 @@ def study_yield(
     time_limit_s
         Stop after so many seconds.
     executor
-        The executor that judges samples, as for `optmatch.sweep`; None for this process.
+        An executor of `concurrent.futures`, or the like, that judges samples; None for this
+        process.
     on_event
         Called with a `Tick` after each sample, or each so many of an executor. Ctrl-C returns what
         was done.
@@ -587,6 +596,7 @@ def study_yield(
     if not kinds or len(set(kinds)) < len(kinds):
         raise InputError("kinds: at least one, each once", where="kinds")
     time_limit_s = form_of(Amount | None).check("time_limit_s", time_limit_s)
+
     # Samples depend on the seed alone; one that was not given is drawn, and is in the result.
     if seed is None:
         seed = int(np.random.SeedSequence().generate_state(1)[0])

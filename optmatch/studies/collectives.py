@@ -44,7 +44,8 @@ def study_collectives(
     methods
         The names of methods to compare; if empty, all that fit but `ilp`.
     executor
-        The executor of the solves, as for `optmatch.sweep`; None for this process.
+        An executor of `concurrent.futures`, or the like, that runs the solves; None for this
+        process.
     on_event
         Hears a `Tick` for each delay.
 
@@ -89,15 +90,19 @@ def study_collectives(
         for k, slower_problem in enumerate(problem_of_delay):
             delay_s = slower_problem.delay_s
             on_event(Tick("delays", k, len(delays_s)))
+
+            # Take the next answers, in the order in which the questions were put.
             time_of_size = {}
             for size_bytes in (problem.size_bytes, *other_sizes):
                 time_of_size[size_bytes] = {name: next(answers) for name in compared_methods}
 
+            # The curves of all methods, and the lower bound, for the size of the problem itself.
             for name, time_s in time_of_size[problem.size_bytes].items():
                 tables["times"].append({"method": name, "delay_s": delay_s, "time_s": time_s})
             bound_s = slower_problem.lower_bound()
             tables["times"].append({"method": "bound", "delay_s": delay_s, "time_s": bound_s})
 
+            # The fastest method for each size.
             for size_bytes in sorted_sizes:
                 times = time_of_size[size_bytes]
                 winner = min(times, key=times.__getitem__)

@@ -430,14 +430,17 @@ def study_spares(
     repair_days
         The mean time of a repair.
     executor
-        What computes the rows, as for `optmatch.sweep`; None for this process.
+        An executor of `concurrent.futures`, or the like, that computes the rows; None for this
+        process.
 
     Returns
     -------
     TableStudy
-        The table ``cover``: a row for each unit (chip, server) and number of spares, as
-        `optmatch.studies.reroutes.cover_failures` computes it.
+        The table ``cover``: a row for each unit (chip, server) and number of spares, with the
+        probability that they suffice, and the other figures of
+        `optmatch.studies.reroutes.cover_failures`.
     """
+    # A rack has no more spares than units.
     n_servers = fabric.chips_per_rack // fabric.chips_per_server
     cases = []
     for unit, n_units in (("chip", fabric.chips_per_rack), ("server", n_servers)):
@@ -518,7 +521,8 @@ def study_blast(
     runs, seed
         The number of runs; run k draws from the k-th child of the seed.
     executor
-        The executor of the runs, as for `optmatch.sweep`; None for this process.
+        An executor of `concurrent.futures`, or the like, that computes the runs; None for this
+        process.
     on_event
         Hears a `Tick` for each run; an interrupt ends the study with what there is.
 
@@ -529,6 +533,8 @@ def study_blast(
         the mean over runs and at most. ``repairs`` has a row for each run, with figures of the
         spares that take over, such as the circuits that change.
     """
+    # Each run draws from numbers of its own, so that it may be computed anywhere. An interrupt
+    # keeps the runs that are done.
     radii: list[BlastRadius] = []
     complete = True
     try:

@@ -206,9 +206,18 @@ def _first_plan(problem: AllToAll, rng: np.random.Generator) -> RoundSlots | Non
 def _all_rounds(n: int) -> Iterator[NDArray[np.int64]]:
     """Yield ways to let n ports meet in n - 1 matchings.
 
-    Shifts by one port more each time; if n is a power of two, also partners whose numbers differ
-    in the same bits, one bit changing from one matching to the next. Both families of matchings
-    change few cells.
+    Both families of matchings change few cells from one slot to the next:
+
+    - shifts: in slot k, from 0, port p leads to port (p + k + 1) mod n;
+    - exchanges, if n is a power of two: in each slot all ports lead to the port whose number
+      differs in the same bits. These bits follow a Gray code: one changes from slot to slot.
+
+    With 4 ports, port 0 meets 1, 2, 3 by shifts, and 1, 3, 2 by exchanges.
+
+    Parameters
+    ----------
+    n
+        The number of ports.
 
     Yields
     ------

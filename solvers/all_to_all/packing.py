@@ -232,6 +232,7 @@ def fill_up(
     wiring = planner.router.wiring
     destinations = planner.destinations(routed.partner)
     for source in np.flatnonzero(routed.lengths).tolist():
+        # The circuit takes its two ports; one of bidirectional ports takes them for both ways.
         destination = destinations[source]
         slot.destination[source] = destination
         slot.source[destination] = source
@@ -242,6 +243,8 @@ def fill_up(
         slot.routes[source] = routed.routes[source]
         route = routed.routes[source, : routed.lengths[source]]
         close_route(wiring, planner.router.workspace.exit_cost, source, route)
+
+    # Then the pairs are tried in their order; those that fit are marked as placed.
     pairs = PairTable(ends, np.zeros(len(ends), dtype=np.bool_))
     arrays = wiring, planner.router.workspace
     fill_slot(*arrays, pairs, np.arange(len(ends)), slot, planner.bidirectional)
@@ -249,7 +252,13 @@ def fill_up(
 
 
 def _open_slot(planner: SlotPlanner) -> OpenSlot:
-    """Make a slot without circuits."""
+    """Make a slot without circuits: no port has a partner (-1), and no route is laid.
+
+    Parameters
+    ----------
+    planner
+        Has the number of ports, and the router, which knows how long a route can be.
+    """
     routes, lengths = planner.router.empty_routes()
     return OpenSlot(
         destination=np.full(planner.n_ports, -1, dtype=np.int64),

@@ -363,7 +363,14 @@ def names_faults(decide: Decide = decide_small) -> Callable[[Solve], Solve]:
     """
 
     def decorate(solve: Solve) -> Solve:
-        """Return the method that also names the faults."""
+        """Return the method that also names the faults.
+
+        Parameters
+        ----------
+        solve
+            A method for all-to-all: of a problem, limits, random numbers, a listener and a
+            solution to start from it makes a solution.
+        """
 
         @wraps(solve)
         def solve_and_name(
@@ -384,6 +391,9 @@ def names_faults(decide: Decide = decide_small) -> Callable[[Solve], Solve]:
             refuted = str(solution.stats.get(FEWEST_SLOTS, "")).startswith("refuted")
             if not refuted or not isinstance(problem.fabric, Faulty):
                 return solution
+
+            # A fault is a cause if with it the fewest slots do not suffice. An interrupt keeps the
+            # solution, and names what is known.
             with stoppable():
                 needs_more_slots = ask_shortage(solution, clock, rng, decide)
                 causes, is_minimal = find_causes(problem.fabric, needs_more_slots, clock)

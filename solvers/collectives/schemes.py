@@ -549,8 +549,13 @@ class _ExchangeSends:
     def __init__(self, shifts: list[Shifts]) -> None:
         """Begin without any send; each phase (a stage with the same circuits) has empty lists.
 
-        ``shifts[phase][place]`` says how many islands onward the rail of a place leads: the one
-        circuit of a rank, whose number in its island is its place.
+        An *island* is a group of equally many ranks. The *place* of a rank is its number in its
+        island, and its *rail* its one circuit to another island.
+
+        Parameters
+        ----------
+        shifts
+            ``shifts[phase][place]``: how many islands onward the rails of a place lead.
         """
         self.shifts = shifts
         """``shifts[phase][place]``: how many islands onward the rail of a place leads."""

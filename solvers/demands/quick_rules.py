@@ -715,7 +715,14 @@ def _entry_rule(
     weighs_delays = rule in (STABLE, RATED)
 
     def estimate_s(size: Size) -> float:
-        """Estimate the seconds that the rule takes for a demand of a certain size."""
+        """Estimate the seconds that the rule takes for a demand of a certain size.
+
+        Parameters
+        ----------
+        size
+            The numbers of ports and of entries, the most entries of a row or column, and how many
+            delays an entry takes in the mean.
+        """
         # The number of slots of the plan, about.
         slots = size.degree * slots_per_partner + 1
         if weighs_delays:

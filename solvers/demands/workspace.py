@@ -173,7 +173,7 @@ def lower(space, threshold):
 
     Entries below the threshold wait in lists. An entry is the larger, the lower the highest bit in
     which it differs from the threshold, and this bit tells its list. Entries of the first lists
-    are therefore larger than those of the next, and only the last list that is reached holds entries
+    are therefore larger than those of the next, and only the last list that is reached holds some
     on both sides of the new threshold: a radix heap (Ahuja, Mehlhorn, Orlin and Tarjan 1990).
 
     Parameters

@@ -66,10 +66,16 @@ def extra_rounds(islands: int, members: int, static: bool) -> Iterator[int]:
     def tell_members(reach: _Reach, n_begun: int) -> _Reach:
         """Return the reach after islands have told their members, and rails `n_begun` others.
 
-        A `_Reach` says how far the data have come at most: ``whole`` islands all of whose ranks
-        know, ``begun`` islands of which one rank knows, and ``unsent`` ranks that know and have
-        not sent over their circuit. The islands that were begun become whole, and their members
-        that hear now have not sent; `n_begun` other islands are begun.
+        The islands that were begun become whole, and their members that hear now have not sent.
+
+        Parameters
+        ----------
+        reach
+            How far the data have come at most: ``whole`` islands all of whose ranks know,
+            ``begun`` islands of which one rank knows, and ``unsent`` ranks that know and have not
+            sent over their circuit.
+        n_begun
+            How many other islands are begun in this round.
         """
         return _Reach(
             whole=min(reach.whole + reach.begun, islands),

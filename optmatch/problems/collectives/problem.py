@@ -229,6 +229,11 @@ def _set_fabric(problem: Collective) -> None:
     p``, and none of them may be dead. A switch of bidirectional ports takes two-way circuits
     alone, and one with cells inside cannot be several planes.
 
+    Parameters
+    ----------
+    problem
+        The collective, with its switch, its ranks, and their ports on each plane.
+
     Raises
     ------
     InputError
@@ -372,8 +377,16 @@ def _set_root(problem: Collective) -> None:
 def _set_start(problem: Collective) -> None:
     """Refuse first circuits that the ports cannot hold, or a name that says none.
 
-    The start is one of `STARTS`, which are texts, or an int array of shape (lanes, ranks): the
-    rank to which each port leads, -1 if it is dark.
+    Parameters
+    ----------
+    problem
+        The collective. Its ``start`` is one of `STARTS`, which are texts, or an int array of shape
+        (lanes, ranks): the rank to which each port leads, -1 if it is dark.
+
+    Raises
+    ------
+    InputError
+        If it is another text, or an array of another shape, or if two ports cannot be joined so.
     """
     if isinstance(problem.start, str):
         if problem.start not in STARTS:
@@ -416,8 +429,16 @@ def _set_late(problem: Collective) -> None:
 def _set_steps(problem: Collective) -> None:
     """Refuse given steps that are wrong, or that come with late ranks or first circuits.
 
-    Steps are rows of configuration (a whole number, which names the circuits that a step needs)
-    and bytes, shape (steps, 2); None if the problem gives none.
+    Parameters
+    ----------
+    problem
+        The collective. Its ``steps`` are rows of a configuration (a whole number, which names the
+        circuits that a step needs) and bytes, shape (steps, 2); None if it gives none.
+
+    Raises
+    ------
+    InputError
+        Naming the first row that is wrong, or the field that does not fit.
     """
     if problem.steps is None:
         return

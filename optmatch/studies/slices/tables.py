@@ -176,7 +176,8 @@ def study_slices(
     free
         The part of the servers that is free in the second question.
     executor
-        The executor of the runs, as for `optmatch.sweep`; None for this process.
+        An executor of `concurrent.futures`, or the like, that computes the runs; None for this
+        process.
     on_event
         Hears a `Tick` now and then; an interrupt ends the study with what there is.
 
