@@ -298,11 +298,13 @@ def ask_shortage(
             keep_prices(proof, router)
             return True
 
+        # The exact test returns a schedule, or whether it has proved that there is none.
         decision = decide(problem, clock, rng)
         if isinstance(decision, list):
             return False  # a schedule in the fewest slots
         return True if decision else None
 
+    # The prices that proved it on the whole fabric are the first to be tried elsewhere.
     if solution.certificate is not None:
         keep_prices(solution.certificate, CellRouter(whole.fabric))
     return needs_more_slots

@@ -126,6 +126,8 @@ def reinsert(states, order, victims, last, following):
             if extra < best:
                 best = extra
                 best_place = place
+
+        # Put it back at the best place; all slots behind it move on by one.
         for place in range(slots - 1, best_place, -1):
             order[place] = order[place - 1]
         order[best_place] = slot

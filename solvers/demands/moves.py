@@ -228,12 +228,15 @@ def _order_shortest_first(trial, order):
 def _drop_needless(demand, trial, shortest):
     """Take out circuits without demand and slots of no use; lengthen slots that are too short.
 
+    A slot is a matching of sources with destinations that is held for some ticks.
+
     Parameters
     ----------
     demand : int array, shape (n, n)
         In: ``demand[source, destination]`` in ticks.
     trial : SlotList
-        In and out; the slots that are left keep their order.
+        In and out: the slots, ``matchings[slot, source]`` (the destination, -1 for none) and
+        ``ticks[slot]``, and their number; those that are left keep their order.
     shortest : int
         No slot of the result is shorter, in ticks.
 
@@ -359,6 +362,9 @@ def _end_move(task, current, scratch, cost):
         scratch.order[:n_slots],
         task.shortest,
     )
+
+    # What is of no use goes. The new plan is kept if it is no longer than the old one, so that
+    # moves among plans of the same length are possible, too.
     new_cost = _drop_needless(demand, trial, task.shortest) + task.delay * trial.n_slots[0]
     if new_cost <= cost:
         cost = new_cost
@@ -471,6 +477,7 @@ class MoveSearch:
         n_slots
             The number of slots of the plan, > 0.
         """
+        # Two lists of slots: the plan, and the one in which a move changes it.
         room = 2 * n_slots
         n_ports = len(self._task.demand)
         slot_lists = [

@@ -337,6 +337,9 @@ def schedule(
     limit_s = np.inf if time_limit_s is None else number("time_limit_s", time_limit_s)
     demand = read_entries(matrix, delay_s, rate_bytes_per_s)
     deadline = started_s + limit_s
+
+    # The demand is a full matrix now or, if it was sparse and has many ports, a list of entries;
+    # each form has a planner of its own. A previous answer is brought to the ticks of this demand.
     former = None
     if isinstance(demand.entries, np.ndarray):
         if previous is not None:
