@@ -440,9 +440,11 @@ class FlowQueue:
             assert flow.deadline is not None
             latest_start = flow.deadline - flow.ticks - self._delay
             if not latest_start - _NOTICE * self._delay <= now_tick:
-                continue
+                continue  # there is much time yet
             if now_tick <= latest_start:
                 places.append(flow.place)
+
+            # From now on it goes before others on its circuit, in time or not.
             if not flow.is_urgent:
                 flow.is_urgent = True
                 self._put_in_order(flow)
@@ -529,6 +531,7 @@ class FlowQueue:
         int
             How many ticks there were, at most `ticks`.
         """
+        # From the last flow on; `ticks_left` are still to be taken back.
         flows = self._flows.get(place)
         ticks_left = ticks
         while flows and ticks_left:
@@ -562,6 +565,8 @@ class FlowQueue:
         """
         flow.ticks -= ticks
         self._work -= ticks
+
+        # A complete flow leaves all lists and sums; its demand is complete with its last flow.
         if not flow.ticks:
             self._work -= self._delay
             self._forget_due_time(flow)
@@ -576,7 +581,13 @@ class FlowQueue:
             self._close(flow.demand)
 
     def _forget_due_time(self, flow: Flow) -> None:
-        """Take a flow that is complete out of the list it is in."""
+        """Take a flow that is complete out of the sorted list of the whole switch that has it.
+
+        Parameters
+        ----------
+        flow
+            The flow; `is_overdue` tells which of the two lists it is in.
+        """
         if flow.is_overdue:
             del self._overdue[bisect_left(self._overdue, flow.number, key=_by_number)]
         else:
@@ -631,7 +642,19 @@ class FlowQueue:
 
 
 def _priority(flow: Flow) -> tuple[int, float, int]:
-    """Return what flows of one circuit are sorted by: due, deadline near, heaviest, oldest."""
+    """Return what flows of one circuit are sorted by: due, deadline near, heaviest, oldest.
+
+    Parameters
+    ----------
+    flow
+        A flow that waits.
+
+    Returns
+    -------
+    tuple
+        Smaller ones are served first: 0 if the flow is due, 1 if its deadline is near, 2 for all
+        others; of these the heavier ones first; and then the number by arrival.
+    """
     if flow.is_overdue:
         return (0, 0.0, flow.number)
     if flow.is_urgent:
@@ -640,7 +663,16 @@ def _priority(flow: Flow) -> tuple[int, float, int]:
 
 
 def _insert_by_priority(flows: deque[Flow], flow: Flow) -> None:
-    """Insert a flow into the flows of its circuit, which are sorted by `_priority`."""
+    """Insert a flow into the flows of its circuit, which are sorted by `_priority`.
+
+    Parameters
+    ----------
+    flows
+        The flows that wait for the circuit, those that are served first in front; in and out.
+    flow
+        The new one.
+    """
+    # It goes behind the last flow that is served before it, which is found from the end on.
     priority = _priority(flow)
     position = len(flows)
     while position > 0 and _priority(flows[position - 1]) > priority:

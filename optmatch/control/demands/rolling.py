@@ -416,6 +416,9 @@ class RollingSchedule:
     def next_slot(self) -> Slot | None:
         """Commit the slot after those that are committed; None if these serve all there is.
 
+        A slot is a matching that a plane holds for a while; a plane is one of equal switches side
+        by side. To *commit* a slot is to choose it for good: the caller sets the switch so.
+
         Returns
         -------
         Slot or None
@@ -552,11 +555,12 @@ class RollingSchedule:
         Parameters
         ----------
         matching
-            ``matching[source] = destination``, -1 where idle; in and out.
+            ``matching[source] = destination`` of the new slot, -1 where idle; in and out.
         present_matching
             The circuits that are up, of the same shape.
         uncommitted
-            The part of the queue that committed slots leave.
+            What waits beyond the slots that are chosen already: ``left[source, destination]`` in
+            ticks.
         """
         ports = np.arange(len(matching))
         is_free_destination = np.ones(len(matching), dtype=np.bool_)
@@ -570,7 +574,7 @@ class RollingSchedule:
         matching[can_stay] = present_matching[can_stay]
 
     def advance(self, now_s: float) -> None:
-        """Let time pass: committed slots serve the queue.
+        """Let time pass: the slots that were chosen serve the queue until the new time.
 
         A time that `next_slot` has returned is that very time, whatever floats make of it.
 
@@ -786,8 +790,8 @@ class RollingSchedule:
     def _flow_in_ticks(self, source: Any, destination: Any, size_bytes: Any) -> tuple[Place, int]:
         """Check one flow, and convert its size to ticks.
 
-        A flow is what one source has to send to one destination. Known ports are those of flows
-        that were checked before, which makes further ones quick.
+        A flow is what one source has to send to one destination. Pairs of ports that were checked
+        before are known (``self._known_places``), which makes further flows of them quick.
 
         Parameters
         ----------
