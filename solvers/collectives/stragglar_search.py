@@ -76,7 +76,7 @@ class DoublesStep(NamedTuple):
     """
 
     moves: tuple[int, ...]
-    """``moves[double]``: the moves, numbers as in `_Option.move`."""
+    """``moves[double]``: the moves. A number tells what a double does (`_Option.move`)."""
     doubles: tuple[Double, ...]
     """``doubles[double]``: the classes of each double in the next round."""
     wasted: tuple[int, ...]

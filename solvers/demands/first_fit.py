@@ -61,7 +61,7 @@ BIT_OF_RESIDUE = np.array(
 class SortedEntries(NamedTuple):
     """Entries in an order, which the sort writes."""
 
-    place: NDArray[np.int32 | np.int64]  # (entries,): source and destination, see `place_of`
+    place: NDArray[np.int32 | np.int64]  # (entries,): source and destination in one number
     ticks: NDArray[np.int64]  # (entries,), > 0: how long each entry needs a circuit
     bits: int  # the bits that one port takes in a place: ports are below 2**bits
 
@@ -85,13 +85,19 @@ class SlotsByPort(NamedTuple):
 
 @inner_kernel
 def place_of(source, destination, bits):
-    """Return both ports in one number; ports are below ``2**bits``."""
+    """Return both ports of an entry in one number; ports are below ``2**bits``.
+
+    With 4 bits, source 2 and destination 5 are 2 * 16 + 5 = 37.
+    """
     return (source << bits) | destination
 
 
 @inner_kernel
 def ports_of(place, bits):
-    """Return source and destination of a place."""
+    """Return source and destination of a place: both ports of an entry in one number.
+
+    With 4 bits, the place 37 = 2 * 16 + 5 is source 2 and destination 5.
+    """
     return place >> bits, place & ((1 << bits) - 1)
 
 
@@ -298,7 +304,7 @@ def _first_fit(entries, rows, columns, bit_number, slots):
 class SortedPlaces(NamedTuple):
     """The places of a full matrix that are not zero, heaviest first, in buckets of like ticks."""
 
-    place: NDArray[np.int32]  # (entries,): source and destination, see `place_of`
+    place: NDArray[np.int32]  # (entries,): source and destination in one number
     bucket_end: NDArray[np.int64]  # (buckets,): the rank behind the last entry of each bucket
     bits: int  # the bits that one port takes in a place: ports are below 2**bits
 

@@ -72,7 +72,8 @@ class Uncommitted(NamedTuple):
     left: NDArray[np.float64]
     """``left[source, destination]``: ticks that wait beyond committed slots."""
     rate: NDArray[np.float64]
-    """``rate[source, destination]``: the most flows completed per tick, as of `Entry`."""
+    """``rate[source, destination]``: the most flows that a circuit completes per tick, if it is
+    held for the best number of flows."""
     reserved: dict[Place, int]
     """Ticks that committed slots serve, by circuit."""
     urgent: set[Place]

@@ -109,7 +109,7 @@ class PlacedAmounts(NamedTuple):
 
 
 class ScaledAmounts(NamedTuple):
-    """Amounts in ticks; see `Scaled`."""
+    """Amounts in ticks: each of them times ``tick_s`` is the time in seconds, or rounded up."""
 
     tick_s: float  # the length of a tick in seconds
     ticks: NDArray[np.int64]  # (places,): the amount of each place
