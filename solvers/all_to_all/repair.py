@@ -443,7 +443,7 @@ class Repair:
         Yields
         ------
         RoutedSlot
-            Who meets whom in each slot, the routes, and how bad they are (excess).
+            The slot: who meets whom, the routes, and how bad they are (excess).
         """
         for slot, matching in enumerate(self.matchings):
             partner = planner.factor(matching)

@@ -224,8 +224,8 @@ def bound_slots(
         if clock.remaining_s <= least_remaining_s and np.isfinite(clock.remaining_s):
             break
 
-        # What the cheapest ways of all pairs cost together, over the sum of all prices: so many
-        # slots are needed.
+        # The price of the cheapest ways of all pairs together, over the sum of all prices, is how
+        # many slots are needed.
         prices = np.rint(weights / weights.max() * _PRICE_SCALE).astype(np.int64)
         paid = int(
             load_cheapest_ways(router.wiring, router.workspace, prices, must_meet, link_use)

@@ -112,7 +112,7 @@ def choose(problem: Collective, most_chunks: int | None = None) -> Sides:
     - *passed*: each rank's data go once round the ring, in q - 1 rounds, and are not cut.
 
     The sides are chosen in this order: scattered ones, at most one that is windowed, passed ones.
-    What further sides cost depends only on two numbers: the product of their places, and the
+    The cost of further sides depends only on two numbers: the product of their places, and the
     chunks into which the buffer is cut until then.
 
     Parameters

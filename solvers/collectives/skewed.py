@@ -471,7 +471,7 @@ def _time_rest(problem: Collective, circulant: Circulant, left: FloatArray) -> f
     """Return how many seconds the second stage of an all-to-all takes, after direct sends.
 
     A *block* is what one rank sends to one other. In a first stage ranks have sent parts of some
-    blocks directly. What is *left* of all blocks, the *rest*, now goes over a circulant: a few
+    blocks directly. The *rest*, all that is left of the blocks, now goes over a circulant: a few
     sets of circuits, its *configurations*. In each of them all ranks send the same number of
     places onward, a *shift*, modulo the number of ranks. The *offset* of a block is how many
     places onward its receiver is. It takes shifts that add up to this offset, one in a round.

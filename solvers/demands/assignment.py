@@ -349,8 +349,8 @@ def assign_by_auction(space):
     This is the linear assignment problem: each row gets a column of its own, for the greatest sum
     of ``value[row, column]``. Rows first bid for columns, which matches most of them; the others
     get a column by shortest augmenting paths. The kernel `assign` begins with one choice for each
-    row instead; this one is up to two fifths faster where values differ. Of equally good matchings
-    the two may find different ones.
+    row instead; this one is up to two fifths faster where values differ. If several matchings
+    are equally good, the two may find different ones.
 
     Parameters
     ----------

@@ -259,7 +259,7 @@ class MatrixCover:
         terms
             The delay and the shortest slot in ticks, and the rule by which slots are chosen.
         """
-        # What is left is the whole demand, and a place is worth its ticks. No line is critical
+        # At first the whole demand is left, and a place is worth its ticks. No line is critical
         # yet. The penalty is twice what any matching can serve, n entries of the largest size.
         n = len(demand)
         lines = LineSums.of_matrix(demand)

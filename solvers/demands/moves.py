@@ -363,8 +363,8 @@ def _end_move(task, current, scratch, cost):
         task.shortest,
     )
 
-    # What is of no use goes. The new plan is kept if it is no longer than the old one, so that
-    # moves among plans of the same length are possible, too.
+    # Useless circuits and slots go. The new plan is kept if it is no longer than the old one, so
+    # that moves among plans of the same length are possible, too.
     new_cost = _drop_needless(demand, trial, task.shortest) + task.delay * trial.n_slots[0]
     if new_cost <= cost:
         cost = new_cost

@@ -186,7 +186,7 @@ class PlaneModel(ExactModel[tuple[Schedule, ...]]):
         end is counted: if packets carry p / q of what a circuit carries (`share`), a tick has p
         parts, so that all times are whole.
 
-        What a solution is read from, as attributes; a pair is a source and a destination:
+        Attributes from which a solution is read; a pair is a source and a destination:
 
         - ``pairs``: all pairs with a demand; ``joined``: those that may have a circuit;
         - ``uses[plane][slot][pair]``: a variable, whether the slot has the circuit of the pair;

@@ -274,7 +274,7 @@ def only_demanded(plan: Plan, demand: NDArray[np.int64], shortest: int = 1) -> P
     """
     n = plan.matchings.shape[1]
 
-    # Of each circuit its place in the flat demand, source * n + destination.
+    # The place of each circuit in the flat demand: source * n + destination.
     places = plan.matchings + np.arange(n) * n  # of idle ports any place
     is_demanded = demand.ravel().take(places, mode="clip") > 0
     is_demanded &= plan.matchings != IDLE

@@ -144,7 +144,7 @@ def plan_full_matrix(
 ) -> Plan:
     """Find a schedule for a demand between most pairs of ports, as short as time allows.
 
-    A schedule is a list of slots, matchings that are held for some ticks. Of a large matrix the
+    A schedule is a list of slots, matchings that are held for some ticks. For a large matrix the
     first one is made without a list of the entries: for some thousand ports such a list takes
     longer than the time limits that schedulers have. If there is time, the list is made
     afterwards, and the search goes on from this schedule (`plan_entries`).

@@ -559,7 +559,7 @@ class RollingSchedule:
         present_matching
             The circuits that are up, of the same shape.
         uncommitted
-            What waits beyond the slots that are chosen already: ``left[source, destination]`` in
+            The demand beyond the slots that are chosen already: ``left[source, destination]`` in
             ticks.
         """
         ports = np.arange(len(matching))

@@ -212,8 +212,8 @@ class RollingState:
         queue
             A queue without flows, of a switch of as many ports; it is changed.
         """
-        # Of complete demands: their number, the sum of their waits and the longest one in ticks,
-        # and the tick of the last completion; then the sums by weight, and those of deadlines.
+        # The statistics of complete demands: their number, the sum of their waits and the longest
+        # one in ticks, the tick of the last completion; the sums by weight, and of deadlines.
         queue.completed, queue.wait, queue.longest_wait, queue.last_done = self.done
         queue.counts = Counts(*self.weighted_done, *self.deadlines_done)
         urgency_of_demand: dict[int, Urgency] = {}

@@ -642,8 +642,8 @@ class QueuePlan:
         ]
 
         # The plan is made in larger units: the greatest number of ticks that divides all times,
-        # or, if more, so many ticks that the busiest port has at most 2^60 units. What is no whole
-        # number of units is rounded up.
+        # or, if more, so many ticks that the busiest port has at most 2^60 units. Times that are
+        # no whole number of units are rounded up.
         busiest = max(
             uncommitted.left.sum(axis=0).max(),
             uncommitted.left.sum(axis=1).max(),

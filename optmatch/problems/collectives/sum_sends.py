@@ -69,8 +69,8 @@ def least_sum_sends(n_ranks: int, rounds: int, lanes: int, two_way: bool) -> flo
     a rank v, the data of u make hops 1, 2, ..., L, each to a rank that is farther from u. With R
     rounds in all, hop j has to be made in one of the rounds from j to R - L + j, its *window*, as
     before and after it there are other hops to make. One send can be hop j for a limited number of
-    ranks u and v alone. So each window needs some number of sends. Windows without a common round
-    add up.
+    ranks u and v alone. Each window therefore needs some number of sends. Windows without a
+    common round add up.
 
     Parameters
     ----------
@@ -189,7 +189,7 @@ def _list_lengths(n_ranks: int, lanes: int, onward: int, rounds: int) -> range:
     """List the distances in circuits that some rank must have from each rank, descending.
 
     For example, with two one-way circuits of each rank at most 1 + 2 + 4 = 7 ranks are within two
-    circuits. Of 8 ranks one is three circuits away, so the distances are 3, 2 and 1.
+    circuits. With 8 ranks one is three circuits away, so the distances are 3, 2 and 1.
 
     Parameters
     ----------
