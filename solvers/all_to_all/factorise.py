@@ -498,7 +498,14 @@ class _SlotExchange:
                 raise TimeUp("the time is up")
 
     def _count_starts(self) -> float:
-        """Return how often the search begins: without end where a limit ends it."""
+        """Tell how often the search is begun anew, from other matchings.
+
+        Returns
+        -------
+        float
+            Infinite if a limit of time or iterations ends the search, unless the problem is so
+            small that an exact search follows; otherwise the parameter `starts`.
+        """
         with uncounted():
             from optmatch.solvers.all_to_all.joint_model import is_small  # loads OR-tools
 

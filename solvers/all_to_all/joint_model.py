@@ -134,7 +134,11 @@ class JointModel(ExactModel[RoutedPairs]):
         self.model.minimize(n_cells_passed)
 
     def add_slots(self) -> None:
-        """Let every pair meet in one slot, by whatever routes."""
+        """Add all slots to the model, and let every pair meet in exactly one, by whatever routes.
+
+        A slot is a matching of the ports with routes for its circuits. ``meets[slot][pair]`` is a
+        variable of the model: 1 if the pair meets in the slot, else 0.
+        """
         for _ in range(self.slots):
             self._add_slot()
         for pair in self.pairs:

@@ -385,8 +385,22 @@ def names_faults(decide: Decide = decide_small) -> Callable[[Solve], Solve]:
         ) -> Solution:
             """Solve, and if the fewest slots are refuted, find the faults that cause it.
 
-            `solve` is the decorated method, of the same arguments, and `decide` the exact test of
-            last resort. The solution is that of `solve`; its statistics may name faults, too.
+            `solve` is the decorated method, and `decide` the exact test of last resort.
+
+            Parameters
+            ----------
+            problem
+                The all-to-all, on a fabric that may have faults.
+            limits, rng, on_event, start
+                The limits, the random numbers, the listener and the solution to start from, which
+                are passed on to `solve`. What is left of the time is for the faults.
+            **options
+                Passed on to `solve`.
+
+            Returns
+            -------
+            Solution
+                The solution of `solve`; its statistics may name faults, too.
             """
             clock = limits.start()
             solution = solve(problem, limits, rng, on_event, start, **options)

@@ -457,7 +457,11 @@ def take_fewest(
     searches: list[Decomposer] = []
 
     def plans() -> Iterator[tuple[float, Plan] | None]:
-        """Yield the number of terms with each decomposition; None if one has too short a slot."""
+        """Yield the number of terms with each decomposition; None if one has too short a slot.
+
+        The former plan comes first, as far as it still fits. The others are drawn, without end if
+        there is a limit.
+        """
         searches.append(decomposer(problem, rng))
         former = searches[0].take_up(former_plan(problem, start))
         if former is not None:

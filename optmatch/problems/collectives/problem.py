@@ -200,7 +200,10 @@ class Collective(Displayed):
 
     @property
     def demand(self) -> NDArray[np.float64]:
-        """``demand[source, destination]`` of an all-to-all, in bytes; 0 on the diagonal."""
+        """``demand[source, destination]`` of an all-to-all, in bytes; 0 on the diagonal.
+
+        If no demand is given, the data of each rank are n equal parts, one for each rank.
+        """
         if self.demand_bytes is not None:
             return self.demand_bytes
         n = self.n_ranks
