@@ -106,7 +106,17 @@ def judge_part(part: Part, on_event: OnEvent = ignore) -> tuple[Table, Limit | N
 
 @lru_cache(maxsize=8)
 def _prepare_repair(solution: Solution, fixed: bool, thread: int) -> Any:
-    """Prepare to repair a schedule, once for each thread."""
+    """Prepare to repair a schedule, once for each thread.
+
+    Parameters
+    ----------
+    solution
+        A solution with a schedule of routed slots.
+    fixed
+        Whether each matching must stay as it is.
+    thread
+        The number of the thread; each has an object of its own, which a cache keeps.
+    """
     from optmatch.solvers.all_to_all.repair import Repair  # compiled kernels
 
     assert solution.schedule is not None

@@ -332,7 +332,18 @@ def improve(
         fewest = max(fewest + 1, start.stats["slots_lower_bound"])
 
     def ask(slots: int) -> Asked[RoutedPairs] | Limit:
-        """Ask for a schedule of so many slots; with as many as the start has, of fewer cells."""
+        """Ask for a schedule of so many slots; with as many as the start has, of fewer cells.
+
+        Parameters
+        ----------
+        slots
+            The number of slots.
+
+        Returns
+        -------
+        tuple or Limit
+            The model and the outcome of CP-SAT; `Limit.MEMORY` if the model would be too large.
+        """
         model = JointModel(problem, slots)
         if model.n_literals > MOST_LITERALS:
             return Limit.MEMORY

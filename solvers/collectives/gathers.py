@@ -522,7 +522,18 @@ def choose_lanes(circuits, arrays, rank, n_wanted, turn):
 
 @inner_kernel
 def find_heaviest_lane(lane_load):
-    """Return the first lane with the greatest load, from ``lane_load[lane]``."""
+    """Find the lane with the greatest load; a lane is one port of every rank.
+
+    Parameters
+    ----------
+    lane_load : array, shape (lanes,)
+        The load of each lane.
+
+    Returns
+    -------
+    int
+        The number of the lane, the first one of several.
+    """
     heaviest = 0
     for lane in range(1, len(lane_load)):
         if lane_load[lane] > lane_load[heaviest]:

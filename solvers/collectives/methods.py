@@ -849,9 +849,19 @@ class _Tries(NamedTuple):
     """The promises of the methods that were not tried, or not to their end, for want of time."""
 
     def limit_of(self, name: str, best_s: float) -> Limit | None:
-        """Return the limit that may have kept a method from a plan faster than `best_s` seconds.
+        """Return the limit that may have kept a method from a faster plan.
 
-        None if the method has met no limit, and also if it has promised nothing faster.
+        Parameters
+        ----------
+        name
+            The name of the method, which has found a plan.
+        best_s
+            The time of the fastest plan of all methods, in seconds.
+
+        Returns
+        -------
+        Limit or None
+            None if the method has met no limit, and also if it has promised nothing faster.
         """
         promised = self.promises.get(name)
         if promised is not None and not _may_be_faster(promised, best_s):
@@ -964,7 +974,19 @@ def _order_by_promise(promises: dict[str, Promise]) -> list[str]:
     """
 
     def sort_key(name: str) -> tuple[bool, float, float]:
-        """Return whether it is a search, then the seconds by which methods of its kind ascend."""
+        """Return by what a method is sorted: formulas come before searches.
+
+        Parameters
+        ----------
+        name
+            The name of the method.
+
+        Returns
+        -------
+        tuple
+            Whether it is a search; then, for a formula, the time of its plan and the time that it
+            takes to make, for a search the latter alone, in seconds.
+        """
         promised = promises[name]
         if promised.is_formula:
             return False, promised.seconds, promised.effort_s

@@ -321,7 +321,15 @@ class _TorusRounds:
     """
 
     def __init__(self, n: int, chunk_count: int) -> None:
-        """Begin without any round, with the ranks 0 to n - 1 and so many chunks of the buffer."""
+        """Begin without any round, with all ranks and all chunks of the buffer.
+
+        Parameters
+        ----------
+        n
+            The number of ranks, which are numbered from 0.
+        chunk_count
+            The number of chunks.
+        """
         self.ranks = np.arange(n)
         self.chunks = np.arange(chunk_count)
         self.rows: list[NDArray[np.int64]] = []

@@ -40,9 +40,18 @@ class Rounds(NamedTuple):
         return int(self.sends[-1, 0]) + 1 if len(self.sends) else 0
 
     def partners(self, n: int) -> NDArray[np.int64]:
-        """Return ``partner[round, rank]``: to whom each of n ranks sends, -1 for nobody.
+        """Tell to whom each rank sends in each round.
 
-        If a rank sends to several others in a round, the last of its sends counts.
+        Parameters
+        ----------
+        n
+            The number of ranks.
+
+        Returns
+        -------
+        int array, shape (rounds, ranks)
+            The rank that it sends to, -1 for nobody. If a rank sends to several others in a round,
+            the last of its sends counts.
         """
         partner = np.full((self.n_rounds, n), -1)
         turn, source, destination = self.sends.T[:3]
@@ -50,7 +59,18 @@ class Rounds(NamedTuple):
         return partner
 
     def bytes_sent(self, problem: Collective) -> NDArray[np.float64]:
-        """Return how many bytes each rank sends in each round, shape (rounds, ranks)."""
+        """Add up how many bytes each rank sends in each round.
+
+        Parameters
+        ----------
+        problem
+            The collective, which says how many bytes a chunk has.
+
+        Returns
+        -------
+        float array, shape (rounds, ranks)
+            The bytes, 0 for ranks that send nothing.
+        """
         n = problem.n_ranks
         turn, source, _, chunk, _ = self.sends.T
         sizes = chunk_sizes(problem, self.chunk_count)[chunk]
@@ -146,9 +166,18 @@ def backwards(gather: Rounds) -> Rounds:
 
 
 def _invert_matchings(matchings: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the one-way circuits that lead the other way, each in its own round and lane.
+    """Turn all one-way circuits around, each in its own round and lane.
 
-    Both arrays have shape (rounds, lanes, ranks): the peer of each port, -1 if it is dark.
+    Parameters
+    ----------
+    matchings
+        ``matchings[round, lane, rank]``: the rank to which a port leads, -1 if it is dark. A lane
+        is one port of every rank.
+
+    Returns
+    -------
+    int64 array, shape (rounds, lanes, ranks)
+        The rank from which the circuit came that ended at the port, -1 if none did.
     """
     inverse = np.full_like(matchings, -1)
     turn, lane, rank = np.nonzero(matchings >= 0)

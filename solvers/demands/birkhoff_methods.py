@@ -75,7 +75,13 @@ def solve(
     deadline = None if limits.time_s is None else counted_time() + limits.time_s
 
     def build(work: CoverTask) -> Iterator[Plan]:
-        """Yield one plan; if time runs out, the terms so far and slots for the rest."""
+        """Yield one plan; if time runs out, the terms so far and slots for the rest.
+
+        Parameters
+        ----------
+        work
+            The demand in ticks, and the shortest slot.
+        """
         demand = work.demand
         terms = decompose(stuff(demand), rule, deadline=deadline)
         plan = Plan(terms.permutations, terms.weights)  # terms of a part, if time runs out

@@ -65,7 +65,18 @@ class Entries(NamedTuple):
 
     @classmethod
     def of_matrix(cls, demand: NDArray[np.int64]) -> Entries:
-        """List the entries of ``demand[source, destination]``, in ticks."""
+        """List the entries of a full matrix that are not zero, row by row.
+
+        Parameters
+        ----------
+        demand
+            ``demand[source, destination]`` in ticks, shape (n, n).
+
+        Returns
+        -------
+        Entries
+            The row, the column and the ticks of each entry.
+        """
         n_entries = np.count_nonzero(demand)
         row, column = np.empty((2, n_entries), dtype=np.int32)
         ticks = np.empty(n_entries, dtype=np.int64)

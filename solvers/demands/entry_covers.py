@@ -459,7 +459,18 @@ def cover_entries(ports, left, count, terms, slots):
 
 
 def left_of(entries: Entries) -> Left:
-    """Copy entries for a kernel that takes them off, with the scratch that it needs."""
+    """Copy entries for a kernel that takes them off, with the scratch that it needs.
+
+    Parameters
+    ----------
+    entries
+        The row, the column and the ticks of each entry that is not zero. They are not changed.
+
+    Returns
+    -------
+    Left
+        The same entries, of which the kernel takes off what its slots serve.
+    """
     scratch = np.empty((2, len(entries.ticks)))
     choices = np.empty((3, CHOICES))
     row = entries.row.astype(np.int64)

@@ -439,7 +439,13 @@ class _MakespanSearch:
             self.on_event(NewBest(plan.cost(self.delay) * self.problem.tick_s))
 
     def _lift(self, bound: int) -> None:
-        """Raise the bound to what CP-SAT has proved, in ticks with delays, if that is more."""
+        """Raise the bound to what CP-SAT has proved, if that is more.
+
+        Parameters
+        ----------
+        bound
+            No plan ends earlier, in ticks, delays included.
+        """
         if bound > self.bound:
             self.bound = bound
             self.by_search = True

@@ -222,7 +222,20 @@ def _pair_up(ports: tuple[int, ...]) -> Iterator[Pairs]:
 
 
 def _matching_of(pairs: Pairs, n_ports: int) -> NDArray[np.int32]:
-    """Return ``matching[port]``, its partner, or -1 if it is in no pair."""
+    """Make a matching of pairs of ports.
+
+    Parameters
+    ----------
+    pairs
+        Pairs of ports; each port is in one of them at most.
+    n_ports
+        The number of ports.
+
+    Returns
+    -------
+    int32 array, shape (ports,)
+        The partner of each port, -1 if it is in no pair.
+    """
     matching = np.full(n_ports, IDLE, dtype=np.int32)
     for port, partner in pairs:
         matching[port] = partner

@@ -91,6 +91,11 @@ def _is_plain(matrix: object) -> TypeGuard[NDArray[np.float64]]:
     ----------
     matrix
         The value that the caller has given.
+
+    Returns
+    -------
+    bool
+        Whether it is such an array.
     """
     return (
         type(matrix) is np.ndarray

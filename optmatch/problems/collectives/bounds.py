@@ -905,7 +905,16 @@ def _least_bytes(problem: Any) -> float:
 def _most_partners(problem: Any) -> int:
     """Return how many others some rank has to reach, or to hear from, at most.
 
-    In an all-to-all these are the pairs of ranks with bytes, by row or by column of the demand.
+    Parameters
+    ----------
+    problem
+        The collective. In an all-to-all some pairs of ranks may have no bytes; in all other
+        operations each rank has to do with all others.
+
+    Returns
+    -------
+    int
+        The greatest number of pairs with bytes in a row or a column of the demand.
     """
     if problem.operation != "all-to-all":
         return int(problem.n_ranks) - 1

@@ -88,6 +88,11 @@ def extra_rounds(islands: int, members: int, static: bool) -> Iterator[int]:
 
         All ranks that know send. If circuits never change, only those send that have not sent yet:
         whoever has sent would tell the same rank again.
+
+        Parameters
+        ----------
+        reach
+            How many islands know as a whole, and by one rank, and how many ranks have not sent.
         """
         n_senders = members * reach.whole + reach.begun
         if static:

@@ -275,7 +275,22 @@ def _count_reached(nearest: int, farthest: int, onward: int, two_way: bool) -> i
 
 
 def _add_powers(base: int, first: int, last: int) -> int:
-    """Return the sum of the powers of a base from one exponent to another; 0 if there are none."""
+    """Add up the powers of a base from one exponent to another.
+
+    With base 2, from 1 to 3, it is 2 + 4 + 8 = 14.
+
+    Parameters
+    ----------
+    base
+        The base, > 0.
+    first, last
+        The exponents, both included.
+
+    Returns
+    -------
+    int
+        The sum; 0 if `last` is below `first`.
+    """
     if last < first:
         return 0
     if base == 1:

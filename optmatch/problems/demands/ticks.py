@@ -100,7 +100,13 @@ class PlacedAmounts(NamedTuple):
         return cls(n_ports, amounts[places], sources, destinations, largest_sum)
 
     def largest_line(self, values: NDArray[np.int64] | NDArray[np.float64]) -> int | float:
-        """Return the largest sum of a row or a column of values, shape (places,)."""
+        """Return the largest sum of a row or a column of values.
+
+        Parameters
+        ----------
+        values
+            A value for each place (a pair of source and destination), shape (places,).
+        """
         if self.sources is None or self.destinations is None:
             return _largest_line(values.reshape(self.n_ports, self.n_ports))
         sums_of_rows = np.bincount(self.sources, values, minlength=self.n_ports)

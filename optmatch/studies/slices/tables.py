@@ -398,6 +398,11 @@ def _tenant_row(shape: Shape) -> Row:
     ----------
     shape
         Chips along each axis.
+
+    Returns
+    -------
+    dict
+        The name of the shape, and the figures of `tenant` by name.
     """
     bandwidth = tenant(shape)
     return {
