@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 FOLDER = Path(__file__).resolve().parent
-LIMIT = re.compile(r"\btime_limit_s=[\d.]+")
+LIMIT = re.compile(r"\btime_limit_s=[\d.]+(?![\w.])")
 DRAWS = re.compile(r"\bplot_\w+\(|\.plot\(\)|\bfigure$")
 
 QUICK = """%reset -f

@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LOADED = ("matplotlib.pyplot", "networkx", "numba", "ortools.sat.python.cp_model", "scipy.sparse")
 END = "\0\n"
 """Ends what a block prints."""
-LIMIT = re.compile(r"\btime_limit_s=[\d.]+")
+LIMIT = re.compile(r"\btime_limit_s=[\d.]+(?![\w.])")
 """The limit of a search, which gets a fifth of it: many go on until the limit."""
 
 
