@@ -787,7 +787,8 @@ def _bound_late(problem: Any) -> BoundTerms:
     """Bound the time by the bytes that the last late rank still has to send or to receive.
 
     Nothing of this rank moves before it is ready. From then on it takes the start-ups of the
-    rounds in which it reaches all its partners, and its bytes over all its lanes.
+    rounds in which it reaches all ranks that want its data, and its bytes over all its lanes. What
+    it receives may wait at one of its neighbours by then, and needs no more than one round.
 
     Parameters
     ----------
@@ -804,14 +805,14 @@ def _bound_late(problem: Any) -> BoundTerms:
     if n_ranks == 1 or not late_s.any():
         return BoundTerms(0.0, "late")
 
-    # The bytes that the rank which is ready last has to send, or to receive, and with how many
-    # others: all but in broadcasts and uneven all-to-alls.
+    # The bytes that the rank which is ready last has to send, or to receive, and how many others
+    # want its data: all but in broadcasts and uneven all-to-alls.
     last_rank = int(late_s.argmax())
     n_partners = n_ranks - 1
     if problem.operation == "all-to-all":
         sent, received = problem.demand[last_rank], problem.demand[:, last_rank]
         own_bytes = max(float(sent.sum()), float(received.sum()))
-        n_partners = max(int((sent > 0).sum()), int((received > 0).sum()))
+        n_partners = max(int((sent > 0).sum()), 1)
     elif problem.operation in ("all-reduce", "broadcast"):
         own_bytes = problem.size_bytes
         if problem.operation == "broadcast" and last_rank != problem.root:

@@ -168,6 +168,30 @@ def test_late_rounds_are_those_of_the_facts() -> None:
     assert {n: fewest_late_rounds(n) for n in known} == known
 
 
+def test_data_for_a_late_rank_can_wait_together_at_its_neighbour() -> None:
+    """Ranks 0 and 1 have 1 byte each for rank 2: rank 1 has both when rank 2 is ready."""
+    demand_bytes = [[0.0, 0.0, 1.0], [0.0, 0.0, 1.0], [0.0, 0.0, 0.0]]
+    problem = om.Collective(
+        "all-to-all",
+        3,
+        0.0,
+        demand_bytes=demand_bytes,
+        late_s={2: 100.0},
+        alpha_s=1.0,
+        rate_bytes_per_s=1.0,
+    )
+    plan = om.CollectivePlan(
+        sends=[[0, 0, 1, 2, 0], [1, 1, 2, 2, 0], [1, 1, 2, 5, 0]],
+        chunk_bytes=np.array(demand_bytes).reshape(-1),
+        circuits=[[[1, 2, 0]]],
+        epoch_of_round=[0, 0],
+        time_s=103.0,
+        n_rounds_late=1,
+    )
+    assert om.verify(problem, plan).ok
+    assert problem.lower_bound() == 103.0
+
+
 def test_each_bound_has_a_name() -> None:
 
     def name(*args: Any, **fields: Any) -> str:
