@@ -27,7 +27,7 @@ def write_rounds(solution: Solution) -> str:
     -------
     str
         ``{"chunk_bytes": [...], "rounds": [{"epoch", "circuits", "sends"}, ...]}``. A send is
-        ``[source, destination, chunk, "copy" | "reduce" | "keep"]``, and circuits are
+        ``[source, destination, chunk, "copy" | "reduce" | "keep" | "replace"]``, and circuits are
         ``[lane][rank]``. Plans that have ``parts`` or ``places`` have them in each round, a row
         for each send.
     """
