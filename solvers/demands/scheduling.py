@@ -505,9 +505,12 @@ def former_plan(problem: Demand, start: Solution | None) -> Plan | None:
     if matchings.shape[1] != problem.fabric.n_ports:
         return None
 
-    # Durations of a millionth of a tick too much are rounding errors of seconds.
+    # A millionth of a tick too much, or what floats cannot tell, are rounding errors of seconds.
     durations_s = np.concatenate([schedule.durations_s for schedule in schedules])
-    ticks = np.ceil(np.round(durations_s / problem.tick_s, 6))
+    in_ticks = durations_s / problem.tick_s
+    nearest = np.rint(in_ticks)
+    is_whole = np.abs(in_ticks - nearest) <= np.maximum(1e-6, nearest * 2.0**-50)
+    ticks = np.where(is_whole, nearest, np.ceil(in_ticks))
     return Plan(matchings, ticks.astype(np.int64))
 
 

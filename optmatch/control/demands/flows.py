@@ -12,6 +12,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -74,6 +75,14 @@ class OverdueFlow(NamedTuple):
     """Its circuit."""
     ticks: int
     """How long the circuit takes until the flow is complete, beyond committed slots; > 0."""
+
+
+class Passed(NamedTuple):
+    """The first flows of a circuit, which ticks of service that are taken for granted complete."""
+
+    n_flows: int = 0
+    ticks: int = 0
+    """How long the circuit has to carry all of them."""
 
 
 @dataclass(eq=False, slots=True)
@@ -148,6 +157,10 @@ class FlowQueue:
         # tuple that all flows of a circuit share.
         self._flows: dict[Place, deque[Flow]] = {}
         self._circuits: dict[Place, Place] = {}
+
+        # Where `look` stopped to pass flows over when it was asked last: where thousands of flows
+        # are committed, it need not pass all of them once more for the next slot.
+        self._passed: dict[Place, Passed] = {}
 
         # The same flows once more, for the whole switch, in one of two sorted lists: those that
         # are not due yet by the tick at which they will be, the others by their order of arrival.
@@ -283,6 +296,7 @@ class FlowQueue:
             self.n_weighted += 1
         if self.has_priorities:
             _insert_by_priority(flows, flow)
+            self._passed.pop(place, None)
         else:
             flows.append(flow)
 
@@ -336,25 +350,57 @@ class FlowQueue:
               best n up to `_LOOK`. Each flow counts as its weight.
         """
         waiting_ticks = max(0, self._total.get(place, 0) - skip)
-        first_complete = 0
-        most_per_tick = 0.0
-        n_complete = 0
-        weight_complete = 0.0
+        flows = self._flows.get(place)
+        if not flows:
+            return Entry(waiting_ticks, 0, 0.0)
 
         # Flows that the skipped ticks complete are passed over; the next one may have a part left.
-        service = -skip  # ticks beyond `skip` until the flow in turn is complete
-        for flow in self._flows.get(place, ()):
+        # A deque finds the flow of a number quickly.
+        n_passed, ticks_passed = self._pass_over(place, flows, skip)
+        first_complete = 0
+        most_per_tick = 0.0
+        weight_complete = 0.0
+        service = ticks_passed - skip  # ticks beyond `skip` until the flow in turn is complete
+        for position in range(n_passed, min(n_passed + _LOOK, len(flows))):
+            flow = flows[position]
             service += flow.ticks
-            if service <= 0:
-                continue
-            n_complete += 1
             weight_complete += flow.weight
-            if n_complete == 1:
-                first_complete = service
+            first_complete = first_complete or service
             most_per_tick = max(most_per_tick, weight_complete / service)
-            if n_complete == _LOOK:
-                break
         return Entry(waiting_ticks, first_complete, most_per_tick)
+
+    def _pass_over(self, place: Place, flows: deque[Flow], ticks: int) -> Passed:
+        """Find how many of the first flows of a circuit some ticks of service complete.
+
+        Parameters
+        ----------
+        place
+            Source and destination of the circuit.
+        flows
+            The flows that wait for it, in the order in which it carries them.
+        ticks
+            How long it carries.
+
+        Returns
+        -------
+        Passed
+            The number of flows that are complete then, and the ticks that these take.
+        """
+        if not ticks:
+            return Passed()
+
+        # Go on from where the last search ended, if that is not too far.
+        n_passed, ticks_passed = self._passed.get(place, Passed())
+        if ticks_passed > ticks:
+            n_passed, ticks_passed = Passed()
+        while n_passed < len(flows):
+            with_next = ticks_passed + flows[n_passed].ticks
+            if with_next > ticks:
+                break
+            n_passed += 1
+            ticks_passed = with_next
+        passed = self._passed[place] = Passed(n_passed, ticks_passed)
+        return passed
 
     @property
     def has_priorities(self) -> bool:
@@ -386,9 +432,19 @@ class FlowQueue:
             committed slots; None if no such flow is due.
         """
         self._mark_due(now_tick)
+        if not self._overdue:
+            return None
+
+        # The numbers of all flows that committed slots complete.
+        committed: set[int] = set()
+        for place, reserved_ticks in reserved.items():
+            flows = self._flows.get(place)
+            if flows:
+                n_committed = self._pass_over(place, flows, reserved_ticks).n_flows
+                committed.update([flow.number for flow in islice(flows, n_committed)])
         for flow in self._overdue:
-            ticks = self._ticks_until_complete(flow) - reserved.get(flow.place, 0)
-            if ticks > 0:
+            if flow.number not in committed:
+                ticks = self._ticks_until_complete(flow) - reserved.get(flow.place, 0)
                 return OverdueFlow(flow.place, ticks)
         return None
 
@@ -461,6 +517,7 @@ class FlowQueue:
         flows = self._flows[flow.place]
         flows.remove(flow)
         _insert_by_priority(flows, flow)
+        self._passed.pop(flow.place, None)
         self._note(flow.place)
 
     def _ticks_until_complete(self, flow: Flow) -> int:
@@ -501,6 +558,7 @@ class FlowQueue:
         """
         flows = self._flows.get(place)
         ticks_left = ticks
+        n_complete = 0
         while flows and ticks_left:
             flow = flows[0]
             taken = min(ticks_left, flow.ticks)
@@ -511,7 +569,15 @@ class FlowQueue:
             self._take(flow, taken, begin + ticks - ticks_left)
             if not flow.ticks:
                 flows.popleft()
-        self._total[place] = self._total.get(place, 0) - (ticks - ticks_left)
+                n_complete += 1
+        carried = ticks - ticks_left
+        self._total[place] = self._total.get(place, 0) - carried
+
+        # Flows that were passed over in `look` are fewer now, and have less to carry.
+        passed = self._passed.pop(place, Passed())
+        if passed.ticks > carried:
+            n_passed = passed.n_flows - n_complete
+            self._passed[place] = Passed(n_passed, passed.ticks - carried)
         self._note(place)
 
     def take_back(self, place: Place, ticks: int, now_tick: int) -> int:
@@ -541,6 +607,7 @@ class FlowQueue:
             self._take(flow, taken, now_tick)
             if not flow.ticks:
                 flows.pop()
+        self._passed.pop(place, None)
         self._total[place] = self._total.get(place, 0) - (ticks - ticks_left)
         self._note(place)
         return ticks - ticks_left

@@ -187,6 +187,12 @@ class RollingSchedule:
         fabric, delay and rate get a small demand of a few ports; this schedule is not changed.
         """
         state = self._state
+        if state.aim == "completion":
+            # Most places of a matrix have a demand here, which the trials below seldom come to.
+            from optmatch.solvers.demands.quick_rules import cover_critical_lines
+
+            cover_critical_lines(np.ones((2, 2), dtype=np.int64))
+
         # Flows that are due are served by the rule of the aim "wait", whatever the aim.
         for aim in ("wait", state.aim):
             trial = RollingSchedule.__new__(RollingSchedule)

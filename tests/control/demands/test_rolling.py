@@ -16,7 +16,7 @@ import scipy.sparse
 from scipy.optimize import linear_sum_assignment
 
 import optmatch as om
-from optmatch.control.demands.flows import FlowQueue
+from optmatch.control.demands.flows import FlowQueue, Urgency
 from optmatch.control.demands.rolling import Aim, RollingSchedule, Slot
 from optmatch.control.demands.schedules import schedule
 from optmatch.model.schedule import Switching
@@ -643,3 +643,43 @@ def test_slots_that_are_committed_ahead_serve_later_flows(
     expected = complete_in_turn(flows, list(zip(slots, before, strict=True)))
     assert {demand: tick // 10**15 for demand, tick in completions} == expected
     assert len(expected) == len(flows)
+
+
+@pytest.mark.parametrize("priorities", [False, True])
+def test_flows_that_are_committed_are_passed_over_once(priorities: bool) -> None:
+    """What `look` remembers between slots changes none of its answers."""
+    rng = np.random.default_rng(4)
+    queue = FlowQueue(2, delay=3)
+    place = (0, 1)
+    n_flows = 0
+    for step in range(300):
+        kind = int(rng.integers(4))
+        ticks = int(rng.integers(1, 30))
+        if kind < 2:
+            weight = float(rng.integers(1, 3)) if priorities else 1.0
+            queue.add_flow(n_flows, place, ticks, step, Urgency(weight))
+            n_flows += 1
+        elif kind == 2:
+            queue.serve(place, ticks, step)
+        else:
+            queue.take_back(place, ticks // 4, step)
+
+        # A copy has nothing to remember. Reserved ticks are rising at times, and falling at times.
+        reserved = int(rng.integers(0, 1 + queue.total(place)))
+        forgetful = copy.deepcopy(queue)
+        forgetful._passed.clear()
+        assert queue.look(place, reserved) == forgetful.look(place, reserved)
+        overdue = queue.most_overdue(step, {place: reserved})
+        assert overdue == forgetful.most_overdue(step, {place: reserved})
+
+
+def test_slots_far_ahead_cost_no_more_than_the_first() -> None:
+    """The flows that committed slots serve are not summed up for each of them."""
+    queue = FlowQueue(2, delay=1)
+    place = (0, 1)
+    for number in range(2_000):
+        queue.add_flow(number, place, 10, now_tick=0)
+    assert queue.most_overdue(10**9, {place: 10_000}) == (place, 10)
+    profile = cProfile.Profile()
+    assert profile.runcall(queue.most_overdue, 10**9, {place: 10_015}) == (place, 5)
+    assert sum(entry.callcount for entry in profile.getstats()) < 100

@@ -12,7 +12,7 @@ from scipy.optimize import linear_sum_assignment
 
 import optmatch as om
 from optmatch.fabrics import UNREACHED
-from optmatch.model import Limits
+from optmatch.model import Limit, Limits
 from optmatch.problems import CountProof
 from optmatch.problems.demands import traffic
 from optmatch.solvers.demands.assignment import assign, assign_afresh, new_workspace
@@ -22,7 +22,7 @@ from optmatch.solvers.demands.line_pairs import count_terms, guess_weights
 from optmatch.solvers.demands.plans import Plan, only_demanded, serve, tidy, trim
 from optmatch.solvers.demands.quick_rules import cover_critical_lines
 from optmatch.solvers.demands.realisable import shorten
-from optmatch.solvers.demands.scheduling import order_slots, spread
+from optmatch.solvers.demands.scheduling import former_plan, order_slots, spread
 from optmatch.testing.demands import best_demand
 from optmatch.testing.routing import largest_matchings
 from optmatch.verify.demands.bounds import check_proof
@@ -432,3 +432,25 @@ def test_redrawn_decompositions_stay_exact(n: int, seed: int) -> None:
         assert serve(again).tolist() == matrix.tolist()
         assert len(again.ticks) <= len(plan.ticks)
         plan = again
+
+
+def test_a_former_plan_keeps_its_ticks() -> None:
+    """Seconds of a long schedule are rounded by more than a millionth of a tick."""
+    rng = np.random.default_rng(0)
+    delay_s = 7e-7
+    matrix = rng.integers(1, 10**13, (4, 4)) * delay_s
+    problem = ideal(matrix, delay_s=delay_s)
+    ticks = rng.integers(1, int(problem.ticks.max()), 60)
+    matchings = np.array([rng.permutation(4) for _ in ticks], dtype=np.int32)
+    schedule = problem.schedule(matchings, ticks)
+    former = om.Solution(
+        problem=problem,
+        status=om.Status.FEASIBLE,
+        limit=Limit.TIME,
+        objective=schedule.makespan_s,
+        schedule=schedule,
+        method="best",
+    )
+    plan = former_plan(problem, former)
+    assert plan is not None
+    assert plan.ticks.tolist() == ticks.tolist()
