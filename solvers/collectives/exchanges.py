@@ -24,6 +24,7 @@ from optmatch.problems import Collective
 from optmatch.problems.collectives.plan import COPY
 from optmatch.solvers.collectives.circulant import list_shifts
 from optmatch.solvers.collectives.level_routes import LEVEL, find_level_routes
+from optmatch.solvers.collectives.negotiated_routes import find_fewest_blocks
 from optmatch.solvers.collectives.offers import Offer
 from optmatch.solvers.collectives.plans import Laid, lay
 from optmatch.solvers.collectives.rounds import Rounds, as_rounds, without_nothing
@@ -224,7 +225,8 @@ def _lay_static(
     A *block* is what one rank sends to one other. In a first plan all blocks move one hop nearer
     in each round, over the circuit that has carried least. It is the answer if all circuits carry
     about the same number of bytes. Else better ways are searched, on which blocks may wait or make
-    a detour: in as many rounds, and in one round more.
+    a detour: in as many rounds, and in one round more; and, if all blocks are alike, in about
+    twice as many rounds, each circuit with so few whole blocks as counting allows.
 
     Parameters
     ----------
@@ -251,6 +253,15 @@ def _lay_static(
         if best.plan.time_s <= promised_s * LEVEL:
             break
         routes = find_level_routes(problem, topology.peer, distance, n_rounds + more_rounds, clock)
+        if routes is not None:
+            laid = _lay_block_sends(problem, topology, routes.sends)
+            best = min(best, laid, key=lambda candidate: candidate.plan.time_s)
+
+    # Large blocks leave circuits that are level but for one block, which can be much. Blocks that
+    # are not alike do not count as whole numbers.
+    if problem.demand_bytes is None and best.plan.time_s > promised_s * LEVEL:
+        known_s = best.plan.time_s
+        routes = find_fewest_blocks(problem, topology.peer, distance, known_s, clock)
         if routes is not None:
             laid = _lay_block_sends(problem, topology, routes.sends)
             best = min(best, laid, key=lambda candidate: candidate.plan.time_s)

@@ -63,6 +63,8 @@ class RoutedBlocks(NamedTuple):
     """``destination[block]``: the rank that receives it in the end."""
     n_bytes: FloatArray
     """``n_bytes[block]``: its bytes."""
+    may_go_farther: bool = True
+    """Whether a way may take a circuit that leads farther from the destination."""
 
 
 class Ways(NamedTuple):
@@ -189,7 +191,9 @@ def find_cheapest_way(blocks, block, ways, search):
         - ``source[block]`` and ``destination[block]``: the ends of the block;
         - ``peer[lane, rank]``: the rank to which a port leads, -1 if it is dark; a lane is a port
           of every rank;
-        - ``distance[destination, rank]``: the fewest circuits from a rank to a destination.
+        - ``distance[destination, rank]``: the fewest circuits from a rank to a destination;
+        - ``may_go_farther``: whether a way may take a circuit whose end is farther from the
+          destination than its beginning. Ways are found faster if not, but detours are shorter.
     block : int
         The number of the block.
     ways : Ways
@@ -224,9 +228,12 @@ def find_cheapest_way(blocks, block, ways, search):
             cost = search.cost[round_index, rank]
             if blocks.distance[destination, rank] <= n_rounds_left:
                 _reach_rank(search, round_index + 1, rank, cost, WAITS, rank)
+            most_hops_left = n_rounds_left
+            if not blocks.may_go_farther:
+                most_hops_left = min(n_rounds_left, blocks.distance[destination, rank])
             for lane in range(n_lanes):
                 peer = blocks.peer[lane, rank]
-                if peer >= 0 and blocks.distance[destination, peer] <= n_rounds_left:
+                if peer >= 0 and blocks.distance[destination, peer] <= most_hops_left:
                     over_lane = cost + ways.price[round_index, lane, rank]
                     _reach_rank(search, round_index + 1, peer, over_lane, lane, rank)
             n_looks += n_lanes
@@ -350,7 +357,7 @@ def find_level_routes(
         load=np.zeros((n_rounds, *peer.shape)),
         price=np.zeros((n_rounds, *peer.shape)),
     )
-    search = _new_search(n, n_rounds)
+    search = new_search(n, n_rounds)
     # The mean bytes on a circuit in a round, if all blocks take shortest ways: each block loads as
     # many circuits as its distance, and a dark port is no circuit.
     mean_load = (distance * problem.demand.T).sum() / np.count_nonzero(peer >= 0) / n_rounds
@@ -385,10 +392,10 @@ def find_level_routes(
             best_lanes = ways.lane_of.copy()
     if best_lanes is None:
         return None
-    return LevelRoutes(_list_sends(blocks, best_lanes, n), best_bytes)
+    return LevelRoutes(list_sends(blocks, best_lanes, n), best_bytes)
 
 
-def _new_search(n_ranks: int, n_rounds: int) -> WaySearch:
+def new_search(n_ranks: int, n_rounds: int) -> WaySearch:
     """Allocate the scratch of the search for the cheapest way of a block.
 
     Parameters
@@ -448,7 +455,7 @@ def _set_prices(
     return LoadPrices(reference, np.full(len(reference), smoothing), total, factor)
 
 
-def _list_sends(
+def list_sends(
     blocks: RoutedBlocks, lane_of: NDArray[np.int16], n_ranks: int
 ) -> list[tuple[IntArray, IntArray, IntArray]]:
     """List the sends of each round, given over which lane each block leaves its rank.

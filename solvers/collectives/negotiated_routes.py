@@ -1,0 +1,330 @@
+"""Routes of even all-to-alls in given time, over circuits that stay: negotiated congestion.
+
+The time is given as a number of blocks: in each round a circuit may carry a few whole blocks, its
+*capacity*, and the capacities of all rounds add up to that number. The method is PathFinder of
+McMurchie and Ebeling (1995). Blocks may overuse circuits at first. Those that do are ripped up and
+rerouted one by one, over the ways that are cheapest. Overuse costs more from sweep to sweep, and a
+circuit that was overused in earlier sweeps stays dearer, so blocks that have another way give it
+up to those that have none. The search ends when no circuit is overused.
+
+With level loads as the aim (`level_routes`), the busiest circuits of all rounds carry 8 blocks
+between 16 ranks with four ports; capacities are met with 7, where counting says 6.6.
+
+A *block* is what one rank sends to one other. A *lane* is a port of a rank on some plane. A *way*
+says for each round over which lane a block leaves its rank, or that it waits.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.model import Clock
+from optmatch.problems import Collective
+from optmatch.solvers.collectives.level_routes import (
+    NOT_ROUTED,
+    WAITS,
+    LevelRoutes,
+    RoutedBlocks,
+    Ways,
+    find_cheapest_way,
+    list_sends,
+    new_search,
+)
+from optmatch.solvers.collectives.topologies import IntArray
+from optmatch.solvers.kernels.decorators import inner_kernel, kernel
+
+FloatArray = NDArray[np.float64]
+
+SWEEPS = 60
+"""After so many sweeps a search gives up. Between 16 and 64 ranks those that end take 4 to 50;
+with twice as many hardly any other ends."""
+WHOLE_SWEEPS = 3
+"""In so many sweeps at the beginning all blocks are rerouted, then only those that overuse a
+circuit. One whole sweep leaves loads so uneven that fewer searches end; six take longer."""
+SWEEPS_BEFORE_VERDICT = 7
+"""After so many sweeps a search is given up if much is overused."""
+MUCH_OVERUSE = 0.03
+"""How much that is, as a part of all hops. No search that ended had more than 2.6 %; circuits that
+are uneven by nature, as in graphs of de Bruijn, keep 3 to 20 % for ever."""
+FIRST_PENALTY = 0.5
+"""By how much of itself a price grows for each block over capacity, in the first sweep."""
+PENALTY_GROWTH = 1.3
+"""The factor of the penalty from sweep to sweep, as in routers of integrated circuits."""
+LARGEST_PENALTY = 1000.0
+"""The penalty stops to grow here, where overuse costs more than any detour."""
+JITTER = 0.3
+"""How much is added to a price at random in each sweep, at most; without it blocks that have a
+choice between equals would decide alike, sweep for sweep."""
+ROUNDS_FOR_HOPS = (2, 3)
+"""There are so many rounds for each hop of the farthest blocks, one after another. With one, fewer
+searches end; three let some end that two do not, and more none, for up to three times the work."""
+SLACKS = (0.0, 0.02, 0.04)
+"""By how much the time may exceed that of level loads, one after another until a search ends."""
+MOST_LOOKS = 100_000_000
+"""Looks at circuits, about a second, after which no other sweep of a search begins."""
+
+
+class CapacitySearch(NamedTuple):
+    """What came of a search for routes that keep the capacities of circuits."""
+
+    routes: LevelRoutes | None
+    """The sends of each round, and the bytes of the busiest circuits of all rounds, added up; None
+    if no such routes were found."""
+    is_hopeless: bool = False
+    """Whether so much was overused that some percent more capacity would not help."""
+
+
+class Congestion(NamedTuple):
+    """What the circuits of each round may carry, and what overuse costs in this sweep."""
+
+    capacity: IntArray
+    """``capacity[round]``: how many blocks a circuit may carry in the round."""
+    base_price: FloatArray
+    """``base_price[round, lane, rank]``: the price of a circuit that is not overused: 1, and 1
+    more for each block over capacity in each sweep before, and a random part."""
+    penalty: float
+    """By how much of the base price the price grows for each block over capacity."""
+
+
+@inner_kernel
+def _change_use(ways, congestion, circuit, n_blocks):
+    """Change how many blocks one circuit carries in one round, and set its price for one more.
+
+    The price is the base price times 1 + penalty * o, where o is how many blocks the circuit would
+    carry beyond its capacity if it had to carry one block more.
+
+    Parameters
+    ----------
+    ways : Ways
+        Writes ``load[round, lane, rank]``, in blocks, and ``price[round, lane, rank]``.
+    congestion : Congestion
+        The capacities and base prices of circuits, and the penalty of overuse.
+    circuit : tuple of int
+        The round, the lane (a port of every rank) and the rank that sends.
+    n_blocks : int
+        1 if a block comes, -1 if it goes.
+    """
+    round_index, lane, rank = circuit
+    ways.load[round_index, lane, rank] += n_blocks
+    with_one_more = ways.load[round_index, lane, rank] + 1
+    overuse = max(0.0, with_one_more - congestion.capacity[round_index])
+    factor = 1 + congestion.penalty * overuse
+    ways.price[round_index, lane, rank] = congestion.base_price[round_index, lane, rank] * factor
+
+
+@inner_kernel
+def _overuses_circuit(blocks, block, ways, capacity):
+    """Tell whether some circuit on the way of a block carries more blocks than it may.
+
+    Parameters
+    ----------
+    blocks : RoutedBlocks
+        Reads ``source[block]``, and ``peer[lane, rank]``: the rank to which a port leads.
+    block : int
+        The number of the block, which has a way.
+    ways : Ways
+        Reads ``lane_of[block, round]``, the port over which the block leaves its rank, or `WAITS`;
+        and ``load[round, lane, rank]``, the blocks on a circuit.
+    capacity : int array, shape (rounds,)
+        How many blocks a circuit may carry in each round.
+
+    Returns
+    -------
+    bool
+    """
+    rank = blocks.source[block]
+    for round_index in range(len(capacity)):
+        lane = ways.lane_of[block, round_index]
+        if lane != WAITS:
+            if ways.load[round_index, lane, rank] > capacity[round_index]:
+                return True
+            rank = blocks.peer[lane, rank]
+    return False
+
+
+@inner_kernel
+def _change_use_of_way(blocks, block, ways, congestion, n_blocks):
+    """Put a block on all circuits of its way, or take it off them.
+
+    Parameters
+    ----------
+    blocks : RoutedBlocks
+        Reads ``source[block]``, and ``peer[lane, rank]``: the rank to which a port leads.
+    block : int
+        The number of the block.
+    ways : Ways
+        Reads the way, ``lane_of[block, round]``; writes the loads and prices of its circuits.
+    congestion : Congestion
+        How the price of a circuit follows from its load.
+    n_blocks : int
+        1 to put the block on its way, -1 to take it off.
+    """
+    rank = blocks.source[block]
+    for round_index in range(ways.lane_of.shape[1]):
+        lane = ways.lane_of[block, round_index]
+        if lane != WAITS:
+            _change_use(ways, congestion, (round_index, lane, rank), n_blocks)
+            rank = blocks.peer[lane, rank]
+
+
+@kernel
+def reroute_over_capacity(blocks, order, ways, congestion, search, reroutes_all):
+    """Rip up and reroute, one after another, all blocks or those that overuse a circuit.
+
+    A *block* is what one rank sends to one other. It is taken off the circuits of its old way, and
+    put on those of the way that is cheapest then; prices follow at once. Of two blocks that
+    overuse a circuit together the first one goes, and the second one keeps its way.
+
+    Parameters
+    ----------
+    blocks : RoutedBlocks
+        Source and destination of each block, and where the ports of ranks lead.
+    order : int array, shape (blocks to look at,)
+        Numbers of blocks, in the order in which they are looked at. All others keep their ways.
+    ways : Ways
+        Read and written: ``lane_of[block, round]``, the port or `WAITS`, `NOT_ROUTED` in the first
+        round of a block without a way; ``load[round, lane, rank]``, the blocks on a circuit; and
+        ``price[round, lane, rank]``.
+    congestion : Congestion
+        The capacities of circuits, and what overuse costs.
+    search : WaySearch
+        Scratch of the search for one way.
+    reroutes_all : bool
+        Whether blocks that overuse no circuit are rerouted, too. Then blocks may be without a way.
+
+    Returns
+    -------
+    int
+        How many circuits were looked at, which tells the work.
+    """
+    n_looks = 0
+    for block in order:
+        if not reroutes_all and not _overuses_circuit(blocks, block, ways, congestion.capacity):
+            continue
+        if ways.lane_of[block, 0] != NOT_ROUTED:
+            _change_use_of_way(blocks, block, ways, congestion, -1)
+        n_looks += find_cheapest_way(blocks, block, ways, search)
+        _change_use_of_way(blocks, block, ways, congestion, 1)
+    return n_looks
+
+
+def find_routes_within_capacity(
+    problem: Collective, peer: IntArray, distance: IntArray, capacity: IntArray, clock: Clock
+) -> CapacitySearch:
+    """Route the blocks of an all-to-all so that no circuit carries more than it may in a round.
+
+    The circuits are the same in all rounds. A *block*, what one rank sends to one other, goes over
+    one circuit in each round, or waits; no hop leads farther from its destination. The method is
+    negotiated congestion, which may fail where routes exist.
+
+    Parameters
+    ----------
+    problem
+        The all-to-all, in which each rank sends equally many bytes to each other one.
+    peer
+        Int array, ``peer[lane, rank]``: the rank to which a port leads, -1 if it is dark.
+    distance
+        Int array, ``distance[destination, rank]``: the fewest circuits from a rank to a
+        destination.
+    capacity
+        Int array, shape (rounds,): how many blocks a circuit may carry in each round. There are no
+        fewer rounds than the largest distance.
+    clock
+        When it has run out, the search gives up.
+
+    Returns
+    -------
+    CapacitySearch
+        ``routes``: for each round the senders, receivers and chunks of its sends, and the bytes of
+        the busiest circuit, added up over all rounds; None if no such routes were found. And
+        ``is_hopeless``, whether some percent more capacity would not help.
+    """
+    n = problem.n_ranks
+    n_rounds = len(capacity)
+    source, destination = np.nonzero(problem.demand)
+    n_bytes = problem.demand[source, destination]
+    blocks = RoutedBlocks(peer, distance, source, destination, n_bytes, may_go_farther=False)
+    ways = Ways(
+        lane_of=np.full((len(source), n_rounds), NOT_ROUTED, dtype=np.int16),
+        load=np.zeros((n_rounds, *peer.shape)),
+        price=np.ones((n_rounds, *peer.shape)),
+    )
+    search = new_search(n, n_rounds)
+    rng = np.random.default_rng(0)
+
+    overuse_before = np.zeros(ways.load.shape)
+    penalty = FIRST_PENALTY
+    n_looks = 0
+    for sweep in range(SWEEPS):
+        if clock.exceeded(0) is not None or n_looks > MOST_LOOKS:
+            break
+        # A circuit that would not be overused by one block more costs its base price.
+        base_price = 1 + overuse_before + rng.uniform(0, JITTER, size=ways.load.shape)
+        overuse_by_next = np.maximum(0, ways.load + 1 - capacity[:, None, None])
+        ways.price[:] = base_price * (1 + penalty * overuse_by_next)
+        congestion = Congestion(capacity, base_price, penalty)
+        order = rng.permutation(len(source))
+        reroutes_all = sweep < WHOLE_SWEEPS
+        n_looks += reroute_over_capacity(blocks, order, ways, congestion, search, reroutes_all)
+
+        overuse = np.maximum(0, ways.load - capacity[:, None, None])
+        if not overuse.any():
+            busiest_blocks = ways.load.max(axis=(1, 2)).sum()
+            busiest_bytes = float(busiest_blocks * n_bytes.max())
+            return CapacitySearch(LevelRoutes(list_sends(blocks, ways.lane_of, n), busiest_bytes))
+        # Between few ranks single blocks are some percent, which says nothing.
+        is_much = overuse.sum() > max(n, MUCH_OVERUSE * ways.load.sum())
+        if is_much and sweep + 1 >= SWEEPS_BEFORE_VERDICT:
+            return CapacitySearch(None, is_hopeless=True)
+        overuse_before += overuse
+        penalty = min(penalty * PENALTY_GROWTH, LARGEST_PENALTY)
+    return CapacitySearch(None)
+
+
+def find_fewest_blocks(
+    problem: Collective, peer: IntArray, distance: IntArray, faster_than_s: float, clock: Clock
+) -> LevelRoutes | None:
+    """Route the blocks of an even all-to-all so that busiest circuits carry as little as possible.
+
+    The mean load of a circuit says how many blocks the busiest circuits of all rounds carry at
+    least, added up. So many are tried, and then some percent more, until routes are found.
+
+    Parameters
+    ----------
+    problem
+        The all-to-all, in which each rank sends equally many bytes to each other one.
+    peer
+        Int array, ``peer[lane, rank]``: the rank to which a port leads, -1 if it is dark.
+    distance
+        Int array, ``distance[destination, rank]``: the fewest circuits from a rank to a
+        destination.
+    faster_than_s
+        The seconds of a plan that is known; routes that take as long are of no use.
+    clock
+        When it has run out, the search gives up.
+
+    Returns
+    -------
+    LevelRoutes or None
+        For each round the senders, receivers and chunks of its sends; and the bytes of the busiest
+        circuit, added up over all rounds. None if no routes were found that are faster.
+    """
+    block_s = problem.size_bytes / problem.n_ranks / problem.rate_bytes_per_s
+    round_s = problem.alpha_s + (problem.hop_s or 0.0)
+    mean_blocks = distance.sum() / np.count_nonzero(peer >= 0)
+    candidates = sorted({int(np.ceil(mean_blocks * (1 + slack))) for slack in SLACKS})
+    for n_blocks in candidates:
+        for rounds_for_hop in ROUNDS_FOR_HOPS:
+            # Capacities add up to the blocks, and differ by one at most. A round without capacity
+            # would be of no use.
+            n_rounds = min(n_blocks, rounds_for_hop * int(distance.max()))
+            if n_rounds * round_s + n_blocks * block_s >= faster_than_s:
+                break
+            capacity = np.diff(np.arange(n_rounds + 1) * n_blocks // n_rounds)
+            found = find_routes_within_capacity(problem, peer, distance, capacity, clock)
+            if found.routes is not None or found.is_hopeless:
+                return found.routes
+    return None
