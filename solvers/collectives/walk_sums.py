@@ -171,8 +171,9 @@ def find_walk_graph(n: int, degree: int) -> WalkGraph | None:
 
     Examples
     --------
-    >>> find_walk_graph(32, 4)
-    WalkGraph(n=32, degree=4, n_steps=3, last_digit=2)
+    >>> graph = find_walk_graph(32, 4)
+    >>> graph.n_steps, graph.last_digit  # 32 = 2 * 4**2
+    (3, 2)
     """
     if degree < 2 or n <= degree:
         return None
