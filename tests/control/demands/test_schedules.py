@@ -110,16 +110,21 @@ def test_schedules_of_solstice_are_near_the_bound(
 def test_a_schedule_is_taken_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """The former plan is one more candidate; what is tried beside it ends, on any machine."""
     monkeypatch.setattr("optmatch.solvers.demands.quick_cover._GRACE_S", 10.0)
-    rng, demand = np.random.default_rng(0), solstice(0)
-    before = schedule(demand, DELAY_S, time_limit_s=None)
-    rows, columns = np.nonzero(demand)
-    some = rng.choice(len(rows), len(rows) // 20, replace=False)
-    demand[rows[some], columns[some]] *= rng.uniform(0.5, 1.5, len(some))
-    demand = np.rint(demand * 1e9).astype(np.int64) / 1e9
-    slots = schedule(demand, DELAY_S, time_limit_s=0.0, previous=before)
-    assert is_right(demand, slots)
-    assert slots.completion_s <= schedule(demand, DELAY_S, time_limit_s=0.0).completion_s
-    assert slots.completion_s <= 1.08 * slots.lower_bound_s
+    ratios = []
+    for seed in range(4):
+        rng, demand = np.random.default_rng(seed), solstice(seed)
+        before = schedule(demand, DELAY_S, time_limit_s=None)
+        rows, columns = np.nonzero(demand)
+        some = rng.choice(len(rows), len(rows) // 20, replace=False)
+        demand[rows[some], columns[some]] *= rng.uniform(0.5, 1.5, len(some))
+        demand = np.rint(demand * 1e9).astype(np.int64) / 1e9
+        slots = schedule(demand, DELAY_S, time_limit_s=0.0, previous=before)
+        assert is_right(demand, slots)
+        assert slots.completion_s <= schedule(demand, DELAY_S, time_limit_s=0.0).completion_s
+        ratios.append(slots.completion_s / slots.lower_bound_s)
+
+    # A single demand depends on which of many equal matchings a rule takes.
+    assert np.mean(ratios) <= 1.075
 
 
 def test_small_and_empty_demands() -> None:
