@@ -176,7 +176,7 @@ def test_data_for_a_late_rank_can_wait_together_at_its_neighbour() -> None:
         3,
         0.0,
         demand_bytes=demand_bytes,
-        late_s={2: 100.0},
+        late_s={"2": 100.0},
         alpha_s=1.0,
         rate_bytes_per_s=1.0,
     )
