@@ -393,7 +393,8 @@ class FlowQueue:
         n_passed, ticks_passed = self._passed.get(place, Passed())
         if ticks_passed > ticks:
             n_passed, ticks_passed = Passed()
-        while n_passed < len(flows):
+        n_flows = len(flows)
+        while n_passed < n_flows:
             with_next = ticks_passed + flows[n_passed].ticks
             if with_next > ticks:
                 break
