@@ -10,11 +10,13 @@ import importlib
 import importlib.util
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 from xml.etree import ElementTree
 
+import matplotlib
 import pytest
 from PIL import Image
 
@@ -31,6 +33,13 @@ FIGURE = re.compile(
 )
 LEAST_PIXELS = 10.7
 PHONE = 390.0
+
+
+@pytest.fixture(autouse=True)
+def own_style() -> Iterator[None]:
+    """Give back the style of matplotlib: the code that draws figures of pages sets text sizes."""
+    with matplotlib.rc_context():
+        yield
 
 
 def drawing_module() -> ModuleType:
