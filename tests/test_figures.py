@@ -48,7 +48,10 @@ def drawing_module() -> ModuleType:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules["figures"] = module
+    # It puts `docs` in front of the path, where `docs/sphinx` would hide a missing Sphinx.
+    path = list(sys.path)
     spec.loader.exec_module(module)
+    sys.path[:] = path
     return module
 
 
