@@ -148,9 +148,9 @@ def _list_onward(n: int, chunks: int) -> Iterator[IntArray]:
     Parameters
     ----------
     n
-        The number of ranks.
+        The number of ranks, a multiple of 2 w.
     chunks
-        The number of chunks, w; blocks have as many ranks.
+        The number of chunks, w; blocks have as many ranks. Each rank is a root of one chunk.
 
     Yields
     ------

@@ -798,9 +798,11 @@ def _choose_finish(problem: Demand) -> Callable[[Plan], Candidate]:
     function
         Takes a plan that would serve the demand on an ideal switch, and returns its candidate:
 
+        - on a fabric that does not hold every matching, slots whose circuits do not fit side by
+          side are split, and each slot gets states of the cells; plans of pairings on a switch
+          without cells, which holds these, are used as they are;
         - on an ideal switch the plan is used as it is;
-        - on a network of cells that holds every matching each slot gets routes;
-        - on other fabrics slots whose circuits do not fit side by side are split as well.
+        - on a network of cells that holds every matching, each slot gets states of the cells.
     """
     fabric = problem.fabric
     if not holds_every_matching(fabric):

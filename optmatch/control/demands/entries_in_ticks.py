@@ -188,7 +188,10 @@ def _entries_of(placed: PlacedAmounts, ticks: NDArray[np.int64]) -> Entries:
 def _count_listed(
     listed: SparseEntries, rate_bytes_per_s: float, delay_s: float
 ) -> EntriesInTicks:
-    """Convert a sparse matrix from bytes to ticks, without memory for its zeros.
+    """Convert a sparse matrix from bytes to ticks of time, without memory for its zeros.
+
+    An entry becomes the ticks for which a circuit needs to carry it. The tick is as fine as the
+    busiest port allows: sums of its entries stay whole numbers that floats hold exactly.
 
     Parameters
     ----------

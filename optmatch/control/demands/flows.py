@@ -472,11 +472,12 @@ class FlowQueue:
             del self._not_due[:n_due]
 
     def urgent_places(self, now_tick: int) -> list[Place]:
-        """List the circuits of flows whose deadlines are near and can still be met.
+        """Give flows with near deadlines priority, and list the circuits of those still in time.
 
-        A deadline is near from `_NOTICE` delays before the latest start on: the deadline less the
-        ticks of the flow and a delay. From then on these flows go before others on their circuits,
-        behind those that are due; they stay there when the deadline is missed.
+        The *latest start* of a flow is its deadline less its ticks and a delay. Its deadline is
+        near from `_NOTICE` delays before the latest start on. From then on the flow goes before
+        others in the queue of its circuit, behind flows that have waited too long (*due* ones);
+        it keeps this place when the deadline is missed.
 
         Parameters
         ----------

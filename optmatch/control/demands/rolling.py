@@ -847,8 +847,9 @@ class RollingSchedule:
     def _tick_of(self, now_s: float) -> int:
         """Return the tick of a time in seconds, which may be one that a slot has stated.
 
-        Seconds of a late clock are rounded by many ticks: a time that is equal to a stated one is
-        its tick, and of several ticks with the same seconds it is the last one.
+        A float of many seconds is coarser than a tick. A time that is equal to one that a slot has
+        stated (its start, when its light comes, its end) therefore gets the tick of that; if
+        several ticks have the same seconds, it gets the last of them.
 
         Parameters
         ----------
