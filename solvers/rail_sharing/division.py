@@ -174,20 +174,21 @@ def _plan_all_shares(
     ]
     tasks.sort(key=lambda task: task[0])
 
+    # The job as it is with each share. Only the first of equal jobs is planned, within its part of
+    # the time that is left for all different ones, if there is a limit.
+    parts = [(give_share(problem.jobs[job].job, *size), size.replicas) for _, job, size in tasks]
+    n_different = len(set(parts))
+
     # None stands for a search that has found no plan: it is not made again for an equal job.
     share_of_job: dict[tuple[RailJob, int], RailShare | None] = {}
     limit = None
-    for done, (_, job, size) in enumerate(tasks):
+    for done, ((_, job, size), key) in enumerate(zip(tasks, parts, strict=True)):
         on_event(Tick("shares", done, len(tasks)))
-
-        # The job as it is with this share. Only the first of equal jobs is planned, within its
-        # part of the time, if there is a limit.
-        part = give_share(problem.jobs[job].job, *size)
-        key = (part, size.replicas)
         if key not in share_of_job:
+            part, _ = key
             part_limits = Limits(iterations=limits.iterations)
             if math.isfinite(clock.remaining_s):
-                part_s = clock.remaining_s / (len(tasks) - done)
+                part_s = clock.remaining_s / (n_different - len(share_of_job))
                 part_limits = Limits(time_s=part_s, iterations=limits.iterations)
             with part_limits.start().running():
                 solution = solve_by(planner, part, part_limits, rng, ignore)

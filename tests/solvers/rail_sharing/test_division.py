@@ -182,3 +182,21 @@ def test_equal_jobs_without_a_plan_are_tried_once(monkeypatch: Any) -> None:
     solution = om.solve(problem, "provisioned", seed=0)
     assert "no plan" in str(solution.stats["reason"])
     assert len(tried) == 1
+
+
+def test_equal_jobs_share_their_part_of_the_time(monkeypatch: Any) -> None:
+    """A hundred equal jobs have one plan for each size of share, with the time of all of them."""
+    limits_s: list[float] = []
+
+    def record(planner: Any, job: Any, limits: om.Limits, *others: Any) -> om.Solution:
+        assert limits.time_s is not None
+        limits_s.append(limits.time_s)
+        return solve_by(planner, job, limits, *others)
+
+    monkeypatch.setattr(division, "solve_by", record)
+    jobs = tuple(NamedJob(f"job-{k}", small_job(2, 1, 1, ports_per_gpu=2)) for k in range(100))
+    problem = RailSharing(jobs=jobs, radix=300)
+    solution = om.solve(problem, "static", seed=0, time_limit_s=1000.0)
+    assert solution.answer is not None
+    assert len(limits_s) <= 3
+    assert min(limits_s) > 300.0
