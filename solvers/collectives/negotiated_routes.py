@@ -290,7 +290,8 @@ def find_fewest_blocks(
     """Route the blocks of an even all-to-all so that busiest circuits carry as little as possible.
 
     The mean load of a circuit says how many blocks the busiest circuits of all rounds carry at
-    least, added up. So many are tried, and then some percent more, until routes are found.
+    least, added up; with many ports that is less than the hops of the farthest blocks, each of
+    which takes a round. So many are tried, and then some percent more, until routes are found.
 
     Parameters
     ----------
@@ -315,12 +316,14 @@ def find_fewest_blocks(
     block_s = problem.size_bytes / problem.n_ranks / problem.rate_bytes_per_s
     round_s = problem.alpha_s + (problem.hop_s or 0.0)
     mean_blocks = distance.sum() / np.count_nonzero(peer >= 0)
-    candidates = sorted({int(np.ceil(mean_blocks * (1 + slack))) for slack in SLACKS})
+    most_hops = int(distance.max())
+    enough = [int(np.ceil(mean_blocks * (1 + slack))) for slack in SLACKS]
+    candidates = sorted({max(n_blocks, most_hops) for n_blocks in enough})
     for n_blocks in candidates:
         for rounds_for_hop in ROUNDS_FOR_HOPS:
             # Capacities add up to the blocks, and differ by one at most. A round without capacity
             # would be of no use.
-            n_rounds = min(n_blocks, rounds_for_hop * int(distance.max()))
+            n_rounds = min(n_blocks, rounds_for_hop * most_hops)
             if n_rounds * round_s + n_blocks * block_s >= faster_than_s:
                 break
             capacity = np.diff(np.arange(n_rounds + 1) * n_blocks // n_rounds)

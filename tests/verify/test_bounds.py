@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import optmatch as om
+from optmatch.problems.sharing.resources import Jobs, Resources
 from optmatch.solvers.reroutes.states import fill_rack
 from optmatch.verify.bounds import check_support, compare
 from optmatch.verify.report import Findings
@@ -206,3 +207,54 @@ def test_a_proof_of_one_routing_bounds_no_number_of_slots() -> None:
     report = om.verify(solution.problem, solution)
     assert report.ok
     assert "slots_lower_bound" not in report.figures
+
+
+MORE_PROBLEMS: dict[str, Any] = {
+    "collective": om.Collective("all-to-all", 6, 1e6, alpha_s=1e-6, delay_s=1e-4, ports=2),
+    "islands": om.Collective("all-gather", 8, 1e6, alpha_s=1e-6, delay_s=1e-4, island=4),
+    "port-sharing": om.PortSharing(
+        Resources([[100.0, 400, 400, 800]]), Jobs([2, 3], [[400.0, 400]])
+    ),
+}
+
+
+def too_high(bound: Any, factor: float) -> Any:
+    """Return a bound times a factor; each level of a bound of levels."""
+    if isinstance(bound, tuple):
+        return tuple(too_high(level, factor) for level in bound)
+    return bound * factor if bound else factor - 1.0
+
+
+@pytest.mark.parametrize("kind", PROBLEMS | MORE_PROBLEMS)
+def test_no_claim_rests_on_what_the_problem_says_of_itself(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A problem whose own bound is too high gets the same reports, and refutes the same claims."""
+    problem = (PROBLEMS | MORE_PROBLEMS)[kind]
+    solution = om.solve(problem, seed=0)
+    unproved: dict[str, Any] = {"certificate": None, "stats": {}}
+    optimal = replace(
+        solution,
+        status=om.Status.OPTIMAL,
+        limit=None,
+        lower_bound=solution.objective,
+        **unproved,
+    )
+    feasible = replace(
+        optimal, status=om.Status.FEASIBLE, limit=om.Limit.EXHAUSTED, lower_bound=-math.inf
+    )
+    own_bound = problem.lower_bound()
+    own_terms = problem.bounds() if isinstance(problem, om.Collective) else None
+    for factor in (1.01, 2.0, math.inf):
+        bound = too_high(own_bound, factor)
+        claims = [solution, optimal]
+        if not isinstance(solution.objective, tuple):
+            claims.append(replace(feasible, lower_bound=min(bound, solution.objective)))
+        reports = [om.verify(problem, claim) for claim in claims]
+        assert reports[0].valid
+        with monkeypatch.context() as planted:
+            planted.setattr(type(problem), "lower_bound", lambda self, bound=bound: bound)
+            if own_terms is not None:
+                terms = own_terms._replace(seconds=bound)
+                planted.setattr(type(problem), "bounds", lambda self, terms=terms: terms)
+            assert [om.verify(problem, claim) for claim in claims] == reports

@@ -11,9 +11,11 @@ which one mainly sends and the other mainly receives, neither can use all its ci
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
 from functools import lru_cache
 from itertools import count, islice
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +24,7 @@ from numpy.typing import NDArray
 from optmatch.problems.collectives.sum_sends import least_sum_sends
 
 IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float64]
 MOST_MORE = 32
 """Rounds beyond the fewest for which detours are counted."""
 MOST_PARTS = 1e9
@@ -221,8 +224,38 @@ def hops_within(
     return hops[1:n_ranks]
 
 
+def late_times(n_ranks: int, late_s: Mapping[str, float]) -> FloatArray:
+    """Return when each rank is ready, in seconds; ``late_s`` has only the ranks that are late."""
+    ready = np.zeros(n_ranks)
+    for rank, delay in late_s.items():
+        ready[int(rank)] = delay
+    return ready
+
+
+def even_demand(n_ranks: int, size_bytes: float) -> FloatArray:
+    """Return the bytes from each rank to each other one, where all blocks are equal."""
+    even_bytes = np.full((n_ranks, n_ranks), size_bytes / n_ranks)
+    np.fill_diagonal(even_bytes, 0.0)
+    return even_bytes
+
+
+def plain_fields(problem: Any) -> SimpleNamespace:
+    """Return the declared fields of a `Collective` and what follows from them, without its class.
+
+    Bounds that are counted from it do not depend on any method or property of the problem, so that
+    the verifier need not trust these.
+    """
+    plain = SimpleNamespace(**{part.name: getattr(problem, part.name) for part in fields(problem)})
+    plain.lanes = plain.planes * plain.ports
+    plain.late = late_times(plain.n_ranks, plain.late_s)
+    plain.demand = plain.demand_bytes
+    if plain.demand is None:
+        plain.demand = even_demand(plain.n_ranks, plain.size_bytes)
+    return plain
+
+
 def bound_terms(problem: Any) -> BoundTerms:
-    """Return the best lower bound of the time of a `Collective` without islands.
+    """Return the best lower bound of the time of a collective without islands.
 
     A problem whose rounds are given from outside (steps) has a bound of its own. Otherwise two
     bounds are counted, and the larger one is returned: as if no rank were late, and by what the
@@ -231,7 +264,7 @@ def bound_terms(problem: Any) -> BoundTerms:
     Parameters
     ----------
     problem
-        The `Collective`; typed as Any, as its module imports this one.
+        The fields of a `Collective`, as `plain_fields` returns them.
 
     Returns
     -------

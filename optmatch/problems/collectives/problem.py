@@ -29,8 +29,8 @@ from optmatch.model import (
     given,
     integer,
 )
-from optmatch.problems.collectives.bounds import BoundTerms, bound_terms
-from optmatch.problems.collectives.islands import bound_islands
+from optmatch.problems.collectives.bounds import BoundTerms, even_demand, late_times
+from optmatch.problems.collectives.islands import bound_collective
 from optmatch.problems.collectives.plan import CollectivePlan
 
 Operation = Literal["all-reduce", "reduce-scatter", "all-gather", "all-to-all", "broadcast"]
@@ -193,10 +193,7 @@ class Collective(Displayed):
     @property
     def late(self) -> NDArray[np.float64]:
         """``late[rank]``: when the rank is ready, in seconds."""
-        ready = np.zeros(self.n_ranks)
-        for rank, delay in self.late_s.items():
-            ready[int(rank)] = delay
-        return ready
+        return late_times(self.n_ranks, self.late_s)
 
     @property
     def demand(self) -> NDArray[np.float64]:
@@ -206,14 +203,11 @@ class Collective(Displayed):
         """
         if self.demand_bytes is not None:
             return self.demand_bytes
-        n = self.n_ranks
-        even_bytes = np.full((n, n), self.size_bytes / n)
-        np.fill_diagonal(even_bytes, 0.0)
-        return even_bytes
+        return even_demand(self.n_ranks, self.size_bytes)
 
     def bounds(self) -> BoundTerms:
         """Return the best lower bound, the terms that it is made of, and its name."""
-        return bound_islands(self) if self.island > 1 else bound_terms(self)
+        return bound_collective(self)
 
     def lower_bound(self) -> float:
         """Return a time that no plan can beat, in seconds."""

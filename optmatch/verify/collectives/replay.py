@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from optmatch.model import IDLE, RTOL, Schedule, Solution
 from optmatch.problems import Collective, CollectivePlan
+from optmatch.problems.collectives.islands import bound_collective
 from optmatch.verify.bounds import check_solution
 from optmatch.verify.budgets import find_over_budget
 from optmatch.verify.collectives.circuits import (
@@ -62,7 +63,7 @@ def verify_collective(
             _check_schedule(problem, solution, ends_s, findings)
         return ends_s is not None
 
-    bound_s = math.inf if _is_cut_off(problem) else problem.lower_bound()
+    bound_s = math.inf if _is_cut_off(problem) else bound_collective(problem).seconds
     findings.figures["lower_bound_recomputed"] = bound_s
     check_solution(problem, subject, findings, replay=replay, form="both")
     if getattr(subject.answer, "among", "all") == "whole-blocks":

@@ -84,6 +84,32 @@ def test_busiest_circuits_carry_as_few_whole_blocks_as_counting_allows(
     assert find_fewest_blocks(problem, peer, hops, known_s, Limits().start()) is None
 
 
+def test_between_few_ranks_with_many_ports_each_hop_has_a_round() -> None:
+    """A circuit has a third of a block in the mean, and 2 blocks to opposite ranks go 2 hops."""
+    problem = om.Collective("all-to-all", 4, 4.0, ports=12, rate_bytes_per_s=1.0)
+    peer = np.tile([[1, 2, 3, 0], [1, 0, 3, 2], [3, 0, 1, 2]], (4, 1))
+    routes = find_fewest_blocks(problem, peer, measure_hops(peer), np.inf, Limits().start())
+    assert routes is not None
+    assert len(count_blocks(peer, routes)) == 2
+    assert routes.busiest_bytes == 2.0
+
+
+def test_blocks_of_ranks_with_more_ports_than_partners_arrive() -> None:
+    """Routes of one round for blocks of two hops named no rank: ``sends[1, 2] = -1``."""
+    problem = om.Collective(
+        "all-to-all",
+        4,
+        1e8,
+        alpha_s=2.7e-6,
+        delay_s=1e-3,
+        ports=8,
+        planes=2,
+        start="dark",
+    )
+    solution = om.solve(problem, "topologies", seed=0)
+    assert om.verify(problem, solution).valid
+
+
 def test_circuits_that_are_uneven_by_nature_are_given_up() -> None:
     """Data to rank 0 all come over one circuit, so mean loads are out of reach."""
     n = 12
