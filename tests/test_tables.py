@@ -60,8 +60,8 @@ def test_every_option_of_a_command_has_a_row() -> None:
     study = MAKER.make_table("options of study")
     assert "| `--most INTEGER` | `spares`: Largest number of spares. Default: 8. |" in study
     assert "| `--csv` | Print CSV, one table after another. |" in study
-    assert "`--leave-out" not in MAKER.make_table("options of optics")
-    assert "`--device-cells FILE`" in MAKER.make_table("options of optics")
+    assert "`--leave-out" not in MAKER.make_table("options of info")
+    assert "`--device-cells FILE`" in MAKER.make_table("options of verify")
 
 
 def test_a_statistic_has_the_sentence_of_its_declaration() -> None:

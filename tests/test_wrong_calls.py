@@ -83,15 +83,7 @@ CALLS: list[tuple[str, Callable[[], object]]] = [
     ("own_delay_s", lambda: switches.PlayOptions(own_delay_s=-1)),
     ("only_ports", lambda: switches.PlayOptions(only_ports={"a"})),  # type: ignore[arg-type]
     ("steering", lambda: verify.check_steering([])),
-    ("fabric", lambda: verify.choose_states([], 3)),
-    ("fit", lambda: verify.forecast_powers(MESH, [], TABLE)),
-    ("measured", lambda: verify.fit_chip(MESH, [], "smartlight")),
-    ("cell_states", lambda: verify.half_turn_cells(3)),
-    ("cell_states[0, 0]", lambda: verify.half_turn_cells([[7]])),
     ("controllers", lambda: om.warm_up((), controllers=TABLE)),
-    ("cells", lambda: verify.model_powers(MESH, "x", TABLE)),
-    ("cells", lambda: verify.model_powers(MESH, CellDevice.of("smartlight", 2), TABLE)),
-    ("cell_states", lambda: verify.model_powers(MESH, CELLS, [[0]])),
     ("frequencies_hz", lambda: DEVICES["smartlight"].coupling_changes({1})),  # type: ignore[arg-type]
     ("controller", lambda: switches.Watcher("x", ANY)),  # type: ignore[arg-type]
     ("on_event", lambda: switches.Watcher(CONTROLLER, ANY, on_event=3)),  # type: ignore[arg-type]

@@ -214,51 +214,6 @@ def optics_power() -> Any:
 
 
 @sketch
-def optics_fit() -> Sketch:
-    """Draw the way from chosen states to the device of each cell."""
-    drawing = Sketch(
-        150, "States are chosen, powers measured, and a device is fitted to each cell"
-    )
-    for left, name, fill in (
-        (6, "choose\nstates", PALE),
-        (104, "set them on\nthe chip", PALE_AMBER),
-        (202, "measure\npowers", PALE_AMBER),
-        (300, "fit each\ncell", PALE_BLUE),
-    ):
-        drawing.box(left, 30, 84, 54, name, fill=fill, size=12)
-        if left < 300:
-            drawing.line((left + 84, 57), (left + 97, 57), arrow=True)
-    drawing.line((342, 84), (342, 112), (48, 112), (48, 86), arrow=True, dashed=True)
-    drawing.words(195, 126, "the fitted devices predict powers in other states", size=12)
-    return drawing
-
-
-@chart
-def optics_sweep() -> Any:
-    """Draw a sweep of one heater, and the curve that is fitted to it."""
-    rng = np.random.default_rng(1)
-    figure, ax = new_chart(2.8)
-    volts = np.linspace(0, 3.2, 41)
-    a_rad, b_rad_per_v2 = 0.6, 0.62
-    phase = a_rad + b_rad_per_v2 * volts**2
-    cross = 0.5 * (1 + np.cos(phase))
-    measured = cross * (1 + 0.03 * rng.standard_normal(len(volts)))
-    fine = np.linspace(0, 3.2, 300)
-    ax.plot(volts, measured, ".", color=AMBER, label="measured in cross")
-    ax.plot(fine, 0.5 * (1 + np.cos(a_rad + b_rad_per_v2 * fine**2)), color=BLUE, label="fit")
-    for name, target in (("bar", np.pi), ("cross", 2 * np.pi)):
-        volt = np.sqrt((target - a_rad) / b_rad_per_v2)
-        ax.axvline(volt, color=FAINT, ls=":", lw=1)
-        ax.text(volt, 1.12, f"{name}: {volt:.2f} V", ha="center")
-    ax.set_ylim(0, 1.28)
-    ax.set_xlim(-0.15, 3.7)
-    ax.set_xlabel("voltage of the heater, V")
-    ax.set_ylabel("part of the power")
-    ax.legend(frameon=False, loc="center left", bbox_to_anchor=(0, 0.2))
-    return figure
-
-
-@sketch
 def faults_cell() -> Sketch:
     """Draw what a broken cell does with light."""
     drawing = Sketch(150, "Cells that are stuck in bar, stuck in cross, and dead")

@@ -128,7 +128,7 @@ def heat_turns(graph: CellGraph, cells: CellDevice, states: ArrayLike) -> NDArra
     cells
         The device of each cell: by how many rad its heaters turn the phase in each state.
     states
-        ``states[..., cell]``: 0 bar, 1 cross or 2 half turned.
+        ``states[..., cell]``: 0 bar, 1 cross.
 
     Returns
     -------
@@ -142,8 +142,7 @@ def heat_turns(graph: CellGraph, cells: CellDevice, states: ArrayLike) -> NDArra
     .. [2] Jacques et al. (2019). Optimization of thermo-optic phase-shifter design and mitigation
        of thermal crosstalk on the SOI platform. https://doi.org/10.1364/OE.27.010456
     """
-    turn_by_state = np.concatenate([cells.turn_rad, cells.half_turn_rad[:, None]], axis=1)
-    own_turn_rad = turn_by_state[np.arange(graph.n_cells), np.asarray(states)]
+    own_turn_rad = cells.turn_rad[np.arange(graph.n_cells), np.asarray(states)]
     if not cells.device.thermal_crosstalk:
         return np.zeros_like(own_turn_rad)
     turned: NDArray[np.float64] = own_turn_rad @ heat_shares(graph, cells.device)

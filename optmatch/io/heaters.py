@@ -1,4 +1,4 @@
-"""Heaters in files: calibrations, sweeps of one heater, and drive tables."""
+"""Heaters in files: calibrations, and drive tables."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ import io
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optmatch.fabrics import Fabric
 from optmatch.fabrics.fabric import numbers_of_names
@@ -38,36 +37,10 @@ _COLUMNS = {
     "resistance": "resistance_ohm",
     "max_v": "max_v",
     "settling_s": "settling_s",
-    "a_within_rad": "a_within_rad",
-    "b_within_rad_per_v2": "b_within_rad_per_v2",
 }
 """Columns of a calibration, and fields of `Heater`; short names without units are taken, too."""
 
-_WRITTEN = (
-    "a_rad",
-    "b_rad_per_v2",
-    "resistance_ohm",
-    "max_v",
-    "settling_s",
-    "a_within_rad",
-    "b_within_rad_per_v2",
-)
-
 Entry = Mapping[str, str | float | Sequence[float]]
-
-
-class HeaterSweep(NamedTuple):
-    """Powers at some ports while the voltage of one heater is swept."""
-
-    cell: int
-    arm: int
-    volts: NDArray[np.float64]
-    """(points,)."""
-    power: NDArray[np.float64]
-    """(points, outputs): in any unit."""
-    is_cross: tuple[bool, ...]
-    """(outputs,): whether the output gets its light in cross, else in bar."""
-    resistance_ohm: float | None
 
 
 def read_heaters(path: str | os.PathLike[str], fabric: Fabric) -> dict[tuple[int, int], Heater]:
@@ -378,98 +351,6 @@ def arm_name(fabric: Fabric, cell: int, arm: int) -> str:
     if circuit is not None and len(circuit.arms[arm - 1]) == 1:
         return str(circuit.arms[arm - 1][0])
     return str(arm)
-
-
-def write_heaters(heaters: Iterable[Heater], fabric: Fabric) -> str:
-    """Write calibrations of heaters by coefficients as CSV, as `read_heaters` reads it.
-
-    Parameters
-    ----------
-    heaters
-        The cell, the arm, and the coefficients of each heater.
-    fabric
-        The switch, which has the names of cells and arms.
-
-    Returns
-    -------
-    str
-        A line for each heater; what is None is empty.
-    """
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["cell", "arm", *_WRITTEN])
-    for heater in heaters:
-        values = [getattr(heater, name) for name in _WRITTEN]
-        entries = ["" if value is None else repr(float(value)) for value in values]
-        cell_name = fabric.cell_names[heater.cell]
-        writer.writerow([cell_name, arm_name(fabric, heater.cell, heater.arm), *entries])
-    return text.getvalue()
-
-
-def read_sweeps(path: str | os.PathLike[str], fabric: Fabric) -> list[HeaterSweep]:
-    """Read sweeps of heaters: CSV with a line for each point.
-
-    Columns are ``cell``, ``arm``, ``v`` and one or both of ``cross`` and ``bar``: the power at the
-    output that gets the light in this state, in any unit. ``resistance_ohm`` may be stated, too.
-    Only one heater is swept at a time; lines with the same cell and arm are one sweep.
-
-    Parameters
-    ----------
-    path
-        The name of the file.
-    fabric
-        The chip, for names of cells and heaters.
-
-    Returns
-    -------
-    list of HeaterSweep
-        One for each heater: voltages, shape (points,), and powers, shape (points, outputs).
-
-    Raises
-    ------
-    FormatError
-        If the file cannot be read, a name is unknown, or an entry is missing or no number.
-    """
-    name = path_name(path)
-    with naming(name):
-        rows = list(_rows_of_csv(decode(read_bytes(path), name)))
-        if not rows:
-            raise FormatError("columns cell, arm, v, and cross or bar are expected")
-        outputs = [key for key in rows[0][1] if key in ("cross", "bar")]
-        if not outputs:
-            raise FormatError("a column cross or bar with powers is expected", where=rows[0][0])
-
-        # Points by cell and arm; a point is a voltage and the power at each output.
-        lines: dict[tuple[int, int], list[list[float]]] = {}
-        resistance_ohm: dict[tuple[int, int], float | None] = {}
-        for place, row in rows:
-            for key in row:
-                if key not in ("cell", "arm", "v", "cross", "bar", "resistance_ohm"):
-                    columns = "cell, arm, v, cross, bar, resistance_ohm"
-                    raise FormatError(f"{shorten(key)}: unknown; known are {columns}", where=place)
-            cell = find_cell(fabric, row.get("cell", ""), place)
-            arm = find_arm(fabric, cell, row.get("arm", ""), place)
-            values = [_number(key, row.get(key, ""), place) for key in ("v", *outputs)]
-            lines.setdefault((cell, arm), []).append(values)
-            if "resistance_ohm" in row:
-                stated = _number("resistance_ohm", row["resistance_ohm"], place)
-                resistance_ohm[cell, arm] = stated
-
-    # Column 0 of a table has voltages in V, the others have powers.
-    sweeps = []
-    for (cell, arm), points in lines.items():
-        table = np.array(points)
-        sweeps.append(
-            HeaterSweep(
-                cell=cell,
-                arm=arm,
-                volts=table[:, 0],
-                power=table[:, 1:],
-                is_cross=tuple(output == "cross" for output in outputs),
-                resistance_ohm=resistance_ohm.get((cell, arm)),
-            )
-        )
-    return sweeps
 
 
 DRIVE_CONVENTION = (

@@ -1,10 +1,8 @@
 # The public names, each once: `__init__.py` reads this list, and imports a name on its first use.
 from .cells import (
-    CALIBRATION_DB as CALIBRATION_DB,
     CELL_FIELDS as CELL_FIELDS,
     ON_CHIP as ON_CHIP,
     CellDevice as CellDevice,
-    Measurement as Measurement,
     cells_of as cells_of,
 )
 from .declarations import (

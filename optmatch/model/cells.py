@@ -10,10 +10,10 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from optmatch.model.declarations import Amount, Axes, Count, Range, check_fields, form_of
+from optmatch.model.declarations import Count, Range, check_fields, form_of
 from optmatch.model.device import DEVICES, NO_LEAK_DB, Device, find_device, mix_ways, phase_errors
 from optmatch.model.errors import InputError
-from optmatch.model.numbers import plain_array, real_array
+from optmatch.model.numbers import plain_array
 from optmatch.model.schedule import BAR, CROSS
 from optmatch.model.values import Value
 
@@ -43,9 +43,6 @@ COLUMNS_OF_NEED = ("arm_1_error_rad", "arm_2_error_rad", "bar_phase_rad", "cross
 
 _IDEAL_PHASES_RAD = dict(zip(COLUMNS_OF_NEED, (0.0, 0.0, math.pi, 0.0), strict=True))
 """The values of an ideal cell in these columns, in rad."""
-
-HALF_TURNED = 2
-"""In a measured state: a cell whose phase is midway between those of bar and of cross."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -316,16 +313,6 @@ class CellDevice(Value):
         return turn
 
     @property
-    def half_turn_rad(self) -> NDArray[np.float64]:
-        """``half_turn_rad[cell]``: by how much heaters turn a phase midway between both states.
-
-        In rad, from 0 to 2 pi; float64, shape (cells,).
-        """
-        midway_rad = (self.column("bar_phase_rad") + self.column("cross_phase_rad")) / 2
-        turn: NDArray[np.float64] = np.mod(midway_rad - self.phase_offset_rad, 2 * np.pi)
-        return turn
-
-    @property
     def power_mw(self) -> NDArray[np.float64]:
         """``power_mw[cell, state]``: of the heaters that hold a state."""
         power: NDArray[np.float64] = self.heater_mw_per_pi[:, None] * self.turn_rad / np.pi
@@ -368,103 +355,6 @@ class CellDevice(Value):
             drawn_rad = 0.0 if all_errors_rad is None else all_errors_rad
             all_errors_rad = np.broadcast_to(self.arm_errors_rad + drawn_rad, (*chosen.shape, 2))
         return mix_ways(chosen, loss_db, leak, all_errors_rad)
-
-
-CALIBRATION_DB = 0.2
-"""By how much measured powers may exceed what went in: instruments are calibrated no better."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Measurement(Value):
-    """The transfer matrices of a chip, from fibre to fibre, as measured in several states.
-
-    Parameters
-    ----------
-    cell_states
-        ``cell_states[k, cell]``: 0 bar, 1 cross, or 2 for a cell that is half turned: its phase is
-        midway between both; int8.
-    power
-        ``power[k, source, destination]``: of the power that went in, NaN where not measured;
-        float64.
-    frequencies_hz, band_power
-        The same over a band: ``band_power[k, frequency, source, destination]`` at rising optical
-        frequencies, NaN if unknown. None: only one frequency was measured.
-    calibration_db
-        By how much powers may exceed what went in.
-
-    Raises
-    ------
-    InputError
-        If a state or a power is out of range, or shapes disagree.
-    """
-
-    cell_states: NDArray[np.int8]
-    power: NDArray[np.float64]
-    frequencies_hz: NDArray[np.float64] | None = None
-    band_power: NDArray[np.float64] | None = None
-    calibration_db: float = CALIBRATION_DB
-
-    def __post_init__(self) -> None:
-        """Check shapes and ranges.
-
-        Powers of a band are kept only with their frequencies, and frequencies only with powers.
-        """
-        calibration_db = form_of(Amount).check("calibration_db", self.calibration_db)
-        largest_power = 10 ** (calibration_db / 10)
-
-        # The states, and the powers at one frequency.
-        states = form_of(CellStates).check("cell_states", self.cell_states)
-        power = _check_powers("power", self.power, 3, largest_power)
-        if power.shape != (len(states), *power.shape[1:2] * 2):
-            shapes = f"cell_states {states.shape}, power {power.shape}"
-            raise InputError(f"{shapes}: not (states, cells) and (states, ports, ports)")
-        self._set(cell_states=states, power=power, calibration_db=calibration_db)
-
-        # The powers over a band.
-        if self.band_power is None or self.frequencies_hz is None:
-            self._set(band_power=None, frequencies_hz=None)
-            return
-        band_power = _check_powers("band_power", self.band_power, 4, largest_power)
-        frequencies_hz = real_array("frequencies_hz", self.frequencies_hz)
-        frequencies_hz.flags.writeable = False
-        if band_power.shape != (len(states), len(frequencies_hz), *power.shape[1:]):
-            shapes = f"frequencies_hz {frequencies_hz.shape}, band_power {band_power.shape}"
-            raise InputError(
-                f"{shapes}: not (frequencies,) and (states, frequencies, ports, ports)"
-            )
-        self._set(band_power=band_power, frequencies_hz=frequencies_hz)
-
-
-CellStates = Annotated[NDArray[np.int8], Axes(2), Range(BAR, HALF_TURNED)]
-"""``cell_states[k, cell]``: 0 bar, 1 cross, 2 half turned."""
-
-
-def _check_powers(name: str, powers: ArrayLike, ndim: int, largest: float) -> NDArray[np.float64]:
-    """Return powers from 0 to `largest`, or NaN, as a read-only array.
-
-    Parameters
-    ----------
-    name
-        Their name in messages.
-    powers
-        Any array of numbers; NaN stands for a power that is not known.
-    ndim
-        The number of its dimensions.
-    largest
-        The largest power, in the unit of the array.
-
-    Raises
-    ------
-    InputError
-        Naming the first power out of range.
-    """
-    measured = real_array(name, powers)
-    is_missing = np.isnan(measured)
-    form = form_of(Annotated[NDArray[np.float64], Axes(ndim), Range(0, largest)])
-    checked = form.check(name, np.where(is_missing, 0.0, measured))
-    power: NDArray[np.float64] = np.where(is_missing, np.nan, checked)
-    power.flags.writeable = False
-    return power
 
 
 def _default(device: Device, name: str) -> float:

@@ -41,8 +41,6 @@ class Heater(Value):
         Of the heater, for its power; None if it is not known.
     settling_s
         How long the phase takes to settle; None if it is not known.
-    a_within_rad, b_within_rad_per_v2
-        Half the width of the 95 % confidence interval, if the calibration was fitted.
 
     Raises
     ------
@@ -66,8 +64,6 @@ class Heater(Value):
     max_v: Positive | None = None
     resistance_ohm: Positive | None = None
     settling_s: Amount | None = None
-    a_within_rad: Amount | None = None
-    b_within_rad_per_v2: Amount | None = None
 
     def __post_init__(self) -> None:
         """Refuse an arm that does not exist, and phases that are not given or do not rise.

@@ -10,7 +10,7 @@ import pytest
 import optmatch as om
 from optmatch.fabrics.heaters import HeaterStep, HeaterTable, plan_heater_steps
 from optmatch.fabrics.waveguides import heat_shares
-from optmatch.io.heaters import read_heaters, write_heaters
+from optmatch.io.heaters import read_heaters
 from optmatch.model import BAR, CellDevice
 from optmatch.model.heaters import Heater
 from tests.helpers.command import call
@@ -172,7 +172,12 @@ def test_from_a_schedule_to_a_drive_table(tmp_path: Path) -> None:
     fabric = om.Benes(4)
     table = draw_table(fabric, np.random.default_rng(1))
     path = tmp_path / "heaters.csv"
-    path.write_text(write_heaters(table.heaters.values(), fabric))
+    lines = ["cell,arm,a_rad,b_rad_per_v2,resistance_ohm,max_v,settling_s"]
+    for heater in table.heaters.values():
+        entries = [heater.a_rad, heater.b_rad_per_v2, heater.resistance_ohm, heater.max_v]
+        values = ["" if entry is None else repr(entry) for entry in (*entries, heater.settling_s)]
+        lines.append(",".join([str(heater.cell), str(heater.arm), *values]))
+    path.write_text("\n".join(lines) + "\n")
     assert read_heaters(path, fabric) == table.heaters
     schedule = tmp_path / "a.schedule.json"
     om.save(om.solve(om.Routing(fabric, [2, 0, 3, 1])), schedule)

@@ -15,7 +15,6 @@ import traceback
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,6 @@ import numpy as np
 
 import optmatch as om
 from optmatch.io import read_matrix
-from optmatch.io.measurements import read_measurement
 from tests.helpers.attacks import places_in
 from tests.helpers.formats import Files, seeds
 
@@ -34,8 +32,6 @@ HUGE = (2147483647, 10**9, 300_000_000)
 
 SOLVING = ("cells", "start")
 """Formats whose seeds are solved once they are read, which takes more memory than reading."""
-
-FABRIC = om.HexMesh(1, 1, ports=[0, 4, 8])
 
 Reader = Callable[[Path], object]
 
@@ -58,31 +54,8 @@ def packed_zeros(name: str, shape: tuple[int, ...], type_: str) -> bytes:
     return content.getvalue()
 
 
-def _read_touchstone(name: str, path: Path) -> object:
-    return read_measurement(FABRIC, [path, path.with_name(name)])
-
-
-def _states() -> bytes:
-    content = io.BytesIO()
-    np.savez(content, cell_states=np.zeros((1, FABRIC.n_cells), np.int8))
-    return content.getvalue()
-
-
 def files_by_hand() -> Iterator[tuple[str, Files, Reader]]:
     """List a name, files and the reader of the first of them."""
-    for name, text in {
-        "b.s15000p": b"# GHz S RI R 50\n1 0 0\n",
-        "b.s999999999999p": b"# GHz S RI R 50\n",
-        "b.ts": b"[Version] 2.0\n# GHz S RI R 50\n[Number of Ports] 20000\n"
-        b"[Number of Frequencies] 1\n[Network Data]\n1 0 0\n[End]\n",
-    }.items():
-        yield name, {"a.npz": _states(), name: text}, partial(_read_touchstone, name)
-
-    def measurement(path: Path) -> object:
-        return read_measurement(FABRIC, [path])
-
-    yield "states", {"a.npz": packed_zeros("cell_states", (90_000_000, 1), "|i1")}, measurement
-    yield "power", {"a.npz": packed_zeros("power", (10, 3000, 3000), "<f8")}, measurement
     yield "matrix", {"a.npz": packed_zeros("a", (9_000, 9_000), "<f8")}, read_matrix
     yield "complex", {"a.npz": packed_zeros("a", (5_000, 5_000), "<c16")}, read_matrix
 

@@ -25,7 +25,6 @@ EXAMPLES = {
     "simulate": "job.json --policy provisioned --delay 0.1",
     "compare": "racks.json --methods solstice,eclipse --time-limit 1",
     "faults": "mesh.schedule.json --faults 1 --samples 20 --seed 0",
-    "optics": "one.json --choose 6 -o states.npz",
     "study blast-radius": "--runs 1",
     "study collectives": "gather.json --method ring --delays 1e-6,1e-3 --sizes 1e6",
     "study slices": "--racks 2 --requests 10 --runs 1",

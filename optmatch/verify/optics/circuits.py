@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from optmatch.fabrics import CellCircuit, CellPart, Fabric
 from optmatch.fabrics.netlists.circuits import cell_circuits
 from optmatch.model import BAR, CROSS, CellDevice
-from optmatch.model.cells import HALF_TURNED
 
 MAX_LEAK = 0.1
 """A state sends light where it should if at most this share of as much leaks elsewhere."""
@@ -202,56 +201,19 @@ def circuit_matrices(
     return matrices
 
 
-@lru_cache(maxsize=16)
-def circuit_factors(fabric: Fabric) -> NDArray[np.complex128]:
-    """Return what turns the matrix of an ideal interferometer into that of each cell's circuit.
-
-    A cell whose ideal matrix is T has the matrix T F. A matrix takes the amplitudes on the two
-    a sides to those on the two b sides.
-
-    Parameters
-    ----------
-    fabric
-        A switch with cells; the circuits of parts of some of them may be known.
-
-    Returns
-    -------
-    complex128 array
-        ``F[cell, state, a side, a side]``, shape (cells, 3, 2, 2), read-only. States are bar,
-        cross, and the phase midway between both. F is the identity if the circuit is not known.
-    """
-    circuits = cell_circuits(fabric)
-    n_cells = fabric.n_cells
-    factors: NDArray[np.complex128] = np.zeros((n_cells, 3, 2, 2), dtype=np.complex128)
-    factors[:] = np.eye(2)
-    for cell, circuit in enumerate(circuits):
-        if circuit is None:
-            continue
-        bar_rad, cross_rad = circuit.difference_rad
-        midway_rad = (bar_rad + cross_rad) / 2
-        for state, difference_rad in enumerate((bar_rad, cross_rad, midway_rad)):
-            inverse = _ideal_matrix(state).conj().T  # the ideal matrix is unitary
-            factors[cell, state] = inverse @ circuit_matrix(circuit, difference_rad)
-    factors.flags.writeable = False
-    return factors
-
-
 def _ideal_matrix(state: int) -> NDArray[np.complex128]:
     """Return the matrix of an ideal interferometer, by the convention of `CellDevice`.
 
     Parameters
     ----------
     state
-        0 bar, 1 cross, 2 half turned, which splits light evenly.
+        0 bar, 1 cross.
 
     Returns
     -------
     complex128 array
         ``T[b side, a side]``: amplitudes, shape (2, 2).
     """
-    if state == HALF_TURNED:
-        amplitude = 1j * math.sqrt(0.5)
-        return np.array([[amplitude, amplitude], [amplitude, -amplitude]])
     if state == BAR:
         return np.array([[1j, 0], [0, -1j]])
     return np.array([[0, 1j], [1j, 0]])

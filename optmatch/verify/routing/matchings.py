@@ -70,7 +70,7 @@ def check_shapes(
         states_shape = None if states is None else list(states.shape)
         expected = [n_slots, fabric.n_cells]
         fits &= findings.expect(STATE_PER_CELL, "cell_states.shape", states_shape, expected)
-    # -1 is free, 0 bar and 1 cross; half-turned cells carry no circuits.
+    # -1 is free, 0 bar and 1 cross.
     if states is not None:
         for slot, cell in np.argwhere((states < FREE) | (states > CROSS)):
             where = f"cell_states[{slot}, {cell}]"

@@ -14,9 +14,7 @@ from click.testing import Result
 import optmatch as om
 from optmatch.fabrics import Netlist, netlist_from_tree
 from optmatch.io.cells import read_cells, write_cells
-from optmatch.model import CellDevice
 from optmatch.plotting.viewer import page_data
-from optmatch.verify.optics.fitting import model_powers
 from tests.helpers.command import call
 
 PAIR: dict[str, Any] = {
@@ -183,28 +181,6 @@ def test_steps_of_a_transition_have_names() -> None:
         "set cell 1 to cross",
         "set up circuit 0: port 0 to port 1",
     ]
-
-
-def test_measured_chips_have_names(folder: Path) -> None:
-    """The suspect, pairs of ports, and the table of a fit."""
-    make = ("generate", "routing", "--netlist", "x.json", *DIRECTIONS, "--matching", "o4,o3")
-    run(folder, *make, "-o", "p.json")
-    fabric = netlist_from_tree(PAIR, tx=["o2", "o1"], rx=["o3", "o4"])
-    choose = ("optics", "p.json", "--choose", "6", "--half-turned", "-o", "half.npz")
-    assert run(folder, *choose).exit_code == 0
-    half = np.load(folder / "half.npz")["cell_states"]
-    chip = CellDevice.of("smartlight", 2, {1: {"bar_loss_db": 1.5, "cross_loss_db": 1.5}})
-    np.savez(folder / "half.npz", cell_states=half, power=model_powers(fabric, chip, half))
-    done = run(folder, "optics", "p.json", "--measured", "half.npz", "--fit", "t.csv")
-    assert (folder / "t.csv").read_text().splitlines()[2].startswith("m+2,"), done.stderr
-    assert "in cell m" in done.stdout
-    states = np.array([[0, 0], [0, 1], [1, 0], [1, 1]], dtype=np.int8)
-    np.savez(folder / "m.npz", cell_states=states, power=model_powers(fabric, chip, states))
-    done = run(folder, "optics", "p.json", "--measured", "m.npz")
-    assert "port o2 to port o" in done.stdout and "port o1 to port o" in done.stdout
-    assert "port 0" not in done.stdout and "cell m+2: bar: loss" in done.stdout
-    tree = json.loads(run(folder, "optics", "p.json", "--measured", "m.npz", "--json").stdout)
-    assert tree["cell_names"] == ["m 1", "m+2"]
 
 
 def test_slots_of_optics_have_names(folder: Path) -> None:

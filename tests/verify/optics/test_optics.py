@@ -17,8 +17,7 @@ import optmatch as om
 from optmatch.commands.shared.optics import use_one_thread
 from optmatch.fabrics import Faulty
 from optmatch.fabrics.waveguides import measure_waveguides
-from optmatch.model import BAR, CROSS, DEVICES, CellDevice, Measurement
-from optmatch.verify.optics.deviation import choose_states, compare_chip
+from optmatch.model import BAR, CROSS, DEVICES, CellDevice
 from optmatch.verify.optics.figures import Margin
 from tests.helpers.command import call
 from tests.helpers.traced import traced_schedule
@@ -570,29 +569,6 @@ def test_light_feels_the_heat() -> None:
             at = int(graph.mate[graph.exits[at, optics.cell_states[0, at // 4]]])
         assert optics.signal[0, 0, source] == pytest.approx(kept, rel=1e-9)
     assert optics.signal.min() < 0.999
-
-
-def test_a_measured_chip_is_compared_with_its_heat() -> None:
-    """What heat does is no difference if the device has it; a changed cell is found beside it."""
-    fabric = om.HexMesh(2, 2, ports=6)
-    warm = om.Device(
-        bar_loss_db=0.4, cross_loss_db=0.3, bar_extinction_db=30.0, thermal_crosstalk=0.05
-    )
-    states = choose_states(fabric, 8)
-    schedule = om.Schedule(
-        matchings=np.full((8, 6), -1), durations_s=np.ones(8), cell_states=states
-    )
-    changed = CellDevice.of(warm, fabric.n_cells, {4: {"bar_loss_db": 2.0}})
-    cases: list[tuple[Any, set[int]]] = [(warm, set()), (changed, {4})]
-    for chip, suspects in cases:
-        optics = om.measure_optics(om.AllToAll(fabric), schedule, chip)
-        power = optics.power[:, 0][:, :, optics.exits].clip(0.0, 1.0)
-        measured = Measurement(cell_states=states, power=power)
-        found = compare_chip(fabric, measured, warm)
-        assert {suspect.cell for suspect in found.suspects} == suspects
-        cold = compare_chip(fabric, measured, replace(warm, thermal_crosstalk=0.0))
-        assert cold.off_db > 10 * found.off_db or suspects
-        assert suspects or found.off_db < 0.01
 
 
 def test_where_no_light_is_left_there_is_no_crosstalk_either() -> None:

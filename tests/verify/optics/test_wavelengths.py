@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 
 import optmatch as om
 from optmatch.fabrics import netlist_from_tree
-from optmatch.model import BAR, Measurement
+from optmatch.model import BAR
 from optmatch.model.device import frequency_of_nm
-from optmatch.verify.optics.bands import measure_band, model_band
 from tests.fabrics.netlists.chips import port_amplitudes
 from tests.helpers.command import call
 
@@ -136,46 +135,6 @@ def test_couplers_of_a_netlist_change_from_what_they_are(state: int) -> None:
     assert optics.power[0, 0][:, optics.exits] == pytest.approx(wanted, abs=1e-12)
 
 
-def measure_states(
-    fabric: om.Fabric, device: om.Device, wavelengths_nm: list[float]
-) -> Measurement:
-    """Measure two states of a chip over some wavelengths, the longest first."""
-    states = np.random.default_rng(1).integers(0, 2, (2, fabric.n_cells), dtype=np.int8)
-    band = np.array(
-        [[dense_powers(fabric, row, device, nm) for nm in wavelengths_nm] for row in states]
-    )
-    return Measurement(
-        cell_states=states,
-        power=band[:, len(wavelengths_nm) // 2],
-        frequencies_hz=np.array([frequency_of_nm(nm) for nm in wavelengths_nm]),
-        band_power=band,
-    )
-
-
-def test_the_modelled_band_is_that_of_the_measured_chip() -> None:
-    """The worst value, and where it is, which the middle of the band does not show."""
-    fabric = om.Benes(4)
-    device = chip_device(coupler_slope_per_nm=SLOPE_PER_NM)
-    measured = measure_states(fabric, device, [1580.0, 1550.0, 1535.0])
-    of_chip = measure_band(fabric, measured)
-    of_model = model_band(fabric, measured, device)
-    assert of_chip is not None
-    assert of_model is not None
-    for figure, modelled in zip(of_chip, of_model, strict=True):
-        assert modelled.decibels == pytest.approx(figure.decibels, abs=1e-3)
-        assert modelled.frequency_hz == figure.frequency_hz
-    assert of_model.signal_to_crosstalk.frequency_hz == frequency_of_nm(1580.0)
-    flat = model_band(fabric, measured, chip_device())
-    assert flat is not None
-    assert flat.signal_to_crosstalk.decibels > of_model.signal_to_crosstalk.decibels + 5
-    assert (
-        model_band(
-            fabric, Measurement(cell_states=measured.cell_states, power=measured.power), device
-        )
-        is None
-    )
-
-
 def test_what_is_no_coupler() -> None:
     for fields, match in (
         ({"coupler_shares": (0.5,)}, "coupler_shares has 1 entries, coupler_wavelengths_nm 0"),
@@ -218,30 +177,3 @@ def test_a_device_file_with_couplers_goes_through_the_commands(tmp_path: Path) -
         done = call(*arguments, *wrong)
         assert done.exit_code == 2
         assert message in done.stderr
-
-    # A measured band: its worst values stand beside those of the model.
-    measured = measure_states(fabric, device, [1580.0, 1550.0, 1535.0])
-    assert measured.band_power is not None
-    assert measured.frequencies_hz is not None
-    states_file = str(tmp_path / "states.npz")
-    np.savez(states_file, cell_states=measured.cell_states)
-    files = []
-    for state, powers in enumerate(measured.band_power):
-        lines = ["source,destination,db,frequency_hz"]
-        for frequency_hz, power in zip(measured.frequencies_hz, powers, strict=True):
-            for (source, destination), value in np.ndenumerate(power):
-                level_db = 10 * np.log10(value + 1e-30)
-                lines.append(f"{source},{destination},{level_db:.9f},{frequency_hz:.9g}")
-        file = tmp_path / f"{state}.csv"
-        file.write_text("\n".join(lines) + "\n")
-        files += ["--measured", str(file)]
-    problem = str(tmp_path / "p.json")
-    om.save(om.Routing(fabric, [1, 0, 3, 2]), problem)
-    done = call(
-        "optics", problem, "--measured", states_file, *files, "--device", str(chip_file), "--json"
-    )
-    assert done.exit_code == 0, done.stderr
-    content = json.loads(done.stdout)
-    for name in ("insertion_loss", "signal_to_crosstalk"):
-        worst = content["band"][name]["decibels"]
-        assert content["modelled_band"][name]["decibels"] == pytest.approx(worst, abs=1e-3)
