@@ -54,36 +54,31 @@ def measure(title: str, controller: om.Rerouter, failures: list[dict[str, Any]])
 
 
 def time_answers() -> None:
-    """Print the times of single failures, worked out when asked and prepared."""
+    """Print the times of single failures, by kind of fabric and of part."""
     rack = fill_rack(om.RackFabric())
     chips = [{"chip": chip} for chip in range(rack.n_units) if chip not in rack.spares]
     each_spare = [replace(rack, spares=(spare,)) for spare in rack.spares]
-    measure("rack, any chip, 4 spares, prepared", om.Rerouter(rack), chips)
-    measure("rack, any chip, 4 spares", om.Rerouter(rack, prepare=False), chips)
+    measure("rack, any chip, 4 spares", om.Rerouter(rack), chips)
     for state in each_spare:
         title = f"rack, any chip, spare {state.spares[0]}"
-        measure(title, om.Rerouter(state, prepare=False), chips)
+        measure(title, om.Rerouter(state), chips)
     fibres = [{"fibre": fibre} for fibre in range(768)]
-    measure("rack, any fibre", om.Rerouter(rack, prepare=False), fibres)
+    measure("rack, any fibre", om.Rerouter(rack), fibres)
     time_cells(om.RackFabric(interposer=om.Benes(72)))
     for seed in range(3):
         mesh = mesh_state(seed)
         ports = [{"port": port} for port in np.unique(mesh.circuits).tolist()]
         cells = [stick(mesh, cell) for cell in range(278) if mesh.cell_states[cell] >= 0]  # type: ignore[index]
-        controller = om.Rerouter(mesh, prepare=False)
+        controller = om.Rerouter(mesh)
         measure(f"mesh {seed}, any port", controller, ports)
         measure(f"mesh {seed}, any lit cell sticks", controller, cells)
         measure(f"mesh {seed}, ports and cells", controller, [*ports, *cells])
-        started = time.perf_counter()
-        controller = om.Rerouter(mesh, prepare="all")
-        print(f"mesh {seed}, all prepared in {time.perf_counter() - started:.2f} s")
-        measure(f"mesh {seed}, ports and cells, prepared", controller, [*ports, *cells])
 
 
 def time_cells(fabric: om.RackFabric) -> None:
     """Print the same for a full rack whose servers have cells, and for dead cells in use."""
     state = fill_rack(fabric)
-    controller = om.Rerouter(state, prepare=False)
+    controller = om.Rerouter(state)
     chips = [{"chip": chip} for chip in range(state.n_units) if chip not in state.spares]
     measure("rack with cells, any chip", controller, chips)
     lit = np.flatnonzero(np.array(state.cell_states) >= 0)

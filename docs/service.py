@@ -1,11 +1,11 @@
-"""A small service: states of cells for matchings, answers to failures, figures for Prometheus.
+"""A small service: states of cells for matchings, answers to failures, and figures.
 
     python docs/service.py FOLDER [PORT]
 
 It speaks HTTP and JSON on this machine alone. ``POST /route [1, 0, ...]`` returns the states of
 the cells of a mesh that hold a matching. ``POST /fail {"chip": 3}`` answers a failure in a rack,
 takes the answer over and returns its steps; ``POST /repair {"chip": 3}`` takes parts into use
-again; ``GET /failed`` lists what is on record, ``GET /metrics`` is for Prometheus. What has been
+again; ``GET /failed`` lists what is on record, ``GET /figures`` says how things go. What has been
 answered with 200 is on disk: a service that is started on the same FOLDER goes on from there.
 
 Every request is answered, by an error if it is malformed, too large, or slower than
@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import optmatch as om
-from optmatch.control import Tally, to_prometheus
+from optmatch.control import Tally
 from optmatch.io import parse_json
 from optmatch.solvers import fill_rack
 
@@ -80,7 +80,7 @@ class Service:
     def __init__(self, folder: Path) -> None:
         file = folder / "rack.json"
         state = None if file.exists() else fill_rack(om.RackFabric())
-        self.rack = om.Rerouter.open(file, state, background=True)
+        self.rack = om.Rerouter.open(file, state)
         self.router = om.Router(om.HexMesh(5, 5, ports=12), check=True)
         self.route_tally = Tally()
         self.calls: dict[tuple[str, str], Callable[[bytes], Answer]] = {
@@ -90,7 +90,7 @@ class Service:
             ),
             ("POST", "/repair"): lambda body: _as_json(self.repair(_read_parts(body, PARTS))),
             ("GET", "/failed"): lambda body: _as_json(self.failed()),
-            ("GET", "/metrics"): lambda body: self.metrics(),
+            ("GET", "/figures"): lambda body: _as_json(self.figures()),
         }
 
     def answer(self, request: Request) -> Answer:
@@ -141,10 +141,10 @@ class Service:
         chips = sorted({chip for failure in pending for chip in failure.failed_chips})
         return {"replaced": self.rack.state.failed_chips, "waiting": chips}
 
-    def metrics(self) -> Answer:
-        """Return all figures as text."""
+    def figures(self) -> Any:
+        """Return all figures; those by several words have these in one key, as ``fail done``."""
         figures = {"rack": self.rack.figures(), "router": self.route_tally.figures()}
-        return Answer(HTTPStatus.OK, to_prometheus(figures), "text/plain; version=0.0.4")
+        return {name: _with_text_keys(values) for name, values in figures.items()}
 
 
 def _read_json(body: bytes) -> Any:
@@ -161,6 +161,16 @@ def _read_parts(body: bytes, known: tuple[str, ...]) -> dict[str, Any]:
         if key not in known:
             raise om.InputError(f"unknown key {key!r:.60}: known are {', '.join(known)}")
     return parts
+
+
+def _with_text_keys(values: Any) -> Any:
+    """Return nested dicts as JSON can hold them."""
+    if not isinstance(values, dict):
+        return values
+    return {
+        " ".join(key) if isinstance(key, tuple) else str(key): _with_text_keys(value)
+        for key, value in values.items()
+    }
 
 
 def _as_json(found: Any) -> Answer:

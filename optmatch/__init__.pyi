@@ -5,7 +5,7 @@ from .control.demands.schedules import (
     decompose as decompose,
     schedule as schedule,
 )
-from .control.figures import Call as Call, to_prometheus as to_prometheus
+from .control.figures import Call as Call
 from .control.reroutes.answering import Proposal as Proposal
 from .control.reroutes.rerouter import Rerouter as Rerouter
 from .control.routing.router import (

@@ -21,7 +21,7 @@ ANY: Any = object()
 verify: Any = importlib.import_module("optmatch.verify")
 CELLS = CellDevice.of("smartlight", MESH.n_cells)
 PLACEMENT = om.HostPlacement(om.IdealSwitch(2, loss_db=[[1.0, 2.0], [2.0, 1.0]]), 2)
-CONTROLLER = om.Rerouter(om.Reroute(om.IdealSwitch(2), [[0, 1], [1, 0]]), prepare=False)
+CONTROLLER = om.Rerouter(om.Reroute(om.IdealSwitch(2), [[0, 1], [1, 0]]))
 
 CALLS: list[tuple[str, Callable[[], object]]] = [
     ("receives", lambda: om.RackFabric().find_port("0", receives=TABLE)),

@@ -407,7 +407,7 @@ def racks_steps() -> Any:
 @chart
 def racks_timeline() -> Any:
     """Draw stages from a failure to work, in milliseconds."""
-    controller = om.Rerouter(om.fill_rack(om.RackFabric()), prepare=False)
+    controller = om.Rerouter(om.fill_rack(om.RackFabric()))
     proposal = controller.fail(chip=21)
     stages = proposal.timeline(program_s=1e-3, cell_s=10e-6, lock_s=1e-3, restart_s=1.1)
     names = [stage.name for stage in stages]

@@ -84,7 +84,7 @@ def watch(
         # Files are begun only once it is known that the switches are those of the state.
         if state is not None:
             Watcher.check_switches(state, opened.get("", opened), ports=ports)
-        controller = om.Rerouter.open(file, state, prepare=False)
+        controller = om.Rerouter.open(file, state)
         with naming(name_of(file)):
             watcher = Watcher(
                 controller,

@@ -6,7 +6,7 @@ from .demands.schedules import (
     Slots as Slots,
     decompose as decompose,
 )
-from .figures import Call as Call, Tally as Tally, to_prometheus as to_prometheus
+from .figures import Call as Call, Tally as Tally
 from .reroutes.answering import Proposal as Proposal
 from .reroutes.rerouter import Rerouter as Rerouter
 from .routing.router import (

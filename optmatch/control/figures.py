@@ -1,4 +1,4 @@
-"""What an operator sees of a controller: counts, histograms of times, text for Prometheus."""
+"""What an operator sees of a controller: counts, histograms of times."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import threading
 import time
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from itertools import accumulate
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from optmatch.model import InfeasibleError, InputError, LimitReached
@@ -17,25 +16,6 @@ BUCKETS_S = tuple(n * 10.0**power for power in range(-5, 1) for n in (1, 2.5, 5)
 """The upper ends of all buckets but the last, which has none."""
 _LOG = logging.getLogger("optmatch")
 _OUTCOMES = {InfeasibleError: "infeasible", LimitReached: "limit", InputError: "refused"}
-_METRICS = {
-    "calls": ("counter", "Calls that returned or raised, by outcome."),
-    "call_s": ("histogram", "How long calls took."),
-    "spares": ("gauge", "Spares that are left in each rack and have not failed."),
-    "parts": ("gauge", "Parts that have failed, and whether that was answered or waits."),
-    "changes_undoable": ("gauge", "Changes that can be taken back."),
-    "journal_lines": ("gauge", "Lines of the journal since its snapshot."),
-    "snapshot_age_s": ("gauge", "The time since the snapshot was written."),
-    "queued_bytes": ("gauge", "Demand that is not served yet."),
-    "waiting": ("gauge", "Demands that are not complete."),
-    "completed": ("counter", "Demands that are complete."),
-    "weighted_wait_s": ("gauge", "The mean of how long complete demands took, by their weights."),
-    "with_deadline": ("counter", "Complete demands that had a deadline."),
-    "late": ("counter", "Demands that were complete after their deadline."),
-    "mean_wait_s": ("gauge", "How long complete demands took on average."),
-    "max_wait_s": ("gauge", "The longest time that a demand took."),
-    "completion_s": ("gauge", "When the last demand was complete."),
-    "slots": ("counter", "Slots committed."),
-}
 
 
 class Histogram(NamedTuple):
@@ -173,139 +153,3 @@ def _outcome_of(error: Exception) -> str:
         if isinstance(error, kind):
             return outcome
     return "error"
-
-
-_LABELS = {
-    "calls": ("call", "outcome"),
-    "call_s": ("call",),
-    "spares": ("rack",),
-    "parts": ("kind", "state"),
-}
-"""The labels of figures that are mappings, one for each part of a key."""
-
-
-def to_prometheus(sources: Mapping[str, Mapping[str, Any]]) -> str:
-    """Write figures of controllers in the text format of Prometheus, version 0.0.4.
-
-    Parameters
-    ----------
-    sources
-        What `Rerouter.figures` or `RollingSchedule.figures` return, by names of your choice.
-
-    Returns
-    -------
-    str
-        Each figure ``optmatch_NAME`` with its kind and a sentence; ``source`` is a label. Times
-        are in seconds, counters end in ``_total``.
-
-    Examples
-    --------
-    >>> print(to_prometheus({"a": {"slots": 3}}), end="")
-    # HELP optmatch_slots_total Slots committed.
-    # TYPE optmatch_slots_total counter
-    optmatch_slots_total{source="a"} 3
-    """
-    if not isinstance(sources, Mapping) or not all(
-        isinstance(figures, Mapping) for figures in sources.values()
-    ):
-        raise InputError("sources: a mapping of names to figures is expected", where="sources")
-    lines = list[str]()
-    for figure, (kind, sentence) in _METRICS.items():
-        name = _metric_name(figure, kind)
-        rows = list[str]()
-        for source, figures in sources.items():
-            for labels, value in _labelled_values(figure, figures.get(figure, {})):
-                rows += _metric_rows(name, [("source", source), *labels], value)
-        if rows:
-            lines += [f"# HELP {name} {sentence}", f"# TYPE {name} {kind}", *rows]
-    return "".join(f"{line}\n" for line in lines)
-
-
-def _metric_name(figure: str, kind: str) -> str:
-    """Return the name of a metric of Prometheus: units and counters have endings of their own.
-
-    For example, the counter ``"slots"`` is ``"optmatch_slots_total"``, and ``"max_wait_s"`` is
-    ``"optmatch_max_wait_seconds"``.
-
-    Parameters
-    ----------
-    figure
-        The name of a figure here.
-    kind
-        ``"counter"``, ``"gauge"`` or ``"histogram"``.
-    """
-    name = f"optmatch_{figure}"
-    if figure.endswith("_s"):
-        name = name.removesuffix("_s") + "_seconds"
-    if kind == "counter":
-        name += "_total"
-    return name
-
-
-def _labelled_values(figure: str, values: Any) -> Iterator[tuple[list[tuple[str, Any]], Any]]:
-    """List the values of a figure with their labels; a plain number has none.
-
-    Parameters
-    ----------
-    figure
-        The name of the figure, which says how its labels are called (`_LABELS`).
-    values
-        A number, or a mapping from keys, or tuples of keys, to values.
-
-    Yields
-    ------
-    labels : list of (name, value)
-        A label for each part of the key.
-    value
-        A number, or a `Histogram`.
-    """
-    if not isinstance(values, dict):
-        yield [], values
-        return
-    for key, value in values.items():
-        parts = key if isinstance(key, tuple) else (key,)
-        yield list(zip(_LABELS.get(figure, ()), parts, strict=True)), value
-
-
-def _metric_rows(name: str, labels: list[tuple[str, Any]], value: Any) -> Iterator[str]:
-    """Write a value, or a histogram with a cumulative count for each upper end of a bucket.
-
-    Parameters
-    ----------
-    name
-        The name of the metric.
-    labels
-        Names of labels with their values.
-    value
-        A number, or a `Histogram`.
-
-    Yields
-    ------
-    str
-        Lines of the text format, without their ends.
-    """
-    if not isinstance(value, Histogram):
-        yield f"{name}{_braces(labels)} {value}"
-        return
-    ends = [*(f"{end_s:g}" for end_s in BUCKETS_S), "+Inf"]
-    for end, count in zip(ends, accumulate(value.counts), strict=True):
-        yield f"{name}_bucket{_braces([*labels, ('le', end)])} {count}"
-    yield f"{name}_sum{_braces(labels)} {value.sum_s}"
-    yield f"{name}_count{_braces(labels)} {sum(value.counts)}"
-
-
-def _braces(labels: list[tuple[str, Any]]) -> str:
-    """Write labels in braces, as ``{source="a",rack="0"}``.
-
-    Parameters
-    ----------
-    labels
-        Names of labels with their values; quotes, backslashes and line feeds of values are
-        escaped.
-    """
-
-    def escape(value: Any) -> str:
-        """Write a value such that it may stand between quotes."""
-        return str(value).replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
-
-    return "{" + ",".join(f'{key}="{escape(value)}"' for key, value in labels) + "}"

@@ -30,7 +30,7 @@ def test_controllers_say_what_they_are() -> None:
     rolling.add([[0, 3], [2, 0]])
     rolling.next_slot()
     assert "2 ports, now_s=0, slots=1, queued_bytes=5>" in repr(rolling)
-    rerouter = om.Rerouter(om.fill_rack(om.RackFabric()), prepare=False)
+    rerouter = om.Rerouter(om.fill_rack(om.RackFabric()))
     rerouter.fail(chip=21)
     shown = repr(rerouter)
     assert shown.startswith("<Rerouter ")
@@ -38,7 +38,7 @@ def test_controllers_say_what_they_are() -> None:
 
 
 def test_a_rerouter_says_what_to_send_instead() -> None:
-    controller = om.Rerouter(om.fill_rack(om.RackFabric()), prepare=False)
+    controller = om.Rerouter(om.fill_rack(om.RackFabric()))
     with pytest.raises(TypeError, match=r"a Rerouter cannot be pickled.*`state`.*`save`"):
         pickle.dumps(controller)
     assert pickle.loads(pickle.dumps(controller.state)) == controller.state

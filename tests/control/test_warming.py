@@ -34,7 +34,7 @@ print(*made)
 """
 MORE = """
 om.solve(om.SliceAllocation(om.RackFabric(), (2, 2, 4)), seed=0)
-controller = om.Rerouter(om.fill_rack(om.RackFabric()), prepare=False)
+controller = om.Rerouter(om.fill_rack(om.RackFabric()))
 controller.apply(controller.fail(chip=7))
 om.schedule([[0, 3, 1], [2, 0, 1], [4, 1, 0]], 0.5)
 om.decompose([[1, 2], [2, 1]])

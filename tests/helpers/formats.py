@@ -226,7 +226,7 @@ def read_and_verify(path: Path) -> object:
 def _memory() -> bytes:
     """Return the files of a controller after a failure and a refusal."""
     state = hold_matching(om.HexMesh(2, 2, ports=[0, 5, 10, 15]), [1, 0, -1, -1])
-    controller = om.Rerouter(state, prepare=False)
+    controller = om.Rerouter(state)
     controller.apply(controller.fail(port=0))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "a.json"
@@ -235,9 +235,9 @@ def _memory() -> bytes:
 
 
 def _controller(path: Path) -> object:
-    controller = om.Rerouter.load(path, prepare=False)
+    controller = om.Rerouter.load(path)
     controller.save(path)
-    assert om.Rerouter.load(path, prepare=False).state == controller.state
+    assert om.Rerouter.load(path).state == controller.state
     return controller.stand_ins
 
 

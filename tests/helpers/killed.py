@@ -49,7 +49,7 @@ def act(controller: om.Rerouter, rng: np.random.Generator) -> None:
 
 def run(path: Path, seed: int, say: int, steps: int) -> None:
     """Open the controller, and print its record before and after each step."""
-    controller, rng = om.Rerouter.open(path, prepare=False, compact_lines=20), None
+    controller, rng = om.Rerouter.open(path, compact_lines=20), None
     rng = np.random.default_rng(seed)
     for _ in range(steps):
         os.write(say, (describe(controller) + "\n").encode())
@@ -60,7 +60,7 @@ def replay(path: Path, copy: Path, seed: int, steps: int) -> list[str]:
     """List the records of a controller after each change of the same steps, killed or not."""
     for file in path.parent.glob(f"{path.name}*"):
         (copy / file.name).write_bytes(file.read_bytes())
-    controller = om.Rerouter.open(copy / path.name, prepare=False, compact_lines=20)
+    controller = om.Rerouter.open(copy / path.name, compact_lines=20)
     known = [describe(controller)]
     store: Any = controller._journal
     write, compact = store.write, store.compact
@@ -83,7 +83,7 @@ def kill(kills: int, steps: int = 40, first: int = 0) -> list[str]:
     wrong, rng = list[str](), np.random.default_rng(1 + first)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "controller.json"
-        om.Rerouter.open(path, fill_rack(om.RackFabric()), prepare=False).close()
+        om.Rerouter.open(path, fill_rack(om.RackFabric())).close()
         for seed in range(first, first + kills):
             copy = Path(folder) / str(seed)
             copy.mkdir()
@@ -100,7 +100,7 @@ def kill(kills: int, steps: int = 40, first: int = 0) -> list[str]:
             with os.fdopen(hear) as heard:
                 said = [line for line in heard.read().split("\n")[:-1]]
             try:
-                controller = om.Rerouter.open(path, prepare=False)
+                controller = om.Rerouter.open(path)
             except om.InputError as exc:
                 wrong.append(f"kill {seed}: {exc}")
                 continue

@@ -178,7 +178,7 @@ def kill_watchers(folder: Path, kills: int, rng: np.random.Generator) -> int:
         def say(event: WatchEvent) -> None:
             os.write(writing, (json.dumps(event._asdict()) + "\n").encode())
 
-        with om.Rerouter.open(path, state, prepare=False) as controller:
+        with om.Rerouter.open(path, state) as controller:
             switch = SonicSwitch(stand.server.url)
             Watcher(controller, switch, apply=True, on_event=say).run_until(threading.Event())
 
@@ -210,7 +210,7 @@ def kill_watchers(folder: Path, kills: int, rng: np.random.Generator) -> int:
             time.sleep(0.1)
         time.sleep(1.0)  # failed spares, which no circuit shows
         kill(child, reading)
-        with om.Rerouter.open(path, prepare=False) as controller:
+        with om.Rerouter.open(path) as controller:
             final = controller.state
         known = set(final.failed_ports)
         assert failed <= known, f"failures {sorted(failed)} happened, {sorted(known)} are known"
@@ -234,7 +234,7 @@ def warm_up() -> None:
     """Load what watchers need, so that children need not do it before they are killed."""
     circuits = [[0, 1], [1, 0]]
     state = om.Reroute(om.IdealSwitch(4), circuits, spares=(2, 3))
-    om.Rerouter(state, prepare=False).what_if(port=0)
+    om.Rerouter(state).what_if(port=0)
 
 
 def main() -> None:

@@ -157,7 +157,7 @@ def run_scenes(kind: str, seed: int, n_failures: int, folder: Path) -> Outcome:
                 print(event)
 
         stop = threading.Event()
-        controller = om.Rerouter.open(folder / "controller", state, prepare=False)
+        controller = om.Rerouter.open(folder / "controller", state)
         one_switch = switches[planned[0].name] if len(planned) == 1 else switches
         watcher = Watcher(controller, one_switch, apply=True, on_event=note)
         thread = threading.Thread(target=lambda: watcher.run_until(stop))

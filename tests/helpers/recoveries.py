@@ -1,10 +1,9 @@
 """Random failures and repairs of a running state, each answer verified: for tests and `make soak`.
 
-    python -m tests.helpers.recoveries [STEPS] [--cpu] [--beside]
+    python -m tests.helpers.recoveries [STEPS] [--cpu]
 
 Prints the times of `fail` and `apply`, and exits with 1 if a bar is missed. With ``--cpu`` times
-and deadlines are of the processor, for a busy machine; with ``--beside`` all answers are prepared
-by a thread of its own meanwhile, whose time counts as well.
+and deadlines are of the processor, for a busy machine.
 """
 
 import argparse
@@ -60,11 +59,10 @@ def recover(
     seed: int = 0,
     deadline_s: float | None = DEADLINE_S,
     now: Callable[[], float] = time.perf_counter,
-    beside: bool = False,
 ) -> Recoveries:
     """Let parts fail and be repaired at random, and give circuits back where that is possible."""
     rng, run = np.random.default_rng(seed), Recoveries()
-    controller = om.Rerouter(state, prepare="all" if beside else False, background=beside)
+    controller = om.Rerouter(state)
     fabric, down = state.fabric, list[tuple[str, int]]()
     kinds = {"chip": state.units.n_chips, "fibre": state.units.n_fibres, "port": fabric.n_ports}
     kinds |= {"cell": fabric.n_cells}
@@ -134,7 +132,6 @@ def main() -> None:
     )
     parser.add_argument("steps", type=int, nargs="?", default=10_000)
     parser.add_argument("--cpu", action="store_true")
-    parser.add_argument("--beside", action="store_true")
     given = parser.parse_args()
     now = time.process_time if given.cpu else time.perf_counter
     missed = False
@@ -143,7 +140,7 @@ def main() -> None:
         gc.collect()
         gc.freeze()  # as `docs/racks.md` says: what is loaded by now is not looked through again
         with patch("optmatch.model.limits.Stopwatch.counted_s", lambda _: now()):
-            run = recover(state, given.steps, seed=1, now=now, beside=given.beside)
+            run = recover(state, given.steps, seed=1, now=now)
         fail, apply = (1e3 * np.array(times) for times in (run.fail_s, run.apply_s))
         print(
             f"{name}: {len(fail)} failures, {run.impossible} impossible, {run.given_back} given"

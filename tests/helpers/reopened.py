@@ -109,9 +109,7 @@ class Reopened:
         self.violations: list[str] = []
 
     def _open(self, state: om.Reroute | None) -> om.Rerouter:
-        return om.Rerouter.open(
-            self.path, state, prepare=False, history=6, compact_lines=30, durable="interval"
-        )
+        return om.Rerouter.open(self.path, state, history=6, compact_lines=30, durable="interval")
 
     def operate(self) -> None:
         """Do one thing at random, and check what must hold after it."""
@@ -245,7 +243,7 @@ class Reopened:
         self.controller = self._open(None)
         if describe(self.controller) != before:
             self._complain("the controller that was opened again differs")
-        loaded = om.Rerouter.load(saved, prepare=False, history=6)
+        loaded = om.Rerouter.load(saved, history=6)
         if describe(loaded) != before:
             self._complain("the controller that was saved and loaded differs")
         self.proposals.clear()  # they are of the states of the controller that was closed

@@ -103,7 +103,7 @@ def controllers(folder: Path) -> None:
     print(router.route_batch(np.array([[1, 0], [0, 1]])).held.all())
     print(route_batch(om.Benes(8), [[7, 6, 5, 4, 3, 2, 1, 0]]).shape)
     calls: list[om.Call] = []
-    rerouter = om.Rerouter(om.fill_rack(om.RackFabric()), prepare=False, on_event=calls.append)
+    rerouter = om.Rerouter(om.fill_rack(om.RackFabric()), on_event=calls.append)
     try:
         proposal = rerouter.fail(chip=21, deadline_s=0.1)
     except (om.InfeasibleError, om.LimitReached) as exc:
@@ -112,7 +112,7 @@ def controllers(folder: Path) -> None:
         assert_type(proposal, om.Proposal)
         rerouter.apply(proposal)
     om.Rerouter.open(folder / "rack.json")
-    print(om.to_prometheus({"rack": rerouter.figures()}))
+    print(rerouter.figures()["calls"])
     with Tally().call("route"):
         hold_matching(om.HexMesh(3, 3, ports=6), [1, 0, 3, 2, -1, -1])
     rolling = om.RollingSchedule(om.IdealSwitch(4), delay_s=0.1)

@@ -54,7 +54,7 @@ def objects() -> list[Any]:
     routing = om.Routing(mesh, [1, 0, 3, 2])
     demand = om.Demand.from_matrix([[0, 1], [1, 0]], delay_s=1.0)
     return [
-        om.Rerouter(hold_matching(mesh, [1, 0, -1, -1]), prepare=False),
+        om.Rerouter(hold_matching(mesh, [1, 0, -1, -1])),
         om.RollingSchedule(om.IdealSwitch(2), delay_s=1.0),
         om.Router(mesh),
         mesh,

@@ -632,7 +632,7 @@ class RollingSchedule:
         self._now = now_tick
 
     def figures(self) -> dict[str, Any]:
-        """Return how things go, by name; `to_prometheus` makes text of it.
+        """Return how things go, by name.
 
         Returns
         -------

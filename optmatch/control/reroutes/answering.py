@@ -1,11 +1,10 @@
-"""How a failure of a running state is answered: by an answer prepared ahead, or by a search."""
+"""How a failure of a running state is answered."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,9 +38,6 @@ if TYPE_CHECKING:
     from optmatch.solvers.reroutes.repair import Reach
     from optmatch.solvers.reroutes.routing_state import HitCircuits, RoutingState
     from optmatch.solvers.reroutes.splice import RerouteSpace
-
-Ahead = bool | Literal["all"]
-"""Whether answers are prepared ahead: to failures of units, or ``"all"`` single failures."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,8 +74,6 @@ class Snapshot(NamedTuple):
     routing: RoutingState | None
     """None where whole racks take over, and no light is routed."""
     reach: Reach | None
-    answers: dict[FailedParts, Answer | OptMatchError]
-    """The prepared answer; an error where nothing helps, or nothing was found."""
     spaces: list[RerouteSpace]
     """Workspaces that no search is in."""
     priorities: NDArray[np.int64]
@@ -97,8 +91,8 @@ def take_snapshot(
     """Derive the values from a record that answers to failures need.
 
     A record is the running state of circuits with the failures that are pending, reported but not
-    answered yet. A snapshot is a record with its routing, the distances between ports, workspaces
-    of searches and prepared answers; it never changes but for these last two.
+    answered yet. A snapshot is a record with its routing, the distances between ports and
+    workspaces of searches; it never changes but for these last ones.
 
     Parameters
     ----------
@@ -113,60 +107,18 @@ def take_snapshot(
     Returns
     -------
     Snapshot
-        Without prepared answers. Where whole racks take over, it has no routing and no distances.
+        Where whole racks take over, it has no routing and no distances.
     """
     from optmatch.solvers.reroutes.repair import Reach
     from optmatch.solvers.reroutes.routing_state import RoutingState
 
     if not record.state.units.through:
-        return Snapshot(record, None, None, {}, [], priorities)
+        return Snapshot(record, None, None, [], priorities)
     routing = RoutingState(record.state)
     if before is not None:
-        return Snapshot(record, routing, before.reach, {}, before.spaces, priorities)
+        return Snapshot(record, routing, before.reach, before.spaces, priorities)
     reach = Reach(routing, record.state.loss_units)
-    return Snapshot(record, routing, reach, {}, [], priorities)
-
-
-def prepare_answers(
-    snapshot: Snapshot,
-    ahead: Ahead,
-    *,
-    limits: Limits | None = None,
-    is_wanted: Callable[[], bool] = lambda: True,
-) -> None:
-    """Work out the answers to single failures, each within limits, as long as that is wanted.
-
-    An answer is the set of changes by which circuits get over a failure; one that is prepared
-    ahead is there at once when the failure comes.
-
-    A search that ends at its limit leaves no answer, since a longer one may find a better way.
-
-    Parameters
-    ----------
-    snapshot
-        The state in which parts could fail. Its ``answers`` get those that are found, and errors
-        where nothing helps.
-    ahead
-        Which failures are looked at: of units, ``"all"`` single ones, or none.
-    limits
-        The limits of each search; None for none.
-    is_wanted
-        Asked before each search; when it says no, the rest is left.
-    """
-    limits = limits or Limits()
-    for failure in _list_single_failures(snapshot, ahead):
-        if not is_wanted():
-            return
-        clock = limits.start()
-        try:
-            with clock.running():
-                answer = _search_answer(snapshot, failure)
-            if clock.remaining_s > 0:
-                snapshot.answers[failure] = answer
-        except TimeUp:
-            continue
-        except (InfeasibleError, LimitReached) as exc:
-            snapshot.answers[failure] = exc.with_traceback(None)
+    return Snapshot(record, routing, reach, [], priorities)
 
 
 def start_clock(deadline_s: float | None) -> Clock:
@@ -195,9 +147,6 @@ def find_answer(
 ) -> Answer | OptMatchError:
     """Find the changes that keep all circuits alight after some parts have failed.
 
-    An answer that was prepared ahead for just these parts is used, if it is still valid. Otherwise
-    one is searched.
-
     A failure is pending from its report until the changes for it have been applied. Its parts are
     closed: no answer to another failure may use them.
 
@@ -207,16 +156,13 @@ def find_answer(
         A copy of what a controller knows, of which this reads
 
         - ``state``: circuits, routes and failed parts;
-        - ``record``: the state with the pending failures;
-        - ``answers``: for each failure that was prepared its answer, or the error that proves or
-          says that there is none.
+        - ``record``: the state with the pending failures.
     failure
         The failed parts.
     clock
         The limit of time of the search.
     only_unit
-        The one unit (a chip or a port) that may replace a failed one; None for all live spares. A
-        prepared answer is used only with None.
+        The one unit (a chip or a port) that may replace a failed one; None for all live spares.
 
     Returns
     -------
@@ -229,20 +175,6 @@ def find_answer(
     InputError
         If a part does not exist or has failed.
     """
-    # Was this failure prepared?
-    if only_unit is None:
-        prepared = snapshot.answers.get(failure)
-
-        # A new error, for each one that is raised gets a trace of its own.
-        if isinstance(prepared, OptMatchError):
-            return type(prepared)(str(prepared))
-        if prepared is not None:
-            # Failures that were reported since may have closed parts that the answer uses.
-            closed = snapshot.record.closed_to(failure)
-            if find_closed_part(snapshot.state, prepared.transition, closed) is None:
-                return prepared
-
-    # Nothing that was prepared is valid: search, and return errors instead of raising them.
     try:
         with clock.running():
             return _search_answer(snapshot, failure, only_unit=only_unit)
@@ -703,56 +635,6 @@ def _list_hit_circuits(
     avoided = closed.failed_chips if state.units.n_chips else closed.failed_ports
     live_spares = tuple(unit for unit in problem.live_spares if unit not in avoided)
     return HitCircuits(hit_circuits, problem.lost, live_spares, state.owners)
-
-
-def _list_single_failures(snapshot: Snapshot, ahead: Ahead) -> Iterator[FailedParts]:
-    """List the failures of a single part for which a controller prepares answers ahead.
-
-    A unit is a chip of a rack, or a port of a switch: each unit that works may fail. Where `ahead`
-    is ``"all"``, so may each fibre and each cell (a 2 x 2 switch) that light passes. A cell may
-    die, or be stuck in the state that it is not in.
-
-    Parameters
-    ----------
-    snapshot
-        Its ``state`` is the one in which the parts would fail: circuits, the parts that they pass
-        (``passed.part``, fibres or terminals), states of cells, and parts that have failed.
-    ahead
-        True for units alone, ``"all"`` for fibres and cells as well, False for none.
-
-    Yields
-    ------
-    FailedParts
-        A failure of one part.
-    """
-    if not ahead:
-        return
-    state = snapshot.state
-
-    # Each unit that works, whether it has circuits or is a spare.
-    failed_units = getattr(state, f"failed_{state.units.unit_name}s")
-    for unit in range(state.n_units):
-        if unit not in failed_units:
-            yield failure_of_unit(state, unit)
-    if ahead != "all":
-        return
-
-    # Fibres in use; without cells the parts of routes are fibres.
-    passed = np.unique(state.passed.part)
-    if state.cell_states is None:
-        yield from (FailedParts(failed_fibres=(fibre,)) for fibre in passed.tolist())
-        return
-
-    # With cells they are terminals, four to a cell: terminal 14 is of cell 3. Some terminals are
-    # at fibres (-1: none).
-    fibres = np.unique(state.units.fibre_of_terminal[passed])
-    yield from (FailedParts(failed_fibres=(fibre,)) for fibre in fibres[fibres >= 0].tolist())
-    for cell in sorted(set((passed // 4).tolist()) - set(state.stuck)):
-        yield FailedParts(dead_cells=(cell,))
-        if state.cell_states[cell] == CROSS:
-            yield FailedParts(stuck_bar=(cell,))
-        else:
-            yield FailedParts(stuck_cross=(cell,))
 
 
 def failure_of_unit(state: Reroute, unit: int) -> FailedParts:

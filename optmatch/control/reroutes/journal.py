@@ -125,8 +125,6 @@ class Journal:
         memory = read_memory(self.path)
         self._begin_journal(memory)
         journal = self._journal_path(memory.journal)
-        if not memory.sha256:
-            return memory.records  # the former format had no journal
         if not journal.exists():
             raise FormatError("the journal of this snapshot is missing", path=str(journal))
 

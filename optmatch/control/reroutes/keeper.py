@@ -3,9 +3,8 @@
 A *record* (`Record`) is all that a controller knows: the running state with the failures that were
 answered in it, the failures that are still *pending*, and the stand-ins of failed units. A change
 makes a new record. The *history* has the records before the last changes, for `rollback`. The
-*snapshot* is the present record with answers that were prepared for it in memory; the snapshot in
-a file is a record with its history. The *journal* is a file beside it with a line for each change
-since. The *notes* are another, optional file for people and other programs, which nothing reads.
+*snapshot* is the present record with what searches derive from it; the snapshot in a file is a
+record with its history. The *journal* is a file beside it with a line for each change since.
 """
 
 from __future__ import annotations
@@ -24,30 +23,22 @@ from numpy.typing import NDArray
 
 from optmatch.control.figures import Call, Tally
 from optmatch.control.reroutes.answering import (
-    Ahead,
     Proposal,
     Snapshot,
-    prepare_answers,
     take_snapshot,
 )
-from optmatch.control.reroutes.background import Background
 from optmatch.control.reroutes.failed_parts import KINDS, FailedParts, Record, parts_in, unite
 from optmatch.control.reroutes.journal import ROLLED_BACK, Durable, Journal
-from optmatch.control.reroutes.memory import add_note, read_memory, write_memory
-from optmatch.model import InputError, Limits, integer
+from optmatch.control.reroutes.memory import read_memory, write_memory
+from optmatch.model import InputError, integer
 from optmatch.model.declarations import form_of
-from optmatch.model.files import check_target, path_name
+from optmatch.model.files import path_name
 from optmatch.problems import Reroute
-
-_LIMITS_IN_FOREGROUND = Limits(time_s=0.1)
-"""The limits of an answer prepared before a change returns; a longer one is left to `fail`."""
 
 
 class Options(NamedTuple):
     """How a controller works; the fields are arguments of `Rerouter`."""
 
-    prepare: Ahead  # whether answers to failures of units, or of "all" parts, are prepared ahead
-    background: bool  # whether a thread of its own prepares them
     history: int  # how many changes can be taken back at most
     on_event: Callable[[Call], None] | None  # is told of each call that has ended
     priorities: Mapping[int, int] | None  # by job, >= 0; jobs that are not named have 0
@@ -81,8 +72,8 @@ def begin_record(state: Reroute | None) -> Record:
 class Keeper:
     """Keeps the record of a `Rerouter`: all changes of it go through here, one at a time."""
 
-    def _set_up(self, record: Record, options: Options, notes_path: Any = None) -> None:
-        """Start a controller of running circuits, and prepare its answers to the next failures.
+    def _set_up(self, record: Record, options: Options) -> None:
+        """Start a controller of running circuits.
 
         The controller holds one record: the circuits that run, and the failures reported so far.
         Each change replaces the record by a new one. Former records are kept (the history), so
@@ -95,31 +86,19 @@ class Keeper:
         options
             How the controller works; each option is checked here:
 
-            - ``prepare``: which failures are answered ahead: True for units, ``"all"``, or False;
-            - ``background``: whether a thread of its own does that;
             - ``history``: how many former records are kept, at least 0;
             - ``on_event``: a function that is called after each call, or None;
             - ``priorities``: the priority of each job, or None.
-        notes_path
-            The file that each change adds a line of JSON to, None for none.
         """
         # Options are checked before anything is made of them.
-        form_of(Ahead).check("prepare", options.prepare)
-        form_of(bool).check("background", options.background)
         if options.on_event is not None and not callable(options.on_event):
             raise InputError(f"on_event = {options.on_event!r:.60}: a function is expected")
-        if notes_path is not None:
-            path_name(notes_path, "journal")
 
         # Nothing has happened yet: no history, no journal, no failures looked at again.
         self._lock = threading.Lock()
         """Held while the record changes, never while a search runs."""
         self._is_closed = False
-        self._ahead: Ahead = options.prepare
-        self._in_background = options.background
-        self._background = Background(options.prepare)
         self._history = deque[Record](maxlen=integer("history", options.history, at_least=0))
-        self._notes = None if notes_path is None else check_target(notes_path, force=True)
         self._journal: Journal | None = None
         self._tally = Tally(options.on_event)
         self._offers: tuple[Record, tuple[Proposal, ...]] | None = None
@@ -127,10 +106,8 @@ class Keeper:
         self._n_retried = 0
         """How many failures `retry` has looked at so far: it goes on with the next one."""
 
-        # Last, as it takes longest: the answers to the next failures.
         self._priorities = _list_priorities(record.state, options.priorities)
         self._now = take_snapshot(record, self._priorities)
-        self._prepare_answers()
 
     def __repr__(self) -> str:
         record = self._now.record
@@ -142,7 +119,7 @@ class Keeper:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
-            "a Rerouter cannot be pickled, since it has a lock, threads and a journal: send its"
+            "a Rerouter cannot be pickled, since it has a lock and a journal: send its"
             " `state` and make a Rerouter of it, or the file that its `save` writes"
         )
 
@@ -198,10 +175,9 @@ class Keeper:
             if not self._history:
                 raise InputError("nothing was applied that is remembered")
             record = self._now.record.back_to(self._history[-1])
-            snapshot = self._take_over(record, ROLLED_BACK, FailedParts())
+            snapshot = self._take_over(record, ROLLED_BACK)
             self._history.pop()
             self._compact()
-        self._prepare_answers()
         return snapshot.state
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -229,10 +205,7 @@ class Keeper:
         cls,
         path: str | os.PathLike[str],
         *,
-        prepare: Ahead = True,
-        background: bool = False,
         history: int = 32,
-        journal: str | os.PathLike[str] | None = None,
         on_event: Callable[[Call], None] | None = None,
         priorities: Mapping[int, int] | None = None,
     ) -> Self:
@@ -242,15 +215,8 @@ class Keeper:
         ----------
         path
             The file.
-        prepare
-            Whether answers to failures are worked out ahead: of units, ``"all"`` for fibres and
-            cells too, False for none.
-        background
-            Whether a thread of its own does that.
         history
             How many changes can be taken back at most.
-        journal
-            A file of notes to which each change adds a line of JSON; None for none.
         on_event
             Called with a `Call` after each call, in its thread; None for nobody.
         priorities
@@ -266,10 +232,10 @@ class Keeper:
         FormatError
             If the file cannot be read, or is no such file.
         """
-        options = Options(prepare, background, history, on_event, priorities)
+        options = Options(history, on_event, priorities)
         *past, present = read_memory(path).records
         controller = cls.__new__(cls)
-        controller._set_up(present, options, journal)
+        controller._set_up(present, options)
         controller._history.extend(past)
         return controller
 
@@ -281,8 +247,6 @@ class Keeper:
         *,
         durable: Durable = "always",
         compact_lines: int = 1000,
-        prepare: Ahead = True,
-        background: bool = False,
         history: int = 32,
         on_event: Callable[[Call], None] | None = None,
         priorities: Mapping[int, int] | None = None,
@@ -304,12 +268,6 @@ class Keeper:
             the last second may be lost if the machine, not the process, crashes.
         compact_lines
             After how many lines a new snapshot takes the place of the journal.
-        prepare
-            Whether the answer to the failure of each unit (a chip of a rack, a port of a switch)
-            is worked out ahead, now and after each change; ``"all"`` for fibres and cells in use
-            as well.
-        background
-            Whether a thread of its own does that, so that changes take no longer for it.
         history
             How many changes can be taken back at most; older ones are not read from the files.
         on_event
@@ -332,7 +290,7 @@ class Keeper:
             Naming the broken line. A last line that ends early is cut off, with a warning in the
             log.
         """
-        options = Options(prepare, background, history, on_event, priorities)
+        options = Options(history, on_event, priorities)
         journal = Journal(path, durable, compact_lines)
 
         # The files are locked from here on, so that whatever fails has to release them.
@@ -365,7 +323,6 @@ class Keeper:
         """
         with self._lock:
             self._is_closed = True
-            self._background.stop()
             if self._journal is not None:
                 self._journal.close()
 
@@ -381,24 +338,8 @@ class Keeper:
     ) -> None:
         self.close()
 
-    def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until all answers are prepared in the background.
-
-        Parameters
-        ----------
-        timeout_s
-            The most seconds to wait; None for as long as it takes.
-
-        Returns
-        -------
-        bool
-            Whether all are prepared.
-        """
-        self._check_open()
-        return self._background.wait(timeout_s)
-
     def figures(self) -> dict[str, Any]:
-        """Return how things go, by name; `to_prometheus` makes text of it.
+        """Return how things go, by name.
 
         Returns
         -------
@@ -428,8 +369,8 @@ class Keeper:
         """Take over a record that differs only in failures on record, not in circuits or cells.
 
         That is a report of a failure, with an answer that is not applied yet, or without any. As
-        the running state is the same, there is nothing to undo: the history gets no record, and
-        answers that were prepared stay valid. The journal gets a line. The caller holds the lock.
+        the running state is the same, there is nothing to undo: the history gets no record. The
+        journal gets a line. The caller holds the lock.
 
         Parameters
         ----------
@@ -462,7 +403,7 @@ class Keeper:
                 self._history[k] = past.with_reported_chips(reported)
         self._compact()
 
-    def _change(self, record: Record, event: str, parts: FailedParts) -> Snapshot:
+    def _change(self, record: Record, event: str) -> Snapshot:
         """Go on to a new state, and remember the last one; the caller holds the lock.
 
         A record is the running state of circuits with the failures on record; the history has the
@@ -473,9 +414,7 @@ class Keeper:
         record
             The record with the new state.
         event
-            The name of the change in the journal and the notes, such as ``"fail"``.
-        parts
-            The parts that the change is about, for the notes.
+            The name of the change in the journal, such as ``"fail"``.
 
         Returns
         -------
@@ -483,26 +422,24 @@ class Keeper:
             The present record from now on.
         """
         before = self._now.record
-        snapshot = self._take_over(record, event, parts)
+        snapshot = self._take_over(record, event)
         self._history.append(before.with_answered_of(record))
         self._compact()
         return snapshot
 
-    def _take_over(self, record: Record, event: str, parts: FailedParts) -> Snapshot:
-        """Go on to a state, once that is noted on disk; the caller holds the lock.
+    def _take_over(self, record: Record, event: str) -> Snapshot:
+        """Go on to a state, once that is written to disk; the caller holds the lock.
 
         A record is the running state of circuits with the failures on record; its snapshot is the
         record with what answers to the next failures need. The journal, if there is one, gets a
-        line before anything changes; the notes are a file for people.
+        line before anything changes.
 
         Parameters
         ----------
         record
             The record with the new state.
         event
-            The name of the change in the journal and the notes.
-        parts
-            The parts that the change is about, for the notes.
+            The name of the change in the journal.
 
         Returns
         -------
@@ -518,9 +455,6 @@ class Keeper:
         """
         self._check_open()
         snapshot = take_snapshot(record, self._priorities, self._now)
-        if self._notes is not None:
-            stand_ins = {home: stand_in for stand_in, home in record.homes}
-            add_note(self._notes, event, parts, stand_ins)
         if self._journal is not None:
             self._journal.write(event, self._now.record, record)
         self._now = snapshot
@@ -534,23 +468,6 @@ class Keeper:
         if self._journal is not None:
             with suppress(OSError):
                 self._journal.compact([*self._history, self._now.record])
-
-    def _prepare_answers(self) -> None:
-        """Prepare answers to the next failures; the caller does not hold the lock.
-
-        In the background that is left to a thread. Here each answer has a limit of time, and the
-        rest is given up once the state has changed.
-        """
-        snapshot = self._now
-        if not self._in_background:
-            prepare_answers(
-                snapshot,
-                self._ahead,
-                limits=_LIMITS_IN_FOREGROUND,
-                is_wanted=lambda: self._now is snapshot,
-            )
-        elif self._ahead:
-            self._background.put(snapshot)
 
 
 def _list_priorities(state: Reroute, priorities: Mapping[int, int] | None) -> NDArray[np.int64]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,7 +18,6 @@ from optmatch.control.reroutes.failed_parts import (
     check_failure,
     list_parts,
     list_unanswered,
-    parts_in,
 )
 from optmatch.io.contents import read_bytes
 from optmatch.io.fields import check_keys, check_object, shorten
@@ -30,7 +28,6 @@ from optmatch.model.files import check_target, path_name, replace_file
 from optmatch.problems import Reroute
 
 _FORMAT = "optmatch/rerouter/2"
-_FORMER_FORMAT = "optmatch/rerouter/1"
 
 _STATE_LISTS = ("spares", *FailedParts._fields)
 """The fields of a state that are lists of numbers; a change replaces each as a whole."""
@@ -52,7 +49,7 @@ class Memory(NamedTuple):
     journal: int = 0
     """The number of the journal that goes on from here."""
     sha256: str = ""
-    """The digest of the content; empty for a file of the format before."""
+    """The digest of the content."""
 
 
 def write_memory(
@@ -94,7 +91,7 @@ def write_memory(
 
 
 def read_memory(path: str | os.PathLike[str]) -> Memory:
-    """Read a file that `write_memory` has written, in this format or the one before.
+    """Read a file that `write_memory` has written, and check it.
 
     Parameters
     ----------
@@ -105,7 +102,7 @@ def read_memory(path: str | os.PathLike[str]) -> Memory:
     -------
     Memory
         The records, the oldest first and the present one last; the number of the journal that goes
-        on from there; and the digest, empty in the former format.
+        on from there; and the digest.
 
     Raises
     ------
@@ -116,21 +113,11 @@ def read_memory(path: str | os.PathLike[str]) -> Memory:
     tree = parse_json(read_bytes(path), name)
     try:
         check_object(tree, "")
-        if check_format(tree, "", _FORMER_FORMAT, _FORMAT) == _FORMER_FORMAT:
-            return Memory(_read_former_records(tree))
+        check_format(tree, "", _FORMAT)
         return _read_memory_tree(tree)
     except InputError as exc:
         exc.path = name
         raise
-
-
-def _read_former_records(tree: dict[str, Any]) -> list[Record]:
-    """Read the records of a file in the former format: each in full, the present one last."""
-    check_keys(tree, "", allowed=("format", "memories"), required=("memories",))
-    entries = _check_list(tree["memories"], "/memories")
-    if not entries:
-        raise FormatError("no state in it", where="/memories")
-    return [_read_record(entry, f"/memories/{k}") for k, entry in enumerate(entries)]
 
 
 def _read_memory_tree(tree: dict[str, Any]) -> Memory:
@@ -159,10 +146,14 @@ def _read_memory_tree(tree: dict[str, Any]) -> Memory:
     """
     # Files that were written before records had answered failures lack that key.
     keys = ("format", "state", *_RECORD_KEYS, "before", "journal", "sha256")
-    check_keys(tree, "", allowed=keys, required={*keys} - {"answered"})
+    optional = ("answered", "prepare")
+    check_keys(tree, "", allowed=(*keys, "prepare"), required={*keys}.difference(optional))
     sha256 = tree.pop("sha256")
     if sha256 != digest(canonical(tree)):
         raise FormatError("does not fit the content", where="/sha256")
+    if tree.get("prepare") is not None:
+        message = "is gone, since controllers prepare no answers: null is expected"
+        raise FormatError(f"{shorten(tree['prepare'])}: {message}", where="/prepare")
 
     # The present record, then each earlier one from the one after it.
     record_keys = {key: tree[key] for key in _RECORD_KEYS if key in tree}
@@ -194,17 +185,12 @@ def _read_record(entry: Any, where: str) -> Record:
         If it is malformed, or no controller can have such a record.
     """
     check_object(entry, where)
-    needed = ("state", "homes", "refused")
-    check_keys(entry, where, allowed=("state", *_RECORD_KEYS), required=needed)
     state = problem_from_tree(entry["state"], f"{where}/state")
     if not isinstance(state, Reroute):
         raise FormatError(f"kind {state.kind!r}: a reroute is expected", where=f"{where}/state")
 
     fields = {key: entry[key] for key in _RECORD_KEYS if key in entry}
     record = Record(state, **_read_record_fields(fields, where))
-    if "cut_off" not in entry:
-        # The former format kept parts that the state answers among those refused.
-        record = record.without(parts_in(state))
     return check_record(record, where)
 
 
@@ -566,34 +552,6 @@ def check_record(record: Record, where: str) -> Record:
     if not set(record.cut_off) <= set(state.failed_chips):
         raise FormatError("cut_off: a chip that has not failed", where=where)
     return record
-
-
-def add_note(journal: Path, event: str, parts: FailedParts, stand_ins: dict[int, int]) -> None:
-    """Add a change to a file of notes, which is for people, as a whole line of JSON.
-
-    Parameters
-    ----------
-    journal
-        The file of notes.
-    event
-        The name of the change.
-    parts
-        The parts that it is about.
-    stand_ins
-        The unit that has the circuits of each failed unit after the change.
-
-    Raises
-    ------
-    OSError
-        If the line cannot be written; then the file is as it was.
-    """
-    line = {
-        "what": event,
-        **_failure_to_tree(parts),
-        "stand_ins": [list(pair) for pair in stand_ins.items()],
-    }
-    with journal.open("ab", buffering=0) as file:
-        append_bytes(file, (json.dumps(line) + "\n").encode(), journal)
 
 
 def append_bytes(file: BinaryIO, text: bytes, path: Path, *, sync: bool = False) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -10,7 +9,6 @@ import numpy as np
 
 from optmatch.control.figures import Call
 from optmatch.control.reroutes.answering import (
-    Ahead,
     Answer,
     Proposal,
     Snapshot,
@@ -45,24 +43,14 @@ class Rerouter(Keeper):
     `fail` returns a proposal and changes nothing; `apply` takes over the one that it is given;
     `rollback` takes back what was applied last. A failure stays on record until its answer is
     applied or its parts are repaired: they take over nothing, and `offers` tries it again after
-    each change. Reading `state` and asking for prepared answers never waits.
+    each change. Reading `state` never waits.
 
     Parameters
     ----------
     state
         A `Reroute` whose circuits all have light; earlier failures may be in it.
-    prepare
-        Whether the answer to the failure of each chip (or port of a switch) is worked out ahead,
-        now and after each change; ``"all"`` for each fibre and cell in use as well, dead or stuck
-        in the state that it is not in. Parts that are not in use need no preparation.
-    background
-        Whether that is done by a thread of its own, so that a change takes no longer for it; then
-        an answer that takes more than 5 ms stays unprepared.
     history
         How many changes can be taken back at most.
-    journal
-        A file to which each change adds a line of JSON; None for none. If that fails, by an
-        `OSError`, nothing changes.
     on_event
         Is told of each call when it has returned or raised, in its thread.
     priorities
@@ -72,7 +60,7 @@ class Rerouter(Keeper):
     Raises
     ------
     InputError
-        If a circuit of the state is hit by a failure in it, or `journal` cannot be written.
+        If a circuit of the state is hit by a failure in it.
 
     See Also
     --------
@@ -95,36 +83,26 @@ class Rerouter(Keeper):
         self,
         state: Reroute,
         *,
-        prepare: Ahead = True,
-        background: bool = False,
         history: int = 32,
-        journal: str | os.PathLike[str] | None = None,
         on_event: Callable[[Call], None] | None = None,
         priorities: Mapping[int, int] | None = None,
     ) -> None:
-        """Take a running state into control, and prepare answers to the next failures.
+        """Take a running state into control.
 
         Parameters
         ----------
         state
             The circuits with their routes, cells and spares, without any circuit in the dark.
-        prepare
-            Whether answers are worked out ahead: to failures of units (chips of a rack, ports of a
-            switch), to ``"all"`` single failures, or none (False).
-        background
-            Whether a thread of its own does that.
         history
             How many changes can be taken back at most.
-        journal
-            A file to which each change adds a line of JSON; None for none.
         on_event
             Called with a `Call` when a call has returned or raised, in its thread; None for
             nobody.
         priorities
             The priority of jobs, >= 0, by number; 0 for jobs that are not named.
         """
-        options = Options(prepare, background, history, on_event, priorities)
-        self._set_up(begin_record(state), options, journal)
+        options = Options(history, on_event, priorities)
+        self._set_up(begin_record(state), options)
 
     @property
     def offers(self) -> tuple[Proposal, ...]:
@@ -159,7 +137,7 @@ class Rerouter(Keeper):
         pending = snapshot.record.waiting
         first = self._n_retried % max(1, len(pending))
         proposals = list[Proposal]()
-        with self._tally.call("retry"), self._background.pause():
+        with self._tally.call("retry"):
             for failure in (*pending[first:], *pending[:first]):
                 if clock.remaining_s <= 0:
                     break
@@ -183,11 +161,11 @@ class Rerouter(Keeper):
         from optmatch.fabrics import HexMesh, RackFabric
         from optmatch.solvers.reroutes.states import fill_rack, hold_matching
 
-        rack = Rerouter(fill_rack(RackFabric()), prepare=False)
+        rack = Rerouter(fill_rack(RackFabric()))
         rack.apply(rack.fail(chip=21))
         switch_state = hold_matching(HexMesh(5, 5, ports=12), [1, 0, 3, 2, *[-1] * 8], seed=0)
         lit_cells = np.flatnonzero(np.asarray(switch_state.cell_states) >= 0)
-        switch = Rerouter(switch_state, prepare=False)
+        switch = Rerouter(switch_state)
         switch.apply(switch.fail(cell=int(lit_cells[0])))
         switch.apply(switch.fail(port=0))
 
@@ -352,7 +330,7 @@ class Rerouter(Keeper):
         """
         self._check_open()
         clock = start_clock(deadline_s)
-        with self._tally.call(call, failure), self._background.pause():
+        with self._tally.call(call, failure):
             if report:
                 failure = self._report_cut_off_chips(failure)
 
@@ -492,12 +470,9 @@ class Rerouter(Keeper):
             # A unit that gets its circuits back makes its stand-in a spare again; after a failure
             # the lost unit is none.
             if proposal.restored is None:
-                snapshot = self._change(_record_after_failure(record, proposal), "fail", failure)
+                snapshot = self._change(_record_after_failure(record, proposal), "fail")
             else:
-                snapshot = self._change(
-                    _record_after_return(record, proposal), "give back", failure
-                )
-        self._prepare_answers()
+                snapshot = self._change(_record_after_return(record, proposal), "give back")
         return snapshot.state
 
     def repair(
@@ -534,8 +509,7 @@ class Rerouter(Keeper):
         self._check_open()
         repaired = list_failure(chip=chip, port=port, fibre=fibre, cell=cell)
         with self._tally.call("repair", repaired), self._lock:
-            snapshot = self._change(take_out(self._now.record, repaired), "repair", repaired)
-        self._prepare_answers()
+            snapshot = self._change(take_out(self._now.record, repaired), "repair")
         return snapshot.state
 
     restore = repair
@@ -583,7 +557,7 @@ class Rerouter(Keeper):
         if stand_in < 0 or unit not in snapshot.state.spares or unit in pending_units:
             raise InputError(f"unit {unit} has no stand-in, or is not repaired", where="unit")
 
-        with self._tally.call("give_back", leaving), self._background.pause():
+        with self._tally.call("give_back", leaving):
             answer = find_answer(snapshot, leaving, clock, only_unit=unit)
             if not isinstance(answer, Answer):
                 raise answer

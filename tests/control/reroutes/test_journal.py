@@ -1,7 +1,6 @@
 """Controllers kept in files: acknowledged changes are there, broken files are refused."""
 
 import json
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,18 +11,18 @@ import numpy as np
 import pytest
 
 import optmatch as om
+from optmatch.io.text import canonical, digest
 from optmatch.model import InfeasibleError
+from optmatch.solvers.reroutes.states import hold_matching
 from tests.control.reroutes.test_rerouter import mesh_state, rack_state
 from tests.helpers.killed import act, describe
 from tests.helpers.modes import compiled_only, examples
-
-VERSION_1 = Path(__file__).parents[2] / "data" / "controllers" / "version-1.json"
 
 
 def begun(folder: Path, state: om.Reroute, steps: int, **more: Any) -> tuple[Path, str]:
     """Run a controller for some steps; return its file and its last record."""
     path = folder / "controller.json"
-    controller = om.Rerouter.open(path, state, prepare=False, **more)
+    controller = om.Rerouter.open(path, state, **more)
     rng = np.random.default_rng(0)
     for _ in range(steps):
         act(controller, rng)
@@ -33,7 +32,7 @@ def begun(folder: Path, state: om.Reroute, steps: int, **more: Any) -> tuple[Pat
 
 def reopened(path: Path) -> str:
     """Return the record of a controller when it is opened again."""
-    controller = om.Rerouter.open(path, prepare=False)
+    controller = om.Rerouter.open(path)
     controller.close()
     return describe(controller)
 
@@ -55,13 +54,13 @@ def test_a_restart_knows_each_change(tmp_path: Path, durable: Any, compact_lines
 
 def test_cells_and_refusals_come_back(tmp_path: Path) -> None:
     path = tmp_path / "controller.json"
-    controller = om.Rerouter.open(path, mesh_state(), prepare=False)
+    controller = om.Rerouter.open(path, mesh_state())
     controller.apply(controller.fail(port=4))
     controller.apply(controller.fail(cell=40))
     with pytest.raises(InfeasibleError):
         controller.fail(port=[0, 1, 2, 3])
     controller.close()
-    again = om.Rerouter.open(path, prepare=False)
+    again = om.Rerouter.open(path)
     for name in ("state", "stand_ins", "refused", "history"):
         assert getattr(again, name) == getattr(controller, name)
     again.close()
@@ -71,7 +70,7 @@ def test_a_second_controller_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "controller.json"
     with pytest.raises(om.InputError, match="is not there: a state to begin with"):
         om.Rerouter.open(path)
-    first = om.Rerouter.open(path, mesh_state(), prepare=False)
+    first = om.Rerouter.open(path, mesh_state())
     code = f"import optmatch as om; om.Rerouter.open({str(path)!r})"
     second = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert "is in use by process" in second.stderr
@@ -144,14 +143,23 @@ def test_a_complete_last_line_that_is_wrong_is_refused(tmp_path: Path) -> None:
         om.Rerouter.open(path)
 
 
-def test_a_file_of_version_1_is_taken_up(tmp_path: Path) -> None:
-    loaded = om.Rerouter.load(VERSION_1, prepare=False)
-    assert loaded.stand_ins == {0: 2} and loaded.refused[0].dead_cells == (0, 1, 2, 3)
-    assert len(loaded.history) == 1
-    path = tmp_path / "controller.json"
-    shutil.copy(VERSION_1, path)
-    assert reopened(path) == describe(loaded) == reopened(path)
-    assert json.loads(path.read_bytes())["format"] == "optmatch/rerouter/2"
+def small_state() -> om.Reroute:
+    return hold_matching(om.HexMesh(2, 2, ports=4), [1, 0, -1, -1], seed=0)
+
+
+def saved_with(folder: Path, fields: dict[str, Any]) -> Path:
+    """Save a small controller, put other fields into the file, and mend its digest."""
+    path = folder / "controller.json"
+    om.Rerouter(small_state()).save(path)
+    tree = json.loads(path.read_bytes()) | fields
+    del tree["sha256"]
+    path.write_text(json.dumps({**tree, "sha256": digest(canonical(tree))}))
+    return path
+
+
+def test_a_removed_option_that_is_null_is_read(tmp_path: Path) -> None:
+    path = saved_with(tmp_path, {"prepare": None})
+    assert om.Rerouter.load(path).state == small_state()
 
 
 @pytest.mark.parametrize(
@@ -162,22 +170,21 @@ def test_a_file_of_version_1_is_taken_up(tmp_path: Path) -> None:
         ("refused", [{"failed_ports": [99999]}], "port = 99999: ports are 0 .. 3"),
         ("refused", [{"failed": [1]}], "unknown key 'failed'"),
         ("more", 1, "unknown key 'more'"),
+        ("prepare", True, "/prepare: True: is gone"),
     ],
 )
 def test_what_a_file_says_is_checked(key: str, value: Any, message: str, tmp_path: Path) -> None:
-    tree, path = json.loads(VERSION_1.read_bytes()), tmp_path / "controller.json"
-    tree["memories"][0][key] = value
-    path.write_text(json.dumps(tree))
+    path = saved_with(tmp_path, {key: value})
     with pytest.raises(om.FormatError if key == "more" else om.InputError, match=message):
         om.Rerouter.load(path)
-    om.Rerouter.load(VERSION_1).save(path)
+    om.Rerouter(small_state()).save(path)
     path.write_text(json.dumps({**json.loads(path.read_bytes()), "homes": [[3, 0]]}))
     with pytest.raises(om.FormatError, match="/sha256: does not fit the content"):
         om.Rerouter.load(path)
 
 
 def test_a_save_costs_what_changed(tmp_path: Path) -> None:
-    controller, path = om.Rerouter(rack_state(), prepare=False), tmp_path / "a.json"
+    controller, path = om.Rerouter(rack_state()), tmp_path / "a.json"
     controller.save(path)
     size = path.stat().st_size
     for _ in range(16):
@@ -187,7 +194,7 @@ def test_a_save_costs_what_changed(tmp_path: Path) -> None:
     assert len(controller.history) == 32
     controller.save(path)
     assert path.stat().st_size < 3 * size
-    assert describe(om.Rerouter.load(path, prepare=False)) == describe(controller)
+    assert describe(om.Rerouter.load(path)) == describe(controller)
 
 
 @compiled_only

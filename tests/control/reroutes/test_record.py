@@ -246,7 +246,7 @@ class Model:
 @pytest.mark.parametrize("seed", range(2))
 def test_no_answer_uses_what_is_on_record(state: Any, threads: int, seed: int) -> None:
     """Refused, answered or reported since; nothing is forgotten, and nothing is stranded."""
-    model = Model(om.Rerouter(state(), prepare=seed == 1, background=True))
+    model = Model(om.Rerouter(state()))
     failures: list[BaseException] = []
 
     def work(rng: np.random.Generator) -> None:
@@ -285,7 +285,7 @@ def fibres_of(server: int) -> list[int]:
 def test_a_spare_that_has_failed_since_does_not_take_over() -> None:
     """Whether its own failure was answered, or refused."""
     state = replace(rack_state(), spares=(60, 61))
-    controller = om.Rerouter(state, prepare=False)
+    controller = om.Rerouter(state)
     proposal = controller.fail(chip=0)
     spare = int(proposal.transition.moves[0, 1])
     controller.fail(chip=spare)
@@ -296,7 +296,7 @@ def test_a_spare_that_has_failed_since_does_not_take_over() -> None:
 
 
 def test_overlapping_failures_wait_for_their_rest() -> None:
-    controller = om.Rerouter(replace(rack_state(), spares=(60,)), prepare=False)
+    controller = om.Rerouter(replace(rack_state(), spares=(60,)))
     refuse(controller, chip=[1, 2])
     controller.apply(controller.fail(chip=1))
     assert [failure.failed_chips for failure in controller.refused] == [(2,)]
@@ -310,7 +310,7 @@ def test_overlapping_failures_wait_for_their_rest() -> None:
 
 def test_chips_of_a_server_without_fibres_have_stand_ins() -> None:
     state = replace(rack_state(), spares=(60, 61, 62, 63))
-    controller = om.Rerouter(state, prepare=False)
+    controller = om.Rerouter(state)
     proposal = controller.fail(fibre=fibres_of(5))
     assert proposal.cut_off == proposal.failure.failed_chips == (20, 21, 22, 23)
     failed: dict[str, Any] = {
@@ -327,7 +327,7 @@ def test_chips_of_a_server_without_fibres_have_stand_ins() -> None:
 
 def test_chips_that_are_cut_off_wait_no_longer_than_their_fibres() -> None:
     """Nobody has reported them: a false report of fibres leaves nothing on record."""
-    controller = om.Rerouter(rack_state(), prepare=False)
+    controller = om.Rerouter(rack_state())
     assert controller.fail(fibre=fibres_of(5)).cut_off
     controller.repair(fibre=fibres_of(5))
     assert controller.answered == controller.refused == ()
@@ -335,7 +335,7 @@ def test_chips_that_are_cut_off_wait_no_longer_than_their_fibres() -> None:
 
 def test_a_chip_that_is_cut_off_and_reported_stays_failed() -> None:
     """Its server works again, and it does not: it was reported before the answer was applied."""
-    controller = om.Rerouter(replace(rack_state(), spares=(60, 61, 62, 63)), prepare=False)
+    controller = om.Rerouter(replace(rack_state(), spares=(60, 61, 62, 63)))
     proposal = controller.fail(fibre=fibres_of(5))
     refuse(controller, chip=20)
     controller.apply(proposal)
@@ -346,7 +346,7 @@ def test_a_chip_that_is_cut_off_and_reported_stays_failed() -> None:
 def test_a_chip_that_is_cut_off_can_be_reported(tmp_path: Path) -> None:
     """It stays failed when its server works again, also after a restart; nothing else changes."""
     state, path = replace(rack_state(), spares=(60, 61, 62, 63)), tmp_path / "rack.json"
-    controller = om.Rerouter.open(path, state, prepare=False)
+    controller = om.Rerouter.open(path, state)
     before = controller.apply(controller.fail(fibre=fibres_of(5)))
     with pytest.raises(om.InputError, match="chip = 99"):
         controller.fail(chip=[21, 99])
@@ -357,7 +357,7 @@ def test_a_chip_that_is_cut_off_can_be_reported(tmp_path: Path) -> None:
     with pytest.raises(om.InputError, match="chip 20 has failed already"):
         controller.fail(chip=20)
     controller.close()
-    controller = om.Rerouter.open(path, prepare=False)
+    controller = om.Rerouter.open(path)
     after = controller.repair(fibre=fibres_of(5))
     assert after.failed_chips == (20,) and after.spares == (21, 22, 23)
     controller.close()
@@ -366,14 +366,14 @@ def test_a_chip_that_is_cut_off_can_be_reported(tmp_path: Path) -> None:
 def test_a_report_of_its_own_outlives_a_rollback(tmp_path: Path) -> None:
     """Undo the change that cut a chip off: it was reported since, and waits; also in files."""
     state, path = replace(rack_state(), spares=(60, 61, 62, 63)), tmp_path / "rack.json"
-    controller = om.Rerouter.open(path, state, prepare=False)
+    controller = om.Rerouter.open(path, state)
     controller.apply(controller.fail(fibre=fibres_of(5)))
     controller.apply(controller.fail(fibre=0))
     controller.fail(chip=20)
     controller.save(tmp_path / "saved.json")
     controller.close()
-    saved = om.Rerouter.load(tmp_path / "saved.json", prepare=False)
-    for again in (om.Rerouter.open(path, prepare=False), saved):
+    saved = om.Rerouter.load(tmp_path / "saved.json")
+    for again in (om.Rerouter.open(path), saved):
         assert again.rollback().failed_chips == (20, 21, 22, 23)
         after = again.rollback()
         assert not after.failed_chips and not after.failed_fibres
@@ -383,14 +383,14 @@ def test_a_report_of_its_own_outlives_a_rollback(tmp_path: Path) -> None:
 
 def test_a_cut_is_proved_before_others_are_moved() -> None:
     """More circuits must leave the server than fibres are left: no search settles that."""
-    controller = om.Rerouter(rack_state(), prepare=False)
+    controller = om.Rerouter(rack_state())
     with pytest.raises(InfeasibleError, match="more circuits must leave the servers"):
         controller.fail(fibre=[f for k, f in enumerate(fibres_of(5)) if k % 16])
 
 
 def test_what_if_and_drain_put_nothing_on_record() -> None:
     """A drained part is out of use once that is applied, and comes back."""
-    controller = om.Rerouter(rack_state(), prepare=False)
+    controller = om.Rerouter(rack_state())
     for ask in (controller.what_if, controller.drain):
         with pytest.raises(InfeasibleError):
             ask(chip=[0, 5, 10, 15, 20])
@@ -403,7 +403,7 @@ def test_what_if_and_drain_put_nothing_on_record() -> None:
 
 def test_a_search_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """While one searches, others ask, apply and undo."""
-    controller = om.Rerouter(rack_state(), prepare=False)
+    controller = om.Rerouter(rack_state())
     searching, go_on = threading.Event(), threading.Event()
     real = om.Rerouter.what_if.__globals__["find_answer"]
 
@@ -424,22 +424,9 @@ def test_a_search_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
     thread.join(60)
 
 
-def test_many_changes_leave_one_thread() -> None:
-    """The worker takes the newest state, and ends when nothing is left to do."""
-    before = threading.active_count()
-    controller = om.Rerouter(rack_state(), background=True)
-    most = 0
-    for _ in range(examples(40, plain=4)):
-        controller.apply(controller.fail(chip=0))
-        controller.rollback()
-        most = max(most, threading.active_count())
-    assert most <= before + 1
-    assert controller.wait(60)
-
-
 def test_what_is_answered_is_on_record_before_it_is_applied() -> None:
     """No later answer uses it, also after another change; a repair or the answer ends that."""
-    controller = om.Rerouter(replace(rack_state(), spares=(60, 61)), prepare=False)
+    controller = om.Rerouter(replace(rack_state(), spares=(60, 61)))
     controller.fail(chip=60)
     assert [parts.failed_chips for parts in controller.answered] == [(60,)]
     proposal = controller.fail(chip=0)
@@ -459,7 +446,7 @@ def test_what_is_answered_is_on_record_before_it_is_applied() -> None:
 
 def test_what_is_tried_again_ends_at_its_deadline() -> None:
     """No failure is looked at once the time is over, and the next call looks at all."""
-    controller = om.Rerouter(rack_state(), prepare=False)
+    controller = om.Rerouter(rack_state())
     controller.fail(chip=60)
     assert controller.retry(deadline_s=0.0) == ()
     assert [offer.failure.failed_chips for offer in controller.retry()] == [(60,)]
@@ -467,7 +454,7 @@ def test_what_is_tried_again_ends_at_its_deadline() -> None:
 
 def test_what_was_not_reached_is_tried_first_next_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """With time for one failure each, as many calls as failures wait try them all."""
-    controller = om.Rerouter(rack_state(), prepare=False)
+    controller = om.Rerouter(rack_state())
     for chip in (60, 61, 62):
         controller.fail(chip=chip)
     tried, clock = list[int](), SimpleNamespace(remaining_s=1.0)
@@ -503,7 +490,7 @@ def test_each_part_waits_once(events: list[set[int]], random: Any) -> None:
 
 def test_what_leaves_at_a_time_is_on_record() -> None:
     """With `by_s` a drained spare is closed at once, and what nothing helps stays on record."""
-    controller = om.Rerouter(replace(rack_state(), spares=(60, 61)), prepare=False)
+    controller = om.Rerouter(replace(rack_state(), spares=(60, 61)))
     controller.drain(chip=60, by_s=60.0)
     assert controller.what_if(chip=0).transition.moves.tolist() == [[0, 61]]
     with pytest.raises(InfeasibleError):

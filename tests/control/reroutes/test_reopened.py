@@ -43,7 +43,7 @@ def far_pairs() -> om.Reroute:
 def cell_of(state: om.Reroute, *, lit: bool) -> int:
     """Return a cell that light passes, or one that is dark, whose death leaves a way to all."""
     is_lit = np.asarray(state.cell_states) >= 0
-    controller = om.Rerouter(state, prepare=False)
+    controller = om.Rerouter(state)
     for cell in np.flatnonzero(is_lit == lit).tolist():
         with contextlib.suppress(om.InfeasibleError):
             controller.what_if(cell=cell)
@@ -59,7 +59,7 @@ def reread(controller: om.Rerouter, folder: Path) -> om.Rerouter:
     controller.save(folder / "copy.json")
     controller.close()
     assert describe(om.Rerouter.load(folder / "copy.json")) == before
-    again = om.Rerouter.open(path, prepare=False)
+    again = om.Rerouter.open(path)
     assert describe(again) == before
     return again
 
@@ -72,7 +72,7 @@ def test_a_broken_cell_that_fails_in_another_way_has_the_new_fault(
     """The former fault is taken out and the new one put in, by one change that can be undone."""
     state = far_pairs()
     cell = cell_of(state, lit=lit)
-    controller = om.Rerouter.open(tmp_path / "a.json", state, prepare=False)
+    controller = om.Rerouter.open(tmp_path / "a.json", state)
     once = controller.apply(controller.fail(cell=cell, stuck=first))
     with pytest.raises(om.InputError, match=f"cell {cell} has failed already"):
         controller.fail(cell=cell, stuck=first)
@@ -101,7 +101,7 @@ def test_a_stuck_cell_that_dies_carries_no_light_any_more(tmp_path: Path) -> Non
     state = far_pairs()
     cell = cell_of(state, lit=True)
     stuck: Any = ("bar", "cross")[int(np.asarray(state.cell_states)[cell])]
-    controller = om.Rerouter(state, prepare=False)
+    controller = om.Rerouter(state)
     held = controller.apply(controller.fail(cell=cell, stuck=stuck))
     assert cell in held.passed.part // 4
     after = controller.apply(controller.fail(cell=cell))
@@ -115,7 +115,7 @@ def test_the_latest_report_of_a_pending_cell_counts(
     """A proposal for the former fault is refused, and offers are for the new one."""
     state = mesh_state()
     cell = cell_of(state, lit=False)
-    controller = om.Rerouter(state, prepare=False)
+    controller = om.Rerouter(state)
     if answered:
         former = controller.fail(cell=cell, stuck="cross")
     else:
@@ -141,7 +141,7 @@ def test_a_report_since_a_change_outlives_its_rollback() -> None:
     """The cell was stuck before the change, and is reported dead after it: that stays pending."""
     state = mesh_state()
     cell = cell_of(state, lit=False)
-    controller = om.Rerouter(state, prepare=False)
+    controller = om.Rerouter(state)
     controller.apply(controller.fail(cell=cell, stuck="cross"))
     controller.apply(controller.fail(port=4))
     controller.fail(cell=cell)
@@ -155,7 +155,7 @@ def test_only_working_cells_are_drained(apply: bool) -> None:
     """`restore` would bring a broken cell back as if it worked."""
     state = mesh_state()
     cell = cell_of(state, lit=False)
-    controller = om.Rerouter(state, prepare=False)
+    controller = om.Rerouter(state)
     proposal = controller.fail(cell=cell, stuck="cross")
     if apply:
         controller.apply(proposal)
@@ -178,7 +178,6 @@ def calls_of(controller: om.Rerouter, folder: Path) -> dict[str, Callable[[], ob
         "retry": controller.retry,
         "offers": lambda: controller.offers,
         "save": lambda: controller.save(folder / "saved.json"),
-        "wait": controller.wait,
         "figures": controller.figures,
         "with": controller.__enter__,
     }
@@ -189,10 +188,8 @@ def test_every_call_after_close_is_an_error_and_writes_nothing(
     in_files: bool, tmp_path: Path
 ) -> None:
     path = tmp_path / "a.json"
-    if in_files:
-        controller = om.Rerouter.open(path, mesh_state(), prepare=False)
-    else:
-        controller = om.Rerouter(mesh_state(), prepare=False)
+    state = mesh_state()
+    controller = om.Rerouter.open(path, state) if in_files else om.Rerouter(state)
     calls = calls_of(controller, tmp_path)
     public = {name for name in dir(om.Rerouter) if not name.startswith("_")}
     properties = {"state", "path", "stand_ins", "refused", "answered", "history"}
@@ -209,11 +206,11 @@ def test_every_call_after_close_is_an_error_and_writes_nothing(
 
 
 def test_a_block_closes_its_controller(tmp_path: Path) -> None:
-    with om.Rerouter.open(tmp_path / "a.json", mesh_state(), prepare=False) as controller:
+    with om.Rerouter.open(tmp_path / "a.json", mesh_state()) as controller:
         controller.apply(controller.fail(port=0))
         with pytest.raises(om.InputError, match="in use by process"):
             om.Rerouter.open(tmp_path / "a.json")
-    with om.Rerouter.open(tmp_path / "a.json", prepare=False) as again:
+    with om.Rerouter.open(tmp_path / "a.json") as again:
         assert again.state == controller.state
 
 
@@ -253,7 +250,7 @@ def test_a_journal_with_a_right_checksum_and_a_wrong_change_is_refused_by_its_li
     changes: Any, tmp_path: Path
 ) -> None:
     path = tmp_path / "a.json"
-    om.Rerouter.open(path, mesh_state(), prepare=False).close()
+    om.Rerouter.open(path, mesh_state()).close()
     body = canonical({"what": "fail", "changes": changes})
     snapshot = json.loads(path.read_text())["sha256"][:16]
     checksum = digest(snapshot.encode() + body)[:16].encode()
@@ -270,11 +267,10 @@ def test_a_journal_with_a_right_checksum_and_a_wrong_change_is_refused_by_its_li
     [
         lambda path: om.Rerouter.open(3),  # type: ignore[arg-type]
         lambda path: om.Rerouter.load(None),  # type: ignore[arg-type]
-        lambda path: om.Rerouter(mesh_state(), prepare=False).save(3),  # type: ignore[arg-type]
+        lambda path: om.Rerouter(mesh_state()).save(3),  # type: ignore[arg-type]
         lambda path: om.Rerouter(mesh_state(), priorities=3),  # type: ignore[arg-type]
         lambda path: om.Rerouter(mesh_state(), priorities={0: 10**30}),
         lambda path: om.Rerouter(mesh_state(), on_event=3),  # type: ignore[arg-type]
-        lambda path: om.Rerouter(mesh_state(), journal=3),  # type: ignore[arg-type]
         lambda path: om.Rerouter.open(path / "a\0b", mesh_state()),
     ],
 )

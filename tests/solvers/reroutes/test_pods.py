@@ -76,7 +76,7 @@ def test_each_failure_is_decided_as_counted(method: str) -> None:
 
 def test_a_controller_swaps_cubes_and_brings_them_back() -> None:
     """A port of a switch, a chip; a cube is a spare again when all of it works."""
-    controller = om.Rerouter(small_state(), prepare=False)
+    controller = om.Rerouter(small_state())
     port = fibres_of_switch(SMALL, 3, port=2)
     assert {int(rack) for rack in SMALL.rack_of_fibre[list(port)]} == {1}
     controller.apply(controller.fail(fibre=port))
