@@ -119,11 +119,11 @@ coverage: $(READY_TO_TEST)
 	$(BIN)/coverage report --fail-under=93
 
 crosscheck: $(READY_TO_SOAK)
-	$(BIN)/pytest -q -rs -k sax tests/verify/optics tests/io/netlists
+	$(BIN)/pytest -q -rs -k sax tests/optics tests/io/netlists
 
 # What takes long by nature: many more problems for each test of the contract of methods.
 soak: $(READY_TO_SOAK)
-	OPTMATCH_EXAMPLES=10 $(PYTEST) -q tests/solvers tests/fabrics tests/io tests/problems tests/rivals tests/simulation tests/studies tests/verify/test_forged.py tests/verify/test_crashes.py tests/verify/optics tests/verify/routing tests/sweeps/test_soak.py tests/commands/test_signals.py tests/test_packaging.py tests/control
+	OPTMATCH_EXAMPLES=10 $(PYTEST) -q tests/solvers tests/fabrics tests/io tests/problems tests/rivals tests/simulation tests/studies tests/verify/test_forged.py tests/verify/test_crashes.py tests/optics tests/verify/routing tests/sweeps/test_soak.py tests/commands/test_signals.py tests/test_packaging.py tests/control
 	$(BIN)/python -m tests.helpers.recoveries
 
 # Inputs that no run has had before: tests/io/test_fuzzing.py has the same few each time.

@@ -15,7 +15,7 @@ from one_matching import random_matchings
 from optics import draw
 
 import optmatch as om
-from optmatch.verify.optics.scattering import scatter
+from optmatch.optics.scattering import scatter
 from tests.helpers.crosscheck import SaxCircuit
 
 

@@ -14,9 +14,9 @@ from one_matching import random_matchings
 from optics import draw
 
 import optmatch as om
+from optmatch.optics.scattering import scatter
 from optmatch.problems.demands import traffic
 from optmatch.solvers.feedforward.router import route_batch
-from optmatch.verify.optics.scattering import scatter
 
 MESHES = {5: 12, 7: 24, 9: 32, 13: 48, 17: 64}
 """Rows, and ports that a router finds room for."""

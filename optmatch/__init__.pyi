@@ -53,6 +53,11 @@ from .model import (
     Status as Status,
     VerificationError as VerificationError,
 )
+from .optics import (
+    Budget as Budget,
+    Optics as Optics,
+    measure_optics as measure_optics,
+)
 from .plotting.files import explore as explore
 from .problems import (
     Allocation as Allocation,
@@ -92,11 +97,6 @@ from .switches.player import play as play
 from .verify import (
     Report as Report,
     Violation as Violation,
-)
-from .verify.optics import (
-    Budget as Budget,
-    Optics as Optics,
-    measure_optics as measure_optics,
 )
 
 # isort: split

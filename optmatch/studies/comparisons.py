@@ -34,9 +34,9 @@ from optmatch.model import (
 from optmatch.model.comparison import FabricRow, MethodRow
 from optmatch.model.declarations import form_of
 from optmatch.model.numbers import plain_array
+from optmatch.optics import measure_optics
 from optmatch.problems import Routing
 from optmatch.studies.outcome import Row, Study
-from optmatch.verify.optics import measure_optics
 from optmatch.verify.routing.schedules import count_toggles
 
 if TYPE_CHECKING:

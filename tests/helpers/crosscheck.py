@@ -52,7 +52,7 @@ class SaxCircuit:
         Parameters
         ----------
         cells, waveguides
-            As for `optmatch.verify.optics.scattering.scatter`.
+            As for `optmatch.optics.scattering.scatter`.
         """
         settings = self.settings(cells, waveguides)
         solve = self._refine if self.refined else self._klujax.solve_with_symbol

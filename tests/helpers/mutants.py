@@ -39,7 +39,7 @@ import pytest
 
 HERE = Path(__file__).resolve().parents[2]
 RECORDS = HERE / "build" / "mutants"
-LAYERS = ("optmatch/verify", "optmatch/io", "solvers")
+LAYERS = ("optmatch/verify", "optmatch/optics", "optmatch/io", "solvers")
 HOMES = ("solvers", "verify", "io", "control", "problems")
 """Folders of tests, in which a room has a folder of its own."""
 CACHING = ("optmatch.verify.", "optmatch.io.", "optmatch.solvers.", "tests.")

@@ -111,7 +111,7 @@ def measure(solution: Solution, options: dict[str, Any]) -> Measured:
     """
     from optmatch import settle_free_cells
     from optmatch.io.cells import read_cells
-    from optmatch.verify.optics import Budget, measure_optics
+    from optmatch.optics import Budget, measure_optics
 
     use_one_thread()
     problem = solution.problem

@@ -11,8 +11,8 @@ from optmatch.fabrics import DEAD, CellGraph, Fabric
 from optmatch.fabrics.light import Light, trace
 from optmatch.model import CROSS, FREE, IDLE, Schedule
 from optmatch.verify.budgets import check_budgets
+from optmatch.verify.circuits import find_wrong_states
 from optmatch.verify.loops import find_loops
-from optmatch.verify.optics.circuits import find_wrong_states
 from optmatch.verify.report import Findings, Rule
 
 LIGHT_ARRIVES = Rule("light reaches its partner")

@@ -160,7 +160,7 @@ class Optics(Value):
     >>> from optmatch.model import Schedule
     >>> from optmatch.fabrics import Crossbar
     >>> from optmatch.problems import Routing
-    >>> from optmatch.verify.optics.measurement import measure_optics
+    >>> from optmatch.optics.measurement import measure_optics
     >>> states = [[0, 1, 1, 0]]
     >>> schedule = Schedule(matchings=[[0, 1]], durations_s=[1.0], cell_states=states)
     >>> problem = Routing(Crossbar(2), [0, 1])

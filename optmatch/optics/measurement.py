@@ -27,9 +27,9 @@ from optmatch.model import (
 )
 from optmatch.model.cells import CellDevice, cells_of
 from optmatch.model.device import Device
+from optmatch.optics.cells import cell_matrices
+from optmatch.optics.figures import Loop, Optics
 from optmatch.verify.loops import find_loops
-from optmatch.verify.optics.circuits import cell_matrices
-from optmatch.verify.optics.figures import Loop, Optics
 
 Idle = Literal["cross", "bar", "keep"]
 
@@ -363,7 +363,7 @@ def _solve_slot(
         - ``loops``: the cells of each closed loop that no port leads into;
         - ``loop_power``: the most power in any of these loops, over all frequencies and sources.
     """
-    from optmatch.verify.optics.scattering import scatter  # here only, since it needs SciPy
+    from optmatch.optics.scattering import scatter  # here only, since it needs SciPy
 
     # Heat of other cells turns the difference of the phases of both arms: half of it is added to
     # the phase of one arm, and half taken from that of the other.

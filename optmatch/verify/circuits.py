@@ -8,7 +8,6 @@ is found.
 
 from __future__ import annotations
 
-import math
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 
 from optmatch.fabrics import CellCircuit, CellPart, Fabric
 from optmatch.fabrics.netlists.circuits import cell_circuits
-from optmatch.model import BAR, CROSS, CellDevice
+from optmatch.model import BAR, CROSS
 
 MAX_LEAK = 0.1
 """A state sends light where it should if at most this share of as much leaks elsewhere."""
@@ -193,7 +192,7 @@ def circuit_matrices(
     for cell, circuit in enumerate(circuits):
         for state in (BAR, CROSS):
             matrices[cell, state] = (
-                _ideal_matrix(state)
+                ideal_matrix(state)
                 if circuit is None
                 else circuit_matrix(circuit, circuit.difference_rad[state], coupling_change)
             )
@@ -201,7 +200,7 @@ def circuit_matrices(
     return matrices
 
 
-def _ideal_matrix(state: int) -> NDArray[np.complex128]:
+def ideal_matrix(state: int) -> NDArray[np.complex128]:
     """Return the matrix of an ideal interferometer, by the convention of `CellDevice`.
 
     Parameters
@@ -217,93 +216,6 @@ def _ideal_matrix(state: int) -> NDArray[np.complex128]:
     if state == BAR:
         return np.array([[1j, 0], [0, -1j]])
     return np.array([[0, 1j], [1j, 0]])
-
-
-def cell_matrices(
-    fabric: Fabric,
-    cells: CellDevice,
-    states: NDArray[np.int8],
-    errors_rad: NDArray[np.float64] | None = None,
-    coupling_change: float = 0.0,
-) -> NDArray[np.complex128]:
-    """Return the matrices of all cells in given states, with the losses and leaks of a device.
-
-    A cell has two inputs and two outputs; its matrix says with which amplitude light of each input
-    leaves by each output. A device states losses, leaks and phase errors of an ideal cell. Where
-    the circuit of a cell is known (the parts that it is made of), its matrix is taken in place of
-    the ideal one, and the effect of the device is multiplied with it.
-
-    Parameters
-    ----------
-    fabric
-        The fabric, whose cells may have circuits.
-    cells
-        Losses, extinctions and phase offsets of each cell.
-    states
-        ``states[..., cell]``: 0 bar, 1 cross.
-    errors_rad
-        ``errors_rad[..., cell, arm]``: errors of the phases of the arms; None for none.
-    coupling_change
-        By how much more of the power crosses in each coupler than at the central wavelength.
-
-    Returns
-    -------
-    NDArray
-        ``T[..., cell, b side, a side]``, complex128. Light from b to a has the transposed matrix.
-    """
-    real = cells.cell(states, errors_rad)
-    detuned = detune_couplers(real, coupling_change)
-    circuits = circuit_matrices(fabric, coupling_change)
-    if circuits is None:
-        return detuned
-    # The effect of the device on an ideal cell: its matrix times the inverse of the ideal one.
-    numbers = np.arange(len(circuits))
-    ideal_by_state = np.stack([_ideal_matrix(BAR), _ideal_matrix(CROSS)])
-    factor = real @ ideal_by_state[states].conj().swapaxes(-1, -2)  # the inverse: it is unitary
-    matrices: NDArray[np.complex128] = factor @ circuits[numbers, states]
-
-    # What leaks towards a terminal that a cell does not have is lost in its coupler.
-    has_terminal = np.ones((len(circuits), 4), dtype=bool)
-    for cell, circuit in enumerate(cell_circuits(fabric)):
-        if circuit is not None:
-            has_terminal[cell] = [bool(pin) for pin in circuit.terminals]
-    exists = has_terminal[:, 2:, None] & has_terminal[:, None, :2]
-    has_circuit = np.array([circuit is not None for circuit in cell_circuits(fabric)])
-    return np.where(has_circuit[:, None, None], np.where(exists, matrices, 0.0), detuned)
-
-
-def detune_couplers(
-    matrices: NDArray[np.complex128], coupling_change: float
-) -> NDArray[np.complex128]:
-    r"""Return the matrices of interferometers whose couplers split unevenly.
-
-    With 50:50 couplers a cell has the matrix :math:`g j e^{j\Delta} ((s, c), (c, -s))` with
-    :math:`s = \sin\vartheta` and :math:`c = \cos\vartheta`. If both couplers send the share
-    :math:`1/2 + \delta` of the power across, multiplying couplers and arms out gives
-    :math:`g j e^{j\Delta} ((s + 2j\delta c, c w), (c w, -s + 2j\delta c))` with
-    :math:`w^2 = 1 - 4\delta^2`. In cross the power :math:`4\delta^2` thus stays on its side, and
-    bar does not change.
-
-    Parameters
-    ----------
-    matrices
-        ``T[..., side left by, side entered]`` with even couplers; both crossing entries are equal.
-    coupling_change
-        :math:`\delta`, from -1/2 to 1/2.
-
-    Returns
-    -------
-    NDArray
-        complex128, the same shape.
-    """
-    if coupling_change == 0.0:
-        return matrices
-    crossing = matrices[..., 0, 1]
-    detuned = matrices.copy()
-    detuned[..., 0, 0] += 2j * coupling_change * crossing
-    detuned[..., 1, 1] += 2j * coupling_change * crossing
-    detuned[..., [0, 1], [1, 0]] *= math.sqrt(1 - 4 * coupling_change**2)
-    return detuned
 
 
 class WrongState(NamedTuple):

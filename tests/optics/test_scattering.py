@@ -13,8 +13,8 @@ from optmatch.fabrics import CellGraph, SmartLightMesh
 from optmatch.fabrics.light import trace
 from optmatch.model import BAR, CROSS
 from optmatch.model.device import transfer
+from optmatch.optics.scattering import Waves, scatter as unchecked
 from optmatch.verify.loops import find_loops
-from optmatch.verify.optics.scattering import Waves, scatter as unchecked
 from tests.helpers.crosscheck import SaxCircuit
 
 LEAKY = om.Device(

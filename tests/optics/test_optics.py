@@ -18,13 +18,13 @@ from optmatch.commands.shared.optics import use_one_thread
 from optmatch.fabrics import Faulty
 from optmatch.fabrics.waveguides import measure_waveguides
 from optmatch.model import BAR, CROSS, DEVICES, CellDevice
-from optmatch.verify.optics.figures import Margin
+from optmatch.optics.figures import Margin
 from tests.helpers.command import call
 from tests.helpers.traced import traced_schedule
 from tests.verify.rules import schedule
 from tests.verify.rules.routing import BACKWARDS
 
-DATA = Path(__file__).resolve().parents[2] / "data"
+DATA = Path(__file__).resolve().parents[1] / "data"
 ROUTED = DATA / "good" / "routed.schedule.json"
 
 
@@ -47,7 +47,7 @@ def balance(monkeypatch: pytest.MonkeyPatch) -> None:
         assert optics.energy_error < max(1e-12, 1e-14 * optics.loop_power.max(initial=0.0))
         return optics
 
-    for module in (om, sys.modules["optmatch.verify.optics"]):
+    for module in (om, sys.modules["optmatch.optics"]):
         monkeypatch.setattr(module, "measure_optics", balanced)
 
 
