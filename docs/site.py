@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SECTIONS: dict[str, list[str]] = {
     "Tutorials": [
         "tutorials", "tutorials/all-to-all", "tutorials/routing", "tutorials/demand",
-        "tutorials/rail-job", "tutorials/rail-sharing", "tutorials/reroute",
+        "tutorials/rail-job", "tutorials/reroute",
         "tutorials/slice-allocation", "tutorials/collective", "tutorials/port-sharing",
         "tutorials/tenancy", "tutorials/placement", "gallery", "coming-from",
     ],

@@ -72,7 +72,6 @@ from .problems import (
     RailJob as RailJob,
     RailNetwork as RailNetwork,
     RailPlan as RailPlan,
-    RailSharing as RailSharing,
     Reroute as Reroute,
     Routing as Routing,
     SliceAllocation as SliceAllocation,

@@ -240,27 +240,6 @@ def _rail_job() -> Kind:
     )
 
 
-def _rail_sharing() -> Kind:
-    """Return the row of rail sharing: training jobs divide the same rails."""
-    from optmatch.problems import RailSharing
-    from optmatch.solvers.rail_sharing import METHODS
-    from optmatch.verify.rail_sharing import verify_rail_sharing
-
-    def view() -> View:
-        """Import the functions that draw and list the shares of all jobs."""
-        from optmatch.plotting import rail_sharing
-
-        return View(
-            draw=rail_sharing.draw,
-            tabulate=rail_sharing.tabulate,
-            draw_problem=rail_sharing.draw_problem,
-            tabulate_problem=rail_sharing.tabulate_problem,
-            page=rail_sharing.page,
-        )
-
-    return Kind(problem=RailSharing, verify=verify_rail_sharing, methods=METHODS, view=view)
-
-
 def _reroute() -> Kind:
     """Return the row of reroutes: running circuits are led around a failure."""
     from optmatch.problems import Reroute
@@ -362,7 +341,6 @@ _MAKE_ROW: dict[str, Callable[[], Kind]] = {
     "placement": _placement,
     "port-sharing": _port_sharing,
     "rail-job": _rail_job,
-    "rail-sharing": _rail_sharing,
     "reroute": _reroute,
     "routing": _routing,
     "slice-allocation": _slice_allocation,

@@ -210,27 +210,6 @@ def _draw_delays(head: str, first: int, names: tuple[str, ...], unit: float, lab
 
 
 @chart
-def rails_sharing() -> Any:
-    """Draw two jobs that share rails by servers."""
-    from optmatch.plotting.rail_sharing import rail_sharing_data
-
-    problem: Any = om.load("instances/rails/two-jobs-by-ports.json")
-    data = rail_sharing_data(om.solve(replace(problem, by="servers"), seed=0))
-    figure, axes = new_chart(2.2, ncols=2, sharey=True)
-    rows = np.arange(2)
-    axes[0].barh(rows - 0.2, 1e3 * data.alone_s, 0.36, color=FAINT, label="alone")
-    axes[0].barh(rows + 0.2, 1e3 * data.beside_s, 0.36, color=BLUE, label="beside")
-    axes[0].set_yticks(rows, data.names)
-    axes[0].set_ylim(1.6, -0.6)
-    axes[0].set_xlabel("step, ms")
-    axes[0].legend(frameon=False, loc="lower right")
-    axes[1].barh(rows, data.end - data.start, 0.6, left=data.start, color=[BLUE, AMBER])
-    axes[1].set_xlim(0, data.whole)
-    axes[1].set_xlabel("ports of a rail")
-    return figure
-
-
-@chart
 def rails_figures_mixtral() -> Any:
     """Draw steps of Mixtral on 1,024 GPUs against the delay."""
     head = "| preset, all links |"

@@ -8,7 +8,7 @@ from optmatch.commands.shared.outcome import LaterGroup
 
 NAMES = (
     *("all-to-all", "collective", "demand", "device", "placement", "port-sharing", "rail-job"),
-    *("rail-sharing", "rail-trace", "reroute", "routing", "slice-allocation", "tenancy"),
+    *("rail-trace", "reroute", "routing", "slice-allocation", "tenancy"),
 )
 """Names of the commands, in the order of help."""
 
@@ -40,8 +40,10 @@ def _import(name: str) -> click.Command:
             from optmatch.commands.placements import placement as command
         case "port-sharing":
             from optmatch.commands.sharing import port_sharing as command
-        case "rail-job" | "rail-sharing" | "rail-trace":
-            command = _import_rails(name)
+        case "rail-job":
+            from optmatch.commands.rails.generate import rail_job as command
+        case "rail-trace":
+            from optmatch.commands.rails.trace import rail_trace as command
         case "reroute":
             from optmatch.commands.reroutes import reroute as command
         case "routing":
@@ -50,18 +52,6 @@ def _import(name: str) -> click.Command:
             from optmatch.commands.slices import slice_allocation as command
         case _:
             from optmatch.commands.tenancies import tenancy as command
-    return command
-
-
-def _import_rails(name: str) -> click.Command:
-    """Import one of the commands about training jobs on rails."""
-    command: click.Command
-    if name == "rail-job":
-        from optmatch.commands.rails.generate import rail_job as command
-    elif name == "rail-sharing":
-        from optmatch.commands.rail_sharing import rail_sharing as command
-    else:
-        from optmatch.commands.rails.trace import rail_trace as command
     return command
 
 

@@ -8,12 +8,14 @@ from typing import Any
 
 from optmatch.io.contents import read_bytes
 from optmatch.io.fields import check_object, choose, from_object, to_object
-from optmatch.io.text import canonical, digest, layout, parse_json
-from optmatch.model import Device, InputError, Problem, naming
+from optmatch.io.text import canonical, digest, layout, parse_json, pointer
+from optmatch.model import Device, FormatError, InputError, Problem, naming
 from optmatch.model.files import path_name
 from optmatch.problems import PROBLEMS
 
 PROBLEM_FORMAT = "optmatch/problem/1"
+GONE_KINDS = ("rail-sharing",)
+"""Kinds that files of earlier versions may have; nothing reads or solves them any more."""
 
 
 def problem_to_tree(problem: Problem, *, arrays: bool = False) -> dict[str, Any]:
@@ -51,9 +53,20 @@ def problem_from_tree(tree: Any, where: str = "") -> Problem:
         The object, whose ``kind`` names the class of the problem.
     where
         Its JSON pointer in the file, for errors.
+
+    Raises
+    ------
+    FormatError
+        Naming the place in the file, and what is wrong there.
     """
     check_object(tree, where)
     check_format(tree, where, PROBLEM_FORMAT)
+    if tree.get("kind") in GONE_KINDS:
+        raise FormatError(
+            f"kind = {tree['kind']!r}: this kind of problem is gone; known are"
+            f" {', '.join(PROBLEMS)}",
+            where=pointer(where, "kind"),
+        )
     cls: Callable[..., Problem] = choose(tree, "kind", PROBLEMS, where)
     return from_object(cls, tree, where, tags=("format", "kind"))
 

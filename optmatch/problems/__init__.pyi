@@ -19,12 +19,6 @@ from .placements import (
     ShavingProof as ShavingProof,
     SpectralProof as SpectralProof,
 )
-from .rail_sharing import (
-    NamedJob as NamedJob,
-    RailShare as RailShare,
-    RailShares as RailShares,
-    RailSharing as RailSharing,
-)
 from .rails.calibration import calibrate as calibrate
 from .rails.execution.plan import RailPlan as RailPlan, RailTimeline as RailTimeline
 from .rails.problem import RailJob as RailJob

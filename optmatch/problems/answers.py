@@ -18,7 +18,6 @@ from optmatch.problems.collectives.plan import KINDS, SEND_COLUMNS, CollectivePl
 from optmatch.problems.collectives.problem import Collective
 from optmatch.problems.demands.problem import Demand, PlaneSchedules
 from optmatch.problems.placements import HostPlacement, HostPorts
-from optmatch.problems.rail_sharing import RailShares, RailSharing, give_share
 from optmatch.problems.rails.execution.plan import MOST_PORTS, RailPlan, ranks_of_rails
 from optmatch.problems.rails.problem import RailJob
 from optmatch.problems.reroutes.problem import Reroute
@@ -360,43 +359,6 @@ def _check_rail_plan(problem: RailJob, answer: RailPlan) -> None:
                 )
 
 
-def _check_rail_shares(problem: RailSharing, answer: RailShares) -> None:
-    """Refuse shares of rails that do not fit the jobs, and plans that do not fit their shares.
-
-    Several training jobs use the same rails; the share of a job is a number of ports of each GPU
-    and of replicas, with the plan of a step.
-
-    Parameters
-    ----------
-    problem
-        The jobs, in the order of the shares.
-    answer
-        Shares alone and beside the others, first ports by job and rail, and steps of each turn.
-    """
-    for name in ("alone", "beside", "first_port", "steps"):
-        _check_length(name, getattr(answer, name), len(problem.jobs), "jobs")
-    n_rails = problem.n_rails
-    if answer.first_port.shape[1] != n_rails:
-        raise InputError(
-            f"first_port has rows of {answer.first_port.shape[1]} entries, the jobs have"
-            f" {n_rails} rails",
-            where="first_port",
-        )
-    _check_below("first_port", answer.first_port, problem.radix, "port")
-
-    # A plan is checked against the job that has just its share.
-    for name, shares in (("alone", answer.alone), ("beside", answer.beside)):
-        for number, (named, share) in enumerate(zip(problem.jobs, shares, strict=True)):
-            try:
-                part = give_share(named.job, share.ports_per_gpu, share.replicas)
-                _check_rail_plan(part, share.plan)
-            except InputError as exc:
-                place = f"{name}[{number}]"
-                raise InputError(
-                    f"{place}, job {named.name}: {exc.message}", where=f"{place}.{exc.where}"
-                ) from exc
-
-
 def _check_time(name: str, end_s: float) -> None:
     """Refuse times of which sums, or nanoseconds, exceed what a float holds."""
     if not end_s <= _LONGEST_S:
@@ -480,6 +442,5 @@ _CHECKS: dict[type, Callable[[Any, Any], None]] = {
     TenancyPlan: _check_tenancy_plan,
     PlaneSchedules: _check_plane_schedules,
     RailPlan: _check_rail_plan,
-    RailShares: _check_rail_shares,
 }
 """The check of each class of answers."""

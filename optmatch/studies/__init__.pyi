@@ -8,6 +8,5 @@ from .comparisons import (
     compare_methods as compare_methods,
 )
 from .outcome import Study as Study, TableStudy as TableStudy
-from .rails import RailTenant as RailTenant, share_rails as share_rails
 from .reroutes import study_blast as study_blast, study_spares as study_spares
 from .slices.tables import study_slices as study_slices

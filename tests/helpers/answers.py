@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import optmatch as om
-from optmatch.problems import Jobs, NamedJob, Resources, Tenancy, Tenant
+from optmatch.problems import Jobs, Resources, Tenancy, Tenant
 from optmatch.solvers.reroutes.states import fill_rack, hold_matching
 from tests.helpers.rails import small_job
 
@@ -54,11 +54,6 @@ def _tenancy() -> Any:
     return Tenancy(om.HexMesh(4, 4, ports=8), (Tenant("a", 4), Tenant("b", 4)), delay_s=0.1)
 
 
-def _rail_sharing() -> Any:
-    job = small_job(2, 1, 2, ports_per_gpu=2, delay_s=0.005)
-    return om.RailSharing(jobs=(NamedJob("a", job), NamedJob("b", job)), radix=12)
-
-
 def _placement() -> Any:
     loss_db = np.random.default_rng(0).normal(1.5, 0.5, (9, 9)).clip(0.1).round(2)
     switch = om.IdealSwitch(9, loss_db=loss_db, budget_db=2.6)
@@ -73,7 +68,6 @@ PROBLEMS: dict[str, Callable[[], Any]] = {
     "demand": lambda: _demand(1),
     "demand-planes": lambda: _demand(2),
     "rail-job": lambda: small_job(delay_s=0.005),
-    "rail-sharing": _rail_sharing,
     "reroute": _reroute,
     "reroute-mesh": _reroute_mesh,
     "reroute-ideal": _reroute_ideal,
@@ -84,7 +78,7 @@ PROBLEMS: dict[str, Callable[[], Any]] = {
     "port-sharing": _sharing,
     "tenancy": _tenancy,
 }
-METHODS = {"rail-job": "on-demand", "rail-sharing": "provisioned"}
+METHODS = {"rail-job": "on-demand"}
 
 
 @cache

@@ -51,7 +51,6 @@ TRUTHS = {
     "infeasible-routing": Truth(None, float("inf")),
     "placement": Truth(2.06, 2.06),  # the best of all sets of ports
     "rail-job": Truth(None, 0.8415804720000004),
-    "rail-sharing": Truth(2, 2),  # two equal jobs in turns, whose circuits stay
     "reroute-in-a-rack": Truth((0, 12, 0, 1440, 36), (0, 12, 0, 1440, 36)),
     "reroute-in-a-switch": Truth(None, (0, 1, 0, 432, 9)),
     "routing": Truth(11, 11),

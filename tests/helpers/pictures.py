@@ -14,11 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import optmatch as om
-from optmatch.problems import Jobs, NamedJob, Resources, Tenancy, Tenant
+from optmatch.problems import Jobs, Resources, Tenancy, Tenant
 from optmatch.solvers.reroutes.states import fill_rack
 from tests.helpers.answers import answer_named, problem_named
 from tests.helpers.modes import limits_in_cpu_time
-from tests.helpers.rails import small_job
 
 SIZES = "small", "100", "2000"
 
@@ -75,13 +74,6 @@ def _sharing(n_resources: int, n_jobs: int) -> om.PortSharing:
     return om.PortSharing(Resources([speeds]), Jobs(wanted, [least]))
 
 
-def _rail_sharing(n_jobs: int) -> om.RailSharing:
-    """Return equal jobs of two GPUs on one rail."""
-    job = small_job(2, 1, 1, ports_per_gpu=2)
-    named = tuple(NamedJob(f"job-{number}", job) for number in range(n_jobs))
-    return om.RailSharing(jobs=named, radix=3 * n_jobs)
-
-
 def _tenancy(n_ports: int, n_jobs: int) -> Tenancy:
     """Return jobs of equal size on one switch."""
     each = n_ports // n_jobs
@@ -116,10 +108,6 @@ SIZED: dict[str, dict[str, Sized]] = {
     "rail-job": {
         "100": Sized(lambda: _library("rails/dense-128"), "provisioned"),
         "2000": Sized(lambda: _library("rails/dense-2048"), "provisioned"),
-    },
-    "rail-sharing": {
-        "100": Sized(lambda: _rail_sharing(10), "static"),
-        "2000": Sized(lambda: _rail_sharing(100), "static"),
     },
     "reroute": {
         "100": Sized(lambda: _reroute(2)),

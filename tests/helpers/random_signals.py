@@ -151,7 +151,6 @@ FLOWS = (
     Flow("collective", of_instance("collectives/all-reduce-8"), "--time-limit 1"),
     Flow("collective, exact", of_instance("collectives/all-gather-6"), "--method ilp"),
     Flow("rail job", of_instance("rails/dense-32"), "--time-limit 1"),
-    Flow("rail sharing", of_instance("rails/two-jobs-by-ports"), "--time-limit 1"),
     Flow("reroute", of_instance("reroute/hex-9x9-32-two-ports")),
     Flow("reroute, exact", of_instance("reroute/hex-9x9-32-two-ports"), "--method ilp"),
     Flow("slices", of_instance("slices/joined-racks"), "--time-limit 1"),

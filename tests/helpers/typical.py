@@ -13,9 +13,9 @@ import numpy as np
 import optmatch as om
 from optmatch.control import Tally
 from optmatch.plotting import plot_slot, save_picture
-from optmatch.problems import Jobs, NamedJob, Resources
+from optmatch.problems import Jobs, Resources
 from optmatch.solvers import Pod, hold_matching, route_batch, steer
-from optmatch.studies import share_rails, study_collectives
+from optmatch.studies import study_collectives
 from optmatch.sweeps import Library, Store, read_spec
 
 
@@ -78,9 +78,6 @@ def clusters() -> None:
     )
     assert_type(om.solve(job, seed=0), om.Solution[om.RailPlan])
     print(om.simulate_rails(job, "on-demand").step_s)
-    share_rails({"one": job, "two": job}, radix=12, method="static")
-    sharing = om.RailSharing(jobs=(NamedJob("one", job), NamedJob("two", job)), radix=12)
-    print(om.solve(sharing, "static", seed=0).answer.steps)
     collective = om.Collective("all-reduce", n_ranks=8, size_bytes=1e6, delay_s=1e-5)
     plan = om.solve(collective, seed=0).answer
     print(plan.n_rounds)

@@ -57,8 +57,6 @@ LEAVES_OUT = {
     ("demand", "problem"): "a square: 32 x 32 pairs, their sum",
     ("demand", "answer"): "14 of them, from the one that sends longest",
     ("rail-job", "answer"): "those that do the same share a row",
-    ("rail-sharing", "problem"): "the first 24",
-    ("rail-sharing", "answer"): "the first 24",
     ("reroute", "problem"): "left out are 31 racks",
     ("reroute", "answer"): "left out are 31 racks",
     ("slice-allocation", "problem"): "a square is one of 128 racks",

@@ -49,19 +49,6 @@ WRONG: list[tuple[str, Callable[[Any], Any], str]] = [
     ("rail-job", change("answer/rails/0/rails", [77]), "timelines of rails 77"),
     ("rail-job", change("answer/start_s/0", -1e300), "at most 1e.100 s are expected"),
     ("rail-job", change("answer/ports/3", 2**30), "set of ports 1073741824 given"),
-    ("rail-sharing", change("answer/first_port/0/0", 99), "first_port: port 99 given"),
-    ("rail-sharing", lambda tree: tree["answer"]["steps"].pop(), "steps has . entries"),
-    ("rail-sharing", lambda tree: tree["answer"]["alone"].pop(), "alone has . entries"),
-    (
-        "rail-sharing",
-        lambda tree: [row.append(-1) for row in tree["answer"]["first_port"]],
-        "first_port has rows of 2 entries, the jobs have 1 rails",
-    ),
-    (
-        "rail-sharing",
-        change("answer/beside/1/plan/rails/0/rails", [77]),
-        r"beside\[1\], job b: rails has timelines of rails 77",
-    ),
     ("demand", change("schedule/durations_s/0", 1.7e308), "at most 1e.100 s are expected"),
     ("demand", lambda tree: tree["schedule"]["matchings"][0].append(-1), "matchings"),
 ]

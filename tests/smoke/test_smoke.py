@@ -52,8 +52,6 @@ COMMANDS = {
     " --hidden 1024 --heads 8 --sequence 512 --vocabulary 32000 --ffn 4096 --batch 8",
     "rail-job, two GPUs": "rail-job --gpus 2 --gpus-per-server 1 --dp 2 --tp 1 --pp 1 --layers 12"
     " --hidden 64 --heads 4 --sequence 32 --vocabulary 100 --ffn 128 --batch 8",
-    "rail-sharing": "rail-sharing rail-job-two-GPUs.json other=rail-job-two-GPUs.json"
-    " --radix 4 --by time",
     "reroute": "reroute --rows 3 --cols 3 --ports 6 --stuck-bar 2",
     "routing": "routing --rows 4 --cols 4 --ports 8 --random-matching --seed 3",
     "routing, feed-forward": "routing --fabric benes --size 4 --matching 2,3,0,1",

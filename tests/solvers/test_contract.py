@@ -24,7 +24,6 @@ ELSEWHERE = {  # in files of their own
     "slice-allocation",
     "reroute",
     "rail-job",
-    "rail-sharing",
     "placement",
     "port-sharing",
     "tenancy",

@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 
 import optmatch as om
 from optmatch.model import IDLE
-from optmatch.problems import NamedJob, Tenancy, Tenant
+from optmatch.problems import Tenancy, Tenant
 from optmatch.solvers.reroutes.states import fill_rack, hold_matching
 from tests.helpers.modes import examples
 from tests.helpers.mutations import mutate
@@ -33,12 +33,6 @@ CASES: dict[str, tuple[Any, str | None]] = {
     "forwarding": (small_job(2, 1, 3, delay_s=0.1), "prefetch"),
     "infeasible routing": (om.Routing(om.HexMesh(1, 2, ports=[0, 1, 3, 10]), MATCHING), "ilp"),
     "rail job": (small_job(2, 1, 2, delay_s=1e-3, fabric=om.Benes(4)), "provisioned"),
-    "rail sharing": (
-        om.RailSharing(
-            jobs=tuple(NamedJob(name, small_job(2, 1, 1)) for name in "ab"), radix=2, by="time"
-        ),
-        "provisioned",
-    ),
     "reroute in a rack": (replace(fill_rack(om.RackFabric()), failed_chips=(3,)), None),
     "reroute in a switch": (
         replace(hold_matching(om.HexMesh(4, 4, ports=8), TURNED), failed_ports=(1,)),

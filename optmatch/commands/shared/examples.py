@@ -9,7 +9,6 @@ EXAMPLES = {
     " -o racks.json",
     "generate rail-job": "--gpus 16 --gpus-per-server 4 --dp 2 --tp 4 --pp 2 --layers 8"
     " --hidden 1024 --heads 8 --sequence 512 --vocabulary 32000 --ffn 4096 --batch 8 -o job.json",
-    "generate rail-sharing": "job.json other=job.json --radix 16 --by time -o shared.json",
     "generate rail-trace": "--phases phases.csv --groups groups.json -o trace.json",
     "generate collective": "all-gather --ranks 6 --bytes 6e5 --alpha 1e-6 --delay 5e-6"
     " -o gather.json",

@@ -14,7 +14,6 @@ from optmatch.problems import (
     Demand,
     PlaneSchedules,
     RailJob,
-    RailShares,
 )
 from optmatch.problems.rails.execution.plan import RailPlan, ranks_of_rails
 
@@ -191,11 +190,6 @@ def answer_of(solution: Solution) -> Schedule | PlaneSchedules | RailPlan | Coll
         return answer
     if isinstance(answer, CollectivePlan) and answer.shares_bytes.size and answer.n_epochs:
         return answer
-    if isinstance(answer, RailShares):
-        raise InputError(
-            f"a solution of kind {solution.problem.kind}: this format takes the plan of one job;"
-            " the circuits of all jobs are written as sonic-ocs, sonic-cli or polatis-scpi"
-        )
     raise InputError(
         f"a solution of kind {solution.problem.kind}, status {solution.status.value}: neither a"
         " schedule nor a plan of rails"

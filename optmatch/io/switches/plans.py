@@ -17,12 +17,9 @@ from optmatch.io.rails.topologies import (
 )
 from optmatch.io.switches.planned import PlannedSwitch
 from optmatch.io.switches.racks import FibreRoute, rack_nodes
-from optmatch.io.switches.rail_sharing import switches_of_shared_rails
 from optmatch.model import IDLE, InputError, Solution
 from optmatch.problems import (
     Allocation,
-    RailShares,
-    RailSharing,
     Reroute,
     SliceAllocation,
     Transition,
@@ -41,9 +38,8 @@ class _LitCircuit(NamedTuple):
 def list_planned_switches(solution: Solution) -> tuple[PlannedSwitch, ...]:
     """Return the switches of an answer with their states.
 
-    Schedules have one switch, or one for each plane; plans of rails one for each rail, also if
-    several jobs share them; a transition or a slice in racks one for each server and each
-    inter-rack switch.
+    Schedules have one switch, or one for each plane; plans of rails one for each rail; a
+    transition or a slice in racks one for each server and each inter-rack switch.
 
     Parameters
     ----------
@@ -75,8 +71,6 @@ def list_planned_switches(solution: Solution) -> tuple[PlannedSwitch, ...]:
         return switches_of_transition(problem, answer)
     if isinstance(answer, Allocation) and isinstance(problem, SliceAllocation):
         return _switches_of_slice(problem.fabric, answer)
-    if isinstance(answer, RailShares) and isinstance(problem, RailSharing):
-        return switches_of_shared_rails(problem, answer)
     # Collectives that change all planes at once have epochs in place of schedules.
     planes_of_epochs = list_plane_epochs(solution)
     if planes_of_epochs:

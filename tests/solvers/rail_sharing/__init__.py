@@ -1,1 +1,0 @@
-"""Tests of training jobs that share rails."""
