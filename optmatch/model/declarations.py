@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from optmatch.model.errors import InputError
-from optmatch.model.numbers import frozen, integer, number
+from optmatch.model.numbers import frozen, integer, is_array, number, plain_array
 
 _Entry = TypeVar("_Entry", bound=np.generic)
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ class Plain:
         if self.type in (str, bool):
             return isinstance(value, self.type)
         kinds = (int, np.integer) if self.type is int else (int, float, np.integer, np.floating)
-        return isinstance(value, kinds) and not isinstance(value, bool)
+        return isinstance(value, kinds) and not isinstance(value, bool | np.timedelta64)
 
     def takes_all(self, values: Sequence[Any]) -> bool:
         """Tell quickly whether all values are of this very type, no float, and in range.
@@ -340,8 +340,8 @@ class Listed:
 
     def takes(self, value: Any) -> bool:
         """Tell whether a value is a sequence, and not a text."""
-        if isinstance(value, np.ndarray):
-            return value.ndim > 0
+        if is_array(value):
+            return np.ndim(value) > 0
         return isinstance(value, Sequence) and not isinstance(value, str | bytes)
 
     def takes_all(self, values: Sequence[Any]) -> bool:
@@ -377,15 +377,19 @@ class Listed:
         InputError
             If it is no list, has another length, or an entry is wrong.
         """
-        if not self.takes(value) or self.length not in (None, len(value)):
+        part = self.part
+        takes = self.takes(value)
+        if takes and is_array(value) and isinstance(part, Plain) and part.type in (int, float):
+            dtype = np.int64 if part.type is int else np.float64
+            value = frozen(name, value, 1, dtype).tolist()
+        elif takes and is_array(value):
+            value = plain_array(name, value).tolist()
+        if not takes or self.length not in (None, len(value)):
             expected = "a list"
             if self.length is not None:
                 expected = f"a list of {self.length}"
             raise InputError(f"{name} = {_short(value)}: {expected} is expected", where=name)
 
-        if isinstance(value, np.ndarray):
-            value = value.tolist()
-        part = self.part
         if isinstance(part, Plain | Listed) and part.takes_all(value):  # millions of names
             return tuple(value)
         return tuple(part.check(f"{name}[{k}]", entry) for k, entry in enumerate(value))

@@ -6,7 +6,9 @@ row of the table is raised by a variable of the environment: ``OPTMATCH_MAX_CELL
 
 from __future__ import annotations
 
+import math
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -92,8 +94,8 @@ def _cast(
     InputError
         If it is no array of numbers.
     """
+    source = plain_array(name, value)
     try:
-        source = np.asarray(value)
         if source.dtype.kind not in "biufO":  # NumPy reads texts and dates as numbers
             raise TypeError
         if source.dtype.kind == "O":
@@ -158,20 +160,26 @@ def _is_all_finite(array: NDArray[np.float64]) -> bool:
     return bool(np.isfinite(array.min()) and np.isfinite(array.max()))
 
 
-def plain_array(name: str, value: ArrayLike) -> NDArray[Any]:
-    """Return an array of whatever type its entries have; a frozen copy of one type is `frozen`.
+def plain_array(name: str, value: Any) -> NDArray[Any]:
+    """Return an array of whatever type its entries have: the one door for arrays from outside.
+
+    A frozen copy of one type is `frozen`, which goes through this door too. What an array says
+    beside its numbers is used, or the array is refused: masked entries, units, labels in another
+    order.
 
     Parameters
     ----------
     name
         The name of the array in messages.
     value
-        An array or nested sequences.
+        An array, nested sequences, a DataFrame or a Series of pandas, or a sparse matrix of
+        SciPy, which becomes full.
 
     Raises
     ------
     InputError
-        If `value` has rows of different lengths.
+        If rows have different lengths, an entry is masked, the numbers have a unit, or the labels
+        of rows and columns, or of entries, are in different orders.
 
     Examples
     --------
@@ -181,11 +189,119 @@ def plain_array(name: str, value: ArrayLike) -> NDArray[Any]:
     Traceback (most recent call last):
         ...
     optmatch.model.errors.InputError: used: rows of different lengths, so no array
+    >>> plain_array("loss_db", np.ma.masked_array([1.0, 99.0], mask=[False, True]))
+    Traceback (most recent call last):
+        ...
+    optmatch.model.errors.InputError: loss_db[1] is masked: every entry has to be known
     """
+    if type(value) is np.ndarray:
+        return value
+    value = _without_unit(name, value)
+    _refuse_mask(name, value)
+    if isinstance(value, list | tuple):
+        _check_parts(name, value)
+    if hasattr(value, "toarray") and hasattr(value, "nnz"):
+        return _full_matrix(name, value)
+    _check_order(name, value)
     try:
         return np.asarray(value)
     except ValueError as exc:
         raise InputError(f"{name}: rows of different lengths, so no array", where=name) from exc
+
+
+def is_array(value: Any) -> bool:
+    """Tell whether a value is an array of NumPy, or an array or table of another library."""
+    return isinstance(value, np.ndarray) or (hasattr(value, "__array__") and np.ndim(value) > 0)
+
+
+def _without_unit(name: str, value: Any) -> Any:
+    """Return the numbers of a quantity without dimension; refuse one that has a unit.
+
+    Quantities are those of pint, astropy, unyt and quantities, and arrays whose attributes name
+    a unit, as those of xarray do.
+    """
+    unit = getattr(value, "units", None)
+    if unit is None:
+        unit = getattr(value, "unit", None)
+    is_quantity = unit is not None and (hasattr(value, "magnitude") or hasattr(value, "value"))
+    attributes = getattr(value, "attrs", None)
+    if not is_quantity and isinstance(attributes, dict):
+        unit = attributes.get("units", attributes.get("unit"))
+        is_quantity = unit is not None
+    if not is_quantity:
+        return value
+    if str(unit).strip() not in ("", "1", "dimensionless"):
+        raise InputError(
+            f"{name} has the unit {str(unit)!r:.40}: give plain numbers, in the unit that the"
+            " documentation of this argument states",
+            where=name,
+        )
+    return getattr(value, "magnitude", getattr(value, "value", value))
+
+
+def _refuse_mask(name: str, value: Any) -> None:
+    """Refuse a masked array of which an entry is masked, naming the first one."""
+    if not isinstance(value, np.ma.MaskedArray):
+        return
+    masked = np.argwhere(np.ma.getmaskarray(value))
+    for place in masked[:1].tolist():
+        entry = f"[{', '.join(map(str, place))}]" if place else ""
+        raise InputError(f"{name}{entry} is masked: every entry has to be known", where=name)
+
+
+def _check_parts(name: str, values: Sequence[Any]) -> None:
+    """Check the rows of nested sequences, of which NumPy would drop masks and units."""
+    for kind in set(map(type, values)) - _PLAIN_TYPES:
+        for k, part in enumerate(values):
+            if type(part) is kind:
+                if isinstance(part, list | tuple):
+                    _check_parts(f"{name}[{k}]", part)
+                else:
+                    _refuse_mask(f"{name}[{k}]", part)
+                    _without_unit(f"{name}[{k}]", part)
+
+
+_PLAIN_TYPES = {int, float, bool, str, np.float64, np.int64, np.ndarray}
+
+
+def _check_order(name: str, value: Any) -> None:
+    """Refuse labels whose order contradicts the places of the entries.
+
+    Row k and column k of a table with the same labels for both have to be the same thing. Labels
+    of a series that are whole numbers from 0 have to stand at their own places.
+    """
+    if hasattr(value, "columns") and hasattr(value, "index"):
+        axes = [list(value.index), list(value.columns)]
+    elif hasattr(value, "dims") and hasattr(value, "coords"):
+        axes = [value.coords[axis].values.tolist() for axis in value.dims if axis in value.coords]
+    elif hasattr(value, "index") and hasattr(value, "to_numpy"):
+        axes = [list(value.index)]
+    else:
+        return
+    if len(axes) == 1:
+        axes.append(list(range(len(axes[0]))))
+    if len(axes) == 2 and axes[0] != axes[1] and set(axes[0]) == set(axes[1]):
+        place = next(k for k, pair in enumerate(zip(*axes, strict=False)) if pair[0] != pair[1])
+        raise InputError(
+            f"{name}: its labels are in another order than its places: {axes[0][place]!r} stands"
+            f" where {axes[1][place]!r} is expected",
+            where=name,
+        )
+
+
+def _full_matrix(name: str, matrix: Any) -> NDArray[Any]:
+    """Make a sparse matrix full; entries of one place add up, in 64 bits.
+
+    Small integers would overflow in the sums of their own type.
+    """
+    listed = matrix.tocoo()
+    check_size("entries", math.prod(listed.shape), name)
+    wide = {"b": np.int64, "i": np.int64, "u": np.uint64, "f": np.float64}
+    full = np.zeros(listed.shape, dtype=wide.get(listed.data.dtype.kind, listed.data.dtype))
+    np.add.at(full, tuple(listed.coords), listed.data)
+    if full.dtype.kind in "iu" and np.abs(listed.data.astype(np.float64)).sum() >= 2.0**63:
+        raise InputError(f"{name}: its entries add up to 2**63 or more", where=name)
+    return full
 
 
 def real_array(name: str, value: ArrayLike) -> NDArray[np.float64]:
@@ -291,7 +407,7 @@ def integer(name: str, value: Any, *, at_least: int | None) -> int:
     >>> integer("rows", 9, at_least=1)
     9
     """
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+    if isinstance(value, bool | np.timedelta64) or not isinstance(value, (int, np.integer)):
         raise InputError(f"{name} = {value!r:.60}: not a whole number", where=name)
     if not -_LARGEST_INTEGER < value < _LARGEST_INTEGER:
         raise InputError(f"{name}: a whole number of more than 38 digits", where=name)
@@ -327,7 +443,9 @@ def number(name: str, value: Any, *, at_least: float = 0.0) -> float:
     >>> number("delay_s", 0.015)
     0.015
     """
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+    is_duration = isinstance(value, np.timedelta64)  # NumPy counts it among its whole numbers
+    is_number = isinstance(value, (int, float, np.integer, np.floating))
+    if isinstance(value, bool) or is_duration or not is_number:
         raise InputError(f"{name} = {value!r:.60}: not a number", where=name)
     if isinstance(value, int) and abs(value) > 2**53:
         value = _exact_float(name, value)

@@ -11,7 +11,7 @@ from optmatch.control.demands.entries_in_ticks import read_entries
 from optmatch.model import InputError, counted_time, frozen, number
 from optmatch.model.declarations import form_of
 from optmatch.model.schedule import check_matchings
-from optmatch.problems.demands.matrices import AnyMatrix, plain_matrix
+from optmatch.problems.demands.matrices import AnyMatrix, exact_matrix, plain_matrix
 
 if TYPE_CHECKING:
     from optmatch.solvers.demands.birkhoff import Rule
@@ -135,7 +135,7 @@ def decompose(
 
     form_of(bool).check("fill", fill)
     part = None if tolerance is None else number("tolerance", tolerance)
-    entries = _as_numbers(matrix)
+    entries = exact_matrix(matrix)
     unit = _unit_of(entries, fill=fill, tolerance=_EQUAL if part is None else part)
 
     # A unit (None for whole numbers) turns floats into whole numbers. `largest_residual` is how
@@ -164,27 +164,6 @@ def decompose(
         raise KeyboardInterrupt  # `decompose` returned a part
     weights: NDArray[Any] = terms.weights if unit is None else terms.weights * unit
     return Permutations(terms.permutations, weights)
-
-
-def _as_numbers(matrix: Any) -> Any:
-    """Return a matrix as it is, but sparse ones full, and floats of few bits as float64.
-
-    Parameters
-    ----------
-    matrix
-        The value that the caller has given.
-
-    Returns
-    -------
-    ndarray or any value
-        A value that is no matrix stays as it is, and is refused later by name.
-    """
-    entries = matrix.toarray() if hasattr(matrix, "toarray") else matrix
-    try:
-        array = np.asarray(entries)
-    except ValueError:  # rows of different lengths, which whoever takes the matrix tells by name
-        return entries
-    return array.astype(np.float64) if array.dtype.kind == "f" else entries
 
 
 def _largest_sum(matrix: Any) -> float:

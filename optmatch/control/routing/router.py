@@ -677,7 +677,7 @@ def _typed(name: str, value: ArrayLike, ndim: int, dtype: Any) -> NDArray[Any]:
     InputError
         If the numbers do not fit the type, or there are more or fewer axes.
     """
-    array = value if isinstance(value, np.ndarray) else frozen(name, value, ndim, dtype)
+    array = value if type(value) is np.ndarray else frozen(name, value, ndim, dtype)
     if array.dtype != dtype or array.ndim != ndim or not array.flags.c_contiguous:
         return frozen(name, value, ndim, dtype)
     if array.flags.writeable:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from optmatch.model import InputError, check_size, frozen
+from optmatch.model.numbers import plain_array
 
 _EXACT = 2**53  # whole numbers up to this are all floats
 
@@ -87,10 +88,19 @@ def plain_matrix(matrix: Any, name: str = "demand_bytes") -> LabelledMatrix:
     if hasattr(matrix, "columns"):
         _check_labels(matrix)
         labels = names_of_ports(list(matrix.columns)) if hasattr(matrix, "index") else None
-        matrix = matrix.to_numpy()
     if isinstance(matrix, list | tuple):
         _check_rows(matrix, name)
     return LabelledMatrix(frozen(name, matrix, 2, np.float64), labels)
+
+
+def exact_matrix(matrix: Any, name: str = "matrix") -> NDArray[Any]:
+    """Return a matrix in any form of `plain_matrix`, whole numbers as such, others as float64."""
+    if is_graph(matrix):
+        return fill_matrix(_graph_entries(matrix), name)
+    if hasattr(matrix, "columns"):
+        _check_labels(matrix)
+    array = plain_array(name, matrix)
+    return array.astype(np.float64) if array.dtype.kind == "f" else array
 
 
 def is_sparse(matrix: Any) -> bool:
