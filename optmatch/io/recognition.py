@@ -79,6 +79,8 @@ def describe_content(content: bytes) -> str:
         except (ValueError, RecursionError):
             return _describe_damaged_json(head)
     first_line = head.partition("\n")[0]
+    if first_line.startswith("?SNDlib native"):
+        return _sentence("SNDlib's native format: its XML has the same demands and is read")
     if "<algo" in head:
         return _sentence(
             "a program of MSCCL: export writes such programs, and no command reads one"

@@ -11,15 +11,17 @@ from numpy.typing import NDArray
 
 from optmatch.io.contents import check_content, decode, read_bytes, unzip
 from optmatch.io.fields import shorten
-from optmatch.io.matrices.numbers import is_whole, read_number
-from optmatch.io.matrices.tables import (
-    AMOUNT_WORDS,
+from optmatch.io.matrices.columns import (
+    BYTES,
     DESTINATION_WORDS,
     SOURCE_WORDS,
     TIME_WORDS,
-    Row,
-    split_rows,
+    UNUSED_BESIDE_BYTES,
+    seconds_each,
+    traffic_unit,
 )
+from optmatch.io.matrices.numbers import is_whole, read_number
+from optmatch.io.matrices.tables import Row, split_rows, stated_unit
 from optmatch.io.matrices.traffic import Edges, Traffic, number_ports, sparse_matrix
 from optmatch.model import FormatError
 from optmatch.model.files import path_name
@@ -28,8 +30,16 @@ from optmatch.problems.demands.matrices import names_of_ports
 _MEGABYTE = 1e6
 _COFLOW_WORDS = frozenset(["coflow", "group", "job"])
 _WEIGHT_WORDS = frozenset(["weight", "priority"])
-_DEADLINE_WORDS = frozenset(["deadline", "deadline_s", "due"])
+_DEADLINE_WORDS = frozenset(["deadline", "due"])
 _NEEDED_COLUMNS = ("time", "source", "destination", "bytes")
+
+
+class _Column(NamedTuple):
+    """A column of a table of flows."""
+
+    number: int
+    factor: float
+    """Seconds or bytes of one unit of its numbers; 1 of a column without a unit."""
 
 
 class FlowList(NamedTuple):
@@ -102,6 +112,8 @@ def read_flows(path: str | os.PathLike[str]) -> FlowList:
     rows = split_rows(content, name)
     if not rows:
         raise FormatError("no flows in it", path=name)
+    if stated_unit(content, name) is not BYTES:
+        raise FormatError("a unit in a comment: name it in the header of its column", path=name)
     return _read_flow_table(rows, name)
 
 
@@ -139,12 +151,14 @@ def _read_flow_table(rows: list[Row], path: str) -> FlowList:
 
     def texts(column: str) -> list[str]:
         """Return the fields of a column, line by line."""
-        return [row.fields[column_of[column]] for row in rows[1:]]
+        return [row.fields[column_of[column].number] for row in rows[1:]]
 
     def numbers(column: str) -> list[float]:
-        """Return the amounts of a column, line by line."""
+        """Return the amounts of a column in seconds or bytes, line by line."""
         places = [row.place for row in rows[1:]]
-        return [_amount(text, place) for text, place in zip(texts(column), places, strict=True)]
+        factor = column_of[column].factor
+        fields = zip(texts(column), places, strict=True)
+        return [factor * _amount(text, place) for text, place in fields]
 
     # Ports are numbered by their names.
     edges, names = number_ports(texts("source"), texts("destination"), numbers("bytes"), path)
@@ -164,61 +178,64 @@ def _read_flow_table(rows: list[Row], path: str) -> FlowList:
     deadline_s = None
     if "deadline" in column_of:
         deadlines = zip(texts("deadline"), (row.place for row in rows[1:]), strict=True)
-        deadline_s = np.array([_deadline(text, place) for text, place in deadlines])
+        factor = column_of["deadline"].factor
+        deadline_s = np.array([factor * _deadline(text, place) for text, place in deadlines])
     flows = _as_flows(np.array(numbers("time")), edges, coflows, names)
     return _in_order(flows._replace(weight=weight, deadline_s=deadline_s))
 
 
-def _find_columns(header: Row) -> dict[str, int]:
+def _find_columns(header: Row) -> dict[str, _Column]:
     """Find which column of a table of flows is which, by the words of its first line.
 
-    Parameters
-    ----------
-    header
-        The first line.
-
-    Returns
-    -------
-    dict
-        By name (``"time"``, ``"source"``, ``"destination"``, ``"bytes"``, and perhaps
-        ``"coflow"``, ``"weight"`` and ``"deadline"``) the number of the column.
+    The keys are ``"time"``, ``"source"``, ``"destination"``, ``"bytes"``, and perhaps
+    ``"coflow"``, ``"weight"`` and ``"deadline"``. Counts of packets are passed over.
 
     Raises
     ------
     FormatError
-        If a column is missing, there twice, or of no known name.
+        If a column is missing, there twice, of no known name, or a rate.
     """
     words = [field.lower() for field in header.fields]
-    column_of = {}
+    found: dict[str, list[_Column]] = {}
 
     # Other tools call the bytes of an edge its weight: beside a column of bytes it is a weight.
-    amount_words = AMOUNT_WORDS
-    if any(word in AMOUNT_WORDS - _WEIGHT_WORDS for word in words):
-        amount_words = AMOUNT_WORDS - _WEIGHT_WORDS
-    for column, known_words in (
-        ("time", TIME_WORDS),
-        ("source", SOURCE_WORDS),
-        ("destination", DESTINATION_WORDS),
-        ("bytes", amount_words),
-        ("coflow", _COFLOW_WORDS),
-        ("weight", _WEIGHT_WORDS - amount_words),
-        ("deadline", _DEADLINE_WORDS),
-    ):
-        matching = [k for k, word in enumerate(words) if word in known_words]
-        if len(matching) > 1 or (not matching and column in _NEEDED_COLUMNS):
+    units = [traffic_unit(field, header.place) for field in header.fields]
+    has_bytes = any(
+        unit is not None and word not in _WEIGHT_WORDS
+        for word, unit in zip(words, units, strict=True)
+    )
+    for index, (word, unit) in enumerate(zip(words, units, strict=True)):
+        time_s = seconds_each(word, TIME_WORDS)
+        deadline_s = seconds_each(word, _DEADLINE_WORDS)
+        if word in SOURCE_WORDS:
+            found.setdefault("source", []).append(_Column(index, 1.0))
+        elif word in DESTINATION_WORDS:
+            found.setdefault("destination", []).append(_Column(index, 1.0))
+        elif time_s is not None:
+            found.setdefault("time", []).append(_Column(index, time_s))
+        elif word in _WEIGHT_WORDS and has_bytes:
+            found.setdefault("weight", []).append(_Column(index, 1.0))
+        elif unit is not None and not unit.is_rate:
+            found.setdefault("bytes", []).append(_Column(index, unit.bytes_each))
+        elif word in _COFLOW_WORDS:
+            found.setdefault("coflow", []).append(_Column(index, 1.0))
+        elif word in _WEIGHT_WORDS:
+            found.setdefault("weight", []).append(_Column(index, 1.0))
+        elif deadline_s is not None:
+            found.setdefault("deadline", []).append(_Column(index, deadline_s))
+        elif word not in UNUSED_BESIDE_BYTES:
             raise FormatError(
-                f"{len(matching)} columns of {column}: time, source, destination, bytes are"
+                f"column {shorten(header.fields[index])} is unknown", path=header.place
+            )
+    for column in [*_NEEDED_COLUMNS, *found]:
+        count = len(found.get(column, ()))
+        if count != 1:
+            raise FormatError(
+                f"{count} columns of {column}: time, source, destination, bytes are"
                 " expected, and perhaps coflow, weight and deadline",
                 path=header.place,
             )
-        if matching:
-            column_of[column] = matching[0]
-    unknown = set(range(len(words))) - set(column_of.values())
-    if unknown:
-        raise FormatError(
-            f"column {shorten(header.fields[min(unknown)])} is unknown", path=header.place
-        )
-    return column_of
+    return {column: matching[0] for column, matching in found.items()}
 
 
 def _amount(text: str, place: str) -> float:
@@ -380,6 +397,8 @@ def _coflow_flows(words: list[str], n_ports: int, place: str) -> Iterator[tuple[
             " rack:megabytes of each are expected",
             path=place,
         )
+    if not mappers and reducers:
+        raise FormatError("a coflow without mappers, whose reducers receive bytes", path=place)
     for reducer in reducers:
         rack, _, megabytes = reducer.partition(":")
         for port in (*mappers, rack):

@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 
 from optmatch.io.contents import check_content, decode
 from optmatch.io.fields import shorten
+from optmatch.io.matrices.columns import BYTES
 from optmatch.io.matrices.numbers import is_whole, read_number
+from optmatch.io.matrices.tables import stated_unit
 from optmatch.io.matrices.traffic import Edges, sparse_matrix
 from optmatch.model import FormatError
 
@@ -64,6 +66,9 @@ def read_market(content: bytes, path: str) -> Any:
     if not body:
         raise FormatError("the line with the size is missing", path=f"{path}:{len(lines) + 1}")
 
+    unit = stated_unit(content, path)
+    if unit is not BYTES:
+        raise FormatError(f"the entries are in {unit.text}: bytes are expected", path=path)
     rows, columns, *count = _read_sizes(body[0], 3 if banner.layout == "coordinate" else 2)
     if banner.symmetric and rows != columns:
         raise FormatError(f"{rows} x {columns}: symmetric, but not square", path=body[0].place)

@@ -9,6 +9,7 @@ import numpy as np
 
 from optmatch.io.contents import decode, read_bytes
 from optmatch.io.fields import shorten
+from optmatch.io.matrices.columns import size_unit, warn_of_rate
 from optmatch.io.matrices.numbers import is_whole, read_number
 from optmatch.io.matrices.traffic import Edges, Traffic, number_ports, sparse_matrix
 from optmatch.io.text import pointer
@@ -24,6 +25,40 @@ class NodeDemand(NamedTuple):
     source: str
     target: str
     amount: float
+
+
+_SNDLIB_RATES = {"BITPERSEC": "bit/s", "KBITPERSEC": "kbit/s", "MBITPERSEC": "Mbit/s"}
+_SNDLIB_RATES |= {"GBITPERSEC": "Gbit/s", "TBITPERSEC": "Tbit/s"}
+
+
+def _bytes_each(unit: str, path: str) -> float:
+    """Return the bytes of one unit of the demands of a network, whose description names the unit.
+
+    The numbers of a rate are kept, with a warning. Without a unit they are bytes.
+
+    Raises
+    ------
+    FormatError
+        If the unit is no unit of traffic.
+    """
+    named = unit.strip()
+    if named == "":
+        return 1.0
+    size = size_unit(_SNDLIB_RATES.get(named.upper(), named), path)
+    if size is None:
+        raise FormatError(f"unit {shorten(named)}: bytes, bits or a rate of them", path=path)
+    warn_of_rate(size, path)
+    return size.bytes_each
+
+
+def _check_routing_unit(routing_unit: str, place: str) -> None:
+    """Refuse a demand of which one unit takes another capacity than 1."""
+    if routing_unit.strip() and read_number(routing_unit.strip(), place) != 1.0:
+        raise FormatError(
+            f"routing unit {shorten(routing_unit.strip())}: only demands of the routing unit 1 are"
+            " read",
+            path=place,
+        )
 
 
 def read_sndlib_xml(content: bytes, path: str) -> Traffic:
@@ -65,12 +100,16 @@ def read_sndlib_xml(content: bytes, path: str) -> Traffic:
     nodes = [node.get("id", "") for node in root.iter("node")]
     if root.tag != "network" or not nodes:
         raise FormatError("no network of SNDlib: nodes are missing", path=path)
+    unit = "".join(element.text or "" for element in root.iter("unit"))
+    bytes_each = _bytes_each(unit, path)
     demands = []
     for number, demand in enumerate(root.iter("demand")):
         place = f"{path}: demand {demand.get('id', number)}"
         ends = [(demand.findtext(key) or "").strip() for key in ("source", "target")]
         amount = (demand.findtext("demandValue") or "").strip()
-        demands.append(NodeDemand(place, ends[0], ends[1], read_number(amount, place)))
+        _check_routing_unit(demand.findtext("routingUnit") or "", place)
+        size_bytes = bytes_each * read_number(amount, place)
+        demands.append(NodeDemand(place, ends[0], ends[1], size_bytes))
     return _traffic_of_nodes(nodes, demands, path)
 
 
@@ -106,6 +145,9 @@ def read_sndlib_json(tree: dict[str, Any], path: str) -> Traffic:
         if not isinstance(node, dict) or not isinstance(node.get("id"), str):
             raise FormatError("a node has an id", path=path, where=pointer("", "nodes", k))
         nodes.append(node["id"])
+    meta = tree.get("meta")
+    unit = tree.get("unit", meta.get("unit", "") if isinstance(meta, dict) else "")
+    bytes_each = _bytes_each(str(unit), path)
     demands = []
     listed = tree["demands"]
     for k, demand in enumerate(listed if isinstance(listed, list) else [None]):
@@ -117,7 +159,8 @@ def read_sndlib_json(tree: dict[str, Any], path: str) -> Traffic:
             raise FormatError(
                 f"demand_value = {shorten(amount)}: a number is expected", path=path, where=where
             )
-        value = read_number(repr(amount), path)
+        _check_routing_unit(str(demand.get("routing_unit", "")), path)
+        value = bytes_each * read_number(repr(amount), path)
         source, target = str(demand.get("source")), str(demand.get("target"))
         demands.append(NodeDemand(f"{path}:{where}", source, target, value))
     return _traffic_of_nodes(nodes, demands, path)
@@ -148,6 +191,9 @@ def _traffic_of_nodes(nodes: list[str], demands: list[NodeDemand], path: str) ->
         np.array([demand.amount for demand in demands], dtype=np.float64),
     )
     return Traffic(sparse_matrix(edges, (len(nodes), len(nodes)), path), tuple(nodes))
+
+
+_REPETITA_COLUMNS = ["label", "src", "dest", "bw"]
 
 
 def read_repetita(content: bytes, path: str) -> Traffic:
@@ -187,6 +233,12 @@ def read_repetita(content: bytes, path: str) -> Traffic:
         raise FormatError("DEMANDS and their number are expected", path=f"{path}:1")
     header = lines[0][1]
     body = [(place, words) for place, words in lines[1:] if words[0].lower() != "label"]
+    for place, words in lines[1:]:
+        if words[0].lower() == "label" and [word.lower() for word in words] != _REPETITA_COLUMNS:
+            raise FormatError(
+                f"columns {shorten(' '.join(words))}: {' '.join(_REPETITA_COLUMNS)} are expected",
+                path=place,
+            )
     if len(header) > 1 and (not is_whole(header[1]) or int(header[1]) != len(body)):
         raise FormatError(
             f"{len(body)} demands, but {shorten(header[1])} are announced", path=lines[0][0]

@@ -32,7 +32,7 @@ from optmatch.io.rails.chakra.traces import is_trace, siblings
 from optmatch.io.rails.groups import read_groups
 from optmatch.io.recognition import describe_tree, describing
 from optmatch.io.text import parse_json, pointer
-from optmatch.model import FormatError, InputError, largest, naming
+from optmatch.model import FormatError, InputError, frozen, largest, naming
 from optmatch.model.files import file_path, path_name
 from optmatch.problems.demands.matrices import (
     fill_matrix,
@@ -73,7 +73,8 @@ def read_traffic(
           ports. Or a trace of coflow-benchmark, whose coflows are added up.
         - ``.npy``, ``.npz``: also what `scipy.sparse.save_npz` writes.
         - ``.mtx``: Matrix Market.
-        - ``.json``: instances of QOBLIB, whose columns are stacked; networks of SNDlib.
+        - ``.json``: a list of rows; instances of QOBLIB, whose columns are stacked; networks of
+          SNDlib.
         - ``.xml``: networks of SNDlib.
         - ``.demands``: REPETITA.
 
@@ -364,6 +365,11 @@ def _read_json(request: _Request) -> Any:
         The demands of a network; or the matrices of instances by their names.
     """
     tree = parse_json(request.content, request.path)
+    is_square = isinstance(tree, list) and all(
+        isinstance(row, list) and len(row) == len(tree) for row in tree
+    )
+    if is_square and tree:
+        return frozen("matrix", tree, 2, np.float64)
     if is_sndlib_json(tree):
         return read_sndlib_json(tree, request.path)
     entries = tree.items() if isinstance(tree, dict) else ()
@@ -371,7 +377,10 @@ def _read_json(request: _Request) -> Any:
         key: entry for key, entry in entries if isinstance(entry, dict) and _QOBLIB in entry
     }
     if not instances:
-        rule = f"no instance with the key {_QOBLIB!r}, and no network of SNDlib"
+        rule = (
+            "a list of rows of numbers, [[0, 5], [3, 0]], an instance of QOBLIB (key"
+            f" {_QOBLIB!r}) or a network of SNDlib (nodes and demands) is expected"
+        )
         raise FormatError(f"{rule}{describe_tree(tree)}", path=request.path)
     return {key: _unstack(entry, pointer("", key)) for key, entry in instances.items()}
 

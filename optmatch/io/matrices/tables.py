@@ -7,6 +7,7 @@ whether it fits; where two fit, the table is refused and both are named.
 from __future__ import annotations
 
 import csv
+import logging
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -16,10 +17,25 @@ import numpy as np
 
 from optmatch.io.contents import decode
 from optmatch.io.fields import shorten
+from optmatch.io.matrices.columns import (
+    BYTES,
+    DESTINATION_WORDS,
+    SOURCE_WORDS,
+    TIME_WORDS,
+    UNUSED_BESIDE_BYTES,
+    Unit,
+    seconds_each,
+    size_unit,
+    traffic_unit,
+    unit_in_words,
+    warn_of_rate,
+)
 from optmatch.io.matrices.numbers import is_number, is_whole, read_number
 from optmatch.io.matrices.traffic import Traffic, check_order, traffic_of_labels
 from optmatch.model import FormatError
 from optmatch.problems.demands.matrices import names_of_ports
+
+_log = logging.getLogger(__name__)
 
 LAYOUTS = {
     "numbers": "a matrix of numbers alone",
@@ -30,24 +46,8 @@ LAYOUTS = {
 }
 """What a table can be, for messages and for `--layout`."""
 
-# fmt: off
-SOURCE_WORDS = frozenset({
-    "source", "src", "from", "sender", "origin", "tail", "start", "u", "i", "row",
-})
-DESTINATION_WORDS = frozenset({
-    "destination", "dest", "dst", "to", "receiver", "target", "tgt", "head", "end", "v", "j",
-    "col", "column",
-})
-AMOUNT_WORDS = frozenset({
-    "bytes", "size", "size_bytes", "demand", "demand_bytes", "weight", "value", "volume",
-    "traffic", "amount", "count", "w",
-})
-TIME_WORDS = frozenset({
-    "time", "time_s", "timestamp", "t", "arrival", "arrival_s", "start_s", "at",
-})
-# fmt: on
-
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+([eE][+-]?\d+)?", re.ASCII)
+_WITH_POINT = re.compile(r"[+-]?\d*\.\d+([eE][+-]?\d+)?", re.ASCII)
 _THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}", re.ASCII)
 
 
@@ -65,6 +65,7 @@ class EdgeColumns(NamedTuple):
     source: int
     destination: int
     amount: int
+    unit: Unit
 
 
 def read_table(content: bytes, path: str, layout: str | None = None) -> Traffic:
@@ -98,9 +99,37 @@ def read_table(content: bytes, path: str, layout: str | None = None) -> Traffic:
     _refuse_times(rows[0], path)
     if layout is None:
         layout = _only_layout(rows, path)
+    stated = stated_unit(content, path)
     if layout == "edges":
-        return _read_edges(rows, path)
-    return _read_matrix(rows, layout, path)
+        return _read_edges(rows, path, stated)
+    traffic = _read_matrix(rows, layout, path)
+
+    # What stands in the corner above the names of rows may name the unit of the numbers.
+    unit = stated
+    if layout == "labelled" and len(rows[0].fields) == len(rows[1].fields):
+        unit = unit_in_words(rows[0].fields[0], rows[0].place) or stated
+    warn_of_rate(unit, path)
+    return Traffic(traffic.demand_bytes * unit.bytes_each, traffic.names)
+
+
+_STATED_UNIT = re.compile(r"^\s*[#%]+.*?\bunits?\b\s*(?:[:=]|is\b|are\b)?\s*(\S+)", re.I | re.M)
+
+
+def stated_unit(content: bytes, path: str) -> Unit:
+    """Return the unit that a comment states, as ``# unit: Mbit/s``; bytes if none does.
+
+    Raises
+    ------
+    FormatError
+        If the unit that it names is not one of traffic.
+    """
+    match = _STATED_UNIT.search(content.decode(errors="replace"))
+    if match is None:
+        return BYTES
+    unit = size_unit(match[1].strip(".,;"), path)
+    if unit is None:
+        raise FormatError(f"unit {shorten(match[1])}: bytes, bits or their multiples", path=path)
+    return unit
 
 
 def split_rows(content: bytes, path: str) -> list[Row]:
@@ -171,6 +200,17 @@ def _with_decimal_points(rows: Sequence[Row]) -> list[Row]:
             " thousands: write one of them",
             path=place,
         )
+    # One file has one decimal mark.
+    with_point = [
+        (row.place, field) for row in rows for field in row.fields if _WITH_POINT.fullmatch(field)
+    ]
+    if with_comma and with_point:
+        raise FormatError(
+            f"{with_comma[0][1]!r} has a comma and {with_point[0][1]!r} a point: write one decimal"
+            " mark in the whole file, and nothing before thousands",
+            path=with_point[0][0],
+        )
+
     # Not all commas can stand before thousands, hence all of them are decimal commas.
     return [
         Row(
@@ -195,7 +235,8 @@ def _refuse_times(header: Row, path: str) -> None:
         The name of the file, for messages.
     """
     words = {field.lower() for field in header.fields}
-    if words & TIME_WORDS and words & SOURCE_WORDS and words & DESTINATION_WORDS:
+    has_time = any(seconds_each(field, TIME_WORDS) is not None for field in header.fields)
+    if has_time and words & SOURCE_WORDS and words & DESTINATION_WORDS:
         raise FormatError(
             "a list of flows with their times: `optmatch simulate` replays it, and"
             " optmatch.io.read_flows reads it",
@@ -262,7 +303,7 @@ def possible_layouts(rows: Sequence[Row]) -> list[str]:
     """
     # A first line that names the columns of edges, or an empty corner above names, decides.
     body = [row.fields for row in rows[1:]]
-    if _header_of_edges(rows[0].fields, body) is not None:
+    if _header_of_edges(rows[0], body) is not None:
         return ["edges"]
     corner_is_empty = rows[0].fields[0] == ""
     if corner_is_empty and _is_labelled(rows):
@@ -372,35 +413,76 @@ def _counts(labels: Sequence[str]) -> bool:
     return list(labels) in ([str(k) for k in range(n)], [str(k + 1) for k in range(n)])
 
 
-def _header_of_edges(first: list[str], body: Sequence[list[str]]) -> EdgeColumns | None:
-    """Find the columns of a list of edges by their names.
+def _header_of_edges(header: Row, body: Sequence[list[str]]) -> EdgeColumns | None:
+    """Find the columns of a list of edges by their names, and the unit of the amounts.
 
-    Parameters
-    ----------
-    first
-        The fields of the first line.
-    body
-        The fields of all other lines. A column before them without a name may count the edges, as
-        pandas writes it.
+    A column before them without a name may count the edges, as pandas writes it. Counts of packets
+    beside a column of bytes are passed over. None if no column has the name of a source, or none
+    that of a destination.
 
-    Returns
-    -------
-    EdgeColumns or None
-        The numbers of the columns source, destination and amount; None if names are others.
+    Raises
+    ------
+    FormatError
+        If no column has traffic, several have, or one has neither ports nor traffic.
     """
-    words = [field.lower() for field in first]
-    columns = []
-    for known_words in (SOURCE_WORDS, DESTINATION_WORDS, AMOUNT_WORDS):
-        matching = [column for column, word in enumerate(words) if word in known_words]
-        if len(matching) != 1:
-            return None
-        columns.append(matching[0])
-    other_columns = set(range(len(words))) - set(columns)
-    if other_columns and not (
-        other_columns == {0} and words[0] == "" and _counts([row[0] for row in body])
-    ):
+    words = [field.lower() for field in header.fields]
+    sources = [column for column, word in enumerate(words) if word in SOURCE_WORDS]
+    destinations = [column for column, word in enumerate(words) if word in DESTINATION_WORDS]
+    if len(sources) != 1 or len(destinations) != 1 or len(words) < 3:
         return None
-    return EdgeColumns(*columns)
+
+    others = [column for column in range(len(words)) if column not in (*sources, *destinations)]
+    if others[0] == 0 and words[0] == "" and _counts([row[0] for row in body]):
+        others = others[1:]
+
+    # A matrix of numbers may have ports of these names, if no column is called traffic.
+    is_square = len(body) == len(words) and all(is_number(field) for row in body for field in row)
+    has_traffic = any(traffic_unit(header.fields[column], header.place) for column in others)
+    if is_square and not has_traffic:
+        return None
+    amount, unit = _find_traffic(header, others)
+    return EdgeColumns(sources[0], destinations[0], amount, unit)
+
+
+def _find_traffic(header: Row, columns: Sequence[int]) -> tuple[int, Unit]:
+    """Find the one column of traffic among some columns of a header, and its unit.
+
+    Raises
+    ------
+    FormatError
+        Naming the column that is no traffic, or all columns if none or several are.
+    """
+    units = {column: traffic_unit(header.fields[column], header.place) for column in columns}
+    of_traffic = {column: unit for column, unit in units.items() if unit is not None}
+    if len(of_traffic) > 1:
+        names = ", ".join(shorten(header.fields[column]) for column in of_traffic)
+        raise FormatError(f"several columns of traffic, {names}: keep one", path=header.place)
+    for column in columns:
+        name = header.fields[column]
+        is_count = name.lower().removeprefix("n_").strip() in UNUSED_BESIDE_BYTES
+        if column not in of_traffic and not (of_traffic and is_count):
+            raise FormatError(
+                f"column {shorten(name)} is no traffic: source, destination and an amount in"
+                " bytes, bits or their multiples are expected",
+                path=header.place,
+            )
+    ((amount, unit),) = of_traffic.items()
+    return amount, unit
+
+
+def _unit_of_unknown(header: Row) -> Unit:
+    """Return the unit of the last of three columns, of which no name is known.
+
+    Raises
+    ------
+    FormatError
+        If it names a unit of something else.
+    """
+    name = header.fields[-1]
+    unit = traffic_unit(name, header.place) or unit_in_words(name, header.place)
+    if unit is None:
+        _log.warning("%s: column %s is read as bytes", header.place, shorten(name))
+    return unit or BYTES
 
 
 def _could_be_edges(rows: Sequence[Row]) -> bool:
@@ -450,7 +532,7 @@ def _could_be_edges(rows: Sequence[Row]) -> bool:
     return no_loops and all_positive and len(set(pairs)) == len(pairs)
 
 
-def _read_edges(rows: Sequence[Row], path: str) -> Traffic:
+def _read_edges(rows: Sequence[Row], path: str, stated: Unit) -> Traffic:
     """Read a list of edges: by the names of its columns, or as source, destination, bytes.
 
     Parameters
@@ -459,19 +541,28 @@ def _read_edges(rows: Sequence[Row], path: str) -> Traffic:
         Lines of fields.
     path
         The name of the file, for errors.
+    stated
+        The unit that a comment states, bytes without one.
 
     Returns
     -------
     Traffic
         A sparse matrix of bytes, in which edges of one pair add up, and the names of ports.
     """
-    columns = _header_of_edges(rows[0].fields, [row.fields for row in rows[1:]])
-    if columns is not None or not is_number(rows[0].fields[-1]):
+    # A first line that is no edge names the columns; without known names they are in this order.
+    columns = _header_of_edges(rows[0], [row.fields for row in rows[1:]])
+    width = 3
+    if columns is not None:
         width = len(rows[0].fields)
         rows = rows[1:]
-    else:
-        width = 3
-    source, destination, amount = columns or EdgeColumns(0, 1, 2)
+    elif not is_number(rows[0].fields[-1]):
+        columns = EdgeColumns(0, 1, 2, _unit_of_unknown(rows[0]))
+        width = len(rows[0].fields)
+        rows = rows[1:]
+    source, destination, amount, unit = columns or EdgeColumns(0, 1, 2, stated)
+    if unit is BYTES:
+        unit = stated
+    warn_of_rate(unit, path)
     for row in rows:
         if len(row.fields) != width:
             raise FormatError(
@@ -482,7 +573,7 @@ def _read_edges(rows: Sequence[Row], path: str) -> Traffic:
     return traffic_of_labels(
         [row.fields[source] for row in rows],
         [row.fields[destination] for row in rows],
-        [read_number(row.fields[amount], row.place) for row in rows],
+        [unit.bytes_each * read_number(row.fields[amount], row.place) for row in rows],
         path,
     )
 

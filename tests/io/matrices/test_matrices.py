@@ -147,7 +147,7 @@ BROKEN = [
         "9007199254740993: whole numbers above",
     ),
     ("a.mtx", MARKET.replace("general", "symmetric") + "2 3 0\n", "symmetric, but not square"),
-    ("a.json", "{}", "no instance with the key 'scaled_doubly"),
+    ("a.json", "{}", "an instance of QOBLIB .key 'scaled_doubly"),
     ("a.json", "{", "not JSON"),
     ("a.json", '{"1": {"n": 2, "scaled_doubly_stochastic_matrix": [1]}}', "/1/n: n = 2 does not"),
     ("a.json", '{"1": {"n": 1, "scaled_doubly_stochastic_matrix": ["1"]}}', "'1': a number is"),
