@@ -20,6 +20,7 @@ _SUMMARIES = {
     "split": "an uneven all-to-all whose blocks go by several ways",
     "topologies": "each port leads to another rank: circulants, de Bruijn, Kautz, random graphs",
     "pipelined": "a broadcast in pieces, over trees and graphs of all ports, or a hypercube",
+    "forwarding": "data pass ranks on their way inside a round, where hops have a time",
     "skewed": "an uneven all-to-all: matchings for large blocks, circulants for the rest",
     "islands": "all rails of islands together, while members tell each other what has come",
     "one-pass": "an all-reduce over a torus that passes data on, in one pass and not two",

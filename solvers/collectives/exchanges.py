@@ -26,7 +26,7 @@ from optmatch.solvers.collectives.circulant import list_shifts
 from optmatch.solvers.collectives.level_routes import LEVEL, find_level_routes
 from optmatch.solvers.collectives.negotiated_routes import find_fewest_blocks
 from optmatch.solvers.collectives.offers import Offer
-from optmatch.solvers.collectives.plans import Laid, lay
+from optmatch.solvers.collectives.plans import Laid, assemble, lay
 from optmatch.solvers.collectives.rounds import Rounds, as_rounds, without_nothing
 from optmatch.solvers.collectives.topologies import (
     IntArray,
@@ -210,7 +210,10 @@ def list_static_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
         moved_bytes = float((distance * problem.demand.T).sum())
         mean_bytes = moved_bytes / np.count_nonzero(topology.peer >= 0)
         # The promise is lowered by a billionth, as plans add up the same seconds in another order.
-        fixed_s = n_rounds * (problem.alpha_s + (problem.hop_s or 0.0))
+        # Blocks that are forwarded inside a round all go in one: more rounds only add start-ups.
+        fixed_s = n_rounds * problem.alpha_s
+        if problem.hop_s is not None:
+            fixed_s = problem.alpha_s + n_rounds * problem.hop_s
         seconds = fixed_s + mean_bytes / problem.rate_bytes_per_s
         promised_s = seconds * (1 - 1e-9)
         build = partial(_lay_static, problem, topology, distance, promised_s, clock)
@@ -330,8 +333,30 @@ def _lay_block_sends(
         The plan, timed, without chunks that have no bytes.
     """
     rounds = as_rounds(sends, COPY, problem.n_ranks**2)
+    if problem.hop_s is not None:
+        return _lay_in_one_round(problem, topology, rounds.sends)
     matchings = np.broadcast_to(topology.peer, (rounds.n_rounds, *topology.peer.shape))
     return lay(problem, without_nothing(problem, rounds._replace(matchings=matchings)))
+
+
+def _lay_in_one_round(problem: Collective, topology: Topology, hops: IntArray) -> Laid:
+    """Send each block straight to its destination, forwarded over the circuits of its hops.
+
+    ``hops`` are sends of one circuit each, as if every hop had a round of its own.
+    """
+    n = problem.n_ranks
+    is_sent = problem.demand.reshape(-1)[hops[:, 3]] > 0
+    by_block = hops[is_sent][np.argsort(hops[is_sent, 3], kind="stable")]
+    blocks, number, n_hops = np.unique(by_block[:, 3], return_inverse=True, return_counts=True)
+    sends = np.zeros((len(blocks), 5), dtype=np.int64)
+    sends[:, 1] = blocks // n
+    sends[:, 2] = blocks % n
+    sends[:, 3] = blocks
+    sends[:, 4] = COPY
+    links = np.column_stack([number.reshape(-1), by_block[:, 1:3]])
+    links = links[n_hops[links[:, 0]] > 1]
+    epoch_of_round = np.zeros(1, dtype=np.int64)
+    return assemble(problem, sends, n * n, topology.peer[None], epoch_of_round, links=links)
 
 
 class ShiftRoutes(NamedTuple):

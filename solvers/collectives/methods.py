@@ -223,6 +223,13 @@ def _takes_pipelines(problem: Collective) -> bool:
     return problem.operation == "broadcast" and problem.n_ranks > 2 and ideal
 
 
+def _takes_hops(problem: Collective) -> bool:
+    """Tell whether sends may pass ranks inside a round, over circuits of an ideal switch."""
+    has_graphs = problem.lanes > 1 or not problem.two_way
+    ideal = problem.fabric.graph is None
+    return problem.hop_s is not None and problem.n_ranks > 2 and has_graphs and ideal
+
+
 _TAKES: dict[str, Callable[[Collective], bool]] = {
     "stragglar": _takes_late_ranks,
     "late-ranks": takes_several_late_ranks,
@@ -234,6 +241,7 @@ _TAKES: dict[str, Callable[[Collective], bool]] = {
     "composed": _takes_all_reduces,
     "topologies": _takes_several_ports,
     "pipelined": _takes_pipelines,
+    "forwarding": _takes_hops,
 }
 """Which problems a method takes, of those without steps and islands; others take all."""
 
@@ -721,6 +729,17 @@ def _find_over_topologies(problem: Collective, clock: Clock) -> FoundPlan:
     return FoundPlan(laid, stats, limit=clock.exceeded(0))
 
 
+def _find_forwarding(problem: Collective, clock: Clock) -> FoundPlan:
+    """Forward data inside rounds, over circuits that stay or change from round to round."""
+    with uncounted():
+        from optmatch.solvers.collectives.forwarding import list_forwarding_offers
+        from optmatch.solvers.collectives.offers import take_best_offer
+
+    laid, topology = take_best_offer(list_forwarding_offers(problem, clock), clock)
+    stats = {"algorithm": "forwarding", "topology": topology}
+    return FoundPlan(laid, stats, limit=clock.exceeded(0))
+
+
 def _find_pipelined(problem: Collective, clock: Clock) -> FoundPlan:
     """Broadcast in pieces, of which different ones leave the root over different ports.
 
@@ -779,6 +798,7 @@ FINDERS: dict[str, Find] = {
     **{name: partial(_follow_algorithm, name) for name in ALGORITHMS if name != "near-sums"},
     "topologies": _find_over_topologies,
     "pipelined": _find_pipelined,
+    "forwarding": _find_forwarding,
     "skewed": _find_skewed,
     "rewire": _find_rewired,
     "overlap": _find_overlapped,

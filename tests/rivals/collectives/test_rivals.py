@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 
 import optmatch as om
-from tests.rivals.collectives import exchanges, graphs, rings
+from tests.helpers.modes import compiled_only, some
+from tests.rivals.collectives import exchanges, forwarding, graphs, grid, rings
+from tests.rivals.races import TOLERANCE
 
 ask = partial(om.Collective, alpha_s=2.7e-6)
 
@@ -30,6 +34,11 @@ FIGURES = [
     (exchanges.gossip_pairs_s, ask("all-gather", 12, 1e5, two_way=True, delay_s=1e-2), 30.0e-3),
     (exchanges.gossip_pairs_s, ask("all-gather", 17, 1e5, two_way=True, delay_s=1e-2), 50.0e-3),
     (exchanges.folded_doubling_s, ask("all-reduce", 17, 1e5, two_way=True, delay_s=1e-2), 50e-3),
+    (
+        forwarding.forwarding_s,
+        ask("all-to-all", 24, 7, rate_bytes_per_s=1e9, delay_s=0.01, hop_s=0.0),
+        2.7805e-6,
+    ),
     (exchanges.hypercube_broadcast_s, ask("broadcast", 64, 1e7, delay_s=1e-6), 339e-6),
 ]
 """A rival, a problem, and the seconds that a plan of it took which the verifier had accepted."""
@@ -51,3 +60,26 @@ def test_pairs_of_any_number_of_ranks_are_no_faster_than_ours(operation: Any, n:
     rivals_s = min(exchanges.gossip_pairs_s(problem), exchanges.folded_doubling_s(problem))
     assert ours.objective is not None
     assert ours.objective <= rivals_s * (1 + 1e-9)
+
+
+def test_cells_draw_all_fields_that_the_grid_does_not_name() -> None:
+    drawn = set()
+    for problem in grid.draw_cells(np.random.default_rng(0), 300, most_ranks=16):
+        plain = om.Collective(problem.operation, problem.n_ranks, problem.size_bytes)
+        for field in fields(om.Collective):
+            mine, default = getattr(problem, field.name), getattr(plain, field.name)
+            if not np.array_equal(mine, default) and field.name not in grid.NOT_DRAWN:
+                drawn.add(field.name)
+    always = {"operation", "n_ranks", "size_bytes"}
+    assert drawn | always | grid.NOT_DRAWN == {field.name for field in fields(om.Collective)}
+
+
+@compiled_only
+@pytest.mark.parametrize("problem", some(grid.draw_forwarding_cells(), 15), ids=grid.describe)
+def test_forwarding_everything_inside_a_round_is_no_faster_than_ours(
+    problem: om.Collective,
+) -> None:
+    ours = om.solve(problem, seed=0)
+    assert om.verify(problem, ours).valid
+    assert ours.objective is not None
+    assert ours.objective <= forwarding.forwarding_s(problem) * (1 + TOLERANCE)

@@ -182,8 +182,9 @@ def test_every_offer_keeps_its_promise_and_moves_the_right_data(seed: int) -> No
         assert report.valid, (offer.name, report.complaint)
         assert compute(problem, plan)
         assert plan.time_s >= offer.seconds * (1 - 1e-9)
-        # Blocks of an all-to-all may make detours, so that all circuits carry about as much.
-        assert len(plan.sends) >= offer.n_sends
+        # Blocks of an all-to-all may make detours, so that all circuits carry about as much; if
+        # they are forwarded inside a round, hops are links.
+        assert len(plan.sends) + len(plan.links) >= offer.n_sends
         if problem.operation != "all-to-all":
             assert len(plan.sends) == offer.n_sends
             assert plan.time_s == pytest.approx(offer.seconds)

@@ -1,0 +1,560 @@
+"""Data that are forwarded inside a round: few rounds, in which sends go over several circuits.
+
+Where a problem states the time of a hop (``hop_s``), a send may pass ranks on its way, and a round
+takes ``alpha_s``, the hops of its longest send, and the bytes of its busiest circuit. Many ranks
+can then be reached in one round over circuits that stay, or in a few rounds. A *relay* says in
+which round each rank gets a block, the same for all blocks but for their owners. In each round
+every block comes to its new ranks from the nearest rank that has it, over a shortest way (breadth-
+first search), and among shortest ways over the circuits that carry least. With all ranks in one
+round this is a direct exchange over a ring, a torus or another graph; with strides n/2, n/4, ...,
+1 it is doubling; and with new circuits in each round it is Bruck's algorithm with digits of a
+large base. Sums run backwards, and blocks of an all-to-all take the ways of the gather.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.model import LONGEST_S, Clock
+from optmatch.problems import Collective
+from optmatch.problems.collectives.plan import COPY, REDUCE
+from optmatch.solvers.collectives.offers import Offer, is_affordable
+from optmatch.solvers.collectives.passing import sum_up
+from optmatch.solvers.collectives.plans import Laid, assemble
+from optmatch.solvers.collectives.rounds import chunk_sizes
+from optmatch.solvers.collectives.topologies import (
+    IntArray,
+    Topology,
+    count_parallel,
+    inverse_circuits,
+    lay_circulant,
+    list_shift_sets,
+    list_topologies,
+)
+from optmatch.solvers.kernels.decorators import kernel
+
+FloatArray = NDArray[np.float64]
+
+FAR = 1 << 30
+"""The distance of ranks that are not reached."""
+SWEEPS = 3
+"""How often each way is chosen; from the second time on it is given up before, while all others
+are kept."""
+MOST_STRIDES = 40
+"""How many strides of plans of two rounds are tried; all of them up to about so many ranks."""
+
+
+class Relay(NamedTuple):
+    """In which round each rank gets the block of an owner, and over which circuits."""
+
+    topologies: tuple[Topology, ...]
+    """The circuits of each round."""
+    strides: tuple[int, ...]
+    """By round: the ranks whose distance from the owner around the ring of all ranks is a multiple
+    of this number have the block after the round. The last stride is 1."""
+
+    @property
+    def changes(self) -> int:
+        """How often the circuits change between rounds."""
+        pairs = zip(self.topologies, self.topologies[1:], strict=False)
+        return sum(before is not after for before, after in pairs)
+
+    def backwards(self, *, two_way: bool) -> Relay:
+        """Return the relay whose circuits lead the other way."""
+        if two_way:
+            return self
+        turned = {id(each): _turn(each) for each in self.topologies}
+        return self._replace(topologies=tuple(turned[id(each)] for each in self.topologies))
+
+
+class Ways(NamedTuple):
+    """How the pieces of blocks come to their receivers, ascending by round.
+
+    The arrays from `turn` to `n_links` have one entry for each receipt.
+    """
+
+    pieces: int
+    n_owners: int
+    """1 if the ways of all owners are those of rank 0, turned around the ring of all ranks."""
+    turn: IntArray
+    owner: IntArray
+    """The number of the owner among the owners."""
+    source: IntArray
+    """The rank that has the piece before the round."""
+    target: IntArray
+    first_link: IntArray
+    n_links: IntArray
+    link_from: IntArray
+    """The ends of all links, for each receipt from its source to its target."""
+    link_to: IntArray
+    load: FloatArray
+    """``load[round]``: the blocks over the busiest circuit."""
+
+    @property
+    def longest(self) -> IntArray:
+        """The most links of a way in each round."""
+        longest = np.zeros(len(self.load), dtype=np.int64)
+        np.maximum.at(longest, self.turn, self.n_links)
+        return longest
+
+    def seconds(self, problem: Collective, block_bytes: float) -> float:
+        """Return how long the rounds take, without changes of circuits."""
+        hops_s = float(self.longest.sum()) * (problem.hop_s or 0.0)
+        sending_s = float(self.load.sum()) * block_bytes / problem.rate_bytes_per_s
+        return len(self.load) * problem.alpha_s + hops_s + sending_s
+
+
+@kernel
+def measure_distances(peer, has, distance, queue):
+    """Write ``distance[owner, rank]`` from the nearest rank that has the block (breadth-first).
+
+    ``has[owner, rank]`` tells which ranks have it, ``peer[lane, rank]`` where circuits lead.
+    """
+    for owner in range(has.shape[0]):
+        n_reached = 0
+        for rank in range(has.shape[1]):
+            distance[owner, rank] = FAR
+            if has[owner, rank]:
+                distance[owner, rank] = 0
+                queue[n_reached] = rank
+                n_reached += 1
+        place = 0
+        while place < n_reached:
+            rank = queue[place]
+            place += 1
+            for lane in range(peer.shape[0]):
+                neighbour = peer[lane, rank]
+                if neighbour >= 0 and distance[owner, neighbour] == FAR:
+                    distance[owner, neighbour] = distance[owner, rank] + 1
+                    queue[n_reached] = neighbour
+                    n_reached += 1
+
+
+@kernel
+def choose_ways(source, width, distance, receipts, links, load):
+    """Lead each receipt back to a rank at distance 0 over circuits with little load, in sweeps.
+
+    ``receipts`` has rows of owner, target, first link and weight; ``links`` rows of from, to and
+    lane, which are written. ``load[lane, rank]`` is at the receiving end; with one column all
+    ranks are alike.
+    """
+    alike = load.shape[1] == 1
+    for sweep in range(SWEEPS):
+        for number in range(len(receipts)):
+            owner = int(receipts[number, 0])
+            rank = int(receipts[number, 1])
+            first = int(receipts[number, 2])
+            weight = receipts[number, 3]
+            n_links = distance[owner, rank]
+            if sweep:
+                for link in range(first, first + n_links):
+                    end = 0 if alike else links[link, 1]
+                    lane = links[link, 2]
+                    load[lane, end] -= weight / width[lane, end]
+            for link in range(first + n_links - 1, first - 1, -1):
+                end = 0 if alike else rank
+                best = -1
+                for lane in range(source.shape[0]):
+                    before = source[lane, rank]
+                    if before < 0 or width[lane, end] == 0:
+                        continue
+                    if distance[owner, before] != link - first:
+                        continue
+                    if best < 0 or load[lane, end] < load[best, end]:
+                        best = lane
+                links[link, 0] = source[best, rank]
+                links[link, 1] = rank
+                links[link, 2] = best
+                load[best, end] += weight / width[best, end]
+                rank = source[best, rank]
+
+
+def find_ways(problem: Collective, relay: Relay, pieces: int, owners: IntArray) -> Ways | None:
+    """Find the ways of all pieces of the blocks of some owners; None if some rank is not reached.
+
+    Blocks of an uneven all-to-all weigh as much as their bytes; all others weigh 1.
+    """
+    n = problem.n_ranks
+    ranks = np.arange(n)
+    is_even = problem.demand_bytes is None
+    alike = is_even and len(owners) == n and all(each.shifts for each in relay.topologies)
+    if alike:
+        owners = owners[:1]
+    offset = (ranks - owners[:, None]) % n
+    n_rounds = len(relay.strides)
+    arrives = np.full(offset.shape, n_rounds - 1)
+    for turn in range(n_rounds - 1, -1, -1):
+        arrives[offset % relay.strides[turn] == 0] = turn
+    arrives[offset == 0] = -1
+
+    # Each round by itself: which ranks get which pieces, from where, and over which circuits.
+    found: list[tuple[IntArray, ...]] = []
+    loads = np.zeros(n_rounds)
+    n_links_before = 0
+    queue = np.empty(n, dtype=np.int64)
+    for turn, topology in enumerate(relay.topologies):
+        if alike:
+            shifts = np.array(topology.shifts)
+            peer = (ranks + shifts[:, None]) % n
+            source = (ranks - shifts[:, None]) % n
+            width = count_parallel(shifts[:, None])
+        else:
+            peer = topology.peer
+            source = inverse_circuits(peer, two_way=problem.two_way)
+            width = count_parallel(source)
+        distance = np.empty(offset.shape, dtype=np.int64)
+        measure_distances(peer, arrives < turn, distance, queue)
+        is_wanted = arrives == turn
+        if not is_even:
+            is_wanted &= problem.demand[owners] > 0
+        owner, target = np.nonzero(is_wanted)
+        if not len(owner):
+            return None
+        if (distance[owner, target] == FAR).any():
+            return None
+        owner, target = np.repeat(owner, pieces), np.repeat(target, pieces)
+        n_links = distance[owner, target]
+        first_link = np.cumsum(n_links) - n_links
+        weight = np.full(len(owner), 1.0 / pieces)
+        if not is_even:
+            weight = chunk_sizes(problem, n * n).reshape(n, n)[owners[owner], target]
+        links = np.empty((int(n_links.sum()), 3), dtype=np.int64)
+        load = np.zeros((len(peer), 1 if alike else n))
+        receipts = np.column_stack([owner, target, first_link, weight]).astype(np.float64)
+        choose_ways(source, width, distance, receipts, links, load)
+        loads[turn] = load.max()
+        holder = links[first_link, 0]
+        starts = first_link + n_links_before
+        n_links_before += len(links)
+        turns = np.full(len(owner), turn)
+        found.append((turns, owner, holder, target, starts, n_links, links[:, 0], links[:, 1]))
+    columns = [np.concatenate(column) for column in zip(*found, strict=True)]
+    turn_of, owner, holder, target, starts, n_links, link_from, link_to = columns
+    return Ways(
+        pieces,
+        len(owners),
+        turn_of,
+        owner,
+        holder,
+        target,
+        starts,
+        n_links,
+        link_from,
+        link_to,
+        loads,
+    )
+
+
+class Carried(NamedTuple):
+    """Which chunks are sent over which ways."""
+
+    way: IntArray
+    """The number of the receipt among the ways."""
+    turned: IntArray
+    """By how many places its ranks are turned around the ring of all ranks."""
+    chunk: IntArray
+
+
+def list_gathered(ways: Ways, n: int) -> Carried:
+    """List the sends of an all-gather: each receipt once, for all owners."""
+    n_turns = n if ways.n_owners == 1 else 1
+    turned = np.repeat(np.arange(n_turns), len(ways.turn))
+    way = np.tile(np.arange(len(ways.turn)), n_turns)
+    piece = way % ways.pieces
+    return Carried(way, turned, (ways.owner[way] + turned) * ways.pieces + piece)
+
+
+def list_exchanged(ways: Ways, n: int) -> Carried:
+    """List the sends of an all-to-all: blocks take the ways of the gather to their receivers."""
+    n_turns = n if ways.n_owners == 1 else 1
+    way_of = np.full((ways.n_owners, n), -1)
+    way_of[ways.owner, ways.target] = np.arange(len(ways.turn))
+    receiver = np.tile(ways.target, n_turns)
+    turned = np.repeat(np.arange(n_turns), len(ways.turn))
+    way = np.tile(np.arange(len(ways.turn)), n_turns)
+    chunk = (ways.owner[way] + turned) * n + (receiver + turned) % n
+    parts = []
+    while len(way):
+        parts.append((way, turned, chunk))
+        before = way_of[ways.owner[way], ways.source[way]]
+        goes_on = before >= 0
+        way, turned, chunk = before[goes_on], turned[goes_on], chunk[goes_on]
+    return Carried(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+class LinkedSends(NamedTuple):
+    """Sends with the links that they are forwarded over, and the circuits of each round."""
+
+    sends: IntArray
+    links: IntArray
+    matchings: list[IntArray]
+
+    def then(self, later: LinkedSends) -> LinkedSends:
+        """Let other rounds follow."""
+        sends, links = later.sends.copy(), later.links.copy()
+        sends[:, 0] += len(self.matchings)
+        links[:, 0] += len(self.sends)
+        return LinkedSends(
+            np.concatenate([self.sends, sends]),
+            np.concatenate([self.links, links]),
+            [*self.matchings, *later.matchings],
+        )
+
+    def lay(self, problem: Collective, chunk_count: int) -> Laid:
+        """Make the plan."""
+        epochs: list[IntArray] = []
+        numbers = []
+        for matching in self.matchings:
+            if not epochs or matching is not epochs[-1]:
+                epochs.append(matching)
+            numbers.append(len(epochs) - 1)
+        circuits, epoch_of_round = np.array(epochs), np.array(numbers)
+        return assemble(
+            problem, self.sends, chunk_count, circuits, epoch_of_round, links=self.links
+        )
+
+
+def list_sends(ways: Ways, carried: Carried, relay: Relay, n: int, *, adds: bool) -> LinkedSends:
+    """Spell the sends out; those of sums run backwards, against all circuits of the relay."""
+    turn = ways.turn[carried.way]
+    matchings = [topology.peer for topology in relay.topologies]
+    if adds:
+        matchings.reverse()
+        turn = len(matchings) - 1 - turn
+    order = np.argsort(turn, kind="stable")
+    way, turned = carried.way[order], carried.turned[order]
+    source = (ways.source[way] + turned) % n
+    target = (ways.target[way] + turned) % n
+    kind = np.full(len(way), REDUCE if adds else COPY)
+    if adds:
+        source, target = target, source
+    sends = np.column_stack([turn[order], source, target, carried.chunk[order], kind])
+
+    # The links of forwarded sends, in their order; `place` counts the links of each from 0.
+    n_links = np.where(ways.n_links[way] > 1, ways.n_links[way], 0)
+    number = np.repeat(np.arange(len(way)), n_links)
+    place = np.arange(len(number)) - np.repeat(np.cumsum(n_links) - n_links, n_links)
+    first = ways.first_link[way][number]
+    link = first + (n_links[number] - 1 - place if adds else place)
+    link_from = (ways.link_from[link] + turned[number]) % n
+    link_to = (ways.link_to[link] + turned[number]) % n
+    if adds:
+        link_from, link_to = link_to, link_from
+    return LinkedSends(sends, np.column_stack([number, link_from, link_to]), matchings)
+
+
+def _turn(topology: Topology) -> Topology:
+    """Turn all one-way circuits around; a shift becomes its opposite."""
+    n = topology.peer.shape[1]
+    back = tuple((n - shift) % n for shift in topology.shifts)
+    return Topology(topology.name, inverse_circuits(topology.peer, two_way=False), back)
+
+
+def list_strides(n: int) -> Iterator[tuple[int, ...]]:
+    """Yield the strides of plans of one round, of two, and of more, up to doubling."""
+    yield (1,)
+    halves = np.unique(np.geomspace(2, max(2, n // 2 + 1), MOST_STRIDES).astype(int))
+    yield from ((int(stride), 1) for stride in halves if 1 < stride < n)
+    seen = set[tuple[int, ...]]()
+    for count in range(3, (n - 1).bit_length() + 1):
+        base = math.ceil(n ** (1 / count) - 1e-9)
+        powers = [base**power for power in range(count)]
+        parts = [round(n ** (power / count)) for power in range(count)]
+        for ascending in (powers, parts):
+            strides = tuple(sorted({stride for stride in ascending if stride < n}, reverse=True))
+            if len(strides) > 2 and strides not in seen:
+                seen.add(strides)
+                yield strides
+
+
+def list_relays(problem: Collective) -> Iterator[Relay]:
+    """Yield relays over circuits that stay, then those that change circuits in each round.
+
+    An even or uneven all-to-all over circuits that stay takes one round: more rounds only add
+    start-ups.
+    """
+    n = problem.n_ranks
+    for topology in list_topologies(problem):
+        for strides in list_strides(n):
+            if problem.operation == "all-to-all" and len(strides) > 1:
+                break
+            yield Relay((topology,) * len(strides), strides)
+    if problem.demand_bytes is not None:
+        return
+    for strides in list_strides(n):
+        if len(strides) == 1:
+            continue
+        base = max(
+            -(-before // stride) for before, stride in zip((n, *strides), strides, strict=False)
+        )
+        lanes = problem.lanes // 2 if problem.two_way else problem.lanes
+        sets = {
+            tuple(range(1, lanes + 1)),
+            *list_shift_sets(base, problem.lanes, two_way=problem.two_way),
+        }
+        for shifts in sorted(sets):
+            scaled = [tuple(stride * shift % n for shift in shifts) for stride in strides]
+            if not shifts or not all(all(each) for each in scaled):
+                continue
+            laid = [lay_circulant(problem, each) for each in scaled]
+            topologies = tuple(each for each in laid if each is not None)
+            if len(topologies) == len(strides):
+                yield Relay(topologies, strides)
+
+
+def list_forwarding_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
+    """Offer plans that forward data inside rounds, each with its time."""
+    n = problem.n_ranks
+    everyone = np.arange(n)
+    for relay in list_relays(problem):
+        for pieces in sorted({1, 1 if problem.operation == "all-to-all" else problem.lanes}):
+            if not is_affordable(n * (n - 1) * pieces, clock):
+                continue
+            if problem.operation == "broadcast":
+                yield from _offer_broadcasts(problem, relay, pieces)
+                continue
+            gather = find_ways(problem, relay, pieces, everyone)
+            if gather is None:
+                break
+            yield from _offer_gathers(problem, relay, gather)
+
+
+def _count_rows(ways: Ways, n: int) -> int:
+    """Count sends and links of a gather; to lay out a link takes about as long as a send."""
+    return (len(ways.turn) + len(ways.link_from)) * (n if ways.n_owners == 1 else 1)
+
+
+def _offer_gathers(problem: Collective, relay: Relay, gather: Ways) -> Iterator[Offer]:
+    """Offer a gather, sums that run backwards, or an all-to-all over the same ways."""
+    n = problem.n_ranks
+    pieces = gather.pieces
+    changes_s = relay.changes * problem.delay_s
+    name = f"{relay.topologies[0].name} in {len(relay.strides)}"
+    n_rows = _count_rows(gather, n)
+    if problem.operation == "all-to-all":
+        exchanged = list_exchanged(gather, n)
+        load = _load_blocks(problem, relay, gather, exchanged)
+        seconds = gather._replace(load=load).seconds(problem, 1.0)
+        rows = int(gather.n_links[exchanged.way].sum()) + len(exchanged.way)
+
+        def build_exchange() -> Laid:
+            return list_sends(gather, exchanged, relay, n, adds=False).lay(problem, n * n)
+
+        yield Offer(seconds + changes_s, rows, name, build_exchange)
+        return
+
+    chunk_bytes = float(chunk_sizes(problem, n * pieces)[0])
+    gather_s = gather.seconds(problem, chunk_bytes * pieces) + changes_s
+    if problem.operation == "all-gather":
+
+        def build_gather() -> Laid:
+            return list_sends(gather, list_gathered(gather, n), relay, n, adds=False).lay(
+                problem, n * pieces
+            )
+
+        yield Offer(gather_s, n_rows, name, build_gather)
+        return
+    scatter = find_ways(problem, relay.backwards(two_way=problem.two_way), pieces, np.arange(n))
+    if scatter is None:
+        return
+    scatter_s = scatter.seconds(problem, chunk_bytes * pieces) + changes_s
+    is_sum = problem.operation == "all-reduce"
+
+    def build_sums() -> Laid:
+        sends = list_sends(scatter, list_gathered(scatter, n), relay, n, adds=True)
+        if is_sum:
+            sends = sends.then(list_sends(gather, list_gathered(gather, n), relay, n, adds=False))
+        return sends.lay(problem, n * pieces)
+
+    seconds = scatter_s + gather_s if is_sum else scatter_s
+    yield Offer(seconds, n_rows * (1 + is_sum), name, build_sums)
+    whole_bytes = n * problem.size_bytes
+    if is_sum and whole_bytes <= LONGEST_S * problem.rate_bytes_per_s:
+        buffers = replace(problem, operation="all-gather", size_bytes=whole_bytes)
+        chunk_bytes = float(chunk_sizes(buffers, n * pieces)[0])
+
+        def build_buffers() -> Laid:
+            sends = list_sends(gather, list_gathered(gather, n), relay, n, adds=False)
+            return sum_up(sends.lay(buffers, n * pieces))
+
+        seconds = gather.seconds(problem, chunk_bytes * pieces) + changes_s
+        yield Offer(seconds, n_rows, f"{name} of buffers", build_buffers)
+
+
+def _load_blocks(problem: Collective, relay: Relay, ways: Ways, exchanged: Carried) -> FloatArray:
+    """Return the bytes over the busiest circuit of each round of an all-to-all."""
+    n = problem.n_ranks
+    sizes = chunk_sizes(problem, n * n)[exchanged.chunk]
+    n_links = ways.n_links[exchanged.way]
+    number = np.repeat(np.arange(len(n_links)), n_links)
+    place = np.arange(len(number)) - np.repeat(np.cumsum(n_links) - n_links, n_links)
+    link = ways.first_link[exchanged.way][number] + place
+    turned = exchanged.turned[number]
+    load = np.zeros(len(relay.strides))
+    for turn, topology in enumerate(relay.topologies):
+        here = ways.turn[exchanged.way][number] == turn
+        source = (ways.link_from[link[here]] + turned[here]) % n
+        target = (ways.link_to[link[here]] + turned[here]) % n
+        pairs, which = np.unique(source * n + target, return_inverse=True)
+        amounts = np.bincount(which.reshape(-1), sizes[number[here]])
+        width = (topology.peer[:, pairs // n] == pairs % n).sum(axis=0)
+        load[turn] = (amounts / width).max()
+    return load
+
+
+def _offer_broadcasts(problem: Collective, relay: Relay, pieces: int) -> Iterator[Offer]:
+    """Offer the gather of the root's block alone, and a scatter before a gather of all parts."""
+    n = problem.n_ranks
+    name = f"{relay.topologies[0].name} in {len(relay.strides)}"
+    changes_s = relay.changes * problem.delay_s
+    root = np.array([problem.root])
+    ways = find_ways(problem, relay, pieces, root)
+    if ways is None:
+        return
+    ways = ways._replace(n_owners=0)
+    whole_bytes = float(chunk_sizes(problem, pieces)[0]) * pieces
+    carried = Carried(
+        np.arange(len(ways.turn)),
+        np.zeros(len(ways.turn), np.int64),
+        np.arange(len(ways.turn)) % pieces,
+    )
+    yield Offer(
+        ways.seconds(problem, whole_bytes) + changes_s,
+        len(ways.turn) + len(ways.link_from),
+        name,
+        partial(_lay_carried, problem, ways, carried, relay, pieces),
+    )
+    first = Relay(relay.topologies[:1], (1,))
+    gather = find_ways(problem, relay, pieces, np.arange(n))
+    scatter = find_ways(problem, first, pieces, root)
+    if gather is None or scatter is None or n * (n - 1) * pieces > 1 << 22:
+        return
+    chunk_bytes = float(chunk_sizes(problem, n * pieces)[0])
+    chunks = scatter.target * pieces + np.arange(len(scatter.turn)) % pieces
+    scattered = Carried(
+        np.arange(len(scatter.turn)), np.zeros(len(scatter.turn), np.int64), chunks
+    )
+
+    def build() -> Laid:
+        sends = list_sends(scatter, scattered, first, n, adds=False)
+        sends = sends.then(list_sends(gather, list_gathered(gather, n), relay, n, adds=False))
+        return sends.lay(problem, n * pieces)
+
+    seconds = scatter.seconds(problem, chunk_bytes * pieces) + gather.seconds(
+        problem, chunk_bytes * pieces
+    )
+    yield Offer(seconds + changes_s, _count_rows(gather, n), f"{name} of parts", build)
+
+
+def _lay_carried(
+    problem: Collective, ways: Ways, carried: Carried, relay: Relay, chunk_count: int
+) -> Laid:
+    """Make the plan of copies."""
+    return list_sends(ways, carried, relay, problem.n_ranks, adds=False).lay(problem, chunk_count)
