@@ -23,6 +23,7 @@ from optmatch.model import Clock
 from optmatch.problems import Collective
 from optmatch.problems.collectives.plan import COPY
 from optmatch.solvers.collectives.circulant import list_shifts
+from optmatch.solvers.collectives.forwarding import FAR, measure_distances
 from optmatch.solvers.collectives.level_routes import LEVEL, find_level_routes
 from optmatch.solvers.collectives.negotiated_routes import find_fewest_blocks
 from optmatch.solvers.collectives.offers import Offer
@@ -37,8 +38,6 @@ from optmatch.solvers.collectives.topologies import (
 )
 from optmatch.solvers.kernels.decorators import kernel
 
-FAR = 1 << 30
-"""The distance of ranks that cannot be reached."""
 MOST_CONFIGURATIONS = 12
 """Numbers of configurations of circulants that are tried."""
 SHIFT_SETS = 4
@@ -54,55 +53,6 @@ class BlockMoves(NamedTuple):
     """``at[source, destination]``: the rank that holds the block of this pair."""
     load: NDArray[np.float64]
     """``load[lane, rank]``: the bytes of the round that goes on; scratch."""
-
-
-@kernel
-def measure_distances(source, distance, queue):
-    """Write the fewest hops between all pairs of ranks, by breadth-first search.
-
-    A *hop* is one circuit. The search starts at each destination and goes backwards, against the
-    direction of circuits. O(n^2 lanes) steps, where a *lane* is a port of every rank.
-
-    Parameters
-    ----------
-    source : int array, shape (lanes, n)
-        The rank from which data come in over this port, -1 if it is dark.
-    distance : int array, shape (n, n)
-        Out: ``distance[destination, rank]``, the hops from a rank to a destination; `FAR` where
-        there is no way.
-    queue : int array, shape (n,)
-        Scratch.
-
-    Returns
-    -------
-    int
-        The longest distance, in hops; `FAR` if some rank cannot reach some other one.
-    """
-    n_lanes, n = source.shape
-    longest = 0
-    for destination in range(n):
-        # The queue holds the ranks that were reached, nearest first; the last one is farthest.
-        for rank in range(n):
-            distance[destination, rank] = FAR
-        distance[destination, destination] = 0
-        queue[0] = destination
-        n_queued = 1
-        first = 0
-        while first < n_queued:
-            # Ranks with a circuit to this one are one hop farther, unless they were reached
-            # before.
-            rank = queue[first]
-            first += 1
-            for lane in range(n_lanes):
-                before = source[lane, rank]
-                if before >= 0 and distance[destination, before] == FAR:
-                    distance[destination, before] = distance[destination, rank] + 1
-                    queue[n_queued] = before
-                    n_queued += 1
-        longest = max(longest, distance[destination, queue[n_queued - 1]])
-        if n_queued < n:
-            return FAR
-    return longest
 
 
 @kernel
@@ -201,7 +151,8 @@ def list_static_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
         # rank cannot reach another one.
         source = inverse_circuits(topology.peer, two_way=problem.two_way)
         distance = np.empty((n, n), dtype=np.int64)
-        if measure_distances(source, distance, np.empty(n, dtype=np.int64)) == FAR:
+        measure_distances(source, np.eye(n, dtype=np.bool_), distance, np.empty(n, dtype=np.int64))
+        if distance.max() == FAR:
             continue
         n_rounds = int(distance[problem.demand.T > 0].max(initial=0))
         # The demand has source first, so it is transposed. The busiest circuits carry at least the

@@ -74,7 +74,7 @@ class Relay(NamedTuple):
         return self._replace(topologies=tuple(turned[id(each)] for each in self.topologies))
 
 
-class Ways(NamedTuple):
+class RelayRoutes(NamedTuple):
     """How the pieces of blocks come to their receivers, ascending by round.
 
     The arrays from `turn` to `n_links` have one entry for each receipt.
@@ -176,7 +176,9 @@ def choose_ways(source, width, distance, receipts, links, load):
                 rank = source[best, rank]
 
 
-def find_ways(problem: Collective, relay: Relay, pieces: int, owners: IntArray) -> Ways | None:
+def find_ways(
+    problem: Collective, relay: Relay, pieces: int, owners: IntArray
+) -> RelayRoutes | None:
     """Find the ways of all pieces of the blocks of some owners; None if some rank is not reached.
 
     Blocks of an uneven all-to-all weigh as much as their bytes; all others weigh 1.
@@ -237,7 +239,7 @@ def find_ways(problem: Collective, relay: Relay, pieces: int, owners: IntArray) 
         found.append((turns, owner, holder, target, starts, n_links, links[:, 0], links[:, 1]))
     columns = [np.concatenate(column) for column in zip(*found, strict=True)]
     turn_of, owner, holder, target, starts, n_links, link_from, link_to = columns
-    return Ways(
+    return RelayRoutes(
         pieces,
         len(owners),
         turn_of,
@@ -262,7 +264,7 @@ class Carried(NamedTuple):
     chunk: IntArray
 
 
-def list_gathered(ways: Ways, n: int) -> Carried:
+def list_gathered(ways: RelayRoutes, n: int) -> Carried:
     """List the sends of an all-gather: each receipt once, for all owners."""
     n_turns = n if ways.n_owners == 1 else 1
     turned = np.repeat(np.arange(n_turns), len(ways.turn))
@@ -271,7 +273,7 @@ def list_gathered(ways: Ways, n: int) -> Carried:
     return Carried(way, turned, (ways.owner[way] + turned) * ways.pieces + piece)
 
 
-def list_exchanged(ways: Ways, n: int) -> Carried:
+def list_exchanged(ways: RelayRoutes, n: int) -> Carried:
     """List the sends of an all-to-all: blocks take the ways of the gather to their receivers."""
     n_turns = n if ways.n_owners == 1 else 1
     way_of = np.full((ways.n_owners, n), -1)
@@ -321,7 +323,9 @@ class LinkedSends(NamedTuple):
         )
 
 
-def list_sends(ways: Ways, carried: Carried, relay: Relay, n: int, *, adds: bool) -> LinkedSends:
+def list_sends(
+    ways: RelayRoutes, carried: Carried, relay: Relay, n: int, *, adds: bool
+) -> LinkedSends:
     """Spell the sends out; those of sums run backwards, against all circuits of the relay."""
     turn = ways.turn[carried.way]
     matchings = [topology.peer for topology in relay.topologies]
@@ -426,12 +430,12 @@ def list_forwarding_offers(problem: Collective, clock: Clock) -> Iterator[Offer]
             yield from _offer_gathers(problem, relay, gather)
 
 
-def _count_rows(ways: Ways, n: int) -> int:
+def _count_rows(ways: RelayRoutes, n: int) -> int:
     """Count sends and links of a gather; to lay out a link takes about as long as a send."""
     return (len(ways.turn) + len(ways.link_from)) * (n if ways.n_owners == 1 else 1)
 
 
-def _offer_gathers(problem: Collective, relay: Relay, gather: Ways) -> Iterator[Offer]:
+def _offer_gathers(problem: Collective, relay: Relay, gather: RelayRoutes) -> Iterator[Offer]:
     """Offer a gather, sums that run backwards, or an all-to-all over the same ways."""
     n = problem.n_ranks
     pieces = gather.pieces
@@ -488,7 +492,9 @@ def _offer_gathers(problem: Collective, relay: Relay, gather: Ways) -> Iterator[
         yield Offer(seconds, n_rows, f"{name} of buffers", build_buffers)
 
 
-def _load_blocks(problem: Collective, relay: Relay, ways: Ways, exchanged: Carried) -> FloatArray:
+def _load_blocks(
+    problem: Collective, relay: Relay, ways: RelayRoutes, exchanged: Carried
+) -> FloatArray:
     """Return the bytes over the busiest circuit of each round of an all-to-all."""
     n = problem.n_ranks
     sizes = chunk_sizes(problem, n * n)[exchanged.chunk]
@@ -554,7 +560,7 @@ def _offer_broadcasts(problem: Collective, relay: Relay, pieces: int) -> Iterato
 
 
 def _lay_carried(
-    problem: Collective, ways: Ways, carried: Carried, relay: Relay, chunk_count: int
+    problem: Collective, ways: RelayRoutes, carried: Carried, relay: Relay, chunk_count: int
 ) -> Laid:
     """Make the plan of copies."""
     return list_sends(ways, carried, relay, problem.n_ranks, adds=False).lay(problem, chunk_count)
