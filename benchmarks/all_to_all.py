@@ -17,6 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import defects  # noqa: F401 - they end the run
 import numpy as np
 
 import optmatch as om

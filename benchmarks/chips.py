@@ -13,6 +13,7 @@ import time
 from dataclasses import replace
 from typing import Any
 
+import defects  # noqa: F401 - they end the run
 import numpy as np
 
 import optmatch as om

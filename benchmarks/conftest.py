@@ -6,6 +6,7 @@ import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
+import defects  # noqa: F401 - they end a run
 import pytest
 import report
 from pytest_benchmark.fixture import BenchmarkFixture

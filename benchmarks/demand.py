@@ -19,6 +19,7 @@ from math import lgamma
 from pathlib import Path
 from typing import Any
 
+import defects  # noqa: F401 - they end the run
 import numpy as np
 
 import optmatch as om

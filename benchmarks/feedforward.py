@@ -17,6 +17,7 @@ import argparse
 import time
 from collections.abc import Callable
 
+import defects  # noqa: F401 - they end the run
 import numpy as np
 
 import optmatch as om

@@ -17,6 +17,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import defects  # noqa: F401 - they end the run
+
 import optmatch as om
 from optmatch.problems.rails.presets import PRESETS, make_job
 

@@ -17,6 +17,8 @@ from contextlib import suppress
 from functools import _lru_cache_wrapper
 from pathlib import Path
 
+import defects  # noqa: F401 - they end the run
+
 import optmatch as om
 from optmatch.model import Problem, TimeUp
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import time
 
+import defects  # noqa: F401 - they end the run
 import numpy as np
 
 import optmatch as om

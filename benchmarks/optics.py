@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import defects  # noqa: F401 - they end the run
 import numpy as np
 
 import optmatch as om

@@ -12,6 +12,8 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 
+import defects  # noqa: F401 - they end the run
+
 import optmatch as om
 from optmatch.problems import Parallelism, RailJob, RailNetwork, TransformerModel, Workload
 from optmatch.problems.rails.calibration import calibrate

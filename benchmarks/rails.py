@@ -17,6 +17,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import defects  # noqa: F401 - they end the run
 import numpy as np
 
 import optmatch as om

@@ -16,6 +16,7 @@ import threading
 import time
 from typing import NamedTuple
 
+import defects  # noqa: F401 - they end the run
 import numpy as np
 
 import optmatch as om

@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from itertools import product
 
+import defects  # noqa: F401 - they end the run
 import numpy as np
 
 import optmatch as om

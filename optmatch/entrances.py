@@ -11,6 +11,7 @@ import numpy as np
 from optmatch.kinds import default_method, find_method, kind_of, proving_methods
 from optmatch.model import (
     Clock,
+    Event,
     InputError,
     Limit,
     Limits,
@@ -66,7 +67,8 @@ def solve(
     method
         The name of a method that accepts such problems; None for the default of its kind. With a
         second or more of time, the default is followed by a method that may prove what it leaves
-        open.
+        open. If the default fails or has a wrong answer, this is logged as a defect, and the best
+        answer of the other methods of the kind is taken.
     seed
         Seed of the random numbers; None draws one, which the solution then states.
     time_limit_s
@@ -93,7 +95,8 @@ def solve(
     InputError
         If the method is unknown, does not accept the problem, or has no such parameter.
     VerificationError
-        If the method's answer does not pass `verify`: a defect in the method.
+        If the answer does not pass `verify`, of a method that was asked for by name, or of the
+        last method of a kind: a defect in the method.
 
     Examples
     --------
@@ -127,10 +130,10 @@ def solve(
                 f"a solution of {start.problem.kind}, not {problem.kind}", where="start"
             )
 
-        # Run the methods. If somebody stopped the clock, a method may have named another limit.
         search = _MethodSequence(
             problem,
             (first_method, *followers),
+            method is None,
             first_method.with_params(params),
             limits,
             clock,
@@ -138,18 +141,37 @@ def solve(
         )
         with clock.running():
             solution = search.run(start, on_event)
-        if clock.stopped and solution.limit is not None:
-            solution = replace(solution, limit=Limit.INTERRUPTED)
+        try:
+            return _check(_describe_run(solution, seed, clock, params, compiled_before_s))
+        except VerificationError as error:
+            if method is not None:
+                raise
+            search.note_failure(solution.method, error)
 
-        # What is known of the run itself goes into the solution before it is checked.
-        stats = dict(solution.stats)
-        if params:
-            stats["params"] = dict(params)
-        compile_s = _compiling_s() - compiled_before_s
-        if compile_s > 0:
-            stats["compile_s"] = compile_s
-        solution = replace(solution, seed=seed, time_s=clock.elapsed_s, stats=stats)
-        return _check(solution, first_method.name)
+        # A wrong answer of the default method is passed over.
+        with clock.running():
+            solution = search.run_others(on_event)
+        return _check(_describe_run(solution, seed, clock, params, compiled_before_s))
+
+
+def _describe_run(
+    solution: Solution[Answer],
+    seed: int,
+    clock: Clock,
+    params: Mapping[str, float] | None,
+    compiled_before_s: float,
+) -> Solution[Answer]:
+    """Add to a solution what is known of the run itself: seed, times, parameters, and a stop."""
+    # If somebody stopped the clock, a method may have named another limit.
+    if clock.stopped and solution.limit is not None:
+        solution = replace(solution, limit=Limit.INTERRUPTED)
+    stats = dict(solution.stats)
+    if params:
+        stats["params"] = dict(params)
+    compile_s = _compiling_s() - compiled_before_s
+    if compile_s > 0:
+        stats["compile_s"] = compile_s
+    return replace(solution, seed=seed, time_s=clock.elapsed_s, stats=stats)
 
 
 def _compiling_s() -> float:
@@ -157,7 +179,7 @@ def _compiling_s() -> float:
     return uncounted_s().get("compiling", 0.0)
 
 
-def _check(solution: Solution[Answer], method: str) -> Solution[Answer]:
+def _check(solution: Solution[Answer]) -> Solution[Answer]:
     """Verify the solution of a method, and add what its claims rest on.
 
     A solution without an answer or a bound, after the time was up, claims nothing and is not
@@ -167,8 +189,6 @@ def _check(solution: Solution[Answer], method: str) -> Solution[Answer]:
     ----------
     solution
         The solution as the method made it.
-    method
-        The name of the method, for the message.
 
     Returns
     -------
@@ -187,7 +207,7 @@ def _check(solution: Solution[Answer], method: str) -> Solution[Answer]:
     with uncounted("checking"):
         report = verify(solution.problem, solution)
     if not report.valid:
-        raise VerificationError(f"method {method}: {report.complaint}")
+        raise VerificationError(f"method {solution.method}: {report.complaint}")
     return replace(solution, proof=report.proof)
 
 
@@ -204,6 +224,8 @@ class _MethodSequence(Generic[Answer]):
         The problem to solve.
     methods
         The first method, then those that may prove something.
+    may_fail
+        Whether a method that fails is passed over, since the user has asked for none by name.
     params
         The parameters of the first method; None for those by default.
     limits
@@ -218,6 +240,7 @@ class _MethodSequence(Generic[Answer]):
         self,
         problem: Problem[Answer],
         methods: tuple[Method, ...],
+        may_fail: bool,
         params: Params | None,
         limits: Limits,
         clock: Clock,
@@ -226,13 +249,16 @@ class _MethodSequence(Generic[Answer]):
         """Take the methods; nothing runs yet."""
         self.problem = problem
         self.methods = methods
+        self.may_fail = may_fail
         self.params = params
         self.limits = limits
         self.clock = clock
         self.rng = rng
+        self.solutions: list[Solution[Answer]] = []  # of each method that has run, as it made it
+        self.failure: Exception | None = None  # the last one of a method
 
     def run(self, start: Solution | None, on_event: OnEvent) -> Solution[Answer]:
-        """Run the methods in turn; the result is never worse than `start`.
+        """Run the methods in turn, others if they fail; the result is never worse than `start`.
 
         Parameters
         ----------
@@ -258,6 +284,9 @@ class _MethodSequence(Generic[Answer]):
         if start is not None and start.problem == self.problem:
             start = best  # an answer that is wrong for its own problem helps nobody
 
+        # An error of the listener is the user's, and no failure of a method.
+        on_event = self._guard(on_event)
+
         # Methods for proofs follow only in a time limit that leaves them time: a limit of
         # iterations is meant for one method.
         has_time_for_proofs = (
@@ -279,7 +308,7 @@ class _MethodSequence(Generic[Answer]):
         # The methods for proofs, each with all the time that is left.
         for method in followers:
             if self._is_over(limit):
-                return best
+                break
             solution = self._run_method(method, self._share_of_time(1.0), best, start, on_event)
             limit = solution.limit
             best = unite(best, solution)
@@ -289,14 +318,82 @@ class _MethodSequence(Generic[Answer]):
         if followers and can_go_on and not self._is_over(limit):
             left = self._share_of_time(1.0)
             best = unite(best, self._run_method(first_method, left, best, start, on_event))
+        if self.failure is not None and best.status is Status.UNKNOWN:
+            return self.run_others(on_event)
         return best
+
+    def note_failure(self, name: str, failure: Exception) -> None:
+        """Log that a method has failed, by its name, and remember how; once for each failure."""
+        from optmatch.solvers.frame import log_defect
+
+        if str(failure) != str(self.failure):
+            log_defect(name, failure)
+        self.failure = failure
+
+    def run_others(self, on_event: OnEvent) -> Solution[Answer]:
+        """Return the best right answer of the methods that have run, or else of all others.
+
+        Searches that may take long to prove something are run only if no other method has an
+        answer. If all fail, the last failure is raised.
+        """
+        from optmatch.solvers.frame import unite
+
+        on_event = self._guard(on_event)
+        best: Solution[Answer] | None = None
+        for solution in self.solutions:
+            if self._passes(solution):
+                best = unite(best, solution)
+        others = [
+            method
+            for method in kind_of(self.problem).methods
+            if method not in self.methods and method.takes(self.problem)
+        ]
+        has_answer = best is not None and best.status is not Status.UNKNOWN
+        for method in [] if has_answer else sorted(others, key=lambda method: method.exact):
+            has_answer = best is not None and best.status is not Status.UNKNOWN
+            if has_answer and (method.exact or self.clock.remaining_s <= 0.0):
+                break
+            n_failed = len(self.solutions)
+            solution = self._run_method(method, self._share_of_time(1.0), best, None, on_event)
+            has_run = len(self.solutions) > n_failed
+            if has_run and self._passes(solution):
+                best = unite(best, solution)
+            if best is not None and best.status is Status.OPTIMAL:
+                break
+        if best is None:
+            assert self.failure is not None
+            raise self.failure
+        return best
+
+    def _passes(self, solution: Solution[Answer]) -> bool:
+        """Tell whether a solution passes `verify`; a wrong one is noted as a failure."""
+        try:
+            _check(solution)
+        except VerificationError as error:
+            self.note_failure(solution.method, error)
+            return False
+        return True
+
+    def _guard(self, on_event: OnEvent) -> OnEvent:
+        """Make a listener after whose errors no other method runs."""
+
+        def tell(event: Event) -> None:
+            try:
+                on_event(event)
+            except Exception:
+                self.may_fail = False
+                raise
+
+        return tell
 
     def _is_over(self, limit: Limit | None) -> bool:
         """Tell whether nothing is left to do after a method that ended with this limit."""
         return limit in (None, Limit.INTERRUPTED, Limit.GAP) or self.clock.remaining_s <= 0.0
 
     def _share_of_time(self, share: float) -> Limits:
-        """Return the limits of a method that gets a share of the time that is left."""
+        """Return the limits of a method that gets a share of the time that is left, if limited."""
+        if self.limits.time_s is None:
+            return self.limits
         return replace(self.limits, time_s=self.clock.remaining_s * share)
 
     def _run_method(
@@ -338,7 +435,17 @@ class _MethodSequence(Generic[Answer]):
             solution = self._nothing(Limit.INTERRUPTED)
         except TimeUp:
             solution = self._nothing(Limit.TIME)
-        return replace(solution, method=method.name)
+        except Exception as error:
+            with uncounted():
+                from optmatch.solvers.frame import is_defect
+
+            if not (self.may_fail and is_defect(error, self.problem)):
+                raise
+            self.note_failure(method.name, error)
+            return replace(self._nothing(Limit.EXHAUSTED), method=method.name)
+        solution = replace(solution, method=method.name)
+        self.solutions.append(solution)
+        return solution
 
     def _nothing(self, limit: Limit) -> Solution[Answer]:
         """Return a solution without an answer or a bound, and why there is none."""

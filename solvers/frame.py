@@ -5,10 +5,12 @@ Costs and bounds are in the unit of the objective of a problem; less is better.
 
 from __future__ import annotations
 
+import logging
 import math
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 from optmatch.model import (
@@ -16,15 +18,19 @@ from optmatch.model import (
     Bound,
     Clock,
     Event,
+    InputError,
     Limit,
     NewBest,
     OnEvent,
     Problem,
+    Schedule,
     Score,
     Solution,
+    SolverUnavailable,
     Status,
     Tick,
     TimeUp,
+    VerificationError,
     is_known,
 )
 
@@ -35,6 +41,34 @@ ROUNDING = 2.0**-50
 
 The same number of ticks, reckoned in two ways, differs by less; different numbers differ by more.
 """
+
+_DEFECTS = logging.getLogger("optmatch.defects")
+
+
+def log_defect(method: str, what: object) -> None:
+    """Log that a method has failed, and that the next best one is taken; tests and races fail."""
+    if isinstance(what, Exception) and not isinstance(what, VerificationError):
+        what = f"{type(what).__name__}: {what}"
+    _DEFECTS.error("method %s is left out, which is a defect of optmatch: %s", method, what)
+
+
+def is_defect(error: Exception, problem: Problem) -> bool:
+    """Tell whether an exception of a method is a fault of the method, and not of the problem.
+
+    An `InputError` is the answer to a problem that a method cannot take, unless it is about a
+    field of an answer, which the method itself has made.
+    """
+    if isinstance(error, (MemoryError, TimeUp, SolverUnavailable)):
+        return False
+    if not isinstance(error, InputError):
+        return True
+    classes: list[Any] = [Schedule, Solution]
+    if problem.answer_class is not None:
+        classes.append(problem.answer_class)
+    names = {part.name for cls in classes for part in fields(cls)}
+    asked: Any = problem
+    names -= {part.name for part in fields(asked)}
+    return re.split(r"[\[.]", error.where)[0] in names
 
 
 class Stop:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.helpers import modes
+from tests.helpers.defects import DEFECTS, RAISE, raise_defects
 from tests.helpers.modes import PLAIN, examples
 
 settings.register_profile(
@@ -21,6 +22,8 @@ settings.load_profile("optmatch")
 
 # All that is loaded until tests are collected stays: without the collector it takes a third less.
 gc.disable()
+
+raise_defects()
 
 METHODS = Path(__file__).parent / "solvers"
 
@@ -55,3 +58,11 @@ def limits_in_cpu_time() -> Iterator[None]:
     """Let time limits count the time of this process, see `tests.helpers.modes`."""
     with modes.limits_in_cpu_time():
         yield
+
+
+@pytest.fixture
+def defects_are_passed_over() -> Iterator[None]:
+    """Let `optmatch.solve` log defects as it does for users; elsewhere they are errors."""
+    DEFECTS.removeHandler(RAISE)
+    yield
+    DEFECTS.addHandler(RAISE)

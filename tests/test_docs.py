@@ -171,6 +171,19 @@ def test_no_line_of_a_paragraph_is_read_as_an_item(page: Path) -> None:
         assert not (is_paragraph and re.match(r"[-+*] ", next_line)), next_line
 
 
+def test_the_readme_says_what_make_demo_and_make_test_do() -> None:
+    """In the words of `make help`, so that both stay true."""
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    variables = dict(re.findall(r"^(\w+) :?= (.+)$", makefile, re.MULTILINE))
+    readme = (ROOT / "README.md").read_text("utf-8")
+    for target in ("demo", "test"):
+        (text,) = re.findall(rf'@echo "make {target}\s+(.+)"', makefile)
+        for _ in range(2):  # one variable is named in another one
+            text = re.sub(r"\$\((\w+)\)", lambda match: variables[match[1]], text)
+        assert f"\n$ make {target}   # {text}\n" in readme
+        assert re.search(rf"^{target}: ", makefile, re.MULTILINE)
+
+
 def test_the_front_page_opens_with_a_picture() -> None:
     text = (ROOT / "README.md").read_text("utf-8")
     assert any(line.startswith("![") for line in text.splitlines()[:6])

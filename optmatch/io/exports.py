@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from optmatch.io.arrays import detach
 from optmatch.io.collectives.msccl import write_msccl
 from optmatch.io.collectives.mscclpp import write_mscclpp
-from optmatch.io.collectives.rounds import write_rounds, write_traces
+from optmatch.io.collectives.traces import write_traces
 from optmatch.io.files import save_tree
 from optmatch.io.heaters import write_drive_table
 from optmatch.io.netlists import gdsfactory, phases
@@ -137,15 +137,7 @@ EXPORTERS: dict[str, Exporter] = {
     "astra-network": Exporter(
         "network.yml of astra-sim, with the delay", (), simulators.network, rated=True
     ),
-    "astra-log": Exporter(
-        "when astra-sim would switch to which topology, as its log",
-        (),
-        simulators.reconfigurations,
-    ),
     "astra-groups": Exporter("communicator groups, JSON", _JOB, simulators.communicators),
-    "astra-mapping": Exporter(
-        "pg-2-schedule.yml: the topology of each group", _JOB, simulators.group_topologies
-    ),
     "triggers": Exporter(
         "what the controller of each rail waits for, and what it then sets, JSON",
         _JOB,
@@ -162,16 +154,10 @@ EXPORTERS: dict[str, Exporter] = {
         (),
         simulators.circuit_list,
     ),
-    "openoptics-matrix": Exporter(
-        "OpenOptics from_schedule: peers by slice and port, text", (), simulators.peer_matrix
-    ),
     "timeline": Exporter(
         "operations, circuits and reconfigurations with their times, CSV",
         (),
         timeline.timeline_csv,
-    ),
-    "rounds": Exporter(
-        "rounds of a collective with their circuits and sends, JSON", ("collective",), write_rounds
     ),
     "msccl": Exporter(
         "sends of a collective as a program of MSCCL, XML; of its circuits it knows nothing",

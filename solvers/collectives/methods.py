@@ -46,7 +46,7 @@ from optmatch.solvers.collectives.offers import RESERVE, is_affordable
 from optmatch.solvers.collectives.plans import Laid, assemble, lay, lay_shares
 from optmatch.solvers.collectives.promises import GATHERS, SENDS_PER_S, Promise, promise
 from optmatch.solvers.collectives.rounds import Rounds, one_after_another
-from optmatch.solvers.frame import stoppable
+from optmatch.solvers.frame import is_defect, log_defect, stoppable
 from optmatch.solvers.method import Run
 
 MOST_JOINT_RANKS = 8
@@ -929,6 +929,8 @@ def _try_all(
     ------
     KeyboardInterrupt, TimeUp
         If the search is stopped before there is any plan.
+    Exception
+        That of a method that failed, if no other one has a plan.
     """
     # Which methods there is time for, in the order of their promises.
     found = dict(known or {})
@@ -940,6 +942,7 @@ def _try_all(
         affordable = [min(order, key=lambda name: promises[name].effort_s)]
     left_out = {name: promises[name] for name in order if name not in affordable}
 
+    failure: Exception | None = None
     for turn, name in enumerate(affordable):
         # Leave a method out that cannot be better, or for which there is no time any more.
         best_s = min(below_s, _fastest_s(found))
@@ -966,11 +969,20 @@ def _try_all(
                 raise
             left_out |= {later: promises[later] for later in affordable[turn:]}
             break
+        except Exception as error:
+            # One method that fails does not take the plans of the others along.
+            if not is_defect(error, problem):
+                raise
+            log_defect(name, error)
+            failure = error
+            continue
         # Within link budgets ranks exchange their roles; the plan is gone if no order is allowed.
         if within_budgets:
             plan = keep_to_budgets(problem, plan, clock)
         if plan.laid is not None:
             found[name] = plan
+    if failure is not None and not found:
+        raise failure
     return _Tries(found, promises, left_out)
 
 

@@ -42,30 +42,6 @@ def connected(
     return slices
 
 
-def lines_of(matrix: str, n_nodes: int) -> list[list[int]]:
-    """Read a matrix of peers by the rules of OpenOptics' `from_schedule`.
-
-    The port at the other end is the first one there whose peer is this node; a circuit without
-    one is lost.
-    """
-    rows = [list(map(int, line.split())) for line in matrix.splitlines()]
-    assert len(rows) != 1, "one row alone is no matrix"
-    lines, seen = [], set()
-    for slice_, row in enumerate(rows):
-        ports = len(row) // n_nodes
-        for column, peer in enumerate(row):
-            node, port = divmod(column, ports)
-            key = (slice_, min(node, peer), max(node, peer))
-            there = [p for p in range(ports) if peer >= 0 and row[peer * ports + p] == node]
-            if peer == node and (*key, port) not in seen:
-                seen.add((*key, port))
-                lines.append([slice_, node, node, port, port])
-            elif there and peer != node and (*key, port) not in seen:
-                seen |= {(*key, port), (*key, there[0])}
-                lines.append([slice_, node, peer, port, there[0]])
-    return lines
-
-
 def check_trace(content: str) -> list[dict[str, Any]]:
     """Check the rules that a viewer of trace events relies on; return the events that last.
 

@@ -9,6 +9,7 @@ from importlib import import_module
 
 import numpy as np
 
+from tests.helpers.defects import raise_defects
 from tests.rivals.races import tabulate
 
 
@@ -20,6 +21,7 @@ def main() -> None:
     today = int(date.today().strftime("%Y%m%d"))
     parser.add_argument("--seed", type=int, default=today, help="the date of today if not given")
     options = parser.parse_args()
+    raise_defects()
 
     grid = import_module(f"tests.rivals.{options.question}.grid")
     races = []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import NamedTuple
@@ -13,10 +12,9 @@ from numpy.typing import NDArray
 
 from optmatch.io.rails.chakra.writer import step_traces
 from optmatch.io.rails.groups import groups_text
-from optmatch.io.rails.topologies import Topologies, answer_of, topologies
-from optmatch.model import IDLE, InputError, Solution, number
+from optmatch.io.rails.topologies import Topologies, topologies
+from optmatch.model import InputError, Solution, number
 from optmatch.problems import RailJob, Step
-from optmatch.problems.rails.execution.plan import RailPlan
 from optmatch.problems.rails.training.step import SCALE_UP
 
 _GIGA = 1e9
@@ -158,29 +156,6 @@ def _latency_ns(solution: Solution) -> float:
     return 1e9 * solution.problem.network.latency_s
 
 
-def reconfigurations(solution: Solution) -> str:
-    """Write when which topology is switched to, as lines of the simulator's log.
-
-    Parameters
-    ----------
-    solution
-        The answer.
-
-    Returns
-    -------
-    str
-        A line for each change. A topology is all circuits that are there at a time, numbered in
-        the order of their first use; times are whole nanoseconds.
-    """
-    system = topologies(solution)
-    moments = zip(system.starts_s.tolist(), system.topology.tolist(), strict=True)
-    return "".join(
-        f"TM: !!! TIME: {round(start_s * 1e9)} Reconfig to topo_id: {topology},"
-        f" Devices count: {system.n_nodes}, NPUs count: {system.n_nodes}, inflight_coll 0\n"
-        for start_s, topology in moments
-    )
-
-
 def group_numbers(step: Step) -> dict[str, str]:
     """Name groups by whole numbers, as astra-sim wants: their own names if these are numbers.
 
@@ -225,40 +200,6 @@ def traces(solution: Solution) -> dict[str, bytes]:
     groups = tuple(replace(group, name=numbers[group.name]) for group in step.groups)
     contents = step_traces(replace(step, groups=groups))
     return {f".{rank}.et": content for rank, content in enumerate(contents)}
-
-
-def group_topologies(solution: Solution) -> str:
-    """Write ``pg-2-schedule.yml``: the topology in which each group communicates first.
-
-    A topology is all circuits that are there at a time, numbered in the order of their first use.
-    A group inside a server has its links in each of them; it stands with topology 0.
-
-    Parameters
-    ----------
-    solution
-        A solution of a rail job.
-
-    Returns
-    -------
-    str
-        The text of the file: by number of the group the number of the topology.
-    """
-    step = _job(solution).step()
-    plan = answer_of(solution)
-    system = topologies(solution)
-    numbers = group_numbers(step)
-    entries = []
-    for place, group in enumerate(step.groups):
-        operations = np.flatnonzero(step.group == place)
-
-        # The topology that is there when the first operation of the group starts.
-        topology = 0
-        if group.rail >= 0 and len(operations) and isinstance(plan, RailPlan):
-            first_start_s = float(plan.start_s[operations].min())
-            moment = int(np.searchsorted(system.starts_s, first_start_s, side="right")) - 1
-            topology = int(system.topology[max(0, moment)])
-        entries.append(f"{numbers[group.name]}: {topology}")
-    return f"mapping: {{{', '.join(entries)}}}\n"
 
 
 def _format_blocks(kind: str, matrices: Iterable[NDArray[np.float64]]) -> str:
@@ -383,65 +324,6 @@ def circuit_list(solution: Solution) -> str:
             elif circuit.is_lower_end():
                 lines.append([*nodes, circuit.source_port, circuit.destination_port])
     return "[\n" + ",\n".join(map(json.dumps, lines)) + "\n]\n" if lines else "[]\n"
-
-
-def peer_matrix(solution: Solution) -> str:
-    """Write, for OpenOptics, to which node each port of each node is connected over time.
-
-    The result is a matrix of whole numbers for its function ``from_schedule``. A row is a slice:
-    one state of all switches. Column ``node * ports + port`` has the node at the other end of the
-    circuit, -1 where idle. Two nodes 0 and 1 of one port each, joined both ways, have the row
-    "1 0".
-
-    Where some circuit goes one way only, each port p becomes two: 2 p sends and 2 p + 1 receives.
-    A single row is written twice, since one row alone is not loaded.
-
-    Parameters
-    ----------
-    solution
-        The answer.
-
-    Returns
-    -------
-    str
-        A line for each slice, with tabs between columns.
-
-    Raises
-    ------
-    InputError
-        If several circuits join two nodes at once, as a row does not say which ports belong
-        together.
-    """
-    # `ports_of_port` is how many ports each port becomes.
-    slices = _list_slices(solution)
-    ports_of_port = 1 if slices.are_both_ways else 2
-    n_ports = ports_of_port * slices.n_ports
-    lines = []
-    for slice_, circuits in enumerate(slices.circuits):
-        row = [IDLE] * (slices.n_nodes * n_ports)
-        n_circuits_between = Counter[tuple[int, int]]()
-        for circuit in circuits:
-            source, destination, source_port, destination_port = circuit
-            row[source * n_ports + ports_of_port * source_port] = destination
-
-            # The column of the sender is set. If the reverse circuit is there, too, it sets that
-            # of the receiver; else it is set here.
-            has_reverse = circuit.reverse() in circuits
-            if not has_reverse:
-                row[destination * n_ports + ports_of_port * destination_port + 1] = source
-            # Circuits between the same two nodes are counted; both directions between the same
-            # ports count once.
-            if not has_reverse or circuit.is_lower_end():
-                ends = (min(source, destination), max(source, destination))
-                n_circuits_between[ends] += 1
-        for (node, other), count in n_circuits_between.items():
-            if count > 1:
-                raise InputError(
-                    f"slice {slice_}: {count} circuits join {node} and {other}, and a matrix of"
-                    " peers does not say which ports belong together: write openoptics"
-                )
-        lines.append("\t".join(map(str, row)) + "\n")
-    return "".join(lines * 2 if len(lines) == 1 else lines)
 
 
 def _list_slices(solution: Solution) -> _Slices:

@@ -71,14 +71,14 @@ def test_planes_are_drawn_as_they_change() -> None:
     assert circuits == pytest.approx(5e6 * (plan.end_s - plan.start_s)[used].sum(), rel=1e-3)
 
 
-@pytest.mark.parametrize("to", ["chakra", "perfetto", "rounds", "astra-bw"])
+@pytest.mark.parametrize("to", ["chakra", "perfetto", "astra-bw"])
 def test_steps_from_outside_have_nothing_to_write(to: str) -> None:
     solution = solved("all-reduce", 4, "overlap", steps=[[1, 10.0], [2, 10.0]], planes=2)
     with pytest.raises(om.InputError, match="status"):
         exported(solution, to)
 
 
-@pytest.mark.parametrize("to", ["chakra", "msccl", "rounds"])
+@pytest.mark.parametrize("to", ["chakra", "msccl"])
 @pytest.mark.parametrize(
     ("name", "place", "value", "message"),
     [

@@ -1,58 +1,16 @@
-"""Plans of collectives as rounds in JSON, and as Chakra traces."""
+"""Plans of collectives as Chakra traces, a file for each rank."""
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from optmatch.io.rails.chakra.messages import RECEIVE, SEND
 from optmatch.io.rails.chakra.writer import Node, trace_bytes
 from optmatch.model import Solution
-from optmatch.problems.collectives.plan import KINDS, plan_of
-
-
-def write_rounds(solution: Solution) -> str:
-    """Write the rounds of a plan as JSON, one on a line.
-
-    Parameters
-    ----------
-    solution
-        A solution of a collective.
-
-    Returns
-    -------
-    str
-        ``{"chunk_bytes": [...], "rounds": [{"epoch", "circuits", "sends"}, ...]}``. A send is
-        ``[source, destination, chunk, "copy" | "reduce" | "keep" | "replace"]``, and circuits are
-        ``[lane][rank]``. Plans that have ``parts`` or ``places`` have them in each round, a row
-        for each send.
-    """
-    # A row of `sends` is a round, a source rank, a target rank, a chunk and a kind.
-    plan = plan_of(solution)
-    sends_of_round: list[list[list[Any]]] = [[] for _ in range(plan.n_rounds)]
-    for round_, source, target, chunk, kind in plan.sends.tolist():
-        sends_of_round[round_].append([source, target, chunk, KINDS[kind]])
-
-    # One line for each round. An epoch is a time in which circuits stay.
-    lines = []
-    for round_, epoch in enumerate(plan.epoch_of_round.tolist()):
-        content: dict[str, Any] = {
-            "epoch": epoch,
-            "circuits": plan.circuits[epoch].tolist(),
-            "sends": sends_of_round[round_],
-        }
-        is_in_round = plan.sends[:, 0] == round_
-        for name in ("parts", "places"):
-            rows = getattr(plan, name)
-            if len(rows):
-                content[name] = rows[is_in_round].tolist()
-        lines.append(json.dumps(content))
-    chunk_bytes = json.dumps(plan.chunk_bytes.tolist())
-    return f'{{"chunk_bytes": {chunk_bytes}, "rounds": [\n' + ",\n".join(lines) + "\n]}\n"
+from optmatch.problems.collectives.plan import plan_of
 
 
 @dataclass
@@ -93,7 +51,7 @@ def write_traces(solution: Solution) -> dict[str, bytes]:
 
     Data that go from one rank to another in a round are one node that sends and one that receives,
     with the round as tag. Both wait for all that their rank did in the last round in which it took
-    part, so rounds keep their order. Chakra knows no circuits: `astra.files` writes these.
+    part, so rounds keep their order. Chakra knows no circuits; exports to astra-sim do.
 
     Parameters
     ----------
