@@ -130,9 +130,17 @@ def add_up(traces: Sequence[Trace], groups: Members) -> NDArray[np.float64]:
             for place in places.tolist():
                 nodes.skip(place, f"collective {name}: the trace does not tell its root")
             continue
+        # Parts that differ are added one by one.
+        rank = int(nodes.rank[first])
+        uneven = traces[rank].sent_bytes
+        is_even = np.array([node not in uneven for node in nodes.node[places].tolist()])
+        for node in nodes.node[places[~is_even]].tolist():
+            for member, part_bytes in zip(members, uneven[node], strict=True):
+                matrix[rank, member] += part_bytes
+        places = places[is_even]
+
         # Barriers, whose size may be missing, count 0 bytes.
         total_bytes = float(size_bytes[places].clip(min=0).sum(dtype=np.float64))
-        rank = int(nodes.rank[first])
         for peer, sent_bytes in _sent_bytes(name, rank, members, root, total_bytes).items():
             matrix[rank, peer] += sent_bytes
     return matrix

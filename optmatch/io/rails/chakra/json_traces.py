@@ -11,7 +11,13 @@ from typing import Any, NamedTuple
 
 from optmatch.io.contents import decode
 from optmatch.io.fields import shorten
-from optmatch.io.rails.chakra.messages import ATTRIBUTES, LARGEST, NODE_TYPES
+from optmatch.io.rails.chakra.messages import (
+    ATTRIBUTES,
+    COLLECTIVE,
+    LARGEST,
+    NODE_TYPES,
+    check_dimensions,
+)
 from optmatch.io.rails.chakra.writer import Node
 from optmatch.io.recognition import describe_content
 from optmatch.io.text import parse_json
@@ -35,7 +41,7 @@ _SPELLINGS = {
 
 _UNUSED_KEYS = {
     *("attr", "inputs", "outputs", "ioInfo", "io_info", "startTimeMicros", "start_time_micros"),
-    *("is_cpu_op", "tensor_size", "comm_priority", "involved_dim", "rf_id", "seq_id", "tid"),
+    *("is_cpu_op", "tensor_size", "comm_priority", "rf_id", "seq_id", "tid"),
 }
 """Keys that change neither times nor traffic; others that are not read are named in a warning."""
 
@@ -143,7 +149,7 @@ def _read_objects(content: bytes, path: str) -> Iterator[Any]:
 
 def _warn_of_unread_keys(entries: list[dict[str, Any]], path: str) -> None:
     """Name the keys of nodes that neither are read nor are known to be of no use here."""
-    expected_keys = {*_UNUSED_KEYS, *ATTRIBUTES}.union(*_SPELLINGS.values())
+    expected_keys = {*_UNUSED_KEYS, *ATTRIBUTES, "involved_dim"}.union(*_SPELLINGS.values())
     n_nodes_of_key = Counter(key for entry in entries for key in entry if key not in expected_keys)
     if n_nodes_of_key:
         listed = ", ".join(f"{key} ({count} nodes)" for key, count in n_nodes_of_key.items())
@@ -192,6 +198,16 @@ def _read_node(entry: Any, place: _Place) -> Node:
             attributes[name] = str(values[name])
         elif name in values:
             attributes[name] = _read_whole(name, values[name], place)
+    if kind == COLLECTIVE:
+        involved = values.get("involved_dim", [])
+        if isinstance(involved, dict):
+            involved = involved.get("values", [])
+        if not isinstance(involved, list) or not all(isinstance(one, bool) for one in involved):
+            raise place.fail(f"involved_dim = {shorten(involved)}: a list of true and false")
+        try:
+            check_dimensions(involved, has_group=bool(attributes.get("pg_name")))
+        except FormatError as exc:
+            raise place.fail(exc.message) from None
 
     return Node(
         id=_read_count(entry, "id", place),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from optmatch.model import SolverUnavailable
+from optmatch.model import FormatError, SolverUnavailable
 
 COMPUTE = 4
 """The type of nodes that compute. Types that are not named here cost their duration, no more."""
@@ -46,6 +46,7 @@ _WIDTHS = (
 _VALUES = {  # each attribute has one of these; producers choose the width
     **{f"{width}_val": (3 + 2 * k, width.upper()) for k, width in enumerate(_WIDTHS)},
     "string_val": (29, "BYTES"),
+    "bool_list": (28, "BYTES"),  # a message of its own, see `read_booleans`
 }
 
 ATTRIBUTES = {
@@ -69,6 +70,41 @@ class Messages(NamedTuple):
 
     node: Any
     attribute: Any
+
+
+def read_booleans(content: bytes) -> list[bool]:
+    """Read the message of a list of true and false, whose entries may be packed or not.
+
+    Examples
+    --------
+    >>> read_booleans(bytes([10, 2, 1, 0])), read_booleans(bytes([8, 1, 8, 1]))
+    ([True, False], [True, True])
+    """
+    booleans: list[bool] = []
+    place = 0
+    while place + 1 < len(content):
+        tag, value = content[place : place + 2]
+        is_packed = tag == 10
+        last = place + 2 + (value if is_packed else 0)
+        booleans += [bool(byte) for byte in (content[place + 2 : last] if is_packed else [value])]
+        place = last
+    return booleans
+
+
+def check_dimensions(involved: list[bool], has_group: bool) -> None:
+    """Refuse a collective of a part of the dimensions of a network that no file describes.
+
+    Raises
+    ------
+    FormatError
+        If it leaves out a dimension, and no group tells its ranks.
+    """
+    if not all(involved) and not has_group:
+        listed = ", ".join(str(one).lower() for one in involved)
+        raise FormatError(
+            f"involved_dim = [{listed}]: a collective of some dimensions of a network, whose sizes"
+            " the trace does not tell; pg_name and --groups tell its ranks"
+        )
 
 
 @lru_cache

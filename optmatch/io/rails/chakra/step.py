@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import logging
 import os
 from collections.abc import Sequence
 from dataclasses import replace
@@ -36,6 +37,8 @@ from optmatch.problems.rails.training.step import (
     Step,
 )
 from optmatch.problems.rails.training.times import ends_s, events, list_circle, streams
+
+_log = logging.getLogger("optmatch")
 
 _MOST_NAMED_NODES = 8
 """The most nodes of a circle that a message names behind the first one."""
@@ -567,6 +570,14 @@ class _Draft:
         if self.options.flops_per_s is not None:
             n_flops = self.nodes.column("operations").clip(min=0)
             duration_s = np.where(duration_s > 0, duration_s, n_flops / self.options.flops_per_s)
+        else:
+            is_untimed = (self.nodes.column("operations") > 0) & (duration_s == 0)
+            if is_untimed.any():
+                _log.warning(
+                    "%d computations tell their operations (num_ops) but no duration: they take no"
+                    " time without --flops",
+                    int(is_untimed.sum()),
+                )
         communicates = self.group >= 0
         takes_no_time = communicates | self.takes_no_time
         return Step(

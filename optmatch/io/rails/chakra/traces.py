@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +23,9 @@ from optmatch.io.rails.chakra.messages import (
     LARGEST,
     RECEIVE,
     SEND,
+    check_dimensions,
     messages,
+    read_booleans,
 )
 from optmatch.io.rails.chakra.writer import trace_bytes
 from optmatch.io.recognition import describe_content
@@ -71,6 +74,9 @@ class Trace(NamedTuple):
     group_names: tuple[str, ...]
     first_control: Integers | None = None
     """From ``first_control[k]`` on, what node k waits for stands in its `ctrl_deps`."""
+    sent_bytes: Mapping[int, tuple[int, ...]] = MappingProxyType({})
+    """``sent_bytes[node]``: what the rank sends to each rank of the group of an all-to-all whose
+    parts differ; other nodes are absent."""
     noun: str = "node"
     """The name of a node in messages."""
     skipped: list[str] | None = None
@@ -363,11 +369,17 @@ class _NodeColumns:
             rule = f"duration_micros = {node.duration_micros}: numbers are below 2**63"
             raise FormatError(rule)
         row = [MISSING] * len(ATTRIBUTES)
+        involved: list[bool] = []
         for attribute in node.attr:
+            if attribute.name == b"involved_dim":
+                involved = read_booleans(attribute.bool_list)
             # Other attributes are of no use here. Where one is there twice, the last one counts.
             column = self._column_of_attribute.get(attribute.name)
             if column is not None:
                 row[column] = _read_attribute(attribute, self.groups)
+        if node.type == COLLECTIVE:
+            has_group = row[self._column_of_attribute[b"pg_name"]] != MISSING
+            check_dimensions(involved, has_group)
         self.table.extend([*row, min(node.type, _UNKNOWN_TYPE), node.duration_micros])
 
         self.node_id.append(node.id)

@@ -110,6 +110,12 @@ class TraceEvents:
             if isinstance(group, dict)
         }
         """The ranks of the groups of the job, by name, as the file has them."""
+        self.groups_of_all = {
+            str(group.get("pg_name"))
+            for group in groups
+            if isinstance(group, dict) and group.get("pg_desc") == "default_pg"
+        }
+        """Groups of all ranks, which need not list them."""
 
     def span(self, event: int) -> Span:
         """Return begin, end and index of an event; times in microseconds."""
@@ -205,6 +211,19 @@ class TraceEvents:
             rule = "a whole number >= 0 of less than 2**63 bytes"
             raise self.flaw(event, where, n_elements, rule)
         return n_elements * width_bytes
+
+    def split_sizes(self, event: int, name: str) -> list[int]:
+        """Return the parts in which a rank sends or receives; empty where all are alike.
+
+        Raises
+        ------
+        FormatError
+            If the list is cut, or has something else than whole numbers >= 0.
+        """
+        sizes = _split_ranks(self.arguments(event).get(name, []))
+        if not isinstance(sizes, list) or any(type(size) is not int or size < 0 for size in sizes):
+            raise self.flaw(event, f"args/{name}", sizes, "all parts, whole numbers >= 0")
+        return sizes
 
     def tensors_bytes(self, event: int) -> int:
         """Return the bytes of all tensors whose shapes and types an event tells.
@@ -321,7 +340,9 @@ class TraceEvents:
         for ranks in candidates:
             if isinstance(ranks, list | tuple) and ranks and "..." not in ranks:
                 return _check_members(group, ranks, size, where)
-        if group == ALL_RANKS:
+        # The group of all ranks need not list them.
+        is_default = group in self.groups_of_all and size in (MISSING, self.world)
+        if group == ALL_RANKS or is_default or (size == self.world and self.world > 0):
             return tuple(range(max(0, self.world)))
         raise FormatError(f"group {group}: its ranks are not told; tell --groups", where=where)
 

@@ -306,6 +306,8 @@ def make_traces(
     n_ranks = max([len(recordings), *(recording.world for recording in recordings)])
     all_ranks = tuple(range(n_ranks))
 
+    _check_sequences(recordings, skipped)
+
     # Empty members mean the group of all ranks, in a trace that does not tell how many they are.
     members_by_name = defaultdict[str, set[tuple[int, ...]]](set)
     for recording in recordings:
@@ -329,6 +331,40 @@ def make_traces(
                 raise FormatError(rule, where=where, path=recording.path)
         traces.append(_trace_of_recording(recording, unique_names, skipped))
     return traces, members
+
+
+def _check_sequences(recordings: Sequence[Recording], skipped: list[str] | None) -> None:
+    """Refuse recordings whose collectives of one group begin at different ones.
+
+    The k-th collective of a group at one rank belongs to the k-th at the others. Where all of them
+    tell their numbers, these have to agree.
+
+    Raises
+    ------
+    FormatError
+        Naming the first rank whose numbers differ, if nothing may be passed over.
+    """
+    numbers_of_group: dict[tuple[str, tuple[int, ...]], tuple[Recording, list[int]]] = {}
+    for recording in recordings:
+        numbers: dict[str, list[int]] = defaultdict(list)
+        for call in recording.calls:
+            if call.kind not in ("SEND", "RECV"):
+                numbers[call.group].append(call.sequence)
+        for name, own_numbers in numbers.items():
+            key = (name, recording.members[name])
+            first, first_numbers = numbers_of_group.setdefault(key, (recording, own_numbers))
+            common = zip(own_numbers, first_numbers, strict=False)
+            if MISSING in own_numbers or MISSING in first_numbers:
+                continue
+            if any(number != first_number for number, first_number in common):
+                rule = (
+                    f"group {name}: its first collective has the number (Seq) {own_numbers[0]}, at"
+                    f" rank {first.rank} {first_numbers[0]}: the recordings cover different parts"
+                    " of the run"
+                )
+                if skipped is None:
+                    raise FormatError(rule, where="/traceEvents", path=recording.path)
+                skipped.append(f"{recording.path}: {rule}")
 
 
 class _Part(NamedTuple):
@@ -385,6 +421,11 @@ def _trace_of_recording(
         """Return an array of whole numbers."""
         return np.array(list(values), dtype=np.int64)
 
+    sent_bytes = {
+        place: step.sent_bytes
+        for place, step in enumerate(steps)
+        if isinstance(step, Call) and step.sent_bytes
+    }
     unknown = np.full(len(steps), MISSING)
     return Trace(
         path=recording.path,
@@ -405,6 +446,7 @@ def _trace_of_recording(
         operations=unknown,
         root=column(step.root if isinstance(step, Call) else MISSING for step in steps),
         group_names=tuple(unique_names.values()),
+        sent_bytes=sent_bytes,
         noun="event",
         skipped=skipped,
     )

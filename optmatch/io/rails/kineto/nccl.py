@@ -16,6 +16,8 @@ from optmatch.model import FormatError
 _COLLECTIVE_NAME = "Collective name"
 _SILENT_RECORDS = ("", "wait", "init", "coalesced", "end_coalescing")
 """Names of records that move no bytes."""
+_BATCHES = ("coalesced", "end_coalescing")
+"""Names of records that launch the one kernel of all messages before them."""
 _SILENT_ANNOTATIONS = ("nccl:coalesced", "nccl:end_coalescing")
 _ROOTED = ("BROADCAST", "REDUCE", "GATHER", "SCATTER")
 _NCCL_KERNEL = re.compile(r"nccl|rccl|mscclKernel|.*ncclKernel")
@@ -34,10 +36,12 @@ class NcclEvents(Protocol):
 
 
 class _Kernel(NamedTuple):
-    """A kernel of NCCL and where it was launched."""
+    """What ran on the device, and where it was launched."""
 
     activity: Activity
-    external_id: int | None
+    has_nccl_name: bool
+    external_ids: tuple[int, ...]
+    """The numbers that join it to a call: its own, and that of its launch."""
     thread: str
     """The thread of the launch; empty if the trace does not have it."""
     launch_us: float
@@ -75,7 +79,8 @@ def read_nccl_calls(
     """
     # The calls are those of records, if any record has arguments, else those of annotations.
     # ``external_ids[event]`` is the number that joins a call to its kernels.
-    kernels = _read_kernels(recording, events, by_role)
+    all_kernels = _read_kernels(recording, events, by_role)
+    kernels = [kernel for kernel in all_kernels if kernel.has_nccl_name]
     has_arguments = any(
         _COLLECTIVE_NAME in events.arguments(record.event) for record in by_role.records
     )
@@ -85,6 +90,12 @@ def read_nccl_calls(
             call.event: events.link_number(call.event, "External id") for call in calls
         }
         read_call = _read_record
+        linked_events = {number for number in external_ids.values() if number is not None}
+        kernels += [
+            kernel
+            for kernel in all_kernels
+            if not kernel.has_nccl_name and linked_events.intersection(kernel.external_ids)
+        ]
     else:
         # In old traces a kernel has its correlation as external id, which joins it to no call.
         calls = by_role.nccl_annotations
@@ -92,6 +103,13 @@ def read_nccl_calls(
         read_call = _read_annotation
         if kernels and not calls:
             _refuse_silent_kernels(recording, kernels, skipped)
+
+    # What is no communication by its links or its name is computation.
+    talking_events = {kernel.activity.event for kernel in kernels}
+    recording.talking += [kernel.activity for kernel in kernels]
+    recording.computing += [
+        kernel.activity for kernel in all_kernels if kernel.activity.event not in talking_events
+    ]
 
     # A call that cannot be read is an error or, with `skipped`, its kernels count as computation.
     kernels_of_call = _assign_kernels(calls, external_ids, kernels, events)
@@ -119,45 +137,31 @@ def read_nccl_calls(
 
 
 def _read_kernels(recording: Recording, events: TraceEvents, by_role: NcclEvents) -> list[_Kernel]:
-    """Add what ran on the device to a recording, and return the kernels of NCCL.
+    """Return the kernels of the device, in the order of their events, with their launches.
 
-    Kernels of NCCL are what the rank communicates (`Recording.talking`); other kernels, and copies
-    in memory, are what it computes.
-
-    Parameters
-    ----------
-    recording
-        The recording of a rank, to which activities of the device are added.
-    events
-        The events of its trace.
-    by_role
-        The events of the device, and the launches of kernels by their correlation.
-
-    Returns
-    -------
-    list of _Kernel
-        The kernels of NCCL in the order of their events, with external id, and with thread and
-        time of their launch in microseconds if the trace has it.
+    Copies in memory are no kernels: they are added to what the rank computes.
     """
     kernels = []
     for span in by_role.device:
         is_memory = events.text(span.event, "cat") != "kernel"
         activity = Activity(span.start_us, span.end_us, span.event, is_memory)
-        if is_memory or not _NCCL_KERNEL.match(events.text(span.event, "name")):
+        if is_memory:
             recording.computing.append(activity)
             continue
-        recording.talking.append(activity)
 
         # A common correlation joins a kernel to its launch on the host.
         thread = ""
         launch_us = 0.0
+        numbers = [events.link_number(span.event, "External id")]
         correlation = events.link_number(span.event, "correlation")
         if correlation in by_role.launches:
             launch = by_role.launches[correlation]
             thread = events.thread(launch)
             launch_us = events.time_us(launch, "ts")
-        external_id = events.link_number(span.event, "External id")
-        kernels.append(_Kernel(activity, external_id, thread, launch_us))
+            numbers.append(events.link_number(launch, "External id"))
+        external_ids = tuple(number for number in numbers if number is not None)
+        has_nccl_name = _NCCL_KERNEL.match(events.text(span.event, "name")) is not None
+        kernels.append(_Kernel(activity, has_nccl_name, external_ids, thread, launch_us))
     return kernels
 
 
@@ -200,11 +204,11 @@ def _assign_kernels(
 
     Three rules are tried in turn:
 
-    1. a kernel belongs to the call with the same external id;
+    1. a kernel belongs to the call with the same external id as the kernel or its launch;
     2. else to the call of the same thread during which it was launched;
     3. a call that has no kernel by these rules takes the next kernel of its thread that belongs to
-       no call. Several calls may take the same one: messages that are sent together have one
-       kernel, which is launched after all their calls.
+       no call, or to the record of a batch. Several calls may take the same one: messages that are
+       sent together have one kernel, which the record of their batch launches after all of them.
 
     Parameters
     ----------
@@ -236,14 +240,21 @@ def _assign_kernels(
     free_kernels = defaultdict[str, list[tuple[float, Activity]]](list)
     for kernel in kernels:
         call_event = None
-        if kernel.external_id is not None:
-            call_event = call_of_external_id.get(kernel.external_id)
+        for number in kernel.external_ids:
+            call_event = call_of_external_id.get(number, call_event)
         if call_event is None and kernel.thread:
             call_event = _find_call_around(calls_of_thread[kernel.thread], kernel.launch_us)
+        is_batch = False
         if call_event is not None:
+            is_batch = events.arguments(call_event).get(_COLLECTIVE_NAME) in _BATCHES
+        if call_event is not None and not is_batch:
             kernels_of_call[call_event].append(kernel.activity)
         elif kernel.thread:
             free_kernels[kernel.thread].append((kernel.launch_us, kernel.activity))
+        elif call_event is not None:
+            # Without its launch, a kernel of a batch is launched where its record stands.
+            launch_us = events.time_us(call_event, "ts")
+            free_kernels[events.thread(call_event)].append((launch_us, kernel.activity))
 
     # Rule 3: the first kernel of the thread that was launched after the call began.
     for waiting_kernels in free_kernels.values():
@@ -318,11 +329,16 @@ def _read_record(events: TraceEvents, span: Span) -> Call | None:
 
     # The size is that of what goes in, of a receive what comes out; a barrier has none.
     size_bytes = 0
+    sent_bytes: tuple[int, ...] = ()
     if kind != "BARRIER":
         size_name = "Out msg nelems" if kind == "RECV" else "In msg nelems"
         size_bytes = events.elements_bytes(
             event, f"args/{size_name}", arguments.get(size_name), arguments.get("dtype")
         )
+    if kind == "ALL_TO_ALL":
+        size_bytes, sent_bytes = _read_parts(events, event, group, size_bytes)
+    elif kind in _EVEN:
+        size_bytes = _check_parts(events, event, kind, group, size_bytes)
 
     peer = MISSING
     peer_name = {"SEND": "Dst Rank", "RECV": "Src Rank"}.get(kind)
@@ -334,7 +350,119 @@ def _read_record(events: TraceEvents, span: Span) -> Call | None:
     root = MISSING
     if kind in _ROOTED and arguments.get("Rank", MISSING) != MISSING:
         root = events.member(event, group, arguments["Rank"], "args/Rank")
-    return Call(span.start_us, span.end_us, event, kind, group, size_bytes, peer, root)
+    sequence = arguments.get("Seq", MISSING)
+    if type(sequence) is not int or sequence < 0 or kind in ("SEND", "RECV"):
+        sequence = MISSING
+    return Call(
+        start_us=span.start_us,
+        end_us=span.end_us,
+        event=event,
+        kind=kind,
+        group=group,
+        size_bytes=size_bytes,
+        peer=peer,
+        root=root,
+        sent_bytes=sent_bytes,
+        sequence=sequence,
+    )
+
+
+_EVEN = ("ALL_GATHER", "REDUCE_SCATTER", "GATHER", "SCATTER")
+"""Collectives in which one of what goes in and what comes out is as large as all parts together.
+
+They are read where all parts are alike.
+"""
+
+
+def _read_parts(
+    events: TraceEvents, event: int, group: str, size_bytes: int
+) -> tuple[int, tuple[int, ...]]:
+    """Read what a rank sends to each other one in an all-to-all of uneven parts.
+
+    Parts count rows of a tensor: the size of a row is what goes in, divided by the sum of parts.
+
+    Returns
+    -------
+    size_bytes : int
+        The size of an all-to-all of even parts in which each rank sends as much as this one sends
+        to others, or receives from them, whichever is more: no port is less busy than it is.
+    sent_bytes : tuple of int
+        The bytes to each rank of the group, 0 to itself; empty where the record names no parts.
+    """
+    sent_parts = events.split_sizes(event, "In split size")
+    received_parts = events.split_sizes(event, "Out split size")
+    if not sent_parts and not received_parts:
+        return size_bytes, ()
+
+    # Without a list all parts of one direction are alike.
+    ranks = events.members(event, group)
+    if events.rank not in ranks:
+        raise events.flaw(event, "args/Process Group Ranks", events.rank, f"a rank of {group}")
+    own_place = ranks.index(events.rank)
+    out_bytes = events.elements_bytes(
+        event,
+        "args/Out msg nelems",
+        events.arguments(event).get("Out msg nelems"),
+        events.arguments(event).get("dtype"),
+    )
+    to_others = {}
+    for name, parts, total_bytes in (
+        ("In split size", sent_parts, size_bytes),
+        ("Out split size", received_parts, out_bytes),
+    ):
+        listed = parts or [1] * len(ranks)
+        n_rows = sum(listed)
+        if (
+            len(listed) != len(ranks)
+            or total_bytes % max(1, n_rows)
+            or (total_bytes and not n_rows)
+        ):
+            rule = f"a part for each of {len(ranks)} ranks, which add up to {total_bytes} bytes"
+            raise events.flaw(event, f"args/{name}", listed, rule)
+        row_bytes = total_bytes // max(1, n_rows)
+        part_bytes = [row_bytes * part for part in listed]
+        part_bytes[own_place] = 0
+        to_others[name] = part_bytes
+
+    # In an even all-to-all of S bytes a rank sends (n - 1) S / n.
+    n = len(ranks)
+    busiest_bytes = max(map(sum, to_others.values()))
+    even_bytes = -(-busiest_bytes * n // max(1, n - 1))
+    return even_bytes, tuple(to_others["In split size"])
+
+
+def _check_parts(events: TraceEvents, event: int, kind: str, group: str, in_bytes: int) -> int:
+    """Return the size of a collective of even parts, as Chakra states it.
+
+    That is the part of a rank for gathers, the whole for scatters; versions of PyTorch write one
+    or the other as what goes in.
+
+    Raises
+    ------
+    FormatError
+        If what goes in and what comes out are no part and whole of even parts.
+    """
+    arguments = events.arguments(event)
+    n_out = arguments.get("Out msg nelems")
+    if n_out is None:
+        return in_bytes
+    out_bytes = events.elements_bytes(event, "args/Out msg nelems", n_out, arguments.get("dtype"))
+    n = max(1, len(events.members(event, group)))
+    part_bytes = min(in_bytes, out_bytes)
+    whole_bytes = max(in_bytes, out_bytes)
+    is_gather = kind in ("ALL_GATHER", "GATHER")
+    if part_bytes == 0 and kind in ("GATHER", "SCATTER"):
+        # Ranks that are not the root may have nothing on one side.
+        has_whole = (in_bytes > 0) != is_gather
+        part_bytes = whole_bytes // n if has_whole else whole_bytes
+        whole_bytes = whole_bytes if has_whole else n * whole_bytes
+    if whole_bytes != n * part_bytes:
+        rule = (
+            f"{whole_bytes} and {part_bytes} bytes go in and out of {n} ranks: parts that differ"
+            " are not read"
+        )
+        raise events.flaw(event, "args/In msg nelems", arguments.get("In msg nelems"), rule)
+    return part_bytes if is_gather else whole_bytes
 
 
 def _read_annotation(events: TraceEvents, span: Span) -> Call | None:

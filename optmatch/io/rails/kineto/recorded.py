@@ -35,6 +35,11 @@ class Call(NamedTuple):
     """The other rank of a message."""
     root: int = MISSING
     """The rank that has all data before (broadcast, scatter) or after (reduce, gather)."""
+    sent_bytes: tuple[int, ...] = ()
+    """Of a collective whose parts differ, what this rank sends to each rank of its group, in their
+    order, 0 to itself; empty where all parts are alike."""
+    sequence: int = MISSING
+    """The number of a collective in its group, which all its ranks count alike."""
 
 
 @dataclass

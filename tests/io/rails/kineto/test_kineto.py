@@ -110,7 +110,13 @@ def test_communication_of_nccl_as_of_gloo(tmp_path: Path) -> None:
         for k, one in enumerate(found.calls):
             name = one.kind.lower()
             args = {"Collective name": name, "In msg nelems": one.size_bytes // 4}
-            args |= {"Out msg nelems": one.size_bytes // 4, "Process Group Name": one.group}
+            n_ranks = len(found.members[one.group])
+            n_out = one.size_bytes // 4
+            if one.kind in ("ALL_GATHER", "GATHER"):
+                n_out *= n_ranks
+            elif one.kind in ("REDUCE_SCATTER", "SCATTER"):
+                n_out //= n_ranks
+            args |= {"Out msg nelems": n_out, "Process Group Name": one.group}
             args |= {"Process Group Ranks": str(list(found.members[one.group]))}
             args |= {"Group size": len(found.members[one.group])}
             if one.kind in ("SEND", "RECV"):
