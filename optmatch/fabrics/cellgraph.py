@@ -61,6 +61,9 @@ class CellGraph(Value):
         int8, shape (cells,). None if all cells work.
     names
         A name for each cell, for messages and tables; None where cells have only numbers.
+    placed
+        Whether `ends` are where cells lie on the chip, as a netlist places them; else they are
+        drawn, for the eye.
 
     Raises
     ------
@@ -82,6 +85,7 @@ class CellGraph(Value):
     perimeter: NDArray[np.int32]
     stuck: NDArray[np.int8] = None  # type: ignore[assignment]  # never None once built
     names: tuple[str, ...] | None = None
+    placed: bool = False
 
     def __post_init__(self) -> None:
         """Check the arrays of a mesh of cells (2 x 2 switches), and make them read-only.

@@ -1,8 +1,8 @@
-"""The waveguides between cells: their lengths, bends and crossings.
+"""The waveguides between cells: their lengths, bends and crossings, and the heat between cells.
 
-Columns of cells are drawn for the eye, a cell as high as it is long. On a chip an interferometer
-is long and narrow, so heights, and the channels between columns, count for a fifth. Meshes are as
-drawn.
+Where a netlist places its cells, these places count, and so does a mesh, whose cells touch. Other
+fabrics are drawn in columns for the eye, a cell as high as it is long. On a chip an interferometer
+is long and narrow, so there heights, and the channels between columns, count for a fifth.
 """
 
 from __future__ import annotations
@@ -39,9 +39,10 @@ class Waveguides(NamedTuple):
 def measure_waveguides(graph: CellGraph) -> Waveguides:
     """Measure the waveguides of a chip: how long they are, how often they bend and cross.
 
-    A link is a waveguide between two cells, measured as a straight line. A link between cells that
-    touch at a corner, and one behind a free terminal (where light comes in and out), have length
-    0, no bends and no crossings. Every two links are compared: time is quadratic in their number.
+    A link is a waveguide between two cells, measured as a straight line. A link
+    between cells that touch at a corner, and one behind a free terminal (where light comes in and
+    out), have length 0, no bends and no crossings. Every two links are compared: time is quadratic
+    in their number.
 
     Parameters
     ----------
@@ -60,36 +61,52 @@ def measure_waveguides(graph: CellGraph) -> Waveguides:
     bends, crossings = np.zeros((2, links.count), dtype=np.int64)
 
     # Each link with a length once: its two terminals `first` (the lower number) and `second`, and
-    # its number. Terminals of a cell are 4 * cell + 0 to 3, two at each end (corner).
+    # its number. Terminals of a cell are 4 * cell + 0 to 3, two at each end.
     first = np.flatnonzero(graph.mate > np.arange(n_terminals))
-    shrunk_ends, side = _shrink(graph)
-    corner = shrunk_ends.reshape(-1, 2)[np.arange(n_terminals) // 2]
-    distance = np.linalg.norm(corner[first] - corner[graph.mate[first]], axis=1)
-    first = first[distance > 1e-6]
-    second = graph.mate[first]
+    end_of_terminal = places_on_chip(graph).reshape(-1, 2)[np.arange(n_terminals) // 2]
+    distance = np.linalg.norm(end_of_terminal[first] - end_of_terminal[graph.mate[first]], axis=1)
+    has_length = distance > 1e-6
+    first = first[has_length]
     number = links.of_terminal[first]
-
-    # Lengths are those on the chip, where heights and channels count for less.
-    # Terminals of side 1 (even numbers) lie above the axis of the cell, those of side 2 below.
-    height = np.where(np.arange(n_terminals) % 2 == 0, side, -side)
-    vector = corner[first] - corner[second]
-    vector[:, 1] += height[first] - height[second]
+    vector = (end_of_terminal[first] - end_of_terminal[graph.mate[first]]).copy()
+    if not graph.placed:
+        # In columns terminals of side 1 (even numbers) lie above the axis of the cell.
+        height = np.where(np.arange(n_terminals) % 2 == 0, _SIDE, -_SIDE) * SHRINK
+        vector[:, 1] += height[first] - height[graph.mate[first]]
     length[number] = np.linalg.norm(vector, axis=1)
 
-    # A link bends twice unless it is drawn parallel to its cell. Crossings are as drawn too.
-    point = graph.terminal_positions(inset=0.0, offset=_SIDE)
+    # A layout does not say whether its cells are mirrored. They are taken the way in which links
+    # cross less often, hence a mirrored layout has the same crossings.
+    if graph.placed:
+        ways = [_cross(graph, first, side) for side in (_SIDE * SHRINK, -_SIDE * SHRINK)]
+        crossed, bent = min(ways, key=lambda way: (int(way[0].sum()), *way[0], *way[1]))
+    else:
+        crossed, bent = _cross(graph, first, _SIDE)
+    crossings[number] = crossed
+    bends[number] = bent
+    for array in (length, bends, crossings):
+        array.flags.writeable = False
+    return Waveguides(length, bends, crossings)
+
+
+def _cross(
+    graph: CellGraph, first: NDArray[np.intp], offset: float
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Count the crossings and bends of links, with side 1 of cells to the left by `offset`.
+
+    Links begin at the terminals `first`; both results have their order. A link bends twice unless
+    it is parallel to its cell.
+    """
+    point = graph.terminal_positions(inset=0.0, offset=offset)
     start = point[first]
-    end = point[second]
+    end = point[graph.mate[first]]
     axis = graph.ends[first // 4, 1] - graph.ends[first // 4, 0]
     drawn = end - start
     # The area between the link and the axis of its cell is 0 if both are parallel.
     area = axis[:, 0] * drawn[:, 1] - axis[:, 1] * drawn[:, 0]
-    bends[number] = 2 * (np.abs(area) > 1e-6)
-    for k, link in enumerate(number):
-        crossings[link] = _count_crossed(start[k], end[k], start, end)
-    for array in (length, bends, crossings):
-        array.flags.writeable = False
-    return Waveguides(length, bends, crossings)
+    bends = 2 * (np.abs(area) > 1e-6).astype(np.int64)
+    crossings = [_count_crossed(start[k], end[k], start, end) for k in range(len(first))]
+    return np.array(crossings, dtype=np.int64), bends
 
 
 def waveguide_loss_db(graph: CellGraph, device: Device) -> NDArray[np.float64]:
@@ -168,7 +185,7 @@ def heat_shares(graph: CellGraph, device: Device) -> NDArray[np.float64]:
     NDArray
         ``share[heated, cell]``; float64, shape (cells, cells).
     """
-    middle = _shrink(graph)[0].mean(axis=1)
+    middle = places_on_chip(graph).mean(axis=1)
     distance = np.linalg.norm(middle[:, None] - middle, axis=2)
     share: NDArray[np.float64] = device.thermal_crosstalk * np.exp(
         -distance / device.thermal_decay_cells
@@ -183,37 +200,32 @@ def measure_area(graph: CellGraph) -> float:
     Parameters
     ----------
     graph
-        The cells, with their places in the picture.
+        The cells, with their places.
     """
-    shrunk, side = _shrink(graph)
-    width, height = np.ptp(shrunk.reshape(-1, 2), axis=0)
-    if side < _SIDE:  # columns: all cells lie along x
-        return float(width * (height + 4 * side))
-    return float((width + 2 * side) * (height + 2 * side))
+    ends = places_on_chip(graph)
+    if graph.placed or _is_drawn_in_columns(graph):
+        axis = ends[:, 1] - ends[:, 0]
+        to_side = 2 * SHRINK * _SIDE * np.stack([-axis[:, 1], axis[:, 0]], axis=1)[:, None]
+        corners = np.concatenate([ends + to_side, ends - to_side])
+        width, height = np.ptp(corners.reshape(-1, 2), axis=0)
+        return float(width * height)
+    width, height = np.ptp(ends.reshape(-1, 2), axis=0)
+    return float((width + 2 * _SIDE) * (height + 2 * _SIDE))
 
 
-def _shrink(graph: CellGraph) -> tuple[NDArray[np.float64], float]:
-    """Draw columns of cells nearer to each other than pictures do, as they lie on a chip.
+def places_on_chip(graph: CellGraph) -> NDArray[np.float64]:
+    """Return where both ends of each cell lie on the chip, in lengths of a cell.
 
-    Pictures leave room for waveguides between columns and lines; on a chip these lengths are
-    `SHRINK` times as long. Meshes, whose cells lie in all directions, stay as they are.
-
-    Parameters
-    ----------
-    graph
-        The cells; ``ends[cell, end]`` is the place of each end in the picture, in lengths of a
-        cell.
+    Places of a netlist and meshes stay as they are. In columns that are drawn for the eye, heights
+    and the channels between columns are `SHRINK` times as long on a chip.
 
     Returns
     -------
-    ends : float array, shape (cells, 2 ends, 2)
-        x and y of both ends of each cell, in lengths of a cell.
-    side : float
-        The distance of both sides of a cell from its axis.
+    float array, shape (cells, 2 ends, 2)
     """
     ends = graph.ends
-    if (np.abs(ends[:, 0, 1] - ends[:, 1, 1]) > 1e-9).any():
-        return ends, _SIDE  # a mesh, whose cells lie in all directions
+    if graph.placed or not _is_drawn_in_columns(graph):
+        return ends
 
     # Along x the stretches that no cell covers are those of waveguides.
     left = ends[..., 0].min(axis=1)
@@ -225,7 +237,12 @@ def _shrink(graph: CellGraph) -> tuple[NDArray[np.float64], float]:
     covered = ((left <= middle[:, None]) & (middle[:, None] <= right)).any(axis=1)
     steps = np.diff(marks) * np.where(covered, 1.0, SHRINK)
     x = np.concatenate([[0.0], np.cumsum(steps)])[np.searchsorted(marks, ends[..., 0])]
-    return np.stack([x, SHRINK * ends[..., 1]], axis=-1), SHRINK * _SIDE
+    return np.stack([x, SHRINK * ends[..., 1]], axis=-1)
+
+
+def _is_drawn_in_columns(graph: CellGraph) -> bool:
+    """Tell whether all cells lie along x; those of meshes lie in all directions."""
+    return bool((np.abs(graph.ends[:, 0, 1] - graph.ends[:, 1, 1]) <= 1e-9).all())
 
 
 def _count_crossed(

@@ -47,8 +47,8 @@ class Netlist(Fabric):
     open_pins
         Pins that are meant to lead nowhere. Others that do are flaws.
     ends
-        Where the two ends of each cell are drawn, shape (cells, 2, 2), in lengths of a cell; None
-        for a layout that follows the joins.
+        Where the two ends of each cell lie on the chip, shape (cells, 2, 2), in lengths of a cell;
+        None for a drawing that follows the joins.
     circuits
         What each cell is made of, in the order of `instances`; None for a cell of which only the
         name of its component is known, and empty if that holds for all cells.
@@ -249,6 +249,7 @@ def _graph(netlist: Netlist) -> CellGraph:
         ends=lay_out(mate) if netlist.ends is None else netlist.ends,
         perimeter=np.concatenate([ports, open_terminals]).astype(np.int32),
         names=tuple(netlist.instances),
+        placed=netlist.ends is not None,
     )
 
 

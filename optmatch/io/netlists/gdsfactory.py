@@ -15,6 +15,7 @@ from optmatch.fabrics import CellGraph, Fabric, Faulty, Netlist
 from optmatch.fabrics.cellgraph import TERMINAL_NAMES
 from optmatch.fabrics.netlists.flaws import CONVENTIONS
 from optmatch.fabrics.netlists.tree import netlist_from_tree
+from optmatch.fabrics.waveguides import places_on_chip
 from optmatch.io.netlists.phases import stated_cells
 from optmatch.io.netlists.yaml_trees import read_tree
 from optmatch.io.text import layout
@@ -282,7 +283,7 @@ def _list_placements(graph: CellGraph) -> list[dict[str, float]]:
         ``x`` and ``y`` of the middle in lengths of a cell, and ``rotation`` in degrees.
     """
     placements = []
-    for a, b in graph.ends.tolist():
+    for a, b in places_on_chip(graph).tolist():
         rotation = math.degrees(math.atan2(b[1] - a[1], b[0] - a[0]))
         x = (a[0] + b[0]) / 2
         y = (a[1] + b[1]) / 2
