@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from optmatch.commands.shared.chip import DEVICE, DEVICE_CELLS, choose_device
+from optmatch.commands.shared.chip import DEVICE, DEVICE_CELLS, choose_device, read_chip
 from optmatch.commands.shared.options import FORCE, Listed, Rate, with_options
 from optmatch.commands.shared.outcome import STDIN, name_of, read, read_solution, say
 from optmatch.model import CellDevice, InputError, Solution, naming
@@ -194,14 +194,12 @@ def _cells_of_chip(solution: Solution, device: str | None, table: str | None) ->
     InputError
         If the switch has no cells.
     """
-    from optmatch.io.cells import read_cells
-
     fabric = solution.problem.fabric
     n_cells = 0 if fabric is None else fabric.n_cells
     if n_cells == 0:
         raise InputError("a switch without cells has no heaters", where="device")
     if table is not None:
-        return read_cells(table, n_cells, choose_device(device))
+        return read_chip(table, fabric, choose_device(device))
     return CellDevice.of(choose_device(device), n_cells)
 
 

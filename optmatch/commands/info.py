@@ -24,6 +24,7 @@ from optmatch.commands.shared.options import (
 from optmatch.commands.shared.outcome import SOLVED, for_each, name_of, print_object, print_rows
 from optmatch.commands.shared.progress import listening
 from optmatch.fabrics import Fabric, Faulty, Netlist
+from optmatch.model.accounts import accounting
 from optmatch.model.declarations import Plain, form_of
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def info(ctx: click.Context, /, files: tuple[str, ...], as_json: bool, **options
 
 
 def _show_file(file: str, options: dict[str, Any], as_json: bool) -> int:
-    """Print the facts of the fabric of one file, and the ports of a netlist.
+    """Print the facts of the fabric of one file, the ports of a netlist, and what was read of it.
 
     Parameters
     ----------
@@ -72,13 +73,16 @@ def _show_file(file: str, options: dict[str, Any], as_json: bool) -> int:
     int
         The exit code.
     """
-    fabric = fabric_of(file, options)
+    with accounting(name_of(file)) as account:
+        fabric = fabric_of(file, options)
     facts = describe_fabric(fabric)
     ports = list_ports(fabric)
     if as_json:
         content = {"file": file, **facts}
         if ports:
             content["port_table"] = ports
+        if account.lines():
+            content["read"] = account.lines()
         print_object("fabric", content)
         return SOLVED
 
@@ -91,6 +95,8 @@ def _show_file(file: str, options: dict[str, Any], as_json: bool) -> int:
     for row in ports:
         reached_ports = ", ".join(row["reaches"]) or "no port"
         click.echo(f"  port {row['port']} {row['name']}: at {row['at']}, reaches {reached_ports}")
+    for line in account.lines():
+        click.echo(f"  read: {line}")
     return SOLVED
 
 

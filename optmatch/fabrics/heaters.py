@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics.fabric import Fabric
-from optmatch.fabrics.netlists.circuits import find_differences
+from optmatch.fabrics.netlists.circuits import cell_circuits, with_cell_phases
 from optmatch.fabrics.waveguides import heat_shares
 from optmatch.model import FREE, InputError
 from optmatch.model.cells import CellDevice
@@ -146,8 +146,11 @@ class _Driver:
             raise InputError(f"a device of {table.cells.n_cells} cells, not {fabric.n_cells}")
         self.names: Sequence[str] = fabric.cell_names
         self.table = table
-        # wanted_rad[cell, state]: the difference of phases (arm 1 minus arm 2) for a state.
-        self.wanted_rad = find_differences(fabric)
+        # wanted_rad[cell, state]: the difference of phases (arm 1 minus arm 2) for a state, as the
+        # table of cells has it, or else the netlist.
+        cells = with_cell_phases(fabric, table.cells)
+        wanted_rad = [cells.column("bar_phase_rad"), cells.column("cross_phase_rad")]
+        self.wanted_rad = np.stack(wanted_rad, axis=1)
 
         # By cell and arm: the largest turn, -1 for no heater, and the power for each rad, 1 where
         # it is not known. By cell: the difference of phases without power.
@@ -163,11 +166,40 @@ class _Driver:
             self.at_rest_rad[cell] += sign * heater.phase_at_rest_rad
             power_mw = self.power_mw(cell, arm, 1.0)
             self.mw_per_rad[cell, arm - 1] = 1.0 if math.isnan(power_mw) else power_mw
+        self._settle_rest(fabric, table.cells.phase_offset_rad)
 
         # ``shares[heated, cell]``: the part of a heater's turn that another cell's phase gets.
         self.shares = np.zeros((fabric.n_cells, fabric.n_cells))
         if table.cells.device.thermal_crosstalk:
             self.shares = heat_shares(graph, table.cells.device)
+
+    def _settle_rest(self, fabric: Fabric, offset_rad: NDArray[np.float64]) -> None:
+        """Take the difference without power from the table of cells where heaters state none.
+
+        Raises
+        ------
+        InputError
+            If both state one, and they contradict each other; or if nobody does, and the arms of
+            the cell are of unlike length.
+        """
+        heated = (self.largest_rad >= 0).any(axis=1)
+        for cell in np.flatnonzero(heated):
+            by_heaters = self.at_rest_rad[cell]
+            by_table = offset_rad[cell]
+            apart_rad = math.remainder(by_heaters - by_table, WHOLE_TURN_RAD)
+            if by_heaters != 0 and by_table != 0 and abs(apart_rad) > 1e-6:
+                raise InputError(
+                    f"cell {self.names[cell]}: without power the phase of arm 1 less arm 2 is"
+                    f" {by_heaters:.6g} rad by its heaters and {by_table:.6g} rad by the table"
+                )
+            circuit = cell_circuits(fabric)[cell]
+            if by_heaters == by_table == 0 and circuit is not None and circuit.longer_um:
+                raise InputError(
+                    f"cell {self.names[cell]}: arms differ by {abs(circuit.longer_um):.6g} um, and"
+                    " neither a_rad of its heaters nor phase_offset_rad says its phase without"
+                    " power"
+                )
+            self.at_rest_rad[cell] = by_heaters if by_heaters != 0 else by_table
 
     def turns_for(self, states: NDArray[np.int8], slot: int) -> NDArray[np.float64]:
         """Find how far heaters must turn the phases of their arms to set the cells.

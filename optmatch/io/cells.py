@@ -9,6 +9,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from optmatch.fabrics.fabric import numbers_of_names
 from optmatch.io.contents import read_bytes
 from optmatch.io.fields import check_object, choose, shorten
@@ -26,6 +29,7 @@ from optmatch.model.files import path_name
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 CELLS_FORMAT = "optmatch/cell-device/1"
+_PHASES = ("bar_phase_rad", "cross_phase_rad")
 
 
 def read_cells(
@@ -33,6 +37,7 @@ def read_cells(
     n_cells: int,
     device: Device | str = "smartlight",
     names: Sequence[str] = (),
+    phases_rad: NDArray[np.float64] | None = None,
 ) -> CellDevice:
     """Read the measured losses, and other figures, of the cells of a fabric (2 x 2 switches).
 
@@ -49,6 +54,9 @@ def read_cells(
     names
         The names of the cells, by which a file may call them instead of by their numbers. An
         instance of a recursive netlist that holds exactly one cell stands for it.
+    phases_rad
+        ``phases_rad[cell, state]``: the difference of phases in bar and in cross of a cell for
+        which the file does not state it; None for ideal cells.
 
     Returns
     -------
@@ -88,6 +96,12 @@ def read_cells(
                 raise InputError(
                     exc.message.replace("[0]", ""), where=f"{place} {field}"
                 ) from None
+        # Cells for which the file states no phases are as the netlist says.
+        states_phases = any(key in row for row in measured.values() for key in _PHASES)
+        if phases_rad is not None and states_phases:
+            for cell, phases in enumerate(phases_rad.tolist()):
+                row = measured.setdefault(cell, {})
+                measured[cell] = dict(zip(_PHASES, phases, strict=True)) | row
         return CellDevice.of(device, n_cells, measured)
 
 

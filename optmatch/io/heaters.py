@@ -20,6 +20,7 @@ from optmatch.io.fields import check_object, choose, shorten
 from optmatch.io.netlists.phases import stated_cells
 from optmatch.io.text import parse_json, pointer
 from optmatch.model import DEVICES, CellDevice, FormatError, InputError, Solution, naming
+from optmatch.model.accounts import Level, accounting, assume, take
 from optmatch.model.files import path_name
 from optmatch.model.heaters import ARMS, Heater
 
@@ -39,6 +40,12 @@ _COLUMNS = {
     "settling_s": "settling_s",
 }
 """Columns of a calibration, and fields of `Heater`; short names without units are taken, too."""
+
+_LEVEL = Level(
+    "column",
+    ("cell", "arm", *_COLUMNS),
+    dict.fromkeys(("a_within_rad", "b_within_rad_per_v2"), "how certain a calibration is"),
+)
 
 Entry = Mapping[str, str | float | Sequence[float]]
 
@@ -76,7 +83,7 @@ def read_heaters(path: str | os.PathLike[str], fabric: Fabric) -> dict[tuple[int
     """
     name = path_name(path)
     content = read_bytes(path)
-    with naming(name):
+    with naming(name), accounting(name):
         if content.lstrip()[:1] == b"{":
             rows = _rows_of_json(content, name)
         else:
@@ -86,6 +93,7 @@ def read_heaters(path: str | os.PathLike[str], fabric: Fabric) -> dict[tuple[int
         points: dict[tuple[int, int], dict[str, Any]] = {}
         places: dict[tuple[int, int], str] = {}
         for place, row in rows:
+            take(_LEVEL, row, place)
             cell = find_cell(fabric, row.get("cell", ""), place)
             arm = find_arm(fabric, cell, row.get("arm", ""), place)
             fields = _fields_of_row(row, place)
@@ -145,6 +153,9 @@ def _rows_of_csv(text: str) -> Iterable[tuple[str, dict[str, Any]]]:
             place = f"line {reader.line_num}"
             if not names:
                 names = [entry.strip() for entry in row]
+                for key in names:
+                    if names.count(key) > 1:
+                        raise FormatError(f"{shorten(key)} is there twice", where=place)
                 continue
 
             if len(row) != len(names):
@@ -207,16 +218,13 @@ def _fields_of_row(row: Mapping[str, Any], place: str) -> dict[str, Any]:
     Raises
     ------
     FormatError
-        If a name is unknown, a field is there by two names, an entry is no number, or volts and
+        If a field is there by two names, an entry is no number, or volts and
         phases are not there together.
     """
     fields: dict[str, Any] = {}
     for key, entry in row.items():
-        if key in ("cell", "arm"):
-            continue
         if key not in _COLUMNS:
-            names = ", ".join(("cell", "arm", *_COLUMNS))
-            raise FormatError(f"{shorten(key)}: unknown; known are {names}", where=place)
+            continue
         field = _COLUMNS[key]
         if field in fields:
             raise FormatError(f"{key}: the same is there by another name", where=place)
@@ -311,23 +319,49 @@ def find_arm(fabric: Fabric, cell: int, name: Any, place: str) -> int:
     Returns
     -------
     int
-        1 or 2; 1 if none is stated.
+        1 or 2. If none is stated, the one arm that has a heater; 1 where the heaters of the cell
+        are not known.
+
+    Raises
+    ------
+    FormatError
+        If there is no such arm, it has no heater, or none is stated and both have one.
     """
     text = str(name).strip()
-    if text in ("", "1"):
-        return 1
-    if text == "2":
-        return 2
     circuit = cell_circuits(fabric)[cell]
-    names: list[str] = []
-    if circuit is not None:
-        for arm, heaters in zip(ARMS, circuit.arms, strict=True):
-            # A heater may be called without the instance that it is in, which the cell tells.
-            if text in heaters or text in [name.rpartition(".")[2] for name in heaters]:
-                return arm
-            names += heaters
-    allowed = ", ".join(["1", "2", *names])
-    raise FormatError(f"arm {shorten(text)}: arms are {allowed}", where=place)
+    if text in ("1", "2") and (circuit is None or _is_assumed(fabric, cell)):
+        return int(text)
+    if circuit is None:
+        if text:
+            raise FormatError(f"arm {shorten(text)}: arms are 1, 2", where=place)
+        assume(f"cell {fabric.cell_names[cell]}: no arm is stated, and arm 1 is taken")
+        return 1
+
+    # A heater may be called without the instance that it is in, which the cell tells.
+    heated = [arm for arm, heaters in zip(ARMS, circuit.arms, strict=True) if heaters]
+    if not text and len(heated) == 1:
+        return heated[0]
+    for arm in heated:
+        heaters = circuit.arms[arm - 1]
+        short_names = [heater.rpartition(".")[2] for heater in heaters]
+        if text in (str(arm), *heaters, *short_names):
+            return arm
+    allowed = ", ".join(
+        f"{arm} ({', '.join(circuit.arms[arm - 1])})" if arm in heated else f"no heater on {arm}"
+        for arm in sorted(ARMS, key=lambda arm: arm not in heated)
+    )
+    stated = f"arm {shorten(text)}" if text else "arm is missing"
+    raise FormatError(
+        f"{stated}: the heaters of cell {fabric.cell_names[cell]} are on arms {allowed}",
+        where=place,
+    )
+
+
+def _is_assumed(fabric: Fabric, cell: int) -> bool:
+    """Tell whether the circuit of a cell is that of a switch of which only the name is known."""
+    circuit = cell_circuits(fabric)[cell]
+    name = fabric.cell_names[cell]
+    return circuit is not None and circuit.parts[0].name == f"{name}.splitter"
 
 
 def arm_name(fabric: Fabric, cell: int, arm: int) -> str:

@@ -129,6 +129,14 @@ class Account:
             sentences.append(f"unknown {level.what}: {', '.join(listed)}{more}; {level.assumed}")
         return sentences + self.warnings
 
+    def lines(self) -> list[str]:
+        """Return a line for each level and fate, with the names that have it."""
+        names_of: dict[tuple[str, str], list[str]] = {}
+        for what, name, fate in self.rows():
+            names_of.setdefault((what, fate), []).append(name)
+        lines = [f"{what} {', '.join(names)}: {fate}" for (what, fate), names in names_of.items()]
+        return lines + [f"assumed: {sentence}" for sentence in self.warnings]
+
     def rows(self) -> list[tuple[str, str, str]]:
         """Return level, name and fate of each name that was met."""
         return [(what, name, fate) for (what, name), fate in self.fates.items()]
@@ -163,3 +171,17 @@ def accounting(path: str | os.PathLike[str] = "") -> Iterator[Account]:
     if sentences:
         name = f"{account.path}: " if account.path else ""
         _log.warning("%s%s", name, "; ".join(sentences))
+
+
+def take(level: Level, names: Iterable[str], where: str = "") -> None:
+    """Account for names in the open account; see `Account.take`."""
+    account = _OPEN.get()
+    if account is not None:
+        account.take(level, names, where)
+
+
+def assume(sentence: str) -> None:
+    """Add a sentence to the open account on what is not understood, and what is assumed for it."""
+    account = _OPEN.get()
+    if account is not None:
+        account.assume(sentence)

@@ -153,7 +153,7 @@ def test_points_are_interpolated_in_squares(tmp_path: Path) -> None:
         ("cell,arm,a,b\n0,1,0,x\n", "line 2: b = 'x': a number"),
         ("cell,arm,a,b\n0,1,0,-1\n", "b_rad_per_v2 = -1: must be > 0"),
         ("cell,arm,a,b\n0,1,0,1\n0,1,0,1\n", "line 3: cell 0, arm 1: is there already, line 2"),
-        ("cell,arm,a,colour\n0,1,0,1\n", "'colour': unknown"),
+        ("cell,arm,a,colour\n0,1,0,1\n", "unknown column 'colour'"),
         ("cell,arm,v,phase\n0,1,0,1\n0,1,1,0.5\n", "phases rise with the voltage"),
         ("cell,arm,v\n0,1,0\n", "v and phase_rad go together"),
         ("cell,arm,a\n0,1,0\n", "either a coefficient b, or points"),

@@ -50,6 +50,15 @@ def choose_device(name: str | None) -> Device:
     return find_device(name or "smartlight")
 
 
+def read_chip(path: str, fabric: Fabric, device: Device) -> CellDevice:
+    """Read a table of the cells of a fabric, which may call them by name."""
+    from optmatch.fabrics.netlists.circuits import find_differences
+    from optmatch.io.cells import read_cells
+
+    phases_rad = find_differences(fabric)
+    return read_cells(path, fabric.n_cells, device, fabric.cell_names, phases_rad)
+
+
 def take_chip(fabric: Fabric, options: dict[str, Any]) -> tuple[Fabric, CellDevice | None]:
     """Take `CHIP_OPTIONS` out of the options of a command, and do what they say.
 
@@ -74,10 +83,7 @@ def take_chip(fabric: Fabric, options: dict[str, Any]) -> tuple[Fabric, CellDevi
 
     cells = None
     if chip["device_cells"] is not None:
-        from optmatch.io.cells import read_cells
-
-        device = choose_device(chip["device"])
-        cells = read_cells(chip["device_cells"], fabric.n_cells, device, fabric.cell_names)
+        cells = read_chip(chip["device_cells"], fabric, choose_device(chip["device"]))
     elif chip["device"] is not None and not needs_cells:
         raise click.UsageError(
             f"--device: does not matter for --objective {objective}; it needs --device-cells, or"

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from optmatch.commands.shared.chip import DEVICE, DEVICE_CELLS, choose_device
+from optmatch.commands.shared.chip import DEVICE, DEVICE_CELLS, choose_device, read_chip
 from optmatch.commands.shared.options import AMOUNTS, count
 from optmatch.commands.shared.outcome import paint, print_rows
 from optmatch.fabrics import Fabric
@@ -110,7 +110,6 @@ def measure(solution: Solution, options: dict[str, Any]) -> Measured:
         The figures, the margins by which they keep the limits, and the fabric.
     """
     from optmatch import settle_free_cells
-    from optmatch.io.cells import read_cells
     from optmatch.optics import Budget, measure_optics
 
     use_one_thread()
@@ -121,7 +120,7 @@ def measure(solution: Solution, options: dict[str, Any]) -> Measured:
     chip = choose_device(options["device"])
     device: Device | CellDevice = chip
     if options["device_cells"] is not None and fabric is not None:
-        device = read_cells(options["device_cells"], fabric.n_cells, chip, fabric.cell_names)
+        device = read_chip(options["device_cells"], fabric, chip)
 
     # Cells without light are free to take the state that leaks least.
     frequencies_hz = _frequencies_of_options(chip, options)

@@ -9,7 +9,7 @@ phase sets which state, and the verifier does so again, by code of its own, to c
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal
 
 import numpy as np
@@ -102,6 +102,9 @@ class CellCircuit(Value):
     difference_rad
         The phase of arm 1 less that of arm 2, the sum over its shifters, that sets the cell to bar
         and to cross; from :math:`-\pi` (excluded) to :math:`\pi`.
+    longer_um
+        By how much arm 1 is longer than arm 2 in micrometres, as the netlist says; where it is not
+        0, the phase without power is not known.
 
     Raises
     ------
@@ -120,6 +123,7 @@ class CellCircuit(Value):
     terminals: tuple[str, str, str, str]
     arms: tuple[Sequence[str], Sequence[str]]
     difference_rad: tuple[float, float]
+    longer_um: float = field(default=0.0, metadata={"brief": True})
 
     def __post_init__(self) -> None:
         """Check that joins, terminals and arms of a cell name pins and parts that it has.

@@ -7,6 +7,7 @@ lead light from pin to pin; and couplers, which split it.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics.netlists.flaws import CONVENTIONS, list_names
+from optmatch.model.accounts import Level, assume
 
 KINDS = ("switch", "pass", "shifter", "crossing", "coupler")
 """What a component may be: a 2x2 or 1x2 cell; a part that passes light from pin to pin; the same
@@ -77,6 +79,91 @@ class Part(NamedTuple):
     """How its pins may be called."""
     settings: Mapping[str, Any]
 
+    @property
+    def is_narrow(self) -> bool:
+        """Whether it has one pin on its left side, and no a2."""
+        return all(not names[1] for names in self.names.values())
+
+
+_DRAWING = dict.fromkeys(
+    (
+        *(
+            "cross_section*",
+            "layer*",
+            "width*",
+            "*_width",
+            "*taper*",
+            "*_mmi",
+            "bend*",
+            "straight*",
+        ),
+        *("dx", "dy", "port*", "with_*", "npoints", "radius", "angle", "p", "heater*", "via_*"),
+        *("allow_min_radius_violation", "extension*", "post_process", "info", "auto_rename_ports"),
+    ),
+    "how it is drawn",
+)
+_SIMULATION = {"wl": "at which wavelength somebody simulates it"}
+SETTINGS = {
+    "coupler": Level(
+        "setting of couplers",
+        ("coupling", "loss_dB", "splitting_ratio_cross", "splitting_ratio_thru"),
+        _DRAWING | _SIMULATION,
+        "couplers split as their other settings say, or evenly",
+    ),
+    "splitter": Level(
+        "setting of 1x2 couplers",
+        ("coupling", "loss_dB"),
+        _DRAWING | _SIMULATION,
+        "they split as their other settings say, or evenly",
+    ),
+    "switch": Level(
+        "setting of switches",
+        ("delta_length",),
+        {
+            **_DRAWING,
+            **_SIMULATION,
+            **dict.fromkeys(("length_x", "length_y", "min_length", "nbends"), "how it is drawn"),
+            **dict.fromkeys(("splitter", "combiner", "mirror_bot"), "pins say what it has"),
+            "state": "states are those of a schedule",
+        },
+        "switches are ideal interferometers",
+    ),
+    "pass": Level(
+        "setting of waveguides and phase shifters",
+        ("length",),
+        _DRAWING | _SIMULATION,
+        "the device says what waveguides do, and both arms of a cell are alike",
+    ),
+}
+"""The settings of parts by their kind; those of shifters and crossings are as of waveguides."""
+
+
+def settings_level(part: Part) -> Level:
+    """Return the declaration of the settings of a part."""
+    if part.kind == "coupler":
+        return SETTINGS["splitter" if part.is_narrow else "coupler"]
+    return SETTINGS["switch" if part.kind == "switch" else "pass"]
+
+
+def length_of(part: Part, key: str = "length") -> float | None:
+    """Return a length among the settings of a part, in micrometres; None if it states none.
+
+    Raises
+    ------
+    ValueError
+        If it is no finite number.
+    """
+    value = part.settings.get(key)
+    if value is None:
+        return None
+    try:
+        length_um = float(value)
+    except (TypeError, ValueError):
+        length_um = math.inf
+    if isinstance(value, bool) or not math.isfinite(length_um):
+        raise ValueError(f"{key} = {value}: a number of micrometres")
+    return length_um
+
 
 def kind_of(component: str, declared: Mapping[str, str], n_pins: int) -> str | None:
     """Return the kind of a component, as its user declares it or by its name; None if unknown.
@@ -113,7 +200,7 @@ def make_parts(
     instances: Mapping[str, Instance],
     used_pins: Mapping[str, Sequence[str]],
     declared: Mapping[str, str],
-    conventions: PinNames,
+    given: PinNames,
 ) -> dict[str, Part]:
     """Tell for each part of a netlist what it does to light, and what its pins may be called.
 
@@ -128,8 +215,8 @@ def make_parts(
         For each instance the names of those of its pins that the netlist mentions.
     declared
         Kinds of components that the user declares.
-    conventions
-        The names that pins of switches may have.
+    given
+        The names of pins that the user says; empty for the usual ones.
 
     Returns
     -------
@@ -142,26 +229,38 @@ def make_parts(
     for name, instance in instances.items():
         pins_of_component.setdefault(instance.component, set()).update(used_pins[name])
 
+    narrow = NARROW | {
+        key: (names[0], "", names[2], names[3])
+        for key, names in given.items()
+        if names[0] and names[2] and names[3]
+    }
     parts = {}
     for name, instance in instances.items():
         component = instance.component
         kind = kind_of(component, declared, len(used_pins[name]))
-        if kind == "switch":
-            is_narrow = _has_three_pins(component, pins_of_component[component])
-            names: PinNames = NARROW if is_narrow else conventions
+        is_narrow = kind in ("switch", "coupler") and _has_three_pins(
+            component, pins_of_component[component], narrow, is_declared=component in declared
+        )
+        if is_narrow:
+            names: PinNames = narrow
+        elif kind == "switch":
+            names = given or CONVENTIONS
         elif kind == "coupler":
-            is_narrow = _ONE_TO_TWO.search(component) is not None
-            names = NARROW if is_narrow else {**CONVENTIONS, **conventions}
+            names = {**CONVENTIONS, **given}
         elif kind == "crossing":
-            names = _CROSSING
+            names = {**_CROSSING, **given}
         else:
-            names = _name_passing_pins(kind, used_pins[name])
+            names = _name_passing_pins(kind, used_pins[name], given)
         parts[name] = Part(component, kind, names, instance.settings)
     return parts
 
 
-def _has_three_pins(component: str, used_pins: set[str]) -> bool:
-    """Tell whether a switch has three pins: by its name, or an ``mzi`` by those that are used.
+def _has_three_pins(
+    component: str, used_pins: set[str], narrow: PinNames, *, is_declared: bool
+) -> bool:
+    """Tell whether a switch or coupler has three pins: by its name, or else by its used pins.
+
+    The pins decide for an ``mzi``, and for a component whose kind the user declares.
 
     Parameters
     ----------
@@ -169,33 +268,33 @@ def _has_three_pins(component: str, used_pins: set[str]) -> bool:
         The name of the component; one with ``1x2`` in it has three pins.
     used_pins
         The names of all pins that instances of it use.
+    narrow
+        The names of the pins of parts with three pins.
+    is_declared
+        Whether the user has declared the kind of the component.
     """
     if re.search(r"2x2", component):
         return re.search(r"1x2", component) is not None
     if _ONE_TO_TWO.search(component):
         return True
-    narrow = [{pin for pin in names if pin} for names in NARROW.values()]
-    return component.lower() == "mzi" and used_pins in narrow
+    if component.lower() != "mzi" and not is_declared:
+        return False
+    if not any(used_pins == {pin for pin in names if pin} for names in narrow.values()):
+        return False
+    if is_declared:
+        listed = ", ".join(sorted(used_pins))
+        assume(f"component {component} is taken for one of three pins, since {listed} are used")
+    return True
 
 
-def _name_passing_pins(kind: str | None, used: Sequence[str]) -> PinNames:
+def _name_passing_pins(kind: str | None, used: Sequence[str], given: PinNames) -> PinNames:
     """Name the pins of a part with two pins, of which maybe one is used, or with four.
 
-    Parameters
-    ----------
-    kind
-        The kind of the part, that is how it treats light; None if nobody knows.
-    used
-        The names of those of its pins that the netlist mentions.
-
-    Returns
-    -------
-    PinNames
-        By the name of a convention four names of pins, in the order a1, a2, b1, b2; empty where
-        the part has none. Light passes from the first pin to the second.
+    Light passes from the first pin of a part with two pins to the second. Parts of four pins have
+    the names that the user gives, or the usual ones.
     """
     if len(used) > 2:
-        return CONVENTIONS if kind else {"own": used}
+        return {**CONVENTIONS, **given} if kind else {"own": used}
     first = used[0] if used else "o1"
     second = used[1] if len(used) > 1 else _OTHER_END.get(first, "the other pin")
     return {"own": (first, "", second, "")}
@@ -229,10 +328,12 @@ def find_unknown(parts: Mapping[str, Part]) -> list[str]:
 def coupler_matrix(part: Part, convention: str) -> NDArray[np.complex128]:
     r"""Return the transfer matrix of a coupler by its settings, as sax has it.
 
-    With the share :math:`\kappa` of power that crosses, a 2x2 coupler is :math:`((\sqrt{1-\kappa},
-    j\sqrt{\kappa}), (j\sqrt{\kappa}, \sqrt{1-\kappa}))`; a 1x2 coupler sends the amplitudes
-    :math:`\sqrt{1-\kappa}` and :math:`\sqrt{\kappa}` to its two outputs, in phase. A setting
-    ``coupling`` from 0 to 1 is the share, one half without it; ``loss_dB`` is lost of all light.
+    With the shares :math:`\kappa` of power that crosses and :math:`\tau` of power that stays, a
+    2x2 coupler is :math:`((\sqrt{\tau}, j\sqrt{\kappa}), (j\sqrt{\kappa}, \sqrt{\tau}))`; a 1x2
+    coupler sends the amplitudes :math:`\sqrt{\tau}` and :math:`\sqrt{\kappa}` to its two outputs,
+    in phase. The settings ``coupling`` and ``splitting_ratio_cross`` are the share that crosses,
+    ``splitting_ratio_thru`` is the one that stays; one of them tells the other, and both are one
+    half if none is stated. ``loss_dB`` is lost of all light.
 
     Parameters
     ----------
@@ -251,22 +352,36 @@ def coupler_matrix(part: Part, convention: str) -> NDArray[np.complex128]:
     Raises
     ------
     ValueError
-        If a setting is no number, or out of range.
+        If a setting is no number, or out of range, or two contradict each other.
     """
-    share = _read_setting(part, "coupling", 0.5, most=1.0)
-    loss_db = _read_setting(part, "loss_dB", 0.0, most=1000.0)
-    straight = np.sqrt(1 - share)
-    crossing = np.sqrt(share)
-    if part.names is NARROW:
-        outputs = (crossing, straight) if convention == "optical" else (straight, crossing)
+    coupling = _read_setting(part, "coupling", most=1.0)
+    loss_db = _read_setting(part, "loss_dB", most=1000.0) or 0.0
+    crossing, staying = coupling, None
+    if not part.is_narrow:
+        ratio_cross = _read_setting(part, "splitting_ratio_cross", most=1.0)
+        staying = _read_setting(part, "splitting_ratio_thru", most=1.0)
+        if None not in (coupling, ratio_cross) and coupling != ratio_cross:
+            raise ValueError(f"coupling = {coupling:g}, splitting_ratio_cross = {ratio_cross:g}")
+        crossing = ratio_cross if coupling is None else coupling
+    if crossing is None:
+        crossing = 0.5 if staying is None else 1 - staying
+    if staying is None:
+        staying = 1 - crossing
+    if crossing + staying > 1 + 1e-9:
+        raise ValueError(f"{crossing:g} of the power crosses and {staying:g} stays: more than all")
+
+    straight = np.sqrt(staying)
+    across = np.sqrt(crossing)
+    if part.is_narrow:
+        outputs = (across, straight) if convention == "optical" else (straight, across)
         matrix = np.array([[outputs[0], 0], [outputs[1], 0]], dtype=np.complex128)
     else:
-        matrix = np.array([[straight, 1j * crossing], [1j * crossing, straight]])
+        matrix = np.array([[straight, 1j * across], [1j * across, straight]])
     return np.asarray(10 ** (-loss_db / 20) * matrix, dtype=np.complex128)
 
 
-def _read_setting(part: Part, name: str, default: float, *, most: float) -> float:
-    """Return a number from 0 to `most` among the settings of a part, or the default.
+def _read_setting(part: Part, name: str, *, most: float) -> float | None:
+    """Return a number from 0 to `most` among the settings of a part; None if it is not stated.
 
     Parameters
     ----------
@@ -274,8 +389,6 @@ def _read_setting(part: Part, name: str, default: float, *, most: float) -> floa
         The part, whose settings were read from a file.
     name
         The name of the setting.
-    default
-        The value if the part does not state one.
     most
         The largest value.
 
@@ -286,9 +399,9 @@ def _read_setting(part: Part, name: str, default: float, *, most: float) -> floa
     """
     value = part.settings.get(name)
     if value is None:
-        return default
+        return None
     try:
-        number = float(value)
+        number = -1.0 if isinstance(value, bool) else float(value)
     except (TypeError, ValueError):
         number = -1.0
     if not 0 <= number <= most:
@@ -297,25 +410,22 @@ def _read_setting(part: Part, name: str, default: float, *, most: float) -> floa
 
 
 def find_bad_settings(parts: Mapping[str, Part]) -> list[str]:
-    """List the settings of couplers that no coupler can have.
-
-    Parameters
-    ----------
-    parts
-        The parts by name.
+    """List the settings that no part can have: ratios out of range, and lengths without number.
 
     Returns
     -------
     list of str
-        A sentence for each coupler with a setting that is no number or out of range.
+        A sentence for each part.
     """
     flaws = []
     for name, part in parts.items():
-        if part.kind == "coupler":
-            try:
+        try:
+            if part.kind == "coupler":
                 coupler_matrix(part, "")
-            except ValueError as exc:
-                flaws.append(f"settings of {name}: {exc}")
+            else:
+                length_of(part, "delta_length" if part.kind == "switch" else "length")
+        except ValueError as exc:
+            flaws.append(f"settings of {name}: {exc}")
     return flaws
 
 

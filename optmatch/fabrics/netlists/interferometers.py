@@ -9,14 +9,15 @@ from __future__ import annotations
 import cmath
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics.netlists.circuits import CellCircuit, CellPart
-from optmatch.fabrics.netlists.components import NARROW, Part, coupler_matrix
-from optmatch.fabrics.netlists.flaws import Pair, list_names
+from optmatch.fabrics.netlists.components import NARROW, Part, coupler_matrix, length_of
+from optmatch.fabrics.netlists.flaws import CONVENTIONS, Pair, list_names
 from optmatch.fabrics.netlists.paths import (
     LEFT,
     RIGHT,
@@ -28,6 +29,7 @@ from optmatch.fabrics.netlists.paths import (
     side_of,
 )
 from optmatch.model import BAR, CROSS
+from optmatch.model.accounts import assume
 
 MIN_EXTINCTION_DB = 10.0
 """A state counts as one if at most a tenth as much light leaks as goes where it should.
@@ -446,7 +448,49 @@ def make_circuit(
         terminals=(a1, a2, b1, b2),
         arms=(_shifters_of(paths, arm_1), _shifters_of(paths, arm_2)),
         difference_rad=difference_rad,
+        longer_um=_compare_arms(paths, interferometer),
     )
+
+
+def _compare_arms(paths: LightPaths, interferometer: Interferometer) -> float:
+    """Return by how many micrometres arm 1 is longer than arm 2; 0 where nobody says.
+
+    Equal parts of both arms cancel. Where arms differ, or only some of the other parts state their
+    lengths, the account of the netlist says so.
+    """
+    first, second = (
+        [(part.component, dict(part.settings), part) for part in map(paths.parts.get, arm.passed)]
+        for arm in interferometer.link.arms
+    )
+    for entry in list(first):
+        equal = next((other for other in second if other[:2] == entry[:2]), None)
+        if equal is not None:
+            first.remove(entry)
+            second.remove(equal)
+    widths = [{str(part.settings.get("width")) for _, _, part in arm} for arm in (first, second)]
+    if first and second and widths[0] != widths[1] and "None" not in widths[0] | widths[1]:
+        assume(
+            f"arms of {interferometer.name} have other widths: its phase without power is not"
+            " known"
+        )
+    lengths_um = [[length_of(part) for _, _, part in arm] for arm in (first, second)]
+    stated = [length for arm in lengths_um for length in arm if length is not None]
+    if not stated:
+        return 0.0
+    if any(length is None for arm in lengths_um for length in arm):
+        assume(
+            f"arms of {interferometer.name}: only some parts state their lengths; the arms are"
+            " taken for equally long"
+        )
+        return 0.0
+    longer_um = math.fsum(lengths_um[0]) - math.fsum(lengths_um[1])
+    if abs(longer_um) < 1e-6:
+        return 0.0
+    assume(
+        f"arms of {interferometer.name} differ by {abs(longer_um):.6g} um: its phase without power"
+        " is not known, and no phases are exported for it"
+    )
+    return longer_um
 
 
 def _make_part(paths: LightPaths, name: str) -> CellPart:
@@ -560,36 +604,27 @@ def format_matrix(matrix: NDArray[np.complex128]) -> str:
     return f"(({rows[0]}), ({rows[1]}))"
 
 
-def assume_circuit(name: str) -> CellCircuit:
-    """Return the circuit of a 1x2 switch of which only the name is known.
+def assume_circuit(name: str, *, is_narrow: bool, longer_um: float) -> CellCircuit:
+    """Return the circuit of a switch of which only the name is known.
 
-    It is that of gdsfactory's ``mzi1x2_2x2``: a 1x2 and a 2x2 coupler, and a phase shifter in the
-    upper arm.
-
-    Parameters
-    ----------
-    name
-        The name of the switch, with which those of its parts begin.
-
-    Returns
-    -------
-    CellCircuit
-        Its parts and joins, and what light does in each state.
+    It is that of gdsfactory's ``mzi1x2_2x2`` or ``mzi2x2_2x2``: two couplers, and a phase shifter
+    in the upper arm, which is longer than the other one by `longer_um`. The names of its parts
+    begin with the name of the switch.
     """
-    # The three parts with the names of their pins, and the joins of these.
-    splitter = Part("mmi1x2", "coupler", NARROW, {})
-    combiner = Part("mmi2x2", "coupler", {"optical": ("o2", "o1", "o3", "o4")}, {})
+    wide = {"optical": CONVENTIONS["optical"]}
     heater = Part("straight_heater_metal", "shifter", {"own": ("o1", "", "o2", "")}, {})
+    splitter = Part("mmi1x2", "coupler", NARROW, {}) if is_narrow else None
     instances = {
-        f"{name}.splitter": splitter,
+        f"{name}.splitter": splitter or Part("mmi2x2", "coupler", wide, {}),
         f"{name}.heater": heater,
-        f"{name}.combiner": combiner,
+        f"{name}.combiner": Part("mmi2x2", "coupler", wide, {}),
     }
+    upper, lower = ("o2", "o3") if is_narrow else ("o3", "o4")
     joins = [
-        (f"{name}.splitter,o2", f"{name}.heater,o1"),
+        (f"{name}.splitter,{upper}", f"{name}.heater,o1"),
         (f"{name}.heater,o2", f"{name}.combiner,o2"),
-        (f"{name}.splitter,o3", f"{name}.combiner,o1"),
+        (f"{name}.splitter,{lower}", f"{name}.combiner,o1"),
     ]
     paths = LightPaths(instances, joins)
     ((_, circuit),) = find_cells(paths, [])
-    return circuit
+    return replace(circuit, longer_um=longer_um)

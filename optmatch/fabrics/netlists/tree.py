@@ -14,15 +14,16 @@ from optmatch.fabrics.cellgraph import TERMINAL_NAMES
 from optmatch.fabrics.netlists.circuits import CellCircuit
 from optmatch.fabrics.netlists.components import (
     KINDS,
-    NARROW,
+    PASSING,
     Part,
     find_bad_settings,
     find_unknown,
     guessed_switches,
+    length_of,
     make_parts,
+    settings_level,
 )
 from optmatch.fabrics.netlists.flaws import (
-    CONVENTIONS,
     NetlistError,
     Pair,
     find_flaws,
@@ -37,6 +38,7 @@ from optmatch.fabrics.netlists.netlist import Netlist
 from optmatch.fabrics.netlists.paths import LightPaths, Terminal
 from optmatch.fabrics.netlists.wiring import Wiring, WiringReader, find_array_flaws, mapping
 from optmatch.model import InputError
+from optmatch.model.accounts import Level, accounting, assume, take
 from optmatch.model.declarations import form_of
 
 _log = logging.getLogger("optmatch")
@@ -125,50 +127,92 @@ def netlist_from_tree(
     >>> fabric.n_cells, fabric.n_ports, fabric.bidirectional, fabric.dead_pairs()
     (1, 2, False, [])
     """
-    # Instances, joins and ports are read from any of the forms. All that is wrong is gathered in
-    # `all_flaws`, to be told at once.
-    conventions = _conventions(pins)
-    declared = _check_kinds(components or {})
-    all_flaws = list(flaws)
-    wiring = WiringReader(tree, declared, pins or (), all_flaws).read()
-    all_flaws += find_array_flaws(wiring)
-    info = mapping(wiring.top, "info", [])
-    names_of_ports = _texts(info, "port_names")
-    wiring.ports = [(names_of_ports.get(name, name), pin) for name, pin in wiring.ports]
-    wiring.leave_out(leave_out, all_flaws)
-    parts = make_parts(wiring.instances, wiring.used_pins(), declared, conventions)
-    parts = _leave_out_parts_without_cells(wiring, parts)
+    with accounting("netlist") as account:
+        # Instances, joins and ports are read from any of the forms. All that is wrong is gathered
+        # in `all_flaws`, to be told at once.
+        given = _given_pins(pins)
+        declared = _check_kinds(components or {})
+        all_flaws = list(flaws)
+        wiring = WiringReader(tree, declared, pins or (), all_flaws).read()
+        all_flaws += find_array_flaws(wiring)
+        info = mapping(wiring.top, "info", [])
+        account.take(_INFO, map(str, info), "info")
+        names_of_ports = _texts(info, "port_names")
+        wiring.ports = [(names_of_ports.get(name, name), pin) for name, pin in wiring.ports]
+        wiring.leave_out(leave_out, all_flaws)
+        parts = make_parts(wiring.instances, wiring.used_pins(), declared, given)
+        parts = _leave_out_parts_without_cells(wiring, parts)
+        for name, part in parts.items():
+            stated = [str(key) for key, value in part.settings.items() if value is not None]
+            account.take(settings_level(part), stated, name)
 
-    # All flaws of parts, joins and ports are found before cells are looked for.
-    if open_pins:
-        wiring.open_pins += _list_unused_pins(parts, wiring.used_pins())
-    port_names = [name for name, _ in wiring.ports]
-    names_of = {name: part.names for name, part in parts.items()}
-    all_flaws += find_flaws(list(parts), wiring.joins, wiring.ports, wiring.open_pins, names_of)
-    if tx is None and rx is None:
-        tx, rx = _find_directions(port_names, directed, info)
-        if directed and not tx:
-            all_flaws.append("no port is called in... or out...: say with tx and rx what sends")
-    all_flaws += find_port_flaws(wiring.ports, tx, rx)
-    all_flaws += find_unknown(parts) + find_bad_settings(parts)
-    if all_flaws:
-        raise NetlistError(all_flaws)
+        # All flaws of parts, joins and ports are found before cells are looked for.
+        if open_pins:
+            wiring.open_pins += _list_unused_pins(parts, wiring.used_pins())
+        port_names = [name for name, _ in wiring.ports]
+        names_of = {name: part.names for name, part in parts.items()}
+        all_flaws += find_flaws(
+            list(parts), wiring.joins, wiring.ports, wiring.open_pins, names_of
+        )
+        if tx is None and rx is None:
+            tx, rx = _find_directions(port_names, directed, info)
+            if directed and not tx:
+                all_flaws.append(
+                    "no port is called in... or out...: say with tx and rx what sends"
+                )
+        all_flaws += find_port_flaws(wiring.ports, tx, rx)
+        all_flaws += find_unknown(parts) + find_bad_settings(parts)
+        if all_flaws:
+            raise NetlistError(all_flaws)
 
-    # The parts are reduced to cells and how light joins these; placements say where they lie.
-    _warn_of_guesses(parts, declared)
-    cells = _keep_cells(parts, wiring)
-    ends = _place(cells.instances, mapping(wiring.top, "placements", []), info.get("cell_length"))
-    netlist = Netlist(
-        instances=cells.instances,
-        connections=cells.connections,
-        ports=cells.ports,
-        tx=tx,
-        rx=rx,
-        open_pins=cells.open_pins,
-        ends=ends,
-        circuits=cells.circuits if any(cells.circuits) else (),
-    )
-    return netlist.rename(_texts(info, "cell_names"), {})
+        # The parts are reduced to cells and how light joins these; placements say where they lie.
+        _warn_of_guesses(parts, declared)
+        cells = _keep_cells(parts, wiring)
+        _name_unused_lengths(parts, cells)
+        placements = mapping(wiring.top, "placements", [])
+        netlist = Netlist(
+            instances=cells.instances,
+            connections=cells.connections,
+            ports=cells.ports,
+            tx=tx,
+            rx=rx,
+            open_pins=cells.open_pins,
+            ends=_place(cells, placements, info.get("cell_length")) if placements else None,
+            circuits=cells.circuits if any(cells.circuits) else (),
+        )
+        return netlist.rename(_texts(info, "cell_names"), {})
+
+
+_INFO = Level(
+    "key of info",
+    ("open_pins", "cell_length", "cell_names", "port_names", "tx", "rx"),
+    {"states": "states are those of a schedule"},
+    "it says nothing of the fabric",
+)
+
+_PLACEMENT = Level(
+    "key of placements",
+    ("x", "y", "rotation"),
+    {"mirror": "cells lie where their middles are, mirrored or not"},
+    "cells are drawn as their joins are, and so are their distances",
+)
+
+
+def _name_unused_lengths(parts: Mapping[str, Part], cells: _Cells) -> None:
+    """Name the waveguides between cells with a length: places of cells decide in its stead."""
+    within = {
+        part.name for circuit in cells.circuits if circuit is not None for part in circuit.parts
+    }
+    between = [
+        name
+        for name, part in parts.items()
+        if part.kind in PASSING and name not in within and length_of(part)
+    ]
+    if between:
+        assume(
+            f"lengths of the waveguides between cells, {list_names(between)}, are not used: losses"
+            " and delays are those of the ways from cell to cell, as these are placed or drawn"
+        )
 
 
 def _texts(info: Mapping[str, Any], key: str) -> dict[str, str]:
@@ -192,29 +236,31 @@ def _check_kinds(components: Mapping[str, str]) -> Mapping[str, str]:
     return components
 
 
-def _conventions(pins: Mapping[str, str] | None) -> Mapping[str, Sequence[str]]:
-    """Return the names that pins of switches may have: those of the user, or the usual ones.
+def _given_pins(pins: Mapping[str, str] | None) -> Mapping[str, Sequence[str]]:
+    """Return the names of pins that the user says, as conventions; empty if he says none.
 
-    Parameters
-    ----------
-    pins
-        For the names of pins that the user says the terminals a1, a2, b1 and b2; None for the
-        usual names.
-
-    Returns
-    -------
-    Mapping
-        By the name of a convention four names of pins, in the order a1, a2, b1, b2.
+    Each convention has four names, for a1, a2, b1 and b2, empty for a pin that nobody names. The
+    second one has the second names of terminals with several, and the first names of the others.
     """
     if pins is None:
-        return CONVENTIONS
+        return {}
     form_of(Mapping[str, str]).check("pins", pins)
-    name_of_terminal = {terminal: name for name, terminal in pins.items()}
-    if set(name_of_terminal) != set(TERMINAL_NAMES) or len(pins) != 4:
-        raise InputError(
-            f"pins = {dict(pins)}: four names, for {', '.join(TERMINAL_NAMES)}", where="pins"
-        )
-    return {"given": [name_of_terminal[terminal] for terminal in TERMINAL_NAMES]}
+    names_of = {terminal: [] for terminal in TERMINAL_NAMES}
+    for name, terminal in pins.items():
+        if terminal not in names_of:
+            allowed = ", ".join(TERMINAL_NAMES)
+            raise InputError(f"pins: {name} = {terminal}: one of {allowed}", where="pins")
+        names_of[terminal].append(name)
+    if not (names_of["a1"] and names_of["b1"]):
+        raise InputError(f"pins = {dict(pins)}: names for a1 and b1 at least", where="pins")
+    n_conventions = max(map(len, names_of.values()))
+    conventions = {}
+    for number in range(n_conventions):
+        chosen = [
+            names[min(number, len(names) - 1)] if names else "" for names in names_of.values()
+        ]
+        conventions["given" if number == 0 else f"given {number + 1}"] = chosen
+    return conventions
 
 
 def _leave_out_parts_without_cells(wiring: Wiring, parts: Mapping[str, Part]) -> dict[str, Part]:
@@ -396,7 +442,7 @@ def _keep_cells(parts: Mapping[str, Part], wiring: Wiring) -> _Cells:
     for name, part in parts.items():
         if part.kind == "switch":
             terminals_of[name] = [(name, k) for k in range(4)]
-            circuit_of[name] = assume_circuit(name) if part.names is NARROW else None
+            circuit_of[name] = _assume_circuit(name, part)
     for interferometer, circuit in find_cells(paths, flaws):
         terminals_of[interferometer.name] = interferometer.terminals
         circuit_of[interferometer.name] = circuit
@@ -443,53 +489,111 @@ def _keep_cells(parts: Mapping[str, Part], wiring: Wiring) -> _Cells:
     )
 
 
+def _assume_circuit(name: str, part: Part) -> CellCircuit | None:
+    """Return the circuit of a switch whose name alone is known; None for an ideal one of 2x2."""
+    longer_um = length_of(part, "delta_length") or 0.0
+    if longer_um:
+        assume(
+            f"arms of {name} differ by {abs(longer_um):.6g} um: its phase without power is not"
+            " known, and no phases are exported for it"
+        )
+    if not (part.is_narrow or longer_um):
+        return None
+    return assume_circuit(name, is_narrow=part.is_narrow, longer_um=longer_um)
+
+
 def _first_part(terminals: Sequence[Terminal | None]) -> str:
     """Return the part at the first terminal of a cell that it has."""
     return next(terminal for terminal in terminals if terminal is not None)[0]
 
 
 def _place(
-    instances: Sequence[str], placements: Mapping[str, Any], cell_length: Any
+    cells: _Cells, placements: Mapping[str, Any], cell_length: Any
 ) -> NDArray[np.float64] | None:
-    """Turn the places of cells on the chip into a drawing with one unit for the length of a cell.
+    """Return where cells lie on the chip, in lengths of a cell; None if that is not known.
 
-    A cell is drawn as a line through its middle, from end a to end b, in the direction of its
-    rotation. The result is None unless all cells are placed, apart from each other.
+    A cell is a line through its middle, from end a to end b, in the direction of its rotation. One
+    that is made of couplers lies in the middle between them, and leads from the first to the last.
+    Cells whose places are not known, or two at one place, are named in the account.
 
     Parameters
     ----------
-    instances
-        The names of the cells.
+    cells
+        The cells.
     placements
         For each name a mapping with ``x``, ``y`` and ``rotation`` in degrees of its middle.
     cell_length
-        The length of a cell in the unit of the placements; None for one at which the nearest
-        cells do not touch.
+        The length of a cell in the unit of the placements. None: the distance of the couplers of
+        cells that are made of them, else one at which the nearest cells do not touch.
 
     Returns
     -------
     NDArray or None
         ``ends[cell, end]``: positions of ends a and b, float64, shape (cells, 2, 2).
     """
-    try:
-        rows = [placements[name] for name in instances]
-        numbers = [[float(row.get(key) or 0.0) for key in ("x", "y", "rotation")] for row in rows]
-        length = None if cell_length is None else float(cell_length)
-    except (AttributeError, KeyError, TypeError, ValueError):
-        return None  # placements may be expressions, as "east of another"
-    if not (np.isfinite(numbers).all() and np.isfinite(length or 0.0)):
-        return None
+    rows = []
+    spans = []
+    for name, circuit in zip(cells.instances, cells.circuits, strict=True):
+        row = _read_place(placements, name)
+        if row is None and circuit is not None:
+            couplers = [part.name for part in circuit.parts if part.kind == "coupler"]
+            first, last = (_read_place(placements, couplers[end]) for end in (0, -1))
+            if first is not None and last is not None:
+                way = last[:2] - first[:2]
+                spans.append(float(np.hypot(*way)))
+                row = np.array([*((first[:2] + last[:2]) / 2), np.degrees(np.arctan2(*way[::-1]))])
+        if row is None:
+            assume(
+                f"the place of {name} is not known: cells are drawn, and so are their distances"
+            )
+            return None
+        rows.append(row)
 
-    # Without a length of a cell, the nearest neighbours tell how long one may be.
-    x, y, rotation = np.array(numbers).T
+    x, y, rotation = np.array(rows).T
     middle = np.stack([x, y], axis=1)
     distance = np.linalg.norm(middle[:, None] - middle[None], axis=2)
     np.fill_diagonal(distance, np.inf)
     nearest = distance.min(initial=np.inf, axis=1)
+    length = _read_number(cell_length)
+    if cell_length is not None and not (length and length > 0):
+        assume(f"cell_length = {cell_length}: no length; cells are drawn, and so are distances")
+        return None
     if length is None:
-        if len(instances) > 1 and not nearest.min() > 0:
+        # Without a length of a cell, its couplers or the nearest neighbours tell it.
+        if len(rows) > 1 and not nearest.min() > 0:
+            assume("cells lie at one place: they are drawn, and so are their distances")
             return None
-        length = float(np.median(nearest)) / _APART if len(instances) > 1 else 1.0
+        if len(spans) == len(rows) and min(spans) > 0:
+            length = float(np.median(spans))
+            source = "the couplers of a cell lie apart"
+        else:
+            length = float(np.median(nearest)) / _APART if len(rows) > 1 else 1.0
+            source = f"lets the nearest cells lie {_APART:g} lengths apart"
+        if len(rows) > 1:
+            assume(f"info has no cell_length: {length:.6g} is taken, which {source}")
     angle = np.radians(rotation)
     axis = np.stack([np.cos(angle), np.sin(angle)], axis=1)
     return np.stack([middle / length - axis / 2, middle / length + axis / 2], axis=1)
+
+
+def _read_place(placements: Mapping[str, Any], name: str) -> NDArray[np.float64] | None:
+    """Return x, y and rotation of an instance; None unless all are plain numbers, or absent."""
+    row = placements.get(name)
+    if not isinstance(row, Mapping):
+        return None
+    stated = [str(key) for key, value in row.items() if value not in (None, 0, False)]
+    take(_PLACEMENT, stated, name)
+    numbers = [_read_number(row.get(key) or 0.0) for key in _PLACEMENT.used]
+    is_known = all(key in _PLACEMENT.used or key in _PLACEMENT.harmless for key in stated)
+    if not is_known or None in numbers:
+        return None  # placements may be expressions, as "east of another"
+    return np.array(numbers, dtype=np.float64)
+
+
+def _read_number(value: Any) -> float | None:
+    """Return a finite number, or a text that is one; None for anything else."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return None
+    return number if np.isfinite(number) else None

@@ -17,11 +17,40 @@ from typing import Any, NamedTuple
 from optmatch.fabrics.netlists.components import Instance, kind_of
 from optmatch.fabrics.netlists.flaws import NetlistError, Pair, split_pin
 from optmatch.model import check_size
+from optmatch.model.accounts import Level, take
 
 _KEYS = ("instances", "connections", "nets", "routes", "ports", "placements", "info")
 _IGNORED = (
     *("name", "settings", "default_settings", "warnings", "models", "pdk"),
     *("schema", "schema_version", "generic"),
+)
+_COLUMNS = ("columns", "num_a", "na")
+_ROWS = ("rows", "num_b", "nb")
+"""How versions of gdsfactory and kfactory call the size of an array."""
+_PITCHES = dict.fromkeys(
+    (*("column_pitch", "row_pitch", "pitch_a", "pitch_b", "spacing", "type"),), "how it is drawn"
+)
+_INSTANCE = Level(
+    "key of an instance",
+    ("component", "settings", "array", *_COLUMNS, *_ROWS),
+    {**_PITCHES, "info": "what its program computed of it", "name": "it has its key as name"},
+    "it says nothing of the fabric",
+)
+_ARRAY = Level("key of an array", (*_COLUMNS, *_ROWS), _PITCHES, "an array has columns and rows")
+_NET = Level(
+    "key of nets",
+    ("p1", "p2"),
+    dict.fromkeys(("name", "settings"), "how it is drawn"),
+    "a net joins two pins",
+)
+_TOP = Level(
+    "key of a netlist",
+    _KEYS,
+    {
+        **dict.fromkeys(_IGNORED, "instances and their joins say all"),
+        "models": "names of components",
+    },
+    "",
 )
 _ELECTRICAL = re.compile(r"(.*_)?e\d+(_\d+)*")  # pins of heaters and pads
 _ARRAY_INDEX = re.compile(r"<\d+\.\d+>$")
@@ -281,11 +310,9 @@ class WiringReader:
         _Level
             Its instances, joins, ports and open pins, without those of other levels within it.
         """
-        self._flaws += [
-            f"unknown key {key}: known are {', '.join(_KEYS)}"
-            for key in tree
-            if key not in (*_KEYS, *_IGNORED)
-        ]
+        unknown = [key for key in tree if key not in (*_KEYS, *_IGNORED)]
+        self._flaws += [f"unknown key {key}: known are {', '.join(_KEYS)}" for key in unknown]
+        take(_TOP, [str(key) for key in tree if key not in unknown])
         instances = self._read_instances(tree)
         joins = _read_joins(tree, self._flaws)
         ports = _read_pairs("ports", mapping(tree, "ports", self._flaws), self._flaws)
@@ -314,9 +341,12 @@ class WiringReader:
         instances = {}
         for name, entry in mapping(tree, "instances", self._flaws).items():
             component = self._component_of(entry)
-            settings = _value_of(entry, "settings")
+            settings = _value_of(entry, "settings") or {}
             if not isinstance(settings, Mapping):
+                self._flaws.append(f"settings of {name}: a mapping is expected")
                 settings = {}
+            if isinstance(entry, Mapping):
+                take(_INSTANCE, map(str, entry), str(name))
             if not component:
                 self._flaws.append(f"instance {name} has no component")
             for cell in _cells_of_array(str(name), entry):
@@ -595,7 +625,8 @@ def _cells_of_array(name: str, entry: Any) -> Iterator[str]:
     name
         The name of the instance.
     entry
-        Its entry in the netlist; ``array`` has the numbers of columns and rows.
+        Its entry in the netlist; ``array``, or the entry itself, has the numbers of columns and
+        rows.
 
     Yields
     ------
@@ -603,12 +634,19 @@ def _cells_of_array(name: str, entry: Any) -> Iterator[str]:
         ``name<column.row>`` for each cell of an array.
     """
     array = _value_of(entry, "array")
-    if not isinstance(array, Mapping):
+    if array is not None and not isinstance(array, Mapping):
+        raise NetlistError(
+            [f"instance {name}: array: a mapping with columns and rows is expected"]
+        )
+    if array is not None:
+        take(_ARRAY, map(str, array), name)
+    elif isinstance(entry, Mapping) and any(key in entry for key in (*_COLUMNS, *_ROWS)):
+        array = entry
+    else:
         yield name
         return
-    # Versions of gdsfactory and kfactory have different names for both numbers.
-    columns = _array_size(array, ("columns", "num_a", "na"))
-    rows = _array_size(array, ("rows", "num_b", "nb"))
+    columns = _array_size(array, _COLUMNS)
+    rows = _array_size(array, _ROWS)
     check_size("cells", columns * rows, "instances")
     if columns * rows == 1:
         yield name
@@ -746,6 +784,8 @@ def _read_joins(tree: Mapping[str, Any], flaws: list[str]) -> list[Pair]:
         nets = []
     for number, net in enumerate(nets):
         ends = [_value_of(net, "p1"), _value_of(net, "p2")]
+        if isinstance(net, Mapping):
+            take(_NET, map(str, net), f"nets[{number}]")
         texts = [end for end in ends if isinstance(end, str) and end.strip()]
         if len(texts) == 2:
             joins.append((texts[0], texts[1]))

@@ -20,6 +20,7 @@ from optmatch.io.netlists.phases import stated_cells
 from optmatch.io.netlists.yaml_trees import read_tree
 from optmatch.io.text import layout
 from optmatch.model import BAR, CROSS, FREE, InputError, Solution, naming
+from optmatch.model.accounts import accounting
 
 __all__ = [
     "layout_tree",
@@ -96,7 +97,7 @@ def read_netlist(
     ('left', 'right')
     """
     flaws: list[str] = []
-    with naming(path):
+    with naming(path), accounting(path):
         tree = read_tree(path, flaws)
         return netlist_from_tree(
             tree,

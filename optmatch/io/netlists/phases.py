@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import logging
 import math
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -16,6 +17,8 @@ from optmatch.fabrics import CellGraph
 from optmatch.fabrics.netlists.circuits import CellCircuit, cell_circuits, find_differences
 from optmatch.io.text import layout
 from optmatch.model import BAR, CROSS, FREE, InputError, Solution
+
+_log = logging.getLogger("optmatch")
 
 CONVENTION = (
     "T = j e^{j phi} [[sin theta, cos theta], [cos theta, -sin theta]], from (a1, a2) to (b1, b2):"
@@ -62,9 +65,10 @@ class CellPhases(NamedTuple):
     cell: int | str
     """The name of the cell, or its number."""
     state: int
-    theta_rad: float
-    """Half the phase of arm 1 less that of arm 2."""
-    phi_rad: float
+    theta_rad: float | None
+    """Half the phase of arm 1 less that of arm 2; None where the arms are of unlike length, and
+    the phase without power is not known."""
+    phi_rad: float | None
     """Half their sum; 0 where both arms have a phase shifter, which share the difference."""
     shifters: dict[str, float]
     """The phase of each phase shifter of the cell by name, from 0 to a whole turn; empty where the
@@ -92,6 +96,15 @@ def find_phases(solution: Solution) -> Iterator[CellPhases]:
     for slot, row in enumerate(stated_cells(solution).tolist()):
         for cell, state in enumerate(row):
             if state == FREE:
+                continue
+            circuit = circuits[cell]
+            if circuit is not None and circuit.longer_um:
+                _log.warning(
+                    "cell %s: no phases are written, since its arms differ by %.6g um",
+                    labels[cell],
+                    abs(circuit.longer_um),
+                )
+                yield CellPhases(slot, labels[cell], state, None, None, {})
                 continue
             theta_rad = float(difference_rad[cell, state]) / 2
             phi_rad, shifters = _share_phase(circuits[cell], theta_rad)
@@ -176,7 +189,7 @@ def write_phases_csv(solution: Solution) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["slot", "cell", "state", "theta_rad", "phi_rad"])
     for entry in find_phases(solution):
-        phases = [repr(entry.theta_rad), repr(entry.phi_rad)]
+        phases = ["" if p is None else repr(p) for p in (entry.theta_rad, entry.phi_rad)]
         writer.writerow([entry.slot, entry.cell, _STATE_NAMES[entry.state], *phases])
     return text.getvalue()
 

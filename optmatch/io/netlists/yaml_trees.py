@@ -59,7 +59,7 @@ def read_tree(path: str | os.PathLike[str], flaws: list[str]) -> Any:
     if other_format or _SPICE.search(content):
         raise FormatError(
             f"{other_format or 'SPICE'}, where pins have no names: export the netlist of the"
-            " layout as YAML or JSON, as gdsfactory does by component.get_netlist_recursive()",
+            " layout as YAML or JSON, as gdsfactory does by component.get_netlist(recursive=True)",
             path=name,
         )
     if content.lstrip()[:1] == b"{" and not content.lstrip().startswith(b"{{"):

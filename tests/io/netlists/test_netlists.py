@@ -17,6 +17,7 @@ import optmatch as om
 from optmatch.fabrics import NetlistError, netlist_from_tree
 from optmatch.fabrics.netlists.flaws import CONVENTIONS
 from optmatch.fabrics.netlists.layout import lay_out
+from optmatch.fabrics.waveguides import heat_shares, places_on_chip
 from optmatch.io.netlists.gdsfactory import netlist_tree, read_tree
 from optmatch.model import BAR, CROSS
 from optmatch.plotting import mesh_data
@@ -31,6 +32,7 @@ PAIR: dict[str, Any] = {
 }
 """Two cells in a row, as gdsfactory calls their pins."""
 BAR_OF_TWO: Any = [0, 1]
+WARM = om.Device(thermal_crosstalk=0.05)
 
 
 def changed(**parts: Any) -> dict[str, Any]:
@@ -174,7 +176,7 @@ def test_a_message_names_the_first_flaws_and_counts_the_rest() -> None:
 
 def test_not_even_a_mapping() -> None:
     assert flaws_of([1]) == ["a netlist is a mapping with instances, connections and ports"]
-    with pytest.raises(om.InputError, match="four names, for a1, a2, b1, b2"):
+    with pytest.raises(om.InputError, match="names for a1 and b1 at least"):
         netlist_from_tree(PAIR, pins={"w": "a1"})
 
 
@@ -200,11 +202,13 @@ def test_pins_may_stay_open_on_purpose() -> None:
     ids=lambda fabric: str(fabric.type),
 )
 def test_our_fabrics_come_back(fabric: om.Fabric) -> None:
-    """Written as a netlist and read again: the same cells in the same place, the same ports."""
+    """Written as a netlist and read again: the same cells, places on the chip, heat and ports."""
     back = netlist_from_tree(json.loads(json.dumps(netlist_tree(fabric))))
     assert fabric.graph is not None
     assert np.array_equal(back.graph.mate, fabric.graph.mate)
-    assert np.allclose(back.graph.ends, fabric.graph.ends)
+    assert np.allclose(back.graph.ends, places_on_chip(fabric.graph))
+    heat = [heat_shares(graph, WARM) for graph in (back.graph, fabric.graph)]
+    assert np.allclose(*heat)
     assert np.array_equal(back.source_terminals, fabric.source_terminals)
     assert np.array_equal(back.destination_terminals, fabric.destination_terminals)
     assert back.bidirectional == fabric.bidirectional
