@@ -1,6 +1,6 @@
-"""Slices of racks: exact allocation, a pod of 64 racks, fragmentation, tenants, spares.
+"""Slices of racks: exact allocation, and a pod of 64 racks.
 
-    python benchmarks/slices.py [--seeds 12] [--requests 10000] [--time-limit 20]
+    python -m benchmarks.slices [--seeds 12] [--requests 10000] [--time-limit 20]
 
 Every answer of a method is verified before its row is printed.
 """
@@ -16,13 +16,10 @@ import defects  # noqa: F401 - they end the run
 import numpy as np
 
 import optmatch as om
+from benchmarks.papers.racks import draw_arrivals
 from optmatch.problems.slices.problem import draw_occupancy
 from optmatch.problems.slices.shape import Shape
 from optmatch.solvers.slices.pod import Pod
-from optmatch.studies.outcome import Row
-from optmatch.studies.reroutes import study_spares
-from optmatch.studies.slices.arrivals import draw_arrivals
-from optmatch.studies.slices.tables import study_slices
 
 CROWDS: tuple[tuple[list[Shape], Shape], ...] = (
     ([(2, 2, 2)] * 3, (2, 2, 4)),
@@ -70,7 +67,7 @@ def show_pod(requests: int) -> None:
         fabric = om.RackFabric(racks=64, joined=joined)
         pod, live, times, placed = Pod(fabric), list[tuple[float, om.Allocation]](), [], 0
         spans, hops = [], []
-        for arrival in draw_arrivals(fabric, requests, np.random.default_rng(0), load=load):
+        for arrival in draw_arrivals(fabric, requests, np.random.default_rng(0), load):
             for _, slice_ in [entry for entry in live if entry[0] <= arrival.time]:
                 pod.remove(slice_)
             live = [entry for entry in live if entry[0] > arrival.time]
@@ -100,18 +97,6 @@ def show_pod(requests: int) -> None:
             )
 
 
-def show_rows(title: str, rows: list[Row], names: tuple[str, ...]) -> None:
-    """Print some figures of each row, with their intervals."""
-    print(title)
-    for row in rows:
-        cells = []
-        for name in names:
-            value, half = row[name], row.get(f"{name}_half_width")
-            text = f"{value:.3g}" if isinstance(value, float) else str(value)
-            cells.append(f"{name} {text}" + (f" +- {half:.2g}" if half else ""))
-        print("  " + ", ".join(cells), flush=True)
-
-
 def main() -> None:
     """Run all."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -121,22 +106,6 @@ def main() -> None:
     chosen = parser.parse_args()
     show_exact(chosen.seeds, chosen.time_limit)
     show_pod(chosen.requests)
-    found = study_slices(om.RackFabric(racks=64), requests=1500, load=0.9, runs=3).tables
-    names = (
-        "rule",
-        "fragmentation",
-        "unusable",
-        "rejected_part",
-        "utilisation",
-        "bandwidth",
-        "racks",
-    )
-    show_rows("64 racks, load 0.9, 3 runs of 1,500 requests", found["rules"], names)
-    names = ("rule", "shape", "placed", "possible", "unusable")
-    show_rows("64 racks, half of the servers free at random", found["fragmented"], names)
-    show_rows("tenants", found["tenants"], ("shape", "fixed", "steered", "gain", "ratio"))
-    cover = study_spares(om.RackFabric(), most=5).tables["cover"]
-    show_rows("spares", cover, ("spares", "unit", "covered", "covered_failures", "conservative"))
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ SECTIONS: dict[str, list[str]] = {
     ],
     "Questions": [
         "concepts", "demand", "scheduling", "rails", "rails-figures", "collectives", "racks",
-        "switches", "placements", "slices", "sharing", "sharing-fabric", "sharing-simulation",
+        "switches", "placements", "slices", "sharing", "sharing-fabric", "papers",
     ],
     "Fabrics and light": ["feed-forward", "netlists", "faults", "optics"],
     "Reference": [

@@ -92,33 +92,16 @@ def _find_command(name: str, group: click.Group = generate) -> click.Command:
 def list_command_options(command_name: str) -> str:
     """Return the table of the options of a command that is no part of `generate`.
 
-    The table of a group, such as `study`, has the options of all its commands; a row that is not
-    of all of them says of which it is. Options of commands that read netlists, which are those of
-    `generate`, are left out.
+    Options of commands that read netlists, which are those of `generate`, are left out.
     """
     command = _find_command(command_name, optmatch_command)
-    commands = {command_name: command}
-    if isinstance(command, click.Group):
-        names = command.list_commands(click.Context(command))
-        commands = {name: _find_command(name, command) for name in names}
-
-    # An option of several commands has one row, if they say the same of it.
-    commands_of_row: dict[tuple[str, str], list[str]] = {}
-    for name, one in commands.items():
-        reads_netlists = any(option.name == "leave_out" for option in one.params)
-        for option in one.params:
-            if not isinstance(option, click.Option) or option.hidden or not option.help:
-                continue
-            if not (reads_netlists and option.name in _OF_NETLISTS):
-                row = (_write_flags(option), _describe(option))
-                commands_of_row.setdefault(row, []).append(name)
-
+    reads_netlists = any(option.name == "leave_out" for option in command.params)
     rows = []
-    for (flags, meaning), names in commands_of_row.items():
-        text = meaning
-        if len(names) < len(commands):
-            text = f"{', '.join(f'`{name}`' for name in names)}: {meaning}"
-        rows.append((flags, text))
+    for option in command.params:
+        if not isinstance(option, click.Option) or option.hidden or not option.help:
+            continue
+        if not (reads_netlists and option.name in _OF_NETLISTS):
+            rows.append((_write_flags(option), _describe(option)))
     return write_table(("option", "meaning"), rows)
 
 

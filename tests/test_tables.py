@@ -57,9 +57,6 @@ def test_every_option_of_a_command_has_a_row() -> None:
     without_options = {"generate", "instances", "methods", "info", "warm-up"}
     for name in set(main.list_commands(click.Context(main))) - without_options:
         assert f"<!-- table: options of {name} -->" in text
-    study = MAKER.make_table("options of study")
-    assert "| `--most INTEGER` | `spares`: Largest number of spares. Default: 8. |" in study
-    assert "| `--csv` | Print CSV, one table after another. |" in study
     assert "`--leave-out" not in MAKER.make_table("options of info")
     assert "`--device-cells FILE`" in MAKER.make_table("options of verify")
 

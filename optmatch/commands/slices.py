@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
@@ -14,15 +14,27 @@ from optmatch.commands.shared.options import (
     FieldOption,
     count,
     field_options,
+    take,
     with_options,
     write_problem,
 )
-from optmatch.commands.study import RACK_OPTIONS, build_racks
+from optmatch.fabrics import RackFabric
+from optmatch.model import InputError
 from optmatch.problems import SliceAllocation
+
+if TYPE_CHECKING:
+    from optmatch.problems.slices.shape import Shape
+
+_RACK_OPTIONS = (
+    click.option("--racks", type=int, help="Number of racks.  [default: 1]"),
+    click.option("--chips", metavar="AxBxC", help="Chips of a rack.  [default: 4x4x4]"),
+    click.option("--server", metavar="AxBxC", help="Chips of a server.  [default: 2x2x1]"),
+    click.option("--fibres", type=int, help="Fibres to each neighbour.  [default: 8]"),
+)
 
 
 @click.command("slice-allocation")
-@with_options(RACK_OPTIONS)
+@with_options(_RACK_OPTIONS)
 @click.option(
     "--joined", is_flag=True, help="Join the racks by optical switches; slices may span them."
 )
@@ -51,15 +63,40 @@ def slice_allocation(
     # the shapes of slices that are there, None for none. `reserved` are servers that no slice may
     # take. `routes` is how many routes are tried between two servers. `options` are of the racks.
     from optmatch.problems.slices.problem import draw_occupancy
-    from optmatch.studies.slices.arrivals import parse_shape
 
-    fabric = replace(build_racks(options, racks=1), joined=joined)
+    fabric = replace(_build_racks(options), joined=joined)
     placed_shapes = []
     if placed is not None:
-        placed_shapes = [parse_shape(part) for part in placed.split(",")]
+        placed_shapes = [_parse_shape(part) for part in placed.split(",")]
 
     # Slices that are there obey the same limits as the new one.
     limits: dict[str, Any] = {"routes": routes, "reserved": tuple(reserved or ())}
     slices = draw_occupancy(fabric, placed_shapes, np.random.default_rng(seed), **limits)
-    problem = SliceAllocation(fabric, parse_shape(shape), placed=slices, twisted=twisted, **limits)
+    chips = _parse_shape(shape)
+    problem = SliceAllocation(fabric, chips, placed=slices, twisted=twisted, **limits)
     write_problem(problem, output, force)
+
+
+def _build_racks(options: dict[str, Any]) -> RackFabric:
+    """Make the racks that the options of the command describe, and remove these options."""
+    arguments: dict[str, Any] = {}
+    for name, value in take(options, ("racks", "fibres", "chips", "server")).items():
+        if value is None:
+            continue
+        if name in ("chips", "server"):
+            try:
+                value = _parse_shape(value)
+            except InputError as exc:
+                raise InputError(f"--{name} {exc.message}", where=name) from exc
+        arguments[name] = value
+    return RackFabric(**arguments)
+
+
+def _parse_shape(text: str) -> Shape:
+    """Read a shape as 2x2x4."""
+    from optmatch.problems.slices.problem import read_shape
+
+    parts = text.strip().lower().split("x")
+    if len(parts) != 3 or not all(part.strip().isdecimal() for part in parts):
+        raise InputError(f"shape {text!r}: three sides in chips as 2x2x4 are expected")
+    return read_shape([int(part) for part in parts])

@@ -1,9 +1,6 @@
 # The public names, each once: `__init__.py` reads this list, and imports a name on its first use.
 from .collectives import (
-    DelaysData as DelaysData,
     RoundsData as RoundsData,
-    delays_data as delays_data,
-    plot_delays as plot_delays,
     plot_rounds as plot_rounds,
     rounds_data as rounds_data,
 )
@@ -38,16 +35,11 @@ from .files import (
 )
 from .geometry import MeshData as MeshData, PortMark as PortMark, mesh_data as mesh_data
 from .heat import HeatData as HeatData, heat_data as heat_data, plot_heat as plot_heat
-from .plans import (
-    plot_plans as plot_plans,
-    plot_progress as plot_progress,
-)
 from .profiles import (
     ProfileData as ProfileData,
     profile_data as profile_data,
     profile_svg as profile_svg,
 )
-from .progress import CellProgress as CellProgress
 from .rails import (
     RailGanttData as RailGanttData,
     plot_rails as plot_rails,
@@ -81,9 +73,9 @@ from .slots import (
 from .studies import (
     CostsData as CostsData,
     costs_data as costs_data,
+    jitter_data as jitter_data,
     plot_costs as plot_costs,
-    plot_study as plot_study,
-    study_data as study_data,
+    plot_jitter as plot_jitter,
 )
 from .viewer import (
     CELL_LOSS_DB as CELL_LOSS_DB,

@@ -12,7 +12,7 @@ from optmatch.model import InputError
 from optmatch.model.comparison import FabricRow, MethodRow
 from optmatch.plotting import palette
 from optmatch.plotting.drawing import blank_figure
-from optmatch.plotting.studies import Panel, draw_panels
+from optmatch.plotting.studies import Panel, draw_bars_by_label
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -247,4 +247,4 @@ def plot_methods(rows: Sequence[MethodRow], *, fig: Figure | None = None) -> Fig
     methods_data : What is drawn.
     optmatch.compare_methods : Makes the rows.
     """
-    return draw_panels([methods_data(rows)], fig=fig)
+    return draw_bars_by_label(methods_data(rows), fig=fig)

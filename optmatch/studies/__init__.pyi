@@ -1,12 +1,9 @@
 # The public names, each once: `__init__.py` reads this list, and imports a name on its first use.
 from .all_to_all import YieldStudy as YieldStudy, study_yield as study_yield
-from .collectives import late_speed_up as late_speed_up, study_collectives as study_collectives
 from .comparisons import (
     FabricComparison as FabricComparison,
     MethodComparison as MethodComparison,
     compare_fabrics as compare_fabrics,
     compare_methods as compare_methods,
 )
-from .outcome import Study as Study, TableStudy as TableStudy
-from .reroutes import study_blast as study_blast, study_spares as study_spares
-from .slices.tables import study_slices as study_slices
+from .outcome import Study as Study

@@ -1,4 +1,4 @@
-"""Policies: which job is served first. Small functions on arrays, for methods and simulations.
+"""Policies: which job is served first. Small functions on arrays.
 
 Each returns ``priority[job]``, or ``priority[class, job]`` where it depends on the resource: a
 resource serves the job of the highest priority that asks and that it may serve, of equals the
@@ -28,11 +28,6 @@ def random(draws: ArrayLike) -> Priority:
 def srsf(residual: ArrayLike) -> Priority:
     """Serve first the job that wants the least in its round (Propius, `srsf_scheduler`)."""
     return 0.0 - np.asarray(residual, dtype=np.float64)
-
-
-def las(given: ArrayLike) -> Priority:
-    """Serve first the job that has got the least in all its rounds (least attained service)."""
-    return 0.0 - np.asarray(given, dtype=np.float64)
 
 
 class GroupPlan(NamedTuple):
@@ -253,59 +248,6 @@ def irs(eligible: ArrayLike, supply: ArrayLike, residual: ArrayLike) -> Priority
         classes = is_owned.nonzero()[0]
         priority[classes[:, None], jobs] = shortest_first[jobs]
     return priority
-
-
-def match_tiers(
-    priority: Priority, tier: ArrayLike, slowness: ArrayLike, ratio: ArrayLike, draws: ArrayLike
-) -> Priority:
-    """Let only devices of one speed serve a job, where that makes its rounds shorter (Venn).
-
-    In a round a job first gathers devices, then waits for the answer of the slowest. Devices are
-    in tiers of speed, and devices of a class are in one tier. A job may be restricted to one tier,
-    which is drawn. With V tiers gathering then takes V times as long, and answers take `slowness`
-    times as long, which is below 1 for a fast tier. If answers take c times as long as gathering,
-    a job is restricted where V + slowness * c < 1 + c. This is done only for jobs in front: those
-    that some class would serve first.
-
-    Parameters
-    ----------
-    priority : array, shape (classes, jobs)
-        How much a class prefers a job; it serves the job with the largest one. Minus infinity if
-        it does not serve the job.
-    tier : array, shape (classes,)
-        The tier of each class; 0 is the fastest.
-    slowness : array, shape (tiers,)
-        The 95th percentile of the response times of a tier over that of all devices.
-    ratio : array, shape (jobs,)
-        The response time of the rounds of a job over the time that they gather devices (c).
-    draws : array, shape (jobs,)
-        A random number in [0, 1) for each job, which picks its tier.
-
-    Returns
-    -------
-    array, shape (classes, jobs)
-        The priorities, with minus infinity for classes in other tiers of a restricted job.
-    """
-    tier_of_class = np.asarray(tier)
-    slowness_of_tier = np.asarray(slowness, dtype=np.float64)
-    ratio_of_job = np.asarray(ratio, dtype=np.float64)
-    n_tiers = len(slowness_of_tier)
-    tier_of_job = (np.asarray(draws) * n_tiers).astype(np.intp)
-    restricted = np.array(priority, dtype=np.float64)
-    if not restricted.size:
-        return restricted
-
-    # A job is in front if it is the first one of a class.
-    first_of_class = restricted.argmax(axis=1)
-    best = restricted[np.arange(len(restricted)), first_of_class]
-    in_front = set(first_of_class[best > -np.inf].tolist())
-
-    # How long a round takes with one tier, where 1 is the time to gather devices of all tiers.
-    time_of_tier = n_tiers + slowness_of_tier[tier_of_job] * ratio_of_job
-    is_worth_it = time_of_tier < 1 + ratio_of_job
-    for job in in_front & set(is_worth_it.nonzero()[0].tolist()):
-        restricted[tier_of_class != tier_of_job[job], job] = -np.inf
-    return restricted
 
 
 def _group_jobs(

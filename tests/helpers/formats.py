@@ -40,7 +40,6 @@ from optmatch.io.rails.triggers import read_triggers
 from optmatch.io.text import digest
 from optmatch.model import DEVICES, CellDevice
 from optmatch.solvers.reroutes.states import hold_matching
-from optmatch.studies.slices.arrivals import read_arrivals
 from optmatch.sweeps.specs import read_spec
 from tests.helpers.chakra import workload_graph
 
@@ -132,7 +131,6 @@ command = "all-to-all --fabric ideal-switch --size {size}"
 name = "all-{size}"
 size = [3, 4]
 """
-_SLICES = "arrival_time,shape,duration\n0.5,2x2x4,1\n2,4x4x4,0.5\n"
 
 
 CHIP = CellDevice.of("smartlight", om.Benes(4).n_cells).draw({"bar_loss_db": 0.1}, 0)
@@ -189,7 +187,6 @@ def seeds() -> dict[str, list[Seed]]:
         "triggers": [Seed({"a.json": triggers}, _triggers)],
         "spec": [Seed({"a.toml": _SPEC.encode(), "a.json": problems[0]}, _spec)],
         "table": [
-            Seed({"a.csv": _SLICES.encode()}, read_arrivals),
             Seed({"a.csv": _PORTS.encode(), "b.csv": _JOBS.encode()}, _sharing),
             Seed({"b.csv": _JOBS.encode(), "a.csv": _PORTS.encode()}, _sharing),
             Seed({"a.csv": _packed(_PORTS), "b.csv": _JOBS.encode()}, _sharing),

@@ -15,7 +15,6 @@ from optmatch.control import Tally
 from optmatch.plotting import plot_slot, save_picture
 from optmatch.problems import Jobs, Resources
 from optmatch.solvers import Pod, hold_matching, route_batch, steer
-from optmatch.studies import study_collectives
 from optmatch.sweeps import Library, Store, read_spec
 
 
@@ -81,7 +80,6 @@ def clusters() -> None:
     collective = om.Collective("all-reduce", n_ranks=8, size_bytes=1e6, delay_s=1e-5)
     plan = om.solve(collective, seed=0).answer
     print(plan.n_rounds)
-    study_collectives(collective, sizes_bytes=[1e3], delays_s=[1e-6])
     slices = om.SliceAllocation(om.RackFabric(), (2, 4, 4), reserved=(0, 3))
     print(om.solve(slices, seed=0).answer.servers)
     Pod(om.RackFabric()).allocate((2, 2, 4), "optical")

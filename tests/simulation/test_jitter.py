@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import optmatch as om
-from optmatch.plotting import study_data
+from optmatch.plotting import jitter_data
 from optmatch.problems.rails.execution.derivation import derive_triggers
 from optmatch.problems.rails.execution.orders import link, retime
 from optmatch.problems.rails.training.step import COMPUTE
@@ -74,7 +74,7 @@ def test_the_command_draws_what_it_prints(tmp_path: Path) -> None:
     done = call(*words, "--json", "-o", str(picture))
     policies = json.loads(done.stdout)["policies"]
     rows = [{"policy": name, **figures} for name, figures in policies.items()]
-    (panel,) = study_data("jitter", {"policies": rows})
+    panel = jitter_data(rows)
     assert panel.labels == ["on-demand", "provisioned", "prefetch", "all-links"]
     assert panel.series["mean"] == [row["mean_s"] for row in policies.values()]
     assert "provisioned" in picture.read_text()

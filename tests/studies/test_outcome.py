@@ -9,27 +9,13 @@ import numpy as np
 import pytest
 
 import optmatch as om
-from optmatch.fabrics import RackFabric
 from optmatch.model.comparison import MethodRow
 from optmatch.plotting import methods_data, plot_methods
-from optmatch.studies import (
-    MethodComparison,
-    Study,
-    TableStudy,
-    study_collectives,
-    study_slices,
-    study_spares,
-)
+from optmatch.studies import MethodComparison, Study
 
-RACKS = RackFabric(racks=2)
 DEMAND = om.Demand.from_matrix([[0, 3, 1], [2, 0, 2], [0, 1, 0]], delay_s=1.0)
 
 STUDIES: dict[str, Callable[[], Study]] = {
-    "spares": lambda: study_spares(RACKS, most=2),
-    "slices": lambda: study_slices(RACKS, requests=20, runs=1, rules=["first-fit"]),
-    "collectives": lambda: study_collectives(
-        om.Collective("all-gather", n_ranks=4, size_bytes=1e6), delays_s=[1e-6]
-    ),
     "yield": lambda: om.study_yield(om.AllToAll(om.HexMesh(2, 2, ports=4)), samples=5, seed=0),
     "fabrics": lambda: om.compare_fabrics({"benes": om.Benes(4)}, [[1, 0, 3, 2]], "ideal"),
     "methods": lambda: om.compare_methods(
@@ -74,13 +60,6 @@ def test_a_comparison_is_the_list_of_its_rows() -> None:
     part = MethodComparison(rows, complete=False)
     for twin in (copy.copy(part), pickle.loads(pickle.dumps(part))):
         assert (twin, twin.complete) == (rows, False)
-
-
-def test_tables_can_be_unpacked_as_before() -> None:
-    study = study_spares(RACKS, most=1)
-    assert isinstance(study, TableStudy)
-    name, tables, complete = study
-    assert (name, tables, complete) == (study.name, study.tables, study.complete)
 
 
 def test_objectives_are_drawn_over_the_smallest_of_their_problem() -> None:

@@ -1,18 +1,13 @@
-"""Calls through executors: their order, their errors, and studies that are the same on any."""
+"""Calls through executors: their order, their errors, and a study that is the same on any."""
 
 from collections.abc import Callable
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 from typing import Any
 
 import pytest
 
 import optmatch as om
-from optmatch.fabrics import RackFabric
 from optmatch.model import OnEvent, ignore
-from optmatch.problems import Collective
-from optmatch.studies.collectives import study_collectives
-from optmatch.studies.reroutes import study_blast, study_spares
-from optmatch.studies.slices.tables import study_slices
 from optmatch.sweeps.streams import in_order, stream
 
 
@@ -75,22 +70,6 @@ def test_tasks_are_taken_when_they_are_needed() -> None:
     assert taken == [0, 1, 2]
     results.close()  # type: ignore[attr-defined]
     assert [future.cancelled() for future in futures] == [False, True, True]
-
-
-def test_studies_are_the_same_on_an_executor() -> None:
-    racks = RackFabric(racks=2)
-    small: dict[str, Any] = {"requests": 12, "runs": 2, "mix": {(2, 2, 1): 1, (2, 2, 2): 1}}
-    collective = Collective("all-gather", 8, 8e5, alpha_s=1e-6)
-    given: dict[str, Any] = {"delays_s": [1e-7, 1e-3], "methods": ["ring", "bruck"]}
-    studies: list[Callable[..., Any]] = [
-        lambda **on: study_slices(racks, rules=("first-fit", "optical"), **small, **on),
-        lambda **on: study_blast(racks, **small, **on),
-        lambda **on: study_spares(racks, most=2, **on),
-        lambda **on: study_collectives(collective, **given, **on),
-    ]
-    with ThreadPoolExecutor(2) as executor:
-        for study in studies:
-            assert study() == study(executor=executor)
 
 
 def test_a_yield_is_the_same_on_an_executor() -> None:

@@ -272,10 +272,10 @@ def simulate_with_jitter(
         figures_of_policy[policy] = _jitter_figures(job, plan, options)
 
     if options["output"] is not None:
-        from optmatch.plotting import plot_study, save_figure
+        from optmatch.plotting import plot_jitter, save_figure
 
         table = [{"policy": name, **figures} for name, figures in figures_of_policy.items()]
-        draw = partial(plot_study, "jitter", {"policies": table})
+        draw = partial(plot_jitter, table)
         save_figure(draw, options["output"], force=options["force"])
         say(f"{options['output']}: written")
 

@@ -13,59 +13,28 @@ if TYPE_CHECKING:
     from optmatch.studies.outcome import Row, Study
 
 
-def print_rows(rows: Sequence[Row], *, indent: int = 0) -> None:
-    """Print a table in columns, each value with the half-width of its interval.
-
-    Parameters
-    ----------
-    rows
-        Figures by name of column; ``x_half_width`` belongs to ``x``.
-    indent
-        How many spaces stand before each row.
-    """
+def print_rows(rows: Sequence[Row]) -> None:
+    """Print a table in columns."""
     if not rows:
         return
-    names = [name for name in rows[0] if not name.endswith("_half_width")]
-    titles = [name.replace("_", " ") for name in names]
-    lines = [[_write_cell(row, name) for name in names] for row in rows]
-    print_table([titles, *lines], indent=indent)
+    titles = [name.replace("_", " ") for name in rows[0]]
+    lines = [[_write_cell(name, value) for name, value in row.items()] for row in rows]
+    print_table([titles, *lines], indent=0)
 
 
-def _write_cell(row: Row, name: str) -> str:
-    """Write the value of a column as ``0.5 +- 0.02``, with its half-width where there is one.
-
-    Parameters
-    ----------
-    row
-        Values by name of column: numbers, texts, levels of an objective, or None, which is
-        written "-".
-    name
-        The name of the column; a gap is a share, and is written in percent.
-    """
-    value: Any = row[name]
+def _write_cell(name: str, value: Any) -> str:
+    """Write a number, a text, levels of an objective, a share (a gap) in percent, or "-"."""
     if value is None:
         return "-"
     if name == "gap":
         return f"{100 * value:.3g} %"
     if isinstance(value, tuple):
         return write_score(value)
-    text = f"{value:.4g}" if isinstance(value, float) else str(value)
-    half_width = row.get(f"{name}_half_width")
-    return f"{text} +- {half_width:.2g}" if half_width else text
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def rows_as_csv(rows: Sequence[Row], *, title: str | None = None) -> str:
-    """Return a table as CSV.
-
-    Parameters
-    ----------
-    rows
-        Figures by name of column, at least one row.
-    title
-        What the first column, ``table``, says in each row; without it there is no such column.
-    """
-    if title is not None:
-        rows = [{"table": title, **row} for row in rows]
+def rows_as_csv(rows: Sequence[Row]) -> str:
+    """Return a table of at least one row as CSV."""
     return csv_text([rows[0], *(row.values() for row in rows)])
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import optmatch as om
-from optmatch.plotting import delays_data, rounds_data, save_picture
+from optmatch.plotting import rounds_data, save_picture
 
 
 def test_a_cell_tells_what_a_rank_receives() -> None:
@@ -37,8 +37,3 @@ def test_shares_of_planes_are_drawn_in_their_times(tmp_path: Path) -> None:
     told = zip(table.plane, table.start_s, table.end_s - table.start_s, strict=True)
     assert np.array(drawn) == pytest.approx(np.array(sorted(told)))
     assert save_picture(solution, tmp_path / "planes.svg").stat().st_size > 1000
-
-
-def test_a_study_without_rows_is_refused() -> None:
-    with pytest.raises(om.InputError, match="the study has no rows"):
-        delays_data({"times": [], "winners": []})

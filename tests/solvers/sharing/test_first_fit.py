@@ -5,7 +5,7 @@ import pytest
 
 import optmatch as om
 from optmatch.solvers.sharing.first_fit import Dispatcher, first_fit
-from optmatch.solvers.sharing.policies import fifo, irs, las, match_tiers, plan_groups, srsf
+from optmatch.solvers.sharing.policies import fifo, irs, plan_groups, srsf
 from tests.helpers.modes import examples
 from tests.helpers.sharing import (
     Jobs,
@@ -56,19 +56,6 @@ def test_irs_takes_over_what_serves_more_jobs_there() -> None:
     assert plan.owned.sum(axis=0).tolist() == [1, 1]
     assert plan_groups(np.ones((2, 0)), [1, 1], []).groups == []
     assert irs([[True], [True]], [0, 4], [2]).tolist() == [[-np.inf], [-2.0]]
-
-
-def test_las_prefers_who_has_had_the_least() -> None:
-    assert np.argsort(-las([4, 0, 2]), kind="stable").tolist() == [1, 2, 0]
-
-
-def test_tiers_are_matched_where_it_pays() -> None:
-    """Only jobs in front are restricted, and only if V + g c < 1 + c."""
-    priority = np.array([[2.0, 1.0], [2.0, 1.0]])
-    bound = match_tiers(priority, [0, 1], [0.1, 1.0], [9.0, 9.0], [0.4, 0.0])
-    assert bound.tolist() == [[2.0, 1.0], [-np.inf, 1.0]]
-    free = match_tiers(priority, [0, 1], [0.1, 1.0], [1.0, 9.0], [0.4, 0.0])
-    assert free.tolist() == priority.tolist()
 
 
 def test_a_job_that_asks_again_stands_where_its_new_priority_says() -> None:

@@ -1,4 +1,4 @@
-"""Plans side by side, what is left of a demand, and best and bound against time."""
+"""What is left of a demand while its schedule runs."""
 
 from typing import Any
 
@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 
 import optmatch as om
-from optmatch.model import Bound, NewBest, Tick
-from optmatch.plotting import left_bytes, plot_left, plot_plans, plot_progress
-from optmatch.sweeps.library import Library
+from optmatch.plotting import left_bytes, plot_left
 
 
 def solve_drawn(seed: int, **options: Any) -> om.Solution:
@@ -50,39 +48,9 @@ def test_what_is_left_agrees_with_a_replay_in_small_steps(options: dict[str, Any
     ]
 
 
-def test_plans_share_one_axis_of_time() -> None:
-    demand = solve_drawn(3)
-    job = om.solve(Library().problem("rails/dense-32"), "provisioned", seed=0)
-    figure = plot_plans([demand, om.solve(demand.problem, "tms", seed=0), job])
-    assert len({ax.get_xlim() for ax in figure.axes}) == 1
-    names = [ax.get_title().split(":")[0] for ax in figure.axes]
-    assert names == ["solstice", "tms", "provisioned"]
-    assert plot_plans([demand, demand], ["a", "b"]).axes[1].get_title().startswith("b: ")
-
-
-def test_progress_draws_the_last_of_each() -> None:
-    ax = plot_progress(
-        [(0.5, Bound(2.0)), (1.0, NewBest(9.0)), (1.5, Tick("search", 1)), (2.0, NewBest(4.0))]
-    )
-    best, bound = ax.get_lines()
-    assert np.asarray(best.get_xdata()).tolist() == [1.0, 2.0, 2.0] and np.asarray(
-        best.get_ydata()
-    ).tolist() == [9.0, 4.0, 4.0]
-    assert np.asarray(bound.get_xdata()).tolist() == [0.5, 2.0] and np.asarray(
-        bound.get_ydata()
-    ).tolist() == [2.0, 2.0]
-    (gap,) = ax.collections
-    assert gap.get_paths()[0].get_extents().get_points().tolist() == [[1.0, 2.0], [2.0, 9.0]]
-    levels = plot_progress([(0.0, NewBest((3, 1))), (1.0, NewBest((2, 7)))])
-    assert np.asarray(levels.get_lines()[0].get_ydata()).tolist() == [3, 2, 2]
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda s: plot_progress([(0.0, Tick("search", 1))]), "neither a best answer nor a bound"),
-        (lambda s: plot_plans([s]), "2 to 8 plans"),
-        (lambda s: plot_plans([s, s], ["a"]), "1 names of 2 plans"),
         (lambda s: left_bytes(s, [-1.0]), "finite numbers >= 0"),
         (lambda s: plot_left(s, []), "1 to 8 times"),
         (lambda s: plot_left(om.solve(om.Routing(om.IdealSwitch(2), [1, 0]))), "of kind routing"),

@@ -1,1 +1,0 @@
-"""Devices that come and go, and jobs that ask them for results round by round."""

@@ -1,1 +1,0 @@
-"""Studies of slices that come and go."""
