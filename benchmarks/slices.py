@@ -1,6 +1,6 @@
 """Slices of racks: exact allocation, and a pod of 64 racks.
 
-    python -m benchmarks.slices [--seeds 12] [--requests 10000] [--time-limit 20]
+    python benchmarks/slices.py [--seeds 12] [--requests 10000] [--time-limit 20]
 
 Every answer of a method is verified before its row is printed.
 """
@@ -14,9 +14,9 @@ from itertools import product
 
 import defects  # noqa: F401 - they end the run
 import numpy as np
+from papers.racks import draw_arrivals
 
 import optmatch as om
-from benchmarks.papers.racks import draw_arrivals
 from optmatch.problems.slices.problem import draw_occupancy
 from optmatch.problems.slices.shape import Shape
 from optmatch.solvers.slices.pod import Pod

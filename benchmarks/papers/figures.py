@@ -22,6 +22,8 @@ class Table(NamedTuple):
 
 def show(tables: Iterable[Table]) -> None:
     """Print tables in Markdown, each as soon as it is there."""
+    from benchmarks import defects  # noqa: F401 - they end the run
+
     for table in tables:
         print("\n".join(table.lines()), flush=True)
         print()

@@ -9,16 +9,28 @@ generation of GPUs is fitted to a step whose links are all up; nothing else is.
 from __future__ import annotations
 
 import argparse
+import csv
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from benchmarks.papers.figures import Table, show
-from benchmarks.rails import CURVES, read_curves
 from optmatch.problems.costs import PRICES, compare_costs
 from optmatch.problems.rails.calibration import calibrate
 from optmatch.problems.rails.published import CASES, published_job
 from optmatch.simulation.rails.replay import simulate_rails
 
+CURVES = Path(__file__).parents[2] / "instances" / "rails" / "published-step-times.csv"
 POLICIES = ("on-demand", "provisioned")
+
+
+def read_curves() -> dict[str, dict[tuple[str, float], float]]:
+    """Read step times in seconds: by case, and by policy and delay in seconds."""
+    lines = CURVES.read_text().splitlines()
+    curves: dict[str, dict[tuple[str, float], float]] = {}
+    for row in csv.DictReader(line for line in lines if not line.startswith("#")):
+        key = row["policy"], float(row["delay_ms"]) / 1e3
+        curves.setdefault(row["case"], {})[key] = float(row["step_ns"]) / 1e9
+    return curves
 
 
 def cost_table() -> Table:
@@ -40,7 +52,7 @@ def cost_table() -> Table:
 
 def step_table(cases: Sequence[str] = tuple(CASES)) -> Table:
     """Tabulate published steps and ours, by case, policy and delay."""
-    curves = read_curves(CURVES)
+    curves = read_curves()
     efficiencies = {}
     for base in ("h200-dp2", "gb200-dp4"):
         job = published_job(base, electrical=True)
