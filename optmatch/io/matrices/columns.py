@@ -6,14 +6,12 @@ named is used or refused; nothing is taken for bytes because its unit is not und
 
 from __future__ import annotations
 
-import logging
 import re
 from typing import NamedTuple
 
 from optmatch.io.fields import shorten
 from optmatch.model import FormatError
-
-_log = logging.getLogger(__name__)
+from optmatch.model.accounts import accounting
 
 # fmt: off
 SOURCE_WORDS = frozenset({
@@ -159,12 +157,11 @@ def seconds_each(header: str, known_words: frozenset[str]) -> float | None:
     return 1.0 if factor is None else factor
 
 
-def warn_of_rate(unit: Unit, path: str) -> None:
+def warn_of_rate(unit: Unit) -> None:
     """Say that numbers of a rate are read as bytes, which keeps their proportions."""
     if unit.is_rate:
-        _log.warning(
-            "%s: the demands are rates in %s; their numbers are read as bytes, so that only their"
-            " proportions are right",
-            path,
-            unit.text,
-        )
+        with accounting() as account:
+            account.assume(
+                f"the demands are rates in {unit.text}; their numbers are read as bytes, so that"
+                " only their proportions are right"
+            )

@@ -14,6 +14,7 @@ from optmatch.io.matrices.numbers import is_whole, read_number
 from optmatch.io.matrices.traffic import Edges, Traffic, number_ports, sparse_matrix
 from optmatch.io.text import pointer
 from optmatch.model import FormatError
+from optmatch.model.accounts import Level, accounting
 from optmatch.model.files import file_path
 
 
@@ -27,6 +28,32 @@ class NodeDemand(NamedTuple):
     amount: float
 
 
+_NOT_TRAFFIC = "about links and routes, not about the traffic"
+_NOT_READ = "they are not read, as if they were not there"
+_XML_TAGS = Level(
+    "tag of a network",
+    (
+        *("network", "networkStructure", "nodes", "node", "meta", "unit"),
+        *("demands", "demand", "source", "target", "routingUnit", "demandValue"),
+    ),
+    {
+        **dict.fromkeys(("granularity", "time", "origin"), "says when it was measured"),
+        **dict.fromkeys(("coordinates", "x", "y"), "places of nodes are no traffic"),
+        **dict.fromkeys(("links", "link", "*Module*", "*apacity", "*ost"), _NOT_TRAFFIC),
+        **dict.fromkeys(("admissiblePaths", "admissiblePath", "linkId"), _NOT_TRAFFIC),
+        "maxPathLength": _NOT_TRAFFIC,
+    },
+    _NOT_READ,
+)
+_JSON_KEYS = Level(
+    "key of a demand",
+    ("source", "target", "demand_value", "routing_unit"),
+    {
+        **dict.fromkeys(("id", "name"), "a label"),
+        **dict.fromkeys(("max_path_length", "admissible_paths"), _NOT_TRAFFIC),
+    },
+    _NOT_READ,
+)
 _SNDLIB_RATES = {"BITPERSEC": "bit/s", "KBITPERSEC": "kbit/s", "MBITPERSEC": "Mbit/s"}
 _SNDLIB_RATES |= {"GBITPERSEC": "Gbit/s", "TBITPERSEC": "Tbit/s"}
 
@@ -47,7 +74,7 @@ def _bytes_each(unit: str, path: str) -> float:
     size = size_unit(_SNDLIB_RATES.get(named.upper(), named), path)
     if size is None:
         raise FormatError(f"unit {shorten(named)}: bytes, bits or a rate of them", path=path)
-    warn_of_rate(size, path)
+    warn_of_rate(size)
     return size.bytes_each
 
 
@@ -97,6 +124,8 @@ def read_sndlib_xml(content: bytes, path: str) -> Traffic:
         raise FormatError(f"not XML: {exc}", path=path) from exc
     for element in root.iter():
         element.tag = str(element.tag).rpartition("}")[2]  # without the name space
+    with accounting(path) as account:
+        account.take(_XML_TAGS, dict.fromkeys(element.tag for element in root.iter()))
     nodes = [node.get("id", "") for node in root.iter("node")]
     if root.tag != "network" or not nodes:
         raise FormatError("no network of SNDlib: nodes are missing", path=path)
@@ -154,6 +183,8 @@ def read_sndlib_json(tree: dict[str, Any], path: str) -> Traffic:
         where = pointer("", "demands", k)
         if not isinstance(demand, dict):
             raise FormatError("a demand is an object", path=path, where=where)
+        with accounting(path) as account:
+            account.take(_JSON_KEYS, demand, where)
         amount = demand.get("demand_value")
         if isinstance(amount, bool) or not isinstance(amount, int | float):
             raise FormatError(

@@ -33,6 +33,7 @@ from optmatch.io.rails.groups import read_groups
 from optmatch.io.recognition import describe_tree, describing
 from optmatch.io.text import parse_json, pointer
 from optmatch.model import FormatError, InputError, frozen, largest, naming
+from optmatch.model.accounts import Level, accounting
 from optmatch.model.files import file_path, path_name
 from optmatch.problems.demands.matrices import (
     fill_matrix,
@@ -44,6 +45,18 @@ from optmatch.problems.demands.matrices import (
 STDIN = "-"
 _STDIN_NAME = "<stdin>"
 _QOBLIB = "scaled_doubly_stochastic_matrix"
+
+
+_INSTANCE = Level(
+    "key of an instance",
+    (_QOBLIB, "n"),
+    {
+        "id": "the key of the instance tells it",
+        "scale": "all lines of a matrix have this sum",
+        **dict.fromkeys(("weights", "permutations"), "a known answer is no part of the problem"),
+    },
+    "they are not read, as if they were not there",
+)
 
 
 class _Request(NamedTuple):
@@ -119,7 +132,7 @@ def read_traffic(
     if reader is None:
         reader = _reader_of_content(content)
     # Whatever was read becomes one matrix of float64, and errors name the file.
-    with naming(file):
+    with naming(file), accounting(file):
         if layout is not None and reader is not _read_text:
             raise FormatError(f"layout = {layout!r}: for tables of text")
         result = reader(_Request(content, file, layout))
@@ -382,6 +395,9 @@ def _read_json(request: _Request) -> Any:
             f" {_QOBLIB!r}) or a network of SNDlib (nodes and demands) is expected"
         )
         raise FormatError(f"{rule}{describe_tree(tree)}", path=request.path)
+    with accounting(request.path) as account:
+        for entry in instances.values():
+            account.take(_INSTANCE, entry)
     return {key: _unstack(entry, pointer("", key)) for key, entry in instances.items()}
 
 

@@ -7,7 +7,6 @@ whether it fits; where two fit, the table is refused and both are named.
 from __future__ import annotations
 
 import csv
-import logging
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -33,9 +32,8 @@ from optmatch.io.matrices.columns import (
 from optmatch.io.matrices.numbers import is_number, is_whole, read_number
 from optmatch.io.matrices.traffic import Traffic, check_order, traffic_of_labels
 from optmatch.model import FormatError
+from optmatch.model.accounts import accounting
 from optmatch.problems.demands.matrices import names_of_ports
-
-_log = logging.getLogger(__name__)
 
 LAYOUTS = {
     "numbers": "a matrix of numbers alone",
@@ -108,7 +106,7 @@ def read_table(content: bytes, path: str, layout: str | None = None) -> Traffic:
     unit = stated
     if layout == "labelled" and len(rows[0].fields) == len(rows[1].fields):
         unit = unit_in_words(rows[0].fields[0], rows[0].place) or stated
-    warn_of_rate(unit, path)
+    warn_of_rate(unit)
     return Traffic(traffic.demand_bytes * unit.bytes_each, traffic.names)
 
 
@@ -481,7 +479,8 @@ def _unit_of_unknown(header: Row) -> Unit:
     name = header.fields[-1]
     unit = traffic_unit(name, header.place) or unit_in_words(name, header.place)
     if unit is None:
-        _log.warning("%s: column %s is read as bytes", header.place, shorten(name))
+        with accounting() as account:
+            account.assume(f"column {shorten(name)} is read as bytes")
     return unit or BYTES
 
 
@@ -562,7 +561,7 @@ def _read_edges(rows: Sequence[Row], path: str, stated: Unit) -> Traffic:
     source, destination, amount, unit = columns or EdgeColumns(0, 1, 2, stated)
     if unit is BYTES:
         unit = stated
-    warn_of_rate(unit, path)
+    warn_of_rate(unit)
     for row in rows:
         if len(row.fields) != width:
             raise FormatError(

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from optmatch.io.contents import decode
 from optmatch.io.fields import shorten
 from optmatch.io.rails.chakra.messages import (
+    ATTRIBUTE_NAMES,
     ATTRIBUTES,
     COLLECTIVE,
     LARGEST,
@@ -22,6 +22,7 @@ from optmatch.io.rails.chakra.writer import Node
 from optmatch.io.recognition import describe_content
 from optmatch.io.text import parse_json
 from optmatch.model import FormatError
+from optmatch.model.accounts import Level, accounting
 
 _log = logging.getLogger("optmatch")
 
@@ -39,11 +40,17 @@ _SPELLINGS = {
 }
 """The keys of a node: Chakra's own tools and test data write each in several ways."""
 
-_UNUSED_KEYS = {
-    *("attr", "inputs", "outputs", "ioInfo", "io_info", "startTimeMicros", "start_time_micros"),
-    *("is_cpu_op", "tensor_size", "comm_priority", "rf_id", "seq_id", "tid"),
-}
-"""Keys that change neither times nor traffic; others that are not read are named in a warning."""
+_KEYS = Level(
+    "key of nodes",
+    (*(key for keys in _SPELLINGS.values() for key in keys), *ATTRIBUTE_NAMES.used, "attr"),
+    {
+        **ATTRIBUTE_NAMES.harmless,
+        **dict.fromkeys(("inputs", "outputs", "ioInfo", "io_info"), "dependencies are listed"),
+        "startTimeMicros": "a node begins when what it waits for has ended",
+        "start_time_micros": "a node begins when what it waits for has ended",
+    },
+    ATTRIBUTE_NAMES.assumed,
+)
 
 _WHOLE_NUMBER = re.compile(r"-?[0-9]{1,20}")
 
@@ -99,7 +106,9 @@ def json_nodes(content: bytes, path: str) -> list[Node]:
         raise FormatError(f"{rule}{describe_content(content)}", path=path)
 
     nodes = [_read_node(entry, place) for entry, place in zip(entries, places, strict=True)]
-    _warn_of_unread_keys(entries, path)
+    with accounting(path) as account:
+        for entry in entries:
+            account.take(_KEYS, entry)
     return nodes
 
 
@@ -145,15 +154,6 @@ def _read_objects(content: bytes, path: str) -> Iterator[Any]:
         except (ValueError, RecursionError) as exc:
             raise FormatError(f"{exc}: no object of JSON", path=path) from exc
         yield value
-
-
-def _warn_of_unread_keys(entries: list[dict[str, Any]], path: str) -> None:
-    """Name the keys of nodes that neither are read nor are known to be of no use here."""
-    expected_keys = {*_UNUSED_KEYS, *ATTRIBUTES, "involved_dim"}.union(*_SPELLINGS.values())
-    n_nodes_of_key = Counter(key for entry in entries for key in entry if key not in expected_keys)
-    if n_nodes_of_key:
-        listed = ", ".join(f"{key} ({count} nodes)" for key, count in n_nodes_of_key.items())
-        _log.warning("%s: keys of nodes that are not read: %s", path, listed)
 
 
 def _read_node(entry: Any, place: _Place) -> Node:
@@ -308,6 +308,8 @@ def _read_attributes(entries: Any, place: _Place) -> dict[str, Any]:
     for entry in entries if isinstance(entries, list) else [entries]:
         if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
             raise place.fail(f"{shorten(entry)}: an attribute has a name")
+        with accounting(place.path) as account:
+            account.take(ATTRIBUTE_NAMES, [entry["name"]], place.where)
         values = [value for key, value in entry.items() if key not in ("name", "docString")]
         attributes[entry["name"]] = values[0] if values else None
     return attributes

@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from optmatch.model import FormatError, SolverUnavailable
+from optmatch.model.accounts import Level
 
 COMPUTE = 4
 """The type of nodes that compute. Types that are not named here cost their duration, no more."""
@@ -60,6 +61,19 @@ ATTRIBUTES = {
     "root": "root",
 }
 """The attributes that matter here, with the columns of `Trace` that they become."""
+
+ATTRIBUTE_NAMES = Level(
+    "attribute of nodes",
+    (*ATTRIBUTES, "involved_dim"),
+    {
+        "is_cpu_op": "computation takes its duration wherever it runs",
+        "tensor_size": "memory is not modelled, and communication has comm_size",
+        "comm_priority": "the order follows from the dependencies",
+        **dict.fromkeys(("rf_id", "seq_id", "tid", "fw_*", "op_schema", "kernel_*"), "a label"),
+        **dict.fromkeys(("pid", "stream", "cat", "dur", "ts", "fw_tid", "scope"), "a label"),
+    },
+    "they are not read, as if they were not there",
+)
 
 LARGEST = 2**63
 """Attributes and times are below this."""

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from optmatch.io.contents import read_bytes, unzip
 from optmatch.io.rails.chakra.json_traces import is_json_trace, json_nodes
 from optmatch.io.rails.chakra.messages import (
+    ATTRIBUTE_NAMES,
     ATTRIBUTES,
     COLLECTIVE,
     COLLECTIVES,
@@ -30,6 +31,7 @@ from optmatch.io.rails.chakra.messages import (
 from optmatch.io.rails.chakra.writer import trace_bytes
 from optmatch.io.recognition import describe_content
 from optmatch.model import FormatError
+from optmatch.model.accounts import accounting
 from optmatch.model.files import file_path, path_name
 
 MISSING = -1
@@ -250,10 +252,11 @@ def read_trace(path: str | os.PathLike[str], *, skipped: list[str] | None = None
     file = path_name(path)
     content = _read_content(path)
     rank = _parse_name(path).rank
-    if file.endswith(".json"):
-        # The nodes become the same messages as in an .et file, which have the same checks.
-        content = trace_bytes(json_nodes(content, file))
-    trace = _find_parents(decode_nodes(content, file, rank, skipped))
+    with accounting(file):
+        if file.endswith(".json"):
+            # The nodes become the same messages as in an .et file, which have the same checks.
+            content = trace_bytes(json_nodes(content, file))
+        trace = _find_parents(decode_nodes(content, file, rank, skipped))
     return trace if skipped is None else _without_attributes(trace)
 
 
@@ -350,6 +353,7 @@ class _NodeColumns:
         """The number of each group, by name."""
         self.table = array("q")
         """Row by row: the columns of `ATTRIBUTES`, type and duration of each node."""
+        self.attribute_names: set[bytes] = set()
         self._column_of_attribute = {name.encode(): place for place, name in enumerate(ATTRIBUTES)}
 
     def append(self, node: Any) -> None:
@@ -373,7 +377,8 @@ class _NodeColumns:
         for attribute in node.attr:
             if attribute.name == b"involved_dim":
                 involved = read_booleans(attribute.bool_list)
-            # Other attributes are of no use here. Where one is there twice, the last one counts.
+            self.attribute_names.add(attribute.name)
+            # Where one is there twice, the last one counts.
             column = self._column_of_attribute.get(attribute.name)
             if column is not None:
                 row[column] = _read_attribute(attribute, self.groups)
@@ -478,6 +483,9 @@ def decode_nodes(content: bytes, path: str, rank: int, skipped: list[str] | None
             columns.append(node)
         except FormatError as exc:
             raise FormatError(str(exc), where=f"node {node.id}", path=path) from None
+    with accounting(path) as account:
+        names = sorted(name.decode(errors="replace") for name in columns.attribute_names)
+        account.take(ATTRIBUTE_NAMES, names)
     return columns.make_trace(path, rank, skipped)
 
 

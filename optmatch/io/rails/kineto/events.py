@@ -10,8 +10,10 @@ from optmatch.io.fields import check_object, shorten
 from optmatch.io.rails.chakra.messages import LARGEST
 from optmatch.io.rails.chakra.step import ALL_RANKS
 from optmatch.io.rails.chakra.traces import MISSING
+from optmatch.io.rails.kineto.names import GROUP, JOB, PHASE, TRACE
 from optmatch.io.recognition import describe_tree
 from optmatch.model import FormatError
+from optmatch.model.accounts import accounting
 
 KINDS = {
     "allreduce": "ALL_REDUCE",
@@ -110,6 +112,12 @@ class TraceEvents:
             if isinstance(group, dict)
         }
         """The ranks of the groups of the job, by name, as the file has them."""
+        with accounting() as account:
+            account.take(TRACE, tree)
+            account.take(JOB, about_job, "/distributedInfo")
+            for group in groups:
+                account.take(GROUP, group if isinstance(group, dict) else ())
+            account.take(PHASE, {str(event.get("ph")) for event in events})
         self.groups_of_all = {
             str(group.get("pg_name"))
             for group in groups

@@ -10,8 +10,10 @@ from typing import NamedTuple, Protocol
 
 from optmatch.io.rails.chakra.traces import MISSING
 from optmatch.io.rails.kineto.events import Span, TraceEvents
+from optmatch.io.rails.kineto.names import RECORD
 from optmatch.io.rails.kineto.recorded import Activity, Call, Recording
 from optmatch.model import FormatError
+from optmatch.model.accounts import accounting
 
 _COLLECTIVE_NAME = "Collective name"
 _SILENT_RECORDS = ("", "wait", "init", "coalesced", "end_coalescing")
@@ -90,6 +92,9 @@ def read_nccl_calls(
             call.event: events.link_number(call.event, "External id") for call in calls
         }
         read_call = _read_record
+        with accounting() as account:
+            for call in calls:
+                account.take(RECORD, events.arguments(call.event), f"/traceEvents/{call.event}")
         linked_events = {number for number in external_ids.values() if number is not None}
         kernels += [
             kernel

@@ -20,6 +20,7 @@ from optmatch.io.rails.kineto.recorded import (
 from optmatch.io.recognition import describing
 from optmatch.io.text import parse_json
 from optmatch.model import FormatError, naming
+from optmatch.model.accounts import accounting
 from optmatch.model.files import path_name
 
 RECORD_NAME = "record_param_comms"
@@ -100,7 +101,7 @@ def read_recording(
     It takes about 5 us for an event, and 1 KB of memory.
     """
     file = path_name(path)
-    with naming(file):
+    with naming(file), accounting(file):
         content = unzip(read_bytes(path), file)
         tree = _parse(content, file, skipped)
         events = TraceEvents(tree, groups or {})

@@ -238,7 +238,7 @@ def test_keys_of_json_that_are_not_read(tmp_path: Path, caplog: pytest.LogCaptur
     entries = [{"Id": k, "NodeType": 4, "is_cpu_op": True, "follows": [1]} for k in range(3)]
     path.write_text(json.dumps({"workload_graph": entries}))
     read_trace(path)
-    assert caplog.messages == [f"{path}: keys of nodes that are not read: follows (3 nodes)"]
+    assert "unknown key of nodes: follows" in caplog.text
     entries[2]["id"] = 5
     path.write_text(json.dumps({"workload_graph": entries}))
     with pytest.raises(om.FormatError, match="Id and id are the same key"):
