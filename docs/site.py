@@ -31,7 +31,7 @@ SECTIONS: dict[str, list[str]] = {
         "tutorials", "tutorials/all-to-all", "tutorials/routing", "tutorials/demand",
         "tutorials/rail-job", "tutorials/reroute",
         "tutorials/slice-allocation", "tutorials/collective", "tutorials/port-sharing",
-        "tutorials/tenancy", "tutorials/placement", "gallery", "coming-from",
+        "tutorials/tenancy", "tutorials/placement", "cheat-sheet", "gallery", "coming-from",
     ],
     "Questions": [
         "concepts", "demand", "scheduling", "rails", "rails-figures", "collectives", "racks",

@@ -1,5 +1,9 @@
 # The public names, each once: `__init__.py` reads this list, and imports a name on its first use.
-from . import switches as switches
+from . import (
+    io as io,
+    plotting as plotting,
+    switches as switches,
+)
 from .control.demands.rolling import RollingSchedule as RollingSchedule, Slot as Slot
 from .control.demands.schedules import (
     decompose as decompose,

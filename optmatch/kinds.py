@@ -560,7 +560,8 @@ def find_method(name: str, problem: Problem) -> Method:
     # No method fits. The message says why: the name, the kind of the problem, or its fabric.
     if not named:
         reason = "unknown"
-        close = get_close_matches(str(name), [method.name for method in all_methods()], n=1)
+        names = [method.name for method in all_methods() if method.takes(problem)]
+        close = get_close_matches(str(name), names, n=1)
         if close:
             reason += f", perhaps {close[0]!r}"
         reason += f"; for {problem.kind}"

@@ -18,7 +18,8 @@ from optmatch.commands.shared.options import (
     JSON_LINES,
     NETLIST_OPTIONS,
     NETLIST_PORT_OPTIONS,
-    fabric_of,
+    describe_problem,
+    read_fabric_and_problem,
     with_options,
 )
 from optmatch.commands.shared.outcome import SOLVED, for_each, name_of, print_object, print_rows
@@ -43,7 +44,7 @@ _PACKAGES = ("numpy", "scipy", "numba", "ortools", "networkx", "protobuf", "clic
 @with_options((JSON_LINES,))
 @click.pass_context
 def info(ctx: click.Context, /, files: tuple[str, ...], as_json: bool, **options: Any) -> None:
-    """Show the abilities of the fabric of each FILE: a netlist, a problem or a schedule.
+    """Show what each FILE asks, and what its fabric can do: a problem, a schedule or a netlist.
 
     Without a FILE: versions, platform and the folder of compiled kernels.
     """
@@ -74,8 +75,10 @@ def _show_file(file: str, options: dict[str, Any], as_json: bool) -> int:
         The exit code.
     """
     with accounting(name_of(file)) as account:
-        fabric = fabric_of(file, options)
+        fabric, problem = read_fabric_and_problem(file, options)
     facts = describe_fabric(fabric)
+    if problem is not None:
+        facts = {"problem": describe_problem(problem), **facts}
     ports = list_ports(fabric)
     if as_json:
         content = {"file": file, **facts}

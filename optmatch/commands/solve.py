@@ -283,6 +283,9 @@ def _read_within_limit(file: str, request: _Request) -> Problem:
     return problem
 
 
+_DRAWN = (".png", ".svg", ".pdf", ".html")
+
+
 def _check_target(target: str | None, request: _Request) -> None:
     """Refuse a schedule file that cannot be written, before the search spends time.
 
@@ -297,6 +300,10 @@ def _check_target(target: str | None, request: _Request) -> None:
 
     if target in (None, STDIN):
         return
+    if Path(target).suffix.lower() in _DRAWN:
+        raise click.UsageError(
+            f"-o {target}: a schedule is written as JSON, which `optmatch plot` draws"
+        )
     if request.has_several_files:
         Path(target).parent.mkdir(exist_ok=True)
     check_target(target, force=request.force)

@@ -118,6 +118,13 @@ def save_tree(tree: dict[str, Any], path: str | os.PathLike[str], *, force: bool
     return written
 
 
+_TABLES = (".csv", ".tsv", ".txt", ".npy", ".npz", ".mtx")
+_READ_TABLE = (
+    "a matrix of traffic is read by optmatch.io.read_matrix, for Demand.from_matrix, and by"
+    " `optmatch generate demand --matrix`"
+)
+
+
 def load(path: str | os.PathLike[str]) -> Problem | Solution:
     """Read a problem file or a schedule file.
 
@@ -200,7 +207,12 @@ def _read(content: str | bytes, path: str, folder: Path | None) -> Problem | Sol
     FormatError
         If it is neither; the message says what it looks like instead.
     """
-    tree = parse_json(content, path)
+    try:
+        tree = parse_json(content, path)
+    except FormatError as error:
+        if Path(path).suffix in _TABLES:
+            error.message += f"; {_READ_TABLE}"
+        raise
     with naming(path):
         description = "" if isinstance(tree, dict) and "format" in tree else describe_tree(tree)
         if description:

@@ -46,6 +46,10 @@ def is_levels(value: Any) -> bool:
     return isinstance(value, tuple) and all(type(level) is int for level in value)
 
 
+_ROUNDING = 1e-12
+"""An objective that is above its bound by no more of itself differs by rounding alone."""
+
+
 def gap_between(objective: Score, bound: Score) -> float:
     """Return (objective - bound) / objective, of levels that of the first one that differs.
 
@@ -74,7 +78,7 @@ def gap_between(objective: Score, bound: Score) -> float:
         objective, bound = next((pair for pair in pairs if pair[0] != pair[1]), (0, 0))
     if isinstance(objective, tuple) or isinstance(bound, tuple):
         return math.inf
-    if objective <= bound:
+    if objective - bound <= _ROUNDING * abs(objective):
         return 0.0
     if objective == 0:
         return math.inf

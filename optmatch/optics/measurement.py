@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -37,10 +37,29 @@ DIGITS_LOST = 1e-9
 """A balance of energy that is worse than this is worth a note."""
 
 
+@overload
+def measure_optics(
+    problem: Solution,
+    subject: Device | CellDevice | str,
+    *,
+    idle: Idle | ArrayLike = ...,
+    frequencies_hz: Sequence[float] = ...,
+    seed: int = ...,
+) -> Optics: ...
+@overload
 def measure_optics(
     problem: Problem,
     subject: Schedule | Solution,
     device: Device | CellDevice | str,
+    *,
+    idle: Idle | ArrayLike = ...,
+    frequencies_hz: Sequence[float] = ...,
+    seed: int = ...,
+) -> Optics: ...
+def measure_optics(
+    problem: Problem | Solution,
+    subject: Schedule | Solution | Device | CellDevice | str,
+    device: Device | CellDevice | str | None = None,
     *,
     idle: Idle | ArrayLike = "cross",
     frequencies_hz: Sequence[float] = (0.0,),
@@ -56,7 +75,8 @@ def measure_optics(
     ----------
     problem
         The problem, of which only the fabric matters. Whether the schedule is right, `verify`
-        tells; here it is taken as it is.
+        tells; here it is taken as it is. A solution stands for its problem and its schedule: then
+        the device comes next.
     subject
         A schedule with cell states, or a solution that has one.
     device
@@ -112,11 +132,19 @@ def measure_optics(
     >>> f"{optics.figures['worst_insertion_loss_db']:.2f} dB"
     '7.16 dB'
     """
+    if isinstance(problem, Solution) and device is None:
+        named: Any = subject
+        subject = problem
+        problem = problem.problem
+        device = named
+    answer: Any = subject
+    if device is None:
+        raise InputError("no device: a preset such as 'smartlight' is one", where="device")
     if not isinstance(problem, Problem):
         raise InputError(f"problem of type {type(problem).__name__}", where="problem")
     fabric = problem.fabric
     graph: CellGraph = fabric.graph
-    schedule = _schedule_of(fabric, subject)
+    schedule = _schedule_of(fabric, answer)
     cells = with_cell_phases(fabric, cells_of(device, graph.n_cells))
     frequencies = frozen("frequencies_hz", frequencies_hz, 1, np.float64)
     if not len(frequencies):

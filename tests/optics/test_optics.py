@@ -475,7 +475,7 @@ def test_states_and_schedules_must_fit() -> None:
         om.measure_optics(wide, solution, "ideal")
     for run in (om.measure_optics, om.settle_free_cells):
         with pytest.raises(om.InputError, match=r"optics need (a|one) schedule"):
-            run(problem, None, "ideal")  # type: ignore[arg-type]
+            run(problem, None, "ideal")  # type: ignore[arg-type, call-overload]
 
 
 @pytest.mark.parametrize(("offset", "state_mw"), [(0.0, (20.0, 0.0)), (np.pi, (0.0, 20.0))])

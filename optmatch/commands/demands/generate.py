@@ -18,6 +18,7 @@ from optmatch.commands.shared.options import (
     FILE_OPTIONS,
     KINETO,
     LENIENT,
+    Bytes,
     Duration,
     FieldOption,
     SectionedCommand,
@@ -41,7 +42,7 @@ _MODEL_OPTIONS = tuple(
         ("--count", int, "permutations: how many are added up.  [default: twice the ports]"),
         (
             "--bytes",
-            float,
+            Bytes(),
             "Largest demand or weight, of zipf-moe the size of a token.  [default: 1000, 4096]",
         ),
         ("--large", int, "solstice: how many large flows a port has.  [default: 4]"),
@@ -75,8 +76,6 @@ _DEMAND_FIELDS = (
 
 
 @click.command(cls=SectionedCommand)
-@with_options(FABRIC_OPTIONS, "Fabric")
-@with_options(CONDITION_OPTIONS, "Fabric: netlists and faults")
 @click.option(
     "--matrix",
     type=click.Path(allow_dash=True),
@@ -116,6 +115,8 @@ _DEMAND_FIELDS = (
 )
 @count("--seed", 0, "Seed of the traffic and of the groups.")
 @with_options(field_options(Demand, _DEMAND_FIELDS))
+@with_options(FABRIC_OPTIONS, "Fabric")
+@with_options(CONDITION_OPTIONS, "Fabric: netlists and faults")
 @with_options(FILE_OPTIONS)
 def demand(
     type_: str,
@@ -240,20 +241,7 @@ def _fabric_of_options(type_: str, fabric_options: dict[str, Any]) -> Fabric | N
     if not options_set:
         return None
 
-    # The default type is a mesh, which has no size: --size alone means an ideal switch.
-    if (
-        "size" in options_set
-        and options_set <= {"size", "bidirectional_ports"}
-        and _is_default("type_")
-    ):
-        type_ = "ideal-switch"
     return build_fabric(type_, fabric_options)
-
-
-def _is_default(name: str) -> bool:
-    """Tell whether nobody has set an option of the command that runs."""
-    source = click.get_current_context().get_parameter_source(name)
-    return source is click.core.ParameterSource.DEFAULT
 
 
 def _read(

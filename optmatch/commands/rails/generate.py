@@ -46,7 +46,13 @@ _SPLIT = (
 )
 _NETWORK = ("gpus_per_server", *RAIL_FIELDS, "rail_latency_s", "change_rail_s", "spanning")
 _WORKLOAD = (
-    *("batch", "micro_batch", "peak_flops_per_s", "efficiency", "memory_bytes_per_s"),
+    *(
+        "batch",
+        FieldOption("micro_batch", default=1),
+        "peak_flops_per_s",
+        "efficiency",
+        "memory_bytes_per_s",
+    ),
     FieldOption("optimizer_bytes", "--optimizer-bytes"),
     *("bucket_bytes", "one_stream"),
     FieldOption("skew", type=SKEW),
@@ -126,22 +132,30 @@ def rail_job(
         raise InputError("--as-run: needs --preset")
 
     # The parts of the job, each made of its options, or that of the preset with some changes.
+    parts = _JobParts(context, options)
     preset_job = None
     if preset:
-        preset_job = make_job(preset, gpus, as_run=as_run)
-    parts = _JobParts(context, options)
+        # Degrees that are typed go before those of the preset, of which one replica is taken.
+        n_preset_gpus = gpus
+        if any(parts.is_typed(degree) for degree in DEGREES):
+            n_preset_gpus = PRESETS[preset].parallelism.n_ranks
+        preset_job = make_job(preset, n_preset_gpus, as_run=as_run)
     if preset_job is None:
-        parallelism = parts.make(Parallelism, _SPLIT)
-        _check_ranks(parallelism, gpus)
+        parallelism = _fit_replicas(parts.make(Parallelism, _SPLIT), gpus, parts)
         model = parts.make(TransformerModel, _MODEL)
         workload = parts.make(Workload, _WORKLOAD, model=model)
         network = parts.make(RailNetwork, _NETWORK, fabric=fabric)
     else:
-        parallelism = parts.change(preset_job.parallelism, _SPLIT)
-        _check_ranks(parallelism, gpus)
+        parallelism = preset_job.parallelism
+        if parts.is_typed("pp"):
+            parallelism = replace(parallelism, stage_layers=())
+        parallelism = _fit_replicas(parts.change(parallelism, _SPLIT), gpus, parts)
         assert preset_job.workload.model is not None
         model = parts.change(preset_job.workload.model, _MODEL)
-        workload = parts.change(preset_job.workload, _WORKLOAD, model=model)
+        assert preset is not None
+        batch = PRESETS[preset].batch * parallelism.dp
+        workload = replace(preset_job.workload, model=model, batch=batch)
+        workload = parts.change(workload, _WORKLOAD)
         network = parts.change(preset_job.network, _NETWORK, fabric=fabric)
 
     # An accelerator states peak, memory and efficiency, which options go before.
@@ -162,6 +176,15 @@ def rail_job(
     if measured_step is not None:
         job = calibrate(job, measured_step)
     write_problem(job, output, force)
+
+
+def _fit_replicas(parallelism: Parallelism, n_gpus: int, parts: _JobParts) -> Parallelism:
+    """Return degrees whose product is the number of GPUs; ``dp`` follows if nobody states it."""
+    n_ranks_of_replica = parallelism.n_ranks // parallelism.dp
+    if not parts.is_typed("dp") and n_gpus % n_ranks_of_replica == 0:
+        parallelism = replace(parallelism, dp=n_gpus // n_ranks_of_replica)
+    _check_ranks(parallelism, n_gpus)
+    return parallelism
 
 
 def _check_ranks(parallelism: Parallelism, n_gpus: int) -> None:

@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 
 import click
 import numpy as np
+from click.core import ParameterSource
 
 from optmatch.commands.shared.outcome import STDIN, name_of, read, say, say_remarks
 from optmatch.fabrics import SWITCHES, Fabric, Faulty
@@ -38,6 +39,8 @@ class FieldOption(NamedTuple):
         Whether the option stands alone, as ``--two-way``, and means true.
     has_default
         False where the command has no default though the field has one.
+    default
+        The default of the command where it is another one than that of the field.
     """
 
     field: str
@@ -45,6 +48,7 @@ class FieldOption(NamedTuple):
     type: Any = None
     is_flag: bool = False
     has_default: bool = True
+    default: Any = None
 
 
 RAIL_FIELDS = (
@@ -152,6 +156,8 @@ def field_options(
         if option_type is float and name.endswith("bytes_per_s"):
             option_type = Rate()
             text = text.replace("bytes per second", "bytes per second or as 100Gbit/s", 1)
+        elif option_type is float and name.endswith("_bytes"):
+            option_type = Bytes()
         elif option_type is float and name.endswith("_s") and not name.endswith("_per_s"):
             option_type = Duration()
             text = text.replace(", in seconds", ", in seconds or as 20us", 1)
@@ -166,6 +172,8 @@ def field_options(
             default = ",".join(default)
         if not typed.has_default:
             default = None
+        if typed.default is not None:
+            default = typed.default
         if default is not None and default != "":
             text += f"  [default: {_write_default(default, option_type)}]"
         option = click.option(
@@ -443,6 +451,54 @@ class Rate(click.ParamType):  # type: ignore[type-arg] # no generic class before
             self.fail(f"{value!r}: {rule}", param, ctx)
 
 
+def read_bytes_of(text: str) -> float:
+    """Return the bytes of a text, as ``1e8``, ``100MB``, ``4 MiB``.
+
+    Parameters
+    ----------
+    text
+        A number and perhaps its unit: ``B`` with the prefixes k, M, G and T, which are powers of
+        1000, and with Ki, Mi, Gi and Ti, which are powers of 1024.
+
+    Raises
+    ------
+    ValueError
+        If it is anything else.
+
+    Examples
+    --------
+    >>> read_bytes_of("100MB"), read_bytes_of("4 MiB"), read_bytes_of("1e6")
+    (100000000.0, 4194304.0, 1000000.0)
+    """
+    parts = re.fullmatch(r"([0-9.]+(?:[eE][+-]?[0-9]+)?) *([kKMGT]?)(i?)B", text.strip())
+    if parts is None:
+        return float(text)
+    number, prefix, binary = parts.groups()
+    factor = _PREFIXES[prefix]
+    if binary:
+        factor = Decimal(1024) ** ("kMGT".index(prefix.replace("K", "k")) + 1)
+    try:
+        return float(Decimal(number) * factor)
+    except (InvalidOperation, Overflow):  # as 1.2.3
+        raise ValueError(text) from None
+
+
+class Bytes(click.ParamType):  # type: ignore[type-arg] # no generic class before click 8.3.2
+    """Bytes, or a number with its unit: 100MB, 4MiB."""
+
+    name = "bytes"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return bytes."""
+        try:
+            return read_bytes_of(str(value))
+        except ValueError:
+            rule = "a number of bytes is expected, or one with its unit, as 100MB, 4MiB"
+            self.fail(f"{value!r}: {rule}", param, ctx)
+
+
 NETLIST_OPTIONS = (
     click.option(
         "--pins",
@@ -506,8 +562,8 @@ def read_fabric(file: str, options: dict[str, Any]) -> Fabric:
     return read_netlist(file, **arguments)
 
 
-def fabric_of(file: str, options: dict[str, Any]) -> Fabric:
-    """Return the fabric of a netlist, a problem or a schedule, whichever a file is.
+def read_fabric_and_problem(file: str, options: dict[str, Any]) -> tuple[Fabric, Problem | None]:
+    """Return the fabric of a netlist, a problem or a schedule, and the problem if there is one.
 
     Parameters
     ----------
@@ -522,14 +578,14 @@ def fabric_of(file: str, options: dict[str, Any]) -> Fabric:
         If the file has a problem without a fabric.
     """
     if not (file == STDIN or is_stream(file) or _is_tagged_json(file)):
-        return read_fabric(file, options)
+        return read_fabric(file, options), None
 
     content = read(file)
     problem = content.problem if isinstance(content, Solution) else content
     fabric: Fabric | None = problem.fabric
     if fabric is None:
         raise InputError("a problem without a fabric", path=name_of(file))
-    return fabric
+    return fabric, problem
 
 
 def _is_tagged_json(file: str) -> bool:
@@ -849,6 +905,11 @@ def build_fabric(type_: str, options: dict[str, Any]) -> Fabric:
     click.UsageError
         If options do not belong together.
     """
+    # The default type may be a mesh, which has no size: a size means an ideal switch.
+    source = click.get_current_context().get_parameter_source("type_")
+    if options.get("size") is not None and source is ParameterSource.DEFAULT:
+        type_ = "ideal-switch"
+
     # Options are taken out group by group, so that a command is left with those of its problem.
     shape = _without_none(take(options, FABRIC_NAMES))
     netlist = options.pop("netlist", None)
@@ -984,6 +1045,37 @@ KINETO = (
 )
 
 
+def hint_of_unit(word: str, ctx: click.Context) -> str:
+    """Return what to type where a unit stands apart from its number, as in ``--delay 25 ms``.
+
+    Parameters
+    ----------
+    word
+        A word that belongs to no option.
+    ctx
+        The context of the command, with the values of its options.
+
+    Returns
+    -------
+    str
+        Empty if the word is no unit of a time, a rate or of bytes.
+    """
+    types: dict[type, Callable[[str], float]]
+    types = {Duration: read_seconds, Rate: read_rate, Bytes: read_bytes_of}
+    for param in ctx.command.params:
+        value = ctx.params.get(param.name or "")
+        is_typed = ctx.get_parameter_source(param.name or "") is ParameterSource.COMMANDLINE
+        read_unit = types.get(type(param.type))
+        if read_unit is None or value is None or not is_typed:
+            continue
+        try:
+            read_unit(f"1 {word}")
+        except ValueError:
+            continue
+        return f"{word}: a number and its unit are one word: {param.opts[0]} '{value:g} {word}'"
+    return ""
+
+
 def given_traces(kineto: bool, files: tuple[str, ...]) -> tuple[str, ...] | None:
     """Return the traces that a command reads.
 
@@ -1007,6 +1099,9 @@ def given_traces(kineto: bool, files: tuple[str, ...]) -> tuple[str, ...] | None
     if kineto and not files:
         raise click.UsageError("--kineto: name the FILEs of the traces, one a rank")
     if files and not kineto:
+        hint = hint_of_unit(files[0], click.get_current_context())
+        if hint:
+            raise click.UsageError(hint)
         raise click.UsageError(
             f"{files[0]}: FILEs are traces, which --kineto reads; a matrix is read by"
             f" --matrix {files[0]}"
@@ -1047,7 +1142,23 @@ def write_problem(problem: Problem, output: str, force: bool) -> None:
         click.echo(dumps(problem))
         return
     save(problem, output, force=force)
-    say(f"{output}: written")
+    say(f"{output}: written: {describe_problem(problem)}")
+
+
+def describe_problem(problem: Problem) -> str:
+    """Say in a line what a problem asks, how much it moves, and what no answer can beat."""
+    question, bound = problem.summary().splitlines()
+    parts = [question]
+    demand_bytes = getattr(problem, "demand_bytes", None)
+    if isinstance(demand_bytes, np.ndarray):
+        n_entries = np.count_nonzero(demand_bytes)
+        parts.append(f"{n_entries} entries, {demand_bytes.sum():.4g} bytes")
+    elif getattr(problem, "size_bytes", None) is not None:
+        parts.append(f"{problem.size_bytes:.4g} bytes")  # type: ignore[attr-defined]
+    for name, unit in (("rate_bytes_per_s", "B/s"), ("delay_s", "s")):
+        if getattr(problem, name, None) is not None:
+            parts.append(f"{name.partition('_')[0]} {getattr(problem, name):g} {unit}")
+    return ", ".join([*parts, bound])
 
 
 def draw_ports(n: int, pairs: bool, seed: int) -> list[int]:

@@ -264,7 +264,7 @@ class Main(LaterGroup):
             click.echo(exc.ctx.get_help())
             code = SOLVED
         except click.ClickException as exc:
-            exc.show()
+            _hint_at_units(exc).show()
             code = USAGE
         except (OptMatchError, OSError, MemoryError) as exc:
             say(describe(exc))
@@ -275,6 +275,18 @@ class Main(LaterGroup):
         """List the exit codes."""
         with formatter.section("Exit codes (with many files the highest, but 5 before 6)"):
             formatter.write_dl([(str(code), text) for code, text in EXIT_CODES.items()])
+
+
+def _hint_at_units(error: click.ClickException) -> click.ClickException:
+    """Return what to type instead of an error on a word too many, where the word is a unit."""
+    from optmatch.commands.shared.options import hint_of_unit
+
+    word = re.fullmatch(r"Got unexpected extra argument \((\S+)\)", error.message)
+    ctx = getattr(error, "ctx", None)
+    if word is None or ctx is None:
+        return error
+    hint = hint_of_unit(word[1], ctx)
+    return click.UsageError(hint, ctx) if hint else error
 
 
 def code_of(error: Exception) -> int:

@@ -156,7 +156,12 @@ def decompose(
 
     # Lines are made equal, and the matrix is written as a sum until at most that is left.
     evened = stuff(entries) if fill or unit is not None or part is not None else entries
-    terms = birkhoff.decompose(evened, rule, stop_ticks=largest_residual)
+    try:
+        terms = birkhoff.decompose(evened, rule, stop_ticks=largest_residual)
+    except InputError as error:
+        if error.message.endswith("must be equal"):
+            error.message += "; fill=True raises entries until they are"
+        raise
 
     # The inner function returns the terms so far after Ctrl-C. A sum that lacks a part is no
     # answer here, so that the interrupt is passed on.

@@ -53,6 +53,10 @@ class _Built(Displayed):
         return value
 
 
+_MUCH_WAITING = 0.5
+"""The part of a step for which stages of a pipeline may wait before a job says so."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RailJob(_Built):
     """Run one step of a training job over rails that are optical switches, as fast as possible.
@@ -212,6 +216,27 @@ class RailJob(_Built):
         }
         object.__setattr__(job, "_built", derived)
         return job
+
+    def remarks(self) -> tuple[str, ...]:
+        """Return sentences about values that are allowed, but hardly what was meant.
+
+        Returns
+        -------
+        tuple of str
+            Empty if nothing is remarkable.
+        """
+        split = self.parallelism
+        if self.workload.model is None or split.pp == 1:
+            return ()
+        n_batches = self.workload.count_micro_batches(split.dp)
+        waiting = (split.pp - 1) / (n_batches * split.virtual_stages + split.pp - 1)
+        if waiting <= _MUCH_WAITING:
+            return ()
+        return (
+            f"stages of the pipeline wait for {waiting:.0%} of the step: {split.pp} stages have"
+            f" {n_batches} micro-batches; a smaller micro_batch (--micro-batch) or a larger batch"
+            " makes more of them",
+        )
 
     def lower_bound(self) -> float:
         """Return the time of a step with all links of all phases there at once, in seconds."""

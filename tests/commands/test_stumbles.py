@@ -1,0 +1,181 @@
+"""What new users stumbled over: each is answered by what to type instead, or works."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import optmatch as om
+from optmatch.commands.shared.outcome import EXIT_CODES
+from tests.helpers.command import call
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+UNIFORM = ("generate", "demand", "--model", "uniform", "--size", "4")
+RAIL = (
+    "--hidden",
+    "4096",
+    "--layers",
+    "32",
+    "--heads",
+    "32",
+    "--vocabulary",
+    "32000",
+    "--ffn",
+    "16384",
+)
+
+
+def write_demand(**changes: Any) -> None:
+    om.save(om.Demand.from_matrix([[0, 1], [2, 0]], delay_s=1.0, **changes), "demand.json")
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (
+            (*UNIFORM, "--delay", "25", "ms"),
+            "ms: a number and its unit are one word: --delay '25 ms'",
+        ),
+        (
+            ("generate", "collective", "all-reduce", "--ranks", "4", "--bytes", "1", "MB"),
+            "MB: a number and its unit are one word: --bytes '1 MB'",
+        ),
+        ((*UNIFORM, "--delay", "1ms", "--bytes", "many"), "as 100MB, 4MiB"),
+    ],
+)
+def test_a_unit_apart_from_its_number_is_put_back(command: Any, told: str) -> None:
+    result = call(*command)
+    assert result.exit_code == 2
+    assert told in " ".join(result.stderr.split())
+
+
+def test_bytes_have_units() -> None:
+    assert call(*UNIFORM, "--bytes", "100MB", "--delay", "1 ms", "-o", "a.json").exit_code == 0
+    demand: Any = om.load("a.json")
+    assert 5e7 < demand.demand_bytes.max() <= 1e8
+
+
+def test_a_size_is_that_of_an_ideal_switch_whatever_else_is_said() -> None:
+    result = call("generate", "all-to-all", "--size", "8", "--dead-ports", "1", "-o", "a.json")
+    assert result.exit_code == 0, result.stderr
+    fabric: Any = om.load("a.json").fabric  # type: ignore[union-attr]
+    assert (fabric.type, fabric.fabric) == ("faulty", om.IdealSwitch(8))
+
+
+def test_generate_says_what_it_wrote() -> None:
+    result = call(*UNIFORM, "--delay", "1 ms", "--rate", "100Gbit/s", "-o", "a.json")
+    said = result.stderr
+    assert "a.json: written: demand on ideal switch" in said
+    for word in ("4 ports", "12 entries", "bytes", "rate 1.25e+10 B/s", "delay 0.001 s", "below"):
+        assert word in said
+
+
+def test_info_of_a_problem_speaks_of_the_problem() -> None:
+    write_demand()
+    shown = call("info", "demand.json").stdout
+    assert "2 entries, 3 bytes" in shown and "no answer is below" in shown
+    told = json.loads(call("info", "demand.json", "--json").stdout)
+    assert told["problem"].startswith("demand on ideal switch")
+
+
+@pytest.mark.parametrize("name", ["new.png", "new.SVG", "new.html"])
+def test_solve_writes_no_picture(name: str) -> None:
+    write_demand()
+    result = call("solve", "demand.json", "-o", name)
+    assert result.exit_code == 2 and not Path(name).exists()
+    assert "`optmatch plot` draws" in result.stderr
+
+
+def test_a_misspelt_method_is_likened_to_methods_of_its_kind() -> None:
+    problem = om.Demand.from_matrix([[0, 1], [2, 0]], delay_s=1.0)
+    with pytest.raises(om.InputError, match="unknown, perhaps 'greedy-cover'; for demand"):
+        om.solve(problem, "greddy-cover")
+    with pytest.raises(om.InputError) as caught:
+        om.solve(problem, "greddy")
+    assert "'greedy'" not in str(caught.value)
+
+
+def test_a_table_of_traffic_is_read_by_another_name() -> None:
+    Path("traffic.csv").write_text("0,1\n2,0\n")
+    with pytest.raises(om.FormatError, match=r"not JSON; .*read_matrix.*--matrix"):
+        om.load("traffic.csv")
+
+
+def test_a_gap_of_rounding_is_none() -> None:
+    from optmatch.model.problem import gap_between
+
+    assert gap_between(1.0, 1.0 - 4.13e-16) == 0.0
+    assert gap_between(1.0, 1.0 - 1e-9) > 0.0
+
+
+def test_rooms_are_there_without_an_import() -> None:
+    assert [om.io.__name__, om.plotting.__name__] == ["optmatch.io", "optmatch.plotting"]
+
+
+@pytest.mark.parametrize(
+    ("options", "degrees"),
+    [
+        (("--tp", "8", "--pp", "4", "--batch", "64", "--sequence", "1024", *RAIL), (2, 8, 4)),
+        (("--preset", "llama3-405b", "--tp", "8", "--pp", "2", "--cp", "1"), (4, 8, 2)),
+    ],
+)
+def test_replicas_follow_from_the_other_degrees(options: Any, degrees: Any) -> None:
+    network = () if "--preset" in options else ("--gpus-per-server", "8")
+    result = call("generate", "rail-job", "--gpus", "64", *options, *network, "-o", "job.json")
+    assert result.exit_code == 0, result.stderr
+    job: Any = om.load("job.json")
+    split = job.parallelism
+    assert (split.dp, split.tp, split.pp) == degrees
+    assert job.workload.micro_batch == 1
+    product = call("generate", "rail-job", "--gpus", "60", *options, *network)
+    assert "but --gpus = 60" in product.stderr
+
+
+def test_a_job_whose_stages_wait_says_so() -> None:
+    options = ("--gpus", "32", "--tp", "8", "--pp", "4", "--batch", "2", "--sequence", "1024")
+    job = (*options, *RAIL, "--gpus-per-server", "8", "-o", "job.json", "--force")
+    said = call("generate", "rail-job", *job, "--micro-batch", "2").stderr
+    assert "stages of the pipeline wait for 75% of the step: 4 stages have 1 micro-batch" in said
+    assert "wait" not in call("generate", "rail-job", *job, "--batch", "64").stderr
+
+
+def test_lines_of_other_sums_are_filled_where_that_is_asked_for() -> None:
+    with pytest.raises(om.InputError, match="fill=True raises entries until they are"):
+        om.decompose([[0, 1], [2, 0]])
+
+
+def test_help_of_demand_begins_with_what_everybody_needs() -> None:
+    shown = call("generate", "demand", "--help").stdout
+    places = [shown.index(word) for word in ("--matrix ", "--delay", "Fabric:", "Output:")]
+    assert places == sorted(places)
+
+
+def test_a_solution_alone_has_optics() -> None:
+    mesh = om.HexMesh(2, 2, ports=4)
+    solution = om.solve(om.AllToAll(mesh), seed=0)
+    alone = om.measure_optics(solution, "smartlight")
+    assert alone.figures == om.measure_optics(solution.problem, solution, "smartlight").figures
+    with pytest.raises(om.InputError, match="a preset such as 'smartlight'"):
+        om.measure_optics(solution.problem, solution)  # type: ignore[call-overload]
+
+
+ROOT = Path(om.__file__).resolve().parents[1]
+
+
+def test_the_readme_has_an_entrance_for_what_people_have_in_their_words() -> None:
+    readme = (ROOT / "README.md").read_text("utf-8")
+    for word in ("MZI", "netlist", "PyTorch", "CSV", "MSCCL", "training job", "cheat sheet"):
+        assert word in readme
+    assert readme.count("\n## Where to read on\n") == 1 and "## What next" not in readme
+
+
+def test_the_cheat_sheet_has_the_exit_codes() -> None:
+    sheet = (ROOT / "docs" / "cheat-sheet.md").read_text("utf-8")
+    for code in EXIT_CODES:
+        assert f" {code} " in sheet.replace("\n", " ")
