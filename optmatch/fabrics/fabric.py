@@ -284,6 +284,26 @@ class Fabric(Value):
         sides = [str(getattr(self, name)) for name in ("rows", "cols") if hasattr(self, name)]
         return f"{self.type.replace('-', ' ')} {' x '.join(sides)}".rstrip()
 
+    def plot(self, *, ax: Any = None, title: str | None = None) -> Any:
+        """Return a figure of matplotlib with the cells and ports of the fabric, without light.
+
+        Parameters
+        ----------
+        ax
+            Axes of matplotlib to draw in; None makes a new figure.
+        title
+            What stands above it; None for the name of the fabric.
+
+        Examples
+        --------
+        >>> from optmatch.fabrics import HexMesh
+        >>> HexMesh(2, 2, ports=4).plot(title="chip A").axes[0].get_title()
+        'chip A'
+        """
+        from optmatch.plotting import plot_fabric  # a layer above fabrics
+
+        return plot_fabric(self, ax=ax, title=title)
+
     def _repr_svg_(self) -> str | None:
         """Draw the fabric in Jupyter; None, which stands for no picture, without matplotlib."""
         from optmatch.plotting import fabric_svg  # a layer above fabrics

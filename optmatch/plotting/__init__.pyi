@@ -27,6 +27,7 @@ from .files import (
     explore as explore,
     fabric_svg as fabric_svg,
     figure_svg as figure_svg,
+    plot_fabric as plot_fabric,
     problem_html as problem_html,
     save_figure as save_figure,
     save_picture as save_picture,

@@ -381,7 +381,7 @@ def label_time(ax: Axes, span_s: float, rows: int) -> None:
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     scale, unit = scale_of(span_s, "s")
-    ticks = MaxNLocator(8).tick_values(0.0, span_s / scale or 1.0)
+    ticks = MaxNLocator(8, steps=[1, 2, 5, 10]).tick_values(0.0, span_s / scale or 1.0)
     ax.set_xlim(0, (span_s or 1.0) * 1.01)
     ax.set_ylim(rows - 0.4, -0.6)
     ax.tick_params(labelsize=8)

@@ -20,6 +20,7 @@ from optmatch.plotting.slots import Drawable
 from optmatch.plotting.viewer import viewer_page
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 SUFFIXES = (*PICTURES, ".html")
@@ -108,9 +109,36 @@ def fabric_svg(fabric: Fabric) -> str:
     fabric
         The switch.
     """
-    figure = new_figure(mesh_data(fabric))
-    draw_fabric(figure.add_subplot(), fabric)
-    return figure_svg(figure)
+    return figure_svg(plot_fabric(fabric))
+
+
+def plot_fabric(fabric: Fabric, *, ax: Axes | None = None, title: str | None = None) -> Figure:
+    """Draw a fabric without light.
+
+    Parameters
+    ----------
+    fabric
+        The switch.
+    ax
+        Where to draw; None makes a new figure.
+    title
+        What stands above it; None for the name of the fabric.
+
+    Returns
+    -------
+    Figure
+        The figure of the axes.
+
+    Raises
+    ------
+    InputError
+        If nothing of the fabric can be drawn.
+    """
+    if ax is None:
+        ax = new_figure(mesh_data(fabric)).add_subplot()
+    draw_fabric(ax, fabric)
+    ax.set_title(fabric.title if title is None else title)
+    return cast("Figure", ax.figure)
 
 
 def figure_svg(figure: Figure) -> str:
@@ -158,13 +186,17 @@ def _encoded(figure: Figure, kind: str) -> bytes:
     kind
         "png", "svg" or "pdf".
     """
+    import matplotlib
+
     _show_names_as_they_are(figure)
     buffer = io.BytesIO()
     dpi = min(DPI, MOST_PIXELS / max(figure.get_size_inches()))
 
-    # Without a date the same figure always gives the same bytes.
+    # Without a date the same figure always gives the same bytes. Text stays text, in fonts that
+    # journals take and programs edit.
     dates_of_kind = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
-    figure.savefig(buffer, format=kind, dpi=dpi, metadata=dates_of_kind.get(kind))
+    with matplotlib.rc_context({"pdf.fonttype": 42, "svg.fonttype": "none"}):
+        figure.savefig(buffer, format=kind, dpi=dpi, metadata=dates_of_kind.get(kind))
     if kind == "png" and len(buffer.getvalue()) > MOST_BYTES:
         from PIL import Image  # matplotlib needs it for PNG
 

@@ -267,7 +267,7 @@ def _draw_by_slot(ax: Axes, counts: NDArray[np.int64], name: str) -> None:
     ax.set_ylim(0, 1.15 * max(1, int(counts.max())))
     ax.set_xlim(-0.5, len(counts) - 0.5)
     ax.set_xticks(choose_ticks(len(counts), 5))
-    ax.yaxis.set_major_locator(MaxNLocator(5, integer=True))
+    ax.yaxis.set_major_locator(MaxNLocator(5, integer=True, steps=[1, 2, 5, 10]))
     ax.tick_params(labelsize=_FONT)
     ax.set_xlabel("slot", fontsize=_FONT)
     ax.set_title(f"{name} of each slot", fontsize=_FONT)

@@ -1,5 +1,6 @@
 """Pictures: data functions, drawings, and refused files."""
 
+import re
 import subprocess
 import sys
 import tempfile
@@ -11,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 import optmatch as om
 from optmatch.fabrics import Fabric
@@ -30,6 +32,7 @@ from optmatch.plotting import (
     toggles_data,
     viewer_page,
 )
+from optmatch.plotting.figures import label_time
 from optmatch.plotting.palette import CIRCUIT_COLOURS
 from optmatch.plotting.viewer import page_data
 from tests.helpers.traced import schedule_of, traced_schedule
@@ -340,6 +343,32 @@ def test_pictures_repeat_byte_for_byte(tmp_path: Path) -> None:
     for suffix in (".pdf", ".png", ".html"):
         one, two = (save_picture(shown, tmp_path / f"{k}{suffix}") for k in (1, 2))
         assert one.read_bytes() == two.read_bytes(), suffix
+
+
+def test_text_of_files_is_text(tmp_path: Path) -> None:
+    """Type 42 fonts in PDF, which journals ask for, and text in SVG, which programs can edit."""
+    shown = om.IdealSwitch(2), shift_schedule(2)
+    pdf = save_picture(shown, tmp_path / "x.pdf").read_bytes()
+    assert b"/CIDFontType2" in pdf and b"/Type3" not in pdf
+    assert re.search(
+        r"<text[^>]*>[^<]*slot 0", save_picture(shown, tmp_path / "x.svg").read_text()
+    )
+
+
+def test_ticks_of_time_are_steps_of_one_two_and_five() -> None:
+    for span_s in (3e-3, 7.0, 11.0, 24.0, 90.0):
+        axes = Figure().add_subplot()
+        label_time(axes, span_s, 1)
+        step = f"{np.diff(axes.get_xticks())[0]:.0e}"[0]
+        assert step in "125"
+
+
+def test_a_fabric_draws_itself_into_given_axes() -> None:
+    axes = Figure().add_subplot()
+    mesh = om.HexMesh(2, 2, ports=4)
+    assert mesh.plot(ax=axes) is axes.figure
+    assert axes.get_title() == mesh.title
+    assert mesh.plot(title="chip A").axes[0].get_title() == "chip A"
 
 
 def test_one_slot_or_all(tmp_path: Path) -> None:

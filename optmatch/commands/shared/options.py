@@ -632,7 +632,6 @@ def number_or_name(text: str) -> int | str:
 LABELS = Listed(number_or_name, "numbers or names")
 PORT_LABELS = Listed(number_or_name, "numbers or names", single=True)
 AMOUNTS = Listed(float, "numbers")
-TIMES = Listed(read_seconds, "times, in seconds or as 20us")
 FORCE = click.option("--force", is_flag=True, help="Replace a file that is there.")
 JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object, on one line.")
 JSON_LINES = click.option(
