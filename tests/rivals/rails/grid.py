@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 import optmatch as om
-from tests.helpers.rails import make_job
+from tests.helpers.rails import change_job, make_job
 from tests.rivals.races import Race
-from tests.rivals.rails import layouts
+from tests.rivals.rails import changing, layouts
 
 
 def policy_s(job: om.RailJob, name: str) -> float:
@@ -25,6 +25,7 @@ RIVALS: dict[str, Callable[[om.RailJob], float]] = {
     "forwarded ring": layouts.forwarded_ring_s,
     "chords": layouts.chords_s,
     "rails that differ": layouts.rails_that_differ_s,
+    "changing": changing.changing_s,
     "on demand": lambda job: policy_s(job, "on-demand"),
     "provisioned": lambda job: policy_s(job, "provisioned"),
     "static": lambda job: policy_s(job, "static"),
@@ -38,12 +39,17 @@ TRIALS = 6_000
 
 
 def draw_cells(rng: np.random.Generator, count: int, most_gpus: int = 128) -> Iterator[om.RailJob]:
-    """Draw so many jobs of `most_gpus` at most; options that do not fit each other are redrawn."""
+    """Draw so many jobs of `most_gpus` at most; options that do not fit each other are redrawn.
+
+    Every second one has a delay of 1e-4 to 0.3 of its step: there it pays to change circuits.
+    """
     n_drawn = 0
     while n_drawn < count:
         try:
             job = make_job(**_draw_options(rng, most_gpus))
-            job.lower_bound()
+            bound_s = job.lower_bound()
+            if n_drawn % 2 == 0:
+                job = change_job(job, delay_s=bound_s * 10 ** float(rng.uniform(-4, -0.5)))
         except om.InputError:
             continue
         if job.step().n_operations <= MOST_OPERATIONS and any(g.rail >= 0 for g in job.groups()):

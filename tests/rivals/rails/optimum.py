@@ -1,4 +1,4 @@
-"""The best step over rings that stay, by CP-SAT: a job shop whose machines are circuits.
+"""The best step over rings that stay, and over circuits that change, by CP-SAT job shops.
 
 Each rail holds one ring of all its GPUs for the whole step, and data pass along it. A circuit is a
 machine; a communication needs all circuits on its way at once, for as long as it lasts. All rings
@@ -19,6 +19,7 @@ import optmatch as om
 from optmatch.problems.rails.execution.plan import ranks_of_rails
 from optmatch.problems.rails.training.step import ALL_TO_ALL, SEND
 from optmatch.verify.rails.work import list_before, measure_work
+from tests.rivals.rails import changing
 
 TICKS = 10_000_000
 """A known step is so many ticks; durations are rounded up, which lengthens a step of some hundred
@@ -143,3 +144,64 @@ def best_ring_s(job: om.RailJob, below_s: float, effort: float) -> float:
     for rings in list_rings(job):
         below_s = min(below_s, improve_s(list_tasks(job, rings), below_s, effort))
     return below_s
+
+
+def best_changing_s(job: om.RailJob, below_s: float, effort: float) -> float:
+    """Return a step with straight circuits that change, shorter than a known one, else that.
+
+    Each side of a port does its tasks one after another (a circuit through all of them, with a
+    dummy for the end of the step); between tasks with other partners it changes circuits. The step
+    begins with the circuits that it ends with.
+
+    Parameters
+    ----------
+    job
+        A job with one port for each GPU and few operations.
+    below_s
+        The known step time, in seconds.
+    effort
+        The deterministic time of CP-SAT, about a second each.
+    """
+    every = range(1)
+    shop = changing.list_tasks(job, (every, every, every))
+    scale = TICKS / below_s
+    delay = ceil(job.network.delay_s * scale)
+    ticks = [ceil(task.lasts_s * scale) for task in shop.tasks]
+    model = cp_model.CpModel()
+    starts = [model.new_int_var(0, TICKS, "") for _ in ticks]
+    step = model.new_int_var(0, TICKS - 1, "")
+    users: dict[tuple[int, changing.Port], list[tuple[int, changing.Port, changing.Port]]] = {}
+    for k, task in enumerate(shop.tasks):
+        model.add(starts[k] + ticks[k] <= step)
+        for later in shop.after[k]:
+            model.add(starts[k] + ticks[k] <= starts[later])
+        for (one, two), (last_one, last_two) in zip(task.circuits, task.left, strict=True):
+            users.setdefault((0, one), []).append((k, two, last_two))
+            users.setdefault((1, two), []).append((k, one, last_one))
+    for tasks in users.values():
+        arcs = []
+        ends = {peer for _, first, last in tasks for peer in (first, last)}
+        final = {peer: model.new_bool_var("") for peer in ends}
+        model.add_exactly_one(final.values())
+        for i, (k, _, left) in enumerate(tasks, 1):
+            is_last = model.new_bool_var("")
+            is_first = model.new_bool_var("")
+            arcs += [(i, 0, is_last), (0, i, is_first)]
+            model.add_implication(is_last, final[left])
+            for peer, ends_so in final.items():
+                if peer != tasks[i - 1][1]:
+                    model.add(starts[k] >= delay).only_enforce_if(is_first, ends_so)
+            for j, (later, needed, _) in enumerate(tasks, 1):
+                if i != j:
+                    follows = model.new_bool_var("")
+                    arcs.append((i, j, follows))
+                    gap = ticks[k] + (0 if left == needed else delay)
+                    model.add(starts[later] >= starts[k] + gap).only_enforce_if(follows)
+        model.add_circuit(arcs)
+    model.minimize(step)
+    solver = cp_model.CpSolver()
+    solver.parameters.max_deterministic_time = effort
+    solver.parameters.num_workers = 1
+    if solver.solve(model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        return below_s
+    return solver.objective_value / scale
