@@ -33,20 +33,7 @@ class _Built(Displayed):
     _built: dict[Hashable, Any]
 
     def once(self, name: Hashable, derive: Callable[[], T]) -> T:
-        """Derive a value the first time it is asked for; jobs with other delays share it.
-
-        Parameters
-        ----------
-        name
-            The key of the value.
-        derive
-            Makes the value if there is none of this name.
-
-        Returns
-        -------
-        T
-            The value, the same object at each call.
-        """
+        """Derive a value when it is asked for first, and keep it under a name."""
         if name not in self._built:
             self._built[name] = derive()
         value: T = self._built[name]
@@ -243,14 +230,7 @@ class RailJob(_Built):
         return self.once("bound", self._find_bound)
 
     def _find_bound(self) -> float:
-        """Time the step with all links there; of a model one pipeline, as all do the same.
-
-        Returns
-        -------
-        float
-            Seconds: the longest path through computations and communications that wait for each
-            other.
-        """
+        """Find the longest path of one pipeline, as all are alike, or of a recorded step."""
         if self.workload.recorded is not None:
             return float(ends_s(self.events(), self.step()).max(initial=0.0))
         ranks_of_one_pipeline = sorted(list_stages(self.parallelism)[0].tolist())
@@ -260,20 +240,7 @@ class RailJob(_Built):
 
 
 def _check_batch(split: Parallelism, workload: Workload) -> None:
-    """Refuse a batch that does not divide evenly among replicas, or into micro-batches.
-
-    Parameters
-    ----------
-    split
-        Degrees of parallelism, and the pipeline schedule.
-    workload
-        The batch and the micro-batch, in sequences; a micro-batch of -1 always fits.
-
-    Raises
-    ------
-    InputError
-        Naming the batch or the micro-batch.
-    """
+    """Refuse batches that replicas, micro-batches or the schedule do not divide."""
     sequences, remainder = divmod(workload.batch, split.dp)
     if remainder:
         raise InputError(
@@ -289,20 +256,7 @@ def _check_batch(split: Parallelism, workload: Workload) -> None:
 
 
 def _check_model(split: Parallelism, model: TransformerModel) -> None:
-    """Refuse a model whose layers do not fill the parts of the pipeline, or experts the ranks.
-
-    Parameters
-    ----------
-    split
-        Degrees of parallelism; the pipeline has `n_parts` parts.
-    model
-        The model with its layers and experts.
-
-    Raises
-    ------
-    InputError
-        Naming the model, `stage_layers` or the expert degree.
-    """
+    """Refuse layers and experts that do not divide among parts and ranks."""
     # Each part of the pipeline has a layer at least; parts are equal unless `stage_layers` says
     # how many each has.
     layers = model.layers
@@ -331,21 +285,7 @@ def _check_model(split: Parallelism, model: TransformerModel) -> None:
 
 
 def _check_collectives(job: RailJob) -> None:
-    """Refuse names that are no algorithm of a collective, and groups that cannot be halved.
-
-    An algorithm is ``"ring"``, ``"halving"`` (recursive halving) or ``"tree"``, and is stated for
-    all collectives of a dimension (kind of parallelism) on rails. The mapping is frozen.
-
-    Parameters
-    ----------
-    job
-        The job, with an algorithm by dimension in `collectives`, and its groups.
-
-    Raises
-    ------
-    InputError
-        Naming the dimension, or a group with "halving" whose size is no power of two.
-    """
+    """Refuse algorithms or dimensions that do not exist, and halving of no power of two."""
     algorithms = job.collectives
     if not isinstance(algorithms, Mapping):
         raise InputError(
@@ -372,22 +312,7 @@ def _check_collectives(job: RailJob) -> None:
 
 
 def _check_rails(job: RailJob) -> None:
-    """Refuse a switch with fewer ports than the GPUs of a rail have, or with weak light.
-
-    A rail is a switch to which one GPU of each of several servers is connected by its ports. The
-    rail with most GPUs is looked at.
-
-    Parameters
-    ----------
-    job
-        The job: its network with the switch of each rail, and its groups.
-
-    Raises
-    ------
-    InputError
-        Naming the busiest rail and the first rank without a port, and a split of the job that
-        fits if there is one; or a fabric with pairs of ports that are over their link budget.
-    """
+    """Refuse a job whose busiest rail needs more ports than its switch has."""
     network = job.network
     groups = job.groups()
     rail, ranks = _busiest_rail(job)
@@ -424,23 +349,7 @@ def _check_rails(job: RailJob) -> None:
 
 
 def _say_how_to_split(job: RailJob, needed: int, ports: int) -> str:
-    """Say, for a message, into how many jobs one can be split that fit their switches.
-
-    The replicas are divided evenly, as jobs of fewer replicas have smaller rails. Empty if no
-    number of replicas fits.
-
-    Parameters
-    ----------
-    job
-        A model's job, or a recorded step, which cannot be split.
-    needed, ports
-        The ports that a rail needs, and those that its switch has.
-
-    Returns
-    -------
-    str
-        The end of a sentence, which begins with a semicolon.
-    """
+    """Suggest how many jobs of fewer replicas fit, if any do."""
     n_replicas = job.parallelism.dp
     for n_jobs in range(2, n_replicas + 1):
         if n_replicas % n_jobs == 0 and needed <= ports * n_jobs:
@@ -452,20 +361,7 @@ def _say_how_to_split(job: RailJob, needed: int, ports: int) -> str:
 
 
 def _busiest_rail(job: RailJob) -> tuple[int, list[int]]:
-    """Return the rail with most GPUs, and their ranks; of a model all are alike.
-
-    Parameters
-    ----------
-    job
-        A model's job, or one with a recorded step.
-
-    Returns
-    -------
-    rail : int
-        The number of the rail.
-    ranks : list of int
-        The ranks that have ports on it, ascending.
-    """
+    """Return a rail with the most ranks, and these."""
     if job.workload.recorded is None:
         gpus = place_ranks(job.parallelism)
         return 0, np.flatnonzero(gpus % job.network.gpus_per_server == 0).tolist()

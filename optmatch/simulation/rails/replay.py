@@ -77,13 +77,6 @@ class RailSimulation(Value):
     circuits_changed: int
 
     def _repr_html_(self) -> str:
-        """Show the step in Jupyter: its policy, its time, and what changed in it.
-
-        Returns
-        -------
-        str
-            A table of HTML, with times in seconds.
-        """
         figures = {
             "step": write_amount(self.step_s, "s"),
             "reconfiguration delay": write_amount(self.delay_s, "s"),
@@ -94,18 +87,7 @@ class RailSimulation(Value):
         return html_summary(f"one training step, policy {self.policy}", figures)
 
     def switches_per_rank(self, job: RailJob) -> NDArray[np.int64]:
-        """Count the boundaries with a change of circuits that each rank sees.
-
-        Parameters
-        ----------
-        job
-            The job of the step.
-
-        Returns
-        -------
-        int64 array
-            ``count[rank]``, over all rails.
-        """
+        """Count by rank the boundaries at which its circuits change."""
         counts = np.zeros(job.step().n_ranks, np.int64)
         for phase, switched in zip(job.phases(), self.switched.tolist(), strict=True):
             counts[list(phase.ranks)] += switched
@@ -273,18 +255,6 @@ class _PlanReplay:
     """Goes through the phases of all stages, in their order, with the times of a plan."""
 
     def __init__(self, job: RailJob, plan: RailPlan) -> None:
-        """Prepare the replay of one training step: look up what each communication will need.
-
-        A rail is a switch that joins GPUs of the same place in all servers. Communications over a
-        rail use circuits, and wait until these are set and until their data are ready.
-
-        Parameters
-        ----------
-        job
-            The training step of a job, whose operations start and end as the plan says.
-        plan
-            Times of all operations in seconds, and the matchings of each rail in time.
-        """
         step = job.step()
         self._plan = plan
         self._delay_s = job.network.delay_s
@@ -314,30 +284,7 @@ class _PlanReplay:
         self._phase_holds_s = -np.inf
 
     def measure_boundary(self, phase: Phase) -> _Boundary:
-        """Measure how long a group of communications waits until its circuits are set.
-
-        A rail is a switch that joins GPUs of the same place in all servers. A phase is the
-        communications of one stage over one rail that use the same circuits. Before a phase, the
-        switch has to change from the circuits of the phase before.
-
-        Parameters
-        ----------
-        phase
-            The phase, of which this reads ``rail``, ``position`` (0 for the first of its stage),
-            and the ``first`` and ``last`` operations of its ranks. Phases of a stage have to come
-            in their order, since each is compared with the one before.
-
-        Returns
-        -------
-        _Boundary
-            Whether circuits change; when the change is asked for, begins and ends; how long the
-            communications wait for it, in seconds; and how many circuits are new.
-
-        Raises
-        ------
-        InputError
-            If the plan lacks the rail of the phase.
-        """
+        """Measure what happens before a phase; phases of a stage come in their order."""
         plan = self._plan
         if phase.rail not in self._timeline_of_rail:
             raise InputError(f"the plan lacks rail {phase.rail}", where="rails")
@@ -357,13 +304,7 @@ class _PlanReplay:
         return boundary
 
     def _begin_stage(self, phase: Phase) -> None:
-        """Go on to another stage of the pipeline; circuits of the first state are up before it.
-
-        Parameters
-        ----------
-        phase
-            Its first phase, whose ranks have the ports that are looked at from now on.
-        """
+        """Forget the phase before, and look up the ports of a stage."""
         self._phase_end_s = 0.0
         self._phase_holds_s = -np.inf
         members = np.searchsorted(self._ranks_of_rail[phase.rail], phase.ranks)
@@ -371,27 +312,7 @@ class _PlanReplay:
         self._ports = ports.reshape(-1)
 
     def _measure_change(self, rail: int, wanted_s: float, started_s: float) -> _Boundary:
-        """Compare the circuits that were used last with those that a started operation uses.
-
-        The ports looked at are those of the stage. A timeline lists the states of a rail's switch:
-        when each was asked for (``asked_s``) and begun (``starts_s``), in seconds.
-
-        Parameters
-        ----------
-        rail
-            The number of the rail.
-        wanted_s
-            When the data of the operation are ready, in seconds.
-        started_s
-            When it starts in the plan, in seconds.
-
-        Returns
-        -------
-        _Boundary
-            Whether a circuit changed, when that was asked for, begun and ready, the ``window_s``
-            between the end of the phase before and ready data, and ``exposed_s``, how long the
-            operation waits for circuits and nothing else; all in seconds.
-        """
+        """Measure the change of circuits of a stage between two phases, if there is one."""
         timeline = self._timeline_of_rail[rail]
         partners = self._partners[id(timeline)]
         window_s = max(0.0, wanted_s - self._phase_end_s)
@@ -423,24 +344,15 @@ class _PlanReplay:
 
 
 def _count_new_circuits(timeline: RailTimeline) -> int:
-    """Count the circuits that a rail sets up in a step."""
+    """Count the circuits that are set up."""
     rows = timeline.matchings
     return int(((rows[1:] != rows[:-1]) & (rows[1:] != IDLE)).sum())
 
 
 def _partners_both_ways(matchings: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Return the partners of all ports, as senders and as receivers.
+    """List by state and port the port that it sends to, and the one that it receives from.
 
-    Parameters
-    ----------
-    matchings
-        ``matchings[state, port]``: the port that a port sends to, -1 if dark.
-
-    Returns
-    -------
-    int32 array
-        ``partner[state, way, port]``: way 0 is the port that it sends to, way 1 the port that it
-        receives from; -1 for none.
+    Shape (states, 2, ports).
     """
     receives_from = np.full_like(matchings, IDLE)
     state, source = np.nonzero(matchings != IDLE)
@@ -449,7 +361,7 @@ def _partners_both_ways(matchings: NDArray[np.int32]) -> NDArray[np.int32]:
 
 
 def draw_factors(rng: np.random.Generator, jitter: float, count: int) -> NDArray[np.float64]:
-    """Draw by how much computations take longer: log-normal, of mean 1 and this deviation."""
+    """Draw factors of mean 1 and standard deviation `jitter` (lognormal)."""
     variance = math.log1p(jitter**2)  # of the logarithm
     return np.exp(rng.normal(-variance / 2, math.sqrt(variance), count))
 

@@ -36,24 +36,9 @@ _SHARE_SLACK = 1e-9
 
 
 def check_chord_routes(context: Context) -> bool:
-    """Check the tables of routes of a plan: each route arrives, and all data have a route.
+    """Check the tables of routes over chords: each route arrives, and all data have a route.
 
-    Such a table is for all-to-alls in which each rank sends a part of data to each other one, over
-    circuits that stay. The n ranks stand on a circle, and port p of each leads ``strides[p]``
-    places further on. The part for the rank d places further on is sent over one route or several.
-    A route makes some hops over each port, which together have to lead d places further on (modulo
-    n). It carries a share of the part; the shares of all routes to d have to sum to 1.
-
-    Parameters
-    ----------
-    context
-        The plan, with a table of routes for each number of ranks and their strides in
-        ``plan.chords``; and the findings, to which broken rules are added.
-
-    Returns
-    -------
-    bool
-        False if some table is wrong: then it is not known how data go.
+    The shares of all routes to one distance have to sum to 1.
     """
     n_before = len(context.findings.violations)
     for number, routes in enumerate(context.plan.chords):
@@ -77,28 +62,9 @@ def check_chord_routes(context: Context) -> bool:
 
 
 def check_chords(context: Context, rail: Rail, operations: Places) -> Places:
-    """Check the all-to-alls on a rail whose circuits stay and lead to only some of the ranks.
+    """Check the all-to-alls over chords, and return them.
 
-    In an all-to-all each rank has a part of data for each other one. The ranks stand on a circle,
-    and port p of each has a circuit, a chord, to the rank ``strides[p]`` places further on. Parts
-    for others take several hops, by tables of routes in the plan. An all-to-all belongs here if
-    its circuits have the strides of one of these tables.
-
-    Parameters
-    ----------
-    context
-        The job, its step, the plan with start and end of all operations in seconds, and the
-        findings, to which broken rules are added.
-    rail
-        The circuits of one rail over time.
-    operations
-        The part of each rank in all-to-alls of more than two ranks that no other GPU forwards:
-        numbers in the step, ascending, int64.
-
-    Returns
-    -------
-    int64 array
-        The operations that go over chords, all of which were checked.
+    An all-to-all belongs here if its circuits have the strides of a table of routes in the plan.
     """
     operations_by_chord = [
         _check_with_routes(context, rail, operations, chord) for chord in context.plan.chords
@@ -109,33 +75,7 @@ def check_chords(context: Context, rail: Rail, operations: Places) -> Places:
 def _check_with_routes(
     context: Context, rail: Rail, operations: Places, routes: ChordRoutes
 ) -> Places:
-    """Check the all-to-alls that use one table of routes over circuits of fixed strides.
-
-    The ranks of a group stand on a circle. In such an all-to-all port p of each rank keeps a
-    circuit to the rank ``strides[p]`` places further on. The part of data of one rank for one
-    other takes several hops, as the routes say. All ranks have to use these strides, the circuits
-    have to stay, and the all-to-all lasts as long as its busiest port needs.
-
-    Parameters
-    ----------
-    context
-        The plan with start and end of all operations in seconds, its step, and the findings, to
-        which broken rules are added.
-    rail
-        The circuits of one rail over time.
-    operations
-        The part of each rank in all-to-alls of more than two ranks that no other GPU forwards:
-        numbers in the step, ascending, int64.
-    routes
-        The table, for groups of `n_members` ranks: ``strides[port]``; route r takes ``hops[r,
-        port]`` circuits of a port, and carries ``share[r]`` of a part.
-
-    Returns
-    -------
-    int64 array
-        The operations that were checked: those with these strides, and all others of the same
-        all-to-alls, which break a rule.
-    """
+    """Check the all-to-alls that use one table of routes, and return them."""
     chosen = _find_over_chords(context, rail, operations, routes)
     if not len(chosen.operation):
         return chosen.operation
@@ -162,31 +102,7 @@ class _OverChords(NamedTuple):
 def _find_over_chords(
     context: Context, rail: Rail, operations: Places, routes: ChordRoutes
 ) -> _OverChords:
-    """Find the all-to-alls whose circuits lead as far as a table of routes says.
-
-    The ranks of a group stand on a circle, in the order of the group. The stride of a circuit is
-    how many places further on it leads: from place 3 to place 1 of 8 it is 6. An all-to-all
-    belongs to the table if it has as many members, uses as many ports, and each port has its
-    stride.
-
-    Parameters
-    ----------
-    context
-        The plan with the start of all operations in seconds, and the ports of each as bits.
-    rail
-        The circuits of one rail. A spell is a time in which a port keeps one circuit.
-    operations
-        The part of each rank in all-to-alls of more than two ranks that no other GPU forwards:
-        numbers in the step, ascending, int64.
-    routes
-        The table: the number of members (`n_members`), and the stride of each port (`strides`).
-
-    Returns
-    -------
-    _OverChords
-        Those that belong to the table: ``operation[row]``, and ``spell[row, port]``, the number of
-        the spell of each port that it uses, at its start; int64, shapes (rows,) and (rows, ports).
-    """
+    """Find the all-to-alls with as many members, and ports of the strides, as a table."""
     step = context.step
     plan = context.plan
     n_ports = len(routes.strides)
@@ -215,27 +131,7 @@ def _find_over_chords(
 def _check_times_over_chords(
     context: Context, rail: Rail, chosen: _OverChords, routes: ChordRoutes
 ) -> None:
-    """Check that the circuits of some all-to-alls stay, and that these last as long as they must.
-
-    In such an all-to-all each port of a rank keeps one circuit for the whole time. A part is the
-    data of one rank for one other; it takes several hops, over the circuits of one port or
-    several. The all-to-all lasts as long as its busiest port needs for all parts that it sends.
-
-    Parameters
-    ----------
-    context
-        The plan with start and end of all operations in seconds, and the findings, to which broken
-        rules are added.
-    rail
-        The circuits of one rail. A spell is a time in which a port keeps one circuit: `since_s`
-        and `until_s` are when it begins and ends, in seconds.
-    chosen
-        The all-to-alls: ``operation[row]`` is what one rank does, and ``spell[row, port]`` the
-        spell of each of its ports when it starts.
-    routes
-        Routes of parts, the same for all ranks: route r makes ``hops[r, port]`` hops over each
-        port, and carries ``share[r]`` of a part. `n_members` ranks take part.
-    """
+    """Check that circuits of all-to-alls stay, and that these last as busiest ports need."""
     operations = chosen.operation
     start_s = context.plan.start_s[operations]
     end_s = context.plan.end_s[operations]

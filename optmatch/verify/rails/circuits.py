@@ -97,27 +97,10 @@ class Rail(NamedTuple):
     delay_s: float
 
     def list_ports(self, ranks: NDArray[np.integer], masks: NDArray[np.integer]) -> UsedPorts:
-        """List the ports that operations use: an entry for each port of each operation.
+        """List the ports that operations use, an entry for each port of each operation.
 
-        With 2 ports a GPU, an operation on GPU 5 with the mask 0b11 has two entries: its port 0,
-        which is number 10 of the ports of all GPUs, and its port 1, which is number 11. The switch
-        may give these other numbers.
-
-        Parameters
-        ----------
-        ranks
-            ``ranks[row]``: the rank of each operation, on this rail.
-        masks
-            ``masks[row]``: the ports of its GPU that it uses, bit p for port p.
-
-        Returns
-        -------
-        UsedPorts
-            Arrays with an entry for each port, by row and then by port:
-
-            * `row`: the row of the operation in `ranks`;
-            * `number`: the number of the port at its GPU;
-            * `port`: the number of the port on the switch.
+        With 2 ports a GPU, an operation on GPU 5 with the mask 0b11 has the ports 10 and 11,
+        counted over all GPUs; the switch may give these other numbers.
         """
         bits = masks[:, None] >> np.arange(self.ports_per_gpu) & 1
         row, number = np.nonzero(bits)
@@ -125,23 +108,7 @@ class Rail(NamedTuple):
         return UsedPorts(row, number, self.switch_port[gpu * self.ports_per_gpu + number])
 
     def spell_at(self, time_s: NDArray[np.float64], port: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return in which spells ports of the switch are at some times.
-
-        A spell is a time in which a port keeps one circuit, or none. Before the step, ports are in
-        their first spells.
-
-        Parameters
-        ----------
-        time_s
-            Seconds from the start of the step; shape (entries,).
-        port
-            Ports of the switch; shape (entries,).
-
-        Returns
-        -------
-        int64 array, shape (entries,)
-            The number of the spell that this port is in at this time.
-        """
+        """Return the spells of ports of the switch at some times; at first those of the start."""
         # The spell is the last one of the port that begins no later than the state of that time.
         # Keys of spells are port times the number of states plus their first state, ascending.
         n_states = len(self.state_starts_s)
@@ -150,38 +117,13 @@ class Rail(NamedTuple):
         return np.searchsorted(self.spell_key, port * n_states + state, side="right") - 1
 
     def arrival(self, spell: NDArray[np.int64]) -> Arrival:
-        """Return where the circuits of some spells lead.
-
-        Parameters
-        ----------
-        spell
-            Numbers of spells, each of which is a time in which a port keeps one circuit.
-
-        Returns
-        -------
-        Arrival
-            Entry by entry the rank, -1 for none, and the number of the port at its GPU.
-        """
+        """Return where the circuits of some spells lead."""
         gpu_port = self.gpu_port[spell]
         rank = np.where(gpu_port < 0, -1, self.ranks[gpu_port // self.ports_per_gpu])
         return Arrival(rank, gpu_port % self.ports_per_gpu)
 
     def dark_s(self, start: NDArray[np.float64], end: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Add up how long the whole rail is dark between two times, in seconds.
-
-        A rail is dark for `delay_s` from each of its stops on: reconfigurations of a switch that
-        stops as a whole.
-
-        Parameters
-        ----------
-        start, end
-            Seconds from the start of the step, which belong together; shape (entries,).
-
-        Returns
-        -------
-        float64 array, shape (entries,)
-            Seconds; 0 where the switch lets only single ports go dark.
-        """
+        """Add up how long the whole rail is dark between two times, `delay_s` from each stop."""
         total_s = np.zeros(len(start))
         for stop_s in self.stops_s:
             overlap_s = np.minimum(end, stop_s + self.delay_s) - np.maximum(start, stop_s)
@@ -190,37 +132,10 @@ class Rail(NamedTuple):
 
 
 def open_rail(job: RailJob, ranks: NDArray[np.int64], timeline: RailTimeline) -> Rail:
-    """Find when each port of a rail's switch gets and gives up each of its circuits.
+    """Find the spells of all ports of a rail's switch.
 
-    A plan has the states of the switch: in each, every port leads to one other port or to none. A
-    port often keeps its circuit over several states. Such a time is a spell. If a port leads to 4,
-    4 and 7 in three states that begin at 0, 3 and 5 s, it has two spells: to 4 until 5 s, and to 7
-    from then on.
-
-    Parameters
-    ----------
-    job
-        The job, whose network has the switch and the delay of a change.
-    ranks
-        The ranks on the rail, ascending.
-    timeline
-        The states of the switch: ``matchings[state, port]`` is the port that a port leads to, -1
-        for none, and ``starts_s[state]`` when the change to the state starts, in seconds.
-
-    Returns
-    -------
-    Rail
-        By spell, sorted by port and then by time:
-
-        * `spell_key`: ``port * number of states + first state of the spell``, by which spells are
-          searched;
-        * `since_s`, `until_s`: when it begins and ends, in seconds; minus infinity for the first
-          spell of a port, infinity for its last one;
-        * `gpu_port`: the port that it leads to, as ``GPU * ports of a GPU + port``; -1 for none.
-
-        And for the whole rail: `ranks`, `state_starts_s`, `switch_port` (by port of a GPU the port
-        of the switch), `ports_per_gpu`, `delay_s`, and `stops_s`, when all circuits go dark for a
-        change (empty if only single ports do).
+    If a port leads to 4, 4 and 7 in three states that begin at 0, 3 and 5 s, it has two spells: to
+    4 until 5 s, and to 7 from then on.
     """
     network = job.network
     matchings = timeline.matchings
@@ -261,28 +176,8 @@ def open_rail(job: RailJob, ranks: NDArray[np.int64], timeline: RailTimeline) ->
 def check_timeline(context: Context, number: int, n_gpus: int) -> bool:
     """Check the states of a switch and their times, before circuits are looked at.
 
-    A state is all circuits of the switch at a time: each port leads to one other port, or is idle.
-    These are the rules:
-
-    * the states are for as many ports as the switch has, and only ports of GPUs have circuits;
-    * the last state is the first one again, as steps repeat;
-    * each state is asked for before it is set up, and has the time to be set up;
-    * the switching elements (cells) of the switch, if it has any, make these circuits.
-
-    Parameters
-    ----------
-    context
-        The plan, and the findings to which broken rules are added.
-    number
-        The place in ``plan.rails`` of the states to check: those of one switch over time.
-    n_gpus
-        The GPUs on each rail that has these states.
-
-    Returns
-    -------
-    bool
-        False if the states have another number of ports than the switch, so that nothing else can
-        be checked. True does not mean that no rule is broken.
+    Only ports of GPUs have circuits, the last state is the first one, each state has the time to
+    be set up, and cells make these circuits. False if nothing can be said of circuits.
     """
     # Without the right number of ports nothing else can be checked.
     job = context.job
@@ -317,23 +212,9 @@ def check_timeline(context: Context, number: int, n_gpus: int) -> bool:
 
 
 def _check_state_times(context: Context, timeline: RailTimeline, where: str) -> None:
-    """Check when the states of a switch are asked for and set up.
+    """Check that states are asked for before they are set up, and when the first one is.
 
-    A state is all circuits of the switch at a time. There are three rules:
-
-    * the first state is asked for and there at 0 s;
-    * each other one is asked for before the change to it starts;
-    * where the whole switch stops for a change, changes start one delay apart at least.
-
-    Parameters
-    ----------
-    context
-        The network with its delay in seconds, and the findings, to which broken rules are added.
-    timeline
-        The states of a switch: ``asked_s[state]`` is when the plan asks for a state, and
-        ``starts_s[state]`` when the change to it starts, in seconds.
-    where
-        The name of the timeline in messages.
+    Where the whole rail stops, changes are one delay apart at least.
     """
     network = context.job.network
     findings = context.findings
@@ -359,22 +240,7 @@ def _check_state_times(context: Context, timeline: RailTimeline, where: str) -> 
 
 
 def _check_port_times(context: Context, timeline: RailTimeline, where: str) -> None:
-    """Check that no port gets another circuit before the one that it was given is up.
-
-    A circuit is up one delay after its change starts. Two changes of one port therefore have to
-    start one delay apart at least. They are neighbours if all changes are sorted by port and time.
-    This is done twice: for the ports that send, and for those that receive.
-
-    Parameters
-    ----------
-    context
-        The job with the delay in seconds, and the findings, to which broken rules are added.
-    timeline
-        The states of a switch: ``matchings[state, port]`` is the port that a port leads to, -1
-        where idle, and ``starts_s[state]`` when the change to the state starts, in seconds.
-    where
-        The name of the timeline in messages.
-    """
+    """Check that no port gets another circuit before its last one is up."""
     matchings = timeline.matchings
     delay_s = context.job.network.delay_s
     new_circuit = (matchings[1:] != matchings[:-1]) & (matchings[1:] != IDLE)
@@ -394,23 +260,7 @@ def _check_port_times(context: Context, timeline: RailTimeline, where: str) -> N
 
 
 def _check_cell_states(context: Context, timeline: RailTimeline, where: str) -> None:
-    """Check the states of the cells of a switch: light has to go where the circuits lead.
-
-    Cells are the switching elements inside a switch. An ideal switch has none, and then there is
-    nothing to trace. If ports are bidirectional, circuits also have to be mutual: if port 3 leads
-    to 7, then 7 leads to 3.
-
-    Parameters
-    ----------
-    context
-        The job with its switch (`fabric`, None if it is ideal), and the findings, to which broken
-        rules are added.
-    timeline
-        The states of the switch: ``matchings[state, port]`` is the port that a port leads to, -1
-        where idle; ``cell_states[state, cell]`` the state of a cell, or None without cells.
-    where
-        The name of the timeline in messages.
-    """
+    """Check that light goes where the circuits lead, by tracing cells if there are any."""
     matchings = timeline.matchings
     states = timeline.cell_states
     fabric = context.job.fabric

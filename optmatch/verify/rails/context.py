@@ -48,24 +48,7 @@ class Context(NamedTuple):
         got: ArrayLike,
         expected: ArrayLike,
     ) -> None:
-        """Refuse operations that break a rule: add violations to the findings.
-
-        At most `MOST_TOLD` operations are named. If there are more, one further violation has
-        their number.
-
-        Parameters
-        ----------
-        rule
-            The rule that they break, as a sentence.
-        operations
-            ``operations[row]``: numbers of operations of the step, int64. An operation may stand
-            in several rows; it is named once.
-        wrong
-            ``wrong[row]``: whether the row breaks the rule. Other rows are left out.
-        got, expected
-            The number in the plan and the right one, for the message: a number for each row, or
-            one for all.
-        """
+        """Refuse operations that break a rule; `MOST_TOLD` are named, further ones counted."""
         if not wrong.any():
             return
         # Each operation is named once, with the numbers of its first wrong row.
@@ -103,29 +86,10 @@ Transfers = list[MemberSend]
 
 
 def list_transfers(algorithm: str, kind: str, n: int) -> list[Transfers]:
-    """List who sends to whom in each round of a collective, if its algorithm goes in rounds.
+    """List who sends to whom in each round of a collective, by places in the group.
 
-    In a round some members of the group send, each to one other, an equal share of the data.
-    Members are named by their places in the group, from 0. With recursive doubling, an all-gather
-    of four members has two rounds: first 0 and 1 exchange what they have, and so do 2 and 3; then
-    0 and 2, and 1 and 3.
-
-    Parameters
-    ----------
-    algorithm
-        ``"halving"``: recursive halving and doubling, for 2, 4, 8, ... members. ``"tree"``: a
-        reduction up a binomial tree and a broadcast down. Any other one goes around a ring.
-    kind
-        The collective, such as ``"all-reduce"``.
-    n
-        The number of members.
-
-    Returns
-    -------
-    list of lists of MemberSend
-        By round its sends: the place that sends, the place that receives, and the share of the
-        size of the operation that is sent. Empty if the collective goes around a ring, or has two
-        members, who exchange all they have in every algorithm.
+    With recursive doubling, an all-gather of four members has two rounds: 0 with 1 and 2 with 3;
+    then 0 with 2 and 1 with 3. No rounds for a ring.
     """
     if n < 3:
         return []
@@ -175,27 +139,7 @@ class InRounds(NamedTuple):
 
 
 def list_in_rounds(job: RailJob, operations: NDArray[np.int64]) -> Iterator[InRounds]:
-    """List the operations that are done in rounds, together with those that have the same rounds.
-
-    In a round some members of a group send, each to one other, as in recursive halving. Operations
-    of one kind (such as all-reduce) in groups of one size and dimension have the same rounds.
-    Other collectives go around a ring and are not listed.
-
-    Parameters
-    ----------
-    job
-        The job; its `collectives` name the algorithm of each dimension (kind of parallelism).
-    operations
-        Some operations of its step, int64, in any order. An operation is what one rank does in a
-        collective.
-
-    Yields
-    ------
-    InRounds
-        `operations`: those with the same rounds, in the order in which they were given;
-        `n_members`: how many ranks their groups have, at least 3; `rounds`: by round its sends,
-        from place to place in the group.
-    """
+    """List the operations of collectives in rounds, those with the same rounds together."""
     step = job.step()
     for dimension, algorithm in job.collectives.items():
         # The number of members of the group, 0 if its collectives use no such algorithm.

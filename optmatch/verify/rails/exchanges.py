@@ -65,29 +65,7 @@ class _Rounds(NamedTuple):
 
 
 def check_in_rounds(context: Context, rail: Rail, riding: Places) -> Places:
-    """Check the collectives on a rail that go in rounds: replay them and compare when they end.
-
-    In a round some members of a group send, each to one other, as in recursive halving or along a
-    tree. A round begins when the one before has ended and the circuits of all who send are up; it
-    lasts as long as its bytes need. The collective ends with its last round. If the whole rail
-    stops at that moment to change circuits, it may end before the stop or after it.
-
-    Parameters
-    ----------
-    context
-        The job, its step, the plan with start and end of all operations in seconds, and the
-        findings, to which broken rules are added.
-    rail
-        The circuits of one rail over time.
-    riding
-        All operations that communicate over the rail, ascending; int64. Those that are no part of
-        a collective in rounds are left out.
-
-    Returns
-    -------
-    int64 array
-        The operations that were checked.
-    """
+    """Check the collectives on a rail that go in rounds, and return their operations."""
     replayed = [np.empty(0, dtype=np.int64)]
     for group in list_in_rounds(context.job, riding):
         _check_group_in_rounds(context, rail, group)
@@ -96,23 +74,7 @@ def check_in_rounds(context: Context, rail: Rail, riding: Places) -> Places:
 
 
 def _check_group_in_rounds(context: Context, rail: Rail, group: InRounds) -> None:
-    """Check collectives that are done in the same rounds: replay them and compare with the plan.
-
-    In a round some members of a collective send, each to one other; the algorithm (such as
-    recursive halving) says who. In each round the circuits of all who send have to be there. The
-    collective has to end when its last round does.
-
-    Parameters
-    ----------
-    context
-        The plan with start and end of all operations in seconds, its step, and the findings, to
-        which broken rules are added.
-    rail
-        The circuits of one rail over time. `delay_s` is how long a change takes, in seconds.
-    group
-        Collectives with equal rounds: `operations` (what one rank does in one of them, ascending),
-        the number of members of each, and `rounds`, the sends of each round.
-    """
+    """Replay collectives with the same rounds, and compare when they end."""
     step = context.step
     plan = context.plan
 
@@ -149,37 +111,7 @@ def _check_group_in_rounds(context: Context, rail: Rail, group: InRounds) -> Non
 def _list_senders(
     context: Context, rail: Rail, group: InRounds, collective_of: Places, members: Places
 ) -> _Senders:
-    """List the ports over which collectives send: one entry for each port of each member.
-
-    A collective, such as an all-reduce, is done by all ranks of a group. An operation is what one
-    rank does in it. The place of a rank is its position in the group, from 0. A rank that uses two
-    ports has two entries.
-
-    Parameters
-    ----------
-    context
-        The plan, with the ports of each operation as bits, and its step.
-    rail
-        The rail, with the numbers of its ports.
-    group
-        The operations of some collectives (`operations`, shape (rows,)), and the number of members
-        of each collective (`n_members`).
-    collective_of
-        ``collective_of[row]``: the row of `members` that the operation belongs to.
-    members
-        ``members[collective, place]``: the rank at each place of its group.
-
-    Returns
-    -------
-    _Senders
-        An entry for each port of each operation:
-
-        * `operation`: its number in the step;
-        * `collective`: the row of `members`;
-        * `place`: the place of its rank in the group;
-        * `port`: the port of the switch;
-        * `n_ports`: how many ports the operation uses.
-    """
+    """List the ports over which collectives send, an entry for each port of each member."""
     step = context.step
     used = rail.list_ports(step.rank[group.operations], context.plan.ports[group.operations])
     operation = group.operations[used.row]
@@ -204,45 +136,11 @@ def _replay_rounds(
     members: Places,
     start_s: Seconds,
 ) -> _Rounds:
-    """Work out when collectives end that are done in rounds, and which circuits they lack.
+    """Work out when collectives in rounds end, and which circuits they lack.
 
-    In a round some members of a collective send, each to one other. A round begins when the one
-    before has ended and the circuits of all who send in it are up. It lasts as long as its longest
-    send. The collective ends with its last round.
-
-    Some switches stop all circuits at once to change them, and data rest during a stop. If a round
-    is over at the very moment at which a stop begins, it may count as ended before the stop, or
-    after it. If the last round is over at 7 s and a stop lasts from 7 s to 9 s, both 7 s and 9 s
-    are right, and both are returned. Earlier rounds end before such a stop.
-
-    Parameters
-    ----------
-    context
-        The plan, with the start of each operation in seconds, and the rates of ports.
-    rail
-        The circuits of one rail. A spell is a time in which a port keeps one circuit: `since_s`
-        and `until_s` are when it begins and ends, in seconds. A circuit is up `delay_s` after
-        that.
-    rounds
-        By round its sends, each from a place of a group to another; the same for all collectives.
-    senders
-        An entry for each port of each member. Used here are `operation` (what the member does),
-        `collective` (the row of `members`), and `port` (that of the switch).
-    members
-        ``members[collective, place]``: the rank at each place of its group.
-    start_s
-        ``start_s[collective]``: when it starts, in seconds.
-
-    Returns
-    -------
-    _Rounds
-        With these fields:
-
-        * ``end_s[collective]``: when its last round ends, in seconds, before a stop that begins
-          then;
-        * ``end_after_stop_s[collective]``: the same, after a stop that begins then;
-        * ``lacks_circuit[sender]``: for each entry of `senders`, whether in some round it had no
-          circuit to its receiver, or one that was given up before the round had ended.
+    A round begins when the one before has ended and its circuits are up, and lasts as long as its
+    longest send. If the last round is over at 7 s, just when the rail stops until 9 s, both 7 s
+    and 9 s are right; earlier rounds end before such a stop.
     """
     # By sender the spell of its port, at first that in which its operation starts.
     slack_s = context.slack_s
@@ -293,35 +191,7 @@ class _RoundSends(NamedTuple):
 def _list_sends(
     context: Context, transfers: Transfers, senders: _Senders, members: Places
 ) -> _RoundSends:
-    """List who sends to whom in one round of some collectives, and how long each send lasts.
-
-    A collective, such as an all-gather, is done by a group of ranks in rounds. In a round some of
-    them send, each to one other. All collectives of this call have groups of one size and the same
-    rounds. The place of a rank is its position in its group, from 0.
-
-    Parameters
-    ----------
-    context
-        The sizes of operations, and the rates of ports.
-    transfers
-        The sends of this round: from which place to which (`sender`, `receiver`), and which part
-        of the size of the operation (`share`).
-    senders
-        An entry for each port of each member: its `operation`, its `collective` (a row of
-        `members`), the `place` of its rank, and how many ports the operation uses (`n_ports`).
-    members
-        ``members[collective, place]``: the rank at each place.
-
-    Returns
-    -------
-    _RoundSends
-        An entry for each port that sends in this round:
-
-        * ``sender[send]``: its entry in `senders`;
-        * ``collective[send]``: the row of `members`;
-        * ``receiver[send]``: the rank that it sends to;
-        * ``lasts_s[send]``: the seconds for its bytes and one latency.
-    """
+    """List who sends to whom in one round of some collectives, and how long each send lasts."""
     # By place the place that receives from it in this round; -1 where it does not send. Ports of
     # places that do not send are left out.
     network = context.job.network
@@ -341,30 +211,7 @@ def _list_sends(
 
 
 def _seek_circuit(rail: Rail, spell: Places, receiver: Places, earliest_end_s: Seconds) -> Places:
-    """Find for each port its next circuit that leads to a certain rank and lasts long enough.
-
-    A port keeps one circuit, or none, for a time, which is called a spell. The spells of a port
-    have consecutive numbers, and its last one has no end. The search begins with a given spell of
-    each port and goes on to later ones.
-
-    Parameters
-    ----------
-    rail
-        The circuits: ``until_s[spell]`` is when a spell ends, in seconds, and
-        ``arrival(spell).rank`` the rank that its circuit leads to, -1 for none.
-    spell
-        By port the spell to begin with; int64, shape (ports,).
-    receiver
-        By port the rank that the circuit has to lead to.
-    earliest_end_s
-        By port, until when the circuit has to stay at least, in seconds.
-
-    Returns
-    -------
-    int64 array, shape (ports,)
-        By port the first spell that fits. If none does, the last spell of the port: the caller has
-        to compare the rank again.
-    """
+    """Find for each port its next spell that leads to a certain rank and lasts long enough."""
     # All ports go on at once, each until a spell fits or it has no further one.
     spell = spell.copy()
     searching = np.arange(len(spell))
@@ -382,28 +229,9 @@ def _seek_circuit(rail: Rail, spell: Places, receiver: Places, earliest_end_s: S
 def _advance(rail: Rail, begin_s: Seconds, lasts_s: Seconds, slack_s: float) -> Seconds:
     """Return when work ends that rests while the whole rail is dark.
 
-    The rail stops from time to time to change its circuits, and is dark for one delay each time.
-    With stops at 4 s and 9 s of 1 s each, work of 6 s that begins at 0 s ends at 7 s: 4 s before
-    the first stop and 2 s after it.
-
-    Work of 4 s that begins at 0 s ends just when a stop begins. With a positive `slack_s` it ends
-    before the stop, at 4 s. With a negative one it ends after the stop, at 5 s.
-
-    Parameters
-    ----------
-    rail
-        Has the starts of the stops in seconds (`stops_s`, ascending), and `delay_s`.
-    begin_s, lasts_s
-        By entry when work begins, and how long it lasts without stops, in seconds; shape
-        (entries,).
-    slack_s
-        Seconds by which times may differ that count as the same; its sign says on which side of a
-        stop work ends, see above.
-
-    Returns
-    -------
-    float64 array, shape (entries,)
-        When it ends, in seconds.
+    With stops at 4 s and 9 s of 1 s each, work of 6 s that begins at 0 s ends at 7 s. Work of 4 s
+    ends just when a stop begins: with a positive `slack_s` before it, at 4 s, with a negative one
+    after it, at 5 s.
     """
     stops_s = rail.stops_s
     delay_s = rail.delay_s
@@ -457,35 +285,8 @@ class _AllToAlls(NamedTuple):
 def check_exchanges(context: Context, rail: Rail, operations: Places) -> Exchanges:
     """Check all-to-alls that are done in rounds, and tell which others are done in stages.
 
-    In an all-to-all of several ranks each sends a part of its data to each other one. A plan may
-    do it in three ways:
-
-    * in rounds: each rank has a circuit to each other one for a while, as long as one part needs;
-    * in stages: a rank has circuits to few others, and parts take several hops;
-    * around a ring: no circuit changes.
-
-    In rounds, all ports of a rank send at once. With 2 ports and 7 others there are 4 rounds, and
-    a change of circuits between each two. The operation has to last as long as all of these. The
-    latency of all messages is spread evenly over the rounds.
-
-    Parameters
-    ----------
-    context
-        The plan with start and end of all operations in seconds, the network, and the findings, to
-        which broken rules are added.
-    rail
-        The circuits of one rail. A spell is a time in which a port keeps one circuit: `since_s`
-        and `until_s` are when it begins and ends, in seconds.
-    operations
-        The part of each rank in each all-to-all on this rail of more than two ranks, without those
-        that other GPUs forward and those whose routes over fixed circuits the plan states
-        (chords); numbers in the step, ascending, int64.
-
-    Returns
-    -------
-    Exchanges
-        `in_rounds`: the operations that were checked; `in_stages`: those in stages, which the
-        caller has to check. The others go around a ring.
+    All ports of a rank send at once: with 2 ports and 7 others there are 4 rounds, and a change of
+    circuits between each two. The rest go around rings, without changes.
     """
     # An entry of `used` is one port of one operation. By entry, `row` is the place of the
     # operation in the list, `spell` the spell of the port when it starts, and `reached` the rank
@@ -551,34 +352,7 @@ def check_exchanges(context: Context, rail: Rail, operations: Places) -> Exchang
 
 
 def _measure_rounds(context: Context, rail: Rail, operations: Places, row: Places) -> _AllToAlls:
-    """Find how many rounds an all-to-all takes over its ports, and how long a round lasts.
-
-    In an all-to-all each rank has a part of data for each other one. In a round each port of a
-    rank sends one part: with 7 other ranks and 2 ports there are 4 rounds. The latency of all
-    messages is spread evenly over the rounds.
-
-    Parameters
-    ----------
-    context
-        The plan with start and end of all operations in seconds, and the network.
-    rail
-        The rail, which may be dark as a whole at some times.
-    operations
-        The part of each rank in all-to-alls of more than two ranks: numbers in the step, int64.
-    row
-        An entry for each port of each operation: the place of the operation in `operations`.
-
-    Returns
-    -------
-    _AllToAlls
-        Arrays of shape (operations,):
-
-        * `operation`, with its `start_s` and `end_s` in seconds;
-        * `n_others`: how many other ranks there are;
-        * `n_rounds`: how many rounds the ports need for all of them;
-        * `part_s`: how long a round lasts, in seconds;
-        * `dark_s`: how long the rail is dark from start to end, in seconds.
-    """
+    """Find how many rounds an all-to-all takes over its ports, and how long a round lasts."""
     network = context.job.network
     start_s = context.plan.start_s[operations]
     end_s = context.plan.end_s[operations]
@@ -595,20 +369,7 @@ def _measure_rounds(context: Context, rail: Rail, operations: Places, row: Place
 
 
 def _is_single_valued(row: Places, value: Places, n_rows: int) -> NDArray[np.bool_]:
-    """Return for each row whether all its values are equal.
-
-    Parameters
-    ----------
-    row, value
-        Entry by entry, the row and its value, -1 or more; a row may have several entries.
-    n_rows
-        The number of rows.
-
-    Returns
-    -------
-    bool array, shape (n_rows,)
-        A row without entries is not single-valued.
-    """
+    """Return for each row whether all its values are equal."""
     largest = np.full(n_rows, -1)
     smallest = np.full(n_rows, np.iinfo(np.int64).max)
     np.maximum.at(largest, row, value)
@@ -620,32 +381,7 @@ def _is_single_valued(row: Places, value: Places, n_rows: int) -> NDArray[np.boo
 def _count_served(
     context: Context, rail: Rail, exchanges: _AllToAlls, row: Places, spell: Places
 ) -> Places:
-    """Count for each all-to-all how many other ranks get a circuit from one rank for long enough.
-
-    In an all-to-all of several ranks each sends a part of its data to each other one. A circuit
-    serves its receiver if it is up long enough for one part, within the time of the operation.
-    Circuits that are shorter do not count, and a receiver counts once.
-
-    Parameters
-    ----------
-    context
-        The step with its groups of ranks.
-    rail
-        The circuits of one rail. A spell is a time in which a port keeps one circuit: `since_s`
-        and `until_s` are when it begins and ends, in seconds. The spells of a port have
-        consecutive numbers.
-    exchanges
-        The part of each rank in some all-to-alls, an entry for each: `operation`, `start_s`,
-        `end_s`, and `part_s`, how long a circuit needs for one part, in seconds.
-    row, spell
-        An entry for each port to look at: the place of its operation in `exchanges`, and the spell
-        of the port when the operation starts; int64, shape (entries,).
-
-    Returns
-    -------
-    int64 array, shape (operations,)
-        How many different ranks of the same group are served, over all ports of the operation.
-    """
+    """Count for each all-to-all the other members that get a circuit for long enough."""
     step = context.step
     # A pair (operation, rank served) is one integer, ``operation * key_base + rank + 1``; rank -1
     # stands for no circuit.
@@ -702,27 +438,10 @@ class _Stages(NamedTuple):
 
 
 def check_stages(context: Context, rail: Rail, operations: Places) -> None:
-    """Check all-to-alls that are done in stages: all data arrive, and it takes the right time.
+    """Check all-to-alls that are done in stages.
 
-    In an all-to-all of n ranks each has a part of data for each other one. The ranks stand on a
-    circle. In a stage each has circuits to the rank a fixed number of places further on, the
-    stride of the stage; then all circuits change. A part may take several hops: with the strides 1
-    and 2 of 4 ranks, the part for the rank 3 places further on takes one hop in each of two
-    stages.
-
-    Checked is that all ranks use the same strides, that each part can arrive, that circuits are
-    there, and that each stage lasts as long as a circuit needs for the parts that it carries.
-
-    Parameters
-    ----------
-    context
-        The plan with start and end of all operations in seconds, its step, and the findings, to
-        which broken rules are added.
-    rail
-        The circuits of one rail over time.
-    operations
-        The part of each rank in the all-to-alls in stages on this rail: numbers in the step,
-        ascending, int64.
+    All ranks use the same strides, each part arrives, circuits are there, and each stage lasts as
+    long as a circuit needs for the parts that it carries.
     """
     stages = _list_stages(context, rail, operations)
     if not len(stages.row):
@@ -752,34 +471,7 @@ def check_stages(context: Context, rail: Rail, operations: Places) -> None:
 
 
 def _list_stages(context: Context, rail: Rail, operations: Places) -> _Stages:
-    """Find how far the circuits of each all-to-all lead, stage by stage.
-
-    The ranks of a group stand on a circle, in the order of the group. A stage of an all-to-all is
-    a time in which each port keeps one circuit. Its stride is how many places further on the
-    circuit leads: from place 3 to place 1 of 8 it is 6.
-
-    Parameters
-    ----------
-    context
-        The plan with start and end of all operations in seconds, and the ports of each as bits.
-    rail
-        The circuits of one rail. A spell is a time in which a port keeps one circuit; the spells
-        of a port have consecutive numbers.
-    operations
-        The part of each rank in the all-to-alls in stages on this rail: numbers in the step,
-        ascending, int64.
-
-    Returns
-    -------
-    _Stages
-        An entry for each port of each operation:
-
-        * `row`: the place of the operation in `operations`;
-        * `spell`, `last_spell`: the spells of the port at its start and at its end;
-        * `n_members`: how many ranks the group has;
-        * ``strides[entry, stage]``: 0 past the last stage of the port, -1 if the circuit leads to
-          no member of the group.
-    """
+    """Find the strides of the circuits of each all-to-all, stage by stage."""
     step = context.step
     used = rail.list_ports(step.rank[operations], context.plan.ports[operations])
     operation = operations[used.row]
@@ -802,24 +494,9 @@ def _list_stages(context: Context, rail: Rail, operations: Places) -> _Stages:
 
 
 def find_places(context: Context, group: Places, rank: Places) -> Places:
-    """Return the places of ranks in their groups, entry by entry.
+    """Return the places of ranks in their groups, entry by entry; -1 for ranks outside.
 
-    The place of a rank is its position among the members of the group, from 0: rank 5 has place 1
-    in a group of the ranks 3, 5 and 8.
-
-    Parameters
-    ----------
-    context
-        The plan, which has the step with its groups.
-    group
-        Numbers of groups, int64; none is -1.
-    rank
-        Ranks, -1 for no rank; the same shape.
-
-    Returns
-    -------
-    int64 array, shape (entries,)
-        The position of the rank in ``groups[group].ranks``; -1 if it is no member.
+    Rank 5 has place 1 in a group of the ranks 3, 5 and 8.
     """
     if not len(group):
         return group
@@ -840,22 +517,7 @@ def find_places(context: Context, group: Places, rank: Places) -> Places:
 
 
 def _count_hops_of_all(stages: _Stages) -> Places:
-    """Count the parts that each circuit carries in each stage; equal strides are counted once.
-
-    A part is the data of one member for one other. In a stage the circuit of each member leads the
-    same number of places further on in its group, the stride, and a part may make several hops.
-
-    Parameters
-    ----------
-    stages
-        All-to-alls in stages, an entry for each port: the number of members, and
-        ``strides[entry, stage]``.
-
-    Returns
-    -------
-    int64 array, shape (entries, stages)
-        Parts; all -1 in the rows of an all-to-all of which some part gets nowhere.
-    """
+    """Count the parts that each circuit carries in each stage; equal strides are counted once."""
     # Few cases differ: each row of members and strides is counted once.
     cases = np.column_stack([stages.n_members, stages.strides])
     different, case_of = np.unique(cases, axis=0, return_inverse=True)
@@ -866,38 +528,9 @@ def _count_hops_of_all(stages: _Stages) -> Places:
 def _replay_stages(
     context: Context, rail: Rail, operations: Places, stages: _Stages, n_hops: Places
 ) -> tuple[Seconds, NDArray[np.bool_]]:
-    """Work out when all-to-alls end that are done in stages, and which circuits they lack.
+    """Work out when all-to-alls in stages end, and which circuits they lack.
 
-    In a stage each port keeps one circuit, which carries several parts of the data one after the
-    other. Then all circuits change, and the next stage begins. With stages of 5 s and 4 s and a
-    change of 2 s, the all-to-all ends 11 s after its start.
-
-    Parameters
-    ----------
-    context
-        The plan with the start of all operations in seconds, and the network.
-    rail
-        The circuits of one rail. A spell is a time in which a port keeps one circuit: `since_s`
-        and `until_s` are when it begins and ends, in seconds. A circuit is up `delay_s` after its
-        spell begins.
-    operations
-        ``operations[row]``: the part of each rank in the all-to-alls; numbers in the step.
-    stages
-        An entry for each port of each operation:
-
-        * `row`: the place of the operation in `operations`;
-        * `spell`, `last_spell`: the spells of the port at its start and at its end; stage s is
-          spell ``spell + s``;
-        * `n_members`: how many ranks take part.
-    n_hops
-        ``n_hops[entry, stage]``: how many parts this port sends in the stage.
-
-    Returns
-    -------
-    end_s : float64 array, shape (entries,)
-        When the last stage of each port ends, in seconds from the beginning of the step.
-    lacks_circuit : bool array, shape (entries,)
-        Whether some circuit is not up for the whole of its stage.
+    With stages of 5 s and 4 s and a change of 2 s, the all-to-all ends 11 s after its start.
     """
     # By entry: how long one part needs over one hop. The ports of an operation share its parts
     # evenly, so that together they have the rate of all.
@@ -925,31 +558,11 @@ def _replay_stages(
 
 
 def count_hops(n: int, strides: NDArray[np.int64]) -> list[int]:
-    """Count how many parts a circuit carries in each stage of an all-to-all.
+    """Count the parts that a circuit carries in each stage, -1 if some part does not arrive.
 
-    In an all-to-all of n members each has a part of data for each other one. The members stand on
-    a circle, and a stage is a time in which the circuit of each leads the same number of places
-    further on, its stride. A part for the member d places further on makes some hops in each
-    stage, which lead d places further on in all (modulo n).
-
-    With 4 members and the strides 1 and 2, the parts for d = 1, 2 and 3 make the hops (1, 0), (0,
-    1) and (1, 1). The counts are their sums, [2, 2].
-
-    A part takes a way of fewest hops. If there are several, it is the one with fewest hops in the
-    last stage, then in the stage before, and so on.
-
-    Parameters
-    ----------
-    n
-        The members.
-    strides
-        By stage the stride of its circuits, from 0 to n - 1; -1 if a circuit leads to no member.
-        int64, shape (stages,).
-
-    Returns
-    -------
-    list of int
-        By stage the parts that each circuit carries; -1 for each stage if some part cannot arrive.
+    With 4 members and the strides 1 and 2, the parts for 1, 2 and 3 places further on make the
+    hops (1, 0), (0, 1) and (1, 1): the counts are [2, 2]. A part takes a way of fewest hops; of
+    several, that with fewest in the last stage, then in the one before, and so on.
     """
     unreachable = [-1] * len(strides)
     if (strides < 0).any():

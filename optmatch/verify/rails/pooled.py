@@ -29,22 +29,10 @@ _RanksOfRail = dict[int, NDArray[np.int64]]
 
 
 def lets_pool(job: RailJob) -> bool:
-    """Tell whether plans of a job whose rails do the same may let data change rail in servers.
+    """Tell whether plans of a job may let data change rail in servers.
 
-    Each GPU then has an equal share of all ports of its server. The job has to say how long a
-    change of rail takes (`network.change_rail_s`), has to be made from a model, and has to have
-    ideal switches. The shares of a GPU are written as bits of a 32-bit integer, so that there may
-    be 31 of them at most.
-
-    Parameters
-    ----------
-    job
-        The job.
-
-    Returns
-    -------
-    bool
-        Whether they may.
+    The job says how long that takes, is made from a model, has ideal switches, and no more than 31
+    shares of ports for each GPU.
     """
     n_shares = job.network.gpus_per_server * job.network.ports_per_gpu
     return (
@@ -56,24 +44,7 @@ def lets_pool(job: RailJob) -> bool:
 
 
 def check_pooled(context: Context, ranks_of_rail: _RanksOfRail) -> bool:
-    """Check that a plan may let data change rail inside servers, as it says.
-
-    Each GPU then has an equal share of all ports of its server. For that the job has to say how
-    long a change of rail takes, and has to have ideal switches. All rails must do the same: the
-    same operations with the same times and ports, between the same servers.
-
-    Parameters
-    ----------
-    context
-        The plan, and the findings to which broken rules are added.
-    ranks_of_rail
-        By rail its ranks, ascending; int64 arrays.
-
-    Returns
-    -------
-    bool
-        Whether the plan may; if not, the first broken rule is among the findings.
-    """
+    """Check that a plan may let data change rail, and that all rails do the same."""
     job = context.job
     n_rails = job.network.gpus_per_server
     findings = context.findings

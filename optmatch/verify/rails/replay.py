@@ -23,6 +23,7 @@ from optmatch.verify.rails.exchanges import check_exchanges, check_in_rounds, ch
 from optmatch.verify.rails.pooled import check_pooled, lets_pool, pool_job, pool_timelines
 from optmatch.verify.rails.routes import check_forwarded, check_routes
 from optmatch.verify.rails.times import bound_changes, bound_step, check_times, describe_load
+from optmatch.verify.rails.work import measure_work
 from optmatch.verify.report import Findings, Rule
 
 BOUND_OF_ALL_LINKS = Rule("the lower bound is not below that of all links")
@@ -41,22 +42,10 @@ _CHUNK = 1 << 18
 def verify_rails(
     problem: RailJob, subject: Schedule | RailPlan | Solution, findings: Findings
 ) -> None:
-    """Check a plan of a rail job by replaying it; of a solution, also check what it claims.
+    """Check a plan by replaying it; of a solution also its objective and its bound.
 
-    A solution claims the time of a training step and a lower bound of it. The time comes from the
-    replay. The bound may be no higher than one that is worked out anew. There are two such bounds:
-    the time of a step with all circuits up at all times, and one that also counts changes of
-    circuits, where its argument holds. The higher one is compared.
-
-    Parameters
-    ----------
-    problem
-        The job: one step of training over rails, which are optical switches.
-    subject
-        A plan, or a solution with a plan, its step time and its lower bound. A schedule is
-        refused.
-    findings
-        Broken rules, figures and the names of skipped checks are added to it.
+    The bound may be no higher than the greater of two that are worked out anew: with all circuits
+    up at all times, and with changes counted.
     """
     counted_s = bound_step(problem)
     findings.figures["lower_bound_recomputed"] = counted_s
@@ -83,32 +72,7 @@ def verify_rails(
 
 
 def _replay(job: RailJob, plan: object, findings: Findings) -> bool:
-    """Check a plan by all rules: its form, its times, its switches, and its circuits.
-
-    A plan says when each operation of a training step starts and ends, and which circuits the
-    switch of each rail has when. The rules are checked in this order; the replay ends where later
-    ones would have nothing to apply to:
-
-    1. form: it is a plan, with times for each operation and a timeline for each rail;
-    2. times: operations wait for each other, and last as long as their work needs;
-    3. switches: each state is a matching of ports, and has the time to be set up;
-    4. circuits: the data of each operation on a rail arrive over circuits that are up.
-
-    Parameters
-    ----------
-    job
-        The job: its step, which is all operations, and its network.
-    plan
-        A `RailPlan`; anything else is refused.
-    findings
-        Broken rules, figures (such as the step time) and the names of skipped checks are added.
-
-    Returns
-    -------
-    bool
-        False if the replay ended before the circuits were checked; the reason is among the
-        findings. True does not mean that no rule is broken.
-    """
+    """Check the form of a plan, its times, switches and circuits; False if it ends early."""
     # Form. A timeline is the states of a switch over time; rails that do the same share one, and
     # together the timelines name each rail once.
     step = job.step()
@@ -161,20 +125,7 @@ def _replay(job: RailJob, plan: object, findings: Findings) -> bool:
 
 
 def _check_rails(context: Context, ranks_of_rail: dict[int, NDArray[np.int64]]) -> None:
-    """Check the circuits of all rails; of rails that do the same, only one is checked.
-
-    Rails do the same if their switches have the same states at the same times, and if the same
-    operations communicate over them at the same times, over the same ports. Only the names of
-    their ranks differ then.
-
-    Parameters
-    ----------
-    context
-        The plan, and the findings to which broken rules are added. In ``plan.rails`` rails with
-        the same states of their switches share one timeline.
-    ranks_of_rail
-        By rail its ranks, ascending; int64 arrays.
-    """
+    """Check the circuits of all rails; of rails that do the same, only one is checked."""
     numbers_of_groups: dict[tuple[str, bytes], int] = {}
     for timeline in context.plan.rails:
         # A load is all that happens on a rail, as arrays without names. The first rail of a
@@ -191,32 +142,11 @@ def _check_rails(context: Context, ranks_of_rail: dict[int, NDArray[np.int64]]) 
 
 
 def _check_rail(context: Context, rail: Rail, riding: NDArray[np.int64]) -> None:
-    """Check the circuits of all operations on one rail, and refuse each that breaks a rule.
+    """Check the circuits of all operations on one rail, and refuse those that break a rule.
 
-    A rail is one optical switch with a few ports of each of its GPUs. An operation is what one
-    rank does in a communication. There are five ways to send, each with rules of its own:
-
-    * over chords, an all-to-all: each port of a rank keeps a circuit to the rank a fixed number of
-      places further on in the group, and data reach the others in several hops;
-    * as an exchange in rounds, an all-to-all: each pair of ranks has a circuit of its own for a
-      while;
-    * in stages, an all-to-all: there are fewer circuits than pairs, and all of them change from
-      one stage to the next;
-    * in rounds, another collective: its algorithm changes partners from round to round;
-    * along circuits that stay: anything else, and whatever other GPUs forward.
-
-    Each check takes the operations that go its way, and the next one gets the rest. At last, no
-    port may send for two operations at once.
-
-    Parameters
-    ----------
-    context
-        The job, its step, the plan with start and end of all operations in seconds, and the
-        findings, to which broken rules are added.
-    rail
-        The ranks and ports of the rail, and its circuits over time.
-    riding
-        All operations that communicate over the rail: their numbers in the step, ascending, int64.
+    All-to-alls go over chords, in rounds or in stages, other collectives in the rounds of their
+    algorithm; all else goes along circuits that stay. Each check takes the operations that go its
+    way, and the next one gets the rest.
     """
     step = context.step
 
@@ -227,6 +157,10 @@ def _check_rail(context: Context, rail: Rail, riding: NDArray[np.int64]) -> None
     context.refuse(PORTS_OF_ITS_GPU, riding, wrong, ports, 1)
     if wrong.any():
         return
+
+    # Who sends nothing, in no time, needs no circuits.
+    lasts_s = context.plan.end_s[riding] - context.plan.start_s[riding]
+    riding = riding[(lasts_s > 0) | (measure_work(context.job, riding).full_s > 0)]
 
     # `scattered` are the all-to-alls of more than two members. Those for which the plan names GPUs
     # that forward go around a ring, along routes that stay, and are left out here.
@@ -259,25 +193,7 @@ def _check_rail(context: Context, rail: Rail, riding: NDArray[np.int64]) -> None
 
 
 def _check_sharing(context: Context, rail: Rail, changing: NDArray[np.int64], sent: Sent) -> None:
-    """Check that no port sends for two operations at the same time.
-
-    All sends are sorted by port and then by start. Two sends of one port overlap if one starts
-    before the one in front of it has ended.
-
-    Parameters
-    ----------
-    context
-        The plan with start and end of all operations in seconds, and their ports as bits; and the
-        findings, to which broken rules are added.
-    rail
-        The numbers of the ports of GPUs on the switch of the rail.
-    changing
-        Operations that send over the ports that the plan states for them, at their own rank;
-        numbers in the step, int64.
-    sent
-        All other sends, also at ranks that forward: an entry for each port, with the `operation`
-        and the `port` of the switch.
-    """
+    """Check that no port sends for two operations at the same time."""
     # The ports of all sends on this rail, an entry for each.
     step = context.step
     plan = context.plan
@@ -296,17 +212,7 @@ def _check_sharing(context: Context, rail: Rail, changing: NDArray[np.int64], se
 
 
 def _add_figures(plan: RailPlan, findings: Findings) -> None:
-    """Add the objective, and how often switches and circuits change, over all rails.
-
-    A timeline counts once for each of its rails, and a circuit once whenever it is set up.
-
-    Parameters
-    ----------
-    plan
-        The plan with its step time and the timelines of its rails.
-    findings
-        The figures are added to it.
-    """
+    """Add the objective, and how often switches and circuits change, over all rails."""
     n_reconfigurations = 0
     n_circuits_changed = 0
     for timeline in plan.rails:

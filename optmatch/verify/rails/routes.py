@@ -71,23 +71,7 @@ class _HopPorts(NamedTuple):
 
 
 def check_forwarded(context: Context) -> bool:
-    """Check what a plan says of ranks that forward data of others, before routes are followed.
-
-    The plan has a row (operation, rank that forwards its data, ports) for each of them. The
-    operation has to send over a rail. The rank has to exist, and so do its ports. Collectives in
-    rounds, in which partners change, may not be forwarded.
-
-    Parameters
-    ----------
-    context
-        The job, its step, the plan with these rows (`relays`, ports as bits), and the findings, to
-        which broken rules are added.
-
-    Returns
-    -------
-    bool
-        False if some row is wrong: then it is not known how data go.
-    """
+    """Check that relays are of sending operations, and of ranks and ports that exist."""
     step = context.step
     relays = context.plan.relays
     operation, rank, ports = relays.T.astype(np.int64)
@@ -108,40 +92,9 @@ def check_forwarded(context: Context) -> bool:
 
 
 def check_routes(context: Context, rail: Rail, riding: Places, operations: Places) -> Sent:
-    """Check that data which go over circuits that stay arrive where they should, and in time.
+    """Check that data over circuits that stay arrive where they should, and in time.
 
-    An operation is what one rank does in a communication, such as to send a message. Its data go
-    straight to the receiver, or other ranks forward them. Each rank that sends them is a hop: if
-    rank 5 forwards data of rank 2, there are two hops, from rank 2 to 5 and from 5 to the
-    receiver. These are the checks, in order:
-
-    1. each rank that sends is on this rail;
-    2. the circuits of a hop are up from the start of the operation to its end, and lead to the
-       rank that forwards next, if there is one;
-    3. the last hop of a message leads to its receiver;
-    4. the last hops of a collective (such as an all-reduce) lead once around all its members;
-    5. each operation lasts as long as its bytes need.
-
-    Parameters
-    ----------
-    context
-        The job, its step, the plan with start and end of all operations in seconds, and the
-        findings, to which broken rules are added.
-    rail
-        The ranks of one rail, and over time which port of its switch has a circuit to which rank.
-    riding
-        All operations that communicate over this rail, sends and receives: their numbers in the
-        step, ascending; int64. Receives are compared with the messages that arrive.
-    operations
-        Those of `riding` that are checked here: they send, over circuits that do not change before
-        their end; ascending.
-
-    Returns
-    -------
-    Sent
-        An entry for each port over which data of `operations` are sent, also at ranks that
-        forward: the `operation`, and the `port` of the switch. Empty if a rank that forwards is
-        not on this rail: then nothing more is checked.
+    Returns the ports of all hops.
     """
     step = context.step
     hops = _list_hops(context, operations)
@@ -166,30 +119,10 @@ def check_routes(context: Context, rail: Rail, riding: Places, operations: Place
 
 
 def _list_hops(context: Context, operations: Places) -> Hops:
-    """List for each operation the ranks that send its data, one after another.
+    """List the hops of each operation, one after another.
 
-    An operation is sent by its own rank; other ranks may forward it. The plan has a row
-    (operation, rank that forwards, ports) for each of them. If ranks 5 and 7 forward an operation
-    of rank 2, the result has three entries for it, with the ranks 2, 5 and 7 and the next ranks 5,
-    7 and -1.
-
-    Parameters
-    ----------
-    context
-        The step, with the rank of each operation, and the plan, with the ports of each operation
-        and its rows of ranks that forward.
-    operations
-        Operations that send over one rail, ascending; int64.
-
-    Returns
-    -------
-    Hops
-        An entry for each rank that sends, by operation and then in the order of the route:
-
-        * `operation`: the operation whose data it sends;
-        * `rank`: the rank itself;
-        * `ports`: the ports that it sends over, bit p for port p;
-        * `next_rank`: the rank that forwards next, -1 if none does.
+    If ranks 5 and 7 forward an operation of rank 2, it has the ranks 2, 5 and 7 and the next ranks
+    5, 7 and -1.
     """
     step = context.step
     plan = context.plan
@@ -212,33 +145,7 @@ def _list_hops(context: Context, operations: Places) -> Hops:
 
 
 def _list_hop_ports(context: Context, rail: Rail, hops: Hops) -> _HopPorts:
-    """Find where each port leads over which an operation, or a rank that forwards for it, sends.
-
-    Each rank that sends the data of an operation is a hop, and it sends over one port or several.
-    A port keeps one circuit for a time, which is called a spell. Looked up is the spell of the
-    port at the start of the operation.
-
-    Parameters
-    ----------
-    context
-        The plan, with the start of each operation in seconds.
-    rail
-        The circuits of the rail over time: by spell when it begins and ends, in seconds, and where
-        the circuit leads.
-    hops
-        An entry for each rank that sends, all on this rail: the operation, the rank, its ports as
-        bits, and the rank that forwards next (-1 if none does).
-
-    Returns
-    -------
-    _HopPorts
-        An entry for each port of each hop:
-
-        * `hop`: the place of the hop in `hops`, with its `operation` and `next_rank`;
-        * `number` and `port`: the number of the port at its GPU, and on the switch;
-        * `spell`: the number of its spell when the operation starts;
-        * `reached`: the rank to which it leads then (-1 for none), and the port there.
-    """
+    """Find the spell of each port of each hop at the start of its operation."""
     used: UsedPorts = rail.list_ports(hops.rank, hops.ports)
     operation = hops.operation[used.row]
     start_s = context.plan.start_s[operation]
@@ -262,30 +169,7 @@ def _list_hop_ports(context: Context, rail: Rail, hops: Hops) -> _HopPorts:
 
 
 def _check_circuits(context: Context, rail: Rail, hops: Hops, used: _HopPorts) -> None:
-    """Check that circuits stay from start to end, and lead to the rank that forwards next.
-
-    The data of an operation are sent by its own rank, and then by each rank that forwards them;
-    each of these is a hop. The circuits of all hops have to be up for the whole operation. Whether
-    the last hop leads to the right rank is checked elsewhere.
-
-    Parameters
-    ----------
-    context
-        The plan with start and end of all operations in seconds, and the findings, to which broken
-        rules are added.
-    rail
-        The circuits over time. A spell is a time in which a port keeps one circuit: `since_s` and
-        `until_s` are when it begins and ends, in seconds.
-    hops
-        An entry for each hop, for messages.
-    used
-        An entry for each port of each hop:
-
-        * `hop` and `operation`: the place of the hop in `hops`, and its operation;
-        * `spell`: the spell of the port when the operation starts;
-        * `reached.rank`: the rank that its circuit leads to, -1 if there is none;
-        * `next_rank`: the rank that forwards next, -1 at the last hop.
-    """
+    """Check that circuits stay from start to end, and lead to the rank that forwards next."""
     start_s = context.plan.start_s[used.operation]
     end_s = context.plan.end_s[used.operation]
     # A circuit is up one delay after its spell begins. Where the switch stops as a whole, the
@@ -302,26 +186,7 @@ def _check_circuits(context: Context, rail: Rail, hops: Hops, used: _HopPorts) -
 
 
 def _check_messages(context: Context, riding: Places, used: _HopPorts, rows: Places) -> None:
-    """Check that messages reach their receivers, at the ports that the receivers name.
-
-    A message is two operations: the send of one rank and the receive of another. Both have the
-    same number in ``step.match``. The plan states for a receive the ports at which its message
-    arrives.
-
-    Parameters
-    ----------
-    context
-        The step, the plan with the ports of each operation as bits, and the findings, to which
-        broken rules are added.
-    riding
-        All operations on the rail, ascending; the receives among them are compared.
-    used
-        An entry for each port over which data are sent: `operation` is the send, and `reached` the
-        rank to which the circuit leads (`rank`) and the port there (`number`).
-    rows
-        The entries of `used` that are looked at: those of the rank that sends a message last, with
-        a circuit to some rank.
-    """
+    """Check that messages reach their receivers, at the ports that these name."""
     step = context.step
     sends = used.operation[rows]
     reached = used.reached.rank[rows]
@@ -346,31 +211,8 @@ def _check_collectives(
 ) -> None:
     """Check that the circuits of each collective lead around rings of its members.
 
-    In a collective, such as an all-reduce, data go around a ring from member to member. With two
-    ports a member is on two rings: the ports number 0 of all members make one, the ports number 1
-    another. Such a ring is called a lane. If other GPUs forward the data, there is one ring only,
-    lane 0, and all ports of a member lead to the same next one.
-
-    Parameters
-    ----------
-    context
-        The job, its step, the plan with start and end of all operations in seconds, and the
-        findings, to which broken rules are added.
-    rail
-        The rail; only its number of ports for each GPU is used here.
-    operations
-        Operations that send over the rail while their circuits stay, ascending; messages among
-        them are left out. An operation is what one rank does in a collective.
-    hops
-        An entry for each rank that sends their data: the rank of the operation, and ranks that
-        forward for it.
-    used
-        An entry for each port of each hop:
-
-        * `hop` and `operation`: the place of the hop in `hops`, and its operation;
-        * `number`: the number of the port at its GPU;
-        * `next_rank`: the rank that forwards next, -1 at the last hop;
-        * `reached.rank`: the rank that the circuit leads to, -1 if there is none.
+    The ports of one number of all members make one ring, a lane; if others forward, there is lane
+    0 alone, and all ports of a member lead to the same next one.
     """
     # A lane of an operation is one integer, ``place in operations * ports of a GPU + lane``: with
     # 2 ports, lane 1 of the operation at place 3 is 7. Column 0 of ``plan.relays`` has the
@@ -399,25 +241,10 @@ def _check_collectives(
 
 
 def _check_rings(context: Context, operation: Places, lane: Places, reached: Places) -> None:
-    """Check that the circuits of each collective make one ring over its whole group.
+    """Check that each lane of each collective is one ring over its whole group.
 
-    On a ring each member is reached once, and all are on one cycle: 0 -> 2 -> 1 -> 0 is a ring of
-    three members, but 0 -> 1 -> 0 and 2 -> 3 -> 2 are two cycles of four. A collective may have
-    several rings, called lanes: one for each port number, or one in all if other GPUs forward the
-    data. Each of them is checked.
-
-    Cycles are told apart by pointer doubling: each entry learns the lowest entry that is 1, then
-    2, then 4 steps further along the circuits, and so on. In the end all entries of a cycle know
-    the same one.
-
-    Parameters
-    ----------
-    context
-        The job, its step with the groups, and the findings, to which broken rules are added.
-    operation, lane, reached
-        An entry for each lane of each operation: the operation (what one rank does in a
-        collective), the number of the lane, and the rank that the lane leads to from the rank of
-        the operation, -1 for none; int64, shape (lanes,).
+    Cycles are told apart by pointer doubling: each entry learns the lowest entry that is 1, 2, 4
+    and more steps further on, so that all entries of a cycle know the same one in the end.
     """
     # `ring` is one integer for a lane of a collective, the same at all of its members: `match` is
     # a number that all operations of one collective share.
@@ -459,24 +286,8 @@ def _check_rings(context: Context, operation: Places, lane: Places, reached: Pla
 def _check_durations(context: Context, rail: Rail, operations: Places, hops: Hops) -> None:
     """Check that each operation lasts as long as its bytes need on their way.
 
-    Data of an operation are sent by its own rank, and then by each rank that forwards them; each
-    of these is a hop. All parts of one communication last equally long:
-
-    * its bytes go at the rate of the hop with the fewest ports, of all its members;
-    * each message has the latency of every hop of the longest route, of all its members;
-    * while the whole rail is dark to change circuits, data rest.
-
-    Parameters
-    ----------
-    context
-        The job, its step, the plan with start and end of all operations in seconds, and the
-        findings, to which broken rules are added.
-    rail
-        The rail: its number of ports for each GPU, and when it is dark as a whole.
-    operations
-        Those that send over the rail while their circuits stay, ascending.
-    hops
-        An entry for each hop: the `operation`, and the `ports` that it sends over as bits.
+    Bytes go at the rate of the hop with fewest ports, each message has the latency of the longest
+    route, of all members, and data rest while the rail is dark.
     """
     step = context.step
     work = measure_work(context.job, operations)
@@ -508,19 +319,7 @@ def _check_durations(context: Context, rail: Rail, operations: Places, hops: Hop
 
 
 def _refuse_hops(context: Context, rule: str, hops: Hops, wrong: Places) -> None:
-    """Refuse hops by their places in `hops`, each once; only the first few are named.
-
-    Parameters
-    ----------
-    context
-        The plan, and the findings to which they are added.
-    rule
-        The rule that they break.
-    hops
-        Hops: ranks on the routes of operations, each of which sends on over some ports.
-    wrong
-        Places in `hops`; one may be there several times.
-    """
+    """Refuse hops by their places in `hops`, each once."""
     for hop in np.unique(wrong)[:MOST_TOLD].tolist():
         where = context.step.describe(int(hops.operation[hop]))
         got = f"from rank {hops.rank[hop]}, over ports {hops.ports[hop]:b}"

@@ -31,39 +31,16 @@ Places = NDArray[np.int64]
 
 
 def list_operations(step: Step, ranks: NDArray[np.int64]) -> NDArray[np.int64]:
-    """List the operations of some ranks, rank after rank, as an int64 array.
-
-    Rank r has the operations from ``rank_start[r]`` up to ``rank_start[r + 1]`` of the step.
-    """
+    """List the operations of some ranks, rank after rank."""
     spans = [np.arange(step.rank_start[rank], step.rank_start[rank + 1]) for rank in ranks]
     return np.concatenate([np.empty(0, np.int64), *spans])
 
 
 def list_distinct(step: Step, *columns: NDArray[np.float64]) -> NDArray[np.int64]:
-    """List one rank of each kind, so that rules need to be checked for these few ranks only.
+    """List one rank of each kind: ranks of one kind have equal operations and values in `columns`.
 
-    Two ranks are of one kind if their operations are the same, in the same order, and have the
-    same values in `columns`. If these are start and end times, ranks of one kind do the same at
-    the same time. Two things are compared without their names, as they differ between ranks that
-    do the same:
-
-    * a group of ranks by its dimension (kind of parallelism), its size, and whether it is on a
-      rail;
-    * the partner of a message by how far its number is from that of the rank.
-
-    Parameters
-    ----------
-    step
-        All operations; those of rank r are numbers ``rank_start[r]`` to ``rank_start[r + 1]``, the
-        last one excluded.
-    columns
-        Other things to be equal, such as times in seconds: ``column[operation]`` of each,
-        float64, shape (operations,); at least one.
-
-    Returns
-    -------
-    int64 array, shape (kinds,)
-        The first rank of each kind, ascending.
+    Groups are compared by dimension, size and whether they are on a rail, and partners by how far
+    their numbers are from that of the rank.
     """
     shapes = [(group.dimension, len(group.ranks), group.rail >= 0) for group in step.groups]
     number_of_shape = {shape: number for number, shape in enumerate(dict.fromkeys(shapes))}
@@ -99,39 +76,10 @@ def describe_load(
     riding: NDArray[np.int64],
     numbers_of_groups: dict[tuple[str, bytes], int],
 ) -> tuple[NDArray[np.generic], ...]:
-    """Describe all that happens on a rail, so that rails can be compared: without names of ranks.
+    """Describe all that happens on a rail without names, so that rails can be compared.
 
-    If 8 rails do the same, all 8 descriptions are equal, and only one rail has to be checked. For
-    this, each name is replaced by a number that is counted on the rail itself:
-
-    * a GPU is the place of its rank among the ranks of the rail, from 0; -1 stands for no rank;
-    * a group of ranks is numbered by its dimension (kind of parallelism) and the GPUs of its
-      members;
-    * a communication is the place of its first operation in `riding`.
-
-    Parameters
-    ----------
-    context
-        The plan with start and end of all operations in seconds, and its step.
-    ranks
-        The ranks on the rail, ascending.
-    riding
-        The operations that communicate over the rail, ascending.
-    numbers_of_groups
-        The numbers of groups that were described before, by dimension and GPUs of the members (the
-        bytes of an int64 array). New ones are added; rails that are compared have to share this
-        dictionary.
-
-    Returns
-    -------
-    tuple of arrays
-        Thirteen arrays, to be compared one by one:
-
-        * the GPUs of the rail, shape (GPUs,);
-        * for each operation of `riding`, shape (riding,): kind, size in bytes, start and end in
-          seconds, ports as bits, GPU, GPU of its peer, group, and communication;
-        * for each GPU that forwards data of one of these operations, shape (forwards,): the place
-          of the operation in `riding`, the GPU, and its ports as bits.
+    GPUs are counted on the rail, groups by dimension and members, communications by their first
+    operations.
     """
     step = context.step
     plan = context.plan
@@ -177,21 +125,9 @@ _CHUNK = 1 << 20
 def check_times(context: Context) -> None:
     """Check the times of a plan, as far as no circuits are needed for that.
 
-    These are the rules:
-
-    * nothing starts before the step, or before what it waits for has ended;
-    * what is beside the rails lasts as long as its work needs;
-    * all parts of a communication start together and end together;
-    * the step ends with its last operation or change of circuits.
-
-    One of all ranks that do the same at the same time is checked. How long an operation on a rail
-    lasts depends on its circuits, and is checked elsewhere.
-
-    Parameters
-    ----------
-    context
-        The job, its step, the plan with start and end of all operations in seconds, and the
-        findings, to which broken rules are added.
+    Nothing starts before what it waits for has ended, what is beside rails lasts as long as its
+    work, and the parts of a communication go together. One of all ranks that do the same is
+    checked.
     """
     step = context.step
     plan = context.plan
@@ -223,15 +159,7 @@ def check_times(context: Context) -> None:
 
 
 def _check_end_of_step(context: Context) -> None:
-    """Check that the step ends with its last operation or its last reconfiguration.
-
-    A reconfiguration ends one delay after it starts.
-
-    Parameters
-    ----------
-    context
-        The plan, and the findings to which a wrong `step_s` is added.
-    """
+    """Check that the step ends with its last operation or its last change."""
     plan = context.plan
     last_s = float(plan.end_s.max(initial=0.0))
     for timeline in plan.rails:
@@ -243,21 +171,7 @@ def _check_end_of_step(context: Context) -> None:
 
 
 def _check_together(context: Context, do: str, time_s: NDArray[np.float64]) -> None:
-    """Check that all parts of a communication start at one time, or end at one time.
-
-    A communication has a part at each rank that takes part, which is an operation of the step.
-    They are compared in chunks, to bound memory.
-
-    Parameters
-    ----------
-    context
-        The step, and the findings, to which broken rules are added. ``step.match[operation]`` is
-        the number of the communication, -1 for a computation.
-    do
-        The verb of the message: "start" or "end".
-    time_s
-        ``time_s[operation]``: when they do it, in seconds.
-    """
+    """Check that all parts of a communication start, or end, at one time."""
     # ``common_s[match]`` is the time of that part of the communication which is written last; all
     # others have to agree with it. Computations write into the last entry, which is not compared.
     match = context.step.match
@@ -288,30 +202,7 @@ class _EventGraph(NamedTuple):
 
 
 def _build_graph(step: Step, operations: Places, least_s: Column) -> _EventGraph:
-    """Build a graph of what has to be done before what, with each communication as one node.
-
-    An operation is what one rank does. All operations of one communication have the same number in
-    ``step.match``, and are one event; a computation is an event of its own.
-
-    Parameters
-    ----------
-    step
-        All operations.
-    operations
-        ``operations[row]``: all operations of some ranks, ascending; int64.
-    least_s
-        ``least_s[row]``: how long each lasts at least, in seconds; equal for all operations of a
-        communication.
-
-    Returns
-    -------
-    _EventGraph
-        With these fields:
-
-        * ``event[row]``: the event of each row, from 0 on;
-        * ``lasts_s[event]``: how long it lasts at least, in seconds;
-        * `before`, `after`: event ``before[pair]`` ends before ``after[pair]`` begins.
-    """
+    """Build a graph of what has to be done before what, communications as one node."""
     match = step.match[operations]
     # Parts of a communication have its number in `match` as their key; a computation has a key of
     # its own below 0 (~row is -1 - row).
@@ -323,28 +214,9 @@ def _build_graph(step: Step, operations: Places, least_s: Column) -> _EventGraph
 
 
 def bound_step(job: RailJob, *, few_ports: bool = False) -> float:
-    """Return how long a step takes if all circuits are up at all times: no plan is faster.
+    """Return how long a step takes if all circuits are up at all times, by longest paths.
 
-    It is the longest path through everything that waits for something else. It bounds all plans:
-    each operation lasts at least as long as with all circuits, and what waits has to wait in each.
-
-    If the step is made from a model, only one pipeline counts: rank 0, and the ranks that exchange
-    messages with it, directly or through others. To leave out other pipelines can only make the
-    bound lower.
-
-    Parameters
-    ----------
-    job
-        The job.
-    few_ports
-        False: circuits to all others are up at once. True: an all-to-all takes as long as it must
-        with the number of ports that GPUs have, with a circuit to one other GPU on each port at a
-        time.
-
-    Returns
-    -------
-    float
-        Seconds.
+    Of a step from a model only one pipeline counts; to leave out others only lowers the bound.
     """
     step = job.step()
     operations = np.arange(step.n_operations)
@@ -422,27 +294,7 @@ def _measure_with_few_ports(job: RailJob, operations: Places) -> Column:
 
 
 def _find_earliest(lasts_s: Column, before: Places, after: Places) -> Column:
-    """Return when each event can begin at the earliest, if it waits for others: longest paths.
-
-    An event is a computation, or a communication of several ranks as a whole. The method is
-    Kahn's, level by level. The first level is all events that wait for nothing. The next one is
-    all events that wait for nothing more when the level before is done, and so on.
-
-    Parameters
-    ----------
-    lasts_s
-        ``lasts_s[event]``: how long it lasts, in seconds.
-    before, after
-        Pairs of events: ``before[pair]`` has to end before ``after[pair]`` begins; int64. If the
-        caller exchanges both, the result is the least time from the end of each event to the end
-        of all.
-
-    Returns
-    -------
-    float64 array, shape (events,)
-        Seconds from the beginning of the first level. Events that wait for each other in a circle,
-        and those behind them, get a time that is too early.
-    """
+    """Return when each event can begin at the earliest, by longest paths (Kahn)."""
     # Pairs are edges from the first event to the second. They are sorted by the first one: the
     # edges from event k are ``after[first_edge[k]:first_edge[k + 1]]``.
     n_events = len(lasts_s)
@@ -475,26 +327,10 @@ def _find_earliest(lasts_s: Column, before: Places, after: Places) -> Column:
 
 
 def bound_changes(job: RailJob) -> float:
-    """Return a lower bound on the step time that counts changes of circuits.
+    """Bound the step time from below with changes of circuits counted.
 
-    A port has a circuit to one other GPU at a time, and all-to-alls take as long as that allows.
-    With several ports a GPU this is all. With one port a GPU, a plan also has only two choices:
-
-    * no circuit changes: each GPU has one other that it sends to, for the whole step;
-    * some circuit changes. It changes back before the end of the step, which ends with the
-      circuits with which it begins: this takes two delays.
-
-    The lesser time of the two choices is a bound.
-
-    Parameters
-    ----------
-    job
-        The job.
-
-    Returns
-    -------
-    float
-        Seconds. It is never below the bound with all circuits up at all times.
+    All-to-alls take as long as the ports allow. With one port either no circuit changes, or one
+    changes and changes back: two delays.
     """
     least_s = bound_step(job, few_ports=True)
     if job.network.ports_per_gpu > 1:
@@ -583,22 +419,10 @@ def bound_staying(job: RailJob) -> float:
 
 
 def _bound_machine(head_s: Column, duration_s: Column, tail_s: Column) -> float:
-    """Return a lower bound on the end of jobs that one machine does one at a time.
+    """Bound the end of jobs on one machine with heads and tails (Jackson, Carlier).
 
-    The head of a job is its earliest start, its tail the least time from its end to the end of
-    all. Any set of jobs takes no less than its least head, plus all its durations, plus its least
-    tail. The best set has all jobs with at least a certain head and at least a certain tail; all
-    of these sets are tried.
-
-    Parameters
-    ----------
-    head_s, duration_s, tail_s
-        By job, in seconds; shape (jobs,), at least one job.
-
-    Returns
-    -------
-    float
-        The greatest of these sums, in seconds.
+    For each set of jobs with at least a certain head and tail: its least head, all durations, its
+    least tail.
     """
     # For each tail, the jobs with at least this tail are added one by one, latest head first. The
     # least head of the set is then that of the job that was added last, and the durations so far
@@ -614,26 +438,7 @@ def _bound_machine(head_s: Column, duration_s: Column, tail_s: Column) -> float:
 
 
 def _join_rings(port: Places, event: Places, n_events: int) -> Places:
-    """Find which communications are on one ring of circuits, if circuits stay (label propagation).
-
-    Each GPU has one port. All ports that take part in one communication, directly or through
-    others, are then on one ring: if ports 0 and 1 meet in event 0, and ports 1 and 2 in event 1,
-    all three are.
-
-    Parameters
-    ----------
-    port, event
-        An entry for each operation on a rail: its port, and the communication that it is part of,
-        both numbered from 0; every port has an entry. Shape (operations,).
-    n_events
-        The number of events, also of those beside the rails.
-
-    Returns
-    -------
-    int64 array, shape (events,)
-        A number of its ring for each event: the lowest port on it. Events beside the rails have
-        the number of ports.
-    """
+    """Find by event the ring that it is on if circuits stay, by label propagation."""
     # ``label[port]`` is the lowest port that it is known to be joined to, at first itself. In each
     # round, an event takes the lowest label of its ports, and a port that of its events. Then
     # ``label[label]`` jumps ahead: if port 9 has label 5 and port 5 has label 2, port 9 gets 2.
@@ -649,18 +454,7 @@ def _join_rings(port: Places, event: Places, n_events: int) -> Places:
 
 
 def _list_pipeline(step: Step) -> NDArray[np.int64]:
-    """List rank 0, and all ranks that exchange messages with it, directly or through others.
-
-    Parameters
-    ----------
-    step
-        All operations, of which the peers of messages count.
-
-    Returns
-    -------
-    int64 array
-        Ranks, ascending.
-    """
+    """List rank 0, and all ranks that exchange messages with it, directly or through others."""
     # The set of ranks grows by the peers of its messages until none is new.
     ranks = np.arange(1)
     n_before = 0

@@ -28,24 +28,7 @@ class Sending(NamedTuple):
 
 
 def _count_sends(kind: str, n_members: Column) -> Sending:
-    """Return what members of groups of so many send in an operation of a kind, entry by entry.
-
-    An all-reduce of n members, for example, sends 2 (n - 1) / n bytes for each byte of the buffer,
-    in 2 (n - 1) messages.
-
-    Parameters
-    ----------
-    kind
-        A name of `OPERATIONS` other than "compute".
-    n_members
-        Numbers of members, as floats; shape (entries,).
-
-    Returns
-    -------
-    Sending
-        Around a ring, entry by entry: the bytes that a member sends for each byte of the size, and
-        its messages, one after the other.
-    """
+    """Return what members of groups of so many send in an operation of a kind, entry by entry."""
     one_send = np.ones_like(n_members)
     n_others = n_members - 1
     sendings = {
@@ -73,31 +56,7 @@ class Work(NamedTuple):
 
 
 def measure_work(job: RailJob, operations: NDArray[np.int64]) -> Work:
-    """Return how many bytes operations send, and how long they last if all circuits are there.
-
-    An operation is what one rank does, such as its part in a collective. Only the job is looked
-    at, not a plan. A collective goes around a ring of its ranks, or in rounds of an algorithm such
-    as recursive halving. Bytes go over all ports of a GPU on a rail, and over faster links inside
-    a server.
-
-    Parameters
-    ----------
-    job
-        The job, with the rates of its network in bytes per second and latencies in seconds.
-    operations
-        Some operations of its step, ascending; int64.
-
-    Returns
-    -------
-    Work
-        Arrays of shape (operations,):
-
-        * `sent_bytes`: how many bytes it sends in all;
-        * `latency_s`: the latency of all its messages, one after another, in seconds;
-        * `fixed_s`: how long it lasts beside the rails, in seconds;
-        * `full_s`: how long it lasts with all circuits up, in seconds; beside the rails the same
-          as `fixed_s`.
-    """
+    """Return how many bytes operations send, and how long they last if all circuits are there."""
     step = job.step()
     network = job.network
     kinds = step.kind[operations]
@@ -143,28 +102,9 @@ class Precedence(NamedTuple):
 def list_before(step: Step, operations: NDArray[np.int64]) -> Precedence:
     """Pair each operation with those that have to end before it starts.
 
-    These are its dependencies, and the operation before it in the same stream. A stream is a queue
-    of one rank, in which one operation goes after another, as in CUDA. A rank has these streams:
-
-    * one for computation;
-    * for the collectives of each dimension (kind of parallelism) one inside its server, and one
-      over its rail;
-    * for the messages with each other rank one to send and one to receive.
-
-    Groups of ranks that name a stream have one of this name for themselves.
-
-    Parameters
-    ----------
-    step
-        All operations.
-    operations
-        All operations of some ranks, ascending; int64, shape (rows,).
-
-    Returns
-    -------
-    Precedence
-        Pairs of rows: the operation in row ``before[pair]`` has to end before that in row
-        ``after[pair]`` starts.
+    These are its dependencies, and the operation before it in the same stream: computation,
+    collectives of a dimension in servers or on rails, and messages with each rank each way are
+    streams.
     """
     rank = step.rank[operations]
     kind = step.kind[operations]
@@ -203,26 +143,7 @@ def list_before(step: Step, operations: NDArray[np.int64]) -> Precedence:
 
 
 def _number_streams(step: Step, operations: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
-    """Give a number to the stream of each operation: a queue that is done one by one.
-
-    Groups of ranks of one dimension (kind of parallelism) share their streams, but for groups that
-    name a stream of their own. Each such set of groups has two: number ``2 s`` inside the server,
-    and ``2 s + 1`` over the rail. Computation has one, with an even number above all these.
-
-    Parameters
-    ----------
-    step
-        All operations.
-    operations
-        Some of them; shape (rows,).
-
-    Returns
-    -------
-    stream : int64 array, shape (rows,)
-        The stream of each operation. Ranks use the same numbers, each for streams of its own.
-    n_streams : int
-        All numbers are below this.
-    """
+    """List the stream of each operation, and count the streams of a rank."""
     names = sorted({(group.dimension, group.stream) for group in step.groups})
     numbers = [names.index((group.dimension, group.stream)) for group in step.groups]
     stream_of_group = np.array([*numbers, len(names)])

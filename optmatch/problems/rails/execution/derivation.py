@@ -35,43 +35,11 @@ _SLACK = 1e-12
 def derive_triggers(
     job: RailJob, plan: RailPlan, *, timeout_s: float | None = None, tries: int = 5
 ) -> TriggerPlan:
-    """Turn a plan with times into one that says only what waits for what.
+    """Derive the order of a plan with times, and what triggers each change of circuits.
 
-    A plan with times says, for example, that circuits change after 2.5 s. A controller cannot rely
-    on times, as computations are early or late. The result therefore says that the circuits change
-    once the communications over the old ones are over. Such a change is a *trigger*. The order of
-    everything that happens stays that of the plan.
-
-    From one state of a rail to the next several circuits may change that have nothing to do with
-    each other. Each of them becomes a trigger of its own, which waits for its own communications
-    alone. On a fabric, and on switches that stop as a whole, all of them are one trigger.
-
-    Parameters
-    ----------
-    job
-        The job that the plan is for.
-    plan
-        A plan with times for all operations of ``job.step()`` and all rails.
-    timeout_s
-        After so many seconds without an answer a message is sent again; None for ten times the
-        reconfiguration delay, and at least 1 ms.
-    tries
-        After so many messages without an answer a rail goes to its fall-back state.
-
-    Returns
-    -------
-    TriggerPlan
-        The same ports and routes, in the order of the plan. Some triggers are marked as set on
-        demand: they also wait until the first communication over their new circuits is ready.
-        These are triggers that the plan asks for at another time than that at which the last
-        communication over the old circuits ends.
-
-    Raises
-    ------
-    InputError
-        If the plan is for another job, has an order that cannot be kept, or pools rails while a
-        communication changes circuits on its way, for which it would have to wait on several rails
-        at once.
+    `timeout_s` is how long a rank waits for circuits before it asks again, by default ten delays
+    and a millisecond at least, and `tries` how often. Raises `InputError` for a plan of another
+    job, and for one whose pooled communications change circuits on their way.
     """
     # The plan has to be for this job: it has all operations and all rails.
     step = job.step()
@@ -146,31 +114,9 @@ def _order_events(
     changes_of_rails: Sequence[Sequence[_Change]],
     slack_s: float,
 ) -> _Places:
-    """Put everything that happens in a step in one order: by its start, then by who waits.
+    """Give each event and change its place in the order of the plan.
 
-    Two kinds of things are numbered together: events, each of which is a computation or a
-    communication of several ranks as one, and changes of circuits. The number of a thing is its
-    *place*, from 0. If several things start at the same time,
-
-    - changes come before events, as an event may need the new circuits at once;
-    - an event that takes no time comes before events that wait for it. If A and B take no time, B
-      waits for A and C waits for B, they have the depths 1, 2 and 3, by which they are sorted.
-
-    Parameters
-    ----------
-    job, plan
-        The job, and the plan with times.
-    changes_of_rails
-        ``changes_of_rails[rail][change]``: the changes of circuits of each rail; `start_s` is when
-        a change starts, in seconds. Rails ascend.
-    slack_s
-        A number of seconds: events that last at most so long are taken to last no time.
-
-    Returns
-    -------
-    _Places
-        ``events[event]``, the place of each event, and ``changes[rail][change]``, that of each
-        change of circuits; int32.
+    By start, changes first, then along chains of events that take no time.
     """
     # Everything in one list, first the events and then the changes, with the time of its start.
     # ``events.part[event]`` is one operation of the event; all of them start together.
@@ -225,39 +171,7 @@ def _list_pauses(
     changes_of_rails: Sequence[Sequence[_Change]],
     find: Finder,
 ) -> _Pauses:
-    """List which communications pause for changes of circuits, and after which part of them.
-
-    In a plan with times circuits may change while a communication uses them. If that is after 3 of
-    its 10 s, the communication will later pause when 0.3 of it (its *share*) is over, and go on
-    once the new circuits are up. The circuits of a rail after its first s changes are its state s.
-
-    Parameters
-    ----------
-    job, plan
-        The job, and the plan with times.
-    rails
-        By rail the changes of circuits, which are called triggers.
-    changes_of_rails
-        ``changes_of_rails[rail][trigger]``: the same changes with their times in seconds.
-    find
-        ``find.number[operation]`` is the number of an operation among those of its group at its
-        rank, from 1.
-
-    Returns
-    -------
-    _Pauses
-        - ``rows``, int32, shape (rows, 4): one rank of the communication that pauses, its group,
-          its number in the group, and a state of the rail that it waits for. A communication has a
-          row for each state that it waits for.
-        - ``shares[row]``: how much of the communication is over at the pause, from 0 to 1.
-        - ``lasts_s[event]``: the seconds that each event (a computation, or a communication of
-          several ranks as one) lasts, without times in which none of its ports has a circuit.
-
-    Raises
-    ------
-    InputError
-        If a communication of a plan with pooled rails pauses.
-    """
+    """List the parts of communications that change circuits on their way."""
     # Without pauses an event lasts from its start to its end.
     step = job.step()
     events = job.events()
@@ -331,38 +245,9 @@ class _Cut(NamedTuple):
 
 
 def _list_changes(job: RailJob, timeline: RailTimeline) -> list[_Change]:
-    """Split each change of a rail's circuits into changes that do not depend on each other.
+    """List the changes of a timeline.
 
-    A state of a rail says to which receive port each transmit port leads. From one state to the
-    next, let the ports 0, 1 and 2 change::
-
-        transmit port   receive port before   after
-        0               4                     5
-        1               5                     6
-        2               8                     9
-
-    Port 0 can have receiver 5 only when port 1 gives it up: both belong to one change. Port 2 has
-    no receiver in common with them, and is a change of its own. On a fabric, and where the switch
-    stops as a whole ("all-stop"), all ports that differ between two states stay one change.
-
-    Parameters
-    ----------
-    job
-        The job, which says whether rails have a fabric, and whether a switch stops as a whole
-        (`network.switching`).
-    timeline
-        The states of the rail in order:
-
-        - ``matchings[state, transmit port]``: the receive port, -1 where idle;
-        - ``asked_s[state]``: when the state is asked for, in seconds;
-        - ``starts_s[state]``: when the change to it starts, in seconds.
-
-    Returns
-    -------
-    list of _Change
-        State by state; those of a state by their lowest transmit port. Each has these two times,
-        the state that it leads to, from 1, and rows of transmit port and new receive port (-1
-        where the port only gives up its circuit).
+    A state splits into changes that share no port, unless the switch changes as a whole.
     """
     changes = []
     changes_whole = job.fabric is not None or job.network.switching == "all-stop"
@@ -409,19 +294,7 @@ def _list_changes(job: RailJob, timeline: RailTimeline) -> list[_Change]:
 
 
 def _number_rows(changes: Sequence[_Change]) -> NDArray[np.int32]:
-    """Return the rows of all changes as one table, with the number of the trigger.
-
-    Parameters
-    ----------
-    changes
-        The changes of circuits of one rail, each of which becomes a trigger, in their order.
-
-    Returns
-    -------
-    int32 array, shape (rows, 3)
-        Transmit port, its new receive port (-1 where it only gives up its circuit), and trigger,
-        from 0.
-    """
+    """Stack the rows of all changes, each with the number of its change."""
     n_rows = [len(change.rows) for change in changes]
     trigger = np.repeat(np.arange(len(changes)), n_rows)
     rows = np.concatenate([np.empty((0, 2), np.int32), *(change.rows for change in changes)])
@@ -429,31 +302,14 @@ def _number_rows(changes: Sequence[_Change]) -> NDArray[np.int32]:
 
 
 def _kept_cells(timeline: RailTimeline, changes: Sequence[_Change]) -> NDArray[np.int8] | None:
-    """Return the states of the cells of a fabric between triggers; None without cells.
-
-    Parameters
-    ----------
-    timeline
-        The states of a rail, with ``cell_states[state, cell]`` if its fabric has cells.
-    changes
-        The changes of circuits that become triggers, with the state of the timeline of each.
-
-    Returns
-    -------
-    int8 array, shape (1 + triggers, cells), or None
-        The first row is the state that the step begins with; each trigger adds one.
-    """
+    """Return the states of cells with which the step begins, and those after each change."""
     if timeline.cell_states is None:
         return None
     return timeline.cell_states[[0, *(change.state for change in changes)]]
 
 
 def _ring(job: RailJob, n_gpus: int) -> NDArray[np.int32] | None:
-    """Return the fall-back state of a rail: on each port a ring over all its GPUs.
-
-    ``ring[transmit port] = receive port``, shape (`n_gpus` times ports of a GPU,): port p of a GPU
-    leads to port p of the next GPU. None on a fabric, through which it may have no way.
-    """
+    """Return the circuits of a ring by number, to fall back to; None on a fabric with cells."""
     k = job.network.ports_per_gpu
     return None if job.fabric is not None else np.roll(np.arange(n_gpus * k, dtype=np.int32), -k)
 
@@ -465,35 +321,7 @@ def _find_cuts(
     uses: Use,
     changes: Sequence[_Change],
 ) -> dict[int, list[_Cut]]:
-    """Find the communications whose circuits change while they are under way, and when they do.
-
-    If a communication goes on from 0 to 10 s over the ports 2 and 3, and the circuit of port 2
-    changes at 4 s, it is *cut* at 4 s: what comes after has to wait for the new circuit. A change
-    of circuits is called a trigger, and a send of one operation over one port is called a use.
-
-    Parameters
-    ----------
-    job, plan
-        The job, and the plan with times.
-    rail
-        The rail with its triggers.
-    uses
-        ``uses.operation[use]`` sends over transmit port ``uses.port[use]`` of the rail.
-    changes
-        ``changes[trigger]``: the same triggers with their times (`start_s`, in seconds). A change
-        at the start or the end of an operation does not cut it.
-
-    Returns
-    -------
-    dict
-        ``cuts[event]``: the cuts of a communication of several ranks as one, in the order of time.
-        Events ascend; those without a cut are left out. A cut has
-
-        - `time_s`: when it is, in seconds;
-        - `states`: the states of the rail that the next part waits for (trigger k leads to state
-          k + 1);
-        - `dark`: whether all ports of the communication change, so that nothing is sent.
-    """
+    """Find by event the moments at which circuits that it uses change while it is under way."""
     # Trigger ``trigger[pair]`` interrupts what is sent over the transmit port ``port[pair]``.
     trigger, port = touched(job, rail)
     if not len(trigger):
@@ -541,27 +369,9 @@ def _find_cuts(
 def _measure_parts(
     job: RailJob, plan: RailPlan, operation: int, cuts: Sequence[_Cut]
 ) -> tuple[float, list[float]]:
-    """Return how long a communication lasts without dark times, and what is over at each cut.
+    """Return how long a communication works, in seconds, and the share that is over at each cut.
 
-    A cut is a moment at which a communication changes circuits while it is under way. If all its
-    ports change at once, it sends nothing for the delay of a reconfiguration, or until the next
-    cut if that is sooner: this time is dark.
-
-    Parameters
-    ----------
-    job, plan
-        The job, whose network has the delay of a reconfiguration, and the plan with times.
-    operation
-        An operation of the communication; all of them start and end together.
-    cuts
-        Its cuts, in the order of time: when, in seconds, and whether all its ports are dark then.
-
-    Returns
-    -------
-    total_s : float
-        The seconds from start to end in which some of its ports send.
-    shares : list of float
-        By cut, the part of these seconds that is over then, from 0 to 1.
+    Delays at which all of its ports are dark are no work.
     """
     start_s = float(plan.start_s[operation])
     end_s = float(plan.end_s[operation])
@@ -585,34 +395,9 @@ def _mark_demands(
     changes_of_rails: Sequence[Sequence[_Change]],
     find: Finder,
 ) -> TriggerPlan:
-    """Mark the changes of circuits that also wait until somebody needs the new circuits.
+    """Mark the triggers that wait for their first user to be ready.
 
-    A change of circuits, called a *trigger*, always waits until the old circuits are free. It may
-    also wait for its *first user*, the first operation over the new circuits: until all is over
-    that this operation waits for. It is then called set on demand. A trigger is, if
-
-    - the plan with times asks for the change at another time than that at which the old circuits
-      become free, as if it had waited for something else;
-    - the first user is ready at this time;
-    - all that the first user waits for comes before the trigger in the order of the plan.
-
-    Parameters
-    ----------
-    job, plan
-        The job, and the plan with times.
-    linked
-        The plan of triggers, with what each waits for.
-    changes_of_rails
-        ``changes_of_rails[rail][trigger]``: the changes with the times at which the plan asks for
-        them (`asked_s`, in seconds); rails as in `linked`.
-    find
-        Finds the operations that rows of tables name by rank, group and number.
-
-    Returns
-    -------
-    TriggerPlan
-        The same plan; the table `wanted` of each rail now lists the operations that have to be
-        ready for each trigger on demand: rank, group, number in it, and trigger.
+    Those that the plan asks for no sooner, and not just as the old circuits are free.
     """
     # An event is a computation, or a communication of several ranks as one. ``ready_s[event]`` is
     # when all that it waits for is over, and ``latest_place[event]`` the last place of that in

@@ -53,36 +53,17 @@ class Parts(NamedTuple):
     """The node of the second part; others follow."""
 
     def node(self, event: Any, part: Any) -> Ints:
-        """Return the nodes of some parts of some events, entry by entry.
-
-        Parameters
-        ----------
-        event, part
-            Numbers of events, and numbers of their parts, from 0: integers, or integer arrays that
-            are broadcast together. An event is a computation, or a communication of several ranks
-            as one; one that pauses has several parts.
-
-        Returns
-        -------
-        integer array, of the shape that both have together
-            The nodes of the graph that stand for these parts. Part 0 has the number of its event.
-        """
+        """Return the node of a part of an event; part 0 is the event itself."""
         nodes: Ints = np.where(np.equal(part, 0), event, self.further[event] + part - 1)
         return nodes
 
     def of(self, event: int) -> list[int]:
-        """List the nodes of an event, one for each of its parts, in their order.
-
-        Parameters
-        ----------
-        event
-            The number of the event: a computation, or a communication of several ranks as one.
-        """
+        """List the nodes of an event, part by part."""
         return [event, *(self.further[event] + np.arange(self.number[event] - 1)).tolist()]
 
     @property
     def last(self) -> Ints:
-        """``last[event]``: the node of its last part."""
+        """By event the node of its last part."""
         return self.node(np.arange(len(self.number), dtype=np.int32), self.number - 1)
 
 
@@ -111,7 +92,7 @@ class Graph(NamedTuple):
     """Finds the operations that rows name."""
 
     def one_step(self) -> Events:
-        """Return the events of a step, with all of the step before over."""
+        """Return the nodes with the pairs inside one step alone."""
         in_this_step = self.ago == 0
         return self.events._replace(
             before=self.events.before[in_this_step], after=self.events.after[in_this_step]
@@ -125,17 +106,7 @@ class _NodePairs:
         self._columns: list[tuple[Ints, Ints, NDArray[np.int8], NDArray[np.bool_]]] = []
 
     def add(self, before: Any, after: Any, *, ago: Any = 0, local: bool) -> None:
-        """Add pairs.
-
-        Parameters
-        ----------
-        before, after
-            The nodes, shape (pairs,).
-        ago
-            1 where the first of a pair is in the step before, else 0; by pair, or one for all.
-        local
-            Whether ranks know it themselves, and no controller is asked.
-        """
+        """Add pairs of nodes: ``before[k]`` ends before ``after[k]`` starts, `ago` steps later."""
         n_pairs = len(before)
         self._columns.append(
             (
@@ -147,19 +118,7 @@ class _NodePairs:
         )
 
     def take(self) -> tuple[NDArray[np.int32], NDArray[np.int32], Any, Any]:
-        """Return all pairs that were added, as four columns, and forget them.
-
-        They are forgotten since lists of pairs of large jobs have several hundred megabytes.
-
-        Returns
-        -------
-        before, after : int32 arrays, shape (pairs,)
-            The first node of each pair has to be over before the second one starts.
-        ago : int8 array, shape (pairs,)
-            1 where the first node is in the step before, else 0.
-        local : bool array, shape (pairs,)
-            Whether ranks know that the first is over, and no controller is asked.
-        """
+        """Return all pairs as columns `before`, `after`, `ago` and `local`, and forget them."""
         before, after = (
             np.concatenate(
                 [columns[side] for columns in self._columns], dtype=np.int32, casting="unsafe"
@@ -192,54 +151,12 @@ class _Linking(NamedTuple):
 
 
 def link(job: RailJob, plan: TriggerPlan, find: Finder | None = None) -> tuple[TriggerPlan, Graph]:
-    """Find from the order of a plan what waits for what, as a graph.
+    """Derive from the order of a plan what waits for what.
 
-    A plan says in which order everything happens: computations, communications, and changes of
-    circuits, which are called triggers. A trigger, for example, has to wait for the communications
-    before it in the order that use the old circuits, and those after it wait for the trigger.
-
-    The nodes of the graph are numbered in this order:
-
-    1. the events of the job: computations, and communications of several ranks as one;
-    2. further parts of events that pause for triggers while they are under way. The event itself
-       is the first part;
-    3. for each trigger a node at which the change begins, and one that lasts until it is up.
-
-    Time O(operations log operations).
-
-    Parameters
-    ----------
-    job
-        The job of the plan.
-    plan
-        The order (`place` of operations and triggers), the ports of each operation, which circuits
-        each trigger changes, and pauses. The table `wanted` of a rail is read for which triggers
-        are set on demand; its tables `after` and `needs` are not read.
-    find
-        Finds operations by rank, group and number; made here if it is None.
-
-    Returns
-    -------
-    plan : TriggerPlan
-        The plan with the tables `after`, `wanted` and `needs` of each rail that follow from its
-        order: what a trigger waits for, what has to be ready for a trigger on demand, and which
-        triggers an operation waits for.
-    graph : Graph
-        - `events`: durations of nodes in seconds, and pairs of nodes of which the first is over
-          before the second starts;
-        - `ago`, by pair: 1 if the first is in the step before, else 0;
-        - `local`, by pair: whether ranks know it without a controller;
-        - `place`, by node: its number in the order of the plan;
-        - `parts`: the nodes of each event;
-        - `begins`: the first node of each trigger of each rail;
-        - `uses`: the sends over the ports of each rail;
-        - `find`: as above.
-
-    Raises
-    ------
-    InputError
-        If the plan is of another job, two things have one place, or an operation comes before
-        what it has to wait for.
+    The tables `needs`, `after` and `wanted` of each rail, and the graph of all events, parts and
+    triggers. The plan needs no such tables; which triggers are on demand is read from `wanted`.
+    Raises `InputError` if something stands before what it waits for, or if the plan is not of this
+    job.
     """
     events = job.events()
     if find is None:
@@ -297,36 +214,7 @@ def link(job: RailJob, plan: TriggerPlan, find: Finder | None = None) -> tuple[T
 def _cut_events(
     job: RailJob, plan: TriggerPlan, paused: Paused
 ) -> tuple[Parts, list[NDArray[np.int32]], list[NDArray[np.float64]]]:
-    """Cut communications that pause for changes of circuits into parts, each with its own node.
-
-    A communication of 10 s that pauses when 0.2 of it is over, and again when 0.7 of it is, has
-    parts of 2 s, 5 s and 3 s. Computations and communications (of several ranks as one) are called
-    events, and changes of circuits triggers. The first part of an event is the node of the event
-    itself; further parts are new nodes, numbered from the number of events on. Every node has a
-    place, its number in the order of the plan: a further part has the place of the last trigger
-    that it waits for.
-
-    Parameters
-    ----------
-    job, plan
-        The job, and its plan of triggers, with the place of each operation and each trigger and
-        the seconds that each operation lasts.
-    paused
-        ``paused[event][share]``: the states of the rail that the event waits for when this share
-        of it is over, from 0 to 1. Trigger k leads to state k + 1. Events and shares ascend; an
-        event that does not pause is not there.
-
-    Returns
-    -------
-    parts : Parts
-        ``parts.number[event]``, how many nodes each event has, and ``parts.further[event]``, the
-        node of its second part.
-    places : list of int32 arrays
-        The places of all nodes, in pieces: first those of the events, shape (events,), then for
-        each event that pauses those of its further parts.
-    durations_s : list of float64 arrays
-        How long the nodes last, in seconds, in the same pieces.
-    """
+    """Cut events that pause into parts; list the places and durations of all nodes of events."""
     # At first each event has one part. ``events.part[event]`` is one operation of the event.
     step = job.step()
     events = job.events()
@@ -354,37 +242,9 @@ def _cut_events(
 
 
 def check_triggers(job: RailJob, plan: TriggerPlan) -> Graph:
-    """Check the tables of a plan that say what waits for what, and return its graph.
+    """Check that the tables of a plan are those that follow from its order, and return its graph.
 
-    Each rail of a plan has three tables, which follow from the order of its operations and of its
-    changes of circuits, called triggers:
-
-    - `needs`: which triggers a send waits for;
-    - `after`: which sends a trigger waits for;
-    - `wanted`: which operations have to be ready for a trigger that is set on demand.
-
-    They are derived once more and compared.
-
-    Parameters
-    ----------
-    job
-        The job.
-    plan
-        Its plan of triggers: by operation and by trigger the place in one total order, which
-        circuits each trigger changes, and where communications pause for triggers.
-
-    Returns
-    -------
-    Graph
-        What waits for what: nodes (parts of computations and communications, and the beginning
-        and the end of each trigger) with durations in seconds, and pairs of nodes of which one
-        waits for the other.
-
-    Raises
-    ------
-    InputError
-        If the plan is of another job or its order cannot be kept, or naming the first row of
-        `needs`, `after` or `wanted` that is missing, or does not follow from the order.
+    Raises `InputError` naming the first row that lacks, or that does not follow.
     """
     linked, graph = link(job, plan)
     for number, (stated, right) in enumerate(zip(plan.rails, linked.rails, strict=True)):
@@ -394,21 +254,7 @@ def check_triggers(job: RailJob, plan: TriggerPlan) -> Graph:
 
 
 def _compare(where: str, stated: NDArray[np.int32], right: NDArray[np.int32]) -> None:
-    """Refuse a table of a plan that is not the one that follows from the order of the plan.
-
-    Parameters
-    ----------
-    where
-        The JSON pointer to the table, such as ``"/rails/0/needs"``, for the message.
-    stated, right
-        The table that the plan states, and the one that follows from its order; both sorted,
-        int32, shape (rows, columns).
-
-    Raises
-    ------
-    InputError
-        Naming the first row that is missing, or one that does not belong there.
-    """
+    """Refuse a table that has other rows than the right one."""
     if np.array_equal(stated, right):
         return
     stated_rows = set(map(tuple, stated.tolist()))
@@ -420,26 +266,7 @@ def _compare(where: str, stated: NDArray[np.int32], right: NDArray[np.int32]) ->
 
 
 def _check_shape(job: RailJob, plan: TriggerPlan) -> None:
-    """Refuse a plan that does not fit the job, or in which two things have the same number.
-
-    A plan numbers all operations and all changes of circuits (triggers) in one order; the number
-    is called a place. All ranks of a communication have the same place. A row of `plan.relays`
-    has three columns: an operation, a rank that forwards its data, and the ports as bits.
-
-    Parameters
-    ----------
-    job
-        The job.
-    plan
-        A plan of triggers, of which nothing is known.
-
-    Raises
-    ------
-    InputError
-        If groups, operations, rails, their ranks or ports are not those of the job, if the parts
-        of one communication have different places, two things have one place, or a relay is of
-        no operation or rank.
-    """
+    """Check that a plan has the groups, ranks, ports and operations of the job."""
     # The plan names the groups of the job, and has a place for each of its operations.
     step = job.step()
     events = job.events()
@@ -493,25 +320,7 @@ def _check_shape(job: RailJob, plan: TriggerPlan) -> None:
 
 
 def _check_pooled(job: RailJob, plan: TriggerPlan) -> None:
-    """Refuse a plan in which data change rail inside servers, where the job does not let them.
-
-    The circuits of such a plan stay while a communication is under way: it has no pauses, which
-    are moments at which a communication stops for a change of circuits.
-
-    Parameters
-    ----------
-    job
-        The job. It lets data change rail if its network states what that costs
-        (`network.change_rail_s`), it is derived from a model, not from a recorded step, and its
-        switches are ideal, not a fabric of cells.
-    plan
-        A plan of triggers with pooled rails.
-
-    Raises
-    ------
-    InputError
-        Naming what does not allow it.
-    """
+    """Refuse pooled rails where data cannot change rail, or with pauses."""
     is_recorded = job.workload.recorded is not None
     if job.network.change_rail_s is None or job.fabric is not None or is_recorded:
         raise InputError(
@@ -527,41 +336,14 @@ def _check_pooled(job: RailJob, plan: TriggerPlan) -> None:
 
 
 def _rail_of(plan: TriggerPlan, step: Step, operation: int) -> RailTriggers:
-    """Return the triggers of the rail that an operation rides."""
+    """Return the rail of an operation."""
     return next(rail for rail in plan.rails if rail.rail == step.rail[operation])
 
 
 def _number_parts(
     job: RailJob, plan: TriggerPlan, find: Finder
 ) -> dict[int, dict[float, list[int]]]:
-    """List for each event that pauses the shares at which it does, and for which states.
-
-    An event is a computation, or a communication of several ranks as one. A share is how much of
-    it is over when it pauses, from 0 to 1. State s of a rail is the circuits after its first s
-    triggers (changes of circuits).
-
-    Parameters
-    ----------
-    job
-        The job.
-    plan
-        Its plan of triggers: by operation and by trigger the place in one total order, which
-        circuits each trigger changes, and where communications pause for triggers.
-    find
-        Finds the operations that rows name.
-
-    Returns
-    -------
-    dict
-        ``paused[event][share]``: the states of its rail that it waits for when this share of it
-        is over. Events and shares ascend.
-
-    Raises
-    ------
-    InputError
-        If a row of `TriggerPlan.pauses` names no communication, or a state that its rail does not
-        have.
-    """
+    """List by event that pauses, and by share, the states that it waits for then; both ascend."""
     paused: dict[int, dict[float, list[int]]] = {}
     step = job.step()
     event_of = job.events().event_of
@@ -584,52 +366,9 @@ def _number_parts(
 def _link_rail(
     linking: _Linking, rail: RailTriggers, uses: Use, begin: Ints, pairs: _NodePairs
 ) -> RailTriggers:
-    """List for one rail what waits for what because it uses the same circuits.
+    """Add the pairs of nodes that follow from the use of circuits on a rail, and fill its tables.
 
-    A rail is a switch; a change of its circuits is called a *trigger*. All that happens is laid
-    out as a graph. Its nodes are computations, communications, and two for each trigger: the first
-    one begins the change, and the second one lasts until the new circuits are up. A pair of nodes
-    says that the second waits for the first. These pairs are added, as numbered in the body:
-
-    1. sends over one port follow each other;
-    2. a trigger begins when the sends over its old circuits are over;
-    3. a send over the new circuits starts when the trigger is up;
-    4. two triggers with a port in common keep their order;
-    5. a trigger *on demand* also waits until the first operation over its new circuits is ready.
-
-    A communication may pause for a trigger while it is under way. It then has several nodes, one
-    for each part between pauses, and 2 and 3 hold for the parts before and after the pause.
-
-    Parameters
-    ----------
-    linking
-        Facts about all rails together. The fields that are read here:
-
-        - ``job``, ``plan``: the job, and the plan of all rails;
-        - ``find``: names operations in the tables of the result;
-        - ``parts``: the nodes of each event (a computation, or a communication of several ranks);
-        - ``last[event]``: the node of the last part of an event;
-        - ``paused``: which events pause for which triggers.
-    rail
-        The triggers of this rail.
-    uses
-        The sends over its transmit ports: an entry for each operation and port.
-    begin
-        ``begin[trigger]``: the first of the two nodes of a trigger; int64, shape (triggers,).
-    pairs
-        Gets the pairs. A pair has `ago` = 1 if its first node is in the step before, and is
-        `local` if ranks know by themselves that it is over.
-
-    Returns
-    -------
-    RailTriggers
-        The rail with three tables. The first three columns of each name an operation by rank,
-        group and number in the group. The other columns are
-
-        - of `needs`: the part of the operation, the state of the rail that it waits for (trigger k
-          leads to state k + 1), and `ago`;
-        - of `after`: the part of the operation, `ago`, and the trigger that waits for it;
-        - of `wanted`: the trigger on demand that waits until the operation is ready.
+    Trigger k is the nodes ``begin[k]``, of no time, and ``begin[k] + 1``, its delay.
     """
     # `table` has all sends and triggers at each port, in the order of the plan.
     job = linking.job
@@ -691,29 +430,10 @@ def _link_rail(
 
 
 def _tabulate_ports(linking: _Linking, rail: RailTriggers, uses: Use) -> Ports:
-    """List what happens at each transmit port of a rail, in the order of the plan.
+    """List sends and triggers at each port, in the order of the plan.
 
-    Two things happen at a port: an operation sends over it, or its circuit changes (a *trigger*).
-
-    With pooled rails all GPUs of a server may send over a port at once, each with an equal share
-    of it. Each share is listed like a port of its own, so that the sends of different GPUs do not
-    wait for each other. A trigger is listed for every share, as it has to wait for all of them.
-
-    Parameters
-    ----------
-    linking
-        The job and the plan.
-    rail
-        The triggers (changes of circuits) of this rail.
-    uses
-        The sends over its transmit ports: an entry for each operation and port.
-
-    Returns
-    -------
-    Ports
-        An entry for each send and each change at a port, sorted by port and then by the place in
-        the order of the plan: the port, whether it is a send, and its operation or its trigger.
-        Changes of ports that nothing is sent over are left out.
+    With pooled rails each port is a port for each rail, over which the GPUs of a server send
+    apart.
     """
     job = linking.job
     trigger, changed_port = touched(job, rail)
@@ -740,23 +460,7 @@ def _tabulate_ports(linking: _Linking, rail: RailTriggers, uses: Use) -> Ports:
 
 
 def _number_cuts(paused: Paused) -> dict[tuple[int, int], int]:
-    """Return by event and trigger the number of the part that ends there, from 0.
-
-    An event (a computation, or a communication of several ranks as one) that pauses for triggers
-    (changes of circuits) is cut into parts.
-
-    Parameters
-    ----------
-    paused
-        ``paused[event][share]``: the states that the event waits for when this share of it is
-        over, from 0 to 1. Trigger k leads to state k + 1.
-
-    Returns
-    -------
-    dict
-        ``part_of_cut[event, trigger]``: the part after which the event waits for the trigger.
-        Events that do not pause are left out.
-    """
+    """List by event and trigger the part after which the event pauses for it."""
     part_of_cut = {}
     for event, states_of_share in paused.items():
         for part, states in enumerate(states_of_share.values()):
@@ -768,34 +472,9 @@ def _number_cuts(paused: Paused) -> dict[tuple[int, int], int]:
 def _link_cuts(
     linking: _Linking, rail: RailTriggers, uses: Use, begin: Ints, pairs: _NodePairs
 ) -> list[NDArray[np.int32]]:
-    """Let communications that have paused for a change of circuits go on only when it is made.
+    """Let each part of an event wait for the triggers of its pause that change its ports.
 
-    Where the circuits of a communication change while it is under way, it is cut into two parts,
-    and the second part waits for the new circuits. A change of circuits is called a trigger, and
-    a communication of several ranks as one an event.
-
-    Parameters
-    ----------
-    linking
-        The job, the parts of its events, and which of them pause.
-    rail
-        The triggers of this rail.
-    uses
-        The sends over its transmit ports: an entry for each operation and port.
-    begin
-        ``begin[trigger]``: the node at which a trigger begins; it is up when the next node ends.
-        int64, shape (triggers,).
-    pairs
-        The pairs of nodes of which one waits for the other; those of parts after a pause are
-        added.
-
-    Returns
-    -------
-    list of int32 arrays, shape (rows, 6)
-        Further rows of the table `needs` of the rail: rank, group, number of the communication in
-        the group from 1, the part that waits, from 0, the state of the rail that it waits for
-        (trigger k leads to state k + 1), and 0 for the same step. Only ranks whose own circuits
-        change at the pause have rows.
+    Return the rows of `needs`.
     """
     event_of = linking.job.events().event_of
     trigger_of_change, changed_port = touched(linking.job, rail)
@@ -816,29 +495,10 @@ def _link_cuts(
 def list_wanted(
     job: RailJob, demanded: NDArray[Any], users: Ints, find: Finder
 ) -> NDArray[np.int32]:
-    """List which ranks have to be ready before a change of circuits is made on demand.
+    """List the rows of `wanted`.
 
-    A change of circuits is called a trigger. One that is set on demand is not made before its
-    first user, the first communication over its new circuits, is ready at all of its ranks. The
-    result has a row for each of these ranks.
-
-    Parameters
-    ----------
-    job
-        The job; its events are computations, and communications of several ranks as one.
-    demanded
-        The triggers that are set on demand, ascending.
-    users
-        ``users[trigger]``: the first operation that needs the trigger in the same step, -1 for
-        none; those of `demanded` have one.
-    find
-        Names operations by their rank, their group, and their number in it.
-
-    Returns
-    -------
-    int32 array, shape (rows, 4)
-        A row for each rank that takes part in the communication: the rank, the group, the number
-        of the communication among those of the group at this rank, from 1, and the trigger.
+    The first communication over the new circuits of each trigger on demand, a row for each of its
+    ranks.
     """
     # Event ``event_of[operation]`` is the communication to which an operation of one rank belongs.
     # Operation ``operations[k]`` belongs to that of the first user of ``demanded[row[k]]``.
@@ -848,24 +508,10 @@ def list_wanted(
 
 
 def list_followers(job: RailJob, rail: RailTriggers) -> Ints:
-    """List which changes of circuits have to keep their order, as they concern the same port.
+    """List pairs of triggers that follow each other at some port.
 
-    A change of circuits is called a trigger; they are numbered from 0. If the triggers 2, 5 and 7
-    concern a port, 5 follows 2, 7 follows 5, and trigger 2 of the next step follows 7. On a
-    fabric, and on a switch that stops as a whole, each trigger follows the one before it.
-
-    Parameters
-    ----------
-    job
-        The job, which has the switch.
-    rail
-        The triggers of one rail.
-
-    Returns
-    -------
-    int64 array, shape (rows, 3)
-        The trigger before, the trigger after, and 1 if the first is in the step before, else 0.
-        Each row stands once.
+    Rows are (earlier, later, steps between). All triggers follow each other if the switch changes
+    as a whole.
     """
     number = np.arange(len(rail.place))
     if job.fabric is not None or job.network.switching == "all-stop":
@@ -892,10 +538,7 @@ def list_followers(job: RailJob, rail: RailTriggers) -> Ints:
 
 
 def _once(keys: Ints) -> Ints:
-    """Return each of some integers once, ascending; `np.unique` takes several times as long.
-
-    `keys` is an int64 array of shape (n,), in any order.
-    """
+    """Return the different keys, ascending."""
     keys = np.sort(keys)
     is_new = np.append(True, np.diff(keys) != 0)[: len(keys)]
     unique_keys: Ints = keys[is_new]
@@ -903,32 +546,7 @@ def _once(keys: Ints) -> Ints:
 
 
 def retime(job: RailJob, graph: Graph, plan: TriggerPlan) -> RailPlan:
-    """Return the times at which everything happens if nothing is late, for a plan without times.
-
-    A plan of *triggers* (changes of circuits) says what waits for what, and no times. Here
-    everything starts as early as what it waits for allows; the step before is taken to be over.
-
-    Parameters
-    ----------
-    job
-        The job of the plan.
-    graph
-        The graph of this plan. A node is an event (a computation, or a communication of several
-        ranks as one), a further part of an event that pauses, the begin of a trigger, or its end.
-        Pairs of nodes say which one waits for which. Two tables are read here:
-
-        - ``begins[rail][trigger]``: the node at which a trigger begins;
-        - ``parts.last[event]``: the node of the last part of an event.
-    plan
-        The plan of triggers that the graph was made of.
-
-    Returns
-    -------
-    RailPlan
-        The start and the end of each operation in seconds, and by rail its states of circuits and
-        when they change, in the order of ``plan.rails``. A state is asked for when its change
-        starts.
-    """
+    """Work out the times of a plan anew, from its order alone, as longest paths."""
     # The longest path to each node gives its end.
     events = job.events()
     end_s = ends_s(graph.one_step())
@@ -961,27 +579,7 @@ def retime(job: RailJob, graph: Graph, plan: TriggerPlan) -> RailPlan:
 
 
 def _retime_rail(rail: RailTriggers, trigger_s: NDArray[np.float64]) -> RailTimeline:
-    """Return all circuits of a rail after each of its changes, in the order of time.
-
-    A change of circuits is called a trigger, and all circuits at a time a state. Triggers at the
-    same time make one state. State 0 is there when the step begins, and triggers at 0 s make a
-    further state.
-
-    Parameters
-    ----------
-    rail
-        The triggers of the rail, with the circuits that the step begins with.
-    trigger_s
-        ``trigger_s[trigger]``: when each begins, in seconds from the beginning of the step;
-        float64, shape (triggers,).
-
-    Returns
-    -------
-    RailTimeline
-        The states (`matchings[state, transmit port] = receive port`), when each is asked for and
-        when its change starts, in seconds (both are the same), and the states of cells where the
-        fabric has any.
-    """
+    """List the states of a rail, given when each of its triggers begins."""
     # ``changes[trigger]`` has a row of transmit port and new receive port for each port.
     # `cell_rows` has the row of ``rail.cell_states`` of each state, that after its last trigger.
     matchings = [rail.circuits]

@@ -142,25 +142,7 @@ class ChordRoutes(Value):
     share: Annotated[Given[np.float64], Axes(1), Range(0, 1)] = given()
 
     def __post_init__(self) -> None:
-        """Check that the columns of the routes fit each other and lead to other members.
-
-        The n members of a group (`n_members`) stand on a circle, each with the same ports:
-
-        - ``strides[port]``: the port has a circuit to the member so many places further on;
-        - ``distance[route]``: the route is for the member so many places further on;
-        - ``hops[route, port]``: how many circuits of this port the route takes;
-        - ``share[route]``: the part of the data for this member that takes the route, 0 to 1.
-
-        With the strides 1 and 3, a route to the member 5 places further on takes 2 circuits of the
-        first port and 1 of the second. Strides and distances are 1 to n - 1, as n places lead back
-        to the sender. Whether the hops of a route add up to its distance is not checked here.
-
-        Raises
-        ------
-        InputError
-            Naming the field, if `hops`, shape (routes, ports), or `share`, shape (routes,), does
-            not fit `distance` and `strides`, or a stride or distance is `n_members` or more.
-        """
+        """Check that routes lead to members that exist, over ports that exist."""
         check_fields(self)
         n_routes = len(self.distance)
         for name in ("hops", "share"):
@@ -273,23 +255,7 @@ class RailPlan(Value):
 
 
 def _check_relays(rows: NDArray[np.int32], n_operations: int) -> None:
-    """Refuse relays of no operation, or out of order.
-
-    A relay says that a rank forwards the data of an operation on their way to the receiver.
-
-    Parameters
-    ----------
-    rows
-        The operation, the rank that forwards it, and over which of its ports, as bits; int32,
-        shape (rows, 3), operations ascending.
-    n_operations
-        The number of operations of the step.
-
-    Raises
-    ------
-    InputError
-        Naming the first wrong row.
-    """
+    """Refuse relays of operations that do not exist, or that are not sorted."""
     for row in np.flatnonzero((rows[:, 0] < 0) | (rows[:, 0] >= n_operations))[:1]:
         raise InputError(
             f"relays[{row}]: operation {rows[row, 0]} of a step of {n_operations}",
@@ -303,18 +269,7 @@ def _check_relays(rows: NDArray[np.int32], n_operations: int) -> None:
 
 
 def ranks_of_rails(step: Step) -> dict[int, NDArray[np.int64]]:
-    """List the ranks on each rail, in the order in which its switch counts them.
-
-    Parameters
-    ----------
-    step
-        The step, whose groups of ranks name their rail; groups inside servers have none.
-
-    Returns
-    -------
-    dict
-        By rail, ascending, an int64 array of the ranks of all groups on it, ascending.
-    """
+    """List by rail the ranks that have groups on it; both ascend."""
     ranks_of_rail: dict[int, set[int]] = {}
     for group in step.groups:
         if group.rail != SCALE_UP:

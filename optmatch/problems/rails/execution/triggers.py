@@ -90,27 +90,7 @@ class RailTriggers(Value):
     cell_states: Annotated[NDArray[np.int8], Axes(2), Range(FREE, CROSS)] | None = None
 
     def __post_init__(self) -> None:
-        """Check that the changes of circuits of a rail, made one after another, are possible.
-
-        A rail is a switch. A circuit leads from a transmit port of it to a receive port. A
-        *trigger* is one change of circuits; triggers are numbered from 0, in the order in which
-        they happen. Checked are:
-
-        - `circuits`: by transmit port its receive port before the first trigger, -1 where idle. No
-          receive port may have two circuits, neither here nor after any trigger;
-        - `changes`: rows of transmit port, new receive port and trigger, ascending by trigger.
-          After the last trigger all circuits are as they were before the first one, since the job
-          repeats the same step again and again;
-        - `place`: by trigger its number in the order of all operations and triggers; it ascends;
-        - `after` and `wanted`: tables of operations for which a trigger waits. Only their last
-          column is looked at here, the number of the trigger;
-        - `fallback`: circuits for emergencies, by transmit port; None if there are none.
-
-        Raises
-        ------
-        InputError
-            Naming the field and the row in which one of this does not hold.
-        """
+        """Check the order of tables, and that states are matchings, the last like the first."""
         check_fields(self)
         if self.fallback is not None:
             if len(self.fallback) != len(self.circuits):
@@ -172,22 +152,9 @@ class RailTriggers(Value):
             check_matchings(self.states())
 
     def turns(self) -> tuple[Rows, Rows, Rows, Rows]:
-        """Return what each row of `changes` does: the receive ports before and after it.
+        """List by row of changes the trigger, transmit port, and receive port before and after it.
 
-        `changes` has the columns transmit port, receive port and trigger, one row for each port
-        that a trigger (a change of circuits of the rail) changes; `circuits` are those that the
-        step begins with.
-
-        Returns
-        -------
-        trigger, sends, old, new : int32 arrays, shape (rows,)
-            The trigger, from 0, the transmit port, and its receive port before and after the
-            trigger; -1 where dark. Rows are those of `changes`, in the same order.
-
-        Raises
-        ------
-        InputError
-            Naming the first row of a port that does not exist, or that its trigger has twice.
+        Raises `InputError` for ports that do not exist, or that are there twice in a trigger.
         """
         sends, new, trigger = self.changes.T
         ports = len(self.circuits)
@@ -210,16 +177,7 @@ class RailTriggers(Value):
         return trigger, sends, old, new
 
     def states(self) -> Rows:
-        """List all states of the rail: its circuits before and after each trigger.
-
-        A trigger is a change of circuits; state s is the one after the first s triggers, and state
-        0 the one that the step begins with.
-
-        Returns
-        -------
-        int32 array, shape (triggers + 1, ports)
-            ``states[state, transmit port] = receive port``; -1 where dark.
-        """
+        """List the circuits after each trigger; shape (triggers + 1, ports)."""
         states = [self.circuits]
         for changes in self.split(self.changes):
             state = states[-1].copy()
@@ -228,18 +186,7 @@ class RailTriggers(Value):
         return np.array(states)
 
     def split(self, rows: Rows) -> list[Rows]:
-        """List the rows of each trigger; a table for each.
-
-        Parameters
-        ----------
-        rows
-            A table whose last column names the trigger, from 0; int32, shape (rows, columns).
-
-        Returns
-        -------
-        list of int32 arrays, shape (rows, columns)
-            ``split[trigger]``: the rows of this trigger, in the same order; perhaps none.
-        """
+        """Split a table by the triggers in its last column."""
         # Sorted by trigger, the table is cut before the first row of each trigger and behind the
         # last one; what is before trigger 0 and behind the last trigger is empty.
         rows = rows[np.argsort(rows[:, -1], kind="stable")]
@@ -297,17 +244,7 @@ class TriggerPlan(Value):
     pooled: bool = field(default=False, metadata={"brief": True})
 
     def __post_init__(self) -> None:
-        """Refuse columns of different lengths, and rails that occur twice.
-
-        `place`, `ports` and `lasts_s` have an entry for each operation of the step; `pauses`
-        (which communication waits for which state of its rail on its way) has a row for each entry
-        of `shares` (how much of it is over then).
-
-        Raises
-        ------
-        InputError
-            Naming the column, or the rail.
-        """
+        """Check that columns have equal lengths, and that no rail is there twice."""
         check_fields(self)
         columns = (("place", "ports"), ("place", "lasts_s"), ("pauses", "shares"))
         for first, second in columns:

@@ -56,26 +56,10 @@ class Ports(NamedTuple):
     item: Ints
 
     def pair(self, *, use: bool, after_use: bool) -> tuple[Ints, Ints, Ints]:
-        """Find for each send (or change of circuits) the last send (or change) before it.
+        """Pair each entry of one sort with the last entry of another sort before it at its port.
 
-        Let a port have in this order: send A, change 0, send B, change 1. Before change 1 the last
-        send is B, and before change 0 it is A. Before send A the last change is change 1 of the
-        step before, as the step repeats.
-
-        Parameters
-        ----------
-        use
-            Whether the first of a pair is a send; else it is a change.
-        after_use
-            Whether the second is a send; else it is a change.
-
-        Returns
-        -------
-        before, after : int64 arrays, shape (pairs,)
-            The items: operations of sends, triggers of changes (a trigger is a change of circuits,
-            numbered from 0). Entries whose port has nothing of the first kind have no pair.
-        ago : int64 array, shape (pairs,)
-            1 where the first is in the step before, else 0.
+        If there is none, that is the last one of the step before. The result is the items of both,
+        and how many steps lie between.
         """
         # Entries are sorted by port. `last_match[entry]` is the last entry of the first kind up to
         # this one, -1 for none; it may be one of an earlier port, which shows as a number below
@@ -105,43 +89,9 @@ def list_uses(
     *,
     pooled: bool = False,
 ) -> Use:
-    """List which operation sends over which ports of a rail's switch.
+    """List who sends over which port of a rail: an entry for each port of each sender and relay.
 
-    A rail is a switch to which one GPU of each server is connected, by k ports each: port p of the
-    GPU number g is port ``g * k + p`` of the switch. Sets of ports of a GPU are written as bits.
-    For example, with k = 2 an operation at GPU 3 that sends over its ports 0 and 1 has the bits
-    0b11, and uses the ports 6 and 7 of the switch.
-
-    The data of an operation may be forwarded by further ranks, its *relays*. The ports of a relay
-    are listed for this operation, too. Receives have no transmit port and are left out.
-
-    Parameters
-    ----------
-    job
-        The job.
-    rail
-        The rail: its number (``rail``), its ranks, ascending (``ranks``), and its circuits.
-    ports
-        ``ports[operation]``: the ports of its GPU that it sends over, as bits: bit p for port p.
-    relays
-        ``relays[row]``: an operation, a rank that forwards it, and the ports that this rank sends
-        over, as bits; shape (rows, 3).
-    pooled
-        Whether data change rail inside a server. Operations of GPUs on all rails may then send
-        over the ports of this one, and bits count the ports of all GPUs of a server: bit ``q * k +
-        p`` is port p on rail number q. With k = 2, bit 5 is port 1 on rail 2.
-
-    Returns
-    -------
-    Use
-        An entry for each operation and transmit port that its data go over: `operation`, and
-        `port` of the switch.
-
-    Raises
-    ------
-    InputError
-        Naming the first operation that sends over ports that its GPU does not have, or from a
-        rank that is not on this rail.
+    Raises `InputError` for ports that a GPU does not have.
     """
     # One entry for each sender: first the operations on this rail (on any rail, if they are
     # pooled), then the relays of these operations. An entry has its operation, the rank that
@@ -192,22 +142,9 @@ def list_uses(
 
 
 def touched(job: RailJob, rail: RailTriggers) -> tuple[Ints, Ints]:
-    """List which change of circuits interrupts which transmit port.
+    """List which trigger interrupts which port.
 
-    A change of circuits is called a trigger. It interrupts the ports whose circuits it changes; on
-    a switch that stops as a whole ("all-stop") it interrupts all ports.
-
-    Parameters
-    ----------
-    job
-        The job, whose network says how switches change.
-    rail
-        The triggers of one rail, with the ports that each changes.
-
-    Returns
-    -------
-    trigger, port : int64 arrays, shape (pairs,)
-        Triggers of the rail, from 0, and transmit ports of the switch.
+    On a switch that stops as a whole each interrupts all.
     """
     if job.network.switching == "all-stop":
         n_ports = len(rail.circuits)
@@ -229,16 +166,7 @@ class Finder:
     """
 
     def __init__(self, step: Step) -> None:
-        """Sort all operations by rank and group, each pair in program order.
-
-        Pair k of rank and group has the key ``pairs[k]`` and ``count[k]`` operations, which are
-        ``order[first[k]]`` and the next ones.
-
-        Parameters
-        ----------
-        step
-            The step whose operations are found: their ranks, and their groups, -1 of computation.
-        """
+        """Count the communications of each pair of rank and group, from 1."""
         self.step = step
         key = self._pair(step.rank, step.group)
         self.order = np.argsort(key, kind="stable")
@@ -253,42 +181,13 @@ class Finder:
         self.number[step.group < 0] = 0
 
     def _pair(self, rank: NDArray[np.int32], group: NDArray[np.int32]) -> Ints:
-        """Return a key for each pair of rank and group, entry by entry; group -1 has one, too.
-
-        With G groups the key is ``rank * (G + 1) + group + 1``. Arguments are integer arrays of
-        one shape, and the keys are an int64 array of the same shape.
-        """
+        """Pack ranks and groups into keys."""
         return rank.astype(np.int64) * (len(self.step.groups) + 1) + group + 1
 
     def __call__(self, rows: NDArray[np.int32], where: str) -> Ints:
-        """Return the operation that each row names.
+        """Find the operations that rows name by rank, group and number.
 
-        A row names an operation by rank, group and number, since plans that are executed know no
-        numbers of operations in the whole step. For example, the row (3, 5, 2) names the second
-        communication of group 5 in the program of rank 3.
-
-        The object has all operations sorted by rank and group. Pair k of a rank and a group has
-        the key ``pairs[k]``, and its ``count[k]`` operations are ``order[first[k]]`` and the next
-        ones.
-
-        Parameters
-        ----------
-        rows
-            Rank, group and number in the first three columns, and anything in others; int32,
-            shape (rows, columns). The number counts the communications of the group at this rank
-            in program order, from 1.
-        where
-            The name of the table, for the message.
-
-        Returns
-        -------
-        int64 array, shape (rows,)
-            Numbers of operations of the step.
-
-        Raises
-        ------
-        InputError
-            Naming the first row without an operation.
+        `where` names the table if one does not exist.
         """
         rank, group, number = rows.T[:3]
         key = self._pair(rank, group)
@@ -313,23 +212,7 @@ class Finder:
         return operations
 
     def name(self, operations: NDArray[Any], *columns: Any) -> NDArray[np.int32]:
-        """Return rows that name operations, with further columns, each row once.
-
-        An operation is named by its rank, its group, and its number among the operations of this
-        group at this rank, from 1.
-
-        Parameters
-        ----------
-        operations
-            Numbers of operations of the step, shape (n,).
-        columns
-            Further columns: integers, or arrays of shape (n,).
-
-        Returns
-        -------
-        int32 array, shape (rows, 3 + further columns)
-            Rank, group, number and the further columns, sorted in this order.
-        """
+        """Name operations by rank, group and number, with further columns, sorted."""
         step = self.step
         rank = step.rank[operations]
         group = step.group[operations]
@@ -346,26 +229,7 @@ class Finder:
 
 
 def first_users(rail: RailTriggers, place: NDArray[np.int32], find: Finder) -> Ints:
-    """Find the first operation that needs each trigger in the same step, -1 if there is none.
-
-    A trigger is a change of circuits of a rail; trigger k leads to state k + 1, and an operation
-    needs it if it sends over circuits that are up in this state.
-
-    Parameters
-    ----------
-    rail
-        The triggers, with the rows `needs`: rank, group, number, part, state, and in column 5
-        whether the state is of the same step (0) or of the step before (1).
-    place
-        ``place[operation]``: its place in the order of the plan; int32.
-    find
-        Finds the operations that rows name by rank, group and number.
-
-    Returns
-    -------
-    int64 array, shape (triggers,)
-        Numbers of operations of the step.
-    """
+    """Find by trigger the first operation over its new circuits in this step, -1 for none."""
     rows = rail.needs[rail.needs[:, 5] == 0]
     operations = find(rows[:, :3], "needs")
     # From the last place to the first: the operation that is written last has the first place.
@@ -376,22 +240,9 @@ def first_users(rail: RailTriggers, place: NDArray[np.int32], find: Finder) -> I
 
 
 def gather(keys: NDArray[Any], values: NDArray[Any]) -> tuple[Ints, Ints]:
-    """Find where keys have some values; a value may be there several times (a join).
+    """Find all places of values among keys.
 
-    The keys 5, 7, 5 and the values 7, 5 have three matches: ``row = 0, 1, 1`` and
-    ``place = 1, 0, 2``.
-
-    Parameters
-    ----------
-    keys
-        Integers, in any order, shape (keys,).
-    values
-        The values to look for, ascending or not, shape (values,).
-
-    Returns
-    -------
-    row, place : int64 arrays, shape (matches,)
-        ``keys[place[k]] == values[row[k]]``; ascending by `row`, then by `place`.
+    Pairs (row of the value, place of the key), row by row.
     """
     # The places of all matches, sorted by their keys: those of a value stand together.
     place = np.flatnonzero(np.isin(keys, values))

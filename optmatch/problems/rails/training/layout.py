@@ -40,20 +40,10 @@ RAIL = "-rail"
 
 
 def coordinates(split: Parallelism) -> NDArray[np.int64]:
-    """Return the place of each rank in each degree of parallelism.
+    """List by rank its place in each degree, in the order of `DEGREES`.
 
-    Ranks are counted through the axes of `Parallelism.order`, the first of which varies fastest.
-    With ``"ep"`` as an axis of its own, it is the lower digit of the replica.
-
-    Parameters
-    ----------
-    split
-        Degrees of parallelism, and the order in which they count ranks.
-
-    Returns
-    -------
-    int64 array, shape (ranks, degrees)
-        ``coordinates[rank, degree]``, from 0; degrees as in `DEGREES`.
+    With dp = 2 and tp = 4 in the order dp, cp, tp, pp, rank 5 is replica 1 and has place 2 in
+    tensor parallelism.
     """
     # In the order "dp-cp-tp-pp" with dp = 2, cp = 1 and tp = 4, rank 5 is replica 1 and has place
     # 2 in tensor parallelism.
@@ -66,21 +56,7 @@ def coordinates(split: Parallelism) -> NDArray[np.int64]:
 
 
 def place_ranks(split: Parallelism) -> NDArray[np.int64]:
-    """Return the GPU of each rank, counted through the servers as they are filled.
-
-    GPU number g is in server ``g // gpus_per_server``, on rail ``g % gpus_per_server``. Neighbours
-    differ in the first axis of `Parallelism.placement`.
-
-    Parameters
-    ----------
-    split
-        Degrees of parallelism, and the order in which they fill servers.
-
-    Returns
-    -------
-    int64 array, shape (ranks,)
-        By rank the number of its GPU, from 0.
-    """
+    """List by rank its GPU; those of a server have consecutive numbers."""
     # With "ep" as an axis of its own, the replica is split: ranks with the same experts differ in
     # the higher digit, `dp`, and those with different ones in the lower digit, `ep`.
     place: dict[Axis, NDArray[np.int64]] = dict(zip(DEGREES, coordinates(split).T, strict=True))
@@ -94,20 +70,7 @@ def place_ranks(split: Parallelism) -> NDArray[np.int64]:
 
 
 def _sizes(split: Parallelism, order: tuple[Axis, ...]) -> list[int]:
-    """Return the number of places on each axis, in this order; with ``"ep"`` `dp` is split.
-
-    Parameters
-    ----------
-    split
-        Degrees of parallelism.
-    order
-        The axes: each degree once, and ``"ep"`` at most once.
-
-    Returns
-    -------
-    list of int
-        By axis; their product is the number of ranks.
-    """
+    """List the sizes of axes, of which experts may be one of their own that divides replicas."""
     sizes: dict[Axis, int] = {degree: getattr(split, degree) for degree in DEGREES}
     if "ep" in order:
         sizes |= {"ep": split.expert_replicas, "dp": split.dp // split.expert_replicas}
@@ -115,20 +78,7 @@ def _sizes(split: Parallelism, order: tuple[Axis, ...]) -> list[int]:
 
 
 def count_members(split: Parallelism, family: str) -> int:
-    """Count the members of each group of a family.
-
-    Parameters
-    ----------
-    split
-        Degrees of parallelism.
-    family
-        The kind of groups, a key of `_FAMILIES`, as ``"tp"`` or ``"ep"``.
-
-    Returns
-    -------
-    int
-        The same for all groups of the family.
-    """
+    """Count the members of each group of a family."""
     size: int = math.prod(getattr(split, degree) for degree in _FAMILIES[family][1])
     shard = split.shard or size
     special = {"dp": shard, "copies": size // shard, "ep": split.ep, "edp": size // split.ep}
@@ -136,18 +86,7 @@ def count_members(split: Parallelism, family: str) -> int:
 
 
 def list_stages(split: Parallelism) -> NDArray[np.int64]:
-    """List for each rank the ranks at all stages of its pipeline.
-
-    Parameters
-    ----------
-    split
-        Degrees of parallelism, and the order in which they count ranks.
-
-    Returns
-    -------
-    int64 array, shape (ranks, stages)
-        ``table[rank, stage]``: the rank at that stage of the same pipeline.
-    """
+    """List by rank the ranks of its pipeline, stage by stage."""
     places = coordinates(split)
     # Ranks that agree in everything but the stage are one pipeline, numbered `line`.
     _, line = np.unique(np.delete(places, DEGREES.index("pp"), 1), axis=0, return_inverse=True)
@@ -159,40 +98,10 @@ def list_stages(split: Parallelism) -> NDArray[np.int64]:
 
 
 def make_groups(split: Parallelism, gpus_per_server: int) -> tuple[Group, ...]:
-    """List the groups of ranks that communicate with each other.
+    """Make all groups that communicate.
 
-    All groups of one kind are a family, such as "tp" (tensor parallel) or "dp" (data parallel).
-    GPU number r of every server is connected to the switch of rail r. There are two cases:
-
-    - all members of each group are in one server, or on one rail: the groups stay whole;
-    - groups have members in several servers and on several rails: each group is replaced by its
-      parts inside servers, and by its parts on rails. A group of 2 servers of 4 GPUs has 2 parts
-      of 4 members and 4 parts of 2.
-
-    Parameters
-    ----------
-    split
-        Degrees and layout of the ranks.
-    gpus_per_server
-        The GPUs of a server.
-
-    Returns
-    -------
-    tuple of Group
-        Family by family; the groups of a family are in the order of their lowest ranks. A group
-        has
-
-        - ``name``: ``family.number``; parts have the families ``family-server`` and
-          ``family-rail``;
-        - ``dimension``: the kind of parallelism that it serves;
-        - ``ranks``: its members;
-        - ``rail``: the rail that they share, or `SCALE_UP` inside a server;
-        - ``stream``: which of its queues of communications a rank uses for it, usually ``""``.
-
-    Raises
-    ------
-    InputError
-        If a group does not have the same rails in each of its servers.
+    A group is whole if it needs no rail or one alone; else its parts in servers and on rails are
+    groups.
     """
     servers, rails = np.divmod(place_ranks(split), gpus_per_server)
     groups: list[Group] = []
@@ -218,30 +127,7 @@ def make_groups(split: Parallelism, gpus_per_server: int) -> tuple[Group, ...]:
 
 
 def _list_members(split: Parallelism, family: str) -> NDArray[np.int64]:
-    """List the ranks of each group of one kind.
-
-    Every rank has a place in each *degree* of parallelism: in dp (replicas of the model), tp
-    (tensor), cp (parts of a sequence) and pp (pipeline stages). A *family* is all groups of one
-    kind. The members of a group differ in the degrees of the family, and agree in all others.
-    Example: with dp = 2 and tp = 2, ranks 0 to 3 have the places (dp, tp) = (0, 0), (0, 1), (1, 0)
-    and (1, 1), if tp varies fastest. The family "tp" then has the groups 0, 1 and 2, 3; the family
-    "dp" has 0, 2 and 1, 3.
-
-    Parameters
-    ----------
-    split
-        Degrees and layout of the ranks.
-    family
-        A key of `_FAMILIES`: ``"dp"``, ``"tp"``, ``"pp"``, ``"cp"``; ``"ep"`` and ``"edp"``, whose
-        members hold different experts and the same ones; or ``"copies"``, whose members hold the
-        same shard of the weights.
-
-    Returns
-    -------
-    int64 array, shape (groups, members)
-        ``table[group, member]``: groups in the order of their lowest ranks, members in the order
-        of their place in the degrees of the family, the first of which varies fastest.
-    """
+    """List the groups of a family by their least ranks; shape (groups, members)."""
     places = coordinates(split)
     # By rank: `place` orders the members of a group, and the rows of `columns` tell groups apart.
     # The degrees of the family do not, as members differ in them.
@@ -277,37 +163,9 @@ def _list_members(split: Parallelism, family: str) -> NDArray[np.int64]:
 def _split_members(
     family: str, ranks: NDArray[np.int64], servers: NDArray[np.int64], rails: NDArray[np.int64]
 ) -> Iterator[tuple[str, NDArray[np.int64]]]:
-    """Cut groups that need several rails into parts inside servers, and parts on one rail.
+    """Split groups into parts inside servers and parts on rails.
 
-    GPU number r of every server is connected to the switch of rail r. The members of a group form
-    a table, here of the ranks 0 to 5::
-
-                    rail 0   rail 1   rail 2
-        server 0    0        1        2
-        server 1    3        4        5
-
-    Its rows are the parts inside servers, and its columns the parts on rails.
-
-    Parameters
-    ----------
-    family
-        The family of the groups.
-    ranks
-        ``ranks[group, member]``.
-    servers, rails
-        ``servers[rank]``, ``rails[rank]``: where the GPU of each rank is.
-
-    Yields
-    ------
-    family : str
-        The family with `SERVER`, then the family with `RAIL`.
-    ranks : int64 array
-        ``ranks[part, member]`` of its groups.
-
-    Raises
-    ------
-    InputError
-        If a group does not have the same rails in each of its servers.
+    Raises `InputError` if servers have members on different rails.
     """
     # The members of each group are sorted by server and then by rail; `inside` is the number of
     # members in a server.

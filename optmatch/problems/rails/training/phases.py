@@ -49,32 +49,14 @@ class Phase(Value):
 
 
 def find_stages(step: Step) -> tuple[tuple[int, tuple[int, ...]], ...]:
-    """Find the sets of ranks whose circuits on a rail have to be switched together.
+    """List the stages as (rail, ranks), in the order of their first ranks.
 
-    A *rail* is a switch that joins the GPUs of the same place in all servers. Groups are ranks
-    that communicate. Two ranks on a rail belong to the same *stage* if some group on the rail has
-    both, or if a chain of such groups leads from one to the other. Groups of pipelines do not
-    count. With groups {0, 4}, {4, 8} and the pipeline {0, 1}, the stages are {0, 4, 8} and {1}.
-
-    Parameters
-    ----------
-    step
-        The step, of which only ``groups`` are read: each has a rail (negative inside a server),
-        ranks, and a dimension, which is ``"pp"`` for pipelines.
-
-    Returns
-    -------
-    tuple of (rail, ranks)
-        Ascending, as the ranks of a stage are. A rank that only pipelines is a stage of its own.
-
-    Notes
-    -----
-    Connected components by union and find, over pairs of rail and rank.
+    Ranks of one rail are of one stage if groups other than pipelines join them (union-find).
     """
     parent: dict[tuple[int, int], tuple[int, int]] = {}
 
     def find_root(node: tuple[int, int]) -> tuple[int, int]:
-        """Return the root of a pair of rail and rank, and halve the way to it."""
+        """Find the root of a node, halving the path."""
         while parent.setdefault(node, node) != node:
             parent[node] = parent[parent[node]]
             node = parent[node]
@@ -111,29 +93,9 @@ class _Runs(NamedTuple):
 
 
 def phases(step: Step) -> tuple[Phase, ...]:
-    """Split the communication of a training step on each rail into phases.
+    """List the phases of all stages.
 
-    A *rail* is a switch. A *stage* is a set of ranks on a rail whose circuits are switched
-    together. A *dimension* is a kind of parallelism, such as tensor or data parallel. A *phase* is
-    a run of operations of one dimension at the ranks of a stage, with no other dimension between:
-    if a rank communicates by dp, dp, pp, pp, dp, it has three phases.
-
-    Ranks that are switched together may go through different dimensions, since only some of them
-    are members of a group. They are then divided into stages of ranks with the same order.
-
-    Time O(operations).
-
-    Parameters
-    ----------
-    step
-        The operations of all ranks.
-
-    Returns
-    -------
-    tuple of Phase
-        By rail, then by stage, then in the order of time. Each has its rail, stage and position in
-        time, its ranks and dimension, the first and the last operation of each rank, and the
-        number of operations of the rank that has most.
+    Runs of operations of one dimension, by ranks whose dimensions have the same order.
     """
     dimension_of_operation = dimensions(step)
     rail_of_operation = step.rail
@@ -159,26 +121,7 @@ def phases(step: Step) -> tuple[Phase, ...]:
 def _make_phases(
     rail: int, stage: int, ranks: tuple[int, ...], runs_of_rank: Sequence[_Runs]
 ) -> list[Phase]:
-    """Make the phases of a stage, all of whose ranks go through the same dimensions.
-
-    A phase is a run of operations of one dimension (kind of parallelism) at all ranks of a stage.
-
-    Parameters
-    ----------
-    rail
-        The rail over which the ranks communicate.
-    stage
-        The number of the stage on the rail.
-    ranks
-        Its ranks, ascending.
-    runs_of_rank
-        An entry for each of `ranks`: its runs by dimension, equally many at each.
-
-    Returns
-    -------
-    list of Phase
-        In the order of time; each counts the operations of the rank that has most.
-    """
+    """Make the phases of ranks that go through the same dimensions."""
     # Arrays of shape (phases, ranks).
     first = frozen("first", np.array([runs.first for runs in runs_of_rank]).T, 2, np.int64)
     last = frozen("last", np.array([runs.last for runs in runs_of_rank]).T, 2, np.int64)
@@ -205,26 +148,7 @@ def _find_runs(
     rail_of_operation: NDArray[np.int32],
     dimension: NDArray[np.int64],
 ) -> _Runs:
-    """Find the runs of one dimension among the operations of a rank on a rail.
-
-    A dimension is a kind of parallelism, and a run is consecutive operations of one dimension. The
-    dimensions dp, dp, pp, dp make three runs.
-
-    Parameters
-    ----------
-    step
-        All operations.
-    rank, rail
-        The rank, and the rail that counts.
-    rail_of_operation, dimension
-        By operation of the step its rail, -1 for none, and the place of its dimension (kind of
-        parallelism) in `DIMENSIONS`.
-
-    Returns
-    -------
-    _Runs
-        By run its dimension, its first and last operation, and how many operations it has.
-    """
+    """Find the runs of operations of one dimension, of one rank on one rail."""
     start, end = step.rank_start[rank : rank + 2]
     operations = start + np.flatnonzero(rail_of_operation[start:end] == rail)
     # A run begins where the dimension differs from that of the operation before on this rail.

@@ -36,40 +36,7 @@ class Pass(NamedTuple):
 def list_passes(
     schedule: PipelineSchedule, pp: int, stage: int, parts: int, micro_batches: int
 ) -> list[Pass]:
-    """List forward and backward passes of a stage in the order of its schedule.
-
-    The model is cut into parts, and a stage (the GPUs of one place in the pipeline) has one part
-    or several. A pass takes one micro-batch through one part.
-
-    Parameters
-    ----------
-    schedule
-        The name of the schedule:
-
-        - ``"gpipe"``: all forward passes, then all backward passes;
-        - ``"1f1b"``: as few forward passes as fill the pipeline, then one of each in turn;
-        - ``"interleaved"``: the same with several parts of the model at each stage
-          (https://doi.org/10.1145/3458817.3476209);
-        - ``"zb-h1"``: as 1f1b, with gradients of weights in the gaps
-          (https://arxiv.org/abs/2401.10241);
-        - ``"zb-v"``: the same source; each stage has two parts, which micro-batches pass there
-          and back;
-        - ``"dualpipe"``: micro-batches come from both ends of the pipeline, so that each stage has
-          two parts (https://arxiv.org/abs/2412.19437).
-    pp, stage
-        The number of stages, and the stage, from 0.
-    parts
-        The parts of the model at each stage.
-    micro_batches
-        The number of micro-batches of a step.
-
-    Returns
-    -------
-    list of Pass
-        All passes of the stage in their order. A pass takes one micro-batch (`batch`) through one
-        part of the model (`part`, counted at the stage), of `kind` "F" forward, "B" backward, "I"
-        backward for gradients of inputs or "W" for those of weights.
-    """
+    """List the passes of a stage in the order of a schedule."""
     if schedule == "dualpipe":
         return _two_streams(pp, stage, micro_batches)
     if schedule == "zb-v":
@@ -100,25 +67,7 @@ def list_passes(
 
 
 def check_batches(schedule: PipelineSchedule, pp: int, micro_batches: int) -> None:
-    """Refuse micro-batches of which a schedule has no order.
-
-    A schedule says in which order the stages of a pipeline go through the micro-batches of a step.
-
-    Parameters
-    ----------
-    schedule
-        The order in which stages go through micro-batches: ``"gpipe"``, ``"1f1b"``,
-        ``"interleaved"``, ``"zb-h1"``, ``"zb-v"`` or ``"dualpipe"``.
-    pp
-        The number of stages.
-    micro_batches
-        The number of micro-batches of a step.
-
-    Raises
-    ------
-    InputError
-        If the number of micro-batches, or of stages, is none that the schedule can have.
-    """
+    """Refuse numbers of micro-batches or stages that a schedule cannot have."""
     needed = ""
     if schedule == "interleaved" and micro_batches % pp:
         needed = f"a multiple of pp = {pp}"
@@ -133,24 +82,10 @@ def check_batches(schedule: PipelineSchedule, pp: int, micro_batches: int) -> No
 
 
 def find_part(schedule: PipelineSchedule, pp: int, stage: int, part: int) -> int:
-    """Return which part of the model a part at a stage is, its number from 0.
+    """Return where a part of a stage is in the model.
 
-    The layers of a model are cut into parts, numbered in the order in which data pass them
-    forward. With ``"zb-v"`` parts go through the stages and back: the last stage has two that
-    follow each other, and stage 0 the first and the last one. With ``"dualpipe"`` the second part
-    of a stage is the first one of the opposite stage. Else part 1 of stage 0 comes after part 0 of
-    the last stage.
-
-    Parameters
-    ----------
-    schedule
-        The order of passes in the pipeline.
-    pp
-        The number of stages.
-    stage
-        The number of the stage, from 0.
-    part
-        The part, counted at the stage from 0.
+    With interleaving, part 1 of stage 2 of 4 is number 6, counted from 0; in V-shaped schedules it
+    is the mirrored one.
     """
     if part == 1 and schedule in ("zb-v", "dualpipe"):
         return (2 * pp if schedule == "zb-v" else pp) - 1 - stage
@@ -158,51 +93,17 @@ def find_part(schedule: PipelineSchedule, pp: int, stage: int, part: int) -> int
 
 
 def find_stage(schedule: PipelineSchedule, pp: int, where: int, part: int) -> int:
-    """Return the stage that has the part number `where` of the model.
-
-    Parameters
-    ----------
-    schedule
-        The order of passes in the pipeline.
-    pp
-        The number of stages.
-    where
-        The number of the part in the whole model, from 0.
-    part
-        With ``"dualpipe"`` two stages have each part: the result is the one in the stream of
-        micro-batches with this number, 0 or 1. It has no meaning with other schedules.
-
-    Returns
-    -------
-    int
-        The number of the stage, from 0.
-    """
+    """Return the stage that has a part of the model; the inverse of `find_part`."""
     if schedule == "zb-v":
         return min(where, 2 * pp - 1 - where)
     return pp - 1 - where if schedule == "dualpipe" and part else where % pp
 
 
 def _pass(kind: Kind, k: int, pp: int, parts: int) -> Pass:
-    """Return pass number k, from 0, of a stage with so many parts, of all of one kind.
+    """Return pass number k of one kind: `pp` micro-batches go through each part in turn.
 
-    With several parts, `pp` micro-batches go through one part, then through the next one; backward
-    the last part comes first.
-
-    Parameters
-    ----------
-    kind
-        "F" forward or "B" backward.
-    k
-        The number of the pass among those of its kind at the stage.
-    pp
-        The number of stages.
-    parts
-        The parts of the model at each stage.
-
-    Returns
-    -------
-    Pass
-        With the part, counted at the stage, and the micro-batch.
+    With 2 stages of 2 parts, passes 0 to 7 are of the parts 0 0 1 1 0 0 1 1 and the micro-batches
+    0 1 0 1 2 3 2 3.
     """
     # With 2 stages of 2 parts each, passes 0 to 7 are of the parts 0 0 1 1 0 0 1 1 and of the
     # micro-batches 0 1 0 1 2 3 2 3.
@@ -213,27 +114,7 @@ def _pass(kind: Kind, k: int, pp: int, parts: int) -> Pass:
 
 
 def _delay_weights(passes: list[Pass], stage: int) -> list[Pass]:
-    """Split backward passes in two halves, of which the second one is done later.
-
-    The first half, "I", makes the gradients of inputs, for which the stage before waits. The
-    second half, "W", makes the gradients of weights, for which nobody waits: it fills gaps. It is
-    done `stage` micro-batches later; what is left after the last backward pass comes at the end.
-    This makes the schedule zb-h1 of 1f1b. For example, stage 1 does F B F B as F I F I W W: the
-    gradients of weights of micro-batch 0 come after the "I" of micro-batch 1.
-
-    Parameters
-    ----------
-    passes
-        Forward ("F") and backward ("B") passes of a stage with one part, in order.
-    stage
-        The number of the stage, from 0.
-
-    Returns
-    -------
-    list of Pass
-        The passes in order; each "B" is "I", for gradients of inputs, and a later "W", for those
-        of weights.
-    """
+    """Split backward passes; gradients of weights come later, by the stages before."""
     split_passes: list[Pass] = []
     n_weights = 0
     n_backward = 0
@@ -251,29 +132,10 @@ def _delay_weights(passes: list[Pass], stage: int) -> list[Pass]:
 
 @lru_cache(maxsize=16)
 def _there_and_back(pp: int, micro_batches: int) -> tuple[tuple[Pass, ...], ...]:
-    """List in which order the stages of a "zb-v" pipeline do their passes.
+    """List the passes of all stages of the V-shaped schedule (ZB-V).
 
-    The model is cut into 2 pp parts, which go through the stages and back: with pp = 4, stage 0
-    has the parts 0 and 7, stage 1 the parts 1 and 6, and so on. A pass takes one micro-batch
-    through one part: "F" forward, "I" backward for gradients of inputs, "W" for those of weights.
-
-    The order is found by simulation, in turns that are equally long. In each turn every stage does
-    one pass: the first one that is ready in the list of preferences `_TURNS`, whose entries are a
-    kind and which of the two parts of the stage. Memory is limited: a stage begins no forward pass
-    while it keeps the activations of 2 pp passes. Each part has half of the layers of a stage, and
-    this is as much memory as pp passes take in the schedule 1f1b.
-
-    Parameters
-    ----------
-    pp
-        The number of stages.
-    micro_batches
-        The number of micro-batches of a step.
-
-    Returns
-    -------
-    tuple of tuples of Pass
-        By stage its passes in order.
+    In each turn a stage does the first pass of `_TURNS` that is ready, and keeps activations of 2
+    pp micro-batches at most.
     """
     # ``done[kind, where]`` counts the micro-batches that were through with such a pass of part
     # `where` of the model before this turn. They go in order, so it is also the next micro-batch.
@@ -309,44 +171,7 @@ def _there_and_back(pp: int, micro_batches: int) -> tuple[tuple[Pass, ...], ...]
 
 
 def _two_streams(pp: int, stage: int, micro_batches: int) -> list[Pass]:
-    """List in which order a stage does its passes in a pipeline that is fed from both ends.
-
-    This is DualPipe: half of the micro-batches go from stage 0 to the last stage, the other half
-    from the last stage to stage 0. Each stage therefore holds two parts of the model, part 0 for
-    the first half and part 1 for the second. A pass takes one micro-batch through one part:
-
-    - "F": forward;
-    - "B": backward;
-    - "I", "W": the two halves of "B", for gradients of inputs and for those of weights.
-
-    Opposite stages, such as the first and the last, do the same with their parts exchanged.
-
-    Parameters
-    ----------
-    pp, stage
-        The number of stages, which is even, and the stage, from 0.
-    micro_batches
-        The number of micro-batches, even and at least twice that of stages.
-
-    Returns
-    -------
-    list of Pass
-        All passes in their order, each with its kind, part and micro-batch. The micro-batches of
-        part 0 are those of the first half of the numbers, those of part 1 the second half.
-
-    Notes
-    -----
-    The order is first written in turns such as "F0": the kind of the pass, and the end of the
-    pipeline from which its micro-batch comes, 0 for the end nearer to this stage and 1 for the
-    other one. A turn "W" does the oldest gradients of weights that an "I" has put off. For
-    example, stage 0 of 4 has these turns for 8 micro-batches (early = late = main = 1)::
-
-        F0 F0   F0 F1   I1 W F1   F0 B1 F1 B0   B1 F1 B0   B1   I0   W I0   W
-
-    The counts are those of the DualPipe paper (https://arxiv.org/abs/2412.19437). The sum of
-    `early` and `late` is pp / 2. The nearer end has 2 * early + late + main = micro_batches / 2
-    turns "F0", which gives `main`. There are as many turns "W" as "I".
-    """
+    """List the passes of a stage in DualPipe, in which micro-batches come from both ends."""
     # A stage in the middle (`early` = 0) is reached by both streams at once. One at an end has
     # two forward turns more for each stage between it and the middle, before the other stream
     # comes.

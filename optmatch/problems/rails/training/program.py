@@ -44,47 +44,7 @@ class Operation(NamedTuple):
 def place_programs(
     split: Parallelism, groups: Sequence[Group], programs: Sequence[Sequence[Operation]]
 ) -> Step:
-    """Copy the program of each pipeline stage to all of its ranks.
-
-    All ranks of a stage do the same. Their operations are therefore written once, as a program.
-    Three things differ from rank to rank, and are filled in here:
-
-    - the group. A program says "all-reduce in the family tp", where a family is all groups of one
-      kind. A rank is in at most one group of a family, such as "tp.3";
-    - the other end of a message. A program names the other stage; a rank talks to the rank of its
-      own pipeline there;
-    - the numbers of operations. A program counts its own operations from 0; the result counts all
-      operations of all ranks.
-
-    Parameters
-    ----------
-    split
-        Degrees and layout of the ranks.
-    groups
-        All groups, with names ``family.number``.
-    programs
-        ``programs[stage]``: the operations of each rank of the stage, in order. An operation has
-
-        - `kind`: a computation, a collective, or one end of a message;
-        - `family`: of a collective or message; "" of a computation;
-        - `size_bytes`, and `duration_s` in seconds;
-        - `after`: the operations of the same program that it waits for, counted from 0;
-        - `toward`: of a message the other stage, else -1;
-        - `tag`: of a message or collective a number that is the same at all of its ends.
-
-        All members of a group have its collectives in the same order.
-
-    Returns
-    -------
-    Step
-        The operations of all ranks, rank after rank, one entry of each array for each. Two arrays
-        say what belongs together:
-
-        - `match`: the same number for all parts of one communication, -1 of a computation;
-        - `peer`: the rank at the other end of a message, else -1.
-
-        The step is not checked again.
-    """
+    """Copy the program of each stage to its ranks, with their groups, and match communications."""
     _check_messages(programs)
 
     # `rows` are all programs one after the other, and operation k of the step is a copy of
@@ -155,23 +115,7 @@ def place_programs(
 
 
 def _check_messages(programs: Sequence[Sequence[Operation]]) -> None:
-    """Check that each message is sent and received once: all that a step has to keep.
-
-    A message has two ends, which are operations of two stages. Both have the same sender,
-    receiver, tag and size, and no other message has. The members of other groups are of one stage,
-    and have the same program, which cannot disagree.
-
-    Parameters
-    ----------
-    programs
-        ``programs[stage]``: the operations of each rank of the stage, in order; those that are
-        one end of a message have the other stage as `toward`, others -1.
-
-    Raises
-    ------
-    AssertionError
-        If programs do not fit together, which would be an error of this package.
-    """
+    """Assert that each message is sent once and received once."""
     ends: dict[int, Counter[tuple[int, int, int, float]]] = {SEND: Counter(), RECV: Counter()}
     for stage, program in enumerate(programs):
         for operation in program:
@@ -185,21 +129,9 @@ def _check_messages(programs: Sequence[Sequence[Operation]]) -> None:
 
 
 def _tags(programs: Sequence[Sequence[Operation]]) -> list[int]:
-    """Return the tag of each operation, program after program.
+    """Tag the communications of each program.
 
-    A message has its own tag, a collective its number among the operations of its family in the
-    program, which is the same at all members of its group.
-
-    Parameters
-    ----------
-    programs
-        ``programs[stage]``: the operations of each rank of the stage, in order. Messages have
-        another stage as `toward`, others -1; a family is all groups of one kind.
-
-    Returns
-    -------
-    list of int
-        By operation, all programs one after another. Tags of computations mean nothing.
+    Messages have tags; others are counted within their family.
     """
     tags = []
     for program in programs:

@@ -45,33 +45,9 @@ class Sizes:
     """
 
     def __init__(self, split: Parallelism, workload: Workload, model: TransformerModel) -> None:
-        """Derive from the sizes of the model what one micro-batch costs at one rank.
+        """Work out the sizes of a micro-batch at a rank.
 
-        A rank is one GPU. A layer consists of attention and of a feed-forward part, which may be
-        divided into experts. These attributes are set:
-
-        - `attention_s`, `ffn_s`: seconds of a forward pass through both parts of a layer;
-        - `head_s`: seconds of the output over the vocabulary;
-        - `words`: the weights of a rank for the vocabulary, as a number;
-        - `dense`, `sparse`: its weights for one layer, those that all replicas hold and those of
-          experts;
-        - `activation`: bytes of what a layer takes in;
-        - `message`: bytes of it at one rank, as sent to the next stage of the pipeline;
-        - `keys_and_values`: bytes of these for attention;
-        - `dispatch`, `combine`: bytes that go to experts, and back;
-        - `leaving`: the part of these two that leaves a server, from 0 to 1.
-
-        Seconds follow from the floating-point operations or, where memory takes longer, from the
-        bytes that are moved.
-
-        Parameters
-        ----------
-        split
-            Degrees of parallelism, by which tokens, matrices and experts are divided.
-        workload
-            The batch, widths of numbers in bytes, and the rates of a GPU.
-        model
-            Layers, hidden units, vocabulary and experts of the model.
+        Weights of a layer, seconds of computations by the roofline, and bytes of what is sent.
         """
         # The tokens of a micro-batch at a rank. With context parallelism (cp) a rank has a part of
         # each sequence.
@@ -133,21 +109,9 @@ class Sizes:
         self.leaving = min(1.0, servers / model.active_experts)
 
     def _lasts_s(self, flops: float, weights: float, activations: float) -> float:
-        """Return the time of some matrices, forward: operations, or bytes if they need longer.
+        """Return the seconds of a computation, at the rate of processors or of memory.
 
-        Parameters
-        ----------
-        flops
-            Floating-point operations of all tensor-parallel ranks together.
-        weights
-            The number of weights that a rank reads.
-        activations
-            The numbers that a rank reads and writes beside them, in units of a layer's input.
-
-        Returns
-        -------
-        float
-            Seconds.
+        `activations` in inputs of a layer.
         """
         # The roofline: work at the rate of all tensor-parallel ranks, or bytes at that of memory.
         work = self.workload

@@ -31,32 +31,9 @@ _Part = tuple[int, str, float]
 def span_rails(
     programs: Sequence[Sequence[Operation]], groups: Iterable[Group], spanning: Spanning
 ) -> list[list[Operation]]:
-    """Split communication of groups that need several rails into parts that need one at most.
+    """Cut communications that span servers and rails into parts inside servers and on rails.
 
-    GPU number r of every server is connected to the switch of rail r: data for another rail have
-    to pass another GPU of the same server. An all-reduce of 2 servers of 4 GPUs, for example, is
-    split into collectives among the 4 GPUs of each server, and all-reduces of 2 GPUs on each rail.
-
-    All groups of one kind are a family, such as "dp". If its groups need several rails, there are
-    groups of two families in its stead: "dp-server" inside servers, and "dp-rail" on rails.
-
-    Parameters
-    ----------
-    programs
-        ``programs[stage]``: the operations of the ranks of a stage of the pipeline. Each names the
-        family of groups that it is done in (`family`), and has its size in bytes (`size_bytes`)
-        and the part of it that leaves servers (`leaving`, from 0 to 1).
-    groups
-        All groups that there are, with names ``family.number``.
-    spanning
-        How a group uses several rails: ``"hierarchical"``, first inside servers and then on rails,
-        or ``"rings"``, both at once.
-
-    Returns
-    -------
-    list of lists of Operation
-        By stage its operations, now all of families in `groups`. On rails, their size is only what
-        leaves servers, ``size_bytes * leaving``.
+    Messages of pipelines are forwarded over ranks of the sender's server.
     """
     groups = list(groups)
     members = {group.name.partition(".")[0]: len(group.ranks) for group in groups}
@@ -80,27 +57,9 @@ def span_rails(
 def _span_program(
     program: Sequence[Operation], members: Mapping[str, int], spanning: Spanning
 ) -> Iterator[Operation]:
-    """Replace each collective that needs several rails by collectives that need one at most.
+    """Cut the collectives of one program.
 
-    A collective of the family "dp" (all groups of one kind) whose members are in several servers
-    and on several rails becomes two or three collectives: of the family "dp-server" among the
-    members in one server, and of "dp-rail" among those on one rail. Other operations stay.
-
-    Parameters
-    ----------
-    program
-        The operations of a stage; each depends on some before it (`after`, numbers from 0).
-    members
-        The number of members of each group, by family; families that need several rails are there
-        by the names of their parts.
-    spanning
-        With ``"hierarchical"`` the parts of a collective come one after the other, with
-        ``"rings"`` side by side.
-
-    Yields
-    ------
-    Operation
-        The new operations, in order; their `after` has new numbers.
+    Parts wait for each other if the group is a hierarchy; those of rings go side by side.
     """
     ends: list[tuple[int, ...]] = []  # by operation of the program: the operation that ends it now
     count = 0
@@ -131,26 +90,7 @@ def _span_program(
 
 
 def _cut(kind: int, size: float, inside: int, n_servers: int) -> list[_Part]:
-    """List the parts of a collective one after another: each rail carries its share of a server's.
-
-    An all-reduce, for example, reduces and scatters inside each server, all-reduces the scattered
-    pieces over the rails, and gathers them inside each server.
-
-    Parameters
-    ----------
-    kind
-        The collective of the whole group: `ALL_REDUCE`, `ALL_GATHER`, `REDUCE_SCATTER` or
-        `ALL_TO_ALL`.
-    size
-        Its size in bytes: of an all-gather the shard of a rank, else the whole buffer of a rank.
-    inside, n_servers
-        The members in each server, and the number of servers.
-
-    Returns
-    -------
-    list of (kind, where, size)
-        By part its collective, `SERVER` or `RAIL`, and its size in bytes, meant in the same way.
-    """
+    """Cut a collective of a hierarchy into its parts, one after another."""
     return {
         ALL_REDUCE: [
             (REDUCE_SCATTER, SERVER, size),
@@ -164,32 +104,9 @@ def _cut(kind: int, size: float, inside: int, n_servers: int) -> list[_Part]:
 
 
 def _cut_rings(kind: int, size: float, inside: int, n_servers: int) -> list[_Part]:
-    """Divide a collective among rings into what goes inside servers, and what goes over rails.
+    """Cut a collective into rings side by side.
 
-    There are `inside` rings through all members of all servers, with an equal share of the data
-    each. Every ring leaves servers over another rail. A member therefore sends the share of one
-    ring over its rail, to the next server, and the shares of all other rings to the next member of
-    its server.
-
-    Both are written as collectives of smaller groups: one among the `inside` members of a server,
-    and one among the `n_servers` members on a rail. Their sizes are such that these groups send as
-    many bytes as the large rings do there.
-
-    Parameters
-    ----------
-    kind
-        The collective of the whole group: `ALL_REDUCE`, `ALL_GATHER`, `REDUCE_SCATTER` or
-        `ALL_TO_ALL`.
-    size
-        Its size in bytes: of an all-gather the shard of a rank, else the whole buffer of a rank.
-    inside, n_servers
-        The members in each server, and the number of servers.
-
-    Returns
-    -------
-    list of (kind, where, size)
-        The part inside servers (`SERVER`) and the part on rails (`RAIL`), with their sizes in
-        bytes. They go on at once.
+    One inside each server, one over rails, which share the bytes.
     """
     # A ring of m members sends (m - 1) / m of a buffer (m - 1 shards of an all-gather). The sizes
     # are what a member has to send, divided by this.
@@ -210,36 +127,10 @@ def _cut_rings(kind: int, size: float, inside: int, n_servers: int) -> list[_Par
 def _forward_messages(
     programs: Sequence[Sequence[Operation]], inside: int
 ) -> list[list[Operation]]:
-    """Let messages between pipeline stages go around where sender and receiver share no rail.
+    """Send each message over the rank of the sender's server that is on the receiver's rail.
 
-    A rail is a switch that joins the GPUs of the same place in all servers. With two stages in a
-    server, stages 0 and 1 are in the first server, 2 and 3 in the second one. Stages 0 and 2 share
-    a rail, 1 and 3 another one. A message from stage 0 to stage 3 then takes two steps::
-
-        server A        server B
-        0               2           rails of 0 and 2
-        | (1)
-        1 ----(2)-----> 3           rails of 1 and 3
-
-    Stage 1 *forwards* the message: its program gets a receive and a send. They have to stand where
-    the stage takes all messages of one sender in the order in which they are sent. Example: stage
-    0 sends f, g, x and h to stage 1; x is for stage 1 itself, the others are forwarded. Stage 1
-    then forwards f and g at the very beginning, and h right after it has received x.
-
-    Parameters
-    ----------
-    programs
-        ``programs[stage]``: the operations of each stage in order. A message is a `SEND` at one
-        stage and a `RECV` at another; each names the other stage as `toward`.
-    inside
-        The number of stages in a server.
-
-    Returns
-    -------
-    list of lists of Operation
-        By stage its operations, with those that forward messages. Each message now goes inside a
-        server or over one rail, and `toward` names the other end of this step. `after` (numbers of
-        operations that come before) is counted anew.
+    That rank forwards it: messages of one sender in the order in which they are sent, before what
+    it receives itself after them.
     """
     # ``hops[stage][k]`` is operation k with `toward` set to the next stage on the way.
     # ``queues[sender, stage]`` has the messages that `stage` forwards for `sender`, as a list of
@@ -285,35 +176,7 @@ def _forward_messages(
 
 
 def _hop(stage: int, message: Operation, inside: int) -> Operation:
-    """Replace the other end of a message by the next stage on its way, seen from one of its ends.
-
-    A *stage* is one place of the pipeline; `inside` consecutive stages share a server. A *rail*
-    is a switch that joins the GPUs of the same place in all servers. A message to another server
-    goes over the rail of its receiver. If the sender is not on this rail, it first hands the
-    message to the stage `via` of its own server that is. With two stages in a server, stage 0
-    sends to stage 3 like this::
-
-        0 -> 1 (via, same server) -> 3 (over the rail of 1 and 3)
-
-    The send of stage 0 then goes to stage 1, and the receive of stage 3 comes from stage 1. The
-    operations of stage 1 itself are not listed here.
-
-    Parameters
-    ----------
-    stage
-        The stage whose operation it is.
-    message
-        An operation of this stage: `kind`, and `toward`, the stage at the other end of a message.
-    inside
-        The number of stages in a server.
-
-    Returns
-    -------
-    Operation
-        The same operation with `toward` set to the next stage on the way of a send, or to the last
-        stage before a receive. `family` says what it passes: ``"pp" + SERVER`` inside a server,
-        ``"pp" + RAIL`` over a rail. An operation that is no message is returned as it is.
-    """
+    """Return the end of a message at a stage with its next stage on the way."""
     if message.kind not in (SEND, RECV):
         return message
     other = message.toward
@@ -333,22 +196,9 @@ def _hop(stage: int, message: Operation, inside: int) -> Operation:
 
 
 def _forward(messages: Iterable[Operation], source: int, count: int) -> Iterator[Operation]:
-    """Receive messages from a stage and send them on, over the rail of their receiver.
+    """List the receives and sends by which a stage forwards messages.
 
-    Parameters
-    ----------
-    messages
-        The sends of the stage `source`, to their receivers, in order.
-    source
-        The stage that they come from, in the same server.
-    count
-        The number of operations that the program of the forwarder has so far.
-
-    Yields
-    ------
-    Operation
-        For each message its receive, which waits for nothing, and then its send, which waits for
-        the receive.
+    `count` operations stand before.
     """
     # Receive number `n` is operation `count + 2 * n` of the program, and its send the next one.
     for number, message in enumerate(messages):

@@ -216,12 +216,7 @@ class Step(_Derived):
         return made
 
     def _derive(self) -> None:
-        """Set `rank_start` and `rail`, which follow from ranks and groups.
-
-        Rank r has the operations from ``rank_start[r]`` up to ``rank_start[r + 1]``, int64, shape
-        (ranks + 1,); ``rail[operation]`` is the rail of its group, -1 inside a server or without a
-        group, int32.
-        """
+        """Set where the operations of each rank begin, and the rail of each operation."""
         counts = np.bincount(self.rank, minlength=1 + _last_rank(self))
         start = np.concatenate([[0], np.cumsum(counts)])
         object.__setattr__(self, "rank_start", frozen("rank_start", start, 1, np.int64))
@@ -259,38 +254,19 @@ class Step(_Derived):
 
 
 def dimensions(step: Step) -> NDArray[np.int64]:
-    """Return the dimension of each operation, an index of `DIMENSIONS`; -1 of computation.
-
-    The shape is (operations,).
-    """
+    """By operation the place of its dimension in `DIMENSIONS`, -1 of computation."""
     return find_dimensions(step.groups)[step.group]
 
 
 def find_dimensions(groups: tuple[Group, ...]) -> NDArray[np.int64]:
-    """Return the dimension of each group, an index of `DIMENSIONS`; a last -1 for none.
-
-    The shape is (groups + 1,), so that index -1, which stands for no group, finds the last entry.
-    """
+    """By group the place of its dimension in `DIMENSIONS`; the last entry, -1, is for no group."""
     return np.array([*(DIMENSIONS.index(group.dimension) for group in groups), -1])
 
 
 def number_streams(groups: tuple[Group, ...]) -> NDArray[np.int64]:
-    """Return a number for each group: the same for groups that share their streams.
+    """List the streams of groups by number.
 
-    A stream is a queue of a rank, whose operations are done one after the other. Groups share the
-    streams of their dimension (kind of parallelism), those with a `Group.stream` only with others
-    of that name.
-
-    Parameters
-    ----------
-    groups
-        The groups of a step.
-
-    Returns
-    -------
-    int64 array, shape (groups + 1,)
-        ``number[group]``, from 0. The last entry, which is also that of group -1, stands for no
-        group: it is a number of its own, for computation.
+    A stream is a dimension and a name; the last entry is for no group.
     """
     names = [(DIMENSIONS.index(group.dimension), group.stream) for group in groups]
     number_of = {name: number for number, name in enumerate(sorted(set(names)))}
@@ -298,31 +274,10 @@ def number_streams(groups: tuple[Group, ...]) -> NDArray[np.int64]:
 
 
 def ring_bytes(kind: ArrayLike, size_bytes: ArrayLike, members: ArrayLike) -> NDArray[np.float64]:
-    r"""Return the bytes that each member of a group sends in a collective around a ring.
+    """Return the bytes that each member sends around a ring.
 
-    The n members form a ring, and data are cut into n shards. In each round every member sends one
-    shard to the next one: an all-gather takes n - 1 rounds, an all-reduce 2 (n - 1).
-
-    Parameters
-    ----------
-    kind
-        The kind of operation, an index of `OPERATIONS`; a number or an array.
-    size_bytes
-        Of an all-gather the shard of a member, of other collectives its whole buffer, and of a
-        message all of it; in bytes. All three arguments are broadcast together.
-    members
-        The number of members of the group.
-
-    Returns
-    -------
-    float64 array
-        Bytes, entry by entry.
-
-    Notes
-    -----
-    With :math:`n` members and size :math:`S`: all-reduce :math:`2 (n-1) S / n`, all-gather
-    :math:`(n-1) S`, reduce-scatter :math:`(n-1) S / n`, broadcast :math:`S`. An all-to-all is no
-    ring: the sum over all peers, :math:`(n-1) S / n`. A message :math:`S`, computation 0.
+    (n - 1) / n of a buffer of n members, twice in an all-reduce; n - 1 shards of an all-gather;
+    all of a broadcast or message.
     """
     n = np.maximum(np.asarray(members, dtype=np.float64), 1.0)
     kinds = np.asarray(kind)
@@ -342,18 +297,7 @@ def _last_rank(step: Step) -> int:
 
 
 def _check_columns(step: Step) -> None:
-    """Refuse columns of different lengths, ranks that do not ascend, and entries out of range.
-
-    Parameters
-    ----------
-    step
-        A step of which nothing is known: columns with an entry for each operation, and groups.
-
-    Raises
-    ------
-    InputError
-        Naming the column, and the first wrong entry of it.
-    """
+    """Check lengths and ranges of columns, and that ranks ascend."""
     n = len(step.rank)
     for name in COLUMNS:
         if len(getattr(step, name)) != n:
@@ -376,22 +320,7 @@ def _check_columns(step: Step) -> None:
 
 
 def _check_dependencies(step: Step) -> None:
-    """Refuse dependencies on anything but an earlier operation of the same rank.
-
-    Dependencies are in compressed rows: those of operation k are
-    ``dep[dep_start[k]:dep_start[k + 1]]``.
-
-    Parameters
-    ----------
-    step
-        A step whose columns have equal lengths.
-
-    Raises
-    ------
-    InputError
-        If `dep_start` is no ascending row of n + 1 offsets from 0 to ``len(dep)``, or naming the
-        first dependency that is wrong.
-    """
+    """Check that operations depend on earlier ones of their rank."""
     n = len(step.rank)
     start = step.dep_start
     if len(start) != n + 1 or start[0] != 0 or start[-1] != len(step.dep):
@@ -415,22 +344,7 @@ def _check_dependencies(step: Step) -> None:
 
 
 def _check_members(step: Step) -> None:
-    """Refuse communication without a group, and ranks that are not in the group they name.
-
-    Every communication is done in a group of ranks. Its own rank has to be a member, and so has
-    the rank at the other end of a message, its *peer*.
-
-    Parameters
-    ----------
-    step
-        A step whose columns have equal lengths and entries in range. By operation: `kind`, `rank`,
-        `group` (-1 of computations) and `peer` (-1 but for messages).
-
-    Raises
-    ------
-    InputError
-        Naming the first operation whose rank, or whose peer of a message, is no member.
-    """
+    """Check that communications, and no computations, have groups with their ranks."""
     communicates = step.kind != COMPUTE
     for k in np.flatnonzero(communicates != (step.group >= 0))[:1]:
         raise InputError(
@@ -456,23 +370,7 @@ def _check_members(step: Step) -> None:
 
 
 def _check_matches(step: Step) -> None:
-    """Check that the operations of different ranks fit together as communications.
-
-    Operations with the same number in `match` are the parts of one communication. A collective
-    has one part at every member of its group, all of one kind; a message has a send and a receive.
-    All parts have the same group and size.
-
-    Parameters
-    ----------
-    step
-        A step whose columns have equal lengths and entries in range. By operation: `kind`,
-        `group`, `size_bytes`, and `match`, which is -1 of computations.
-
-    Raises
-    ------
-    InputError
-        Naming the first operation that does not fit.
-    """
+    """Check that the parts of each communication are alike and all there."""
     # Computation has -1 in `match`, and nothing else has.
     communicates = step.kind != COMPUTE
     for k in np.flatnonzero(communicates != (step.match >= 0))[:1]:
@@ -521,29 +419,7 @@ def _check_pairs(
     first: NDArray[np.int64],
     is_message: NDArray[np.bool_],
 ) -> None:
-    """Refuse messages without a sender and its receiver, and ranks twice in one collective.
-
-    A message has two parts, a send and a receive, each of which names the rank of the other as its
-    peer. A collective has one part at each member of its group.
-
-    Parameters
-    ----------
-    step
-        The step.
-    operations
-        ``operations[row]``: those that communicate, sorted by `match` and then by operation, so
-        that the parts of each communication stand together.
-    first
-        ``first[communication]``: the row of its first part. Numbers of parts are right: messages
-        have two.
-    is_message
-        ``is_message[row]``: whether the row is one end of a message.
-
-    Raises
-    ------
-    InputError
-        Naming the first pair, or the first rank.
-    """
+    """Check that ends of messages name each other, and that no rank is in a collective twice."""
     # By message, both of its ends: one sends, one receives, and each names the other as its peer.
     row = first[is_message[first]]
     near = operations[row]

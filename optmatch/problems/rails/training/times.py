@@ -31,24 +31,7 @@ from optmatch.problems.rails.training.step import (
 
 
 def list_rounds(algorithm: Algorithm, kind: int, members: int) -> tuple[Round, ...]:
-    """List the rounds of a kind of operation; none if it goes around a ring, as that of two does.
-
-    In a round some members of a group send a part of the data, each to one other.
-
-    Parameters
-    ----------
-    algorithm
-        ``"ring"``, ``"halving"`` (recursive halving and doubling) or ``"tree"``.
-    kind
-        The kind of operation, an index of `OPERATIONS`, such as `ALL_REDUCE`.
-    members
-        The number of members of the group.
-
-    Returns
-    -------
-    tuple of Round
-        In order; empty for a ring, and for operations that the algorithm does not know.
-    """
+    """List the rounds of a collective; none if it goes around a ring, as between two members."""
     around = members <= 2 or algorithm == "ring"
     return () if around else steps.list_rounds(algorithm, OPERATIONS[kind], members)
 
@@ -56,27 +39,7 @@ def list_rounds(algorithm: Algorithm, kind: int, members: int) -> tuple[Round, .
 def find_rounds(
     step: Step, collectives: Mapping[str, Algorithm]
 ) -> Iterator[tuple[NDArray[np.int64], tuple[Round, ...]]]:
-    """List the operations on rails that are done in rounds, together with their rounds.
-
-    A collective operation may be done in rounds, by an algorithm such as recursive halving: in
-    each round some members of a group send a part of the data, each to one other member.
-    Operations that go around a ring are left out here.
-
-    Parameters
-    ----------
-    step
-        The operations of all ranks, with their kinds and groups.
-    collectives
-        By dimension (kind of parallelism) its algorithm; a dimension without one goes around a
-        ring.
-
-    Yields
-    ------
-    operations : int64 array
-        Operations of one kind, algorithm and number of members, ascending.
-    rounds : tuple of Round
-        The rounds that each of them is done in; at least one.
-    """
+    """List the operations of collectives in rounds, by algorithm, size and kind."""
     # ``kind_of_group[group]`` is the same number for all groups with one algorithm and one number
     # of members, and -1 for groups that go around a ring or are inside a server.
     kinds: dict[tuple[Algorithm, int], int] = {}
@@ -122,48 +85,10 @@ class Events(NamedTuple):
 
 
 def events(step: Step, network: RailNetwork, collectives: Mapping[str, Algorithm]) -> Events:
-    """List what happens in a step, how long it lasts, and what has to be over before it starts.
+    """Join the parts of each communication to one event.
 
-    An operation is what one rank does. An *event* is either one computation, or a communication
-    with all operations of its ranks, which have the same number in ``step.match`` (-1 of
-    computations). An event waits for
-
-    - the operations that one of its operations depends on, and
-    - the operation before it in the same stream; a stream is a queue of a rank.
-
-    Events are numbered: first computations, the last one in the step being event 0, then
-    communications by their `match`. An example of a step of five operations::
-
-        operation        0     1     2     3     4
-        match           -1    -1     0     2     2
-        event            1     0     2     3     3
-
-    A communication lasts as long as its rank needs to send its bytes, plus one latency for each
-    message. The rate is that of all ports of a rank on its rail or, inside a server, that of its
-    scale-up link.
-
-    Parameters
-    ----------
-    step
-        The operations of all ranks.
-    network
-        Rates in bytes per second, and latencies in seconds.
-    collectives
-        By dimension (kind of parallelism) the algorithm of its collectives; a dimension without
-        one goes around a ring.
-
-    Returns
-    -------
-    Events
-        - ``event_of[operation]``;
-        - ``part[event]``: its first operation;
-        - ``before[k]``, ``after[k]``: pairs of events; the first ends before the second starts;
-        - ``duration_s[event]``: how long it lasts, in seconds, with all circuits there.
-
-    Raises
-    ------
-    InputError
-        If an operation lasts longer than is expected of any.
+    ``part[event]`` is one operation of an event, and ``before[k]`` has to end before ``after[k]``
+    starts.
     """
     # Operations of communications are `joined`, and have a number in `match`.
     check_time()
@@ -194,22 +119,9 @@ def events(step: Step, network: RailNetwork, collectives: Mapping[str, Algorithm
 def orders(
     step: Step, operations: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """List, as pairs, which operation has to end before which other one starts.
+    """List pairs of operations of which the first ends before the second starts.
 
-    An operation waits for the operations that it depends on, and for the one before it in the same
-    stream. A stream is a queue of a rank, whose operations go on one after the other.
-
-    Parameters
-    ----------
-    step
-        The step. The dependencies of operation k are ``dep[dep_start[k]:dep_start[k + 1]]``.
-    operations
-        All operations of these ranks, ascending.
-
-    Returns
-    -------
-    before, after : int64 arrays, shape (pairs,)
-        ``before[pair]`` has to end before ``after[pair]`` starts; both are operations of `step`.
+    Dependencies, and operations of one stream one after another.
     """
     # The compressed rows of dependencies of these operations, one after the other: entry k of all
     # of them is entry `skipped + k` of ``step.dep``, with the `skipped` of its operation.
@@ -228,23 +140,9 @@ def orders(
 
 
 def streams(step: Step, operations: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
-    """Return the stream of each operation: operations of one stream keep their order.
+    """Return the stream of each operation.
 
-    A stream is a queue of a rank, as in CUDA. A rank has one for computation, one for the
-    collectives of each dimension (kind of parallelism) inside its server and one for those on its
-    rail, and one for what it sends to, or receives from, each other rank.
-
-    Parameters
-    ----------
-    step
-        The step: rank, kind, group, rail (-1 inside a server) and peer of each operation.
-    operations
-        Some operations, shape (n,); None for all.
-
-    Returns
-    -------
-    int64 array, shape (n,)
-        Keys, not consecutive: equal for operations of one rank and one of its streams.
+    Streams differ by rank, dimension, rail or server, and partner of messages.
     """
     rows = slice(None) if operations is None else operations
     kind = step.kind[rows]
@@ -262,25 +160,7 @@ def streams(step: Step, operations: NDArray[np.int64] | None = None) -> NDArray[
 
 
 def pick_ranks(step: Step, ranks: Sequence[int]) -> tuple[Step, NDArray[np.int64]]:
-    """Return the operations of some ranks as a step of its own, and their numbers.
-
-    Dependencies are between operations of one rank, so that none is lost.
-
-    Parameters
-    ----------
-    step
-        The whole step.
-    ranks
-        The ranks, ascending.
-
-    Returns
-    -------
-    part : Step
-        Their operations. The groups stay whole, so that each operation lasts as long as in the
-        whole step; ranks keep their numbers.
-    operations : int64 array
-        ``operations[k]``: the operation of `step` that operation k of `part` is.
-    """
+    """Return the step of some ranks, ascending, alone, and the numbers of its operations."""
     start = step.rank_start
     operations = np.concatenate(
         [np.arange(start[rank], start[rank + 1]) for rank in ranks] or [np.empty(0, np.int64)]
@@ -299,34 +179,9 @@ def pick_ranks(step: Step, ranks: Sequence[int]) -> tuple[Step, NDArray[np.int64
 def durations_s(
     step: Step, network: RailNetwork, collectives: Mapping[str, Algorithm]
 ) -> NDArray[np.float64]:
-    """Return how long each operation lasts, with all its circuits there, in seconds.
+    """List how long operations last with all links up, in seconds.
 
-    A computation lasts as long as the step says. A communication lasts
-
-        bytes that a rank sends / rate + number of messages * latency,
-
-    with rate and latency of the rail, or of the links inside a server. In a group of n ranks that
-    sends around a ring, an all-reduce has 2 (n - 1) messages one after the other, and other
-    collectives n - 1; a broadcast or a message between two ranks counts as one.
-
-    Parameters
-    ----------
-    step
-        The step.
-    network
-        Rates in bytes per second, and latencies in seconds.
-    collectives
-        By dimension its algorithm; a dimension without one goes around a ring.
-
-    Returns
-    -------
-    float64 array, shape (operations,)
-        Seconds, by operation.
-
-    Raises
-    ------
-    InputError
-        Naming the first operation that lasts longer than is expected of any.
+    Raises `InputError` for times that are too long.
     """
     # By operation the number of ranks of its group (1 of a computation, which has group -1), and
     # the rate in bytes per second; rail -1 stands for links inside a server.
@@ -358,30 +213,9 @@ def durations_s(
 
 
 def ends_s(given: Events, describe: Step | None = None) -> NDArray[np.float64]:
-    """Return when each event ends if it starts as soon as all that it waits for is over.
+    """Find the ends of all events by longest paths, level by level.
 
-    An event is a computation, or a communication of several ranks as one. The end of an event is
-    the length of the longest path to it in the graph of what waits for what. The graph is gone
-    through as in Kahn's topological sort: first the events that wait for nothing, then those that
-    waited only for them, and so on; such a *level* is computed at once. Time O(events + pairs).
-
-    Parameters
-    ----------
-    given
-        Events with their durations in seconds (`duration_s`), the first operation of each
-        (`part`), and pairs of events of which ``before[k]`` has to end before ``after[k]`` starts.
-    describe
-        The step that the events are of, to name its operations in messages; None for numbers.
-
-    Returns
-    -------
-    float64 array, shape (events,)
-        The end of each event in seconds from the start of the step.
-
-    Raises
-    ------
-    InputError
-        Naming events that wait for each other in a circle.
+    Raises `InputError` naming a circle of events that wait for each other.
     """
     # Pairs sorted by their first event: ``after[first[k]:first[k + 1]]`` wait for event k.
     # ``waits[k]`` counts the pairs through which event k still waits.
@@ -431,23 +265,7 @@ def ends_s(given: Events, describe: Step | None = None) -> NDArray[np.float64]:
 
 
 def list_circle(before: Sequence[int], after: Sequence[int]) -> list[int]:
-    """Find one circle of events that wait for each other (a cycle of the wait-for graph).
-
-    The pairs ``before = [4, 7, 4]``, ``after = [7, 4, 9]`` have the circle 4, 7: event 4 waits for
-    event 7, which waits for event 4; event 9 waits for the circle and is not on it.
-
-    Parameters
-    ----------
-    before, after
-        Numbers of events, of equal lengths of at least 1: event ``after[k]`` waits for event
-        ``before[k]``. Each event in `before` also stands in `after`, that is, waits for one.
-
-    Returns
-    -------
-    list of int
-        The events of one circle, each of which waits for the next one, and the last one for the
-        first. The smallest number stands first.
-    """
+    """Find events that wait for each other in a circle; each of `after` waits for one."""
     # Each event is followed to one that it waits for. As each waits for some event, one is met
     # again at last, and the circle is what has been seen from there on.
     waits_for = dict(zip(after, before, strict=True))
