@@ -99,7 +99,8 @@ def from_object(
 ) -> T:
     """Build a data class from a JSON object; its constructor checks the values.
 
-    Fields that have a default may be absent. Fields whose type is a data class, a fabric, or a
+    Fields that have a default may be absent, and a field that a class once had may be there if it
+    is null. Fields whose type is a data class, a fabric, or a
     tuple or mapping of them are built the same way.
 
     Parameters
@@ -129,6 +130,7 @@ def from_object(
         If the constructor refuses a value; it names the place of the value.
     """
     check_object(tree, where)
+    tree = _without_removed_fields(tree, getattr(cls, "removed_fields", ()), where)
     field_of_name: dict[str, Field[Any]] = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]
     check_keys(
         tree,
@@ -147,6 +149,19 @@ def from_object(
         if not exc.where.startswith("/"):
             exc.where = place_in(exc.where, exc.message, frozenset(field_of_name), where) or "/"
         raise
+
+
+def _without_removed_fields(
+    tree: Mapping[str, Any], removed: Collection[str], where: str
+) -> Mapping[str, Any]:
+    """Leave out fields that a class once had; refuse one that says something."""
+    for name in removed:
+        if tree.get(name) is not None:
+            raise FormatError(
+                f"key {name!r}: this field is gone, and only null may be here",
+                where=pointer(where, name),
+            )
+    return {name: entry for name, entry in tree.items() if name not in removed}
 
 
 def check_object(tree: Any, where: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 from optmatch.io.contents import read_bytes
@@ -75,6 +76,7 @@ def problem_digest(problem: Problem) -> str:
     """Return the SHA-256 of the canonical JSON of a problem, in hexadecimal.
 
     Equal problems have equal digests, whatever layout their files have and defaults they omit.
+    Fields that a class once had count as null, so that digests of former files hold.
 
     Examples
     --------
@@ -83,7 +85,18 @@ def problem_digest(problem: Problem) -> str:
     >>> problem_digest(AllToAll(HexMesh(2, 2, ports=4)))[:16]
     'c244a11e29db85c4'
     """
-    return digest(canonical(problem_to_tree(problem)))
+    tree = problem_to_tree(problem)
+    _add_removed_fields(problem, tree)
+    return digest(canonical(tree))
+
+
+def _add_removed_fields(value: Any, tree: dict[str, Any]) -> None:
+    """Add the fields that classes once had to the tree of a data class, as null."""
+    tree.update(dict.fromkeys(getattr(value, "removed_fields", ())))
+    for part in fields(value):
+        entry: Any = getattr(value, part.name)
+        if is_dataclass(entry) and isinstance(tree.get(part.name), dict):
+            _add_removed_fields(entry, tree[part.name])
 
 
 def check_format(tree: dict[str, Any], where: str, *formats: str) -> str:

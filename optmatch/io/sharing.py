@@ -14,11 +14,9 @@ from optmatch.model import FormatError, SolverUnavailable, naming
 from optmatch.model.files import path_name
 from optmatch.problems import Jobs, Resources
 
-PRIVATE = "private."
-"""The names of private attributes begin with this."""
 _TIMES = ("arrival_s", "departure_s")
 _PLACES = ("plane", "pod")
-_OF_JOBS = ("rounds", "arrival_s", "all_or_nothing", "fair_share")
+_OF_JOBS = ("arrival_s", "all_or_nothing", "fair_share")
 _CAP = "cap."
 
 Columns = dict[str, NDArray[Any]]
@@ -32,8 +30,7 @@ def read_resources(path: str | os.PathLike[str]) -> Resources:
     ----------
     path
         CSV with a line of names, or Parquet; ``.gz`` is unpacked. The columns ``arrival_s``,
-        ``departure_s``, ``plane`` and ``pod`` may be there; attributes whose names begin with
-        ``private.`` are private.
+        ``departure_s``, ``plane`` and ``pod`` may be there.
 
     Returns
     -------
@@ -54,16 +51,9 @@ def read_resources(path: str | os.PathLike[str]) -> Resources:
     times_and_places = {key: columns.pop(key) for key in (*_TIMES, *_PLACES) if key in columns}
 
     # All other columns are attributes.
-    public = [key for key in columns if not key.startswith(PRIVATE)]
-    private = [key for key in columns if key.startswith(PRIVATE)]
-    return _build(
-        name,
-        Resources,
-        public=_stack(columns, public),
-        private=_stack(columns, private) if private else None,
-        names=(*public, *(key.removeprefix(PRIVATE) for key in private)),
-        **times_and_places,
-    )
+    rows = list(columns.values())
+    public = np.array(rows, dtype=np.float64).reshape(len(rows), len(rows[0]) if rows else 0)
+    return _build(name, Resources, public=public, names=tuple(columns), **times_and_places)
 
 
 def read_jobs(path: str | os.PathLike[str], resources: Resources) -> Jobs:
@@ -79,7 +69,7 @@ def read_jobs(path: str | os.PathLike[str], resources: Resources) -> Jobs:
 
         - ``demand``: how many resources the job wants;
         - names of attributes: the least value; an attribute without a column has no bound;
-        - perhaps ``rounds``, ``arrival_s``, ``all_or_nothing`` and ``fair_share``;
+        - perhaps ``arrival_s``, ``all_or_nothing`` and ``fair_share``;
         - perhaps ``cap.0``, ``cap.1`` and so on, the limit on each plane.
     resources
         The resources whose attributes the columns name.
@@ -110,30 +100,23 @@ def read_jobs(path: str | os.PathLike[str], resources: Resources) -> Jobs:
         job_fields["plane_caps"] = np.column_stack([columns.pop(key) for key in cap_names])
 
     # All other columns are the least values of attributes; those without a column have no bound.
-    n_public = len(resources.public)
-    names = [*resources.names[:n_public], *(PRIVATE + key for key in resources.names[n_public:])]
     for key in columns:
-        if key not in names:
-            raise FormatError(f"column {key!r}: known are {', '.join(names)}", path=name)
+        if key not in resources.names:
+            known = ", ".join(resources.names)
+            raise FormatError(f"column {key!r}: known are {known}", path=name)
     least = np.array(
-        [columns.get(key, np.full(len(demand), np.finfo(np.float64).min)) for key in names]
-    ).reshape(len(names), len(demand))
-    private = None if resources.private is None else least[n_public:]
-    return _build(
-        name, Jobs, demand=demand, public=least[:n_public], private=private, **job_fields
-    )
+        [
+            columns.get(key, np.full(len(demand), np.finfo(np.float64).min))
+            for key in resources.names
+        ]
+    ).reshape(len(resources.names), len(demand))
+    return _build(name, Jobs, demand=demand, public=least, **job_fields)
 
 
 def _build(name: str, cls: Callable[..., T], **parts: Any) -> T:
     """Build an object of a file; errors of its constructor name the file."""
     with naming(name):
         return cls(**parts)
-
-
-def _stack(columns: Columns, names: list[str]) -> NDArray[np.float64]:
-    """Return the columns of some attributes as ``rows[attribute, entry]``."""
-    rows = [columns[key] for key in names]
-    return np.array(rows, dtype=np.float64).reshape(len(rows), len(rows[0]) if rows else 0)
 
 
 def read_columns(name: str) -> Columns:

@@ -30,7 +30,6 @@ def draw_sharing(
     come_s = rng.integers(0, 9, n)
     there = Resources(
         rng.integers(0, 5, (2, n)),
-        private=rng.integers(0, 3, (1, n)) if rng.random() < 0.3 else None,
         arrival_s=come_s if rng.random() < 0.7 else None,
         departure_s=come_s + rng.integers(1, 9, n) if rng.random() < 0.5 else None,
         plane=rng.integers(0, 3, n) if caps else None,
@@ -42,11 +41,10 @@ def draw_sharing(
         "fair_share": rng.integers(1, 9, j) if rng.random() < 0.3 else None,
     }
     least = rng.integers(0, 4, (2, j))
-    private = None if there.private is None else rng.integers(0, 2, (1, j))
     demand = rng.integers(0, 9 if resources > 9 else 4, j)
-    wanted = Jobs(demand, least, private=private, **given)
+    wanted = Jobs(demand, least, **given)
     alone = [any(serves(there, wanted, i, k) for i in range(n)) for k in range(j)]
-    jobs_ = Jobs(np.where(alone, demand, 0), least, private=private, **given)
+    jobs_ = Jobs(np.where(alone, demand, 0), least, **given)
     return PortSharing(there, jobs_, objective)
 
 

@@ -139,31 +139,13 @@ def classify(resources: Resources, jobs: Jobs) -> Classes:
 
 
 def _check_attributes(resources: Resources, jobs: Jobs) -> None:
-    """Refuse jobs that ask for other attributes than resources have.
-
-    Parameters
-    ----------
-    resources
-        With values of public and of private attributes.
-    jobs
-        With lower bounds of the same attributes.
-
-    Raises
-    ------
-    InputError
-        If the numbers of public or of private attributes differ.
-    """
-    same_public = len(resources.public) == len(jobs.public)
-    if same_public and len(resources.attributes) == len(jobs.bounds):
-        return
-    counts = []
-    for side in (resources, jobs):
-        n_private = 0 if side.private is None else len(side.private)
-        counts.append(f"{len(side.public)} and {n_private}")
-    raise InputError(
-        f"public and private attributes: {counts[0]} of resources, {counts[1]} of jobs",
-        where="jobs",
-    )
+    """Refuse jobs that ask for other attributes than resources have."""
+    n_attributes = len(resources.public)
+    n_bounds = len(jobs.public)
+    if n_attributes != n_bounds:
+        raise InputError(
+            f"public: {n_attributes} attributes of resources, {n_bounds} of jobs", where="jobs"
+        )
 
 
 def _planes_of(resources: Resources, jobs: Jobs) -> NDArray[np.int32]:

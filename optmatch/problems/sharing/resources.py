@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sized
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,6 @@ from optmatch.model import (
 )
 
 Table = Annotated[Given[np.float64], Axes(2)]
-OtherTable = Annotated[GivenOrNone[np.float64], Axes(2)]
 Times = Annotated[GivenOrNone[np.float64], Range(0)]
 Places = Annotated[GivenOrNone[np.int32], Range(0)]
 
@@ -36,10 +35,7 @@ class Resources(Value):
     Parameters
     ----------
     public
-        ``public[attribute, resource]``: attributes of a resource that everybody may know.
-    private
-        ``private[attribute, resource]``: attributes that only the resource knows; None for
-        nothing. It counts like the rest; a simulation asks for it later.
+        ``public[attribute, resource]``: the attributes of each resource.
     arrival_s
         When each is there first; None: from the start, 0.
     departure_s
@@ -47,7 +43,7 @@ class Resources(Value):
     plane, pod
         Where each lies; None: all on plane 0, or in pod 0.
     names
-        Of the public attributes, then of the private ones; may be empty.
+        The names of the attributes; may be empty.
 
     Raises
     ------
@@ -67,12 +63,12 @@ class Resources(Value):
     """
 
     public: Table = given()
-    private: OtherTable = given(default=None, kw_only=True)
     arrival_s: Times = given(default=None, kw_only=True)
     departure_s: Times = given(default=None, kw_only=True)
     plane: Places = given(default=None, kw_only=True)
     pod: Places = given(default=None, kw_only=True)
     names: tuple[str, ...] = field(default=(), kw_only=True)
+    removed_fields: ClassVar[tuple[str, ...]] = ("private",)
 
     def __post_init__(self) -> None:
         """Check all fields: tables and lists have one length, and nobody leaves before it comes.
@@ -100,8 +96,8 @@ class Resources(Value):
 
     @property
     def attributes(self) -> list[NDArray[np.float64]]:
-        """All attributes, an array each: the public ones, then the private ones."""
-        return _rows(self)
+        """All attributes, an array each."""
+        return list(self.public)
 
     @property
     def arrivals_s(self) -> NDArray[np.float64]:
@@ -127,13 +123,10 @@ class Jobs(Value):
     Parameters
     ----------
     demand
-        How many resources each job wants in a round.
-    public, private
+        How many resources each job wants.
+    public
         ``public[attribute, job]``: the least that a resource must have, in the order of the
         attributes of `Resources`.
-    rounds
-        How many rounds each has; None: one. A `PortSharing` decides about one round of each;
-        policies and simulations count them all.
     arrival_s
         When each asks; None: at 0.
     all_or_nothing
@@ -155,14 +148,12 @@ class Jobs(Value):
     Examples
     --------
     >>> jobs = Jobs([2, 1], [[4.0, 0.0], [0, 64]])
-    >>> jobs.n_jobs, jobs.requests.tolist()
-    (2, [1, 1])
+    >>> jobs.n_jobs, jobs.shares.tolist()
+    (2, [2.0, 1.0])
     """
 
     demand: Annotated[Given[np.int64], Range(0)] = given()
     public: Table = given()
-    private: OtherTable = given(default=None, kw_only=True)
-    rounds: Annotated[GivenOrNone[np.int64], Range(1)] = given(default=None, kw_only=True)
     arrival_s: Times = given(default=None, kw_only=True)
     all_or_nothing: Annotated[GivenOrNone[np.int8], Range(0, 1)] = given(
         default=None, kw_only=True
@@ -173,11 +164,12 @@ class Jobs(Value):
     plane_caps: Annotated[GivenOrNone[np.int64], Axes(2), Range(0)] = given(
         default=None, kw_only=True
     )
+    removed_fields: ClassVar[tuple[str, ...]] = ("private", "rounds")
 
     def __post_init__(self) -> None:
         """Check all fields: tables and lists have one length, and demands can be added up."""
         _check_table(self, "jobs")
-        for name in ("demand", "rounds", "arrival_s", "all_or_nothing", "fair_share"):
+        for name in ("demand", "arrival_s", "all_or_nothing", "fair_share"):
             _check_length(name, getattr(self, name), self.n_jobs, "jobs")
         _check_length("plane_caps", self.plane_caps, self.n_jobs, "jobs")
         if sum(self.demand.tolist()) > 2**53:
@@ -190,13 +182,8 @@ class Jobs(Value):
 
     @property
     def bounds(self) -> list[NDArray[np.float64]]:
-        """The least of all attributes, an array each: the public ones, then the private ones."""
-        return _rows(self)
-
-    @property
-    def requests(self) -> NDArray[np.int64]:
-        """The rounds of each."""
-        return np.ones(self.n_jobs, dtype=np.int64) if self.rounds is None else self.rounds
+        """The least of all attributes, an array each."""
+        return list(self.public)
 
     @property
     def arrivals_s(self) -> NDArray[np.float64]:
@@ -216,20 +203,13 @@ class Jobs(Value):
         return self.demand.astype(np.float64) if self.fair_share is None else self.fair_share
 
 
-def _rows(value: Resources | Jobs) -> list[NDArray[np.float64]]:
-    """List the rows of both tables, the public ones first."""
-    if value.private is None:
-        return list(value.public)
-    return [*value.public, *value.private]
-
-
 def _check_table(value: Resources | Jobs, noun: str) -> None:
     """Check the fields of resources or jobs, whose attributes are all of one length.
 
     Parameters
     ----------
     value
-        Resources or jobs, with tables ``public`` and ``private``, a row for each attribute.
+        Resources or jobs, with the table ``public``, a row for each attribute.
     noun
         The noun for them in messages.
 
@@ -256,42 +236,40 @@ def _check_table(value: Resources | Jobs, noun: str) -> None:
 def _measure_rows(value: Resources | Jobs, names: object) -> dict[str, int]:
     """Return the length of each row, by its place and the name of its attribute.
 
-    The fields are not checked yet: they may be any values, and what is no row is left out. Tables
-    that can be gone through once only are turned into lists.
+    The fields are not checked yet: they may be any values, and what is no row is left out. A table
+    that can be gone through once only is turned into a list.
 
     Parameters
     ----------
     value
-        Resources or jobs; tables that are no lists become some in place.
+        Resources or jobs; a table that is no list becomes one in place.
     names
         The names of attributes as the caller gave them, perhaps no list.
 
     Returns
     -------
     dict
-        Lengths by place, such as ``"public[0] (cpu)"``, in the order of the tables.
+        Lengths by place, such as ``"public[0] (cpu)"``, in their order.
     """
     known_names = names if isinstance(names, (tuple, list)) else ()
     length_of_row: dict[str, int] = {}
-    for table in ("public", "private"):
-        rows = getattr(value, table)
-        if isinstance(rows, Iterable) and not isinstance(rows, np.ndarray):
-            rows = list(rows)
-            object.__setattr__(value, table, rows)
-        if not isinstance(rows, list) and np.ndim(rows) <= 1:
-            continue
+    rows = value.public
+    if isinstance(rows, Iterable) and not isinstance(rows, np.ndarray):
+        rows = list(rows)
+        object.__setattr__(value, "public", rows)
+    if not isinstance(rows, list) and np.ndim(rows) <= 1:
+        return length_of_row
 
-        # A row is a vector or a list; its attribute is known by its place among all rows.
-        for index, row in enumerate(rows):
-            if isinstance(row, np.ndarray):
-                is_row = row.ndim == 1
-            else:
-                is_row = isinstance(row, (list, tuple))
-            if is_row:
-                place = f"{table}[{index}]"
-                if len(length_of_row) < len(known_names):
-                    place += f" ({known_names[len(length_of_row)]})"
-                length_of_row[place] = len(row)
+    # A row is a vector or a list; its attribute is known by its place among all rows.
+    for index, row in enumerate(rows):
+        is_row = isinstance(row, (list, tuple))
+        if isinstance(row, np.ndarray):
+            is_row = row.ndim == 1
+        if is_row:
+            place = f"public[{index}]"
+            if len(length_of_row) < len(known_names):
+                place += f" ({known_names[len(length_of_row)]})"
+            length_of_row[place] = len(row)
     return length_of_row
 
 

@@ -14,11 +14,10 @@ from tests.helpers.sharing import Jobs, Resources
 
 pa = pytest.importorskip("pyarrow")
 
-PORTS = "cpu,private.data,arrival_s,departure_s,plane\n4,1,0,5,0\n8,2.5,1,9,1\n"
-JOBS = "demand,cpu,cap.0,cap.1,rounds\n1,6,1,1,3\n1,0,2,0,1\n"
+PORTS = "cpu,data,arrival_s,departure_s,plane\n4,1,0,5,0\n8,2.5,1,9,1\n"
+JOBS = "demand,cpu,data,cap.0,cap.1\n1,6,0,1,1\n1,0,0,2,0\n"
 EXPECTED = Resources(
-    [[4.0, 8.0]],
-    private=[[1.0, 2.5]],
+    [[4.0, 8.0], [1.0, 2.5]],
     arrival_s=[0, 1],
     departure_s=[5, 9],
     plane=[0, 1],
@@ -42,8 +41,11 @@ def test_tables_are_read(tmp_path: Path, ending: str) -> None:
     resources = read_resources(write(tmp_path / f"ports.{ending}", PORTS))
     assert resources == EXPECTED
     jobs = read_jobs(write(tmp_path / f"jobs.{ending}", JOBS), resources)
-    assert jobs.demand.tolist() == [1, 1] and jobs.requests.tolist() == [3, 1]
-    assert jobs.public.tolist() == [[6.0, 0.0]] and jobs.plane_caps.tolist() == [[1, 1], [2, 0]]  # type: ignore[union-attr]
+    assert jobs.demand.tolist() == [1, 1]
+    assert jobs.public.tolist() == [[6.0, 0.0], [0.0, 0.0]] and jobs.plane_caps.tolist() == [
+        [1, 1],
+        [2, 0],
+    ]  # type: ignore[union-attr]
     assert om.solve(om.PortSharing(resources, jobs), seed=0).answer.job_of.tolist() == [1, 0]
 
 
@@ -87,7 +89,7 @@ def test_a_truncated_parquet_is_refused(tmp_path: Path) -> None:
 
 def test_columns_of_jobs_are_known_ones(tmp_path: Path) -> None:
     for text, told in (
-        ("demand,gpu\n1,4\n", "column 'gpu': known are cpu, private.data"),
+        ("demand,gpu\n1,4\n", "column 'gpu': known are cpu, data"),
         ("cpu\n4\n", "column 'demand' is missing"),
         ("demand,cap.1\n1,4\n", "column 'cap.0' is missing"),
         ("demand\n-1\n", "demand[0] = -1: must be >= 0"),
@@ -123,3 +125,19 @@ def test_a_job_that_nobody_can_serve_is_named(tmp_path: Path) -> None:
 def test_demands_that_no_number_counts_are_refused() -> None:
     with pytest.raises(om.InputError, match=r"at most 2\*\*53 resources in all"):
         Jobs([2**62, 2**62], [[1.0, 1.0]])
+
+
+def test_a_field_that_is_gone_may_be_null(tmp_path: Path) -> None:
+    """Files of former versions have it, and their digests hold; what it says is refused."""
+    problem = om.PortSharing(Resources([[1.0, 2.0]]), Jobs([1], [[1.0]]))
+    solution = om.solve(problem, seed=0)
+    tree = json.loads(om.io.dumps(solution))
+    assert "private" not in tree["problem"]["resources"]
+    tree["problem"]["resources"]["private"] = None
+    tree["problem"]["jobs"] |= {"private": None, "rounds": None}
+    assert om.io.loads(json.dumps(tree)) == solution
+    for part, name, value in (("jobs", "rounds", [2]), ("resources", "private", [[1.0, 1.0]])):
+        said = json.loads(json.dumps(tree))
+        said["problem"][part][name] = value
+        with pytest.raises(om.FormatError, match=f"/problem/{part}/{name}: key '{name}': .* gone"):
+            om.io.loads(json.dumps(said))

@@ -10,16 +10,14 @@ from tests.verify.rules import Row, claim, om
 
 FOUR = Sharing(
     Resources(
-        [[1.0, 2.0, 3.0, 4.0]],
-        private=[[0.0, 1.0, 1.0, 1.0]],
+        [[1.0, 2.0, 3.0, 4.0], [0.0, 1.0, 1.0, 1.0]],
         arrival_s=[0.0, 1.0, 2.0, 3.0],
         departure_s=[4.0, 9.0, 9.0, 9.0],
         plane=[0, 0, 1, 1],
     ),
     Jobs(
         [2, 1, 2],
-        [[1.0, 3.0, 1.0]],
-        private=[[0.0, 0.0, 1.0]],
+        [[1.0, 3.0, 1.0], [0.0, 0.0, 1.0]],
         arrival_s=[0.0, 5.0, 0.0],
         all_or_nothing=[0, 0, 1],
         plane_caps=[[1, 1], [2, 2], [2, 1]],
