@@ -72,7 +72,7 @@ class Stats(TypedDict, total=False):
     """Rail-job: only in files of older versions: a bound for some plans only; the times of other
     plans may be lower."""
     family: str
-    """Collective: the set of plans among which `ilp` searches."""
+    """Collective: only in files of older versions: a set of plans."""
     family_bound_s: float
     """Collective: a proved lower bound for the plans of `family`."""
     fewest_rounds_late: int

@@ -10,7 +10,6 @@ from optmatch.solvers.method import Method
 
 _SUMMARIES = {
     "best": "the fastest of all that fit",
-    "ilp": "circuits, routes and rounds of up to 8 ranks together, by a search",
     "rewire": "a known algorithm, with new circuits only where they pay",
     "overlap": "planes change circuits while others send",
     "stragglar": "an all-reduce around a late rank: the others reduce while they wait",
@@ -35,24 +34,13 @@ _SUMMARIES = {
 }
 
 
-def _is_searched(problem: Collective) -> bool:
-    """Tell whether methods may have different plans, so that a search is worth its time.
-
-    If the problem lists its steps (rounds with their circuits and bytes), all methods have the
-    same plan.
-    """
-    return problem.steps is None
-
-
 METHODS = tuple(
     Method(
         name,
         Collective,
         partial(method, name),
         summary,
-        exact=name == "ilp",
-        warm=name in ("best", "ilp"),
-        follows=_is_searched if name == "ilp" else None,
+        warm=name == "best",
         suits=None if name == "best" else partial(suits, name=name),
     )
     for name, summary in _SUMMARIES.items()

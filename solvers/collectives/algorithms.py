@@ -306,7 +306,7 @@ def choose_line_pieces(problem: Collective) -> int:
     int
         From 1 to `MOST_PIECES`; the latter where rounds have no latency.
     """
-    round_s = problem.alpha_s + (problem.hop_s or 0.0)
+    round_s = problem.round_s
     whole_s = problem.size_bytes / (problem.rate_bytes_per_s * _count_line_circuits(problem))
     best = math.sqrt((problem.n_ranks - 2) * whole_s / round_s) if round_s else math.inf
     return max(1, round(min(best, MOST_PIECES)))

@@ -185,7 +185,7 @@ def list_broadcast_offers(problem: Collective) -> Iterator[Offer]:
     """
     n = problem.n_ranks
     lanes = problem.lanes
-    round_s = problem.alpha_s + (problem.hop_s or 0.0)
+    round_s = problem.round_s
     whole_s = problem.size_bytes / problem.rate_bytes_per_s
 
     def filling_s(cycle: Cycle) -> float:

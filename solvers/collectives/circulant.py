@@ -131,7 +131,7 @@ def make(problem: Collective) -> Rounds:
         sum.
     """
     n = problem.n_ranks
-    round_s = problem.alpha_s + (problem.hop_s or 0.0)
+    round_s = problem.round_s
     splits = [split_rounds(n, k) for k in range(1, (n - 1).bit_length() + 1)]
     held = min(splits, key=lambda split: (len(split) - 1) * problem.delay_s + round_s * sum(split))
     return of_gathers(problem.operation, lambda sign: all_gather(n, held, sign))
@@ -474,7 +474,7 @@ def choose(problem: Collective, clock: Clock | None = None) -> Circulant:
     """
     n = problem.n_ranks
     delay_s = problem.delay_s
-    round_s = problem.alpha_s + (problem.hop_s or 0.0)
+    round_s = problem.round_s
     block_s = problem.size_bytes / n / (problem.rate_bytes_per_s * problem.lanes)
     # bounds_s[k - 1]: a lower bound for k configurations, by the changes between them, the fewest
     # rounds, and the fewest hops of the blocks of a rank.

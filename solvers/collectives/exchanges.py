@@ -646,7 +646,7 @@ def _time_routes(problem: Collective, routes: ShiftRoutes) -> tuple[float, int]:
     """
     n = problem.n_ranks
     block_s = problem.size_bytes / n / problem.rate_bytes_per_s
-    round_s = problem.alpha_s + (problem.hop_s or 0.0)
+    round_s = problem.round_s
     seconds = (len(routes.topologies) - 1) * problem.delay_s
     n_sends = 0
     for row, config in zip(routes.moves, routes.config_of_round, strict=True):

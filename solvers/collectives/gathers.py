@@ -196,7 +196,7 @@ class Gather(NamedTuple):
         """
         # Sets of circuits are numbered in their order, from 0. The number of the last round is
         # therefore how often they have changed.
-        round_s = problem.alpha_s + (problem.hop_s or 0.0)
+        round_s = problem.round_s
         most_bytes = float(self.loads.sum()) * block_bytes / self.pieces
         changes_s = int(self.config_of_round[-1]) * problem.delay_s
         return changes_s + len(self.loads) * round_s + most_bytes / problem.rate_bytes_per_s
@@ -1244,7 +1244,7 @@ def _offer_turned_tori(problem: Collective) -> Iterator[Offer]:
         One for each torus that the ports of a rank can make: its time in seconds, the number of
         its sends, and a function that makes the plan.
     """
-    round_s = problem.alpha_s + (problem.hop_s or 0.0)
+    round_s = problem.round_s
     for torus in list_turned_tori(problem):
         part_bytes = float(chunk_sizes(problem, torus.n_sides)[0])
         part_s = part_bytes / torus.n_parallel / problem.rate_bytes_per_s

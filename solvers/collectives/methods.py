@@ -34,7 +34,6 @@ from optmatch.model import (
     OnEvent,
     Solution,
     TimeUp,
-    ignore,
     uncounted,
 )
 from optmatch.problems import Collective
@@ -46,15 +45,9 @@ from optmatch.solvers.collectives.offers import RESERVE, is_affordable
 from optmatch.solvers.collectives.plans import Laid, assemble, lay, lay_shares
 from optmatch.solvers.collectives.promises import GATHERS, SENDS_PER_S, Promise, promise
 from optmatch.solvers.collectives.rounds import Rounds, one_after_another
-from optmatch.solvers.frame import is_defect, log_defect, stoppable
+from optmatch.solvers.frame import is_defect, log_defect
 from optmatch.solvers.method import Run
 
-MOST_JOINT_RANKS = 8
-"""The most ranks of the joint model of circuits, routes and rounds."""
-MOST_SEARCHED_RANKS = 5
-"""The most ranks for which `best` tries the joint model; a search of 6 rarely ends in time."""
-JOINT_WORK_S = 0.2
-"""How long each of ten joint searches of `best` may be, in seconds as CP-SAT counts them."""
 MOST_SPLIT_RANKS = 64
 """The most ranks between which blocks are split by linear programmes; more take minutes each."""
 
@@ -80,8 +73,7 @@ def _run(
     Parameters
     ----------
     name
-        ``"best"`` for the fastest plan of all methods, ``"ilp"`` for a search that improves on it,
-        or the name of a single method. If nothing is to be sent, all give the same plan.
+        ``"best"`` for the fastest plan of all methods, or the name of a single method. If nothing is to be sent, all give the same plan.
     problem
         The collective.
     limits
@@ -91,7 +83,7 @@ def _run(
     on_event
         A function that is called with events: the beginning, and each better plan.
     start
-        A former solution with which `best` and `ilp` begin; None if there is none.
+        A former solution with which `best` begins; None if there is none.
 
     Returns
     -------
@@ -101,11 +93,8 @@ def _run(
         none.
     """
     # A finder is a function that takes a collective and a clock, and returns a plan.
-    best = partial(_find_best, on_event, start)
-    find: Find = best
-    if name == "ilp":
-        find = partial(_find_jointly, on_event, best)
-    elif name in FINDERS:
+    find: Find = partial(_find_best, on_event, start)
+    if name in FINDERS:
         find = FINDERS[name]
     # One rank, or no bytes: any algorithm gives the same plan, so nothing is searched.
     nothing_to_send = problem.n_ranks == 1 or not problem.size_bytes
@@ -131,7 +120,7 @@ def suits(problem: Collective, name: str) -> bool:
     -------
     bool
         Between islands of several ranks it is true of `islands` alone; if the problem lists its
-        steps, of `overlap` and `ilp`, which share them out among the planes.
+        steps, of `overlap`, which shares them out among the planes.
     """
     # Methods with rules of their own come first; any other one is asked by the table of methods,
     # and takes all problems if the table does not name it.
@@ -141,9 +130,6 @@ def suits(problem: Collective, name: str) -> bool:
         return fits(problem, name)
     if name == "overlap":
         return problem.steps is not None or problem.planes > 1
-    if name == "ilp":
-        small = problem.n_ranks <= MOST_JOINT_RANKS and problem.lanes == 1 and not problem.late_s
-        return problem.steps is not None or small
     if problem.steps is not None:
         return False
     takes = _TAKES.get(name)
@@ -1116,13 +1102,6 @@ def _find_best(
     if not found:
         return FoundPlan(None, {"reason": NO_ORDER}, limit=Limit.EXHAUSTED)
 
-    # Between few ranks an integer programme may improve on all methods; it gets little time here.
-    small = problem.n_ranks <= MOST_SEARCHED_RANKS and problem.steps is None
-    if small and suits(problem, "ilp"):
-        joint = _improve_jointly(problem, clock, _fastest(found))
-        if joint is not None:
-            found["joint"] = joint
-
     # The fastest plan is the answer; the names and times of the others are told beside it.
     times_s = {
         name: plan.laid.plan.time_s for name, plan in found.items() if plan.laid is not None
@@ -1147,121 +1126,6 @@ def _find_best(
     if clock.stopped:
         limit = Limit.INTERRUPTED
     return FoundPlan(best.laid, stats, bound_s, limit)
-
-
-def _improve_jointly(problem: Collective, clock: Clock, known: Laid) -> FoundPlan | None:
-    """Look for a faster plan than a known one, for a short time, by integer programmes.
-
-    Parameters
-    ----------
-    problem
-        A collective of few ranks.
-    clock
-        The limits. Besides, there are ten searches at most, each of `JOINT_WORK_S` seconds at most
-        as the solver counts them.
-    known
-        The fastest plan so far.
-
-    Returns
-    -------
-    FoundPlan or None
-        A faster plan, without the statistics of the search. None if none was found, or none that
-        keeps to the link budgets (what light may lose at most on its way through the switch).
-    """
-    with uncounted():
-        from optmatch.solvers.collectives.joint import find
-
-    joint = find(problem, clock, ignore, known, JOINT_WORK_S)
-    joint = keep_to_budgets(problem, joint._replace(stats={}), clock)
-    laid = joint.laid
-    if laid is None or laid.plan.time_s >= known.plan.time_s * (1 - RTOL):
-        return None
-    # The bound that the search proves is not used here, so the claims of the plan stay about all
-    # plans, and not about those of whole blocks alone.
-    of_all = laid._replace(plan=replace(laid.plan, among="all"))
-    return FoundPlan(of_all, joint.stats)
-
-
-def _find_jointly(on_event: OnEvent, best: Find, problem: Collective, clock: Clock) -> FoundPlan:
-    """Improve on the plans of all other methods by an integer programme.
-
-    The programme chooses circuits, routes and rounds together. It begins with the fastest plan of
-    the other methods, and looks only for faster ones.
-
-    It cannot cut *blocks*, a block being what one rank sends to one other or contributes to a
-    gather. A plan that cuts blocks may be faster than all that the programme can find, so that it
-    would find nothing. The programme then begins with the fastest plan that cuts no blocks.
-
-    Parameters
-    ----------
-    on_event
-        Is told of better plans.
-    best
-        A function that finds the fastest plan of the other methods.
-    problem
-        The collective. If its rounds are given, with their circuits and bytes (`steps` is not
-        None), there is another method for it: how switches side by side share these bytes.
-    clock
-        The limits of the search.
-
-    Returns
-    -------
-    FoundPlan
-        The fastest plan of the programme, with the bound that it proves and its statistics; if
-        the search is stopped, the plan with which it began. A plan that was not improved keeps
-        the statistics of the method that found it.
-    """
-    if problem.steps is not None:
-        return _find_overlapped(problem, clock)
-    with uncounted():
-        from optmatch.solvers.collectives.joint import find
-
-    # Find the plan to begin with. `parts` lists the parts of blocks that are sent; it is empty if
-    # no block is cut.
-    known = best(problem, clock)
-    if known.laid is not None and len(known.laid.plan.parts):
-        known = _find_fastest_of_whole_blocks(problem, clock)
-    # Search, unless the user has stopped it already; an interrupt ends the search.
-    if clock.stopped:
-        return known
-    with stoppable() as stop:
-        found = find(problem, clock, on_event, known.laid)
-    if stop.limit is not None:
-        return known._replace(limit=stop.limit)
-    # If the time is that of the plan to begin with, nothing better was found: the statistics of
-    # that plan stay, and those of the search are added.
-    stats: dict[str, Any] = {"algorithm": "joint", "runners_up": []}
-    if found.laid is not None and found.laid.plan.time_s == _fastest_s({"known": known}):
-        stats = known.stats
-    return found._replace(stats=stats | found.stats)
-
-
-def _find_fastest_of_whole_blocks(problem: Collective, clock: Clock) -> FoundPlan:
-    """Try all methods; return the fastest plan that cuts no blocks.
-
-    A *block* is what one rank sends to one other, or contributes to a gather. A plan that cuts
-    blocks lists for each send which part of a block it carries (``plan.parts``); this list is
-    empty in any other plan.
-
-    Parameters
-    ----------
-    problem
-        The collective.
-    clock
-        The limits of the search.
-
-    Returns
-    -------
-    FoundPlan
-        The plan, with the name of its method as its only statistic.
-    """
-    whole_plans = {
-        name: plan
-        for name, plan in _try_all(problem, clock).found.items()
-        if plan.laid is not None and not len(plan.laid.plan.parts)
-    }
-    fastest = min(whole_plans, key=lambda name: _fastest_s({name: whole_plans[name]}))
-    return whole_plans[fastest]._replace(stats={"algorithm": fastest})
 
 
 def _rank_names(times_s: dict[str, float]) -> list[str]:

@@ -314,7 +314,7 @@ def find_fewest_blocks(
         circuit, added up over all rounds. None if no routes were found that are faster.
     """
     block_s = problem.size_bytes / problem.n_ranks / problem.rate_bytes_per_s
-    round_s = problem.alpha_s + (problem.hop_s or 0.0)
+    round_s = problem.round_s
     mean_blocks = distance.sum() / np.count_nonzero(peer >= 0)
     most_hops = int(distance.max())
     enough = [int(np.ceil(mean_blocks * (1 + slack))) for slack in SLACKS]

@@ -134,7 +134,7 @@ def read_steps(problem: Collective, rounds: Rounds | None) -> Steps:
         work_s=bytes_ / (problem.ports * problem.rate_bytes_per_s),
         ready_s=begin_s,
         planes=planes,
-        alpha_s=problem.alpha_s + (problem.hop_s or 0.0),
+        alpha_s=problem.round_s,
         delay_s=problem.delay_s,
         held=held,
     )

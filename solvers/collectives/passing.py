@@ -131,7 +131,7 @@ def choose(problem: Collective, most_chunks: int | None = None) -> Sides:
     """
     n = problem.n_ranks
     costs = _RoundCosts(
-        round_s=problem.alpha_s + (problem.hop_s or 0.0),
+        round_s=problem.round_s,
         whole_s=problem.size_bytes / (problem.rate_bytes_per_s * problem.lanes),
         delay_s=problem.delay_s,
         most_places=2 if problem.two_way else n,

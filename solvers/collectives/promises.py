@@ -195,7 +195,7 @@ def _promise_broadcast(problem: Collective, name: str, bound_s: float) -> Promis
         The seconds, never below the bound of the problem, and the CPU time for its sends.
     """
     n = problem.n_ranks
-    round_s = problem.alpha_s + (problem.hop_s or 0.0)
+    round_s = problem.round_s
     whole_s = problem.size_bytes / problem.rate_bytes_per_s
     if name == "bruck":
         n_rounds = (n - 1).bit_length()
@@ -267,7 +267,7 @@ def _mixed_radix_s(problem: Collective) -> float:
     """
     n = problem.n_ranks
     phases = _phases(problem)
-    round_s = problem.alpha_s + (problem.hop_s or 0.0)
+    round_s = problem.round_s
     rounds_s = min(
         phases * (len(held) - 1) * problem.delay_s + phases * round_s * sum(held)
         for held in (split_rounds(n, k) for k in range(1, (n - 1).bit_length() + 1))
@@ -305,7 +305,7 @@ def _time(problem: Collective, rounds: list[_Round]) -> float:
     float
         Seconds.
     """
-    round_s = problem.alpha_s + (problem.hop_s or 0.0)
+    round_s = problem.round_s
     block_s = problem.size_bytes / problem.n_ranks / problem.rate_bytes_per_s / problem.lanes
 
     # The first round changes nothing. Nor does the first round of the all-gather after its mirror

@@ -63,7 +63,7 @@ def list_ring_offers(problem: Collective) -> Iterator[Offer]:
     ring = lay_circulant(problem, (1,))
     if ring is None:
         return
-    round_s = problem.alpha_s + (problem.hop_s or 0.0)
+    round_s = problem.round_s
     rate_bytes_per_s = problem.rate_bytes_per_s * (problem.lanes // 2)
 
     # Half of the ports of a rank lead each way, and share the bytes of a chunk.

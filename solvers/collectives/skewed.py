@@ -142,7 +142,7 @@ def _list_direct_schedules(problem: Collective, clock: Clock) -> Iterator[list[D
     busiest_bytes = max(float(demand.sum(axis=1).max()), float(demand.sum(axis=0).max()))
     tick_bytes = busiest_bytes / TICKS_OF_BUSIEST
     demand_ticks = np.ceil(demand / tick_bytes).astype(np.int64) + (demand > 0)
-    slot_s = problem.alpha_s + (problem.hop_s or 0.0) + problem.delay_s
+    slot_s = problem.round_s + problem.delay_s
     slot_ticks = slot_s * problem.rate_bytes_per_s / tick_bytes
 
     # Delays longer than all blocks decide nothing.
@@ -243,7 +243,7 @@ def _share_rounds(problem: Collective, slot_bytes: FloatArray) -> list[list[int]
     n_lanes = problem.lanes
     if n_lanes == 1:
         return [[1]] * n_slots
-    wait_s = problem.alpha_s + (problem.hop_s or 0.0) + problem.delay_s
+    wait_s = problem.round_s + problem.delay_s
     wait_bytes = wait_s * problem.rate_bytes_per_s
 
     # lanes[count][first, k]: the lanes of slot first + k, if `count` slots from `first` on share a
@@ -306,7 +306,7 @@ def _choose_stages(
     """
     # end_s[count]: the end of so many direct rounds, with the change of circuits before the rest.
     # After all of them nothing is left, so that this change is not needed.
-    round_s = problem.alpha_s + (problem.hop_s or 0.0) + problem.delay_s
+    round_s = problem.round_s + problem.delay_s
     end_s = np.append(0.0, np.cumsum([round_s + each.busiest_s for each in direct]))
     all_direct_s = float(end_s[-1]) - problem.delay_s
     if all_direct_s < best.seconds:
@@ -500,7 +500,7 @@ def _time_rest(problem: Collective, circulant: Circulant, left: FloatArray) -> f
     """
     n = problem.n_ranks
     ranks = np.arange(n)[:, None]
-    round_s = problem.alpha_s + (problem.hop_s or 0.0)
+    round_s = problem.round_s
     seconds = 0.0
     last_config = -1
 

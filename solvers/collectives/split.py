@@ -114,7 +114,7 @@ class SplitSearch:
         self.clock = clock
         self.demand_s = problem.demand / problem.rate_bytes_per_s
         """``demand_s[source, destination]``: how long a circuit takes for a block."""
-        self.each_s = problem.alpha_s + (problem.hop_s or 0.0)
+        self.each_s = problem.round_s
         """The fixed seconds of a round."""
         busiest_s = max(float(self.demand_s.sum(axis=axis).max()) for axis in (0, 1))
         self.least_s = busiest_s / problem.lanes

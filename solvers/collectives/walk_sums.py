@@ -222,7 +222,7 @@ def list_walk_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
     if not problem.two_way:  # rank z has to hear from d z + k, not to send to it
         reversed_peer = inverse_circuits(topology.peer, two_way=False)
         topology = Topology(topology.name, reversed_peer)
-    round_s = problem.alpha_s + (problem.hop_s or 0.0)
+    round_s = problem.round_s
 
     # The numbers of classes into which ranks are divided, with a chunk each: 1, d, d^2, ... With
     # one class all ranks are roots.

@@ -149,7 +149,6 @@ FLOWS = (
     Flow("demand, exact", of_instance("demand/permutations-6"), "--method ilp --time-limit 1"),
     Flow("demand, two planes", of_instance("demand/solstice-32-two-planes"), "--time-limit 1"),
     Flow("collective", of_instance("collectives/all-reduce-8"), "--time-limit 1"),
-    Flow("collective, exact", of_instance("collectives/all-gather-6"), "--method ilp"),
     Flow("rail job", of_instance("rails/dense-32"), "--time-limit 1"),
     Flow("reroute", of_instance("reroute/hex-9x9-32-two-ports")),
     Flow("reroute, exact", of_instance("reroute/hex-9x9-32-two-ports"), "--method ilp"),

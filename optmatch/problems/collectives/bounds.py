@@ -249,7 +249,7 @@ def plain_fields(problem: Any) -> SimpleNamespace:
     plain.lanes = plain.planes * plain.ports
     plain.late = late_times(plain.n_ranks, plain.late_s)
     plain.demand = plain.demand_bytes
-    if plain.demand is None:
+    if plain.demand is None and plain.operation == "all-to-all":
         plain.demand = even_demand(plain.n_ranks, plain.size_bytes)
     return plain
 

@@ -191,6 +191,11 @@ class Collective(Displayed):
         return self.planes * self.ports
 
     @property
+    def round_s(self) -> float:
+        """Seconds of a round whose data go over one circuit, without the time of their bytes."""
+        return self.alpha_s + (self.hop_s or 0.0)
+
+    @property
     def late(self) -> NDArray[np.float64]:
         """``late[rank]``: when the rank is ready, in seconds."""
         return late_times(self.n_ranks, self.late_s)

@@ -232,7 +232,10 @@ def _count_within(hops: int, lanes: int, onward: int, most: int) -> int:
     int
         The number of ranks.
     """
-    # For example, with three two-way circuits 1 + 3 + 3 * 2 ranks are within two circuits.
+    # For example, with three two-way circuits 1 + 3 + 3 * 2 ranks are within two circuits. Along a
+    # ring each circuit reaches as many more as the one before, which needs no loop over hops.
+    if onward == 1:
+        return min(most, 1 + lanes * hops)
     n_within = 1
     n_at_distance = lanes
     for _ in range(hops):

@@ -418,6 +418,8 @@ def _is_cut_off(problem: Collective) -> bool:
     if problem.demand_bytes is not None or problem.steps is not None:
         return False
     is_over = find_over_budget(problem.fabric)
+    if not is_over.any():
+        return False
     ports = range(problem.ports)
 
     def is_joined(source: int, destination: int) -> bool:

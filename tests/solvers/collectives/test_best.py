@@ -46,12 +46,7 @@ def test_the_known_cases_come_out(operation: str, n: int) -> None:
             problem = ask(operation, n, delay_s, alpha_s=alpha_s)
             solution = om.solve(problem, seed=0)
             assert solution.objective == pytest.approx(min(times), rel=1e-9)
-            wins = {k for k, time in enumerate(times) if time <= min(times) * (1 + 1e-9)}
-            if not wins <= winners:  # once for each term
-                found = om.solve(problem, "ilp", seed=0)
-                assert found.objective == pytest.approx(min(times), rel=1e-9)
-                assert found.limit is not om.Limit.TIME
-            winners |= wins
+            winners |= {k for k, time in enumerate(times) if time <= min(times) * (1 + 1e-9)}
     assert winners == set(range(len(terms)))
 
 
@@ -64,9 +59,8 @@ def test_one_demand_of_a_shift_goes_two_hops_or_gets_circuits(delay_s: float) ->
         "all-to-all", 4, 0, demand_bytes=demand, start=ring, alpha_s=A,
         rate_bytes_per_s=1e9, delay_s=delay_s,
     )  # fmt: skip
-    for method in ("best", "ilp"):
-        solution = om.solve(problem, method, seed=0)
-        assert solution.objective == pytest.approx(min(2 * A + 2 * X, A + X + delay_s), rel=1e-12)
+    solution = om.solve(problem, seed=0)
+    assert solution.objective == pytest.approx(min(2 * A + 2 * X, A + X + delay_s), rel=1e-12)
 
 
 @pytest.mark.parametrize("method", ["direct", "pairwise", "bruck", "ring", "rewire", "best"])
