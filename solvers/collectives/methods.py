@@ -73,7 +73,8 @@ def _run(
     Parameters
     ----------
     name
-        ``"best"`` for the fastest plan of all methods, or the name of a single method. If nothing is to be sent, all give the same plan.
+        ``"best"`` for the fastest plan of all methods, or the name of a single method. If nothing
+        is to be sent, all give the same plan.
     problem
         The collective.
     limits

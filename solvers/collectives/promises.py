@@ -33,6 +33,8 @@ LIGHT_TORUS = 16
 """An all-reduce over a torus is tried if there is time for a plan with one chunk for so many
 ranks. Between 1,024 ranks it takes 2 % longer for 1 GB than with a chunk for each rank, and has a
 sixteenth of the sends; with 8 it would be 0.5 % and an eighth."""
+BROADCAST_PIECES = 64
+"""Into how many pieces broadcasts are cut at most, but for very large ones."""
 GATHERS = ("all-reduce", "reduce-scatter", "all-gather")
 """The collectives that are made of all-gathers, forwards or backwards."""
 
@@ -237,7 +239,9 @@ def _search_s(problem: Collective, name: str) -> float:
         Seconds.
     """
     n = problem.n_ranks
-    blocks = n * n * (1 if problem.operation == "broadcast" else _phases(problem))
+    blocks = n * n * _phases(problem)
+    if problem.operation == "broadcast":
+        blocks = n * BROADCAST_PIECES
     hops = math.log2(n) if problem.operation == "all-to-all" else 1.0
     several_tries = {"composed": 6.0, "rewire": 12.0, "overlap": 12.0}.get(name, 1.0)
     return _sends_s(blocks * hops * several_tries)
