@@ -93,7 +93,8 @@ def test_a_block_goes_by_two_ways() -> None:
     assert best.answer.among == "all" and len(best.answer.parts)
     assert compute(problem, best.answer)
     pairs = om.solve(problem, "pairwise", seed=0)
-    report = om.verify(problem, replace(pairs.answer, among="whole-blocks"))
+    whole = replace(pairs.answer, among="whole-blocks")
+    report = om.verify(problem, replace(pairs, answer=whole))
     assert report.valid
     assert "the claims are of plans that send whole blocks" in report.notes
 
