@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -67,6 +68,8 @@ class Instance(NamedTuple):
 
     component: str
     settings: Mapping[str, Any]
+    computed: Mapping[str, Any] = MappingProxyType({})
+    """What the program that wrote the netlist computed of it, such as the length of a bend."""
 
 
 class Part(NamedTuple):
@@ -78,6 +81,7 @@ class Part(NamedTuple):
     names: PinNames
     """How its pins may be called."""
     settings: Mapping[str, Any]
+    computed: Mapping[str, Any] = MappingProxyType({})
 
     @property
     def is_narrow(self) -> bool:
@@ -153,7 +157,7 @@ def length_of(part: Part, key: str = "length") -> float | None:
     ValueError
         If it is no finite number.
     """
-    value = part.settings.get(key)
+    value = part.settings.get(key, part.computed.get(key))
     if value is None:
         return None
     try:
@@ -251,7 +255,7 @@ def make_parts(
             names = {**_CROSSING, **given}
         else:
             names = _name_passing_pins(kind, used_pins[name], given)
-        parts[name] = Part(component, kind, names, instance.settings)
+        parts[name] = Part(component, kind, names, instance.settings, instance.computed)
     return parts
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -36,9 +37,16 @@ from optmatch.fabrics.netlists.flaws import (
 from optmatch.fabrics.netlists.interferometers import assume_circuit, find_cells
 from optmatch.fabrics.netlists.netlist import Netlist
 from optmatch.fabrics.netlists.paths import LightPaths, Terminal
-from optmatch.fabrics.netlists.wiring import Wiring, WiringReader, find_array_flaws, mapping
+from optmatch.fabrics.netlists.wiring import (
+    Place,
+    Wiring,
+    WiringReader,
+    find_array_flaws,
+    mapping,
+    read_number,
+)
 from optmatch.model import InputError
-from optmatch.model.accounts import Level, accounting, assume, take
+from optmatch.model.accounts import Level, accounting, assume
 from optmatch.model.declarations import form_of
 
 _log = logging.getLogger("optmatch")
@@ -169,7 +177,6 @@ def netlist_from_tree(
         _warn_of_guesses(parts, declared)
         cells = _keep_cells(parts, wiring)
         _name_unused_lengths(parts, cells)
-        placements = mapping(wiring.top, "placements", [])
         netlist = Netlist(
             instances=cells.instances,
             connections=cells.connections,
@@ -177,7 +184,7 @@ def netlist_from_tree(
             tx=tx,
             rx=rx,
             open_pins=cells.open_pins,
-            ends=_place(cells, placements, info.get("cell_length")) if placements else None,
+            ends=_place(cells, wiring.places, info.get("cell_length")) if wiring.places else None,
             circuits=cells.circuits if any(cells.circuits) else (),
         )
         return netlist.rename(_texts(info, "cell_names"), {})
@@ -188,13 +195,6 @@ _INFO = Level(
     ("open_pins", "cell_length", "cell_names", "port_names", "tx", "rx"),
     {"states": "states are those of a schedule"},
     "it says nothing of the fabric",
-)
-
-_PLACEMENT = Level(
-    "key of placements",
-    ("x", "y", "rotation"),
-    {"mirror": "cells lie where their middles are, mirrored or not"},
-    "cells are drawn as their joins are, and so are their distances",
 )
 
 
@@ -508,7 +508,7 @@ def _first_part(terminals: Sequence[Terminal | None]) -> str:
 
 
 def _place(
-    cells: _Cells, placements: Mapping[str, Any], cell_length: Any
+    cells: _Cells, places: Mapping[str, Place | None], cell_length: Any
 ) -> NDArray[np.float64] | None:
     """Return where cells lie on the chip, in lengths of a cell; None if that is not known.
 
@@ -520,8 +520,8 @@ def _place(
     ----------
     cells
         The cells.
-    placements
-        For each name a mapping with ``x``, ``y`` and ``rotation`` in degrees of its middle.
+    places
+        Where instances lie; None for one whose place is not understood.
     cell_length
         The length of a cell in the unit of the placements. None: the distance of the couplers of
         cells that are made of them, else one at which the nearest cells do not touch.
@@ -534,27 +534,28 @@ def _place(
     rows = []
     spans = []
     for name, circuit in zip(cells.instances, cells.circuits, strict=True):
-        row = _read_place(placements, name)
-        if row is None and circuit is not None:
+        place = places.get(name)
+        if place is None and circuit is not None:
             couplers = [part.name for part in circuit.parts if part.kind == "coupler"]
-            first, last = (_read_place(placements, couplers[end]) for end in (0, -1))
+            first, last = (places.get(couplers[end]) for end in (0, -1))
             if first is not None and last is not None:
-                way = last[:2] - first[:2]
-                spans.append(float(np.hypot(*way)))
-                row = np.array([*((first[:2] + last[:2]) / 2), np.degrees(np.arctan2(*way[::-1]))])
-        if row is None:
+                way_x, way_y = last.x - first.x, last.y - first.y
+                spans.append(math.hypot(way_x, way_y))
+                rotation = math.degrees(math.atan2(way_y, way_x))
+                place = Place((first.x + last.x) / 2, (first.y + last.y) / 2, rotation)
+        if place is None:
             assume(
                 f"the place of {name} is not known: cells are drawn, and so are their distances"
             )
             return None
-        rows.append(row)
+        rows.append((place.x, place.y, place.rotation))
 
     x, y, rotation = np.array(rows).T
     middle = np.stack([x, y], axis=1)
     distance = np.linalg.norm(middle[:, None] - middle[None], axis=2)
     np.fill_diagonal(distance, np.inf)
     nearest = distance.min(initial=np.inf, axis=1)
-    length = _read_number(cell_length)
+    length = read_number(cell_length)
     if cell_length is not None and not (length and length > 0):
         assume(f"cell_length = {cell_length}: no length; cells are drawn, and so are distances")
         return None
@@ -574,26 +575,3 @@ def _place(
     angle = np.radians(rotation)
     axis = np.stack([np.cos(angle), np.sin(angle)], axis=1)
     return np.stack([middle / length - axis / 2, middle / length + axis / 2], axis=1)
-
-
-def _read_place(placements: Mapping[str, Any], name: str) -> NDArray[np.float64] | None:
-    """Return x, y and rotation of an instance; None unless all are plain numbers, or absent."""
-    row = placements.get(name)
-    if not isinstance(row, Mapping):
-        return None
-    stated = [str(key) for key, value in row.items() if value not in (None, 0, False)]
-    take(_PLACEMENT, stated, name)
-    numbers = [_read_number(row.get(key) or 0.0) for key in _PLACEMENT.used]
-    is_known = all(key in _PLACEMENT.used or key in _PLACEMENT.harmless for key in stated)
-    if not is_known or None in numbers:
-        return None  # placements may be expressions, as "east of another"
-    return np.array(numbers, dtype=np.float64)
-
-
-def _read_number(value: Any) -> float | None:
-    """Return a finite number, or a text that is one; None for anything else."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        return None
-    return number if np.isfinite(number) else None

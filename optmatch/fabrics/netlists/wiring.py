@@ -7,6 +7,7 @@ author uses.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -27,21 +28,28 @@ _IGNORED = (
 _COLUMNS = ("columns", "num_a", "na")
 _ROWS = ("rows", "num_b", "nb")
 """How versions of gdsfactory and kfactory call the size of an array."""
-_PITCHES = dict.fromkeys(
-    (*("column_pitch", "row_pitch", "pitch_a", "pitch_b", "spacing", "type"),), "how it is drawn"
-)
+_STEPS = ("column_pitch", "row_pitch")
+_PITCHES = dict.fromkeys(("pitch_a", "pitch_b", "spacing", "type"), "how it is drawn")
 _INSTANCE = Level(
     "key of an instance",
-    ("component", "settings", "array", *_COLUMNS, *_ROWS),
-    {**_PITCHES, "info": "what its program computed of it", "name": "it has its key as name"},
+    ("component", "settings", "info", "array", *_COLUMNS, *_ROWS, *_STEPS),
+    {**_PITCHES, "name": "it has its key as name"},
     "it says nothing of the fabric",
 )
-_ARRAY = Level("key of an array", (*_COLUMNS, *_ROWS), _PITCHES, "an array has columns and rows")
+_ARRAY = Level(
+    "key of an array", (*_COLUMNS, *_ROWS, *_STEPS), _PITCHES, "an array has columns and rows"
+)
 _NET = Level(
     "key of nets",
     ("p1", "p2"),
     dict.fromkeys(("name", "settings"), "how it is drawn"),
     "a net joins two pins",
+)
+_ROUTE = Level(
+    "key of routes",
+    ("links",),
+    dict.fromkeys(("settings", "routing_strategy", "name"), "how it is drawn"),
+    "a route joins the pins of its links",
 )
 _TOP = Level(
     "key of a netlist",
@@ -60,6 +68,85 @@ _OLD_BUNDLE = re.compile(r":(\d+):(\d+)$")
 _ASSUMED_PINS = 3  # of a component, before it is known how many of its pins are used
 
 
+_PLACEMENT = Level(
+    "key of placements",
+    ("x", "y", "rotation", "mirror"),
+    {},
+    "the place is not known",
+)
+
+
+class Place(NamedTuple):
+    """Where an instance lies: mirrored at the x axis, then turned, then moved."""
+
+    x: float
+    y: float
+    rotation: float = 0.0
+    """In degrees."""
+    mirror: bool = False
+
+    def within(self, outer: Place) -> Place:
+        """Return the place of something that lies here in an instance that lies at `outer`."""
+        y = -self.y if outer.mirror else self.y
+        rotation = -self.rotation if outer.mirror else self.rotation
+        # Quarter turns are exact, so that a turned layout has the same distances.
+        quarter = outer.rotation % 360 / 90
+        cos, sin = math.cos(math.radians(outer.rotation)), math.sin(math.radians(outer.rotation))
+        if quarter == int(quarter):
+            cos, sin = ((1, 0), (0, 1), (-1, 0), (0, -1))[int(quarter)]
+        return Place(
+            outer.x + cos * self.x - sin * y,
+            outer.y + sin * self.x + cos * y,
+            outer.rotation + rotation,
+            self.mirror != outer.mirror,
+        )
+
+
+def _read_place(placements: Mapping[str, Any], name: str) -> Place | None:
+    """Return where a netlist puts an instance; None unless it says so in plain numbers alone."""
+    row = placements.get(name)
+    if not isinstance(row, Mapping):
+        return None
+    unset = (None, False, "false", "False", "null", "None")
+    stated = [
+        str(key) for key, value in row.items() if value not in unset and read_number(value) != 0
+    ]
+    take(_PLACEMENT, stated, name)
+    numbers = [
+        0.0 if key not in stated else read_number(row[key]) for key in ("x", "y", "rotation")
+    ]
+    x, y, rotation = numbers
+    if x is None or y is None or rotation is None or not set(stated) <= set(_PLACEMENT.used):
+        return None  # placements may be expressions, as "east of another"
+    return Place(x, y, rotation, "mirror" in stated)
+
+
+def _place_in(tree: Mapping[str, Any], name: str) -> Place | None:
+    """Return where one netlist puts an instance, or a cell of an array by the array's pitch."""
+    placements = mapping(tree, "placements", [])
+    index = _ARRAY_INDEX.search(name)
+    if index is None or name in placements:
+        return _read_place(placements, name)
+    base = _read_place(placements, name[: index.start()])
+    entry = mapping(tree, "instances", []).get(name[: index.start()])
+    array = _value_of(entry, "array") or entry
+    column, row = (int(number) for number in index[0][1:-1].split("."))
+    steps = [read_number(_value_of(array, key)) for key in _STEPS]
+    if base is None or (column and steps[0] is None) or (row and steps[1] is None):
+        return None
+    x = base.x + column * (steps[0] or 0.0)
+    return base._replace(x=x, y=base.y + row * (steps[1] or 0.0))
+
+
+def read_number(value: Any) -> float | None:
+    """Return a finite number, or a text that is one; None for anything else."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return None
+    return number if math.isfinite(number) else None
+
+
 @dataclass
 class Wiring:
     """A flat netlist, by the names of its author; a part within another is ``outer.inner``."""
@@ -71,6 +158,8 @@ class Wiring:
     """Names with their pins, in the order in which they become port 0, 1, ..."""
     open_pins: list[str] = field(default_factory=list)
     """Pins that lead nowhere on purpose."""
+    places: dict[str, Place | None] = field(default_factory=dict)
+    """Where instances lie, for all with placements; None for a place that is not understood."""
     top: Mapping[str, Any] = field(default_factory=dict)
     """The netlist as it was given, or the outermost one of several."""
 
@@ -217,12 +306,17 @@ class WiringReader:
         """
         check_size("cells", self._count_instances(self._top, 0), "instances")
         wiring = Wiring(top=self._top)
-        wiring.ports = self._flatten(self._top, "", (), wiring)
+        wiring.ports = self._flatten(self._top, "", (), wiring, Place(0.0, 0.0))
         wiring.joins = list({frozenset(pair): pair for pair in wiring.joins}.values())
         return wiring
 
     def _flatten(
-        self, tree: Mapping[str, Any], above: str, within: tuple[str, ...], wiring: Wiring
+        self,
+        tree: Mapping[str, Any],
+        above: str,
+        within: tuple[str, ...],
+        wiring: Wiring,
+        origin: Place | None,
     ) -> list[Pair]:
         """Add one netlist to a flat list of parts and joins, and those inside it in turn.
 
@@ -244,7 +338,9 @@ class WiringReader:
             The components that it lies in, the outermost first; one that contains itself is
             refused.
         wiring
-            The flat list: receives instances, joins and open pins by their full names.
+            The flat list: receives instances, joins, open pins and places by their full names.
+        origin
+            Where the netlist lies on the chip; None if that is not known.
 
         Returns
         -------
@@ -253,6 +349,7 @@ class WiringReader:
         """
         check_size("depth", len(within), "instances")
         level = self._read_level(tree)
+        is_placed = bool(mapping(tree, "placements", self._flaws))
         # n_used: how many pins of each instance this netlist uses.
         pins = [*chain(*level.joins), *(pin for _, pin in level.ports), *level.open_pins]
         n_used = Counter(split_pin(pin)[0] for pin in set(pins))
@@ -264,12 +361,17 @@ class WiringReader:
             self._n_instances += 1
             check_size("cells", self._n_instances, "instances")
             component = instance.component
+            place = _place_in(tree, name)
+            if place is not None:
+                place = None if origin is None else place.within(origin)
+            if is_placed:
+                wiring.places[above + name] = place
             if component in within:
                 raise NetlistError([*self._flaws, f"component {component} is part of itself"])
             if self._is_opened(component, n_used[name]):
                 path = f"{above}{name}."
                 inner = self._library[component]
-                ports = self._flatten(inner, path, (*within, component), wiring)
+                ports = self._flatten(inner, path, (*within, component), wiring, place)
                 ports_of_inner[name] = dict(ports)
             else:
                 wiring.instances[above + name] = instance
@@ -345,12 +447,15 @@ class WiringReader:
             if not isinstance(settings, Mapping):
                 self._flaws.append(f"settings of {name}: a mapping is expected")
                 settings = {}
+            computed = _value_of(entry, "info") or {}
+            if not isinstance(computed, Mapping):
+                computed = {}
             if isinstance(entry, Mapping):
                 take(_INSTANCE, map(str, entry), str(name))
             if not component:
                 self._flaws.append(f"instance {name} has no component")
             for cell in _cells_of_array(str(name), entry):
-                instances[cell] = Instance(component, settings)
+                instances[cell] = Instance(component, settings, computed)
         return instances
 
     def _drop_electrical(self, level: _Level) -> _Level:
@@ -794,7 +899,11 @@ def _read_joins(tree: Mapping[str, Any], flaws: list[str]) -> list[Pair]:
         else:
             flaws.append(f"nets[{number}]: p1 and p2 are expected")
     for name, route in mapping(tree, "routes", flaws).items():
-        links = _value_of(route, "links") or {}
+        links = mapping(route, "links", flaws) if isinstance(route, Mapping) else {}
+        if not isinstance(route, Mapping):
+            flaws.append(f"routes: {name}: a mapping with links is expected")
+        if isinstance(route, Mapping):
+            take(_ROUTE, map(str, route), str(name))
         for first, second in _read_pairs(f"routes: {name}", links, flaws):
             joins += _expand_bundle(first, second, f"routes: {name}", flaws)
     return joins

@@ -198,6 +198,35 @@ def test_couplers_tell_where_their_cell_lies() -> None:
     assert netlist_from_tree(changed(double, placements=placements)).ends is None
 
 
+def test_places_within_an_instance_go_with_it() -> None:
+    """Mirrored, then turned, then moved, as gdsfactory does; arrays have a pitch."""
+    block = changed(PAIR, placements={"m": {"x": 100, "y": 50}, "n": {"x": 550, "y": 50}})
+    block["ports"] = {"w1": "m,o2", "w2": "m,o1", "e1": "n,o3", "e2": "n,o4"}
+    top = {
+        "instances": {"s": "block", "t": "block"},
+        "connections": {"s,e1": "t,w1", "s,e2": "t,w2"},
+        "ports": {"in0": "s,w1", "in1": "s,w2", "out0": "t,e1", "out1": "t,e2"},
+        "placements": {"s": {"x": 10}, "t": {"x": 2000, "y": 5, "rotation": 90, "mirror": True}},
+        "info": {"cell_length": 100.0},
+    }
+    # `e1` looks electrical unless pins are said to carry light.
+    tree = json.loads(json.dumps({"top": top, "block": block}).replace('e1"', 'x1"'))
+    tree = json.loads(json.dumps(tree).replace('e2"', 'x2"'))
+    ends = netlist_from_tree(tree).ends
+    assert ends is not None
+    middle = 100 * ends.mean(axis=1)
+    assert middle == pytest.approx(np.array([[110, 50], [560, 50], [2050, 105], [2050, 555]]))
+    assert 100 * (ends[2, 1] - ends[2, 0]) == pytest.approx([0, 100])
+
+    renamed = json.dumps(PAIR).replace("m,", "s<0.0>,").replace("n,", "s<0.1>,")
+    array = {"component": "mzi2x2", "array": {"columns": 1, "rows": 2, "row_pitch": 150}}
+    tree = changed(json.loads(renamed), instances={"s": array}, placements={"s": {"x": 7}})
+    tree["info"] = {"cell_length": 100.0}
+    ends = netlist_from_tree(tree).ends
+    assert ends is not None
+    assert 100 * ends.mean(axis=1) == pytest.approx(np.array([[7, 0], [7, 150]]))
+
+
 # Arms, settings and pins are used, or named.
 
 
