@@ -4,9 +4,8 @@ import os
 
 import pytest
 
-from optmatch.kinds import all_kinds, all_methods
+from optmatch.kinds import all_kinds
 from optmatch.problems import AllToAll
-from optmatch.solvers.routing.TEMPLATE import METHOD
 from optmatch.testing import (
     SolverContract,
     all_to_all_problems,
@@ -48,12 +47,6 @@ class AllToAllContract(SolverContract):
     tiny_problems = all_to_all_problems(tiny=True)
 
 
-class TestTemplate(RoutingContract):
-    """The method that authors copy."""
-
-    method = METHOD
-
-
 routed = {
     "problems": routing_problems(switches=feed_forward_fabrics()),
     "tiny_problems": routing_problems(switches=feed_forward_fabrics(tiny=True)),
@@ -71,7 +64,3 @@ globals().update(
 
 def test_every_kind_is_under_contract() -> None:
     assert {kind.problem.kind for kind in all_kinds()} == KINDS | ELSEWHERE
-
-
-def test_the_template_is_not_offered_to_users() -> None:
-    assert METHOD not in all_methods()
