@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from types import SimpleNamespace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.control.reroutes.failed_parts import (
-    FailedParts,
     Record,
     add_failure,
     check_failure,
     drop_former_faults,
-    parts_in,
-    unite,
 )
 from optmatch.control.reroutes.timeline import Stage, list_stages
 from optmatch.model import (
-    BAR,
-    CROSS,
     Clock,
     InfeasibleError,
     LimitReached,
@@ -32,7 +27,8 @@ from optmatch.model import (
     number,
 )
 from optmatch.problems import Reroute, Transition
-from optmatch.problems.reroutes.running import Damage, assess
+from optmatch.problems.reroutes.problem import assess
+from optmatch.problems.reroutes.running import Damage, FailedParts
 
 if TYPE_CHECKING:
     from optmatch.solvers.reroutes.repair import Reach
@@ -331,51 +327,29 @@ def _search_transition(
     raise LimitReached("no way over the failure was found; method ilp settles it")
 
 
+def _assess_after(state: Reroute, *failures: FailedParts) -> Damage:
+    """Find what is hit and lost once parts have failed beside those of the state."""
+    numbers_by_field = zip(state.failed, *failures, strict=True)
+    parts = (tuple(chain.from_iterable(numbers)) for numbers in numbers_by_field)
+    return assess(state, FailedParts(*parts))
+
+
 def _replace_racks(
     state: Reroute, failure: FailedParts, closed: FailedParts, only_unit: int | None
 ) -> Transition:
     """Find a whole spare rack for each rack in which something has failed.
 
-    This is for fabrics in which light does not pass servers, where a chip cannot be replaced
-    alone. A spare rack must have no part that has failed, also by other failures that are not
-    answered yet.
-
-    Parameters
-    ----------
-    state
-        The state in which the parts fail.
-    failure
-        The failed parts.
-    closed
-        Parts of other failures that are pending; no rack with one of them takes over.
-    only_unit
-        A unit of the one rack that may take over; None for all live spares.
-
-    Returns
-    -------
-    Transition
-        The changes, for the caller to propose.
-
-    Raises
-    ------
-    InfeasibleError, LimitReached
-        If it is proved that there is no way, or none was found.
+    Spares are the racks that work even if the closed parts have failed; with `only_unit` the rack
+    of that unit alone. Lost is only what the failure itself hits.
     """
     from optmatch.solvers.reroutes.racks import replace_racks
 
-    def assess_with(*failures: FailedParts) -> Damage:
-        """Assess what is lost, and which spares work, once these parts have failed too."""
-        fields = {f: getattr(state, f) for f in ("fabric", "circuits", "cell_states", "spares")}
-        parts = unite((parts_in(state), *failures))._asdict()
-        return assess(SimpleNamespace(**fields, **parts, units=state.units), state.passed)
-
-    # Spares are those that work even if closed parts have failed; lost is only what has failed.
-    spares = assess_with(failure, closed).spares
+    spares = _assess_after(state, failure, closed).spares
     if only_unit is not None:
         units_per_rack = state.units.n_units // state.units.racks
         only_rack = only_unit // units_per_rack
         spares = tuple(spare for spare in spares if spare // units_per_rack == only_rack)
-    damage = assess_with(failure)._replace(spares=spares)
+    damage = _assess_after(state, failure)._replace(spares=spares)
     return replace_racks(state, damage)[0]
 
 
@@ -559,82 +533,26 @@ def _list_hit_circuits(
 ) -> HitCircuits:
     """List the circuits that lose their light or an end when some parts fail.
 
-    A unit is a chip of a rack, or a port of a switch; a spare has to take over the circuits of one
-    that has failed. A cell is a 2 x 2 switch; it hits the circuits through it if it is dead, or
-    stuck in the other state than it is in.
-
-    The body has one case each for failures of units alone, of fibres alone and of cells alone,
-    which a look-up answers in microseconds, and one for all others. Apart from the first, each
-    case closes the failed parts in `routing`.
-
-    Parameters
-    ----------
-    state
-        The state before the failure.
-    failure
-        The failed parts, chips that are cut off included.
-    closed
-        Parts of other failures that are pending; no spare is among them.
-    routing
-        The routes of the state in the form of the search, of which this reads ``ends``, the units
-        at both ends of each circuit, shape (circuits, 2). Failed links and cells are closed in it.
-    only_unit
-        The one unit that may replace a lost one; None for all live spares.
-
-    Returns
-    -------
-    HitCircuits
-        In this order
-
-        - the numbers of the circuits that are hit, ascending;
-        - the failed units that have circuits, ascending;
-        - the spares that may replace these;
-        - the owner of each circuit.
+    The failed fibres, cells and ports are closed in `routing`. With `only_unit` this unit alone
+    may replace a lost one.
     """
     from optmatch.solvers.reroutes.routing_state import HitCircuits
 
-    # The spares that may take over, and the kinds of parts that have failed.
+    routing.shut_fibres(failure.failed_fibres)
+    routing.break_cells(failure.stuck, failure.dead_cells)
+    damage = _assess_after(state, failure)
+
+    # Circuits leave failed units, and no other circuit comes there: then no port has to be shut.
+    fields = {field for field, parts in failure._asdict().items() if parts}
+    if fields != {f"failed_{state.units.unit_name}s"}:
+        routing.shut_ports(sorted(damage.dead_ports - state.dead_ports))
     if only_unit is not None:
         spares: tuple[int, ...] = (only_unit,)
     else:
-        avoided = closed.failed_chips if state.units.n_chips else closed.failed_ports
-        spares = tuple(unit for unit in state.live_spares if unit not in avoided)
-    fields = {field for field, parts in failure._asdict().items() if parts}
-
-    # Only units have failed: all their circuits are hit.
-    if fields == {f"failed_{state.units.unit_name}s"}:
-        failed_units = failure.failed_chips or failure.failed_ports
-        is_at_failed = np.isin(routing.ends, failed_units)
-        hit = np.flatnonzero(is_at_failed.any(axis=1))
-        lost = np.unique(routing.ends[is_at_failed])
-        live_spares = tuple(spare for spare in spares if spare not in failed_units)
-        return HitCircuits(tuple(hit.tolist()), tuple(lost.tolist()), live_spares, state.owners)
-
-    routing.shut_fibres(failure.failed_fibres)
-    stuck = dict.fromkeys(failure.stuck_bar, BAR)
-    stuck |= dict.fromkeys(failure.stuck_cross, CROSS)
-    routing.break_cells(stuck, failure.dead_cells)
-
-    # Only fibres have failed, or only cells: circuits that pass them are hit, no unit is lost.
-    # state.passed pairs each part (fibre, or terminal 4 * cell + 0 to 3) with a circuit that
-    # passes it.
-    passed_part, passing_circuit = state.passed
-    if fields == {"failed_fibres"} and state.fabric.graph is None:
-        hit = np.unique(passing_circuit[np.isin(passed_part, failure.failed_fibres)])
-        return HitCircuits(tuple(hit.tolist()), (), spares, state.owners)
-    if state.cell_states is not None and fields <= {"stuck_bar", "stuck_cross", "dead_cells"}:
-        wrong_cells = [cell for cell, fixed in stuck.items() if state.cell_states[cell] != fixed]
-        broken_cells = [*failure.dead_cells, *wrong_cells]
-        hit = np.unique(passing_circuit[np.isin(passed_part // 4, broken_cells)])
-        return HitCircuits(tuple(hit.tolist()), (), spares, state.owners)
-
-    # Several kinds of parts have failed: the problem itself says what they hit.
-    problem = add_failure(state, failure)
-    routing.shut_ports(sorted(problem.dead_ports - state.dead_ports))
-    hit_circuits = tuple(np.flatnonzero(problem.hit).tolist())
-    avoided = closed.failed_chips if state.units.n_chips else closed.failed_ports
-    live_spares = tuple(unit for unit in problem.live_spares if unit not in avoided)
-    return HitCircuits(hit_circuits, problem.lost, live_spares, state.owners)
+        closed_units = closed.failed_chips if state.units.n_chips else closed.failed_ports
+        spares = tuple(unit for unit in damage.spares if unit not in closed_units)
+    hit = tuple(np.flatnonzero(damage.hit).tolist())
+    return HitCircuits(hit, damage.lost, spares, state.owners)
 
 
 def failure_of_unit(state: Reroute, unit: int) -> FailedParts:

@@ -19,6 +19,7 @@ import numpy as np
 
 from optmatch.model import InputError, integer
 from optmatch.problems import Reroute
+from optmatch.problems.reroutes.running import FailedParts
 
 Parts = int | Iterable[int] | None
 Stuck = Literal["bar", "cross"] | None
@@ -29,22 +30,6 @@ KINDS = ("chip", "port", "fibre", "cell", "cell", "cell")
 
 _CELL_FIELDS = ("stuck_bar", "stuck_cross", "dead_cells")
 """The fields of broken cells; a state, or a failure, lists a cell in one of them at most."""
-
-
-class FailedParts(NamedTuple):
-    """Failed parts, by the fields of `Reroute`."""
-
-    failed_chips: tuple[int, ...] = ()  # chips of a rack
-    failed_ports: tuple[int, ...] = ()  # ports that have failed, beside those of failed chips
-    failed_fibres: tuple[int, ...] = ()  # fibres of a rack
-    stuck_bar: tuple[int, ...] = ()  # cells that stay in the bar state
-    stuck_cross: tuple[int, ...] = ()  # cells that stay in the cross state
-    dead_cells: tuple[int, ...] = ()  # cells that carry no light
-
-    @property
-    def broken_cells(self) -> tuple[int, ...]:
-        """The cells of all three faults."""
-        return (*self.stuck_bar, *self.stuck_cross, *self.dead_cells)
 
 
 class Record(NamedTuple):
@@ -224,108 +209,42 @@ def list_failure(
     return failure
 
 
-def unite(failures: Iterable[FailedParts]) -> FailedParts:
-    """Return the parts of all failures, ascending.
-
-    Parameters
-    ----------
-    failures
-        Failures that may name a part twice.
-
-    Returns
-    -------
-    FailedParts
-        Each part once. All broken cells are listed as dead, whatever is wrong with them.
-    """
-    part_sets = _PartSets()
+def _numbers_by_kind(*failures: FailedParts) -> dict[str, set[int]]:
+    """Collect the numbers of parts by kind; a cell is the same whatever is wrong with it."""
+    numbers_of = {kind: set[int]() for kind in KINDS}
     for failure in failures:
-        part_sets.add(failure)
+        for kind, numbers in zip(KINDS, failure, strict=True):
+            numbers_of[kind].update(numbers)
+    return numbers_of
+
+
+def unite(failures: Iterable[FailedParts]) -> FailedParts:
+    """Return the parts of all failures, ascending; all cells as dead ones."""
+    numbers_of = _numbers_by_kind(*failures)
     return FailedParts(
-        failed_chips=tuple(sorted(part_sets.chips)),
-        failed_ports=tuple(sorted(part_sets.ports)),
-        failed_fibres=tuple(sorted(part_sets.fibres)),
-        dead_cells=tuple(sorted(part_sets.cells)),
+        failed_chips=tuple(sorted(numbers_of["chip"])),
+        failed_ports=tuple(sorted(numbers_of["port"])),
+        failed_fibres=tuple(sorted(numbers_of["fibre"])),
+        dead_cells=tuple(sorted(numbers_of["cell"])),
     )
 
 
-def subtract(parts: FailedParts, removed: FailedParts) -> FailedParts:
+def subtract(parts: FailedParts, *removed: FailedParts) -> FailedParts:
     """Return parts without others; a cell is the same whatever is wrong with it."""
-    removed_sets = _PartSets()
-    removed_sets.add(removed)
-    return removed_sets.keep_unknown(parts)
-
-
-class _PartSets:
-    """Numbers of parts by kind; a cell is the same whatever is wrong with it."""
-
-    def __init__(self) -> None:
-        """Begin without any part.
-
-        The sets are also listed by the fields of `FailedParts`, of which three are of cells.
-        """
-        self.chips: set[int] = set()
-        self.ports: set[int] = set()
-        self.fibres: set[int] = set()
-        self.cells: set[int] = set()
-        self._by_field = (
-            self.chips,
-            self.ports,
-            self.fibres,
-            self.cells,
-            self.cells,
-            self.cells,
+    removed_of = _numbers_by_kind(*removed)
+    return FailedParts(
+        *(
+            tuple(number for number in numbers if number not in removed_of[kind])
+            for kind, numbers in zip(KINDS, parts, strict=True)
         )
-
-    def add(self, parts: FailedParts) -> None:
-        """Add the parts of a failure."""
-        for known_numbers, numbers in zip(self._by_field, parts, strict=True):
-            known_numbers.update(numbers)
-
-    def keep_unknown(self, parts: FailedParts) -> FailedParts:
-        """Return the parts of a failure that are not in these sets.
-
-        Parameters
-        ----------
-        parts
-            The parts; a cell is the same whatever is wrong with it.
-
-        Returns
-        -------
-        FailedParts
-            The parts that remain by field, perhaps none; `parts` itself if none of them is in the
-            sets.
-        """
-        pairs = list(zip(self._by_field, parts, strict=True))
-        if all(known_numbers.isdisjoint(numbers) for known_numbers, numbers in pairs):
-            return parts
-        return FailedParts(
-            *(
-                tuple(n for n in numbers if n not in known_numbers)
-                for known_numbers, numbers in pairs
-            )
-        )
+    )
 
 
 def _remove_parts(
     failures: tuple[FailedParts, ...], removed: FailedParts
 ) -> tuple[FailedParts, ...]:
-    """Remove parts from failures, and failures that have no part left.
-
-    Parameters
-    ----------
-    failures
-        Pending failures.
-    removed
-        The parts to remove; a cell is removed whatever is wrong with it.
-
-    Returns
-    -------
-    tuple of FailedParts
-        The parts that remain of each, in their order.
-    """
-    removed_sets = _PartSets()
-    removed_sets.add(removed)
-    remaining = (removed_sets.keep_unknown(failure) for failure in failures)
+    """Remove parts from failures, and failures that have no part left."""
+    remaining = (subtract(failure, removed) for failure in failures)
     return tuple(failure for failure in remaining if any(failure))
 
 
@@ -366,23 +285,16 @@ def _name_each_part_once(failures: Sequence[FailedParts]) -> tuple[FailedParts, 
             last_fault.update(dict.fromkeys(getattr(failure, field), field))
 
     # Leave out what is known, and failures of which nothing is left.
-    part_sets = _PartSets()
     distinct_failures = list[FailedParts]()
     for failure in failures:
         current_cells = {
             field: tuple(cell for cell in getattr(failure, field) if last_fault[cell] == field)
             for field in _CELL_FIELDS
         }
-        new_parts = part_sets.keep_unknown(failure._replace(**current_cells))
+        new_parts = subtract(failure._replace(**current_cells), *distinct_failures)
         if any(new_parts):
             distinct_failures.append(new_parts)
-            part_sets.add(new_parts)
     return tuple(distinct_failures)
-
-
-def parts_in(state: Reroute) -> FailedParts:
-    """Return the failed parts of a state."""
-    return FailedParts(*(getattr(state, field) for field in FailedParts._fields))
 
 
 def list_unanswered(failure: FailedParts, state: Reroute) -> FailedParts:
@@ -494,7 +406,7 @@ def check_cells_work(record: Record, cells: Iterable[int]) -> None:
     InputError
         Naming the first broken one.
     """
-    broken = {*parts_in(record.state).broken_cells, *record.waiting_parts.broken_cells}
+    broken = {*record.state.failed.broken_cells, *record.waiting_parts.broken_cells}
     for cell in cells:
         if cell in broken:
             raise InputError(f"cell {cell} has failed: only working cells leave", where="cell")
@@ -562,7 +474,7 @@ def take_out(record: Record, repaired: FailedParts) -> Record:
     _check_all_failed(record, repaired)
     rejoined = _list_rejoined_units(record, repaired.failed_fibres)
     repaired = repaired._replace(failed_chips=(*repaired.failed_chips, *rejoined))
-    after = replace(state, **subtract(parts_in(state), repaired)._asdict())
+    after = replace(state, **subtract(state.failed, repaired)._asdict())
 
     # Units that work again and have no circuits are spares.
     idle = _list_usable_units(after, repaired)
@@ -589,25 +501,10 @@ def _check_all_failed(record: Record, repaired: FailedParts) -> None:
     InputError
         Naming the first part that has not failed.
     """
-    state = record.state
-
-    # Parts that have failed, whether that is answered or pending.
-    pending = record.waiting_parts
-    failed_by_kind = {
-        "chip": {*pending.failed_chips, *state.failed_chips},
-        "port": {*pending.failed_ports, *state.failed_ports},
-        "fibre": {*pending.failed_fibres, *state.failed_fibres},
-        "cell": {*pending.dead_cells, *state.stuck, *state.dead_cells},
-    }
-    repaired_by_kind = {
-        "chip": repaired.failed_chips,
-        "port": repaired.failed_ports,
-        "fibre": repaired.failed_fibres,
-        "cell": repaired.dead_cells,
-    }
-    for kind, parts in repaired_by_kind.items():
+    failed_of = _numbers_by_kind(record.waiting_parts, record.state.failed)
+    for kind, parts in zip(KINDS, repaired, strict=True):
         for part in parts:
-            if part not in failed_by_kind[kind]:
+            if part not in failed_of[kind]:
                 raise InputError(f"{kind} {part} has not failed", where=kind)
 
 

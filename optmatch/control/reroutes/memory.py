@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Annotated, Any, BinaryIO, NamedTuple
 
 import numpy as np
 
 from optmatch.control.reroutes.failed_parts import (
-    FailedParts,
     Record,
     check_failure,
     list_parts,
@@ -24,8 +23,10 @@ from optmatch.io.fields import check_keys, check_object, shorten
 from optmatch.io.problems import check_format, problem_from_tree, problem_to_tree
 from optmatch.io.text import canonical, digest, layout, parse_json, pointer
 from optmatch.model import FormatError, InputError, integer
+from optmatch.model.declarations import Range, form_of
 from optmatch.model.files import check_target, path_name, replace_file
 from optmatch.problems import Reroute
+from optmatch.problems.reroutes.running import FailedParts
 
 _FORMAT = "optmatch/rerouter/2"
 
@@ -37,8 +38,13 @@ _RECORD_KEYS = ("homes", "refused", "cut_off", "answered")
 
 _CHANGE_KEYS = ("circuits", "routes", "cell_states", *_STATE_LISTS, *_RECORD_KEYS)
 
-_LARGEST = 2**31 - 1
-"""The largest number of a port, a cell or a fibre that arrays hold."""
+_ROW_LENGTHS = {"circuits": 3, "cell_states": 2, "routes": 2}
+"""The length of a row of a change: a number, and its circuit, state or route from then on."""
+
+_Number = Annotated[int, Range(-1, 2**31 - 1)]
+_NUMBERS = form_of(tuple[_Number, ...])
+_PAIRS = form_of(tuple[tuple[_Number, _Number], ...])
+_ROWS = form_of(tuple[tuple[_Number | tuple[_Number, ...], ...], ...])
 
 
 class Memory(NamedTuple):
@@ -158,7 +164,7 @@ def _read_memory_tree(tree: dict[str, Any]) -> Memory:
     # The present record, then each earlier one from the one after it.
     record_keys = {key: tree[key] for key in _RECORD_KEYS if key in tree}
     later_first = [_read_record({"state": tree["state"], **record_keys}, "")]
-    for k, changes in enumerate(_check_list(tree["before"], "/before")):
+    for k, changes in enumerate(form_of(tuple[Any, ...]).check("before", tree["before"])):
         later_first.append(apply_changes(later_first[-1], changes, f"/before/{k}"))
     journal = integer("journal", tree["journal"], at_least=0)
     return Memory(later_first[::-1], journal, sha256)
@@ -274,58 +280,23 @@ def list_changes(before: Record, after: Record) -> dict[str, Any]:
 
 
 def apply_changes(record: Record, changes: Any, where: str) -> Record:
-    """Apply one line of a journal of changes to what a controller knows, and check it.
+    """Apply what `list_changes` has listed, as read from `where` in a file, and check the record.
 
-    A record is what a controller knows at one time: the circuits that run, their routes and cells
-    (2 x 2 switches), failed parts, and failures that are not answered yet.
-
-    Parameters
-    ----------
-    record
-        The record before.
-    changes
-        New values by field, as read from a file; fields that stay are absent:
-
-        - ``circuits``: rows (number of the circuit, source port, destination port);
-        - ``cell_states``: rows (cell, state), where a state is 0 bar, 1 cross or -1 free;
-        - ``routes``: pairs (number of the circuit, list of the parts on its route);
-        - other fields: the new list as a whole.
-    where
-        The place in the file that messages name.
-
-    Returns
-    -------
-    Record
-        The record after.
-
-    Raises
-    ------
-    InputError
-        If a change is malformed, names what is not there, or leads to no record of a controller.
+    Raises `InputError` if a change is malformed, names what is not there, or leads to a record to
+    which no controller can have come.
     """
     check_object(changes, where)
     check_keys(changes, where, allowed=_CHANGE_KEYS, required=())
     state = record.state
     new_fields = dict[str, Any]()
 
-    # The fields of the state, row by row where there are many.
-    if "circuits" in changes:
-        circuits = np.array(state.circuits)
-        for k, source, destination in _read_rows(changes, "circuits", 3, where):
-            circuits[_check_index("circuits", k, len(circuits))] = source, destination
-        new_fields["circuits"] = circuits
-    if "cell_states" in changes and state.cell_states is not None:
-        cell_states = np.array(state.cell_states)
-        for cell, cell_state in _read_rows(changes, "cell_states", 2, where):
-            if cell_state not in (-1, 0, 1):
-                raise FormatError(f"cell_states: {cell_state}: -1, 0 or 1 are expected")
-            cell_states[_check_index("cell_states", cell, len(cell_states))] = cell_state
-        new_fields["cell_states"] = cell_states
-    if "routes" in changes:
-        new_fields["routes"] = _change_routes(state.routes, changes["routes"], where)
+    # The fields of the state, row by row where there are many; the state checks their values.
+    for key in _ROW_LENGTHS:
+        if key in changes and getattr(state, key) is not None:
+            new_fields[key] = _replace_rows(key, getattr(state, key), changes[key])
     for key in _STATE_LISTS:
         if key in changes:
-            new_fields[key] = list_parts(key, _check_list(changes[key], pointer(where, key)))
+            new_fields[key] = list_parts(key, _NUMBERS.check(key, changes[key]))
 
     # A new state, and what stands beside it in the record.
     after = replace(state, **new_fields) if new_fields else state
@@ -334,99 +305,15 @@ def apply_changes(record: Record, changes: Any, where: str) -> Record:
     return check_record(changed, where)
 
 
-def _change_routes(
-    routes: Sequence[tuple[int, ...]], entries: Any, where: str
-) -> tuple[tuple[int, ...], ...]:
-    """Replace some routes, as a line of the journal says.
-
-    Parameters
-    ----------
-    routes
-        ``routes[circuit]``: the fibres of each circuit before.
-    entries
-        The value that was read: a list of pairs, the number of a circuit and its new route.
-    where
-        The place in the file, for messages.
-
-    Returns
-    -------
-    tuple of tuples
-        The routes of all circuits after.
-
-    Raises
-    ------
-    FormatError
-        If an entry is no such pair, or names a circuit that does not exist.
-    """
-    place = pointer(where, "routes")
-    changed = list(routes)
-    for entry in _check_list(entries, place):
-        if not isinstance(entry, list) or len(entry) != 2:
-            raise FormatError(
-                f"{shorten(entry)}: a circuit and its route are expected", where=place
-            )
-        circuit, route = entry
-        index = _check_index("routes", circuit, len(changed))
-        parts = _check_list(route, place)
-        changed[index] = tuple(_check_number("routes", part) for part in parts)
-    return tuple(changed)
-
-
-def _read_rows(changes: dict[str, Any], key: str, length: int, where: str) -> list[list[int]]:
-    """Read rows of so many whole numbers from a field.
-
-    Parameters
-    ----------
-    changes
-        Fields as JSON, by name.
-    key
-        The name of the field, which is there.
-    length
-        How many numbers each row has.
-    where
-        The place of `changes` in the file, for messages.
-
-    Returns
-    -------
-    list of list of int
-        The rows; each number is from -1 to `_LARGEST`.
-
-    Raises
-    ------
-    FormatError, InputError
-        If it is no list of such rows.
-    """
-    place = pointer(where, key)
-    rows = _check_list(changes[key], place)
-    for row in rows:
-        if not isinstance(row, list) or len(row) != length:
-            raise FormatError(f"{shorten(row)}: {length} numbers are expected", where=place)
-        for entry in row:
-            _check_number(key, entry)
-    return rows
-
-
-def _check_list(tree: Any, where: str) -> list[Any]:
-    """Return what was read if it is a list, and refuse all else."""
-    if not isinstance(tree, list):
-        raise FormatError(f"{shorten(tree)}: a list is expected here", where=where)
-    return tree
-
-
-def _check_number(name: str, value: Any) -> int:
-    """Refuse numbers that no array of ports, cells or fibres holds."""
-    checked = integer(name, value, at_least=-1)
-    if checked > _LARGEST:
-        raise FormatError(f"{name}: {checked}: at most {_LARGEST} is expected")
-    return checked
-
-
-def _check_index(name: str, index: Any, count: int) -> int:
-    """Refuse an index that is no whole number from 0 to below `count`."""
-    checked = integer(name, index, at_least=0)
-    if checked >= count:
-        raise FormatError(f"{name}[{checked}]: there are {count}")
-    return checked
+def _replace_rows(key: str, entries: Any, rows: Any) -> list[Any]:
+    """Replace some circuits, routes or states of cells; a row begins with the number of one."""
+    changed = list(entries)
+    for row in _ROWS.check(key, rows):
+        if len(row) != _ROW_LENGTHS[key] or row[0] not in range(len(changed)):
+            raise FormatError(f"{key}: {shorten(list(row))}: one of {len(changed)} is expected")
+        number, *values = row
+        changed[number] = values if key == "circuits" else values[0]
+    return changed
 
 
 def _read_record_fields(entry: dict[str, Any], where: str) -> dict[str, Any]:
@@ -451,16 +338,14 @@ def _read_record_fields(entry: dict[str, Any], where: str) -> dict[str, Any]:
     """
     fields: dict[str, Any] = {}
     if "homes" in entry:
-        pairs = _read_rows(entry, "homes", 2, where)
-        fields["homes"] = tuple((stand_in, home) for stand_in, home in pairs)
+        fields["homes"] = _PAIRS.check("homes", entry["homes"])
     for key in ("refused", "answered"):
         if key in entry:
             place = pointer(where, key)
-            failures = _check_list(entry[key], place)
+            failures = form_of(tuple[Any, ...]).check(key, entry[key])
             fields[key] = tuple(_read_failure(failure, place) for failure in failures)
     if "cut_off" in entry:
-        parts = _check_list(entry["cut_off"], pointer(where, "cut_off"))
-        fields["cut_off"] = list_parts("cut_off", parts)
+        fields["cut_off"] = list_parts("cut_off", _NUMBERS.check("cut_off", entry["cut_off"]))
     return fields
 
 
@@ -487,8 +372,7 @@ def _read_failure(entry: Any, where: str) -> FailedParts:
     check_object(entry, where)
     check_keys(entry, where, allowed=FailedParts._fields, required=())
     fields = {
-        field: list_parts(field, _check_list(parts, pointer(where, field)))
-        for field, parts in entry.items()
+        field: list_parts(field, _NUMBERS.check(field, parts)) for field, parts in entry.items()
     }
     return FailedParts(**fields)
 

@@ -40,9 +40,9 @@ from optmatch.model import (
 from optmatch.model.device import Loss
 from optmatch.problems.reroutes.running import (
     Damage,
+    FailedParts,
     Passed,
     Routes,
-    assess,
     check_ends,
     follow_fibres,
     follow_light,
@@ -409,7 +409,8 @@ class Reroute(_Looked):
                 raise InputError("cell_states: needed where there are cells", where="cell_states")
             routes = follow_light(self.fabric, self.circuits, self.cell_states)
             passed = list_passed(routes)
-        self._set(_circuit_routes=routes, _passed=passed, _damage=assess(self, passed))
+        self._set(_circuit_routes=routes, _passed=passed)
+        self._set(_damage=assess(self, self.failed))
 
     @property
     def n_units(self) -> int:
@@ -424,7 +425,12 @@ class Reroute(_Looked):
     @property
     def stuck(self) -> dict[int, int]:
         """The state of each stuck cell."""
-        return {**dict.fromkeys(self.stuck_bar, BAR), **dict.fromkeys(self.stuck_cross, CROSS)}
+        return self.failed.stuck
+
+    @property
+    def failed(self) -> FailedParts:
+        """The parts that have failed, by kind."""
+        return FailedParts(*(getattr(self, field) for field in FailedParts._fields))
 
     @property
     def circuit_routes(self) -> Routes:
@@ -550,3 +556,97 @@ class Reroute(_Looked):
         for name, parts in more.items():
             changes[name] = (*changes.get(name, getattr(self, name)), *parts)
         return replace(self, **changes)
+
+
+def assess(state: Reroute, failed: FailedParts) -> Damage:
+    """Find which circuits lose their light or an end when parts fail, and what must be replaced.
+
+    The parts that have failed are `failed` alone, not those of the state: of a running state with
+    failures, pass both together. A unit is lost if it has more circuits than live ports. Spares
+    without a live port cannot take over.
+    """
+    # Where light cannot pass through servers, whole racks are replaced.
+    if not state.units.through:
+        return _assess_racks(state, failed)
+
+    passed = state.passed
+
+    # Which ports are dead, and how many ports of each unit work.
+    n_units = state.units.n_units
+    per_unit = state.units.ports_per_unit
+    is_dead = np.zeros(state.fabric.n_ports, dtype=np.bool_)  # by port
+
+    # A view by unit: all ports of a failed chip are dead.
+    is_dead.reshape(n_units, per_unit)[list(failed.failed_chips)] = True
+    is_dead[list(failed.failed_ports)] = True
+    n_live = per_unit - is_dead.reshape(n_units, per_unit).sum(axis=1)  # by unit
+
+    # Units that have more circuits than working ports are lost. A bidirectional port serves one
+    # circuit, whichever end is there; other ports serve one that starts and one that ends there.
+    unit_of_end = state.circuits // per_unit  # (circuits, 2)
+    sides = [unit_of_end] if state.fabric.bidirectional else list(unit_of_end.T)
+    n_circuits = np.max([np.bincount(side.ravel(), minlength=n_units) for side in sides], axis=0)
+    is_lost = n_circuits > n_live
+    hit = (is_dead[state.circuits] | is_lost[unit_of_end]).any(axis=1)
+
+    # A circuit that passes a failed fibre is hit. Parts that are no fibre have number -1, and find
+    # the last entry of `has_failed`, which is False.
+    fibre: NDArray[np.integer] = passed.part
+    if state.cell_states is not None:
+        fibre = state.units.fibre_of_terminal[passed.part]
+    has_failed = np.zeros(state.units.n_fibres + 1, dtype=np.bool_)
+    has_failed[list(failed.failed_fibres)] = True
+    hit[passed.circuit[has_failed[fibre]]] = True
+
+    # A circuit that passes a dead cell is hit, or one that is stuck in another state.
+    if state.cell_states is not None:
+        is_broken = np.zeros(len(state.cell_states), dtype=np.bool_)  # by cell
+        is_broken[list(failed.dead_cells)] = True
+        for cell, stuck_state in failed.stuck.items():
+            is_broken[cell] = stuck_state != state.cell_states[cell]
+        hit[passed.circuit[is_broken[passed.part // 4]]] = True
+    return Damage(
+        dead_ports=frozenset(np.flatnonzero(is_dead).tolist()),
+        hit=hit,
+        lost=tuple(np.flatnonzero(is_lost).tolist()),
+        spares=tuple(unit for unit in state.spares if n_live[unit] > 0),
+    )
+
+
+def _assess_racks(state: Reroute, failed: FailedParts) -> Damage:
+    """Do the same where no light passes chips, and whole racks replace each other.
+
+    A rack is lost if a circuit ends at a dead port of it or passes a failed fibre of it; a rack
+    takes over if all its chips are spares and nothing in it has failed.
+    """
+    fabric = state.fabric
+    passed = state.passed
+    assert isinstance(fabric, RackFabric)
+    per_rack = fabric.chips_per_rack
+    failed_fibres = list(failed.failed_fibres)
+    is_dead = np.zeros((fabric.n_chips, fabric.ports_per_chip), dtype=np.bool_)
+    is_dead[list(failed.failed_chips)] = True
+    is_dead.reshape(-1)[list(failed.failed_ports)] = True
+
+    # Racks with a dead port that a circuit ends at, or a failed fibre that one passes, are lost.
+    rack_of_port = np.arange(fabric.n_ports) // (per_rack * fabric.ports_per_chip)
+    in_use = np.zeros(fabric.n_ports, dtype=np.bool_)
+    in_use[state.circuits] = True
+    passes_failed = np.isin(passed.part, failed_fibres)
+    is_lost = np.zeros(fabric.racks, dtype=np.bool_)  # by rack
+    is_lost[rack_of_port[in_use & is_dead.ravel()]] = True
+    is_lost[fabric.rack_of_fibre[passed.part[passes_failed]]] = True
+    hit = np.asarray(is_lost[rack_of_port[state.circuits]].any(axis=1))
+
+    # A rack that takes over has to be all spare and all sound, also where nothing is in use.
+    has_failed = np.array(is_dead.any(axis=1).reshape(-1, per_rack).any(axis=1))  # by rack
+    has_failed[fabric.rack_of_fibre[failed_fibres]] = True
+    is_spare = np.zeros(fabric.n_chips, dtype=np.bool_)
+    is_spare[list(state.spares)] = True
+    takes_over = is_spare.reshape(-1, per_rack).all(axis=1) & ~has_failed
+    return Damage(
+        dead_ports=frozenset(np.flatnonzero(is_dead).tolist()),
+        hit=hit,
+        lost=tuple(np.flatnonzero(np.repeat(is_lost, per_rack)).tolist()),
+        spares=tuple(np.flatnonzero(np.repeat(takes_over, per_rack)).tolist()),
+    )

@@ -1,62 +1,39 @@
-"""The routes of the circuits of a running state, and the effect of a failure on them."""
+"""Failed parts, and the routes of the circuits of a running state."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import chain
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.fabrics import Fabric, RackFabric, Units
-from optmatch.model import FREE, InputError
+from optmatch.fabrics import Fabric, Units
+from optmatch.model import BAR, CROSS, FREE, InputError
 
 Routes = tuple[tuple[int, ...], ...]
 
 
-class RunningState(Protocol):
-    """What is asked of a `Reroute`, whose module imports this one."""
+class FailedParts(NamedTuple):
+    """Failed parts, by the fields of `Reroute`."""
+
+    failed_chips: tuple[int, ...] = ()  # chips of a rack
+    failed_ports: tuple[int, ...] = ()  # ports that have failed, beside those of failed chips
+    failed_fibres: tuple[int, ...] = ()  # fibres of a rack
+    stuck_bar: tuple[int, ...] = ()  # cells that stay in the bar state
+    stuck_cross: tuple[int, ...] = ()  # cells that stay in the cross state
+    dead_cells: tuple[int, ...] = ()  # cells that carry no light
 
     @property
-    def fabric(self) -> Fabric:
-        """The rack or switch."""
-
-    @property
-    def units(self) -> Units:
-        """What spares replace."""
-
-    @property
-    def circuits(self) -> NDArray[np.int32]:
-        """``circuits[k] = source, destination``."""
-
-    @property
-    def cell_states(self) -> NDArray[np.int8] | None:
-        """``cell_states[cell]``; None without cells."""
+    def broken_cells(self) -> tuple[int, ...]:
+        """The cells of all three faults."""
+        return (*self.stuck_bar, *self.stuck_cross, *self.dead_cells)
 
     @property
     def stuck(self) -> dict[int, int]:
         """The state of each stuck cell."""
-
-    @property
-    def dead_cells(self) -> tuple[int, ...]:
-        """Cells that let no light through."""
-
-    @property
-    def spares(self) -> tuple[int, ...]:
-        """The units that may take over."""
-
-    @property
-    def failed_chips(self) -> tuple[int, ...]:
-        """Chips that have failed."""
-
-    @property
-    def failed_ports(self) -> tuple[int, ...]:
-        """Ports that have failed, beside those of failed chips."""
-
-    @property
-    def failed_fibres(self) -> tuple[int, ...]:
-        """Fibres that have failed."""
+        return {**dict.fromkeys(self.stuck_bar, BAR), **dict.fromkeys(self.stuck_cross, CROSS)}
 
 
 class Passed(NamedTuple):
@@ -330,134 +307,3 @@ def follow_light(
             raise InputError(message, where="cell_states")
         routes.append(tuple(route))
     return tuple(routes)
-
-
-def assess(state: RunningState, passed: Passed) -> Damage:
-    """Find which circuits do not work after failures, and what has to be replaced by a spare.
-
-    A *unit* is what a spare replaces as a whole: a chip of a rack with all its ports, or a single
-    port of a switch. A unit is lost if its working ports are fewer than its circuits. For example,
-    a chip with 4 ports and 3 circuits is lost when a second port fails.
-
-    Parameters
-    ----------
-    state
-        What runs: circuits, their routes, spare units, and what has failed: chips, ports, fibres
-        and cells. A cell is dead (no light passes) or stuck in a state.
-    passed
-        What the circuits pass: entry k says that circuit ``circuit[k]`` passes ``part[k]``. A part
-        is a fibre, or, if the switch consists of cells, a terminal at which light enters a cell
-        (its cell is ``part // 4``).
-
-    Returns
-    -------
-    Damage
-        With the fields
-
-        - ``dead_ports``: ports that have failed, alone or with their chip;
-        - ``hit[circuit]``: whether it ends at a dead port or a lost unit, or passes a failed
-          fibre, a dead cell, or a cell that is stuck in another state than the circuit needs;
-        - ``lost``: the lost units, ascending;
-        - ``spares``: the spare units with at least one working port.
-    """
-    # Where light cannot pass through servers, whole racks are replaced.
-    if not state.units.through:
-        return _assess_racks(state, passed)
-
-    # Which ports are dead, and how many ports of each unit work.
-    n_units = state.units.n_units
-    per_unit = state.units.ports_per_unit
-    is_dead = np.zeros(state.fabric.n_ports, dtype=np.bool_)  # by port
-
-    # A view by unit: all ports of a failed chip are dead.
-    is_dead.reshape(n_units, per_unit)[list(state.failed_chips)] = True
-    is_dead[list(state.failed_ports)] = True
-    n_live = per_unit - is_dead.reshape(n_units, per_unit).sum(axis=1)  # by unit
-
-    # Units that have more circuits than working ports are lost. A bidirectional port serves one
-    # circuit, whichever end is there; other ports serve one that starts and one that ends there.
-    unit_of_end = state.circuits // per_unit  # (circuits, 2)
-    sides = [unit_of_end] if state.fabric.bidirectional else list(unit_of_end.T)
-    n_circuits = np.max([np.bincount(side.ravel(), minlength=n_units) for side in sides], axis=0)
-    is_lost = n_circuits > n_live
-    hit = (is_dead[state.circuits] | is_lost[unit_of_end]).any(axis=1)
-
-    # A circuit that passes a failed fibre is hit. Parts that are no fibre have number -1, and find
-    # the last entry of `has_failed`, which is False.
-    fibre: NDArray[np.integer] = passed.part
-    if state.cell_states is not None:
-        fibre = state.units.fibre_of_terminal[passed.part]
-    has_failed = np.zeros(state.units.n_fibres + 1, dtype=np.bool_)
-    has_failed[list(state.failed_fibres)] = True
-    hit[passed.circuit[has_failed[fibre]]] = True
-
-    # A circuit that passes a dead cell is hit, or one that is stuck in another state.
-    if state.cell_states is not None:
-        is_broken = np.zeros(len(state.cell_states), dtype=np.bool_)  # by cell
-        is_broken[list(state.dead_cells)] = True
-        for cell, stuck_state in state.stuck.items():
-            is_broken[cell] = stuck_state != state.cell_states[cell]
-        hit[passed.circuit[is_broken[passed.part // 4]]] = True
-    return Damage(
-        dead_ports=frozenset(np.flatnonzero(is_dead).tolist()),
-        hit=hit,
-        lost=tuple(np.flatnonzero(is_lost).tolist()),
-        spares=tuple(unit for unit in state.spares if n_live[unit] > 0),
-    )
-
-
-def _assess_racks(state: RunningState, passed: Passed) -> Damage:
-    """Find which circuits do not work after failures, and which racks have to be replaced.
-
-    This is for racks in which no light passes through a chip on its way. A circuit cannot go
-    around a failure there, and racks are replaced as a whole. A rack is *lost* if a circuit uses a
-    dead port or a failed fibre of it. A rack can take over if all of its chips are spares and
-    nothing of it has failed.
-
-    Parameters
-    ----------
-    state
-        The circuits, the spare chips, and failed chips, ports and fibres; on a `RackFabric`.
-    passed
-        The fibres of all routes: circuit ``circuit[k]`` passes fibre ``part[k]``.
-
-    Returns
-    -------
-    Damage
-        With the fields
-
-        - ``dead_ports``: ports that have failed, alone or with their chip;
-        - ``hit[circuit]``: whether one of its ends is in a lost rack;
-        - ``lost``: the chips of lost racks, ascending;
-        - ``spares``: the chips of racks that can take over, ascending.
-    """
-    fabric = state.fabric
-    assert isinstance(fabric, RackFabric)
-    per_rack = fabric.chips_per_rack
-    failed_fibres = list(state.failed_fibres)
-    is_dead = np.zeros((fabric.n_chips, fabric.ports_per_chip), dtype=np.bool_)
-    is_dead[list(state.failed_chips)] = True
-    is_dead.reshape(-1)[list(state.failed_ports)] = True
-
-    # Racks with a dead port that a circuit ends at, or a failed fibre that one passes, are lost.
-    rack_of_port = np.arange(fabric.n_ports) // (per_rack * fabric.ports_per_chip)
-    in_use = np.zeros(fabric.n_ports, dtype=np.bool_)
-    in_use[state.circuits] = True
-    passes_failed = np.isin(passed.part, failed_fibres)
-    is_lost = np.zeros(fabric.racks, dtype=np.bool_)  # by rack
-    is_lost[rack_of_port[in_use & is_dead.ravel()]] = True
-    is_lost[fabric.rack_of_fibre[passed.part[passes_failed]]] = True
-    hit = np.asarray(is_lost[rack_of_port[state.circuits]].any(axis=1))
-
-    # A rack that takes over has to be all spare and all sound, also where nothing is in use.
-    has_failed = np.array(is_dead.any(axis=1).reshape(-1, per_rack).any(axis=1))  # by rack
-    has_failed[fabric.rack_of_fibre[failed_fibres]] = True
-    is_spare = np.zeros(fabric.n_chips, dtype=np.bool_)
-    is_spare[list(state.spares)] = True
-    takes_over = is_spare.reshape(-1, per_rack).all(axis=1) & ~has_failed
-    return Damage(
-        dead_ports=frozenset(np.flatnonzero(is_dead).tolist()),
-        hit=hit,
-        lost=tuple(np.flatnonzero(np.repeat(is_lost, per_rack)).tolist()),
-        spares=tuple(np.flatnonzero(np.repeat(takes_over, per_rack)).tolist()),
-    )

@@ -16,8 +16,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 import optmatch as om
-from optmatch.control.reroutes.failed_parts import FailedParts, Record
+from optmatch.control.reroutes.failed_parts import Record
 from optmatch.model import InfeasibleError, LimitReached
+from optmatch.problems.reroutes.running import FailedParts
 from optmatch.solvers.reroutes.states import fill_rack
 from tests.control.reroutes.test_rerouter import mesh_state, rack_state
 from tests.helpers.modes import examples
