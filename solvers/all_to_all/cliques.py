@@ -10,23 +10,11 @@ def find_larger_clique(neighbours: list[int], known_size: int, most_nodes: int) 
     """Search for a clique that is larger than a known one, by branch and bound.
 
     After Tomita and Seki (2003): the candidates of a clique are coloured greedily, and a branch is
-    cut off where the colours of its candidates are too few for a larger clique.
-
-    Parameters
-    ----------
-    neighbours
-        ``neighbours[vertex]``: a bit for each neighbour; mutual, and no vertex is its own.
-    known_size
-        The size of a clique that is known.
-    most_nodes
-        The search ends after so many cliques looked at.
-
-    Returns
-    -------
-    size : int
-        The size of the largest clique found; `known_size` if none is larger.
-    n_nodes : int
-        How many cliques were looked at.
+    cut
+    off where the colours of its candidates are too few for a larger clique. ``neighbours[vertex]``
+    has
+    a bit for each neighbour. Returns the size of the largest clique found, `known_size` if none is
+    larger, and how many cliques were looked at.
 
     Examples
     --------
@@ -39,16 +27,7 @@ def find_larger_clique(neighbours: list[int], known_size: int, most_nodes: int) 
     n_nodes = 0
 
     def extend(size: int, candidates: int) -> None:
-        """Search all cliques that consist of the present clique and of some candidates.
-
-        Parameters
-        ----------
-        size
-            The number of vertices of the present clique. Which they are does not matter any more.
-        candidates
-            A bit for each vertex that may be added: it is a neighbour of all vertices of the
-            present clique, and the cliques with it have not been searched yet.
-        """
+        """Search all cliques that consist of the present one and of some candidates."""
         nonlocal best_size, n_nodes
         n_nodes += 1
         best_size = max(best_size, size)
@@ -71,18 +50,9 @@ def find_larger_clique(neighbours: list[int], known_size: int, most_nodes: int) 
 def color_greedily(neighbours: list[int], vertices: int) -> list[tuple[int, int]]:
     """Colour some vertices such that neighbours differ, with the lowest colour for each.
 
-    Parameters
-    ----------
-    neighbours
-        ``neighbours[vertex]``: a bit for each neighbour.
-    vertices
-        A bit for each vertex to be coloured.
-
-    Returns
-    -------
-    list of (vertex, colour)
-        By rising colours, from 1 on. A clique of vertices up to some place of the list has no more
-        vertices than the colour at that place.
+    Returns (vertex, colour) by rising colours, from 1 on: a clique of vertices up to some place of
+    the
+    list has no more vertices than the colour at that place.
     """
     # Each turn gives one colour to as many vertices as it can: the lowest one, the lowest of those
     # that are not its neighbours, and so on. ``x & -x`` is the lowest bit of x.

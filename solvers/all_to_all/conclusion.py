@@ -48,31 +48,12 @@ def conclude(
     *,
     polish: bool,
 ) -> Solution:
-    """Turn the plan of a search into a solution: place leftovers, order the slots, count cells.
+    """Turn the plan of a search into a solution: place leftovers, order slots, count cells.
 
-    A plan is a list of slots, each a matching of the ports with routes for its circuits. Circuits
-    that have no route, the leftovers, get further slots. Slots are then put in an order in which
-    few cells *toggle*, that is, are driven to another state than they had before. The objective is
-    the number of cells on all routes of all slots.
-
-    Parameters
-    ----------
-    planner
-        Has the plan, ``planner.plan``, which is changed.
-    limit
-        The limit that ended the search, if any.
-    name
-        The name of the method.
-    proved
-        What `prove_bound` returned, if it was called before: it is not proved again. A bound on
-        the cells, infinite if the fewest slots are not enough, and its proof. None otherwise.
-    polish
-        Whether to prove a bound, and to order slots and choose routes for few toggles.
-
-    Returns
-    -------
-    Solution
-        OPTIMAL if it has the fewest slots and its cells equal the bound; otherwise FEASIBLE.
+    Circuits that have no route, the leftovers, get further slots. The objective is the number of
+    cells
+    on all routes of all slots. `proved` is what `prove_bound` returned, if it was called before;
+    without `polish` no bound is proved, and slots and routes are not changed for few toggles.
     """
     # The bound on the cells of all plans in the fewest slots, with its proof. The excess of the
     # plan is what its routes cost beyond the shortest ones, from which the bound is counted.
@@ -127,24 +108,12 @@ def conclude(
 def prove_bound(planner: SlotPlanner, excess: int) -> tuple[float, RoutingProof | None]:
     """Bound the cells on all routes of a schedule in the fewest slots, by prices of links.
 
-    If it is proved that more slots are needed, ``planner.slots_bound`` receives the number.
-
-    Parameters
-    ----------
-    planner
-        Has the problem, the router and the clock.
-    excess
-        How much more than the shortest routes the best plan in the fewest slots costs, over all
-        slots, in 1/`UNIT` of a cell; `FAILED` or more if it
-        leaves circuits without a route. No bound above the cells of this plan is sought.
-
-    Returns
-    -------
-    float
-        The bound, in cells. Infinite if no schedule has the fewest slots.
-    RoutingProof or None
-        The prices that prove it. None if the bound is the counted one: it is reached, or near
-        enough for the limits, or the time is up, or prices do not improve on it.
+    `excess` is how much more than the shortest routes the best plan costs, in 1/`UNIT` of a cell:
+    no
+    bound above it is sought. The bound is infinite if no schedule has the fewest slots; then
+    ``planner.slots_bound`` receives a number of slots that is needed. The proof is None if the
+    bound
+    is the counted one.
     """
     with uncounted():
         from optmatch.solvers.all_to_all.joint_bound import bound_jointly  # loads OR-tools
@@ -171,20 +140,11 @@ def prove_bound(planner: SlotPlanner, excess: int) -> tuple[float, RoutingProof 
 
 
 def answer_at_once(problem: AllToAll, name: str) -> Solution | None:
-    """Answer an all-to-all that needs no routes.
+    """Answer an all-to-all that needs no routes; None if routes have to be found.
 
-    Parameters
-    ----------
-    problem
-        The all-to-all: pairs of ports that have to meet, and the fabric.
-    name
-        The name of the method, for the solution.
-
-    Returns
-    -------
-    Solution or None
-        INFEASIBLE if no state of the cells connects some pair; OPTIMAL if there is a single port,
-        or a fabric without cells; None if routes have to be found.
+    It is INFEASIBLE if no state of the cells connects some pair, and OPTIMAL if there is a single
+    port,
+    or a fabric without cells.
     """
     fabric = problem.fabric
     refused = refuse_dead_pairs(problem, fabric.dead_pairs(), name)
@@ -198,22 +158,7 @@ def answer_at_once(problem: AllToAll, name: str) -> Solution | None:
 
 
 def without_routes(problem: AllToAll, matchings: NDArray[np.int32], name: str) -> Solution:
-    """Make the solution of an all-to-all whose matchings need no cells, at a cost of 0.
-
-    Parameters
-    ----------
-    problem
-        The all-to-all, on a fabric without cells; or on any fabric if there are no matchings.
-    matchings
-        ``matchings[slot, source] = destination``, -1 where idle, shape (slots, ports).
-    name
-        The name of the method, for the solution.
-
-    Returns
-    -------
-    Solution
-        OPTIMAL, with these slots.
-    """
+    """Make the solution of an all-to-all whose matchings need no cells, at a cost of 0."""
     fabric = problem.fabric
     states = None if fabric.graph is None else np.zeros((0, fabric.n_cells), dtype=np.int8)
     return Solution(
@@ -230,23 +175,7 @@ def without_routes(problem: AllToAll, matchings: NDArray[np.int32], name: str) -
 def all_slots(
     problem: AllToAll, matchings: NDArray[np.int32], states: NDArray[np.int8] | None
 ) -> Schedule:
-    """Make the schedule of an all-to-all, all slots of the same duration.
-
-    Parameters
-    ----------
-    problem
-        The all-to-all: how long a slot is held, and the delay before each; a delay that depends on
-        the cells (a word) is left out.
-    matchings
-        ``matchings[slot, source] = destination``, -1 where idle.
-    states
-        ``states[slot, cell]``: 0 bar, 1 cross, -1 free; None for a fabric without cells.
-
-    Returns
-    -------
-    Schedule
-        The slots in this order.
-    """
+    """Make the schedule of an all-to-all, all slots of the same duration."""
     return Schedule(
         matchings=matchings.reshape(-1, problem.fabric.n_ports),
         durations_s=np.full(len(matchings), problem.slot_s),
@@ -259,14 +188,7 @@ def place_leftovers(planner: SlotPlanner) -> None:
     """Take circuits without a route out of slots, and put them into gaps and further slots.
 
     Each step is a search past the circuits that are there, without rip-up, so that the time after
-    a limit stays short.
-
-    Parameters
-    ----------
-    planner
-        ``planner.plan`` is a list of slots, each a matching with routes; ``slot.excess`` is
-        `FAILED` or more if circuits have none. The plan is changed: afterwards all circuits have
-        routes, perhaps in more slots.
+    a limit stays short. Afterwards all circuits of ``planner.plan`` have routes.
     """
     # `plan` gets the slots without the circuits that have no route, `leftovers` those circuits.
     if all(slot.excess < FAILED for slot in planner.plan):
@@ -302,24 +224,8 @@ def _route_alone(planner: SlotPlanner, source: int, destination: int) -> RoutedS
     """Make a slot of one pair alone, whose route is found by an exact search.
 
     Some pairs have a route, but not one that a search for shortest ways finds: their cheapest walk
-    passes a link twice, once each way, which light cannot.
-
-    Parameters
-    ----------
-    planner
-        Has the fabric.
-    source, destination
-        The ports of the pair.
-
-    Returns
-    -------
-    RoutedSlot
-        With this circuit alone.
-
-    Raises
-    ------
-    SolverError
-        If there is no route.
+    passes a link twice, once each way, which light cannot. Raises `SolverError` if there is no
+    route.
     """
     with uncounted():
         from optmatch.solvers.routing.branch_and_price import search

@@ -112,29 +112,15 @@ def solve(
 def _plans(
     problem: AllToAll, clock: Clock, rng: np.random.Generator, on_event: OnEvent
 ) -> Iterator[tuple[float, RoundSlots]]:
-    """Yield two answers: the slots as routed at first, and a second one with fewer toggles.
+    """Yield the cells and slots of two answers, the second one with fewer toggles.
 
-    A toggle is a cell that a slot drives to another state than it had before. The second answer
-    puts the slots in an order with few toggles. It then routes each slot anew: in a Benes network
-    the cells along a loop may all be flipped together (the loop is *turned*), and the other choice
-    may pass fewer cells, or leave more cells in the state of the slots before.
-
-    Parameters
-    ----------
-    problem
-        On a feed-forward fabric that has an exact router.
-    clock
-        If the time is up, there is no second answer.
-    rng
-        Renames ports if faults are in the way, and draws the slots to be moved in the order.
-    on_event
-        Receives a `Tick` for each slot that is routed anew.
-
-    Yields
-    ------
-    (float, RoundSlots)
-        The number of cells on all routes of all slots, and the slots. Nothing is yielded where
-        faults leave no way by the rules of the exact router.
+    The second answer puts the slots in an order with few toggles. It then routes each slot anew:
+    in a
+    Benes network the cells along a loop may all be flipped together (the loop is *turned*), and
+    the
+    other choice may pass fewer cells, or leave more cells in the state of the slots before.
+    Nothing is
+    yielded where faults leave no way by the rules of the exact router.
     """
     fabric = problem.fabric
     plan = _first_plan(problem, rng)
@@ -170,20 +156,10 @@ def _plans(
 
 
 def _first_plan(problem: AllToAll, rng: np.random.Generator) -> RoundSlots | None:
-    """Route the rounds of the live ports with fewer toggles, renamed if faults are in the way.
+    """Route the family of rounds of the live ports that needs the fewer toggles.
 
-    Parameters
-    ----------
-    problem
-        On a feed-forward fabric that has an exact router.
-    rng
-        Draws other orders of the ports, each of which needs other states of cells.
-
-    Returns
-    -------
-    RoundSlots or None
-        The family of rounds (`_all_rounds`) that needs the fewer toggles of those that could be
-        routed. None if `_RENAMINGS` orders of the ports all met with faults.
+    Ports are renamed if faults are in the way. None if `_RENAMINGS` orders of the ports all met
+    faults.
     """
     fabric = problem.fabric
     live = fabric.live_ports
@@ -204,7 +180,7 @@ def _first_plan(problem: AllToAll, rng: np.random.Generator) -> RoundSlots | Non
 
 
 def _all_rounds(n: int) -> Iterator[NDArray[np.int64]]:
-    """Yield ways to let n ports meet in n - 1 matchings.
+    """Yield ways to let n ports meet in n - 1 matchings, ``rounds[slot, port]``.
 
     Both families of matchings change few cells from one slot to the next:
 
@@ -213,16 +189,6 @@ def _all_rounds(n: int) -> Iterator[NDArray[np.int64]]:
       differs in the same bits. These bits follow a Gray code: one changes from slot to slot.
 
     With 4 ports, port 0 meets 1, 2, 3 by shifts, and 1, 3, 2 by exchanges.
-
-    Parameters
-    ----------
-    n
-        The number of ports.
-
-    Yields
-    ------
-    int64 array, shape (n - 1, n)
-        ``rounds[slot, port]``: the destination of a port; each pair comes once.
     """
     ports = np.arange(n)
     yield (ports + ports[1:, None]) % max(n, 1)

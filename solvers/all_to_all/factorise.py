@@ -124,7 +124,6 @@ def schedule_all(
 ) -> Solution:
     """Find a schedule of an all-to-all in which each pair of ports meets in one of few slots.
 
-    A slot is a matching of the ports, all of whose circuits have routes through the mesh at once.
     The search has these steps:
 
     1. The first slots are the rounds of a tournament, a timetable in which everybody meets
@@ -137,28 +136,9 @@ def schedule_all(
        fewer slots.
     5. Slots are put in an order with few changes of cells.
 
-    Parameters
-    ----------
-    problem
-        The all-to-all: all pairs of ports have to meet, each in some slot.
-    limits, rng, on_event
-        When the search ends, what is drawn at random, and a function that hears of progress.
-    start
-        A former solution whose slots are taken up, or None.
-    params
-        When the search begins anew; None for the defaults.
-    name
-        The name of the method, for the solution.
-    starts
-        How often the search begins; None for as often as `params` says, or, with limits on a mesh
-        that is not small, until a limit is reached.
-
-    Returns
-    -------
-    Solution
-        OPTIMAL if it has the fewest slots and its cells equal the bound; INFEASIBLE if no state of
-        the cells connects some pair; otherwise FEASIBLE, or without a schedule if a limit came
-        before all slots had routes. It does not name faults that are to blame.
+    `starts` is how often the search begins; None for as often as `params` says, or, with limits on
+    a
+    mesh that is not small, until a limit is reached.
     """
     clock = limits.start()
     trivial = answer_at_once(problem, name)
@@ -242,17 +222,7 @@ class _SlotExchange:
     """
 
     def __init__(self, planner: SlotPlanner, starts: int | None, params: AllToAllParams) -> None:
-        """Make the tournament whose rounds are the slots; nothing is routed yet.
-
-        Parameters
-        ----------
-        planner
-            The slots of the all-to-all, and the router that finds their routes.
-        starts
-            How often the search begins; None leaves that to `params` or to the limits.
-        params
-            When the search begins anew.
-        """
+        """Make the tournament whose rounds are the slots; nothing is routed yet."""
         fabric = planner.problem.fabric
         self.planner = planner
         self.starts: float | None = starts
@@ -271,11 +241,6 @@ class _SlotExchange:
 
         ``planner.plan`` receives the slots, also those that leave circuits without a route. If
         prices prove that the fewest slots are not enough, ``is_crowded`` is set instead.
-
-        Returns
-        -------
-        Limit or None
-            The limit that ended the routing before all slots were tried, or None.
         """
         names = self.planner.random_names(self.factors.shape[1])
         self.planner.plan = []
@@ -319,18 +284,7 @@ class _SlotExchange:
         self.bound = np.inf, shortage.proof
 
     def _fails(self, factors: NDArray[np.int64]) -> bool:
-        """Tell whether none of some slots can be routed with little effort.
-
-        Parameters
-        ----------
-        factors
-            ``factors[slot, vertex]``: the partner of a vertex in each slot.
-
-        Returns
-        -------
-        bool
-            False if one of them can be routed, and also if the time is up before one was.
-        """
+        """Tell whether none of some factors can be routed with little effort, if time allows."""
         planner = self.planner
         for partner in factors:
             slot = planner.settle(partner, *planner.router.empty_routes(), QUICK)
@@ -342,13 +296,8 @@ class _SlotExchange:
         """Pack all pairs into slots again and again; the plan with the fewest slots counts.
 
         The first plan was packed without patience, for an answer at once. Without a limit of time
-        there are `_PACKINGS` further ones; an iteration is one of them.
-
-        Returns
-        -------
-        Limit
-            The limit that ended it: time or iterations, else EXHAUSTED. ``planner.plan`` is the
-            best plan then, a list of slots with routes.
+        there
+        are `_PACKINGS` further ones; an iteration is one of them.
         """
         # `best` is the plan of the fewest slots so far. Without a first one the time is up.
         planner = self.planner
@@ -378,15 +327,10 @@ class _SlotExchange:
         return Limit.ITERATIONS if clock.limits.iterations is not None else Limit.EXHAUSTED
 
     def pack_beside(self) -> Limit:
-        """Make a second plan beside the first one: pack all pairs into as many slots as it takes.
+        """Keep in ``packed`` a second plan: all pairs packed into as many slots as it takes.
 
         The first plan, ``planner.plan``, stays: the fewest slots, in which some circuits have no
-        routes. The second one is kept in ``packed``; the better one is chosen later.
-
-        Returns
-        -------
-        Limit
-            The limit that ended the packing: time or iterations, else EXHAUSTED.
+        routes.
         """
         planner = self.planner
         kept_plan = planner.plan
@@ -401,16 +345,9 @@ class _SlotExchange:
     def take_up(self, former: Solution) -> Limit | None:
         """Keep the slots of a former solution, and route again what has no route any more.
 
-        Parameters
-        ----------
-        former
-            If it does not have the fewest slots, in which each pair meets once, the search begins
-            with a tournament instead (`start`).
-
-        Returns
-        -------
-        Limit or None
-            The limit that ended the routing before all slots were done, or None.
+        If `former` does not have the fewest slots, in which each pair meets once, the search
+        begins with a
+        tournament instead.
         """
         planner = self.planner
         schedule = former.schedule
@@ -457,17 +394,9 @@ class _SlotExchange:
     def answers(self) -> Iterator[tuple[float, list[RoutedSlot]] | Bound | None]:
         """Exchange pairs, and begin anew where that brings nothing.
 
-        A slot is one matching with its routes, and a plan is a list of slots in which all pairs
-        meet. An exchange changes which pairs meet in two slots or three.
-
-        Yields
-        ------
-        (float, list of RoutedSlot)
-            The cells on all routes of the present plan, and the plan.
-        Bound
-            A lower bound of the cells, once it is proved.
-        None
-            After an exchange that leaves circuits without a route.
+        Yields the cells on all routes with the plan, a `Bound` once it is proved, and None after
+        an
+        exchange that leaves circuits without a route.
         """
         clock = self.planner.clock
         for begun in count(1):
@@ -500,11 +429,9 @@ class _SlotExchange:
     def _count_starts(self) -> float:
         """Tell how often the search is begun anew, from other matchings.
 
-        Returns
-        -------
-        float
-            Infinite if a limit of time or iterations ends the search, unless the problem is so
-            small that an exact search follows; otherwise the parameter `starts`.
+        Infinite if a limit of time or iterations ends the search, unless the problem is so small
+        that an
+        exact search follows.
         """
         with uncounted():
             from optmatch.solvers.all_to_all.joint_model import is_small  # loads OR-tools

@@ -27,8 +27,9 @@ from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 def tournament(n_ports: int, bidirectional: bool) -> NDArray[np.int64]:
     """Make a schedule of matchings in which each port meets every other port once.
 
-    A slot is a matching of the ports. The schedule is the round-robin tournament of the circle
-    method. It needs an even number of ports, so there are two cases with an odd number:
+    It is the round-robin tournament of the circle method, ``factors[slot, vertex]``. It needs an
+    even
+    number of ports, so there are two cases with an odd number:
 
     - bidirectional ports get one port more, the bench; a port that meets it is idle;
     - of other ports each is connected to the one `shift` places onward, for each shift from 1 on.
@@ -39,20 +40,6 @@ def tournament(n_ports: int, bidirectional: bool) -> NDArray[np.int64]:
 
     Example with 3 one-way ports. In slot 0 the port 0 sends to 1, 1 to 2 and 2 to 0: the partners
     are ``[4, 5, 3, 2, 0, 1]``.
-
-    Parameters
-    ----------
-    n_ports
-        The number of ports, n.
-    bidirectional
-        Whether a pair is connected both ways at once, and each port is one vertex.
-
-    Returns
-    -------
-    int64 array, shape (slots, vertices)
-        ``factors[slot, vertex]`` is the vertex that this vertex is matched with in the slot. There
-        are n - 1 slots, or n for an odd number of bidirectional ports; and n vertices, n + 1 with
-        the bench, or 2 n for one-way ports.
     """
     # rounds[slot, port] is the port to which a port is connected.
     if bidirectional or n_ports % 2 == 0:
@@ -74,16 +61,6 @@ def _circle(n: int) -> NDArray[np.int64]:
 
     In round k, ports meet whose numbers add up to k modulo n - 1; the one that would meet itself
     meets the last port. For 4 ports the rounds are 0-3 1-2, 0-1 2-3 and 0-2 1-3.
-
-    Parameters
-    ----------
-    n
-        The number of ports, an even number.
-
-    Returns
-    -------
-    int64 array, shape (n - 1, n)
-        ``rounds[round, port]``: the partner of a port.
     """
     n_rounds = n - 1
     last = n - 1
@@ -106,22 +83,7 @@ def relabel(factors: NDArray[np.int64], names: NDArray[np.int64]) -> NDArray[np.
 
 
 def matchings(factors: NDArray[np.int64], n_ports: int, bidirectional: bool) -> NDArray[np.int32]:
-    """Turn one factor, or a row of them, into matchings of the ports.
-
-    Parameters
-    ----------
-    factors
-        Partners of vertices, int64, shape (vertices,) or (slots, vertices).
-    n_ports
-        The number of ports.
-    bidirectional
-        Whether ports are the vertices; else vertex ``n_ports + port`` receives.
-
-    Returns
-    -------
-    int32 array, shape (ports,) or (slots, ports)
-        ``matching[source] = destination``, -1 where idle.
-    """
+    """Turn one factor, or a row of them, into matchings of the ports, -1 where idle."""
     partner = factors[..., :n_ports]
     if bidirectional:
         return np.where(partner < n_ports, partner, IDLE).astype(np.int32)
@@ -132,24 +94,9 @@ def matchings(factors: NDArray[np.int64], n_ports: int, bidirectional: bool) -> 
 def _other(factors, vertex, taken, before):
     """Find the next vertex along the edges that `taken` leaves, and the factor of its edge.
 
-    Parameters
-    ----------
-    factors : int64 array, shape (3, vertices)
-        Three factors: each vertex has three edges.
-    vertex : int
-        Where the walk is.
-    taken : int64 array, shape (vertices,)
-        The factor whose edges are no longer there: each vertex has two edges left.
-    before : int
-        The vertex that the walk came from, -1 at its start.
-
-    Returns
-    -------
-    neighbour : int
-        The next vertex, -1 if there is none: factors of jobs that share a fabric may have an edge
-        in common.
-    k : int
-        The factor, 0 to 2, that the edge to it belongs to; -1 if there is none.
+    The walk came from `before`. Both are -1 if there is no such vertex: factors of jobs that share
+    a
+    fabric may have an edge in common.
     """
     for k in range(3):
         neighbour = factors[k, vertex]
@@ -171,29 +118,15 @@ def _toss(coins):
 def _walk_alternating_cycle(factors, start, coins, place, path):
     """Walk along the edges of three factors until a cycle closes that alternates.
 
-    A factor pairs all vertices; its edges are its pairs. The walk takes an edge of the first
-    factor, then one of the second or third by chance, and so on, until it comes to a vertex where
-    it was before. That closes a cycle, which alternates if this vertex is at an even place of the
-    walk, from which an edge of the first factor leads on.
-
-    Parameters
-    ----------
-    factors : int64 array, shape (3, vertices)
-        ``factors[k, vertex]``: the partner of a vertex in factor k.
-    start : int
-        The vertex where the walk begins.
-    coins : int
-        A random number below 2**31, by which chance decides.
-    place : int64 array, shape (vertices,)
-        Receives the place of each vertex in `path`, -1 where the walk has not been.
-    path : int64 array, shape (vertices + 2,)
-        Receives the vertices of the walk.
-
-    Returns
-    -------
-    (int, int, int)
-        The vertex where the cycle closes, -1 if the walk cannot go on; the number of vertices in
-        `path`; the random number that comes next.
+    The walk takes an edge of the first factor, then one of the second or third by chance, and so
+    on,
+    until it comes to a vertex where it was before. That closes a cycle, which alternates if this
+    vertex
+    is at an even place of the walk, from which an edge of the first factor leads on. `place` and
+    `path`
+    are written. Returns the vertex where the cycle closes, -1 if the walk cannot go on; the number
+    of
+    vertices in `path`; and the next random number.
     """
     place[:] = -1
     length = 0
@@ -222,24 +155,12 @@ def _walk_alternating_cycle(factors, start, coins, place, path):
 def _weigh_cycle(factors, start, taken):
     """Go round a cycle of the edges that a new first factor leaves, and compare its colourings.
 
-    Three factors pair the vertices; without the edges of the new first factor each vertex has two
-    edges left, and these make cycles. A colouring gives the edges of a cycle to the new second and
-    third factor alternately, which needs an even number of edges.
-
-    Parameters
-    ----------
-    factors : int64 array, shape (3, vertices)
-        ``factors[k, vertex]``: the partner of a vertex in factor k of before.
-    start : int
-        A vertex of the cycle.
-    taken : int64 array, shape (vertices,)
-        The new first factor.
-
-    Returns
-    -------
-    (bool, int)
-        Whether the cycle has an even number of edges; and how many edges more stay in the factor
-        of before if the first edge goes to the second factor than if it goes to the third.
+    Without the edges of the new first factor (`taken`) each vertex has two edges left, and these
+    make
+    cycles. A colouring gives the edges of a cycle to the new second and third factor alternately.
+    Returns whether the cycle has an even number of edges; and how many edges more stay in the
+    factor
+    of before if the first edge goes to the second factor than if it goes to the third.
     """
     more_alike = 0
     count = 0
@@ -265,16 +186,7 @@ def _weigh_cycle(factors, start, taken):
 def _colour_cycle(factors, start, colour, new):
     """Give the edges of a cycle to the new second and third factor alternately.
 
-    Parameters
-    ----------
-    factors : int64 array, shape (3, vertices)
-        ``factors[k, vertex]``: the partner of a vertex in factor k of before.
-    start : int
-        A vertex of the cycle, whose edges are those that ``new[0]`` leaves.
-    colour : int
-        The new factor that gets the first edge: 1 or 2.
-    new : int64 array, shape (3, vertices)
-        The new factors; the rows 1 and 2 receive the edges.
+    The edges are those that ``new[0]`` leaves; the first one goes to ``new[colour]``.
     """
     vertex = start
     before = -1
@@ -291,34 +203,13 @@ def _colour_cycle(factors, start, colour, new):
 
 @kernel
 def exchange(factors, start, coins, new, place, path):
-    """Split the edges of three factors into three other ones.
-
-    A factor is a slot as a graph: its vertices are ports, its edges the circuits, one at each
-    vertex. A cycle or path alternates if its edges are in turn in one factor and not.
+    """Split the edges of three factors into three other ones; False if the walk or split failed.
 
     The first one changes along a random alternating cycle near the vertex `start`; what is left of
     the three is split in two, as much as possible like before. Two factors can only swap cycles
-    that they have; this move reaches factors that no such swaps lead to.
-
-    Parameters
-    ----------
-    factors : int64 array, shape (3, vertices)
-        ``factors[k, vertex]``: the partner of a vertex in factor k.
-    start : int
-        The vertex where the walk begins.
-    coins : int
-        A random number below 2**31, by which chance decides.
-    new : int64 array, shape (3, vertices)
-        Receives the new factors, which together have the edges of the old ones.
-    place : int64 array, shape (vertices,)
-        Scratch: the place of a vertex in `path`, -1 where the walk has not been.
-    path : int64 array, shape (vertices + 2,)
-        Scratch: the vertices of the walk.
-
-    Returns
-    -------
-    bool
-        False if the walk or the split failed; `new` is then of no use.
+    that they have; this move reaches factors that no such swaps lead to. `coins` is a random
+    number
+    below 2**31.
     """
     vertex, length, coins = _walk_alternating_cycle(factors, start, coins, place, path)
     if vertex < 0:
@@ -354,33 +245,14 @@ def exchange(factors, start, coins, new, place, path):
 def find_swap(factors, beyond, first, penalty, coins, seen):
     """Find a cycle that the factor `first` and another one make, and that both should swap.
 
-    A factor is a slot as a graph: its vertices are ports, its edges the circuits, one at each
-    vertex. Edges of two factors in turn lead round cycles. If both swap their edges on one cycle,
-    each is a factor again, and all pairs still meet once.
-
-    Among the cycles that chance lets by, one in sixteen, the one is taken that is expected to save
-    the most.
-
-    Parameters
-    ----------
-    factors : int64 array, shape (slots, vertices)
-        ``factors[slot, vertex]``: the partner of a vertex.
-    beyond : int64 array, shape (slots, vertices)
-        The cost of the circuit at a vertex beyond its shortest route, half at each end, in
-        1/`UNIT` of a cell.
-    first : int
-        The slot that should get better.
-    penalty : int
-        The expected cost of a circuit that is new, at each end, in the same unit.
-    coins : int
-        A random number below 2**31, by which chance decides.
-    seen : int64 array, shape (vertices,)
-        Scratch: 1 for vertices on the cycles of the present pair of slots so far.
-
-    Returns
-    -------
-    (int, int)
-        The other slot and a vertex of the cycle; -1 twice if there is no cycle to swap.
+    Edges of two factors in turn lead round cycles. If both swap their edges on one cycle, each is
+    a
+    factor again, and all pairs still meet once. Among the cycles that chance lets by, one in
+    sixteen,
+    the one is taken that is expected to save the most. ``beyond[slot, vertex]`` is the cost of the
+    circuit at a vertex beyond its shortest route, and `penalty` the expected one of a new circuit,
+    both
+    half at each end. Returns the other slot and a vertex of the cycle; -1 twice if there is none.
     """
     slots, n = factors.shape
     most_saved = -(1 << 60)
@@ -420,20 +292,9 @@ def find_swap(factors, beyond, first, penalty, coins, seen):
 
 @kernel
 def swap(factors, start, new):
-    """Let two factors swap their edges on the cycle through a vertex.
+    """Let two factors swap their edges on the cycle through a vertex; `new` receives them.
 
-    The cycle alternates: an edge of the one factor, an edge of the other one, and so on. See the
-    module for an example.
-
-    Parameters
-    ----------
-    factors : int64 array, shape (2, vertices)
-        ``factors[side, vertex]``: the partner of a vertex in either factor.
-    start : int
-        A vertex of the cycle.
-    new : int64 array, shape (2, vertices)
-        Receives the factors after the swap: partners on the cycle are exchanged, others are those
-        of before.
+    See the module for an example.
     """
     for v in range(factors.shape[1]):
         for side in range(2):

@@ -26,22 +26,9 @@ def refute_again(problem: AllToAll, router: CellRouter, by_terminal: NDArray[np.
     """Tell whether prices found for other faults prove that the fewest slots do not do.
 
     Most faults are not what a proof is about, so the prices that prove something with them often
-    prove it without them too; to see that takes a shortest path for each pair.
-
-    Parameters
-    ----------
-    problem
-        The all-to-all, on a fabric with other faults than those for which the prices were found.
-    router
-        That of its fabric.
-    by_terminal
-        The price of the link at each terminal, int64, shape (terminals,): links may have other
-        numbers than they had.
-
-    Returns
-    -------
-    bool
-        Whether the pairs pay more than all slots together can: each link its price once a slot.
+    prove it without them too; to see that takes a shortest path for each pair. Prices come by
+    terminal,
+    as links may have other numbers than they had.
     """
     pairs = problem.pairs.astype(np.int64)
     slots = problem.min_slots
@@ -55,29 +42,13 @@ def refute_again(problem: AllToAll, router: CellRouter, by_terminal: NDArray[np.
 def bound_jointly(
     problem: AllToAll, router: CellRouter, target_cells: float, clock: Clock
 ) -> tuple[float, RoutingProof | None]:
-    """Bound the cells on all routes of a schedule in the fewest slots.
+    """Bound the cells on all routes of a schedule in the fewest slots, by column generation.
 
-    Each round solves a linear programme with a row for each pair and link, and runs a shortest
-    path for each pair.
-
-    Parameters
-    ----------
+    No more than `target_cells`, those of a known schedule, can be proved. The bound is infinite if
+    the
+    fewest slots are not enough; the proof is None if prices do not improve on the bound of the
     problem
-        The all-to-all.
-    router
-        That of its fabric; its workspace is overwritten.
-    target_cells
-        The cells of a known schedule: more cannot be proved. Infinite if none is known.
-    clock
-        Ends the search for prices.
-
-    Returns
-    -------
-    bound : float
-        In cells. Infinite if it is proved that the fewest slots are not enough.
-    proof : RoutingProof or None
-        The prices that prove it. None if prices do not improve on the bound of the problem itself,
-        or the linear programme would be too large.
+    itself, or the linear programme would be too large.
     """
     pairs = problem.pairs.astype(np.int64)
     least = problem.lower_bound()

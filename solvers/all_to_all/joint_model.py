@@ -36,23 +36,8 @@ def decide_fewest(
 ) -> list[RoutedSlot] | bool:
     """Find a schedule in the fewest slots, or tell whether it is refuted that there is one.
 
-    Parameters
-    ----------
-    problem
-        The all-to-all.
-    clock
-        Ends the search.
-    rng
-        Draws the seed of CP-SAT.
-    most_literals
-        Larger models are not built.
-    slots
-        The number of slots to decide about; None for the fewest by counting.
-
-    Returns
-    -------
-    list of RoutedSlot, or bool
-        The slots of a schedule; True if it is proved that there is none; False if that stays open.
+    Models of more than `most_literals` are not built. Returns the slots; True if it is proved that
+    there is no schedule; False if that stays open.
     """
     model = JointModel(problem, problem.min_slots if slots is None else slots)
     if model.n_literals > most_literals:
@@ -90,17 +75,9 @@ class JointModel(ExactModel[RoutedPairs]):
     def __init__(self, problem: AllToAll, slots: int) -> None:
         """Begin a model without variables, and estimate its size; `build` writes it.
 
-        The model has a flow of light for each slot and each port that sends. A terminal is one of
-        the four places of a cell at which light enters and leaves; it is joined if a link leads on
-        from it. The size (``n_literals``) is about one literal for each slot, each sending port
-        and each joined terminal.
-
-        Parameters
-        ----------
-        problem
-            The all-to-all on a fabric with cells.
-        slots
-            How many slots a schedule has.
+        The model has a flow of light for each slot and each port that sends. The size
+        (``n_literals``) is
+        about one literal for each slot, each sending port and each joined terminal.
         """
         super().__init__()
         self.problem = problem
@@ -115,13 +92,7 @@ class JointModel(ExactModel[RoutedPairs]):
         self.flows: list[dict[int, LightFlow]] = []
 
     def build(self, below: float | None) -> None:
-        """Add all constraints, and the objective: the cells on all routes of all slots.
-
-        Parameters
-        ----------
-        below
-            Only schedules of fewer cells than this, a whole number, are solutions; None for all.
-        """
+        """Add all constraints and the objective; schedules have fewer cells than `below`."""
         self.add_slots()
 
         # A literal of ``exit_literals`` is 1 if light leaves a cell by some terminal. Each cell on
@@ -136,8 +107,7 @@ class JointModel(ExactModel[RoutedPairs]):
     def add_slots(self) -> None:
         """Add all slots to the model, and let every pair meet in exactly one, by whatever routes.
 
-        A slot is a matching of the ports with routes for its circuits. ``meets[slot][pair]`` is a
-        variable of the model: 1 if the pair meets in the slot, else 0.
+        ``meets[slot][pair]`` is 1 if the pair meets in the slot, else 0.
         """
         for _ in range(self.slots):
             self._add_slot()
@@ -152,9 +122,6 @@ class JointModel(ExactModel[RoutedPairs]):
 
     def _add_slot(self) -> None:
         """Add the variables and constraints of one slot: a matching, and light that follows it.
-
-        A literal is a variable of the model that is 0 or 1. A terminal is one of the four places
-        of a cell at which light enters and leaves.
 
         ``meets[-1][pair]`` is 1 if the pair meets in this slot. ``flows[-1][port]`` is the light
         of a source port; it ends at the partner of the port, and no two share a link.
@@ -188,19 +155,7 @@ class JointModel(ExactModel[RoutedPairs]):
         self.flows.append(flows)
 
     def read(self, outcome: Outcome) -> RoutedPairs:
-        """Read out of a solution which pairs meet in each slot, and their routes.
-
-        Parameters
-        ----------
-        outcome
-            A run of CP-SAT on this model that has found a solution.
-
-        Returns
-        -------
-        list of dict
-            For each slot ``terminals[source, destination]``: the terminals by which the light of
-            the pair leaves the cells of its route.
-        """
+        """Read out of a solution which pairs meet in each slot, and the terminals of their routes."""
         routed = []
         for meets, flows in zip(self.meets, self.flows, strict=True):
             meeting = [pair for pair, literal in meets.items() if outcome.holds(literal)]
@@ -209,21 +164,7 @@ class JointModel(ExactModel[RoutedPairs]):
 
 
 def _make_slots(routed: RoutedPairs, planner: SlotPlanner) -> list[RoutedSlot]:
-    """Make the slots of a schedule from the pairs that meet in each, and their routes.
-
-    Parameters
-    ----------
-    routed
-        For each slot a dict: for each pair of source and destination port the terminals by which
-        its light leaves the cells.
-    planner
-        The planner of the same problem, which makes the slots; its plan stays as it is.
-
-    Returns
-    -------
-    list of RoutedSlot
-        Who meets whom in each slot, and the routes.
-    """
+    """Make the slots of a schedule from the pairs that meet in each, and their routes."""
     slots = []
     for route_of_pair in routed:
         slot = planner.empty_slot()
@@ -242,20 +183,8 @@ _MINUTES_LITERALS = 10_000
 def is_small(problem: AllToAll, clock: Clock, slots: int | None = None) -> bool:
     """Tell whether the exact model of a mesh is so small that CP-SAT is done in a short time.
 
-    Parameters
-    ----------
-    problem
-        The all-to-all on its mesh.
-    clock
-        With a limit of time, models that take minutes count as small, too; else those that take
-        seconds.
-    slots
-        The number of slots of the model; None for the fewest by counting.
-
-    Returns
-    -------
-    bool
-        Whether the model has few enough literals.
+    With a limit of time, models that take minutes count as small, too; else those that take
+    seconds.
     """
     most = _SECONDS_LITERALS if clock.limits.time_s is None else _MINUTES_LITERALS
     return JointModel(problem, slots or problem.min_slots).n_literals <= most
@@ -268,28 +197,7 @@ def finish_small(
     rng: np.random.Generator,
     on_event: OnEvent,
 ) -> Solution:
-    """Let the exact model improve on a schedule, or prove it, where the mesh is small.
-
-    Parameters
-    ----------
-    problem
-        The all-to-all.
-    solution
-        The solution so far; it is returned as it is if it has no schedule, or if the mesh is not
-        small.
-    clock
-        Ends the search.
-    rng
-        Draws the seeds of CP-SAT.
-    on_event
-        Receives progress, new best answers and bounds.
-
-    Returns
-    -------
-    Solution
-        The better schedule, or `solution`, with what was proved; its limit is that of an interrupt
-        if one came.
-    """
+    """Let the exact model improve on a schedule, or prove it, where the mesh is small."""
     with stoppable() as stop:
         if solution.schedule is None or not is_small(problem, clock, solution.schedule.n_slots):
             return solution
@@ -303,26 +211,10 @@ def improve(
     """Improve on a schedule by an exact model (CP-SAT): fewer slots first, then fewer cells.
 
     For each number of slots, from the fewest on, CP-SAT looks for a schedule or refutes that there
-    is one. With as many slots as the start has, it looks for one of fewer cells.
-
-    Parameters
-    ----------
-    problem
-        The all-to-all.
-    start
-        A solution to improve on; its statistics may say that the fewest slots are refuted.
-    clock
-        Ends the search; an iteration is a conflict of CP-SAT.
-    rng
-        Draws the seeds of CP-SAT.
-    on_event
-        Receives progress, new best answers and bounds.
-
-    Returns
-    -------
-    Solution
-        With fewer slots or cells, or the start itself. OPTIMAL if CP-SAT refuted all fewer slots,
-        and the cells equal their bound.
+    is
+    one. With as many slots as the start has, it looks for one of fewer cells. The statistics of
+    `start`
+    may say that the fewest slots are refuted; an iteration is a conflict of CP-SAT.
     """
     start_slots = 0
     if start.schedule is not None:
@@ -334,15 +226,7 @@ def improve(
     def ask(slots: int) -> Asked[RoutedPairs] | Limit:
         """Ask for a schedule of so many slots; with as many as the start has, of fewer cells.
 
-        Parameters
-        ----------
-        slots
-            The number of slots.
-
-        Returns
-        -------
-        tuple or Limit
-            The model and the outcome of CP-SAT; `Limit.MEMORY` if the model would be too large.
+        `Limit.MEMORY` if the model would be too large.
         """
         model = JointModel(problem, slots)
         if model.n_literals > MOST_LITERALS:
@@ -379,18 +263,9 @@ def improve(
 def _keep_slots_bound(start: Solution, solution: Solution) -> Solution:
     """Give a new schedule the certified bound on slots of the solution that it came from.
 
-    Parameters
-    ----------
-    start
-        The solution before the search.
-    solution
-        A solution of the same problem by the search.
-
-    Returns
-    -------
-    Solution
-        The new one, with the certificate and the statistics of the start where these prove that
-        more slots are needed than its own do; its bound on cells is then that of the problem.
+    Only where that proves that more slots are needed than its own certificate does; the bound on
+    cells
+    is then that of the problem.
     """
     if start.stats["slots_lower_bound"] <= solution.stats["slots_lower_bound"]:
         return solution
@@ -404,24 +279,7 @@ def _keep_slots_bound(start: Solution, solution: Solution) -> Solution:
 
 
 def _claim(solution: Solution, bound: float, limit: Limit | None, refuted_below: int) -> Solution:
-    """Say what CP-SAT refuted about a schedule: fewer slots, and totals below the bound.
-
-    Parameters
-    ----------
-    solution
-        The schedule.
-    bound
-        No schedule in as many slots has fewer cells.
-    limit
-        The limit that ended the search, if any.
-    refuted_below
-        No schedule has fewer slots than this.
-
-    Returns
-    -------
-    Solution
-        The schedule, with its status and bound as they are proved.
-    """
+    """Say what CP-SAT refuted about a schedule: fewer slots, and totals below the bound."""
     objective = solution.objective or 0.0
     bound = min(max(bound, solution.lower_bound), objective)
     slots = solution.schedule.n_slots if solution.schedule is not None else 0

@@ -60,28 +60,9 @@ class OpenSlot(NamedTuple):
 def fill_slot(wiring, space, pairs, order, slot, is_bidirectional):
     """Route pairs in an order past each other, as far as there are ways; return how many.
 
-    All go into the same slot: one matching, in which no two circuits share a link.
-
-    Parameters
-    ----------
-    wiring : MeshArrays
-        The graph of the fabric: how terminals of cells are joined by links, and what cells cost.
-    space : RoutingSpace
-        ``space.exit_cost`` closes the links of circuits in the slot, also those that are added;
-        the rest is scratch.
-    pairs : PairTable
-        ``pairs.is_placed`` becomes true for those that fit.
-    order : int64 array
-        The numbers of the pairs to try, in this order.
-    slot : OpenSlot
-        The slot as it is being filled: its circuits with their routes. Receives further ones.
-    is_bidirectional : bool
-        Whether a port that sends cannot meet anybody else.
-
-    Returns
-    -------
-    int
-        The number of pairs that were put in.
+    All go into `slot`; ``space.exit_cost`` closes the links of its circuits, also of those that
+    are
+    added, and ``pairs.is_placed`` becomes true for them.
     """
     n_placed = 0
     for place in range(len(order)):
@@ -121,23 +102,11 @@ def pack_slots(
 ) -> list[RoutedSlot] | None:
     """Pack the pairs of an all-to-all into slots, one slot after the other, by a greedy search.
 
-    A slot is one matching: circuits that are there at the same time, and share no port and no
-    link. Each slot takes all pairs that still have a way past those that it has.
-
-    Parameters
-    ----------
-    planner
-        Has the fabric, the clock, and random numbers.
-    ends
-        ``ends[pair] = source, destination``, int64, shape (pairs, 2).
-    insists
-        Whether further pairs are put into full slots by rip-up and reroute.
-
-    Returns
-    -------
-    list of RoutedSlot, or None
-        Slots in which all circuits have routes. None if the time is up before all pairs have a
-        slot, or if some pair cannot be routed even alone by a search for cheapest ways.
+    Each slot takes all pairs that still have a way past those that it has. With `insists` further
+    pairs
+    are put into full slots by rip-up and reroute. None if the time is up before all pairs have a
+    slot,
+    or if some pair cannot be routed even alone by a search for cheapest ways.
     """
     pairs = PairTable(ends, np.zeros(len(ends), dtype=np.bool_))
     plan = []
@@ -176,19 +145,7 @@ def keep_routable(
 ) -> tuple[RoutedSlot, NDArray[np.int64]]:
     """Route the circuits of a slot greedily past each other, and leave out those without a way.
 
-    Parameters
-    ----------
-    planner
-        Has the fabric, and the workspace of its router, which is overwritten.
-    failed
-        A slot in which some circuits share links. It is not changed.
-
-    Returns
-    -------
-    slot : RoutedSlot
-        The circuits that have a route.
-    left_out : int64 array, shape (pairs, 2)
-        Source and destination of the others.
+    The source and destination of those that are left out come second.
     """
     # `sources` lists the circuits with the longest ways first; short ones still fit in later.
     sources = planner.sources(failed.partner)
@@ -208,23 +165,9 @@ def keep_routable(
 def fill_up(
     planner: SlotPlanner, routed: RoutedSlot, ends: NDArray[np.int64]
 ) -> tuple[RoutedSlot, NDArray[np.int64]]:
-    """Put further pairs into the gaps of a slot, past the circuits that it has.
+    """Put further pairs into the gaps of a slot, past its circuits, which keep their routes.
 
-    Parameters
-    ----------
-    planner
-        Has the fabric, and the workspace of its router, which is overwritten.
-    routed
-        The slot: its circuits keep their routes.
-    ends
-        ``ends[pair] = source, destination``: the pairs to try, in this order.
-
-    Returns
-    -------
-    slot : RoutedSlot
-        The same circuits and those that were added.
-    left_out : int64 array, shape (pairs, 2)
-        Source and destination of the pairs that did not fit.
+    The source and destination of the pairs that did not fit come second.
     """
     # The links and ports of the circuits that are there are closed to the others.
     slot = _open_slot(planner)
@@ -252,13 +195,7 @@ def fill_up(
 
 
 def _open_slot(planner: SlotPlanner) -> OpenSlot:
-    """Make a slot without circuits: no port has a partner (-1), and no route is laid.
-
-    Parameters
-    ----------
-    planner
-        Has the number of ports, and the router, which knows how long a route can be.
-    """
+    """Make a slot without circuits: no port has a partner (-1), and no route is laid."""
     routes, lengths = planner.router.empty_routes()
     return OpenSlot(
         destination=np.full(planner.n_ports, -1, dtype=np.int64),
@@ -279,18 +216,6 @@ def _close_slot(planner: SlotPlanner, slot: OpenSlot) -> RoutedSlot:
 
     In ``partner``, the destination of a circuit is the vertex `port` if ports are bidirectional,
     or else ``port + n_ports``: outputs have vertices of their own.
-
-    Parameters
-    ----------
-    planner
-        Has the router, which knows the least cost of each circuit.
-    slot
-        Destinations, sources and routes of the circuits that were put into the slot.
-
-    Returns
-    -------
-    RoutedSlot
-        Its excess is what the routes cost beyond the shortest ones, in 1/`UNIT` of a cell.
     """
     partner = planner.empty_slot().partner
     sources = np.flatnonzero(slot.lengths)
@@ -308,22 +233,9 @@ def _insert_by_negotiation(
 ) -> RoutedSlot:
     """Put further pairs into a full slot, by rip-up and reroute of all its circuits.
 
-    Parameters
-    ----------
-    planner
-        The all-to-all with the router of its fabric and the clock.
-    pairs
-        ``pairs.ends[pair]`` are source and destination; ``pairs.is_placed`` becomes true for
-        those that fit.
-    order
-        The pairs to try, those already placed are skipped.
-    routed
-        The slot; it is not changed.
-
-    Returns
-    -------
-    RoutedSlot
-        The slot with these pairs. The search ends after `_REFUSALS` failures in a row.
+    Pairs that are placed are skipped, others that fit become placed. The search ends after
+    `_REFUSALS`
+    failures in a row; `routed` is not changed.
     """
     n_refused = 0
     idle = planner.idle_partner

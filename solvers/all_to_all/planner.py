@@ -88,21 +88,7 @@ class SlotPlanner:
         rng: np.random.Generator,
         on_event: OnEvent,
     ) -> None:
-        """Begin a plan without slots.
-
-        Parameters
-        ----------
-        problem
-            The all-to-all.
-        router
-            The router of its fabric; its workspace is overwritten.
-        clock
-            Ends the searches.
-        rng
-            Draws names of ports, and the exchanges of pairs.
-        on_event
-            Receives the progress.
-        """
+        """Begin a plan without slots; the workspace of the router is overwritten."""
         self.problem = problem
         self.router = router
         self.clock = clock
@@ -116,21 +102,7 @@ class SlotPlanner:
         """No schedule has fewer slots, by counting or by link prices."""
 
     def random_names(self, vertices: int) -> NDArray[np.int64]:
-        """Draw new numbers for all ports, so that a timetable of numbers becomes a random one.
-
-        A vertex is a bidirectional port; another port has two of them, its input and its output,
-        which is n_ports higher. Both get the same new number of the port.
-
-        Parameters
-        ----------
-        vertices
-            The number of vertices.
-
-        Returns
-        -------
-        int array, shape (vertices,)
-            ``names[vertex]``: its new number, a permutation, as `factors.relabel` takes it.
-        """
+        """Draw new numbers ``names[vertex]``; input and output of a port get the same one."""
         names = self.rng.permutation(vertices if self.bidirectional else self.n_ports)
         return names if self.bidirectional else np.concatenate([names, names + self.n_ports])
 
@@ -144,17 +116,6 @@ class SlotPlanner:
         A bidirectional port is one vertex; if their number is odd, there is one vertex more, the
         bench, with which the idle port is paired. Another port has two vertices: its input has the
         number of the port, and its output n_ports more.
-
-        Parameters
-        ----------
-        matching
-            ``matching[source] = destination``, shape (ports,), of all ports, or of all but one
-            that is idle (-1).
-
-        Returns
-        -------
-        int array, shape (vertices,)
-            ``partner[vertex]``.
         """
         if not self.bidirectional:
             return np.concatenate([matching + self.n_ports, np.argsort(matching)])
@@ -162,20 +123,11 @@ class SlotPlanner:
         return np.append(partner, np.flatnonzero(matching == IDLE)[: self.n_ports % 2])
 
     def sources(self, partner: NDArray[np.int64]) -> NDArray[np.int64]:
-        """List the ports that start a circuit, in the order in which circuits are routed.
+        """List the ports that start a circuit, those with the longest ways first.
 
-        Those with the longest ways come first, as they have the fewest alternatives. Each circuit
-        of bidirectional ports is counted once, from its lower port.
-
-        Parameters
-        ----------
-        partner
-            ``partner[vertex]``: who meets whom in the slot, shape (vertices,).
-
-        Returns
-        -------
-        int array, shape (circuits,)
-            The source ports.
+        Long ways have the fewest alternatives. A circuit of bidirectional ports is counted once,
+        from its
+        lower port.
         """
         matching = self.matching(partner)
         starts = np.flatnonzero(matching > self.ports if self.bidirectional else matching >= 0)
@@ -195,35 +147,15 @@ class SlotPlanner:
         router: CellRouter | None = None,
         allowed: int | None = None,
     ) -> RoutedSlot:
-        """Find routes for all circuits of a slot, starting from the routes that are there.
+        """Find routes for all circuits of a slot by negotiation, from the routes that are there.
 
-        The method is negotiation (rip-up and reroute): circuits may share links at first, the
-        price of contested links rises, and circuits look for other ways until none is contested.
-        The *excess* of the slot is what its routes cost beyond the shortest ones.
-
-        Parameters
-        ----------
-        partner
-            ``partner[vertex]``: who meets whom in the slot, shape (vertices,).
-        routes
-            ``routes[source, step]``: the terminals by which light leaves the cells on its way,
-            shape (ports, width); changed in place, and part of the result.
-        lengths
-            ``lengths[source]``: how many cells the route has, 0 if there is none yet, shape
-            (ports,); changed in place, and part of the result.
-        effort
-            When the negotiation gives up.
-        router
-            Another router than that of the planner, for other threads; None for its own.
-        allowed
-            The negotiation gives up where the excess would be larger, in 1/`UNIT` of a cell; None
-            for no limit.
-
-        Returns
-        -------
-        RoutedSlot
-            Its excess is `FAILED` for each link that is still contested if the negotiation failed,
-            and for each circuit if one has no way at all.
+        The *excess* of the slot is what its routes cost beyond the shortest ones, in 1/`UNIT` of a
+        cell;
+        above `allowed` the negotiation gives up. It is `FAILED` for each link that is still
+        contested, or
+        for each circuit if one has no way at all. `routes` and `lengths` are changed and become
+        part of the
+        result; other threads bring a `router` of their own.
         """
         # `least` is what the shortest routes of all circuits cost together.
         router = router or self.router
@@ -243,22 +175,10 @@ class SlotPlanner:
     def route_all(self, factors: NDArray[np.int64]) -> Limit | None:
         """Route the factors with little effort, each for itself, on all processors.
 
-        A factor says who meets whom in a slot; effort is the patience of a negotiation, in which
-        circuits are rerouted at rising prices of contested links.
-
         Where most fail, negotiations go on from the routes that are there, with more patience: few
-        links are contested then, and that is quicker than to exchange pairs.
-
-        Parameters
-        ----------
-        factors
-            ``factors[slot, vertex]``: the partner of a vertex, shape (slots, vertices).
-
-        Returns
-        -------
-        Limit or None
-            `Limit.TIME` if the time was up before all were done; ``plan`` then has those that
-            were. None otherwise.
+        links are contested then, and that is quicker than to exchange pairs. `Limit.TIME` if the
+        time was
+        up before all were done; ``plan`` then has those that were.
         """
         # Each thread has a router of its own, as routers work in their arrays.
         threads = min(os.cpu_count() or 1, 1 + len(factors) // 64)
@@ -267,23 +187,9 @@ class SlotPlanner:
             spare.put(CellRouter(self.problem.fabric))
 
         def route(partner: NDArray[np.int64], failed: RoutedSlot | None = None) -> RoutedSlot:
-            """Route the circuits of a slot, or try once more to route a slot that failed.
+            """Route a slot with a router that no thread is using, or try a failed one once more.
 
-            The queue `spare` has routers that no thread is using; one is borrowed meanwhile.
-
-            Parameters
-            ----------
-            partner
-                ``partner[vertex]``: who meets whom in the slot.
-            failed
-                The slot as it was routed before, with links that several circuits want. Its routes
-                are the beginning, and it is returned if the new ones are no better. None to begin
-                without routes.
-
-            Returns
-            -------
-            RoutedSlot
-                The slot with its new routes, or `failed`, whichever has less excess.
+            Of `failed` and the new routes, those of less excess are returned.
             """
             router = spare.get()
             try:
@@ -322,10 +228,7 @@ class SlotPlanner:
         return None
 
     def insist(self) -> None:
-        """Route slots afresh in which circuits have no routes, with more patience each time.
-
-        ``self.plan`` gets the last try of each slot, even if that has failed, too.
-        """
+        """Route slots afresh in which circuits have no routes, with more patience each time."""
         for k, slot in enumerate(self.plan):
             for effort in EFFORTS[1:]:
                 if slot.excess < FAILED or self.clock.remaining_s <= 0:
@@ -334,21 +237,11 @@ class SlotPlanner:
             self.plan[k] = slot
 
     def beyond(self, slot: RoutedSlot) -> NDArray[np.int64]:
-        """Return what each circuit of a slot costs beyond its shortest route.
+        """Return what each circuit of a slot costs beyond its shortest route, half at each end.
 
-        It is the excess of the slot, divided among its circuits: those that cost much are the
-        ones to exchange for others.
-
-        Parameters
-        ----------
-        slot
-            Its circuits may share links, or lack a route.
-
-        Returns
-        -------
-        int64 array, shape (vertices,)
-            In 1/`UNIT` of a cell, half of it at each end of the circuit. `FAILED` is added for
-            each contested link that a circuit passes, and for a circuit without a route.
+        It is the excess of the slot, divided among its circuits; `FAILED` is added for each
+        contested link
+        that a circuit passes, and for a circuit without a route.
         """
         starts = self.sources(slot.partner)
         ends = slot.partner[starts]
@@ -391,20 +284,8 @@ class SlotPlanner:
     def with_circuit(self, slot: RoutedSlot, i: int, j: int, terminals: list[int]) -> RoutedSlot:
         """Return a copy of a slot with the circuit from port `i` to port `j` added.
 
-        Parameters
-        ----------
-        slot
-            Neither port has a circuit in it. It is not changed.
-        i, j
-            The source port and the destination port.
-        terminals
-            Those by which light leaves the cells of the route, in order; none if the circuit has
-            no route yet.
-
-        Returns
-        -------
-        RoutedSlot
-            Its excess is that of the slot before.
+        `terminals` are those of its route, none if it has no route yet; the excess stays as it
+        was.
         """
         far_vertex = j if self.bidirectional else j + self.n_ports
         partner = slot.partner.copy()
@@ -433,27 +314,11 @@ _THREE = 10  # one move of so many is among three slots
 def exchange_pairs(planner: SlotPlanner, tolerated: int = 0) -> Limit | None:
     """Exchange pairs between slots until no slot has more excess than is tolerated.
 
-    A pair is two ports that have to be connected in some slot. A move takes two or three slots of
-    the plan, of which one has too much excess, divides their pairs among them in another way, and
-    routes these slots anew. It is kept if their excess together does not grow. Each pair stays in
-    exactly one slot.
-
-    Parameters
-    ----------
-    planner
-        ``planner.plan`` has the slots, each with its pairs (a factor), their routes and its
-        excess: what the routes cost beyond the shortest ones. It is changed.
-    tolerated
-        The excess that a slot may have, in 1/`UNIT` of a cell. With ``FAILED - 1`` all routes have
-        to be found, however long; with 0 they have to be the shortest ones.
-
-    Returns
-    -------
-    Limit or None
-        None if in the end no slot has more excess than `tolerated`. `Limit.EXHAUSTED` if some slot
-        has more after the last move: `MOVES_PER_SLOT` moves for each slot, or no move because
-        there are fewer than three slots. Else the limit of time or of iterations that was reached;
-        an iteration is a move.
+    With ``FAILED - 1`` all routes have to be found, however long; with 0 they have to be the
+    shortest
+    ones. `Limit.EXHAUSTED` if some slot has more excess after `MOVES_PER_SLOT` moves for each
+    slot, or
+    there are fewer than three slots; an iteration is a move.
     """
     max_iterations = planner.clock.limits.iterations
     most = MOVES_PER_SLOT * len(planner.plan) if max_iterations is None else max_iterations
@@ -468,24 +333,11 @@ def exchange_pairs(planner: SlotPlanner, tolerated: int = 0) -> Limit | None:
 def exchanges(planner: SlotPlanner, tolerated: int = 0) -> Iterator[None]:
     """Exchange pairs between slots, one move after each value, while a slot has excess.
 
-    The excess of a slot is what its routes cost beyond the shortest ones; `FAILED` is added for
-    each link that several circuits want.
-
     Most moves swap the pairs of two slots on a cycle of ports (`find_swap`, `swap`). Some divide
     the pairs of three slots anew (`exchange`), without which two would never be other than they
-    began.
-
-    Parameters
-    ----------
-    planner
-        ``planner.plan`` has at least three slots, or nothing happens. It is changed.
-    tolerated
-        The excess that a slot may have, in 1/`UNIT` of a cell.
-
-    Yields
-    ------
-    None
-        Before each move; the caller may stop there. The moves end once no slot has more excess.
+    began. A move is kept if the excess of its slots together does not grow. Nothing happens with
+    fewer
+    than three slots.
     """
     # `factors` and `beyond` have a row for each slot of the plan: its factor, and what circuits
     # cost beyond their shortest routes at each vertex. `place` and `path` are scratch.
@@ -533,20 +385,7 @@ def exchanges(planner: SlotPlanner, tolerated: int = 0) -> Iterator[None]:
 
 
 def three_slots(planner: SlotPlanner, excessive: list[int]) -> list[int]:
-    """Draw three different slots, one of which has too much excess, in random order.
-
-    Parameters
-    ----------
-    planner
-        Has the slots, three at least, and the random numbers.
-    excessive
-        The numbers of the slots with too much excess, one at least.
-
-    Returns
-    -------
-    list of int
-        The numbers of three slots.
-    """
+    """Draw three different slots, one of which has too much excess, in random order."""
     first = excessive[planner.rng.integers(len(excessive))]
     other_slots = planner.rng.choice(len(planner.plan) - 1, size=2, replace=False)
     chosen = [first, *(int(k) + (k >= first) for k in other_slots)]
@@ -557,24 +396,7 @@ def three_slots(planner: SlotPlanner, excessive: list[int]) -> list[int]:
 def replace_slots(planner: SlotPlanner, chosen: list[int], new: NDArray[np.int64]) -> bool:
     """Route new factors of some slots, and keep them if their excess is no larger in all.
 
-    A factor says who meets whom in a slot. Excess is what routes cost beyond the shortest ones,
-    with `FAILED` for each link that several circuits want.
-
     Circuits that are in the old and the new factor of a slot keep their routes to begin with.
-
-    Parameters
-    ----------
-    planner
-        ``planner.plan`` is replaced if the move is kept.
-    chosen
-        The numbers of the slots.
-    new
-        ``new[index, vertex]``: the partner of a vertex in the new factor of ``chosen[index]``.
-
-    Returns
-    -------
-    bool
-        Whether the new factors are kept.
     """
     # A slot can hardly save more than what its circuits that leave cost beyond their shortest
     # routes. A move is given up as soon as its losses exceed what the slots that follow can save.

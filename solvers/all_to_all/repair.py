@@ -97,15 +97,7 @@ class Repair:
     def __init__(self, problem: Any, schedule: Schedule, *, fixed: bool = False) -> None:
         """Read the routes of all slots out of their states; nothing is judged yet.
 
-        Parameters
-        ----------
-        problem
-            The problem of the schedule, on a fabric without faults: an `AllToAll`, whose pairs may
-            meet in any slot, or another one with given matchings.
-        schedule
-            Its matchings, and the cell states that carry them.
-        fixed
-            Whether no pair may move from slot to slot, even in an all-to-all.
+        With `fixed` no pair may move from slot to slot, even in an all-to-all.
         """
         self.fabric = problem.fabric
         self.problem = problem if isinstance(problem, AllToAll) and not fixed else None
@@ -129,17 +121,9 @@ class Repair:
     def judge(self, faults: tuple[Fault, ...]) -> Verdict:
         """Say whether the schedule survives some faults of cells, and how.
 
-        Parameters
-        ----------
-        faults
-            The faults that are there at the same time. Answers for a single one are remembered, as
-            are proofs that several cannot be survived: they hold with any further faults.
-
-        Returns
-        -------
-        Verdict
-            "survived" with matchings and states that avoid the faults, "failed" with the faults
-            that its proof needs, or "unrepaired" if neither was found.
+        Answers for a single fault are remembered, as are proofs that several cannot be survived:
+        they hold
+        with any further faults.
         """
         if len(faults) == 1:
             (fault,) = faults
@@ -163,22 +147,9 @@ class Repair:
     def _judge(self, faults: tuple[Fault, ...]) -> Verdict:
         """Judge faults without looking for a former answer.
 
-        A fault is a cell that is dead or stuck in bar or in cross. A slot is one matching of the
-        schedule, with the states that carry it.
-
         Slots whose cells do not conflict with the faults stay. In others the broken circuits are
-        routed anew with little effort; slots in which that fails go to `_repair_lost`.
-
-        Parameters
-        ----------
-        faults
-            All faults that are there.
-
-        Returns
-        -------
-        Verdict
-            "survived" with matchings and states that avoid the faults, "failed" with the faults
-            that its proof needs, or "unrepaired" if neither was found.
+        routed
+        anew with little effort; slots in which that fails go to `_repair_lost`.
         """
         states = self.states
         hits = _conflicts(states, faults)
@@ -211,22 +182,7 @@ class Repair:
     def _known(
         self, slot: int, faults: tuple[Fault, ...], hits: NDArray[np.bool_]
     ) -> NDArray[np.int8] | None:
-        """Look for a repair of one of the faults that also holds with the other faults.
-
-        Parameters
-        ----------
-        slot
-            The slot.
-        faults
-            All faults.
-        hits
-            ``hits[fault]``: whether the slot is hit by it, shape (faults,).
-
-        Returns
-        -------
-        int8 array, shape (cells,), or None
-            The states of the repaired slot.
-        """
+        """Look for a repair of one of the faults that also holds with the other faults."""
         if len(faults) == 1:
             return None
         for fault in (faults[k] for k in np.flatnonzero(hits)):
@@ -241,17 +197,6 @@ class Repair:
         A stuck cell leads light the same way in both states. A dead cell is closed: no light
         leaves it, nor any cell beside it towards it. The least costs stay as they were: still a
         lower bound, as the search needs it.
-
-        Parameters
-        ----------
-        faults
-            Cells that are dead or stuck in bar or in cross.
-
-        Returns
-        -------
-        _Damage
-            The faults; the graph of the fabric with the exits of stuck cells; and the price of
-            leaving by each terminal, `FAR` at dead cells, else 0.
         """
         wiring = self.router.wiring
         exits = wiring.exits.copy()
@@ -268,19 +213,7 @@ class Repair:
     def _reroute(self, slot: int, damage: _Damage, effort: Effort) -> NDArray[np.int8] | None:
         """Negotiate new ways for the circuits at broken cells; other circuits may give way.
 
-        Parameters
-        ----------
-        slot
-            The slot.
-        damage
-            The faults, and the wiring that they leave.
-        effort
-            When the negotiation gives up.
-
-        Returns
-        -------
-        int8 array, shape (cells,), or None
-            The states of the slot in spite of the faults; None if the negotiation gave up.
+        Returns the states of the slot; None if the negotiation gave up.
         """
         # Only circuits through cells that are in the wrong state lose their routes; those through
         # a cell that is stuck in the state they need keep them.
@@ -305,8 +238,7 @@ class Repair:
     def _repair_lost(self, damage: _Damage, states: NDArray[np.int8], lost: list[int]) -> Verdict:
         """Look for a repair of slots that quick routing left, or for a proof that there is none.
 
-        A slot is one matching of the schedule with the states that carry it. The steps, of which
-        the first that answers ends it:
+        The first of these steps that answers ends it:
 
         1. If many slots are lost: prices of links that prove that so many slots cannot hold all
            pairs, by a linear programme over routes.
@@ -316,22 +248,7 @@ class Repair:
         5. The prices of step 1, if they were not asked for before.
         6. On a small mesh, an exact model of the whole schedule.
 
-        Parameters
-        ----------
-        damage
-            The faults of cells, the wiring that they leave, and the price of leaving by each
-            terminal, which closes dead cells.
-        states
-            ``states[slot, cell]`` of the repaired slots: 0 bar, 1 cross, -1 where no light passes,
-            int8. Changed where others are repaired.
-        lost
-            Numbers of the slots in which no routes were found with little effort.
-
-        Returns
-        -------
-        Verdict
-            "survived" with matchings and states that avoid the faults; "failed" if it is proved
-            that there are none; "unrepaired" if there is neither a repair nor a proof.
+        ``states[slot, cell]`` of the repaired slots is changed where others are repaired.
         """
         broken = Faulty.of(self.fabric, damage.faults)
 
@@ -371,21 +288,7 @@ class Repair:
         return not met.isdisjoint(broken.dead_pairs())
 
     def _exchange(self, problem: AllToAll, states: NDArray[np.int8]) -> Verdict | None:
-        """Move pairs between slots until all have a way.
-
-        Parameters
-        ----------
-        problem
-            The all-to-all on the fabric with its faults.
-        states
-            ``states[slot, cell]`` of the slots that could be repaired, and of the others as they
-            were.
-
-        Returns
-        -------
-        Verdict or None
-            "survived" with other matchings; None if some pair is left without a way.
-        """
+        """Move pairs between slots until all have a way; None if some pair is left without one."""
         if len(self.matchings) != problem.min_slots:
             return None  # exchanges are between full slots
         moves = _EXCHANGES * len(self.matchings)
@@ -402,20 +305,7 @@ class Repair:
         return Verdict("survived", "exchanged", matchings, cell_states)
 
     def _decide(self, problem: AllToAll, faults: tuple[Fault, ...]) -> Verdict | None:
-        """Ask the exact model of a small mesh, where it takes seconds.
-
-        Parameters
-        ----------
-        problem
-            The all-to-all on the fabric with its faults.
-        faults
-            The faults, for the verdict.
-
-        Returns
-        -------
-        Verdict or None
-            "survived" with other matchings, or "failed"; None if the mesh is too large to decide.
-        """
+        """Ask the exact model of a small mesh, which takes seconds; None if it cannot decide."""
         clock = Limits().start()
         rng = np.random.default_rng(0)
         decided = decide_small(problem, clock, rng, len(self.matchings))
@@ -429,22 +319,7 @@ class Repair:
         return Verdict("survived", "search", matchings, states)
 
     def _slots(self, planner: SlotPlanner, states: NDArray[np.int8]) -> Iterator[RoutedSlot]:
-        """Yield the slots of the schedule as the planner has them, with the routes that they have.
-
-        Parameters
-        ----------
-        planner
-            The planner of the all-to-all on the broken fabric, which routes what is broken with
-            little effort.
-        states
-            ``states[slot, cell]``: the states of the cells, 0 bar, 1 cross, -1 free, from which
-            routes are read.
-
-        Yields
-        ------
-        RoutedSlot
-            The slot: who meets whom, the routes, and how bad they are (excess).
-        """
+        """Yield the slots as the planner has them; what is broken is routed with little effort."""
         for slot, matching in enumerate(self.matchings):
             partner = planner.factor(matching)
             routes, lengths = planner.router.follow(matching, states[slot])
@@ -456,17 +331,6 @@ class Repair:
         All pairs of the all-to-all are routed in one linear programme, in which each link may be
         passed once in each slot. Its dual variables are prices of links. If the cheapest ways of
         all pairs cost more than all links in all slots together, there is no schedule.
-
-        Parameters
-        ----------
-        damage
-            The faults, the wiring that they leave, and the price of leaving by each terminal,
-            `FAR` at dead cells and else 0.
-
-        Returns
-        -------
-        bool
-            Whether it is proved.
         """
         shut = frozenset(np.flatnonzero(damage.base >= FAR).tolist())
         cells = [fault.place for fault in damage.faults]
@@ -482,22 +346,11 @@ class Repair:
         return Master(self.router, pairs, capacity=len(self.matchings))
 
     def _search(self, broken: Faulty, states: NDArray[np.int8], left: list[int]) -> Verdict:
-        """Route the rest of given matchings exactly, by branch and price.
+        """Route the rest of given matchings exactly, by branch and price; `states` is changed.
 
-        Parameters
-        ----------
-        broken
-            The fabric with its faults.
-        states
-            ``states[slot, cell]``; changed where routes are found.
-        left
-            The slots that have no routes yet.
-
-        Returns
-        -------
-        Verdict
-            "failed" as soon as one matching is refuted, "survived" if all are routed, or
-            "unrepaired" if the search of some matching met its limit.
+        "failed" as soon as one matching is refuted, "survived" if all are routed, or "unrepaired"
+        if the
+        search of some matching met its limit.
         """
         with uncounted():
             from optmatch.solvers.routing.branch_and_price import search
@@ -518,22 +371,10 @@ class Repair:
 
 
 def _conflicts(states: NDArray[np.int8], faults: tuple[Fault, ...]) -> NDArray[np.bool_]:
-    """Tell which slots of a schedule are hit by which faults.
+    """Tell which slots are hit by which faults, ``conflicts[slot, fault]``.
 
     A slot is hit if light passes the cell of the fault in it, in a state that the cell can no
     longer take; no light may pass a dead cell.
-
-    Parameters
-    ----------
-    states
-        ``states[slot, cell]``: 0 bar, 1 cross, -1 without light, shape (slots, cells).
-    faults
-        Cells that are dead or stuck in bar or in cross.
-
-    Returns
-    -------
-    bool array, shape (slots, faults)
-        ``conflicts[slot, fault]``.
     """
     # The state of the cell of each fault in each slot, and the state in which it is stuck. A dead
     # cell has a number that is no state, so that any light conflicts with it.

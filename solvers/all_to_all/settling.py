@@ -41,27 +41,11 @@ def order_slots(
 ) -> Solution:
     """Bring the slots of an answer into an order with short delays, if each waits for its cells.
 
-    A slot is a matching with the states of cells that carry it. Each cell takes a time of its own
-    to settle in another state. A slot waits for the slowest cell that it drives to another state
-    than the cell had before, so the sum of all waits depends on the order of the slots.
-
-    Parameters
-    ----------
-    problem
-        Slots are put in order if its ``delay_s`` is "cells"; otherwise the delay does not depend
-        on them, and the answer stays.
-    solution
-        The answer; its slots may come in any order.
-    rng, clock
-        The random numbers and the time of the search for an order.
-    on_event
-        Receives a `Tick` before the search.
-
-    Returns
-    -------
-    Solution
-        With `problem` as its problem. If slots were put in order: with ``delays_s`` in s for each
-        slot, and with the sums in s before and after, and their bound, among the statistics.
+    A slot waits for the slowest cell that it drives to another state than the cell had before, so
+    the
+    sum of all waits depends on the order. If ``problem.delay_s`` is not "cells", the answer stays;
+    otherwise it gets ``delays_s`` for each slot, and the sums before and after with their bound as
+    statistics.
     """
     schedule = solution.schedule
     device = problem.cells
@@ -106,25 +90,13 @@ def order_slots(
 
 
 def bound_settling(states: NDArray[np.int8], settling_s: NDArray[np.float64]) -> float:
-    """Bound from below the time that the slots wait for their cells, summed, in any order.
+    """Bound from below the time in s that the slots wait for their cells, summed, in any order.
 
     Two slots conflict at a time t if they drive some cell that settles in t or more to different
     states. Let d slots of an order wait for t or more. From one of them to the next no such cell
     changes, hence the slots are divided into d groups without conflicts: d is at least the
     chromatic number of the conflict graph, and that is at least the size of a clique. The sum of
     all waits is the integral of d over t, as each slot counts for all t up to its own wait.
-
-    Parameters
-    ----------
-    states
-        ``states[slot, cell]``: 0 bar, 1 cross, -1 free, int8, shape (slots, cells).
-    settling_s
-        ``settling_s[cell]``: how long the cell takes to change its state, in s, shape (cells,).
-
-    Returns
-    -------
-    float
-        The bound in s; 0 without slots.
     """
     # ``conflicts[slot]`` has a bit for each slot that the slot conflicts with. Times fall, so
     # that conflicts are added, and a clique stays one.
@@ -148,19 +120,9 @@ def bound_settling(states: NDArray[np.int8], settling_s: NDArray[np.float64]) ->
 
 
 def _add_conflicts(conflicts: list[int], states_of_cell: NDArray[np.int8]) -> bool:
-    """Let slots conflict that drive a cell to different states; tell whether any conflict is new.
+    """Let slots conflict that drive a cell to different states; tell whether any is new.
 
-    Parameters
-    ----------
-    conflicts
-        ``conflicts[slot]``: a bit for each slot that it conflicts with; changed.
-    states_of_cell
-        ``states_of_cell[slot]``: 0 bar, 1 cross, -1 free.
-
-    Returns
-    -------
-    bool
-        Whether any two slots conflict that did not before.
+    ``conflicts[slot]`` has a bit for each slot that it conflicts with.
     """
     in_bar = np.flatnonzero(states_of_cell == BAR).tolist()
     in_cross = np.flatnonzero(states_of_cell == CROSS).tolist()
@@ -193,28 +155,11 @@ class OrderScratch(NamedTuple):
 
 @kernel
 def sum_waits(cells, order, give_up_s, last_state):
-    """Add up what slots after the first wait for their cells; stop at a limit.
+    """Add up what slots after the first wait for their cells, in s; stop at `give_up_s`.
 
     A cell that is free in a slot keeps its state, hence a slot waits for the cells that it drives
-    to another state than the last one they were driven to. O(slots * cells).
-
-    Parameters
-    ----------
-    cells : SlowCells
-        ``cells.states[slot, cell]``: 0 bar, 1 cross, -1 free; ``cells.settling_s[cell]``: how long
-        a cell takes to change, in s; ``cells.floor_s``: each slot after the first waits at least
-        so long, in s.
-    order : int64 array, shape (slots,)
-        The slots in their order.
-    give_up_s : float
-        The sum stops once it is not less than this, in s.
-    last_state : int8 array, shape (cells,)
-        Scratch.
-
-    Returns
-    -------
-    float
-        The sum in s; some value of at least `give_up_s` if that was reached.
+    to
+    another state than the last one they were driven to. O(slots * cells).
     """
     n_slots, n_cells = cells.states.shape
     total_s = (n_slots - 1) * cells.floor_s
@@ -237,19 +182,7 @@ def sum_waits(cells, order, give_up_s, last_state):
 
 @inner_kernel
 def lay_out_move(order, places, reverses, trial):
-    """Write an order in which one slot is moved to another place, or a stretch is reversed.
-
-    Parameters
-    ----------
-    order : int64 array, shape (slots,)
-        The slots in their order.
-    places : (int, int)
-        The place of the slot, and the one it is moved to.
-    reverses : bool
-        Whether all slots from the one place to the other are reversed instead.
-    trial : int64 array, shape (slots,)
-        Out: the new order.
-    """
+    """Write to `trial` an order with one slot moved elsewhere, or the stretch reversed."""
     start, target = places
     low = min(start, target)
     high = max(start, target)
@@ -275,27 +208,9 @@ def move_slot(cells, order, place, best_s, scratch):
     """Move one slot elsewhere, or reverse the slots between it and another, if that is better.
 
     Local search by insertion and 2-opt: all places are tried in turn, and each improvement is kept
-    at once. O(slots^2 * cells).
-
-    Parameters
-    ----------
-    cells : SlowCells
-        ``cells.states[slot, cell]``: 0 bar, 1 cross, -1 free; ``cells.settling_s[cell]``: how long
-        a cell takes to change, in s; ``cells.floor_s``: each slot after the first waits at least
-        so long, in s.
-    order : int64 array, shape (slots,)
-        The slots in their order; changed.
-    place : int
-        The place of the slot in the order.
-    best_s : float
-        The sum of `sum_waits` for this order, in s.
-    scratch : OrderScratch
-        Arrays that are overwritten: the order that is tried, and the last state of each cell.
-
-    Returns
-    -------
-    float
-        The sum for the changed order, in s.
+    in
+    `order` at once. `best_s` is the sum of `sum_waits`; the new one is returned. O(slots^2 *
+    cells).
     """
     for target in range(len(order)):
         for reverses in (False, True):
@@ -316,25 +231,8 @@ def search_order(
 ) -> NDArray[np.int64]:
     """Search for an order of the slots in which the cells settle quickly, by local search.
 
-    Between two slots the schedule waits for the slowest cell that is driven to its other state.
     One slot at a time is moved to another place, or a stretch of slots is reversed, as long as the
     sum of all waits falls. The search begins with the present order, then with random ones.
-
-    Parameters
-    ----------
-    states
-        ``states[slot, cell]``: 0 bar, 1 cross, -1 free, int8, shape (slots, cells).
-    settling_s
-        ``settling_s[cell]``: how long the cell takes to change its state, in s, shape (cells,).
-    rng
-        Draws further orders to start from.
-    clock
-        Ends the search.
-
-    Returns
-    -------
-    int array, shape (slots,)
-        The slots in the best order found.
     """
     n_slots = len(states)
     best_order = np.arange(n_slots)
@@ -371,21 +269,7 @@ def search_order(
 def changes_between(
     states: NDArray[np.int8], settling_s: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return how long the change between each two slots takes.
-
-    Parameters
-    ----------
-    states
-        ``states[slot, cell]``: 0 bar, 1 cross, -1 free, int8, shape (slots, cells).
-    settling_s
-        ``settling_s[cell]``: how long the cell takes to change its state, in s, shape (cells,).
-
-    Returns
-    -------
-    float array, shape (slots, slots)
-        ``change_s[slot, other]``: the time, in s, of the slowest cell that both drive, to
-        different states; 0 if there is none.
-    """
+    """Return ``change_s[slot, other]``: the slowest cell that both drive, to different states."""
     change_s = np.zeros((len(states), len(states)))
     for slot, row in enumerate(states):
         is_changed = (row != FREE) & (states != FREE) & (row != states)
@@ -416,21 +300,6 @@ def set_ahead(
     in slot 3. If slot 2 waits 10 us for another cell, the cell is put in cross in slot 2, beside
     it, and slot 3 does not wait for it. If all of slots 1 to 3 wait for less, the one that waits
     longest of them now waits 10 us.
-
-    Parameters
-    ----------
-    states
-        ``states[slot, cell]`` in the order of the slots: 0 bar, 1 cross, -1 free, int8, shape
-        (slots, cells).
-    settling_s
-        ``settling_s[cell]``: how long the cell takes to change its state, in s, shape (cells,).
-
-    Returns
-    -------
-    states : int8 array, shape (slots, cells)
-        With the states of cells that are set ahead, in slots where they are dark.
-    delays_s : float array, shape (slots,)
-        How long each slot waits, in s.
     """
     # First the changes without a choice: `delays_s` is what slots wait for those alone. The others
     # are collected. `last_driven` is the state each cell was driven to last, -1 for none.
@@ -471,10 +340,6 @@ def set_ahead(
 
 
 def _longest_wait(delays_s: NDArray[np.float64], change: LateChange) -> int:
-    """Return the slot that waits longest of those in which a cell may be set.
-
-    These are the slots from ``change.dark_since`` to ``change.slot``, both included; `delays_s`
-    has the wait of each slot, in s.
-    """
+    """Return the slot of the longest wait, from ``change.dark_since`` to ``change.slot``."""
     window_s = delays_s[change.dark_since : change.slot + 1]
     return change.dark_since + int(window_s.argmax())

@@ -62,22 +62,11 @@ class SlotBound(NamedTuple):
 def _find_cheapest_ways(wiring, space, prices, source):
     """Find the least price of a way from one port to every link (Dijkstra 1959).
 
-    A terminal is a corner of a cell, where light enters or leaves; a link joins two terminals. A
-    way costs the prices of its links, and cells cost nothing.
-
-    Parameters
-    ----------
-    wiring : MeshArrays
-        The graph of the fabric: ``wiring.exits[entered, state]`` is where light leaves a cell,
-        ``wiring.link`` the link at a terminal, ``wiring.mate`` its other end, -1 at the rim.
-    space : RoutingSpace
-        ``space.cost[terminal]`` receives the least price of leaving a cell there, the link behind
-        it included, `FAR` if there is no way; ``space.entered[terminal]`` the terminal by which
-        that cell is entered. ``space.keys`` and ``space.items`` are scratch.
-    prices : int64 array, shape (links,)
-        The price of each link, not negative.
-    source : int
-        The port where all ways begin.
+    A way costs the prices of its links, and cells cost nothing. ``space.cost[terminal]`` receives
+    the
+    least price of leaving a cell there, the link behind it included; ``space.entered[terminal]``
+    the
+    terminal by which that cell is entered.
     """
     cost = space.cost
     for terminal in range(len(wiring.mate)):
@@ -110,20 +99,7 @@ def _find_cheapest_ways(wiring, space, prices, source):
 
 @inner_kernel
 def _load_way(wiring, space, first, last, link_use):
-    """Follow a cheapest way back from its end, and count it on each of its links.
-
-    Parameters
-    ----------
-    wiring : MeshArrays
-        The graph of the fabric.
-    space : RoutingSpace
-        ``space.entered[leaving]``: by which terminal the way enters the cell that it leaves by
-        the terminal `leaving`.
-    first, last : int
-        The terminal of the source port, and that by which the way leaves its last cell.
-    link_use : int64 array, shape (links,)
-        How many ways pass each link; 1 is added for each link of this one.
-    """
+    """Follow a cheapest way back from its end, and add 1 to ``link_use`` of each of its links."""
     link_use[wiring.link[first]] += 1
     link_use[wiring.link[last]] += 1
     leaving = last
@@ -136,26 +112,7 @@ def _load_way(wiring, space, first, last, link_use):
 def load_cheapest_ways(wiring, space, prices, must_meet, link_use):
     """Load the cheapest ways of all pairs onto the links, and return what they cost together.
 
-    One search for each port that starts a pair, over the links with their prices.
-
-    Parameters
-    ----------
-    wiring : MeshArrays
-        The graph of the fabric.
-    space : RoutingSpace
-        Scratch.
-    prices : int64 array, shape (links,)
-        The price of each link, not negative; cells cost nothing.
-    must_meet : bool array, shape (ports, ports)
-        ``must_meet[source, destination]``: whether the pair has to be connected.
-    link_use : int64 array, shape (links,)
-        Receives how many of the ways pass each link.
-
-    Returns
-    -------
-    int
-        The sum over pairs of the prices of all links on their cheapest ways. Pairs without a way
-        are left out.
+    One search for each port that starts a pair; pairs without a way are left out.
     """
     for link in range(len(link_use)):
         link_use[link] = 0
@@ -179,34 +136,20 @@ def load_cheapest_ways(wiring, space, prices, must_meet, link_use):
 def bound_slots(
     problem: AllToAll, router: CellRouter, clock: Clock, rounds: int = _ROUNDS
 ) -> SlotBound | None:
-    """Bound the slots of all schedules by prices of links.
+    """Bound the slots of all schedules by prices of links; None if counting proves as much.
 
-    A slot is one matching of the ports, with all its circuits on the chip at once. Put a price on
-    each link between two cells. The circuits of one slot share no link, so together they pay each
-    price at most once. All circuits of all slots pay at least the cheapest way of each pair of
-    ports. Hence there are at least as many slots as these cheapest ways cost in all, divided by
-    the sum of all prices. This is the dual of a linear programme, and any prices give a bound.
+    The circuits of one slot share no link, so together they pay each price at most once. All
+    circuits
+    of all slots pay at least the cheapest way of each pair of ports. Hence there are at least as
+    many
+    slots as these cheapest ways cost in all, divided by the sum of all prices. This is the dual of
+    a
+    linear programme, and any prices give a bound.
 
     The search for good prices is the multiplicative-weights method: links on many cheapest ways
-    become dearer. The best prices are a certificate: the bound can be recounted by one search for
-    each port.
-
-    Parameters
-    ----------
-    problem
-        The all-to-all.
-    router
-        Has the wiring of its fabric; its workspace is overwritten.
-    clock
-        A part of the remaining time is for the prices, `_SHARE_OF_TIME`.
-    rounds
-        How often prices are changed, at most.
-
-    Returns
-    -------
-    SlotBound or None
-        More slots than ``problem.min_slots``, and the prices that prove it; None where prices
-        prove no more than this number, which follows from counting the pairs of each port.
+    become
+    dearer. The best prices are a certificate: the bound can be recounted by one search for each
+    port.
     """
     # All links have the same weight at first. Prices are the weights in whole numbers, the largest
     # one `_PRICE_SCALE`. After each round the weight of a link grows with its use.

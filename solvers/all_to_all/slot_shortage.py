@@ -45,20 +45,9 @@ def live_part(fabric: Fabric) -> SelectedPorts:
 def on_live_ports(solve: Solve) -> Solve:
     """Decorate a method for all-to-alls, so that it also takes fabrics with dead ports.
 
-    A port is dead if it has failed; all others are live. The method itself sees a fabric of the
-    live ports alone, numbered anew from 0. The schedule that it returns gets all ports again, of
-    which the dead ones are idle in each slot. A schedule to start from is narrowed to the live
-    ports before.
-
-    Parameters
-    ----------
-    solve
-        The method, which knows nothing of dead ports.
-
-    Returns
-    -------
-    Solve
-        The method for fabrics with and without dead ports, of the same arguments.
+    The method itself sees a fabric of the live ports alone, numbered anew from 0; a schedule to
+    start
+    from is narrowed to them. In the schedule that it returns dead ports are idle.
     """
 
     @wraps(solve)
@@ -70,29 +59,7 @@ def on_live_ports(solve: Solve) -> Solve:
         start: Solution | None = None,
         **options: Any,
     ) -> Solution:
-        """Solve the problem of the live ports; give the solution all ports again.
-
-        `solve` is the decorated method. A port is live unless it has failed.
-
-        Parameters
-        ----------
-        problem
-            The all-to-all, on a fabric that may have dead ports.
-        limits, rng, on_event
-            The limits of the search, its random numbers, and a function that is called with
-            events; passed on to `solve`.
-        start
-            A solution to start from, with all ports; None for none.
-        **options
-            Passed on to `solve`.
-
-        Returns
-        -------
-        Solution
-            The solution of `solve`, with dead ports idle in all slots. Without any live port, a
-            schedule of no slots; INFEASIBLE with the pair named where nothing connects two live
-            ports.
-        """
+        """Solve the problem of the live ports; give the solution all ports again."""
         # Without dead ports `solve` alone answers; without live ones there is nothing to connect.
         fabric = problem.fabric
         if not len(fabric.dead_ports):
@@ -122,18 +89,6 @@ def widen(schedule: Schedule, fabric: Fabric) -> Schedule:
 
     With 4 ports of which port 1 is dead, the live ports 0, 2 and 3 have the numbers 0, 1 and 2 in
     the schedule. Its matching ``[1, 0, -1]`` becomes ``[2, -1, 0, -1]``.
-
-    Parameters
-    ----------
-    schedule
-        ``schedule.matchings[slot, live port]``: the live port that it sends to, -1 for none.
-    fabric
-        The fabric with all ports.
-
-    Returns
-    -------
-    Schedule
-        The same slots, with ``matchings[slot, port]``.
     """
     live = fabric.live_ports
     port_of_live_port = np.append(live, IDLE)  # index IDLE = -1 is the last entry: idle stays idle
@@ -143,22 +98,9 @@ def widen(schedule: Schedule, fabric: Fabric) -> Schedule:
 
 
 def narrow(schedule: Schedule, fabric: Fabric) -> Schedule | None:
-    """Turn a schedule of all ports into one of the live ports; dead ports are left out.
+    """Turn a schedule of all ports into one of the live ports, the inverse of `widen`.
 
-    Live ports are numbered anew from 0, in their order: the inverse of `widen`.
-
-    Parameters
-    ----------
-    schedule
-        ``schedule.matchings[slot, port]``: the port that it sends to, -1 for none.
-    fabric
-        The fabric with all ports.
-
-    Returns
-    -------
-    Schedule or None
-        The same slots, with ``matchings[slot, live port]``; None if the schedule is one of another
-        number of ports.
+    None if the schedule is one of another number of ports.
     """
     if schedule.matchings.shape[1] != fabric.n_ports:
         return None
@@ -186,22 +128,9 @@ def decide_small(
 ) -> list[RoutedSlot] | bool:
     """Decide by CP-SAT whether there is a schedule in the fewest slots, where a second is enough.
 
-    Parameters
-    ----------
-    problem
-        The all-to-all: each two ports have to meet in some slot.
-    clock
-        Ends the search.
-    rng
-        Draws the seed of CP-SAT.
-    slots
-        The number of slots to decide about; None for the fewest by counting pairs and ports.
-
-    Returns
-    -------
-    list of RoutedSlot, or bool
-        The slots of a schedule; True if there is none; False if the model has more than
-        `_FEW_LITERALS` literals, or the search ended before it knew.
+    Returns the slots; True if there is no schedule; False if the model has more than
+    `_FEW_LITERALS`
+    literals, or the search ended before it knew.
     """
     with uncounted():
         from optmatch.solvers.all_to_all.joint_model import (
@@ -217,37 +146,14 @@ def ask_shortage(
 ) -> Refuted:
     """Make a test that tells whether a fabric with fewer faults still needs more slots.
 
-    An all-to-all with n ports needs at least as many slots as counting pairs and ports says. On
-    the fabric of `solution` it is proved that this number is not enough. To find the faults that
-    are to blame, faults are mended and the test is asked again (`find_causes`).
+    On the fabric of `solution` it is proved that the number of slots that counting asks for is not
+    enough. To find the faults that are to blame, faults are mended and the test is asked again
+    (`find_causes`). It tries these in turn, until one of them answers:
 
-    The test tries these in turn, until one of them answers:
-
-    1. *prices of links* that proved a shortage on another fabric. A link is a way between two
-       cells, which one circuit can use in a slot. If all pairs together pay more than the links of
-       all slots cost, there are too few slots;
+    1. *prices of links* that proved a shortage on another fabric;
     2. a quick search for a schedule;
     3. new prices, by a linear programme;
     4. the exact test `decide`.
-
-    Parameters
-    ----------
-    solution
-        A schedule in more slots than `AllToAll.min_slots`, with the proof that the fewest slots
-        are not enough (``solution.certificate``: prices of links, or None).
-    clock
-        Limits the searches.
-    rng
-        Draws the schedules that are tried.
-    decide
-        Is asked last, where neither routes nor prices decide: `decide_fewest` or `decide_small`.
-
-    Returns
-    -------
-    function
-        Takes a fabric with the same ports and fewer faults. It returns True if it is proved that
-        no schedule there has the fewest slots, False if it found such a schedule, and None if
-        neither.
     """
     with uncounted():
         from optmatch.solvers.all_to_all.joint_bound import bound_jointly, refute_again  # OR-tools
@@ -257,31 +163,12 @@ def ask_shortage(
     """``prices[terminal]``: link prices that proved a shortage on one of the fabrics so far."""
 
     def keep_prices(proof: RoutingProof, router: CellRouter) -> None:
-        """Keep the link prices of a proof by terminal: links are numbered anew by each fabric.
-
-        A terminal is a corner of a cell, at which a link begins; it has the same number on each
-        fabric. `proof` has the price of each link of the fabric of `router`.
-        """
+        """Keep the link prices of a proof by terminal: links are numbered anew by each fabric."""
         price_of_link = proof.prices[0]
         refuting_prices.append(price_of_link[router.wiring.link])
 
     def needs_more_slots(fabric: Fabric) -> bool | None:
-        """Tell whether a fabric needs more than the fewest slots; None if that stays open.
-
-        The fewest slots are those that counting pairs and ports asks for. The clock, `rng`, the
-        last test `decide` and the prices that proved it before are those of `ask_shortage`.
-
-        Parameters
-        ----------
-        fabric
-            The same ports as of the problem, with fewer faults.
-
-        Returns
-        -------
-        bool or None
-            True if it is proved that more slots are needed; False if a schedule in the fewest
-            slots was found.
-        """
+        """Tell whether a fabric needs more than the fewest slots; None if that stays open."""
         live = live_part(fabric) if len(fabric.dead_ports) else fabric
         problem = replace(whole, fabric=live)
         router = CellRouter(live)
@@ -318,22 +205,6 @@ def _route_fewest(
     The pairs are those of a round-robin tournament whose players are drawn by `rng`. Slots are
     routed one by one; where some fail, pairs are exchanged between slots until all circuits have
     routes. False proves nothing.
-
-    Parameters
-    ----------
-    problem
-        The all-to-all, without dead ports.
-    router
-        The router of its fabric; its workspace is overwritten.
-    clock
-        Ends the search.
-    rng
-        Draws the players and the exchanges.
-
-    Returns
-    -------
-    bool
-        Whether all circuits of all slots have routes.
     """
     planner = SlotPlanner(problem, router, clock, rng, ignore)
     factors = combinatorics.tournament(problem.fabric.n_ports, problem.fabric.bidirectional)
@@ -350,29 +221,11 @@ def names_faults(decide: Decide = decide_small) -> Callable[[Solve], Solve]:
     """Make the decorator that lets a method for all-to-all name the faults that cost it slots.
 
     Where a method proves that the fewest slots are not enough, the statistics of its solution get
-    ``causes`` and ``causes_minimal``, as those of an infeasible problem do (`name_causes`).
-
-    Parameters
-    ----------
-    decide
-        The exact test of last resort, for fabrics where neither routes nor prices of links decide:
-        it returns the slots of a schedule, True if it is proved that there is none, else False.
-
-    Returns
-    -------
-    callable
-        The decorator: of a method for all-to-all it makes one of the same arguments.
+    ``causes`` and ``causes_minimal``. `decide` is the exact test of last resort.
     """
 
     def decorate(solve: Solve) -> Solve:
-        """Return the method that also names the faults.
-
-        Parameters
-        ----------
-        solve
-            A method for all-to-all: of a problem, limits, random numbers, a listener and a
-            solution to start from it makes a solution.
-        """
+        """Return the method that also names the faults."""
 
         @wraps(solve)
         def solve_and_name(
@@ -383,25 +236,7 @@ def names_faults(decide: Decide = decide_small) -> Callable[[Solve], Solve]:
             start: Solution | None = None,
             **options: Any,
         ) -> Solution:
-            """Solve, and if the fewest slots are refuted, find the faults that cause it.
-
-            `solve` is the decorated method, and `decide` the exact test of last resort.
-
-            Parameters
-            ----------
-            problem
-                The all-to-all, on a fabric that may have faults.
-            limits, rng, on_event, start
-                The limits, the random numbers, the listener and the solution to start from, which
-                are passed on to `solve`. What is left of the time is for the faults.
-            **options
-                Passed on to `solve`.
-
-            Returns
-            -------
-            Solution
-                The solution of `solve`; its statistics may name faults, too.
-            """
+            """Solve, and if the fewest slots are refuted, find the faults that cause it."""
             clock = limits.start()
             solution = solve(problem, limits, rng, on_event, start, **options)
             refuted = str(solution.stats.get(FEWEST_SLOTS, "")).startswith("refuted")

@@ -20,29 +20,12 @@ _WORK_PER_S = 10**9
 
 @kernel
 def neighbours(states, order, count, last, following):
-    """Find out, for each place in a sequence of slots, the states of cells before and after it.
+    """Write the driven states of cells before and after each place, and count the toggles.
 
-    A slot drives some cells to bar or cross, and leaves others free, which keep their state. If a
-    slot is put in at a place, its cells toggle (change) against the state that they were driven
-    to last before it, and those after it against the state that they will be driven to next.
-
-    Parameters
-    ----------
-    states : int8 array, shape (slots, cells)
-        ``states[slot, cell]``: 0 bar, 1 cross, -1 free.
-    order : int64 array
-        The slots in their order.
-    count : int
-        Only the first so many entries of `order` are there.
-    last, following : int8 arrays, shape (slots + 1, cells)
-        Out: ``last[place, cell]``, the last driven state before a place, and ``following[place,
-        cell]``, the first one from it on; -1 for none. Places are 0 to `count`: a slot may be put
-        in before each slot, and after the last one.
-
-    Returns
-    -------
-    int
-        The number of toggles: changes between driven states of a cell.
+    A cell that a slot leaves free keeps its state. ``last[place, cell]`` is the last driven state
+    before a place, and ``following[place, cell]`` the first one from it on; -1 for none. Places
+    are 0
+    to `count`: a slot may be put in before each slot, and after the last one.
     """
     cells = states.shape[1]
     toggles = 0
@@ -73,25 +56,9 @@ def neighbours(states, order, count, last, following):
 def reinsert(states, order, victims, last, following):
     """Take slots out one by one and put each back where it costs the fewest toggles.
 
-    A toggle is a cell that a slot drives to another state than it had before; a cell that a slot
-    leaves free keeps its state. This is best insertion, O(slots * cells) for each slot.
-
-    Parameters
-    ----------
-    states : int8 array, shape (slots, cells)
-        ``states[slot, cell]``: 0 bar, 1 cross, -1 free.
-    order : int64 array, shape (slots,)
-        The slots in their order; changed.
-    victims : int64 array, shape (victims,)
-        The slots to take out, one after the other.
-    last, following : int8 arrays, shape (slots + 1, cells)
-        Scratch: for each place in the order and each cell, the state that it was driven to last
-        before, and that it will be driven to next; -1 for none.
-
-    Returns
-    -------
-    int
-        The number of toggles at the end.
+    Best insertion into `order`, O(slots * cells) for each slot; `last` and `following` are those
+    of
+    `neighbours` at the end. Returns the number of toggles.
     """
     slots, cells = states.shape
     for pick in range(len(victims)):
@@ -145,13 +112,7 @@ class Sequence:
     """
 
     def __init__(self, states: NDArray[np.int8]) -> None:
-        """Begin with the order in which the slots are given.
-
-        Parameters
-        ----------
-        states
-            ``states[slot, cell]``: 0 bar, 1 cross, -1 free. Not copied.
-        """
+        """Begin with the order in which the slots are given; `states` is not copied."""
         slots, cells = states.shape
         self.states = states
         self.order = np.arange(slots)
@@ -165,22 +126,9 @@ class Sequence:
     def improve(self, rng: np.random.Generator, clock: Clock | None = None) -> int:
         """Search for an order with fewer toggles, by best insertion; return their number.
 
-        Every step is exact; one pass of insertions, in an order drawn by `rng`, costs
-        O(slots^2 * cells). No exchange is begun that would not end in the remaining time.
-
-        A toggle is a cell that a slot drives to another state than it had before.
-
-        Parameters
-        ----------
-        rng
-            Draws the order in which slots are taken out and put back.
-        clock
-            Ends the search; None for no limit.
-
-        Returns
-        -------
-        int
-            The toggles of the best order, which is in ``order``.
+        A pass of insertions, in an order drawn by `rng`, costs O(slots^2 * cells); none is begun
+        that would
+        not end in the remaining time.
         """
         best = self.count()
         work = len(self.order) ** 2 * self.states.shape[1]
@@ -193,24 +141,15 @@ class Sequence:
         return best
 
     def agreement(self, place: int, unit: int) -> NDArray[np.int64]:
-        """Price the states of cells by the toggles that they would add to the sequence.
+        """Return ``cost[cell, state]``: `unit` for each toggle more than if the cell stays dark.
 
-        A slot in the middle of the sequence is about to be routed anew. A cell that it drives to a
-        state toggles if the cell had another state before, and again if it has another state
-        later. A cell that it leaves dark toggles once if the states before and later differ.
-
-        Parameters
-        ----------
-        place
-            That of the slot to be routed anew. `count` must have been called since the last change
-            of states or order.
-        unit
-            What a toggle costs.
-
-        Returns
-        -------
-        int64 array, shape (cells, 2)
-            ``cost[cell, state]``: `unit` for each toggle more than if the cell stays dark there.
+        A slot at this place is about to be routed anew. A cell that it drives to a state toggles
+        if the
+        cell had another state before, and again if it has another state later. A cell that it
+        leaves dark
+        toggles once if the states before and later differ. `count` must have been called since the
+        last
+        change of states or order.
         """
         before = self.last[place]
         after = self.following[place + 1]
@@ -227,17 +166,9 @@ class Sequence:
 def lower_toggles(planner: SlotPlanner, sequence: Sequence) -> int:
     """Order the slots for few toggles, and choose among routes of the same length for that order.
 
-    Parameters
-    ----------
-    planner
-        ``planner.plan`` receives the new routes.
-    sequence
-        The slots of the plan; order and states are changed.
-
-    Returns
-    -------
-    int
-        The number of toggles after the slots were ordered, before routes changed.
+    ``planner.plan`` receives the new routes. Returns the toggles after the slots were ordered,
+    before
+    routes changed.
     """
     planner.on_event(Tick("order", 0))
     clock = planner.clock
@@ -255,17 +186,11 @@ def lower_toggles(planner: SlotPlanner, sequence: Sequence) -> int:
 def _reroute_for_fewer_toggles(planner: SlotPlanner, sequence: Sequence) -> None:
     """Reroute each slot in turn, in the order of the sequence, so that fewer cells toggle.
 
-    A slot is one matching with its routes; a toggle is a cell that is driven to its other state
-    between two slots. Routes stay as short as they are: among ways of the same number of cells
-    those are taken whose cells are already in the state that they have in the slots before and
-    after. A slot is only changed if the whole sequence then has fewer toggles.
-
-    Parameters
-    ----------
-    planner
-        ``planner.plan`` receives the new routes. The clock ends the pass between two slots.
-    sequence
-        ``sequence.states`` receives the new states; the order stays.
+    Routes stay as short as they are: among ways of the same number of cells those are taken whose
+    cells
+    are already in the state that they have in the slots before and after. A slot is only changed
+    if the
+    whole sequence then has fewer toggles.
     """
     # All toggles of a route together cost less than a cell.
     cell_cost = planner.router.wiring.cell_cost

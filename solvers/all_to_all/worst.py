@@ -44,22 +44,11 @@ Fewer slots go before the objective: a plan of more slots is searched on for the
 def solve_worst(plan: Run) -> Run:
     """Return a method for chips of which the loss, crosstalk or power of each cell is known.
 
-    A schedule of an all-to-all is a list of slots: matchings of the ports, each with the states of
-    all cells (2 x 2 switches) that carry it. The new method first plans the slots as `plan` does,
-    as if cells were all alike: short routes leave room for the worst circuit. Then it routes each
-    slot anew for the objective.
-
-    Parameters
-    ----------
-    plan
-        A method for all-to-alls that lowers the number of cells on all routes.
-
-    Returns
-    -------
-    Run
-        Without a chip it is `plan` itself. On a chip its matchings are those of `plan`, and its
-        routes are chosen for the objective: the worst loss or crosstalk of any slot, the sum of
-        heater powers over all slots, or for the cells on all routes the power among ties.
+    The new method first plans the slots as `plan` does, as if cells were all alike: short routes
+    leave
+    room for the worst circuit. Then it routes each slot anew for the objective, which is the worst
+    loss
+    or crosstalk of any slot, the sum of heater powers, or for cells the power among ties.
     """
 
     @wraps(plan)
@@ -72,29 +61,9 @@ def solve_worst(plan: Run) -> Run:
     ) -> Solution:
         """Plan the slots, route each of them for the objective, and put them in order.
 
-        A slot is one matching of the schedule with the states that carry it. `plan` is the method
-        that was given to `solve_worst`: it makes the schedule as if cells were all alike.
-
-        Parameters
-        ----------
-        problem
-            The all-to-all. Without a chip, that is without known cells, `plan` alone answers.
-        limits
-            Limits of time, of which planning takes about half, and of iterations of `plan`.
-        rng
-            Draws what `plan`, the negotiations of slots and the order of slots need.
-        on_event
-            Receives the progress; the stages come one after the other.
-        **options
-            Passed on to `plan`: a start, or parameters.
-
-        Returns
-        -------
-        Solution
-            The schedule; if slots wait for their cells, in an order with short waits. Its
-            objective is the worst loss in dB or the worst crosstalk of any slot, or the sum of
-            heater powers in mW over all slots. OPTIMAL only with the fewest slots and an objective
-            at the bound of the problem.
+        Planning takes about half of the time. OPTIMAL only with the fewest slots and an objective
+        at the
+        bound of the problem.
         """
         if problem.cells is None:
             return plan(problem, limits, rng, on_event, **options)
@@ -179,14 +148,7 @@ class PlanningEnd:
     """
 
     def __init__(self, clock: Clock) -> None:
-        """Listen to a search that begins now; no plan is known yet.
-
-        Parameters
-        ----------
-        clock
-            The clock of the whole search. Planning has half of its time, or no limit if it has
-            none.
-        """
+        """Listen to a search that begins now; planning has half of its time, or no limit."""
         time_s = clock.limits.time_s
         self._clock = clock
         self._planning_s = math.inf if time_s is None else _PLANNING * time_s
@@ -198,12 +160,10 @@ class PlanningEnd:
         """Interrupt the planning once it has had its time and has a plan.
 
         Methods tell a `NewBest` of plans of the fewest slots alone, or of fewer than before. Where
-        links are too few for the fewest, slots are packed, and each packing is an answer.
-
-        Raises
-        ------
-        KeyboardInterrupt
-            To which every method answers with the best that it has.
+        links
+        are too few for the fewest, slots are packed, and each packing is an answer. Every method
+        answers
+        the `KeyboardInterrupt` with the best that it has.
         """
         is_packing = isinstance(event, Tick) and event.phase == PACKING
         self._has_plan = self._has_plan or is_packing or isinstance(event, NewBest)

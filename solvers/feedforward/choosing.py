@@ -45,33 +45,14 @@ def choose_loops(
 ) -> LoopChoice:
     """Route matchings on a Benes network at the least cost.
 
-    A block is the network or one of the two halves inside a block, which are Benes networks again.
     Circuits that share a cell of an outer column of a block go to different halves. Hence circuits
     hang together in loops, and each loop can be laid in two directions. All ways to route a
-    matching are choices of directions, which a branch and bound tries. Its result is exact up to
-    ``EXACT`` lines, unless there are so many loops that `visits` do not suffice.
-
-    Parameters
-    ----------
-    matchings
-        ``matchings[k, source] = destination``, -1 where idle; int32, shape (k, n).
-    cell_cost
-        ``cell_cost[cell, state, shared]``: what a cell in this state costs each circuit that
-        passes it, alone (0) or with another one (1); int64, not negative; shape (cells, 2, 2),
-        state 0 being bar and 1 cross.
-    dilated
-        Whether the network is a `DilatedBenes`, each line of which is a pair of wires.
-    worst
-        Whether the cost of a matching is the largest of its circuits, not their sum.
-    visits
-        About how many blocks to search for each matching, a block counting as often as it is
-        searched with other circuits.
-
-    Returns
-    -------
-    LoopChoice
-        The states of each matching, their cost in the unit of `cell_cost`, and whether no other
-        states cost less.
+    matching
+    are choices of directions, which a branch and bound tries. Its result is exact up to ``EXACT``
+    lines, unless there are so many loops that `visits` do not suffice. ``cell_cost[cell, state,
+    shared]`` is what a cell in this state costs each circuit that passes it, alone (0) or with
+    another
+    one (1). With `worst` the largest cost of a circuit counts, not the sum.
     """
     net = network(matchings.shape[1], dilated=dilated)
     depths = int(net.blocks[-1, DEPTH]) + 2

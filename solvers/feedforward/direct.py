@@ -24,24 +24,7 @@ from optmatch.solvers.kernels.decorators import kernel
 
 
 def route_crossbar(matchings: NDArray[np.int32], *, ring: bool = False) -> NDArray[np.int8]:
-    """Route matchings on a crossbar.
-
-    Parameters
-    ----------
-    matchings
-        ``matchings[k, source] = destination``, -1 where idle; int32, shape (k, n).
-    ring
-        Whether the crossbar is wound round, as `Piloss` is.
-
-    Returns
-    -------
-    int8 array, shape (k, n * n)
-        0 bar, 1 cross, -1 where no light passes.
-
-    Notes
-    -----
-    Time O(n squared) for each matching.
-    """
+    """Route matchings on a crossbar, or on a ring as of `Piloss`, in O(n squared) each."""
     n = matchings.shape[1]
     states = np.full((len(matchings), n * n), FREE, dtype=np.int8)
     if ring:
@@ -53,21 +36,10 @@ def route_crossbar(matchings: NDArray[np.int32], *, ring: bool = False) -> NDArr
 
 
 def route_trees(matchings: NDArray[np.int32]) -> NDArray[np.int8]:
-    """Route matchings on switches and selectors.
+    """Route matchings, shape (k, n), on switches and selectors, in O(n squared) each.
 
-    Parameters
-    ----------
-    matchings
-        ``matchings[k, source] = destination``, -1 where idle; int32, shape (k, n).
-
-    Returns
-    -------
-    int8 array, shape (k, 2 * n * (n - 1))
-        0 bar (to the first half of the leaves), 1 cross, -1 where no light passes.
-
-    Notes
-    -----
-    Time O(n squared) for each matching, nearly all of it for the cells without light.
+    Nearly all of the time is for the cells without light. Bar leads to the first half of the
+    leaves.
     """
     n = matchings.shape[1]
     states = np.full((len(matchings), 2 * n * (n - 1)), FREE, dtype=np.int8)
@@ -80,14 +52,7 @@ def meet(matchings, states):
     """Set the cells of a crossbar, that of row i and column j being ``i * n + j``.
 
     Light of input i crosses its row up to column j, turns there (bar), and crosses the rest of
-    the column.
-
-    Parameters
-    ----------
-    matchings : int32 array, shape (k, n)
-        ``matchings[row, source] = destination``, -1 where idle.
-    states : int8 array, shape (k, n * n)
-        Receives 0 (bar) or 1 (cross) for cells with light; the others stay as they are.
+    the column. Cells without light stay as they are.
     """
     n = matchings.shape[1]
     for row in range(len(matchings)):
@@ -109,16 +74,7 @@ def meet_on_ring(matchings, place, states):
 
     Columns are counted modulo n. Input k is row ``place[k]``, output k the column that meets this
     row last. Light crosses its row up to the stage in which it meets the column of its output,
-    turns there (bar), and crosses the rest of that column.
-
-    Parameters
-    ----------
-    matchings : int32 array, shape (k, n)
-        ``matchings[row, source] = destination``, -1 where idle.
-    place : int array, shape (n,)
-        ``place[port]``: the row of an input in the ring.
-    states : int8 array, shape (k, n * n)
-        Receives 0 (bar) or 1 (cross) for cells with light; the others stay as they are.
+    turns there (bar), and crosses the rest of that column. Cells without light stay as they are.
     """
     n = matchings.shape[1]
     for row in range(len(matchings)):
@@ -142,18 +98,11 @@ def meet_on_ring(matchings, place, states):
 def address(matchings, states):
     """Set the cells of trees; in one that splits the root comes first, in one that joins last.
 
-    Each input has a binary tree of cells that splits, in which the output is the address of a
+    Each input has a binary tree of n - 1 cells that splits, in which the output is the address of
+    a
     leaf, and each output a tree that joins, in which the input is. A step goes to the half of the
     leaves that has it. The only link between the tree of an input and that of an output is their
-    leaf, hence no two circuits meet.
-
-    Parameters
-    ----------
-    matchings : int32 array, shape (k, n)
-        ``matchings[row, source] = destination``, -1 where idle.
-    states : int8 array, shape (k, 2 * n * (n - 1))
-        The n trees of inputs, then the n trees of outputs, n - 1 cells each. Receives 0 (bar, the
-        first half) or 1 (cross) for cells with light; the others stay as they are.
+    leaf, hence no two circuits meet. Cells without light stay as they are.
     """
     n = matchings.shape[1]
     for row in range(len(matchings)):
@@ -199,20 +148,7 @@ def address(matchings, states):
 
 @lru_cache(maxsize=64)
 def lines_of_cells(n: int, *, triangle: bool = False) -> NDArray[np.int32]:
-    """List the upper line of each cell, in the order in which cells are numbered.
-
-    Parameters
-    ----------
-    n
-        The number of lines, which are counted from the top.
-    triangle
-        Whether cells stand as in `Reck`; else they do as in `SpankeBenes`.
-
-    Returns
-    -------
-    int32 array, shape (cells,)
-        The cell joins this line and the one below it. Read-only.
-    """
+    """List the upper line of each cell, in a `Reck` triangle or else as in `SpankeBenes`."""
     if triangle:
         lines = [k for stop in range(n - 1, 0, -1) for k in range(stop)]
     else:
@@ -223,24 +159,10 @@ def lines_of_cells(n: int, *, triangle: bool = False) -> NDArray[np.int32]:
 
 
 def route_by_sorting(matchings: NDArray[np.int32], *, triangle: bool = False) -> NDArray[np.int8]:
-    """Route matchings on a planar network with the fewest cells in cross.
+    """Route matchings, shape (k, n), on a planar network with the fewest cells in cross.
 
-    Parameters
-    ----------
-    matchings
-        ``matchings[k, source] = destination``, -1 where idle; int32, shape (k, n).
-    triangle
-        Whether cells stand as in `Reck`; else they do as in `SpankeBenes`.
-
-    Returns
-    -------
-    int8 array, shape (k, cells)
-        0 bar, 1 cross, -1 where no light passes.
-
-    Notes
-    -----
-    Time O(n squared) for each matching. Of cells that light passes, as many are in cross as there
-    are inversions with light in them: no routes need fewer.
+    O(n squared) for each matching. Of cells that light passes, as many are in cross as there are
+    inversions with light in them: no routes need fewer.
     """
     lines = lines_of_cells(matchings.shape[1], triangle=triangle)
     states = np.empty((len(matchings), len(lines)), dtype=np.int8)
@@ -254,18 +176,9 @@ def sort(lines, matchings, states, space):
     """Route matchings by compare and exchange: a cell is in cross if its lines are out of order.
 
     Each cell of a sorting network joins two neighbouring lines. Every line carries the number of
-    the output that it is to reach, and cells sort these numbers as they pass.
-
-    Parameters
-    ----------
-    lines : int32 array, shape (cells,)
-        ``lines[cell]``: the upper one of the two lines at the cell.
-    matchings : int32 array, shape (k, n)
-        ``matchings[row, source] = destination``, -1 where idle.
-    states : int8 array, shape (k, cells)
-        Receives 0 bar, 1 cross, -1 where no light passes.
-    space : int32 array, shape (2, n)
-        Scratch.
+    the output that it is to reach, and cells sort these numbers as they pass. `space`, shape (2,
+    n), is
+    scratch.
     """
     taken, line = space[0], space[1]  # line[k]: twice the output of line k, plus 1 if it has light
     for row in range(len(matchings)):

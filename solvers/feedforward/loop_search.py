@@ -126,20 +126,10 @@ class LoopSpace(NamedTuple):
 def new_workspace(depths: int, lines: int, cells: int) -> LoopSpace:
     """Allocate the workspace of a search.
 
-    Parameters
-    ----------
-    depths : int
-        The number of halvings from the whole network to its smallest blocks, plus 1, and one row
-        more, in which ``states`` keeps the present states.
-    lines : int
-        At least one more than the entries for the lines of all blocks of a depth, as
-        `_split` clears one entry behind each half.
-    cells : int
-        The number of cells of the network.
-
-    Returns
-    -------
-    LoopSpace
+    `depths` is the number of halvings plus two, as ``states`` keeps the present states in a row of
+    their own; `lines` is one more than the lines of all blocks of a depth, as `_split` clears one
+    entry
+    behind each half.
     """
     by_line = np.zeros((9, depths, lines), dtype=np.int64)
     costs = np.empty((depths, lines, 2), dtype=np.int64)
@@ -162,24 +152,11 @@ def _least(values, first, end):
 def bound_blocks(blocks, wide, cheapest, least):
     """Find for each block a lower bound of what a circuit costs in it, whatever its route.
 
-    A block is a Benes network inside the network: an outer column of cells at its inputs, an
-    upper and a lower half, which are blocks again, and an outer column at its outputs. Blocks of
-    one line or two are not divided. A line is an input of a block.
-
-    Parameters
-    ----------
-    blocks : int64 array, shape (blocks, 7)
-        One row for each block; a half comes after its whole, hence rows are read from the last.
-        Read here are the columns SIZE, its number of lines; UPPER and LOWER, the rows of its
-        halves; IN and OUT, the numbers of the first cells of its outer columns. Cells of a column
-        have successive numbers.
-    wide : bool
-        Whether the network is dilated. Then each line is a pair of wires, of which one has light,
-        and has a cell of its own in each outer column; else two lines share one.
-    cheapest : int64 array, shape (cells,)
-        The least cost of each cell in any state, in the unit of the caller.
-    least : int64 array, shape (blocks,)
-        Receives the bounds, in the same unit.
+    A half comes after its whole, hence rows are read from the last. In a dilated network (`wide`)
+    each
+    line has a cell of its own in each outer column; else two lines share one. ``cheapest[cell]``
+    is the
+    least cost of a cell in any state; ``least[block]`` receives the bounds.
     """
     for number in range(len(blocks) - 1, -1, -1):
         size = blocks[number, SIZE]
@@ -211,32 +188,9 @@ def bound_blocks(blocks, wide, cheapest, least):
 def search(matchings, root, bound, task, space, choice):
     """Find the best states of block `root` for each matching, if they cost less than `bound`.
 
-    A block is a Benes network inside the network: an upper and a lower half, which are blocks
-    again, between two outer columns of cells. Lines are its inputs, with the circuits that
-    enter there. They hang together in loops, and each loop has two directions, since lines that
-    share a cell of an outer column go to different halves. The search is a depth-first branch and
-    bound over these directions. Matchings do not depend on each other: each is searched from
-    scratch.
-
-    Parameters
-    ----------
-    matchings : int32 array, shape (k, n)
-        ``matchings[row, source] = destination``, -1 where idle.
-    root : int
-        The number of the block; 0 is the whole network.
-    bound : int
-        Costs of this or more are of no use.
-    task : LoopTask
-        The network and the aim: ``task.worst`` tells that the largest cost of a circuit is
-        minimised, not the sum of all; ``task.visits`` limits the work for a matching.
-    space : LoopSpace
-        Scratch. The circuits of a matching are written to the lines of depth 0 first: FORTH is
-        the output of each input, BACK the input of each output, -1 where idle.
-    choice : LoopChoice
-        Receives the answers. ``choice.states``, int8 of shape (k, cells): 0 bar, 1 cross, -1 where
-        no light passes. ``choice.cost``, int64 of shape (k,): the cost of each matching; `bound`
-        or more where nothing cheaper was found: then the states are of no use. ``choice.exact``,
-        bool of shape (k,): whether no setting was left out, so that no other costs less.
+    A depth-first branch and bound over the directions of loops. Where nothing cheaper was found
+    the
+    states in `choice` are of no use; ``choice.exact`` tells that no setting was left out.
     """
     for row in range(len(matchings)):
         for line in range(space.lines.shape[2]):
@@ -259,30 +213,12 @@ def search(matchings, root, bound, task, space, choice):
 def _search_one(root, bound, task, space):
     """Find the cheapest states of a Benes network for one matching, by branch and bound.
 
-    A block is the network or a Benes network inside it: it has two halves, which are blocks again,
-    between two outer columns of cells. A setting of a block is a choice which of its circuits go
-    to the upper half and which to the lower one; the halves are then problems of their own, and
-    are searched in turn. At each depth of halving one block is open, that is being searched.
-
-    Parameters
-    ----------
-    root : int
-        The number of the block to search, at depth 0.
-    bound : int
-        Costs of this or more are of no use.
-    task : LoopTask
-        The blocks of the network, what cells cost in each state, and in ``task.worst`` whether
-        the largest cost of a circuit is minimised, not the sum of all.
-    space : LoopSpace
-        ``space.lines`` has the circuits of the matching at depth 0. ``space.frames[depth]`` is the
-        progress of the search in the open block of a depth: read here are BEST, the cost of its
-        best setting so far, and FOUND, what the present setting has cost so far. The last row of
-        ``space.states``, shape (cells,), receives the best states: 0 bar, 1 cross, -1 dark.
-
-    Returns
-    -------
-    int
-        The least cost that was found; `bound` if no setting costs less.
+    A setting of a block is a choice which of its circuits go to the upper half and which to the
+    lower
+    one; the halves are then problems of their own, and are searched in turn. At each depth of
+    halving
+    one block is open, that is being searched. The last row of ``space.states`` receives the best
+    states; the result is their cost, `bound` if none costs less.
     """
     # This is a recursion written as a loop: `_open` is the call, `_close` the return, and `depth`
     # the height of the stack. A result of -1 means that the block was opened and is on the stack.
@@ -312,29 +248,11 @@ def _search_one(root, bound, task, space):
 def _open(number, bound, task, space):
     """Begin the search of a block for less than `bound`; return a cost if it ends at once.
 
-    A block is a Benes network inside the network: an upper and a lower half, which are blocks
-    again, between two outer columns of cells. Its lines hang together in loops, which
-    have two directions each; a setting is a direction for every loop. The loops are found here,
-    and the cheapest direction of each by itself is the first setting.
-
-    Parameters
-    ----------
-    number : int
-        The block. The lines at its inputs and outputs are in ``space.lines`` at its depth.
-    bound : int
-        Costs of this or more are of no use.
-    task : LoopTask
-        The blocks of the network, what cells cost, and whether the worst circuit counts.
-    space : LoopSpace
-        ``space.frames`` at this depth receives the state of the search: the block, the bound, the
-        cost of the outer columns in the first setting (OWN), the least that the halves cost
-        (REST), the sum of both (FLOOR) and the number of settings (TURNS).
-
-    Returns
-    -------
-    int
-        The cost of a block of one line or two; `bound` if no setting is cheaper; -1 if the block
-        is open now, and its halves have to be searched.
+    A setting is a direction for every loop. The loops are found here, and the cheapest direction
+    of
+    each by itself is the first setting. The cost is that of a block of one line or two, or `bound`
+    if no
+    setting is cheaper; -1 if the block is open now, and its halves have to be searched.
     """
     blocks = task.blocks
     size = blocks[number, SIZE]
@@ -382,12 +300,6 @@ def _open(number, bound, task, space):
 def _choose_half(depth, task, space):
     """Return the half to search next in the open block of a depth, or -1 if the block is done.
 
-    A block is a Benes network inside the network; it has an upper and a lower half, which are
-    blocks again, between two outer columns of cells. Its lines, the circuits at its inputs, hang
-    together in loops, and each loop has two directions: as it was found, or turned, so that all
-    of its lines go to the other half. A setting is a direction for each loop of the block. One
-    block is open, that is being searched, at each depth of halving.
-
     Usually the result is the other half in the present setting. After both halves, or as soon as a
     setting is too dear, the next setting is taken. The block is done after all settings, or once
     no other one can be cheaper than the best.
@@ -398,31 +310,6 @@ def _choose_half(depth, task, space):
     turns the loop whose number is that of the lowest 1 in the binary digits of t; for t = 1, 2, 3,
     4 that is a, b, a, c. (The first setting has each loop in the direction that is cheaper in the
     outer columns, see `_open`, and turning counts from there.)
-
-    Parameters
-    ----------
-    depth : int
-        The depth of the open block.
-    task : LoopTask
-        The network, and the aim: ``task.worst`` tells that the largest cost of a circuit counts,
-        not the sum of all; ``task.visits`` limits how many blocks are opened and settings tried.
-    space : LoopSpace
-        ``space.frames[depth]`` is the progress of the search in the open block, and is advanced.
-        Its columns are NUMBER, the block; BEST, the cost that a setting has to be below; OWN, the
-        cost of the outer columns in the present setting; REST, a lower bound of what the halves
-        cost in any setting; FLOOR, a lower bound of both together in any setting; TURNS, how many
-        settings there are; TURN, the present one, from 0 on, -1 before the first; HALF, the half
-        that is next, 0 upper or 1 lower, or 2 if the present setting is done with; FOUND, the cost
-        of the present setting so far.
-        ``space.lines[TURNED, depth]`` receives the directions of the loops, 1 if turned, and
-        ``space.lines`` of the next depth the circuits of both halves in a new setting.
-        ``space.costs[depth, loop, turned]`` is what a loop costs in the outer columns.
-        ``space.tally`` holds the visits so far, and a 1 once a setting was left out.
-
-    Returns
-    -------
-    int
-        The number of the block that is the half, -1 if there is none left.
     """
     frame = space.frames[depth]
     blocks = task.blocks
@@ -467,25 +354,9 @@ def _choose_half(depth, task, space):
 def _add_half(depth, cost, task, space):
     """Add the cost of a half; keep the states if both halves together are the best so far.
 
-    A block is a Benes network inside the network: an upper and a lower half, which are blocks
-    again, between two outer columns of cells. A setting says for each loop of its lines
-    which of them go to which half; both halves are then searched, the upper one first.
-
-    Parameters
-    ----------
-    depth : int
-        The depth of the open block that the half belongs to.
-    cost : int
-        The cost of the half, whose states are in the last row of ``space.states``; or some number
-        that is too large for the setting to be better than the best.
-    task : LoopTask
-        The blocks of the network, what cells cost, and whether the worst circuit counts.
-    space : LoopSpace
-        ``space.frames[depth]`` has the progress in the open block: FOUND, the cost of the present
-        setting so far, to which `cost` is added (where the worst circuit counts, it is the larger
-        of both); BEST, that of the best setting; and HALF, the half that is next, which becomes
-        1, the lower one, or 2 if the setting is done with. A setting that is the best so far is
-        copied to ``space.states[depth]`` and ``space.lines[KEPT, depth]``.
+    Where the worst circuit counts, the larger cost is taken instead of the sum. `cost` may be any
+    number
+    that is too large for the setting to be better than the best.
     """
     frame = space.frames[depth]
     blocks = task.blocks
@@ -507,23 +378,10 @@ def _add_half(depth, cost, task, space):
 def _close(depth, task, space):
     """Set the cells of a block to the best that was found, if that is below the bound.
 
-    The best setting was kept while others were tried: its states of the cells inside, and by loop
-    whether it is turned, that is whether its lines go to the other half than as it was found. The
-    cells of the outer columns follow from the loops.
-
-    Parameters
-    ----------
-    depth : int
-        The depth of the open block, all of whose settings have been tried or ruled out.
-    task : LoopTask
-        The blocks of the network, what cells cost, and whether the worst circuit counts.
-    space : LoopSpace
-        The last row of ``space.states`` receives the states of all cells of the block.
-
-    Returns
-    -------
-    int
-        The cost of the best setting; the bound of the block if none costs less.
+    The states of the cells inside were kept, and by loop whether it is turned; the cells of the
+    outer
+    columns follow from the loops. Returns the cost, or the bound of the block if nothing costs
+    less.
     """
     frame = space.frames[depth]
     blocks = task.blocks
@@ -539,27 +397,11 @@ def _close(depth, task, space):
 
 @inner_kernel
 def _set_leaf(number, task, space):
-    """Set the cells of a block of one line or two, where nothing is to be chosen.
+    """Set the cells of a block of one line or two, where nothing is to be chosen; return the cost.
 
     A line of a dilated network has two wires, of which one has light. One line passes a single
     cell there, two lines have a cell at each input and at each output; without dilation, two lines
-    share one cell and a single one has none.
-
-    Parameters
-    ----------
-    number : int
-        The block, of one line or two.
-    task : LoopTask
-        The blocks of the network, what cells cost, and whether the worst circuit counts.
-    space : LoopSpace
-        Has the circuits of the block in ``space.lines``. The last row of ``space.states`` receives
-        the states.
-
-    Returns
-    -------
-    int
-        The sum of the costs of the circuits in this block; or the largest of their costs, those
-        outside of the block included.
+    share one cell and a single one has none. The largest cost includes what circuits pay outside.
     """
     blocks = task.blocks
     states = space.states[-1]
@@ -610,25 +452,9 @@ def _find_loops(number, task, space):
     A loop is the lines of which each shares a cell of an outer column with the next one: at the
     inputs, at the outputs, at the inputs, and so on. They go to the two halves of the block
     alternately, hence one of them decides for all. The loop is closed, or it ends on both sides at
-    idle neighbours. A line is an input of the block, with the circuit that enters there.
-
-    Parameters
-    ----------
-    number : int
-        The block.
-    task : LoopTask
-        The blocks of the network, what cells cost, and whether the worst circuit counts.
-    space : LoopSpace
-        ``space.lines[row, depth, place]`` has the output of the circuit at each input in row FORTH
-        and the input of that at each output in row BACK, -1 where idle. Receives by input the
-        number of the loop (row LOOP) and the half that the line goes to as the loop is found (row
-        SIDE: 0 upper, 1 lower), and ``space.costs[depth, loop, turned]``: the cost of the outer
-        cells of a loop as it is found (0), and with its halves swapped (1).
-
-    Returns
-    -------
-    int
-        The number of loops.
+    idle neighbours. Writes the rows LOOP and SIDE of ``space.lines`` and ``space.costs[depth,
+    loop,
+    turned]``; returns the number of loops.
     """
     size = task.blocks[number, SIZE]
     depth = task.blocks[number, DEPTH]
@@ -672,21 +498,7 @@ def _find_loops(number, task, space):
 
 @inner_kernel
 def _mark(i, side, loop, depth, place, space):
-    """Mark the lines of a loop from an input on, until it comes round or ends at an idle line.
-
-    Parameters
-    ----------
-    i : int
-        The input, counted from the first one of the block.
-    side : int
-        The half that its line goes to: 0 upper, 1 lower.
-    loop : int
-        The number of the loop.
-    depth, place : int
-        Columns DEPTH and PLACE of the block: where its lines are in ``space.lines``.
-    space : LoopSpace
-        ``space.lines[LOOP]`` and ``space.lines[SIDE]`` are written.
-    """
+    """Mark the lines of a loop from input i on, until it comes round or ends at an idle line."""
     # Each turn of the loop marks two lines: the one at input i, and the one that shares a cell of
     # the last column with it, which goes to the other half. The neighbour of the latter in the
     # first column goes to half `side` again. Neighbours have numbers that differ in the last bit.
@@ -705,28 +517,9 @@ def _mark(i, side, loop, depth, place, space):
 def _pass_columns(number, i, side, task, space):
     """Set the cells that the line at input i passes in the outer columns; return their cost.
 
-    A line is an input of a block, with the circuit that enters there. It passes a cell in the
-    column at the inputs, goes through the upper or the lower half, and passes a cell in the column
-    at the outputs. A cell is in bar (0) if its light stays at the upper or lower place where it
-    entered, else in cross (1).
-
-    Parameters
-    ----------
-    number : int
-        The block.
-    i : int
-        The input, counted from the first one of the block.
-    side : int
-        The half that the line goes to: 0 upper, 1 lower.
-    task : LoopTask
-        The blocks of the network, what cells cost, and whether the worst circuit counts.
-    space : LoopSpace
-        The last row of ``space.states`` receives the states.
-
-    Returns
-    -------
-    int
-        The cost of the circuit in these cells.
+    The line goes to half `side`, 0 upper or 1 lower. A cell is in bar if its light stays at the
+    upper or
+    lower place where it entered, else in cross.
     """
     # An odd last line has no cell in the outer columns. The others share cell ``i >> 1`` with
     # their neighbour ``i ^ 1``; in a dilated network, each input has cell ``i`` for its two wires.
@@ -765,34 +558,13 @@ def _pass_columns(number, i, side, task, space):
 def _split(number, task, space):
     """Hand the circuits of a block on to its halves, each to the half that its loop tells.
 
-    A block is a Benes network inside the network: an outer column of cells at its inputs, an upper
-    and a lower half, which are blocks again, and an outer column at its outputs. A line is an
-    input of the block with the circuit that enters there. Lines that share a cell of an outer
-    column go to different halves; hence lines hang together in loops, and a loop that is turned
-    sends all of its lines to the other half.
-
     Two inputs that share a cell of the first column become the same input of either half, and
     outputs likewise. Inputs 2 and 3 of a block, for example, lead to input 1 of its upper and of
-    its lower half.
-
-    Parameters
-    ----------
-    number : int
-        The block, whose loops have been found.
-    task : LoopTask
-        The network: ``task.blocks`` has a row for each block, with its number of lines (SIZE), how
-        often the network was halved to get to it (DEPTH), where its entries in ``space.lines``
-        begin (PLACE) and its halves (UPPER, LOWER). ``task.wide`` tells that each line is a pair
-        of wires, ``task.worst`` that the largest cost of a circuit counts, not the sum.
-    space : LoopSpace
-        ``space.lines[row, depth, place]`` at the depth of the block is read, and one depth further
-        is written. Inputs and outputs are counted from the first of a block. By input: row FORTH
-        is the output of its circuit, -1 for none; LOOP the number of its loop; SIDE the half that
-        its line goes to unless the loop is turned, 0 upper, 1 lower; ENTERED which of its two
-        wires has light; OUTSIDE what its circuit costs outside of the block. By output: BACK is
-        the input of its circuit, LEFT the wire with light. By loop: TURNED is 1 if it is turned.
-        Written are FORTH and BACK of both halves; ENTERED and LEFT in a dilated network; OUTSIDE
-        where the worst circuit counts, for which cells of the outer columns are set, too.
+    its lower half. ``space.lines`` is read at the depth of the block and written one depth
+    further:
+    FORTH and BACK; ENTERED and LEFT in a dilated network; OUTSIDE where the worst circuit counts,
+    for
+    which cells of the outer columns are set, too.
     """
     blocks = task.blocks
     size = blocks[number, SIZE]
@@ -839,23 +611,7 @@ def _split(number, task, space):
 
 @inner_kernel
 def _set_columns(number, task, space):
-    """Set the cells of the outer columns of a block, as its loops are turned.
-
-    A loop is a chain of lines of which each shares a cell of an outer column with the next one. If
-    it is turned, all of its lines go to the other half than as it was found.
-
-    Parameters
-    ----------
-    number : int
-        The block.
-    task : LoopTask
-        The blocks of the network, what cells cost, and whether the worst circuit counts.
-    space : LoopSpace
-        At the depth of the block, ``space.lines`` has by loop whether it is turned (row TURNED),
-        and by input the output of the circuit (FORTH, -1 if idle), its loop (LOOP) and the half
-        that it goes to if that is not turned (SIDE: 0 upper, 1 lower). The last row of
-        ``space.states`` receives the states, -1 (`FREE`) for cells without light.
-    """
+    """Set the cells of the outer columns of a block, as its loops are turned."""
     blocks = task.blocks
     size = task.blocks[number, SIZE]
     depth = task.blocks[number, DEPTH]

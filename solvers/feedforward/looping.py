@@ -63,20 +63,9 @@ class Blocks(NamedTuple):
 def network(n: int, *, dilated: bool = False, leaf: int = 2) -> Blocks:
     """Divide a network into blocks, its cells numbered as those of `Benes`, `DilatedBenes`.
 
-    Parameters
-    ----------
-    n
-        The number of lines of the whole network.
-    dilated
-        Whether each line is a pair of wires, so that no two circuits share a cell.
-    leaf
-        Blocks of this many lines are not divided, for those who look them up in tables; nor are
-        blocks of one line or two.
-
-    Returns
-    -------
-    Blocks
-        By rising depth, a block before its halves, the upper half before the lower one.
+    Blocks of `leaf` lines are not divided, for those who look them up in tables; nor are blocks of
+    one
+    line or two. By rising depth, a block before its halves, the upper half before the lower one.
     """
     # Cells are numbered column by column from outside: the first column of a block, all cells of
     # its upper half, all of its lower half, its last column. The list grows while it is read.
@@ -172,11 +161,10 @@ def _fours() -> Tables:
 
 @lru_cache(maxsize=1)
 def _eights() -> Tables:
-    """Route all permutations of eight lines, in lexicographic order.
+    """Route all permutations of eight lines, in lexicographic order, and those of four.
 
-    Returns the tables of blocks of four lines, too. A permutation is found by two numbers: the
-    place of the 24 permutations with its first four outputs, and its own place among those, by its
-    last four outputs; both are written as digits to base 8.
+    A permutation is found by two numbers: the place of the 24 permutations with its first four
+    outputs, and its own place among those, by its last four outputs; both are digits to base 8.
     """
     rows = np.array(list(permutations(range(8))), dtype=np.int32)
     heads, tails = (np.zeros(8**4, dtype=np.int32) for _ in range(2))
@@ -189,22 +177,11 @@ def _eights() -> Tables:
 
 
 def route_loops(matchings: NDArray[np.int32]) -> NDArray[np.int8]:
-    """Route matchings on a Benes network; the first cell of each loop is in bar.
+    """Route matchings, shape (k, n), on a Benes network; the first cell of each loop is in bar.
 
-    Parameters
-    ----------
-    matchings
-        ``matchings[k, source] = destination``, -1 where idle; int32, shape (k, n), contiguous.
-
-    Returns
-    -------
-    int8 array, shape (k, cells)
-        0 bar, 1 cross, -1 where no light passes.
-
-    Notes
-    -----
-    Time O(n log n) for each matching, without recursion. Blocks of four lines, and of eight where
-    all are in use, are looked up in tables.
+    O(n log n) for each matching, without recursion. Blocks of four lines, and of eight where all
+    are
+    in use, are looked up in tables.
     """
     n = matchings.shape[1]
     if n >= 8 and matchings.min(initial=0) >= 0:
@@ -213,20 +190,10 @@ def route_loops(matchings: NDArray[np.int32]) -> NDArray[np.int8]:
 
 
 def route_dilated(matchings: NDArray[np.int32]) -> NDArray[np.int8]:
-    """Route matchings on a dilated Benes network; no two circuits share a cell.
+    """Route matchings, shape (k, n), on a dilated Benes network; no two circuits share a cell.
 
     The network has the blocks of a Benes network, hence the same walks tell which half each
     circuit goes to. Each circuit is then followed through cells of its own.
-
-    Parameters
-    ----------
-    matchings
-        ``matchings[k, source] = destination``, -1 where idle; int32, shape (k, n).
-
-    Returns
-    -------
-    int8 array, shape (k, cells)
-        0 bar, 1 cross, -1 where no light passes.
     """
     n = matchings.shape[1]
     narrow = network(n)
@@ -273,29 +240,9 @@ class BlockPlace(NamedTuple):
 def _walk(i, side, space, states, block):
     """Settle lines from input i on, which goes to half `side`, until the loop ends.
 
-    A block is a Benes network inside the network: an upper and a lower half, which are blocks
-    again, between two outer columns of cells. A line is an input of the block, with the circuit
-    that enters there. Lines that share a cell of an outer column go to different halves; such
-    neighbours form a loop. To settle a line is to set its cells in the outer columns and to write
-    its input and its output into its half.
-
-    Parameters
-    ----------
-    i : int
-        The input, counted from the first one of the block.
-    side : int
-        The half that its line goes to: 0 upper, 1 lower.
-    space : int32 array, shape (4 * width,)
-        The output of the circuit at each input and the input of that at each output, counted from
-        the first of a block, -1 where idle; for the present depth of halving and for the next one.
-        Inputs that are settled become -1 in the block, and their lines appear in a half.
-    states : int8 array, shape (rows * cells,)
-        Receives the states of the cells that the lines pass in the outer columns: 0 bar, 1 cross.
-    block : BlockPlace
-        Where the block stands: ``forth`` and ``back`` are the places of its inputs and outputs in
-        `space`, ``upper`` and ``lower`` those of the inputs of its halves, and ``width`` how much
-        further the outputs of a half are; ``first`` and ``last`` are the places of its outer
-        columns in `states`, with ``pairs`` cells each.
+    To settle a line is to set its cells in the outer columns and to write its input and its output
+    into its half. Inputs that are settled become -1 in the block, and their lines appear in a
+    half.
     """
     pairs = block.pairs
     half = block.lower if side else block.upper
@@ -332,28 +279,10 @@ def _walk(i, side, space, states, block):
 def _halve(lines, states, block):
     """Settle a block with an even number of lines that are all in use: every loop comes round.
 
-    A block is a Benes network inside the network, with two halves between two outer columns of
-    cells. A line is an input of it with the circuit that enters there; to settle it is to set its
-    cells in the outer columns and to write its input and output into its half. A loop is a chain
-    of lines that share cells of the outer columns and go to the two halves alternately.
+    The entries of `lines` are whole numbers without sign: as indices these need no check whether
+    they
+    count from the end, which is a third of the work here.
 
-    Parameters
-    ----------
-    lines : uint32 array, shape (4 * width,)
-        The output of each input and the input of each output, of the block and, written here, of
-        its halves: four parts of `width` entries, see below. They are whole numbers without sign:
-        as indices these need no check whether they count from the end, which is a third of the
-        work here.
-    states : int8 array, shape (rows * cells,)
-        -1 in the outer columns of the block, which receive their states.
-    block : BlockPlace
-        Where the block stands: ``forth`` and ``back`` are the places of its inputs and outputs in
-        `lines`, ``upper`` and ``lower`` those of the inputs of its halves, and ``width`` how much
-        further the outputs of a half are; ``first`` and ``last`` are the places of its outer
-        columns in `states`, with ``pairs`` cells each.
-
-    Notes
-    -----
     For example, four lines go from inputs 0, 1, 2, 3 to outputs 0, 2, 1, 3::
 
                first column                       last column
@@ -411,23 +340,11 @@ def _halve(lines, states, block):
 
 @inner_kernel
 def _find_eight(line, heads, tails, lines):
-    """Return the place of a permutation of eight lines in ``Tables.eights``.
+    """Return the place of a permutation of eight lines, from entry `line` on, in the table.
 
-    Parameters
-    ----------
-    line : uint64
-        Where the outputs of the eight lines begin in `lines`.
-    heads, tails : int32 array, shape (4096,)
-        Where the permutations with the outputs of lines 0 to 3 begin, by these outputs as digits
-        to base 8; and which of them has the outputs of lines 4 to 7, by these likewise.
-    lines : uint32 array
-        The output of the circuit at each input of a block, from the entry `line` on; whole numbers
-        without sign.
-
-    Returns
-    -------
-    uint64
-        The row of the permutation in lexicographic order.
+    `heads` tells where the permutations with the outputs of lines 0 to 3 begin, by these outputs
+    as
+    digits to base 8; `tails` which of them has the outputs of lines 4 to 7, by these likewise.
     """
     # An output takes three bits, the lines 0 to 3 and 4 to 7 twelve bits each.
     head = np.uint64(0)
@@ -442,15 +359,9 @@ def _find_eight(line, heads, tails, lines):
 def _write_lines(matching, space, width):
     """Write the lines of the whole network; return how many are in use.
 
-    Parameters
-    ----------
-    matching : int32 array, shape (n,)
-        ``matching[source] = destination``, -1 where idle.
-    space : int32 array, shape (4 * width,)
-        Its first `width` entries receive the output of each input, the next the input of each
-        output; those of idle ones stay as they are.
-    width : int
-        The entries for the lines of a depth.
+    The first `width` entries of `space` receive the output of each input, the next the input of
+    each
+    output; those of idle ones stay as they are.
     """
     lit = 0
     for i in range(len(matching)):
@@ -471,20 +382,7 @@ def _clear(space, start, count):
 
 @inner_kernel
 def _set_pair(space, place, states, cell):
-    """Set the cell of a block of two lines, unless both are idle.
-
-    Parameters
-    ----------
-    space : int32 array, shape (4 * width,)
-        At `place` and the entry after it: the outputs of the circuits at the upper and at the
-        lower input of the cell, 0 or 1, -1 for an idle one.
-    place : int
-        Where the upper input is in `space`.
-    states : int8 array, shape (rows * cells,)
-        ``states[cell]`` receives 0 bar or 1 cross.
-    cell : int
-        The place of the cell.
-    """
+    """Set the cell of a block of two lines, unless both are idle."""
     # In bar light leaves by the place, upper or lower, by which it entered.
     if space[place] >= 0:
         states[cell] = space[place]
@@ -494,25 +392,7 @@ def _set_pair(space, place, states, cell):
 
 @inlined_kernel
 def _settle_with_idle_lines(size, space, states, block):
-    """Set the outer columns of a block, and write its circuits into its two halves.
-
-    A block is a Benes network inside the network: an upper and a lower half, which are blocks
-    again, between two outer columns of cells. A line is an input of it, with the circuit that
-    enters there; it may be idle. Lines that share a cell of an outer column go to different
-    halves, and hang together in loops.
-
-    Parameters
-    ----------
-    size : int
-        The number of lines, three or more.
-    space : int32 array, shape (4 * width,)
-        The output of the circuit at each input and the input of that at each output, -1 if idle;
-        of the block, whose entries become -1, and of its halves, whose entries are written.
-    states : int8 array, shape (rows * cells,)
-        Receives the states of the outer columns: 0 bar, 1 cross.
-    block : BlockPlace
-        Where the block and its halves stand in `space` and in `states`.
-    """
+    """Set the outer columns of a block of three or more lines, and fill in its halves."""
     # The last of an odd number of lines goes to the lower half, and so does the one at the last
     # output; what hangs together with them is settled first.
     if size & 1:
@@ -532,30 +412,12 @@ def _settle_with_idle_lines(size, space, states, block):
 def loop(blocks, tables, matchings, all_states, space, plain):
     """Route matchings by looping, block by block from the whole network to its smallest parts.
 
-    A block is a Benes network inside the network: an upper and a lower half, which are blocks
-    again, between two outer columns of cells. Two lines that share a cell of an outer column go to
-    different halves. The algorithm takes one line, sends it to a half, its neighbour at the
-    outputs to the other one, that one's neighbour at the inputs to the first half again, and so on
-    round the loop. A smaller matching is then left to route in each half.
-
-    Parameters
-    ----------
-    blocks : int64 array, shape (blocks, 7)
-        A row for each block, the whole first; blocks of the same depth follow each other. Columns:
-        SIZE, the number of lines; DEPTH, how often the network was halved; PLACE, where its lines
-        stand among those of its depth; UPPER and LOWER, the rows of its halves, -1 if it is not
-        divided; IN and OUT, the first cells of its outer columns.
-    tables : Tables
-        The states of blocks of four and of eight lines, if `blocks` leaves those whole: then they
-        are looked up by the outputs of their lines.
-    matchings : int32 array, shape (k, n)
-        ``matchings[row, source] = destination``, -1 where idle.
-    all_states : int8 array, shape (k, cells)
-        Receives 0 bar, 1 cross, -1 where no light passes.
-    space : int32 array, shape (4 * width,)
-        Scratch: the lines of the present depth and of the next one.
-    plain : uint32 array, shape (4 * width,)
-        The same memory, as whole numbers without sign.
+    Two lines that share a cell of an outer column go to different halves. The algorithm takes one
+    line, sends it to a half, its neighbour at the outputs to the other one, that one's neighbour
+    at the
+    inputs to the first half again, and so on round the loop. A smaller matching is then left to
+    route
+    in each half. `space` and `plain` are the same memory, with and without sign.
     """
     n = matchings.shape[1]
     cells = all_states.shape[1]
@@ -622,22 +484,9 @@ def loop(blocks, tables, matchings, all_states, space, plain):
 def widen(narrow, wide, matchings, halves, states):
     """Follow circuits through a dilated network, to the halves that a Benes network took them to.
 
-    In a dilated network each line is a pair of wires, and no two circuits share a cell. Its blocks
-    correspond to those of the Benes network of as many lines: two halves, which are blocks again,
-    between two outer columns of cells.
-
-    Parameters
-    ----------
-    narrow, wide : int64 array, shape (blocks, 7)
-        The blocks of the Benes network and of the dilated one, with the same numbers. Columns read
-        here are SIZE, the number of lines; UPPER and LOWER, the rows of the halves, -1 if it is
-        not divided; IN and OUT, the first cells of the outer columns.
-    matchings : int32 array, shape (k, n)
-        ``matchings[row, source] = destination``, -1 where idle.
-    halves : int8 array, shape (k, cells of the Benes network)
-        Its states: 0 bar, 1 cross, -1 where no light passes.
-    states : int8 array, shape (k, cells of the dilated network)
-        Receives 0 bar or 1 cross where light passes; the others stay as they are.
+    The blocks of both networks have the same numbers. ``states[k, cell]`` receives the states
+    where
+    light passes; the others stay as they are.
     """
     for row in range(len(matchings)):
         for source in range(matchings.shape[1]):

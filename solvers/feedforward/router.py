@@ -128,20 +128,7 @@ def exact_router(fabric: Fabric) -> FeedForward | None:
 
 
 def route_without_faults(fabric: FeedForward, matchings: NDArray[np.int32]) -> NDArray[np.int8]:
-    """Route checked matchings by the exact algorithm of a fabric without faults.
-
-    Parameters
-    ----------
-    fabric
-        That of `exact_router`.
-    matchings
-        ``matchings[k, source] = destination``, -1 where idle; contiguous.
-
-    Returns
-    -------
-    int8 array, shape (k, cells)
-        0 bar, 1 cross, -1 where no light passes.
-    """
+    """Route checked, contiguous matchings by the exact algorithm of a fabric without faults."""
     return _ROUTERS[fabric.type](matchings)
 
 
@@ -167,25 +154,10 @@ def route_cheaply(
 ) -> RoutedMatchings:
     """Route matchings of a feed-forward fabric, perhaps with faults, at the least cost.
 
-    Parameters
-    ----------
-    fabric
-        A fabric for which there is an `exact_router`.
-    matchings
-        ``matchings[k, source] = destination``, -1 where idle; int32, shape (k, n); checked.
-    cell_cost
-        ``cell_cost[cell, state, shared]``: what a cell in this state costs each circuit that
-        passes it, alone (0) or with another one (1); int64, shape (cells, 2, 2). None if any
-        routes will do. Fabrics other than `LOOPING` have no choice of routes.
-    worst
-        Whether the cost of a matching is the largest of its circuits, not their sum.
-    visits
-        About how many blocks to visit for each matching, see `choose_loops`.
-
-    Returns
-    -------
-    RoutedMatchings
-        A matching is not `held` where a cell would have to be in a state that a fault forbids.
+    ``cell_cost`` and `worst` are as of `choose_loops`, None if any routes will do; fabrics other
+    than
+    `LOOPING` have no choice of routes. A matching is not `held` where a cell would have to be in a
+    state that a fault forbids.
     """
     inner: Any = exact_router(fabric)
     stuck = fabric.graph.stuck if fabric.graph is not None else np.empty(0, dtype=np.int8)
@@ -212,27 +184,11 @@ def follow(
     cell_cost: NDArray[np.int64] | None = None,
     visits: int = MOST_VISITS,
 ) -> Iterator[NDArray[np.int8]]:
-    """Route matchings one after the other, each with the fewest toggles from those before it.
+    """Yield the states of matchings one after the other, each with the fewest toggles.
 
-    A toggle is a change of the state of a cell. A cell without light keeps its state.
-
-    Parameters
-    ----------
-    fabric
-        A fabric for which there is an `exact_router`.
-    matchings
-        ``matchings[k, source] = destination``, -1 where idle; int32, shape (k, n); checked.
-    driven
-        ``driven[cell]``: the states before the first matching, 0 bar, 1 cross, -1 where not known.
-    cell_cost
-        As of `route_cheaply`; a cost of 1 outweighs all toggles of a matching.
-    visits
-        About how many blocks to visit for each matching.
-
-    Yields
-    ------
-    int8 array, shape (cells,)
-        The states for each matching: 0 bar, 1 cross, -1 where no light passes.
+    ``driven[cell]`` are the states before the first matching, -1 where not known. A cell without
+    light
+    keeps its state. A cost of 1 in ``cell_cost`` outweighs all toggles of a matching.
     """
     for matching in matchings:
         states = change(fabric, matching, driven, cell_cost, visits).states[0]
@@ -247,20 +203,7 @@ def change(
     cell_cost: NDArray[np.int64] | None = None,
     visits: int = MOST_VISITS,
 ) -> RoutedMatchings:
-    """Route one matching with the fewest toggles.
-
-    Parameters
-    ----------
-    fabric, driven, cell_cost, visits
-        As of `follow`.
-    matching
-        ``matching[source] = destination``, -1 where idle; int32, shape (n,); checked.
-
-    Returns
-    -------
-    RoutedMatchings
-        With one row of states.
-    """
+    """Route one matching with the fewest toggles, as `follow` does."""
     # A toggle costs 2: one circuit alone pays it all, and two that share the cell pay 1 each. All
     # toggles together cost 2 * cells at most, less than the factor of the costs of cells.
     changes = np.zeros((fabric.n_cells, 2, 2), dtype=np.int64)
@@ -274,22 +217,7 @@ def change(
 def count_cells(
     fabric: Fabric, matchings: NDArray[np.int32], states: NDArray[np.int8]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Count the cells that each circuit passes, and those of them that are in cross.
-
-    Parameters
-    ----------
-    fabric
-        A fabric with cells, through which light only goes forward.
-    matchings
-        ``matchings[k, source] = destination``, -1 where idle; int32, shape (k, n).
-    states
-        ``states[k, cell]``: states that carry each matching, 0 bar, 1 cross, -1 without light.
-
-    Returns
-    -------
-    passed, crossed : int64 array, shape (k, n)
-        The numbers of cells by source port; 0 where a port is idle.
-    """
+    """Count by row and source port the cells that each circuit passes, and those in cross."""
     # All circuits advance by one cell in each turn, those that are not at their end yet.
     graph: Any = fabric.graph
     passed = np.zeros(matchings.shape, dtype=np.int64)
@@ -306,20 +234,7 @@ def count_cells(
 
 
 def _check(fabric: FeedForward, matchings: ArrayLike) -> NDArray[np.int32]:
-    """Return matchings as a contiguous int32 array, shape (k, n).
-
-    Parameters
-    ----------
-    fabric
-        A fabric of n inputs and n outputs.
-    matchings
-        ``matchings[row, source] = destination``, -1 where idle; a row alone has shape (n,).
-
-    Raises
-    ------
-    InputError
-        If they have another number of ports than the fabric, or a row is no matching.
-    """
+    """Return matchings as a contiguous int32 array, shape (k, n); refuse rows that are none."""
     rows = np.asarray(matchings)
     if rows.dtype != np.int32 or rows.ndim != 2:
         rows = frozen("matchings", matchings, 2, np.int32)
@@ -334,20 +249,7 @@ def _check(fabric: FeedForward, matchings: ArrayLike) -> NDArray[np.int32]:
 
 @kernel
 def find_clash(matchings, last):
-    """Find the first row that is no matching: with a number that is no port, or one port twice.
-
-    Parameters
-    ----------
-    matchings : int array, shape (k, n)
-        ``matchings[row, source] = destination``, -1 where idle.
-    last : int array, shape (n,)
-        Scratch, -1 at the beginning: the last row in which the port is a destination.
-
-    Returns
-    -------
-    int
-        The number of the row; -1 if all are matchings.
-    """
+    """Find the first row that is no matching, -1 if all are; `last` is scratch of -1."""
     ports = np.uint64(matchings.shape[1])
     for row in range(len(matchings)):
         for o in matchings[row]:

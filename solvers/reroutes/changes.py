@@ -50,17 +50,7 @@ class ChangeOrder:
         dark: Collection[int],
         now: Mapping[int, int],
     ) -> None:
-        """Begin a transition without steps: circuits that are not in `dark` have light.
-
-        Parameters
-        ----------
-        old, new
-            By circuit, the cells and fibres that its old and its new route need.
-        dark
-            The circuits without light from the beginning.
-        now
-            ``now[cell]``: the state of each cell on a new route, -1 if it was never set.
-        """
+        """Begin a transition without steps: circuits that are not in `dark` have light."""
         self._old = old
         self._new = new
         self._states = dict(now)
@@ -125,16 +115,6 @@ def order_steps(
 
     Cells and parts of circuits that stay are in no conflict: new routes share no waveguide with
     them, and through a cell in two states there are no two routes that share none.
-
-    Parameters
-    ----------
-    old, new, dark, now
-        As of `ChangeOrder`.
-
-    Returns
-    -------
-    list of (kind, circuit or cell, state)
-        The steps in order; the state is -1 where no cell is set.
     """
     order = ChangeOrder(old, new, dark, now)
     # Circuits that are dark already come first: they lose nothing by waiting for nobody.
@@ -157,22 +137,7 @@ Path = NDArray[np.int32]
 
 
 def make_transition(routing: RoutingState, case: HitCircuits, plan: Recovery) -> Transition:
-    """Name the ports and fibres of a plan, and order its changes.
-
-    Parameters
-    ----------
-    routing
-        The running state before the plan.
-    case
-        The hit circuits and lost units.
-    plan
-        Spares that take over, and new paths of circuits.
-
-    Returns
-    -------
-    Transition
-        The changed circuits by rising numbers.
-    """
+    """Name the ports and fibres of a plan, by rising circuits, and order its changes."""
     order = sorted(range(len(plan.changed)), key=plan.changed.__getitem__)
     changed = [plan.changed[place] for place in order]
     paths = [plan.paths[place] for place in order]
@@ -203,26 +168,7 @@ def _order_changes(
     paths: Sequence[Path],
     named: Named,
 ) -> list[Step]:
-    """Order the steps of changed circuits.
-
-    Parameters
-    ----------
-    routing
-        The running state before the plan.
-    case
-        The hit circuits, which are dark from the beginning.
-    changed
-        The numbers of the circuits that change.
-    paths
-        ``paths[k]``: the new path of ``changed[k]``, as nodes of the flow graph.
-    named
-        Their new ports and fibres, in the same order.
-
-    Returns
-    -------
-    list of Step
-        As of `order_steps`.
-    """
+    """Order the steps of changed circuits, of which the hit ones are dark from the beginning."""
     old_needs = {}
     new_needs = {}
     present_states = {}
@@ -246,19 +192,7 @@ def _order_changes(
 def _list_parts(
     routing: RoutingState, path: Path, ends: tuple[int, int], route: Sequence[int]
 ) -> frozenset[tuple[str, int]]:
-    """List the parts that a circuit has for itself: fibres and ports, or waveguides.
-
-    Parameters
-    ----------
-    routing
-        The running state.
-    path
-        The nodes of the circuit in the flow graph.
-    ends
-        Its source and destination port.
-    route
-        Its fibres, where interposers are ideal.
-    """
+    """List the parts that a circuit has for itself: fibres and ports, or waveguides."""
     if routing.first_fibre:
         fibres = [("fibre", fibre) for fibre in route]
         return frozenset([*fibres, ("out", ends[0]), ("in", ends[1])])

@@ -94,19 +94,9 @@ def _through_servers(rack: Units) -> FlowGraph:
     """Build the graph of a rack with ideal interposers: a node for each edge between servers.
 
     An arc leads from a unit to the edges and units of its server, and from an edge to those of the
-    server at its end, or onward through a switch between racks. Light does not turn back.
-
-    Parameters
-    ----------
-    rack
-        ``rack.edges[edge] = start, end`` are servers, or switches between racks, whose numbers
-        follow those of the servers. Each server has as many units.
-
-    Returns
-    -------
-    FlowGraph
-        Nodes: each unit out, each unit in, each edge. Each node is a resource of its own. There
-        are no cells, and no ports at terminals.
+    server at its end, or onward through a switch between racks. Light does not turn back. The
+    nodes are
+    each unit out, each unit in, each edge, and each is a resource of its own.
     """
     n_units = rack.n_units
     units_per_server = n_units // rack.n_servers
@@ -181,21 +171,6 @@ def _through_cells(fabric: Fabric, graph: CellGraph) -> FlowGraph:
 
     The resources: the waveguides, each for one circuit, then the nodes of units, each for as many
     circuits as a unit has ports.
-
-    Parameters
-    ----------
-    fabric
-        Has ports: light of port p enters at ``fabric.source_terminals[p]``, and light to it leaves
-        by ``fabric.destination_terminals[p]``. Port p belongs to unit ``p // ports_per_unit``.
-    graph
-        The cells of the fabric. ``graph.mate[terminal]`` is the terminal that a terminal is joined
-        to, -1 if none; ``graph.links.of_terminal[terminal]`` the number of the waveguide there.
-
-    Returns
-    -------
-    FlowGraph
-        A path through it, from a unit out to a unit in: the unit; the terminals at which light
-        enters cells, in turn; the terminal by which it leaves the fabric; the unit.
     """
     units = units_of(fabric)
     per_unit = units.ports_per_unit
@@ -268,22 +243,7 @@ def _through_cells(fabric: Fabric, graph: CellGraph) -> FlowGraph:
 def _freeze(
     units: Units, first: NDArray[Any], head: NDArray[Any], **others: NDArray[Any]
 ) -> FlowGraph:
-    """Make a graph of arrays, with the tail of each arc and the arcs that lead to each node.
-
-    Parameters
-    ----------
-    units
-        The units of the fabric.
-    first, head
-        As of `FlowGraph`, of any type of integers.
-    others
-        The other arrays of `FlowGraph`, by name, but for ``tail``, ``back_first``, ``back_arc``.
-
-    Returns
-    -------
-    FlowGraph
-        With read-only int32 arrays.
-    """
+    """Make a graph of read-only int32 arrays, with tails of arcs and the arcs into each node."""
     nodes = np.arange(len(first) - 1)
     back_arc = np.argsort(head, kind="stable")
     others |= {

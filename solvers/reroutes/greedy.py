@@ -22,11 +22,7 @@ _FEW = 20  # cases of a proof, for each handover
 
 
 def case_of(problem: Reroute) -> HitCircuits:
-    """Return the hit circuits of a problem, its lost units and live spares.
-
-    A circuit is hit if the failure took its light or one of its ends. Units are chips of a rack or
-    owners of ports; spares can take over for lost ones.
-    """
+    """Return the hit circuits of a problem, its lost units and live spares."""
     hit = tuple(np.flatnonzero(problem.hit).tolist())
     return HitCircuits(hit, problem.lost, problem.live_spares, problem.owners)
 
@@ -114,31 +110,8 @@ def make_solution(
 ) -> Solution:
     """Make a solution of a plan that gets over the failure.
 
-    The objective of a reroute has five levels, the first of which counts most: circuits that are
-    disturbed, circuits that change, cells to be set, the worst loss and the length of all routes.
-
-    Parameters
-    ----------
-    problem
-        The running state and the failure.
-    routing
-        The circuits of the running state on the flow graph of the fabric.
-    plan
-        New routes for some circuits, with the five levels that they reach.
-    bound
-        The least that the five levels can be, as far as it is proved.
-    limit
-        Why the search stopped; it counts only where the levels of the plan are above the bound.
-    method
-        The name of the method, for the solution.
-    bound_by
-        The search that proved the bound; None for the bound of the problem itself.
-
-    Returns
-    -------
-    Solution
-        Its answer is the transition from the running state to that of the plan; its statistics
-        name the five levels.
+    `limit` is why the search stopped, which counts only where the levels of the plan are above the
+    bound; `bound_by` the search that proved the bound, None for the bound of the problem itself.
     """
     names = "disturbed", "changed", "cells_set", "worst_loss_centidb", "length"
     stats: dict[str, Any] = dict(zip(names, plan.levels, strict=True))
@@ -157,19 +130,7 @@ def refuse(
 ) -> Solution:
     """Make the solution that says that there is no way over the failure, and why.
 
-    Parameters
-    ----------
-    problem
-        The running state and the failure.
-    method
-        The name of the method, for the solution.
-    reason
-        A sentence for the statistics.
-    certificate
-        Shows that there is no way: a cut of the rack, or prices for each handover of ports. None
-        if a search showed it, or the bound of the problem.
-    bound_by
-        The name of that search, if it was one.
+    `certificate` is None if a search (`bound_by`) showed it, or the bound of the problem.
     """
     stats = {"reason": reason} | ({} if bound_by is None else {"bound_by": bound_by})
     return conclude(problem, method, None, math.inf, certificate=certificate, stats=stats)

@@ -61,19 +61,7 @@ class RerouteSearch:
     def __init__(
         self, problem: Reroute, clock: Clock, on_event: OnEvent, rng: np.random.Generator
     ) -> None:
-        """Put the running circuits on the flow graph; no plan is known yet.
-
-        Parameters
-        ----------
-        problem
-            The running state, and what has failed.
-        clock
-            Ends the search; an iteration is one model.
-        on_event
-            Hears the levels of each new best plan.
-        rng
-            Draws the seed of CP-SAT.
-        """
+        """Put the running circuits on the flow graph; an iteration of the clock is one model."""
         # What is asked, and the running circuits on the flow graph.
         self.problem = problem
         self.clock = clock
@@ -103,30 +91,13 @@ class RerouteSearch:
     def try_moving(self, movable: Sequence[int], *, few: bool = False) -> bool:
         """Search exactly for a plan in which some circuits may move; tell whether that ended.
 
-        A circuit is hit if the failure took its light or one of its ends; it always gets a new
-        route. Circuits that were not hit stay where they are, but for those in `movable`. A plan
-        is judged by five levels, compared in this order: how many circuits of jobs without hit
-        ones are disturbed, how many circuits change, how many cells are set, the worst loss in
-        hundredths of a dB, and the length of all new routes in cells and fibres. The model packs
-        the last three into one number, ``model.routes_cost = (cells set * loss_radix + worst
-        loss) * length_radix + length``; each radix is larger than any value of the level after
-        it. ``model.movers_cost`` packs the first two, for circuits that were not hit.
-
-        A plan that is better than the best so far is kept, and `on_event` hears of it.
-
-        Parameters
-        ----------
-        movable
-            Numbers of circuits that were not hit and may move.
-        few
-            Whether it is found first how few of them must move; then routes are chosen among plans
-            in which no more do. Else all of them count as moved, whether they do or not.
-
-        Returns
-        -------
-        bool
-            Whether the model was solved to its end: the best plan with these circuits is known
-            now, or that there is none. False if a limit came before.
+        Circuits that were not hit stay where they are, but for those in `movable`. With `few` it
+        is found
+        first how few of them must move; then routes are chosen among plans in which no more do.
+        Else all of
+        them count as moved, whether they do or not. A plan that is better than the best so far is
+        kept. The
+        result is False if a limit came before.
         """
         # The model works around the routes of all others: hit and movable circuits are taken off.
         # A known plan that moves as many circuits (level 1 counts those that change) bounds the
@@ -152,21 +123,7 @@ class RerouteSearch:
         return bool(outcome.optimal or outcome.infeasible)
 
     def _run(self, model: RerouteModel, objective: Any) -> Outcome:
-        """Minimise an objective of a model in the remaining time; note a limit that was met.
-
-        Parameters
-        ----------
-        model
-            The model of the failure.
-        objective
-            A linear expression of its variables: ``model.movers_cost`` or ``model.routes_cost``.
-
-        Returns
-        -------
-        Outcome
-            Whether a solution was ``found``, is proved ``optimal`` or ``infeasible``; the
-            ``lower_bound`` of the objective; and the ``limit`` that was met, or None.
-        """
+        """Minimise an objective of a model in the remaining time; note a limit that was met."""
         self.models += 1
         remaining = self.clock.remaining_s
         clock = Limits(time_s=remaining if math.isfinite(remaining) else None).start()
@@ -183,18 +140,7 @@ class RerouteSearch:
     def has(self, disturbed: int, moved: int) -> bool:
         """Tell whether the best plan moves no more than so many circuits that were not hit.
 
-        Parameters
-        ----------
-        disturbed
-            At most so many circuits of jobs without hit ones are disturbed.
-        moved
-            Then at most so many circuits change that were not hit, beside all hit ones. The two
-            are compared in this order: fewer disturbed ones outweigh any number of moved ones.
-
-        Returns
-        -------
-        bool
-            False, too, if there is no plan yet.
+        Fewer disturbed ones outweigh any number of moved ones. False, too, without a plan.
         """
         if self.best is None:
             return False
@@ -253,20 +199,9 @@ def solve(
 def _settle_all(search: RerouteSearch) -> Any:
     """Settle the first two levels of the objective, one after the other, as far as limits allow.
 
-    The levels are how many circuits of jobs without hit circuits are disturbed, and how many
-    circuits change. A circuit is hit if the failure took its light or one of its ends. First only
-    hit circuits move; then others of their jobs; at last circuits of anybody.
-
-    Parameters
-    ----------
-    search
-        Receives plans (``best``); in ``settled`` what no plan can be below in the first two
-        levels; and in ``proved`` whether the best plan is the best of all, or there is none.
-
-    Returns
-    -------
-    proof or None
-        A certificate that there is no plan; None if there is one, or if that is open.
+    First only hit circuits move; then others of their jobs; at last circuits of anybody. The
+    result is
+    a certificate that there is no plan, if that was found.
     """
     # First only hit circuits move.
     if search.stopped() or not search.try_moving(()):
@@ -301,22 +236,7 @@ def _move_others(
 ) -> bool:
     """Let circuits of others move, as few as possible; tell whether that was settled.
 
-    A job is hit if the failure took the light or an end of one of its circuits.
-
-    Parameters
-    ----------
-    search
-        Receives plans (``best``), and in ``settled`` what no plan can be below: how many circuits
-        of others are disturbed, and how many circuits change.
-    job_circuits
-        Numbers of circuits of hit jobs that were not hit themselves.
-    other_circuits
-        Numbers of circuits of other jobs.
-
-    Returns
-    -------
-    bool
-        Whether the best plan is proved, or that there is none.
+    ``search.best`` receives plans, and ``search.settled`` what no plan can be below.
     """
     # One set of circuits after the other, while these are few and small. If circuits of hit jobs
     # could move as well, there would be many more sets: then one model has all of them.
@@ -344,22 +264,6 @@ def _in_turn(
     """Yield all sets of so many circuits, first the one that the best plan moves.
 
     The plan that is known then bounds the costs of its set, and later sets have to beat it.
-
-    Parameters
-    ----------
-    search
-        ``search.best.changed`` lists the circuits that get new routes in the best plan so far, and
-        ``search.case.hit`` the ones that the failure hit, which move in any plan. The difference
-        is the set that the best plan moves.
-    other_circuits
-        Numbers of the circuits of jobs without hit ones, of which sets are made.
-    size
-        The number of circuits in each set.
-
-    Yields
-    ------
-    tuple of int
-        The numbers of the circuits that may move, by rising numbers.
     """
     moved_before: tuple[int, ...] = ()
     if search.best is not None:
@@ -370,24 +274,7 @@ def _in_turn(
 
 
 def _conclude(search: RerouteSearch, bound: tuple[int, ...], certificate: Any) -> Solution:
-    """Make a solution of the best answer and the proved bound.
-
-    Parameters
-    ----------
-    search
-        The best plan so far, whether it is proved (``proved``), and what no plan can be below in
-        the first two levels (``settled``).
-    bound
-        A lower bound of the five levels: circuits of others disturbed, circuits changed, cells
-        set, worst loss in hundredths of a dB, length in cells and fibres.
-    certificate
-        A proof that there is no plan, or None.
-
-    Returns
-    -------
-    Solution
-        With the best plan, if there is one; INFEASIBLE if it is proved that there is none.
-    """
+    """Make a solution of the best answer and the proved bound."""
     # Levels are compared in their order. The settled ones bound the first two.
     problem = search.problem
     best = search.best

@@ -26,22 +26,13 @@ _MOST_HANDOVERS = 24
 
 
 def find_cut(problem: Reroute) -> CutProof | None:
-    """Find servers that more circuits must leave than live fibres lead out.
-
-    Of the cuts that lack most fibres the smallest; None if no cut proves anything.
+    """Find servers that more circuits must leave than live fibres lead out; None if none prove it.
 
     All sets of up to 16 servers are tried, of larger racks the single servers and their
-    complements, of more than 512 servers those of hit circuits. Time is linear in sets and in the
-    square of the servers.
-
-    Parameters
-    ----------
-    problem
-        The failure, on a rack.
-
-    Returns
-    -------
-    CutProof or None
+    complements, of
+    more than 512 servers those of hit circuits. Of the cuts that lack most fibres the smallest
+    counts.
+    Time is linear in sets and in the square of the servers.
     """
     # `inside` and `sides` say, as truth values and as numbers, ``[set, server]``, which servers
     # are in each set.
@@ -70,22 +61,7 @@ def _sides(n: int, hit: NDArray[np.int32]) -> NDArray[np.bool_]:
 
 
 def _fibres_out(problem: Reroute, rack: Units, sides: NDArray[np.float32]) -> NDArray[Any]:
-    """Count the live fibres that lead out of each set, and how many switches can join to ways.
-
-    Parameters
-    ----------
-    problem
-        The failure, with the failed fibres.
-    rack
-        The units of its fabric.
-    sides
-        ``sides[set, server]``: 1 if the server is in the set, else 0.
-
-    Returns
-    -------
-    float array, shape (sets,)
-        The most circuits that can leave the set at once.
-    """
+    """Count the live fibres that lead out of each set, and how many switches can join to ways."""
     # ``fibres[from, to]``, where switches between racks follow the servers. Through a switch there
     # go no more circuits than come to it from inside, and than lead from it to outside.
     live = rack.edge_fibres.astype(np.float32)
@@ -111,20 +87,6 @@ def _crossing(problem: Reroute, rack: Units, sides: NDArray[np.float32]) -> NDAr
 
     Circuits between units that stay are counted as they are. Those of a lost unit depend on where
     its spare is: inside of the set those from outside need not leave it, but those to outside do.
-
-    Parameters
-    ----------
-    problem
-        The failure.
-    rack
-        The units of its fabric.
-    sides
-        ``sides[set, server]``: 1 if the server is in the set, else 0.
-
-    Returns
-    -------
-    float array, shape (sets,)
-        The fewest circuits from a unit in the set to one outside of it.
     """
     server = rack.server_of_unit
     lost = np.array(problem.lost, dtype=np.int64)
@@ -166,23 +128,10 @@ def prove_handovers(
 ) -> tuple[RoutingProof | None, ...] | None:
     """Prove for every handover of lost ports that the cells hold no routing of the circuits.
 
-    Parameters
-    ----------
-    problem
-        The failure, on a switch with cells.
-    clock
-        Ends the proofs.
-    seed
-        For the negotiations before each proof.
-    iterations
-        Cases of branch and price for each handover, at most; None for no such limit.
-
-    Returns
-    -------
-    tuple of RoutingProof or None, or None
-        A proof for each handover, in the order of the permutations of spares. None as soon as one
-        could not be proved in time, or has a routing; also for racks, and for more than
-        `_MOST_HANDOVERS` handovers.
+    The proofs come in the order of the permutations of spares. None as soon as one could not be
+    proved
+    in time, or has a routing; also for racks, and for more than `_MOST_HANDOVERS` handovers.
+    `iterations` limits the cases of branch and price for each handover.
     """
     fabric = problem.broken_fabric
     if isinstance(fabric, RackFabric):
@@ -229,22 +178,11 @@ def explain_bound(lost: int, spares: int) -> str:
 
 
 def explain(problem: Reroute, certificate: Any) -> str:
-    """Say in words why no plan gets over a failure.
+    """Say in words why no plan gets over a failure: a sentence without a full stop.
 
-    Parameters
-    ----------
-    problem
-        The running state, and what has failed.
-    certificate
-        The proof: chips with fewer waveguides than circuits (`BlockProof`); servers with fewer
-        fibres than circuits (`CutProof`); a tuple of prices of links (`RoutingProof`), one for
-        each handover, which is a choice of the spares that take over for lost units; or None where
-        a search has proved it.
-
-    Returns
-    -------
-    str
-        A sentence without a full stop, which names the chips, servers or links.
+    The certificate is a `BlockProof`, a `CutProof`, a `RoutingProof` for each handover, or None
+    where a
+    search has proved it.
     """
     if certificate is None:
         return "an exhaustive search found no way"
@@ -268,22 +206,11 @@ def explain(problem: Reroute, certificate: Any) -> str:
 def find_block(routing: RoutingState, case: HitCircuits) -> BlockProof | None:
     """Find chips from which, or to which, fewer waveguides lead than they have circuits.
 
-    None if no server of a hit circuit has such chips, or there are no cells.
-
     A largest flow from the chips of a server to all chips, and one back, through what would be
-    free without any circuit; some 10 ms each where a rack has thousands of cells.
-
-    Parameters
-    ----------
-    routing
-        The running state, with the hit circuits on it.
-    case
-        The hit circuits and lost units.
-
-    Returns
-    -------
-    BlockProof or None
-        The chips, and the waveguides that are too few.
+    free
+    without any circuit; some 10 ms each where a rack has thousands of cells. None if no server of
+    a hit
+    circuit has such chips, or there are no cells.
     """
     # Side 0 are the sources of circuits, side 1 their destinations.
     rack = routing.fabric
@@ -304,24 +231,10 @@ def find_block(routing: RoutingState, case: HitCircuits) -> BlockProof | None:
 def _cut_off(
     routing: RoutingState, chips: NDArray[Any], loads: NDArray[Any], side: int
 ) -> BlockProof | None:
-    """Compare the largest flow out of chips, or into them, with their circuits.
+    """Prove by a minimum cut that the chips of a server have more circuits than ways, if so.
 
-    Parameters
-    ----------
-    routing
-        The running state.
-    chips
-        Chips of one server, shape (chips,).
-    loads
-        ``loads[k]``: the circuits of ``chips[k]``.
-    side
-        0 for flows out of the chips, 1 for those into them.
-
-    Returns
-    -------
-    BlockProof or None
-        A least cut of the flow, where it is smaller than the number of circuits and passes
-        waveguides; None otherwise.
+    `side` is 0 for flows out of the chips, 1 for those into them; ``loads[k]`` are the circuits of
+    ``chips[k]``. None if the cut is no smaller, or passes no waveguides.
     """
     with uncounted():
         from scipy.sparse.csgraph import breadth_first_order, maximum_flow
@@ -376,26 +289,10 @@ def _build_network(
     sources: tuple[NDArray[Any], NDArray[Any]],
     goals: NDArray[Any],
 ) -> Any:
-    """Build the network of a flow through resources of limited room.
+    """Build the capacities of a flow network through resources of limited room.
 
     A resource is an edge, from its number to its number plus n. The source is node 2 n, the sink
     2 n + 1.
-
-    Parameters
-    ----------
-    free_capacity
-        ``free_capacity[resource]``: how many circuits it holds, shape (n,).
-    arcs
-        The resources that arcs leave, and those that they lead to.
-    sources
-        Resources where the flow may begin, and how much may begin at each.
-    goals
-        Resources where it may end.
-
-    Returns
-    -------
-    csr_array
-        Capacities, int32, shape (2 n + 2, 2 n + 2).
     """
     with uncounted():
         from scipy.sparse import csr_array  # takes a third of a second

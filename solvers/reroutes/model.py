@@ -38,20 +38,8 @@ class RerouteModel(ExactModel[ModelledPlan]):
     def __init__(self, routing: RoutingState, case: HitCircuits, movable: Sequence[int]) -> None:
         """Build the model: a choice of spares, a flow for each circuit, and two objectives.
 
-        A literal is a variable that is 0 or 1. A unit is what ports belong to, for example a chip
-        or a server; for each lost one a spare takes over, and the circuits that ended at the lost
-        unit end at the spare.
-
-        Parameters
-        ----------
-        routing
-            The running state on its flow graph, from which the hit circuits and `movable` are
-            taken off. ``routing.free[resource]`` is how many more circuits a resource can hold.
-        case
-            The losses by the failure: the hit circuits, which have lost their light or an end; the
-            lost units, each of which needs a spare; and the spares.
-        movable
-            Numbers of circuits that were not hit and may move.
+        The hit circuits and `movable`, which were not hit and may move, have been taken off
+        `routing`.
         """
         super().__init__()
         self.routing = routing
@@ -88,21 +76,11 @@ class RerouteModel(ExactModel[ModelledPlan]):
         self._add_levels()
 
     def _ends(self, circuit: int) -> tuple[dict[int, Any], dict[int, Any]]:
-        """Return the nodes where a circuit may start and end, with their literals.
+        """Return by node where a circuit may start and end, with the literals of these choices.
 
-        A literal is a variable of the model that is 0 or 1. An end at a lost unit moves to the
-        spare that takes over for the unit, which the model chooses.
-
-        Parameters
-        ----------
-        circuit
-            The number of the circuit.
-
-        Returns
-        -------
-        starts, goals : dict of int to literal
-            By node of the flow graph. The literal is 1 where there is no choice; at a lost unit,
-            each spare with the literal that it takes over.
+        The literal is 1 where there is no choice; at a lost unit each spare has the literal that
+        it takes
+        over.
         """
         source, destination = self.routing.ends[circuit].tolist()
         graph = self.routing.graph
@@ -120,15 +98,9 @@ class RerouteModel(ExactModel[ModelledPlan]):
     def _add_circuit(self, circuit: int) -> None:
         """Add the flow of a circuit: one unit from one of its starts to one of its goals.
 
-        The flow is a variable for each arc of the flow graph that the circuit can use. Each node
-        belongs to a resource, such as a waveguide or the fibres of an edge, that holds so many
-        circuits. An arc may pass a cell, in the one state that leads light along it.
-
-        Parameters
-        ----------
-        circuit
-            The number of the circuit. Its variables are appended to ``flows``, its loss and length
-            to ``sums``, and what it uses to ``uses`` and ``sets``.
+        The flow is a variable for each arc of the flow graph that the circuit can use. What it
+        uses is
+        appended to ``flows``, ``sums``, ``uses`` and ``sets``.
         """
         graph = self.routing.graph
         model = self.model
@@ -178,13 +150,11 @@ class RerouteModel(ExactModel[ModelledPlan]):
     def _add_levels(self) -> None:
         """Make two objectives, ``movers_cost`` and ``routes_cost``, which are minimised in turn.
 
-        The first are the circuits that move although they were not hit, the second is what the
-        routes cost: one number of digits that are compared in their order, each with a radix
-        larger than any value of its digit.
-
-        Circuits of others that move weigh more than all of hit jobs, which are the jobs that the
-        failure took circuits from. Among routes, cells to be set come first, then the worst loss
-        in hundredths of a dB, then the length in cells and fibres.
+        The first are the circuits that move although they were not hit, those of others
+        outweighing all of
+        hit jobs. The second are digits that are compared in their order: cells to be set, the
+        worst loss,
+        the length, each with a radix larger than any value of its digit.
         """
         routing = self.routing
         self.length_radix = len(routing.graph.capacity) + 1
@@ -217,21 +187,7 @@ class RerouteModel(ExactModel[ModelledPlan]):
         self.model.minimize(objective)
 
     def read(self, outcome: Outcome) -> ModelledPlan:
-        """Read out of a solution the route of each circuit, and which spares take over.
-
-        A route is followed along the arcs of its flow, from the start where the circuit has one.
-
-        Parameters
-        ----------
-        outcome
-            Tells which variables of the model are 1: of each circuit the arcs of the flow graph
-            that it takes, and of each lost unit its spare.
-
-        Returns
-        -------
-        ModelledPlan
-            The nodes on the path of each circuit, and the spare of each lost unit.
-        """
+        """Read out of a solution the path of each circuit, and which spares take over."""
         graph = self.routing.graph
         paths: list[Path] = []
         for circuit, flow in zip(self.circuits, self.flows, strict=True):
@@ -265,20 +221,7 @@ def path_arcs(routing: RoutingState, path: Path) -> list[int]:
 def useful_arcs(
     routing: RoutingState, starts: Sequence[int], goals: Sequence[int]
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """List the arcs between nodes that can be reached from a start and can reach a goal.
-
-    Parameters
-    ----------
-    routing
-        The running state: arcs through closed or used up parts are left out.
-    starts, goals
-        Nodes of the flow graph.
-
-    Returns
-    -------
-    arcs, tails : int arrays, shape (useful arcs,)
-        The arcs, by rising numbers, and the nodes they leave.
-    """
+    """List the arcs between a start and a goal, with their tails; closed parts are left out."""
     graph = routing.graph
     arcs = np.flatnonzero(routing.open_arcs() & (routing.free[graph.resource[graph.head]] > 0))
     tail = graph.tail[arcs]

@@ -40,19 +40,7 @@ class Users(NamedTuple):
 
 
 def list_users(problem: Reroute) -> Users:
-    """List the circuit on each port and fibre of a rack with ideal interposers.
-
-    Parameters
-    ----------
-    problem
-        The running state: circuits with their ports, and the fibres that they pass.
-
-    Returns
-    -------
-    Users
-        ``ports[end, port]``, for ends as source and as destination, and ``fibres[fibre]``: the
-        number of the circuit, `NOBODY` where there is none.
-    """
+    """List the circuit on each port and fibre of a rack with ideal interposers, or `NOBODY`."""
     circuits = problem.circuits
     ports = np.full((2, problem.fabric.n_ports), NOBODY, dtype=np.int32)
     for end in (SOURCE, DESTINATION):
@@ -75,31 +63,11 @@ def name_paths(
 ) -> Named:
     """Choose ports and fibres for circuits; with cells the paths have them already.
 
-    There is always a choice if the paths overdraw no resource.
-
-    Parameters
-    ----------
-    graph
-        The flow graph.
-    users
-        The circuit on each port and fibre.
-    first_fibre
-        ``first_fibre[edge] .. first_fibre[edge + 1]`` are the fibres of an edge; empty with cells.
-    paths
-        ``paths[k]``: the nodes of the k-th circuit.
-    wishes
-        The source and destination port that each would like: of its unit the same place is taken
-        if it is free, else the lowest that is.
-    leaving
-        Circuits that leave their ports and fibres.
-    lit
-        Circuits of `leaving` that still have light: their fibres are taken only if there are no
-        others.
-
-    Returns
-    -------
-    Named
-        In the order of `paths`.
+    There is always a choice if the paths overdraw no resource. Of a unit the port at the place of
+    the
+    wish is taken if it is free, else the lowest that is. Circuits in `leaving` give their parts
+    up; the
+    fibres of those that are `lit` are taken only if there are no others.
     """
     # On a fabric with cells, the nodes of a path say all: the terminals that light enters, and the
     # ports at its first and last one.
@@ -168,18 +136,7 @@ class _PartChooser:
         return (end, port) not in self._taken_ports and (user == NOBODY or user in self._leaving)
 
     def take_fibre(self, fibres: Iterable[int]) -> int:
-        """Take the lowest fibre without light, or else the lowest that a lit circuit leaves.
-
-        Parameters
-        ----------
-        fibres
-            The fibres of an edge by rising numbers. One of them is free, or becomes free.
-
-        Returns
-        -------
-        int
-            The fibre, which is not given again.
-        """
+        """Take the lowest fibre without light, or else the lowest that a lit circuit leaves."""
         # A fibre with light would have to go dark before the new circuit can have it.
         chosen = -1
         for fibre in fibres:

@@ -17,27 +17,9 @@ def replace_racks(state: Reroute, damage: Damage) -> tuple[Transition, Levels]:
     """Let the first racks that are free take over from those that are lost, chip by chip.
 
     All racks are alike, and fibres and ports count rack by rack, so each circuit of a lost rack
-    has the same ports and fibres in the other one. A part that lies in a third rack stays there.
-
-    Parameters
-    ----------
-    state
-        The running state, on racks in which light passes no chips; its units are chips.
-    damage
-        Lost chips and spares, by rising numbers: all chips of some racks.
-
-    Returns
-    -------
-    transition : Transition
-        The steps only raise circuits: what is hit is dark, and there are no cells to set.
-    levels : tuple of 5 int
-        The objective: circuits of others disturbed, circuits changed, cells set, the worst loss in
-        hundredths of a dB, the fibres on all changed routes.
-
-    Raises
-    ------
-    InfeasibleError
-        If too few racks are free: no other rack can hold what light does not pass.
+    has the
+    same ports and fibres in the other one. A part that lies in a third rack stays there. Raises
+    `InfeasibleError` if too few racks are free: no other rack can hold what light does not pass.
     """
     # Numbers of chips, ports and fibres are shifted by whole racks.
     rack = state.units

@@ -81,15 +81,7 @@ class Reach:
     """
 
     def __init__(self, routing: RoutingState, loss_units: tuple[int, int]) -> None:
-        """Find the fewest cells and fibres, and the least loss, between all units.
-
-        Parameters
-        ----------
-        routing
-            The running state.
-        loss_units
-            The loss of a cell and of a fibre, in hundredths of a dB.
-        """
+        """Find the fewest cells and fibres, and the least loss, between all units."""
         cells, fibres = routing.units.route_lengths()
         is_unreached = np.maximum(cells, fibres) >= UNREACHED
         cell_loss, fibre_loss = map(np.int32, loss_units)
@@ -125,26 +117,10 @@ def repair(
     """Answer a failure: with all other circuits in place, or else with few that move.
 
     After a few spares in vain, where that takes long, and before other circuits are moved, `prove`
-    may show that nothing helps.
-
-    Parameters
-    ----------
-    routing
-        The running state, without all that has failed. On return it is as before.
-    case
-        The hit circuits, lost units and spares.
-    reach
-        Distances between units, which bound the loss and the length of a plan.
-    clock
-        Ends the search for room; the clock that runs ends all by `TimeUp`.
-    prove
-        Returns a proof that nothing helps, or None; called once at most.
-
-    Returns
-    -------
-    Recovery, proof, or None
-        A plan; or a proof, also if some chips cannot have their circuits; or None if no plan was
-        found, which proves nothing.
+    is
+    called once, and may return a proof that nothing helps. The result is a plan, a proof, or None
+    if no
+    plan was found, which proves nothing. `routing` is as before on return.
     """
     prove = cache(prove or (lambda: None))
     with routing.without(case.hit):
@@ -170,30 +146,11 @@ class RankedHandover(NamedTuple):
 def list_choices(
     routing: RoutingState, case: HitCircuits, reach: Reach, circuits: Sequence[int], most: int
 ) -> list[RankedHandover]:
-    """List the ways to hand lost units over, the nearest first.
+    """List the ways to hand lost units over, by the worst loss and the length if alone.
 
-    A handover says which spare takes over for each lost unit, a chip or another owner of ports.
-
-    One lost unit may go to any spare; several to the spares nearest to one of them, of which
-    there are so many that 720 ways or a few more are compared.
-
-    Parameters
-    ----------
-    routing
-        The running state.
-    case
-        The hit circuits, lost units and spares.
-    reach
-        Distances between units.
-    circuits
-        The circuits that get new routes.
-    most
-        The number of ways that are listed, at most.
-
-    Returns
-    -------
-    list of RankedHandover
-        By the worst loss, then by the length, that circuits would have if nothing were in the way.
+    One lost unit may go to any spare; several to the spares nearest to one of them, of which there
+    are
+    so many that 720 ways or a few more are compared.
     """
     pairs = routing.ends[list(circuits)]  # the units of each circuit
     n_lost = len(case.lost)
@@ -251,30 +208,9 @@ def _best_handover(
 ) -> Recovery | Proof | None:
     """Try the ways to hand over, nearest first, until no other can be better.
 
-    A handover says which spare takes over for each lost unit. A circuit is hit if the failure took
-    its light or one of its ends. For each handover hit and moving circuits are routed through what
-    is free.
-
-    Parameters
-    ----------
-    routing
-        The running state, without hit and moving circuits.
-    case
-        The hit circuits, lost units and spares.
-    reach
-        Distances between units, which bound the loss and the length of a plan.
-    moving
-        Circuits that were not hit and may move.
-    most
-        So many ways are tried, at most.
-    prove
-        Called once where several ways have failed and each takes long; returns a proof that
-        nothing helps, or None.
-
-    Returns
-    -------
-    Recovery, proof, or None
-        The best plan; or the proof; or None if all ways failed.
+    For each handover hit and moving circuits, which have been taken off `routing`, are routed
+    through
+    what is free. `prove` is called once where several ways have failed and each takes long.
     """
     circuits = (*case.hit, *moving)
     is_large = len(routing.graph.resource) * len(circuits) > _MOST_WORK
@@ -318,26 +254,7 @@ def settle(
     circuits: Sequence[int],
     routes: FoundRoutes,
 ) -> Recovery:
-    """Make a plan of new routes: leave out circuits that moved in vain, and count.
-
-    Parameters
-    ----------
-    routing
-        The running state.
-    case
-        The hit circuits, lost units and spares.
-    handover
-        The spare of each lost unit.
-    circuits
-        The circuits that were routed, hit ones first.
-    routes
-        Their new routes.
-
-    Returns
-    -------
-    Recovery
-        Circuits that were not hit, and got their old route again, are not changed.
-    """
+    """Make a plan of new routes: leave out circuits that moved in vain, and count."""
     if len(circuits) == len(case.hit):
         return Recovery(
             (0, len(circuits), *routes.levels), handover, tuple(circuits), routes.paths
@@ -358,27 +275,13 @@ def _move_other_circuits(
 ) -> Recovery | None:
     """Find new routes for hit circuits where other circuits have to move for them.
 
-    A circuit is hit if the failure took its light or one of its ends; a hit job has such a
-    circuit. Which circuits may move is tried in this order: one circuit of a hit job; all circuits
-    of hit jobs; then, by rising priority, one circuit of another job, alone or with all circuits
-    of hit jobs; at last all circuits of jobs up to this priority.
-
-    Parameters
-    ----------
-    routing
-        The running state, from which hit circuits have been taken off.
-    case
-        The hit circuits, the job of each circuit, the priorities of jobs, lost units and spares.
-    reach
-        How far units are from each other: losses and lengths of the shortest routes.
-    clock
-        Ends the search.
-
-    Returns
-    -------
-    Recovery or None
-        The first plan found, which is the one that disturbs fewest as far as that is known; None
-        if no plan was found.
+    Which circuits may move is tried in this order: one circuit of a hit job; all circuits of hit
+    jobs;
+    then, by rising priority, one circuit of another job, alone or with all circuits of hit jobs;
+    at
+    last all circuits of jobs up to this priority. The first plan found counts, which disturbs
+    fewest as
+    far as that is known.
     """
     of_hit_jobs, of_other_jobs = split_rest(routing, case)
 
@@ -431,17 +334,7 @@ class _MoveSearch(NamedTuple):
     def try_each(self, sets: Iterable[tuple[int, ...]], others: Sequence[int]) -> Recovery | None:
         """Return the best plan of the first sets, by disturbed and changed circuits.
 
-        Parameters
-        ----------
-        sets
-            Sets of circuits that may move, those that disturb fewest others first.
-        others
-            Circuits of other jobs: each that moves is disturbed.
-
-        Returns
-        -------
-        Recovery or None
-            None if no set made room, or the time was up before one did.
+        Sets that disturb fewest others come first; None if no set made room in time.
         """
         foreign = set(others)
         best = None
@@ -468,23 +361,7 @@ def _is_late() -> bool:
 
 
 def split_rest(routing: RoutingState, case: HitCircuits) -> tuple[list[int], list[int]]:
-    """List the circuits that were not hit: those of hit jobs, and those of others.
-
-    A circuit is hit if the failure took its light or one of its ends, and a job is hit if one of
-    its circuits is.
-
-    Parameters
-    ----------
-    routing
-        The running state, which has all circuits.
-    case
-        The hit circuits, and the job of each circuit.
-
-    Returns
-    -------
-    of_hit_jobs, of_other_jobs : list of int
-        Numbers of circuits, rising.
-    """
+    """List the circuits that were not hit: those of hit jobs, and those of others."""
     unhit = sorted(set(range(len(routing.paths))) - set(case.hit))
     of_hit_jobs = set(np.flatnonzero(np.isin(case.owners, case.owners[list(case.hit)])).tolist())
     return [k for k in unhit if k in of_hit_jobs], [k for k in unhit if k not in of_hit_jobs]

@@ -88,20 +88,7 @@ class RoutingState:
     """
 
     def __init__(self, problem: Reroute) -> None:
-        """Put all circuits of a running state on its flow graph, and close what has failed.
-
-        In the flow graph light goes from node to node along arcs. Each node belongs to a resource
-        that holds so many circuits, for example the free fibres of an edge; each arc may pass a
-        cell in one state. Circuits start and end at units: chips of a rack, or ports elsewhere.
-        Fabrics are of two kinds: those with cells, where terminals of cells are joined by
-        waveguides, and racks with ideal interposers, where edges have bundles of fibres.
-
-        Parameters
-        ----------
-        problem
-            The circuits with their routes, the states of cells, and the dead ports, failed fibres,
-            stuck and dead cells.
-        """
+        """Put all circuits of a running state on its flow graph, and close what has failed."""
         # The fabric with its flow graph, the circuits as they run, and who uses which port and
         # fibre of a rack.
         fabric = problem.fabric
@@ -154,16 +141,9 @@ class RoutingState:
     def fork(self, work: RerouteSpace | None = None) -> RoutingState:
         """Copy this state, so that parts can be closed and circuits moved in the copy alone.
 
-        The flow graph and the costs are shared, since nobody changes them.
-
-        Parameters
-        ----------
-        work
-            The workspace for searches in the copy; None for one of its own.
-
-        Returns
-        -------
-        RoutingState
+        The flow graph and the costs are shared, since nobody changes them; `work` is the workspace
+        for
+        searches in the copy, None for one of its own.
         """
         twin = copy.copy(self)
         twin.free = self.free.copy()
@@ -179,11 +159,6 @@ class RoutingState:
         """Leave parts to the circuits that have them now, dark or not: no other circuit gets them.
 
         Such a circuit frees all its parts but these when it is taken off.
-
-        Parameters
-        ----------
-        fibres, ports, cells
-            The numbers of the parts.
         """
         # With cells, a circuit that runs keeps its ports: only ports without one are closed.
         self.break_cells({}, cells)
@@ -250,28 +225,11 @@ class RoutingState:
             self.mode[cell] = _DEAD_CELL
 
     def _list_nodes_of_paths(self, problem: Reroute) -> tuple[Path, NDArray[np.int64]]:
-        """List the nodes of the flow graph that all circuits pass as they run.
+        """List the nodes of all paths one behind the other, and where each path ends.
 
-        A path begins with the node of the unit (a chip, or a port) that its circuit leaves, and
-        ends with that of the unit that it enters. The nodes of the flow graph are numbered in this
-        order: the units as places to leave, from 0 on; the units as places to enter, from
-        ``graph.units`` on; then, from ``graph.inner`` on, the edges of a rack with ideal
-        interposers, or else all terminals as places to enter a cell, and after these all terminals
-        as places where light leaves the fabric.
-
-        Parameters
-        ----------
-        problem
-            ``problem.passed`` lists the parts that circuits pass, in the order of the light: of
-            each entry the circuit, and the part: on a fabric with cells a terminal by which light
-            enters a cell, on a rack with ideal interposers a fibre.
-
-        Returns
-        -------
-        nodes : int32 array
-            The paths of all circuits, one behind the other.
-        stops : int array, shape (circuits,)
-            Where in `nodes` the path of each circuit ends.
+        A path begins with the node of the unit that its circuit leaves, and ends with that of the
+        unit that
+        it enters; ``graph.inner`` is the first node between them.
         """
         # Groups of nodes, in the order of light: units left; parts passed; on fabrics with cells
         # the terminals by which light leaves the fabric; units entered. In each group ``circuits``
@@ -355,20 +313,10 @@ class RoutingState:
         return sets, worst, length
 
     def route(self, ends: Sequence[tuple[int, int]], rounds: int = ROUNDS) -> FoundRoutes | None:
-        """Route circuits together through free parts, by negotiated congestion.
+        """Route circuits from unit to unit together through free parts, by negotiated congestion.
 
-        Parameters
-        ----------
-        ends
-            The unit where each circuit starts, and the unit where it ends.
-        rounds
-            How often all circuits are routed, at most.
-
-        Returns
-        -------
-        FoundRoutes or None
-            None if some circuit is cut off, or circuits do not get out of each other's way in so
-            many rounds.
+        None if some circuit is cut off, or circuits do not get out of each other's way in so many
+        rounds.
         """
         self._make_room(len(ends))
         nodes = np.array(ends, dtype=np.int64).reshape(-1, 2)
@@ -406,22 +354,7 @@ class RoutingState:
 def spread(
     n: int, seeds: Sequence[int] | NDArray[Any], tail: NDArray[Any], head: NDArray[Any]
 ) -> NDArray[np.bool_]:
-    """Mark which nodes can be reached from some of them over arcs (breadth-first search).
-
-    Parameters
-    ----------
-    n
-        The number of nodes.
-    seeds
-        The nodes where the search begins.
-    tail, head
-        ``tail[arc]`` and ``head[arc]``: the nodes that an arc leaves and leads to.
-
-    Returns
-    -------
-    bool array, shape (n,)
-        Whether a node can be reached; the seeds are.
-    """
+    """Mark which nodes can be reached from some of them over arcs (breadth-first search)."""
     reached = np.zeros(n, dtype=np.bool_)
     reached[seeds] = True
     front = reached

@@ -106,11 +106,7 @@ class RerouteSpace(NamedTuple):
 def make_workspace(
     nodes: int, arcs: int, resources: int, cells: int, circuits: int
 ) -> RerouteSpace:
-    """Allocate the workspace for routing up to so many circuits at once.
-
-    `nodes`, `arcs` and `resources` are the numbers of those of the flow graph, `cells` that of the
-    fabric.
-    """
+    """Allocate the workspace for routing up to so many circuits at once."""
     zeros: Any = np.zeros
     return RerouteSpace(
         using=zeros(resources, np.int32),
@@ -135,22 +131,6 @@ def cost_of_arc(net, work, arc, shared_cost):
 
     The arc costs its loss and length, a cell that has to be set, and what the resource of its head
     costs by its history and, if other new circuits have used it up, `shared_cost`.
-
-    Parameters
-    ----------
-    net : Net
-        The flow graph, and what is free.
-    work : RerouteSpace
-        ``work.using`` and ``work.history`` are read.
-    arc : int
-        The arc, in its own direction, also if the search goes backward.
-    shared_cost : int
-        The cost of a resource that other new circuits have used up.
-
-    Returns
-    -------
-    int
-        The cost; see `LOSS_COST` and the constants after it.
     """
     cost = net.cost[arc]
     cell = net.cell[arc]
@@ -180,28 +160,10 @@ def begin_search(work, node, direction):
 def look_at_arcs(net, work, reached, start, shared_cost):
     """Reach the nodes next to one whose cheapest way is known, and join ways that meet there.
 
-    The cheapest way of a circuit is searched from both ends at once (Dijkstra): forward from its
-    start and backward from its goal, until the two searches meet.
-
-    Parameters
-    ----------
-    net : Net
-        The flow graph. ``net.first[node] .. net.first[node + 1]`` are the arcs out of a node, with
-        ``net.head``; ``net.back_first`` and ``net.back_arc`` list those into it, with
-        ``net.tail``. A node is closed if it is shut, or if its resource has nothing free.
-    work : RerouteSpace
-        Scratch: ``work.distance[direction, node]`` is the least cost so far, and
-        ``work.link[direction, node]`` the node before; the heap holds nodes to go on from;
-        ``work.touched`` lists what is to be cleared; ``work.joined`` has the cost of the best way
-        that is joined (BEST_COST), the node where it meets (MEETING) and the length of the list
-        (N_TOUCHED).
-    reached : (int, int, int)
-        The direction of the search (FORWARD or BACKWARD), the node, and the cost of its cheapest
-        way.
-    start : int
-        The first node of the circuit, which may be full: the circuit itself counts there.
-    shared_cost : int
-        The cost of a resource that other new circuits have used up.
+    `reached` is the direction of the search, the node, and the cost of its way. A node is closed
+    if it
+    is shut, or if its resource has nothing free, but for `start`, where the circuit itself counts.
+    Writes the distances, links, heap and ``work.joined`` of the search.
     """
     direction, node, cost = reached
     distance = work.distance
@@ -247,27 +209,9 @@ def find_cheapest_way(net, work, ends, shared_cost, way):
 
     The two searches take turns: the one goes on whose next node is nearer. They end once no way
     through nodes that are still to be looked at can be cheaper than the best one that they have
-    joined.
-
-    Parameters
-    ----------
-    net : Net
-        The flow graph: arcs between nodes with their costs, and what is free of each resource.
-    work : RerouteSpace
-        Scratch: costs, links and heaps of both searches. ``work.distance`` is `FAR`
-        everywhere before and after; ``work.using`` and ``work.history`` tell what other new
-        circuits use.
-    ends : (int, int)
-        The first and the last node.
-    shared_cost : int
-        The cost of a resource that other new circuits have used up.
-    way : int array, shape (nodes,)
-        Out: the nodes from the first to the last.
-
-    Returns
-    -------
-    int
-        The number of nodes of the way; 0 if there is none.
+    joined. ``work.distance`` is `FAR` everywhere before and after. `way` receives the nodes; the
+    result
+    is their number, 0 if there is no way.
     """
     start, goal = ends
     distance = work.distance
@@ -305,23 +249,7 @@ def find_cheapest_way(net, work, ends, shared_cost, way):
 
 @inner_kernel
 def read_way(link, meeting, way):
-    """Read a way from the node where both searches met, towards both ends.
-
-    Parameters
-    ----------
-    link : int array, shape (2, nodes)
-        ``link[direction, node]``: the node from which the search forward (0) or backward (1)
-        reached this one, -1 where it began.
-    meeting : int
-        The node.
-    way : int array, shape (nodes,)
-        Out: the nodes of the way.
-
-    Returns
-    -------
-    int
-        The number of nodes.
-    """
+    """Read a way from the node where both searches met, towards both ends; return its length."""
     # The links of the forward search lead back to the start, those of the backward one on to the
     # goal.
     n_first = count_chain(link[FORWARD], meeting)
@@ -355,27 +283,12 @@ def negotiate(net, work, ends, rounds):
     """Route circuits together by negotiated congestion.
 
     In each round every circuit takes its cheapest way. A resource, such as a waveguide, that more
-    circuits use than are free of it becomes dearer, and all are routed again, until no resource
-    is overdrawn.
-
-    A circuit that has no way at all, whatever the others do, ends the search at once.
-
-    Parameters
-    ----------
-    net : Net
-        The flow graph: arcs between nodes with their costs, and what is free of each resource.
-    work : RerouteSpace
-        ``work.path[circuit, :work.length[circuit]]`` receives the nodes of each route.
-        ``work.history`` and ``work.using`` are zero before and after.
-    ends : int array, shape (circuits, 2)
-        The first and the last node of each circuit.
-    rounds : int
-        How often all are routed, at most.
-
-    Returns
-    -------
-    int
-        The rounds it took; 0 if circuits share resources to the end; -1 if one has no way.
+    circuits use than are free of it becomes dearer, and all are routed again, until no resource is
+    overdrawn. ``work.path`` and ``work.length`` receive the routes; ``work.history`` and
+    ``work.using``
+    are zero before and after. The result is the rounds it took; 0 if circuits share resources to
+    the
+    end; -1 if one has no way.
     """
     path = work.path
     length = work.length
@@ -425,19 +338,7 @@ def negotiate(net, work, ends, rounds):
 def weigh(net, work, count):
     """Add up cells to be set (each once), the worst loss, and the length of routes.
 
-    Parameters
-    ----------
-    net : Net
-        The flow graph. ``net.cost[arc]`` is the loss in hundredths of a dB times `LOSS_COST`, plus
-        the number of cells and fibres. ``net.cell[arc]`` is the cell that an arc passes, -1 for
-        none, ``net.state[arc]`` the state that it needs and ``net.now[cell]`` the present one.
-    work : RerouteSpace
-        ``work.path[circuit, place]`` are the nodes of each route and ``work.length[circuit]``
-        their number. ``work.sums`` receives the cells to be set, the largest loss of a route in
-        hundredths of a dB, and the length of all routes in cells and fibres. ``work.passing`` is
-        scratch, of zeros before and after: 1 for cells that are counted already.
-    count : int
-        The number of routes.
+    ``work.sums`` receives them; ``work.passing`` is scratch, of zeros before and after.
     """
     n_cells_set = 0
     worst_loss = 0

@@ -156,28 +156,11 @@ def hold_matching(fabric: Fabric, matching: Sequence[int], *, seed: int = 0) -> 
 def _torus(
     rack: RackFabric, origin: Sequence[int], sides: Sequence[int]
 ) -> tuple[list[tuple[int, int]], list[int]]:
-    """Wire a box of chips as a torus.
+    """Wire a box of chips as a torus: list its circuits, as pairs of ports, and its chips.
 
-    Parameters
-    ----------
-    rack
-        One rack, or joined ones.
-    origin
-        x, y, z of the first chip.
-    sides
-        How many chips the box has along each axis.
-
-    Returns
-    -------
-    circuits : list of (source port, destination port)
-        Of each chip forward and back along each axis on which the box has several chips.
-    chips : list of int
-        The chips of the box.
-
+    Each chip has circuits forward and back along each axis on which the box has several chips.
     Raises
-    ------
-    InputError
-        If the box needs more racks than there are.
+    `InputError` if the box needs more racks than there are.
     """
     n_racks_along = [
         -(-side // chips_per_rack) for side, chips_per_rack in zip(sides, rack.chips, strict=True)

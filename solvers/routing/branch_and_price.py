@@ -80,23 +80,7 @@ def search(
 ) -> Solution:
     """Route as `route_exactly` does, but name no faults that cause an infeasible answer.
 
-    Parameters
-    ----------
-    problem
-        One matching. Its objective is "total-cells", "worst-cells" or "loss-db".
-    limits
-        An iteration is one case of the proof.
-    rng
-        For the negotiations.
-    on_event
-        Receives progress, new best answers and bounds.
-    start
-        A former solution, whose routes are taken up where they fit.
-
-    Returns
-    -------
-    Solution
-        With a `RoutingProof` as its certificate where the bound of the problem is not enough.
+    An iteration is one case of the proof; the objective is a total, or "worst-cells".
     """
     decided = answer_at_once(problem, "ilp")
     if decided is not None:
@@ -135,19 +119,7 @@ class _ProofSearch:
     def __init__(
         self, problem: Routing, limits: Limits, rng: np.random.Generator, on_event: OnEvent
     ) -> None:
-        """Make the router at the costs of the objective, and the programme over routes.
-
-        Parameters
-        ----------
-        problem
-            The matching and its fabric; its objective is a total of cells or of losses.
-        limits
-            Limits of time and iterations; the time runs from here on.
-        rng
-            Draws the orders of circuits in negotiations.
-        on_event
-            Receives bounds, ticks and new best routes.
-        """
+        """Make the router at the costs of the objective, and the programme over routes."""
         self.problem = problem
         self.clock = limits.start()
         self.rng = rng
@@ -167,17 +139,8 @@ class _ProofSearch:
         """Search until the best routes are proved, or a limit is reached.
 
         First comes a negotiation of routes, as good ones let most cases be left out; then branch
-        and price over cases, in which links are closed to circuits.
-
-        Parameters
-        ----------
-        start
-            A former solution, whose routes are taken up where they fit; or None.
-
-        Returns
-        -------
-        Solution
-            The best routes, and what is proved.
+        and price
+        over cases, in which links are closed to circuits.
         """
         limit: Limit | None = None
         with stoppable() as stop:
@@ -216,18 +179,11 @@ class _ProofSearch:
     def _branch(self) -> Limit | None:
         """Search the cases best first: bound the one of the lowest bound, and split it if needed.
 
-        A case (`ProofNode`) is the matching with some links closed to some circuits:
-        ``closed[circuit]`` are the terminals by which the light of this circuit may not leave a
-        cell. The root closes none. `Master.bound` solves the linear programme over routes for a
-        case: it gives a lower bound with the link prices that prove it, and ``weights``, how much
-        of each route the solution takes. A case needs no further search if it is infeasible, or
-        if its bound is above `_upper`, as no routing in it beats the best one.
-
-        Returns
-        -------
-        Limit or None
-            The limit that ended the search. None if no case is left: ``self.best`` is then
-            optimal, or the matching cannot be routed where it is None.
+        A case needs no further search if it is infeasible, or if its bound is above `_upper`, as
+        no
+        routing in it beats the best one. The result is the limit that ended the search; if it is
+        None,
+        ``self.best`` is optimal, or the matching cannot be routed where that is None.
         """
         self.cases = [self._root()]
         # The shortest routes of all circuits, each alone, may prove enough already.
@@ -296,16 +252,10 @@ class _ProofSearch:
     def _round_solution(self, bound: PriceBound, tries: int) -> None:
         """Look for a routing near the solution of the linear programme, and keep it if it is best.
 
-        A solution of whole routes is a routing itself. Otherwise circuits are negotiated at the
-        prices of the links, so that they avoid those that the programme finds scarce.
-
-        Parameters
-        ----------
-        bound
-            The result of the programme. Without weights only its prices are used.
-        tries
-            The number of negotiations at most; they end once the bound shows that the best
-            routing cannot be improved in this case.
+        A solution of whole routes is a routing itself. Otherwise circuits are negotiated, at most
+        `tries`
+        times, at the prices of the links, so that they avoid those that the programme finds
+        scarce.
         """
         # Each circuit takes one whole route.
         if bound.weights is not None and min(bound.weights.values()) > 1 - _TINY:
@@ -323,19 +273,7 @@ class _ProofSearch:
                 return
 
     def _where_to_split(self, weights: dict[Column, float]) -> CaseSplit:
-        """Pick a circuit and a link that it half uses; one that it uses both ways comes first.
-
-        Parameters
-        ----------
-        weights
-            How much of each route the solution of the linear programme takes, from 0 to 1.
-
-        Returns
-        -------
-        CaseSplit
-            The circuit, a terminal at the link, and whether the circuit uses the link both ways,
-            so that only one way of it is closed in each case.
-        """
+        """Pick a circuit and a link that it half uses; one that it uses both ways comes first."""
         # ``use[circuit, link]`` is how much of the circuit passes the link, ``total[link]`` that
         # of all circuits. A link is worth a split if two circuits share it.
         use: dict[tuple[int, int], float] = {}
@@ -369,23 +307,11 @@ class _ProofSearch:
     def _divide(self, closed: Closed, split: CaseSplit) -> list[Closed]:
         """Divide a case into two, so that each routing of it is in one of them.
 
-        A case is the matching with some links closed to some circuits. No circuit passes a link in
-        both directions, and no link is passed by two circuits. Hence in each routing the circuit
-        of the split does without one of the two directions of the link; and either this circuit
-        does without the link, or all others do.
-
-        Parameters
-        ----------
-        closed
-            ``closed[circuit]``: the terminals by which the light of a circuit may not leave a cell
-            in the case; circuits without an entry may leave by all.
-        split
-            The circuit, a terminal at the link, and which of the two divisions is meant.
-
-        Returns
-        -------
-        list of two dict
-            The terminals that are closed in either part, as of `closed`.
+        No circuit passes a link in both directions, and no link is passed by two circuits. Hence
+        in each
+        routing the circuit of the split does without one of the two directions of the link; and
+        either
+        this circuit does without the link, or all others do.
         """
         circuit = split.circuit
         mate = int(self.router.wiring.mate[split.terminal])
@@ -412,19 +338,7 @@ class _ProofSearch:
         return math.inf if value == math.inf else self.totals.rise(value)
 
     def _conclude(self, limit: Limit | None) -> Solution:
-        """Make the solution: the best routes, what is proved, and the proof where one is needed.
-
-        Parameters
-        ----------
-        limit
-            The limit that ended the search, None if no case is left.
-
-        Returns
-        -------
-        Solution
-            Its lower bound is the larger one of the bound of the problem and that of all cases;
-            its certificate the tree of cases, if that is needed for the bound.
-        """
+        """Make the solution of the best routes, with the proof where one is needed."""
         least = self.problem.lower_bound()
         if not self.cases:
             self.cases = [self._root()]
@@ -444,13 +358,9 @@ class _ProofSearch:
         )
 
     def _proof(self) -> RoutingProof | None:
-        """Write the cases as a proof; a case whose own bound is enough stays a leaf.
+        """Write the cases as a tree; a case whose own bound is enough stays a leaf.
 
-        Returns
-        -------
-        RoutingProof or None
-            The tree of cases that bounds all routings as well as all cases together. None if the
-            prices of a leaf are not known.
+        None if the prices of a leaf are not known.
         """
         aim = self._proved()
         needed = self._in_unit(aim)
@@ -489,13 +399,8 @@ class _ProofSearch:
         """Say why there is no routing, in terms of a cut if there is one.
 
         The prices of the root are the cut: the circuits have to pass the priced links more often
-        than those carry circuits. With all prices the same, they count passages.
-
-        Returns
-        -------
-        dict
-            Statistics of the solution: ``"reason"``, a sentence; with a cut, ``"cut_circuits"``,
-            pairs of ports, and ``"cut_links"``, names of links.
+        than
+        those carry circuits. With all prices the same, they count passages.
         """
         root = self.cases[0]
         if root.split is not None or root.bound.prices is None:

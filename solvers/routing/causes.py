@@ -35,27 +35,11 @@ def find_causes(
 ) -> tuple[list[Fault], bool]:
     """Find a set of faulty cells that forbids the answer, and of which each one is needed.
 
-    Parameters
-    ----------
-    fabric
-        The fabric with its faults, of which it is proved that there is no answer.
-    refuted
-        An exact test of the same question. It is asked of fabrics with fewer faults of cells, and
-        the same dead ports.
-    clock
-        Ends the search.
-
-    Returns
-    -------
-    causes : list of Fault
-        Faults that forbid the answer together; none if there is no answer without faults either.
-    minimal : bool
-        Whether it was shown of each of them that it is needed.
-
-    Notes
-    -----
-    A deletion filter (Chinneck and Dravnieks 1991, doi 10.1287/ijoc.3.2.157): faults are repaired
-    one by one, and one whose repair does not help stays repaired. One exact test for each fault.
+    `refuted` is an exact test of the same question on fabrics with fewer faults. A deletion filter
+    (Chinneck and Dravnieks 1991, doi 10.1287/ijoc.3.2.157): faults are repaired one by one, and
+    one
+    whose repair does not help stays repaired. The second result tells whether that was shown of
+    each.
     """
     # `causes` are enough to forbid the answer at any time: a fault is taken out of them if it is
     # proved that there is no answer without it either.
@@ -108,26 +92,9 @@ def refuse_dead_pairs(
 ) -> Solution | None:
     """Conclude that a problem is infeasible because two ports must meet that nothing connects.
 
-    No state of the cells connects them, or their circuit is over its link budget.
-
-    Parameters
-    ----------
-    problem
-        The problem.
-    dead
-        Such pairs: source and destination ports.
-    method
-        The name of the method, for the solution.
-    refuted
-        The test of `name_causes`. Without it, a fault is needed if its repair leaves no pair dead.
-    clock
-        Ends the search for causes.
-
-    Returns
-    -------
-    Solution or None
-        INFEASIBLE, with a reason; on a fabric with faults it names those that cause it. None if
-        there is no such pair.
+    No state of the cells connects them, or their circuit is over its link budget. `refuted` is the
+    test of `name_causes`; without it, a fault is needed if its repair leaves no pair dead. None if
+    there is no dead pair.
     """
     if not dead:
         return None

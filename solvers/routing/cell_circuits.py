@@ -24,17 +24,9 @@ IDEAL_MATRICES = np.array([[[1j, 0], [0, -1j]], [[0, 1j], [1j, 0]]])
 def find_circuit_matrices(fabric: Fabric) -> NDArray[np.complex128] | None:
     """Return the matrices of lossless cells, by their circuits where these are known.
 
-    Parameters
-    ----------
-    fabric
-        The fabric, whose cells may have circuits.
-
-    Returns
-    -------
-    NDArray or None
-        ``matrices[cell, state, b side, a side]``, complex128, with state 0 for bar and 1 for
-        cross: amplitudes at b1 and b2 for light of amplitude 1 at a1 and a2. They are 0 at a
-        terminal that a cell does not have. None if no cell has a known circuit.
+    ``matrices[cell, state, b side, a side]``: amplitudes at b1 and b2 for light of amplitude 1 at
+    a1
+    and a2, 0 at a terminal that a cell does not have. None if no cell has a known circuit.
     """
     circuits = cell_circuits(fabric)
     if not any(circuits):
@@ -48,20 +40,7 @@ def find_circuit_matrices(fabric: Fabric) -> NDArray[np.complex128] | None:
 
 
 def _walk_circuit(circuit: CellCircuit, difference_rad: float) -> NDArray[np.complex128]:
-    """Follow light from both a terminals of a cell to its b terminals.
-
-    Parameters
-    ----------
-    circuit
-        The parts of the cell, and how their pins are joined.
-    difference_rad
-        The phase of arm 1 less that of arm 2.
-
-    Returns
-    -------
-    NDArray
-        ``matrix[b side, a side]``, complex128, shape (2, 2).
-    """
+    """Return ``matrix[b side, a side]`` of a cell; `difference_rad` is how far arm 1 is ahead."""
     part_of_name = {part.name: part for part in circuit.parts}
     joined_pin: dict[str, str] = {}
     for first, second in circuit.joins:

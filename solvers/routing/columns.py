@@ -80,14 +80,8 @@ class Master:
     def __init__(self, router: CellRouter, circuits: NDArray[np.int64], capacity: int = 1) -> None:
         """Make the programme without any routes; each circuit may be left out at a high cost.
 
-        Parameters
-        ----------
-        router
-            Has the wiring of the fabric, and arrays for searches, which are overwritten.
-        circuits
-            ``circuits[k] = source, destination``: ports, shape (circuits, 2).
-        capacity
-            How many circuits a link carries.
+        The arrays for searches of `router` are overwritten; `capacity` is how many circuits a link
+        carries.
         """
         self.router = router
         self.circuits = [(int(i), int(j)) for i, j in circuits]
@@ -180,29 +174,22 @@ class Master:
         start: PriceBound | None = None,
         rounds: int = _ROUNDS,
     ) -> PriceBound:
-        """Bound a case from below, by a linear programme over routes.
+        """Bound a case from below, by column generation on routes.
 
-        A case is the matching with some links closed to some circuits. The programme mixes routes
-        of each circuit so that no link is overdrawn; it begins with the routes that are known, and
-        each round of pricing adds those that are cheap at the prices of links of the last one.
+        The programme mixes routes of each circuit so that no link is overdrawn; it begins with the
+        routes
+        that are known, and each round of pricing adds those that are cheap at the prices of links
+        of the
+        last one.
 
         Parameters
         ----------
         closed
             The case: for a circuit the terminals by which its light may not leave a cell.
         enough
-            The search for prices stops once the bound is more than this, in `UNIT`.
-        clock
-            Limits the search.
+            The search ends once the bound is more than this, in `UNIT`.
         start
             The bound of a case that this one is part of; it holds here, too.
-        rounds
-            It stops after so many rounds of pricing.
-
-        Returns
-        -------
-        PriceBound
-            The best bound and its prices. If the programme was solved, also the mix of routes.
         """
         # A variable is left out of this case by the upper bound 0.
         best = PriceBound(start.value, start.prices) if start is not None else PriceBound()
@@ -241,26 +228,11 @@ class Master:
         *,
         feasibility: bool,
     ) -> bool:
-        """Solve the programme and price routes in turn: the loop of column generation.
+        """Solve the programme and price routes in turn; `best` keeps the best bound.
 
-        Parameters
-        ----------
-        best
-            Receives the best bound, and the prices that prove it.
-        closed
-            For a circuit the terminals by which its light may not leave a cell.
-        enough
-            The loop ends once the bound is above this, in `UNIT`.
-        clock
-        rounds
-            The loop ends after so many rounds.
-        feasibility
-            Whether only the part of the circuits counts that gets no route, and cells do not.
-
-        Returns
-        -------
-        bool
-            True if no route improves the programme any more; False if the loop ended before.
+        With `feasibility` only the part of the circuits counts that gets no route. True if no
+        route
+        improves the programme any more.
         """
         self._lp.set_costs({v: c.cost / UNIT for c, v in self._variables.items()}, feasibility)
         for _ in range(rounds):
@@ -283,32 +255,16 @@ class Master:
         closed: Closed,
         feasibility: bool,
     ) -> tuple[float, bool]:
-        """Price routes: put those of negative reduced cost into the pool, and bound the case.
+        """Put routes of negative reduced cost into the pool; return a bound, and if one was new.
 
-        The reduced cost of a route is its cost including the prices of its links, minus the dual
-        value of its circuit; the cheapest way of a circuit has the least one.
-
-        Parameters
-        ----------
-        prices
-            ``prices[link]`` in `UNIT` of a cell, not negative, int64, shape (links,).
-        shares
-            ``shares[circuit]``: the dual value of each circuit, a cost divided by `UNIT`; shape
-            (circuits,).
-        closed
-            For a circuit the terminals by which its light may not leave a cell.
-        feasibility
-            Whether cells cost nothing, and only the prices of links count. A bound above 0 then
-            proves that the case has no routing.
-
-        Returns
-        -------
-        float
-            A lower bound of the case in `UNIT` (Lagrange): the sum over circuits of the cheapest
-            way including prices, minus `capacity` times the sum of all prices. A circuit without
-            any way counts `FAR`.
-        bool
-            Whether a route is new in the pool; if not, the linear programme is solved.
+        The reduced cost of a route is its cost with the prices of its links, minus the dual value
+        of its
+        circuit (``shares[circuit]``). The bound (Lagrange) is the sum over circuits of the
+        cheapest way
+        with prices, minus `capacity` times the sum of all prices; a circuit without any way counts
+        `FAR`.
+        With `feasibility` cells cost nothing, and a bound above 0 proves that the case has no
+        routing.
         """
         total = -float(self.capacity * int(prices.sum()))
         has_new_columns = False
@@ -322,25 +278,11 @@ class Master:
     def cheapest(
         self, circuit: int, prices: NDArray[np.int64], closed: frozenset[int], feasibility: bool
     ) -> tuple[int, tuple[int, ...]]:
-        """Find the cheapest way of one circuit at given prices.
+        """Find the cheapest way of a circuit at ``prices[link]``, and its cost.
 
-        Parameters
-        ----------
-        circuit
-            The number of the circuit.
-        prices
-            ``prices[link]`` in 1/`UNIT` of a cell, shape (links,).
-        closed
-            The terminals by which the light of the circuit may not leave a cell.
-        feasibility
-            Whether cells cost nothing, and only the prices of links count.
-
-        Returns
-        -------
-        cost : int
-            In 1/`UNIT` of a cell, with the prices of all links passed; `FAR` if there is no way.
-        terminals : tuple of int
-            Those by which light leaves the cells of the way, in order; none if there is no way.
+        The cost, in 1/`UNIT` of a cell, includes the prices of all links passed; `FAR` and no
+        terminals if
+        there is no way.
         """
         source, destination = self.circuits[circuit]
         space = self.router.workspace
@@ -367,19 +309,9 @@ class Master:
 def cost_step(router: CellRouter, circuits: NDArray[np.int64]) -> int:
     """Find by what multiple the costs of routings can differ from those of the shortest routes.
 
-    Parameters
-    ----------
-    router
-        Has the wiring and the costs of cells.
-    circuits
-        ``circuits[k] = source, destination``, shape (circuits, 2).
-
-    Returns
-    -------
-    int
-        In 1/`UNIT` of a cell: two cells where all ways between two ports have one parity, as on
-        grids of hexagons or squares; else one; with different costs of bar and cross their common
-        divisor.
+    In 1/`UNIT` of a cell: two cells where all ways between two ports have one parity, as on grids
+    of
+    hexagons or squares; else one; with different costs of bar and cross their common divisor.
     """
     # All ways have one parity if each terminal is an even or an odd number of cells away from a
     # port, by any way: if a step through a cell changes the parity of the least number of cells.
@@ -415,15 +347,9 @@ class _Programme:
     def __init__(self, circuits: int, links: int, capacity: int, dear: float) -> None:
         """Make a row for each circuit and each link, and a variable for leaving each circuit out.
 
-        Parameters
-        ----------
-        circuits, links
-            Their numbers. The row of a circuit says that its parts make a whole, that of a link
-            that no more than `capacity` circuits pass it.
-        capacity
-            How many circuits a link carries.
-        dear
-            The cost of leaving out a circuit, in cells.
+        The row of a circuit says that its parts make a whole, that of a link that no more than
+        `capacity`
+        circuits pass it. Leaving out a circuit costs `dear` cells.
         """
         # Rows: the routes of a circuit add up to 1, and those on a link to its capacity at most.
         self.solver = pywraplp.Solver.CreateSolver("CLP")

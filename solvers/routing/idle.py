@@ -66,33 +66,13 @@ def settle(
 ) -> NDArray[np.int8]:
     """Choose a state for every free cell, such that circuits disturb each other least.
 
-    A free cell is one that no circuit of a slot needs; stray light passes it nevertheless. Of all
-    settings of these cells that the search tries, it takes the one with the least worst ratio of
-    crosstalk to signal. Then cells whose other state needs less heater power are flipped, as far
-    as that disturbs no circuit more. Slots are settled one by one.
-
-    Parameters
-    ----------
-    problem
-        Its fabric has cells.
-    subject
-        A schedule with cell states, or the solution that has it.
-    device
-        Losses and leaks of the cells.
-    frequencies_hz
-        Where light is solved for, as differences from the frequency of the device.
-    seed
-        For phase errors, None for a chip whose phases are not known.
-
-    Returns
-    -------
-    int8 array, shape (slots, cells)
-        The states of the schedule, with 0 (bar) or 1 (cross) where it has -1.
-
-    Raises
-    ------
-    InputError
-        If the fabric has no cells, or there are no cell states.
+    A free cell is one that no circuit of a slot needs; stray light passes it nevertheless. Of the
+    settings that the search tries, the one of the least worst ratio of crosstalk to signal counts.
+    Then
+    cells whose other state needs less heater power are flipped, as far as that disturbs no circuit
+    more. `frequencies_hz` are differences from the frequency of the device; `seed` draws phase
+    errors,
+    None for a chip whose phases are not known.
     """
     fabric = problem.fabric
     graph: CellGraph | None = fabric.graph
@@ -151,20 +131,10 @@ class Descent(NamedTuple):
 
 
 def search_setting(light: StrayLight, states: NDArray[np.int8], n_evaluations: int) -> None:
-    """Settle the free cells of one slot, in place, by iterated local search.
+    """Settle the free cells of one slot in ``states[cell]``, in place, by iterated local search.
 
-    A slot is one matching with the states that carry it. Free cells are passed by none of its
-    circuits; where they send stray light decides how much crosstalk the circuits get.
-
-    Parameters
-    ----------
-    light
-        Solves for the light of the slot.
-    states
-        ``states[cell]``: 0 bar or 1 cross, int8, shape (cells,); free cells are in cross at
-        first, and receive the states of the best setting that was found.
-    n_evaluations
-        Settings that may be solved; a descent that has begun is finished.
+    Free cells are in cross at first. A descent that has begun is finished, even if more than
+    `n_evaluations` settings are solved by that.
     """
     rng = np.random.default_rng(0)
     free = light.free
@@ -192,23 +162,10 @@ def search_setting(light: StrayLight, states: NDArray[np.int8], n_evaluations: i
 
 
 def descend(light: StrayLight, start: NDArray[np.int8]) -> Descent:
-    """Flip free cells as long as the objective falls.
+    """Flip free cells as long as the objective falls; `start` is not changed.
 
     Each round flips all cells that promise to lower the objective, or the most promising half,
-    quarter and so on of them, until the objective computed exactly is indeed lower. The objective
-    is that of `measure_objective`: hardly more than the worst ratio of crosstalk to signal.
-
-    Parameters
-    ----------
-    light
-        Solves for the light of one matching; ``light.free`` has the cells that no circuit passes.
-    start
-        ``start[cell]``: 0 bar or 1 cross, int8, shape (cells,). Not changed.
-
-    Returns
-    -------
-    Descent
-        The states at the end, their objective, and how many settings were solved for.
+    quarter and so on of them, until the objective computed exactly is indeed lower.
     """
     states = start
     waves = light.solve(states)
@@ -242,16 +199,8 @@ def _cool(light: StrayLight, states: NDArray[np.int8], power_mw: NDArray[np.floa
     """Put free cells, in place, where they need less power, if crosstalk grows by next to nothing.
 
     Those that promise the least crosstalk are flipped together; if that is too much, the better
-    half of them, and then as many of those that are left.
-
-    Parameters
-    ----------
-    light
-        Solves for the light of the slot.
-    states
-        ``states[cell]``: 0 bar or 1 cross, int8, shape (cells,).
-    power_mw
-        ``power_mw[cell, state]``: of the heaters that hold a state.
+    half
+    of them, and then as many of those that are left.
     """
     free = light.free
     saved_mw = power_mw[free, states[free]] - power_mw[free, 1 - states[free]]

@@ -53,22 +53,10 @@ def route_exactly(
     """Route one matching as well as possible, or prove that it cannot be done.
 
     An iteration is one case of the proof. The solution has a `RoutingProof` as certificate where
-    the bound of the problem itself is not enough. An infeasible matching comes with a reason: a
-    dead pair, or a cut; on a fabric with faults it names those that cause it.
-
-    Parameters
-    ----------
-    problem
-        One matching, with its objective.
-    limits, rng, on_event
-        As of every method: when it ends, what is drawn at random, and who hears of progress.
-    start
-        A former solution, whose routes are taken up where they fit.
-
-    Returns
-    -------
-    Solution
-        OPTIMAL or INFEASIBLE, unless a limit was reached.
+    the
+    bound of the problem itself is not enough. An infeasible matching comes with a reason: a dead
+    pair,
+    or a cut; on a fabric with faults it names those that cause it.
     """
     clock = limits.start()
     refuted = refute_by(problem, limits, clock, rng)
@@ -99,39 +87,13 @@ def hand_over(
 def refute_by(problem: Routing, limits: Limits, clock: Clock, rng: np.random.Generator) -> Refuted:
     """Make the test whether a matching has no routing on a fabric, for `find_causes`.
 
-    Parameters
-    ----------
-    problem
-        The matching; its fabric and its objective do not matter.
-    limits, clock
-        The limits of the whole solve, and the clock that was started with them: the exact search
-        has the time that is left.
-    rng
-        For the negotiations.
-
-    Returns
-    -------
-    Refuted
-        A function of a fabric with the same ports and fewer faults. It returns True if it is
-        proved that the matching has no routing there, False if routes were found, and None if the
-        time was up before either.
+    The fabric and the objective of `problem` do not matter. The exact search has the time that is
+    left
+    of the limits.
     """
 
     def is_refuted(fabric: Fabric) -> bool | None:
-        """Tell whether the matching has no routing on a fabric; None if that stays open.
-
-        The matching, the limits with their clock, and `rng` are those of `refute_by`.
-
-        Parameters
-        ----------
-        fabric
-            The same ports as of the problem, with fewer faults.
-
-        Returns
-        -------
-        bool or None
-            True if it is proved that there are no routes, False if routes were found.
-        """
+        """Tell whether the matching has no routing on a fabric; None if that stays open."""
         any_routes = replace(problem, fabric=fabric, objective="total-cells", cells=None)
         if any_routes.dead_circuits():
             return True
@@ -166,26 +128,10 @@ def route_by_negotiation(
 
     An iteration is one negotiation; there are `restarts` of them unless limited. With a limit of
     iterations there is nothing but negotiations; otherwise a proof is sought after `patience` of
-    them without any routes, and with a time limit after all, in the time that is left. Without
-    limits it takes a tenth of a second for 32 ports, half a second for 64. The solution is OPTIMAL
-    where the routes meet the bound of the problem or a proof, and INFEASIBLE with a dead pair or a
-    `RoutingProof`; on a fabric with faults it names those that cause it.
-
-    Parameters
-    ----------
-    problem
-        One matching, with its objective.
-    limits, rng, on_event
-        As of every method: when it ends, what is drawn at random, and who hears of progress.
-    start
-        A former solution, whose routes are taken up where they fit.
-    params
-        ``restarts`` and ``patience``, see above; None for the defaults of `RoutingParams`.
-
-    Returns
-    -------
-    Solution
-        Without a schedule if no routes were found within the limits.
+    them
+    without any routes, and with a time limit after all, in the time that is left. Without limits
+    it
+    takes a tenth of a second for 32 ports, half a second for 64.
     """
     clock = limits.start()
     decided = answer_at_once(problem, "negotiated", refute_by(problem, limits, clock, rng), clock)
@@ -228,22 +174,11 @@ def route_by_negotiation(
 def route_forward(
     problem: Routing, limits: Limits, rng: np.random.Generator, on_event: OnEvent
 ) -> Solution:
-    """Route one matching of a feed-forward fabric.
+    """Route one matching of a feed-forward fabric that has an exact router, perhaps with faults.
 
-    The first iteration routes, the second turns loops for a lower cost. The solution is OPTIMAL
-    where the routes meet the bound of the problem.
-
-    Parameters
-    ----------
-    problem
-        One matching, on a feed-forward fabric that has an exact router, perhaps with faults.
-    limits, rng, on_event
-        As of every method: when it ends, what is drawn at random, and who hears of progress.
-
-    Returns
-    -------
-    Solution
-        Where faults leave no way by the rules of the exact router, that of a general method.
+    The first iteration routes, the second turns loops for a lower cost. Where faults leave no way
+    by
+    the rules of the exact router, the answer is that of a general method.
     """
     clock = limits.start()
     refuted = refute_by(problem, limits, clock, rng)
@@ -297,21 +232,7 @@ def _cell_cost(problem: Routing) -> NDArray[np.int64]:
 
 
 def _measure(problem: Routing, states: NDArray[np.int8]) -> float:
-    """Return the objective of states that hold the matching of a problem.
-
-    Parameters
-    ----------
-    problem
-        One matching; its objective is the cells of the longest route, the loss of all routes, or
-        their cells.
-    states
-        ``states[0, cell]``: 0 bar, 1 cross, -1 where no light passes; shape (1, cells).
-
-    Returns
-    -------
-    float
-        In cells or in dB.
-    """
+    """Return the objective of ``states[0, cell]``, which hold the matching."""
     passed, crossed = count_cells(problem.fabric, problem.matching[None], states)
     if problem.objective == "worst-cells":
         return float(passed.max(initial=0))

@@ -24,21 +24,10 @@ from optmatch.solvers.routing.router import CellRouter
 def answer_at_once(
     problem: Routing, name: str, refuted: Refuted | None = None, clock: Clock | None = None
 ) -> Solution | None:
-    """Answer a matching that needs no search.
+    """Answer a matching that needs no search; None if routes have to be found.
 
-    Parameters
-    ----------
-    problem
-    name
-        The name of the method.
-    refuted, clock
-        As of `refuse_dead_pairs`.
-
-    Returns
-    -------
-    Solution or None
-        INFEASIBLE if no state of the cells carries some circuit; OPTIMAL if there are no circuits,
-        or a fabric without cells; None if routes have to be found.
+    It is INFEASIBLE if no state of the cells carries some circuit, and OPTIMAL if there are no
+    circuits, or a fabric without cells.
     """
     fabric = problem.fabric
     refused = refuse_dead_pairs(problem, problem.dead_circuits(), name, refuted, clock)
@@ -86,21 +75,8 @@ def conclude_routes(
 ) -> Solution:
     """Make the solution from the best routes found, if any, and a proved bound.
 
-    Parameters
-    ----------
-    problem
-    best
-        None if no routes were found.
-    bound
-        In the unit of the objective; infinite if there are no routes.
-    limit
-        The limit that ended the search, None if none did.
-    name
-        The name of the method.
-    certificate
-        What proves the bound, if it is not the problem's own.
-    stats
-        Further statistics.
+    The bound is infinite if there are no routes; `certificate` proves it where it is not the
+    problem's own.
     """
     details: dict[str, Any] = {"certificate": certificate, "stats": stats or {}}
     if best is None:
@@ -139,21 +115,7 @@ class Routes:
         routes: NDArray[np.int32],
         lengths: NDArray[np.int64],
     ) -> None:
-        """Set the cells on the routes, and measure the objective.
-
-        Parameters
-        ----------
-        problem
-            The matching, with the objective and what it needs: losses or the cells of a chip.
-        router
-            The router of its fabric.
-        order
-            The source ports of the circuits, shape (circuits,).
-        routes
-            ``routes[source, step]``: the terminals by which light leaves the cells.
-        lengths
-            ``lengths[source]``: the number of cells on the route.
-        """
+        """Set the cells on the routes, and measure the objective."""
         self.routes = routes
         self.lengths = lengths
         self.states = router.states(order, routes, lengths)
@@ -181,13 +143,7 @@ class Negotiation:
     """
 
     def __init__(self, problem: Routing) -> None:
-        """Make the router at the costs of the objective, and order the circuits.
-
-        Parameters
-        ----------
-        problem
-            The matching and its fabric.
-        """
+        """Make the router at the costs of the objective, and put the longest circuits first."""
         self.problem = problem
         power = problem.objective == "power-mw"
         self.router = CellRouter(problem.fabric, *cell_costs(problem), problem.cells, power=power)
@@ -200,16 +156,7 @@ class Negotiation:
     def take_up(self, start: Solution) -> Routes | None:
         """Keep the routes of a former solution where they fit, and negotiate what is left.
 
-        Parameters
-        ----------
-        start
-            A solution of one matching. Circuits that both matchings have keep their routes to
-            begin with.
-
-        Returns
-        -------
-        Routes or None
-            None if `start` is no solution of this fabric, or no negotiation succeeds.
+        None if `start` is no solution of this fabric, or no negotiation succeeds.
         """
         former = start.schedule
         fabric = self.problem.fabric
@@ -232,19 +179,11 @@ class Negotiation:
     ) -> Routes | None:
         """Negotiate once: first in the given order, then in random orders and with random ties.
 
-        Parameters
-        ----------
-        turn
-            Chooses order and effort. From 1 on, small random prices of links break ties, and the
-            routes are shortened afterwards.
-        rng
-        prices
-            ``prices[link]``, in 1/`UNIT` of a cell: what links cost from the start.
-
-        Returns
-        -------
-        Routes or None
-            None if the negotiation failed, which proves nothing.
+        `turn` chooses order and effort; from 1 on, small random prices of links break ties, and
+        the routes
+        are shortened afterwards. ``prices[link]``, in 1/`UNIT` of a cell, are paid from the start.
+        None if
+        the negotiation failed, which proves nothing.
         """
         routes, lengths = self.router.empty_routes()
         order = self.order

@@ -111,20 +111,7 @@ class RoutedCircuits(NamedTuple):
 
 
 def new_workspace(terminals: int, links: int, width: int) -> RoutingSpace:
-    """Allocate the workspace of searches.
-
-    Parameters
-    ----------
-    terminals, links : int
-        Their numbers in the graph.
-    width : int
-        The number of cells of the longest route that is looked for.
-
-    Returns
-    -------
-    RoutingSpace
-        All zero.
-    """
+    """Allocate the arrays of searches for routes of at most `width` cells."""
     return RoutingSpace(
         exit_cost=np.zeros(terminals, dtype=np.int64),
         cost=np.zeros(terminals, dtype=np.int64),
@@ -157,23 +144,10 @@ def with_cell_cost(graph, cell_cost):
 
 @kernel
 def cost_to_go(graph, target, space, costs):
-    """Find the least cost from every terminal to a target (Dijkstra 1959, backwards).
+    """Write to ``costs[terminal]`` the least cost from leaving there to a target terminal.
 
-    Terminals are the places of cells where light enters and leaves, ``4 * cell + k``.
-
-    Parameters
-    ----------
-    graph : MeshArrays
-        ``graph.mate[terminal]`` is the joined terminal of another cell, -1 for none;
-        ``graph.exits[terminal, state]`` is where light that enters leaves the cell in bar (0) or
-        cross (1); ``graph.cell_cost[cell, state]`` is what passing costs. Its least costs,
-        ``graph.to_go``, are not read, as they are made of the result.
-    target : int
-        The terminal by which the light leaves the fabric.
-    space : RoutingSpace
-        Scratch: its heap, with keys and items, is used.
-    costs : int64 array, shape (terminals,)
-        ``costs[terminal]`` receives the cost of all cells after leaving there, or `FAR`.
+    Dijkstra 1959, backwards, with the heap of `space`; `FAR` where no light gets to the target.
+    ``graph.to_go`` is not read, as it is made of the result.
     """
     for terminal in range(len(graph.mate)):
         costs[terminal] = FAR
@@ -197,26 +171,15 @@ def cost_to_go(graph, target, space, costs):
 
 @kernel
 def find_route(graph, space, port, partner, route):
-    """Find the cheapest way from a port to its partner by A*.
+    """Find the cheapest way from a port to its partner by A*, and return the number of its cells.
 
-    Parameters
-    ----------
-    graph : MeshArrays
-        The graph of the fabric: how terminals of cells are joined, what passing a cell costs, and
-        the least cost from each terminal to each port, which leads the search.
-    space : RoutingSpace
-        ``space.exit_cost[terminal]`` are the prices of leaving a cell there, `FAR` if that is
-        closed; ``space.cost`` and ``space.entered`` are written.
-    port, partner : int
-        The source port and the destination port.
-    route : int32 array, shape (width,)
-        Receives the terminals by which light leaves its cells.
-
-    Returns
-    -------
-    int
-        The number of cells, 0 if there is no way, or none that fits into `route`.
-        ``space.cost[graph.target[partner]]`` then is the cost of the way.
+    ``space.exit_cost`` has the prices of leaving cells, `FAR` where that is closed; ``space.cost``
+    and
+    ``space.entered`` are written. `route` receives the terminals by which light leaves its cells.
+    0 if
+    there is no way, or none that fits into `route`; else ``space.cost[graph.target[partner]]`` is
+    its
+    cost.
     """
     source = graph.source[port]
     target = graph.target[partner]
@@ -290,16 +253,9 @@ def _count_use(graph, use, port, route, amount):
 def _set_price(graph, space, base, pressure, link):
     """Set the price of entering a link, from either end: its history, and who is there now.
 
-    Parameters
-    ----------
-    graph : MeshArrays
-    space : RoutingSpace
-        ``space.exit_cost`` receives the price; ``space.history`` and ``space.use`` are read.
-    base : int64 array, shape (terminals,)
-        The cost of leaving by a terminal, beside cells and contests.
-    pressure : int
-        The price of each circuit that is on the link, in this round.
-    link : int
+    ``base[terminal]`` is the cost of leaving there beside cells and contests, `pressure` the price
+    of
+    each circuit on the link in this round.
     """
     price = space.history[link] + pressure * space.use[link]
     for end in range(2):
@@ -310,33 +266,14 @@ def _set_price(graph, space, base, pressure, link):
 
 @inner_kernel
 def _set_prices_along(graph, space, base, pressure, route):
-    """Set the prices of all links of a route but the one of its source port.
-
-    No circuit of another port can use that one. Parameters are as of `_set_price`.
-    """
+    """Set the prices of all links of a route but that of its source port, which is its own."""
     for step in range(len(route)):
         _set_price(graph, space, base, pressure, graph.link[route[step]])
 
 
 @inner_kernel
 def _route_cost(graph, base, port, route):
-    """Add up the cost of a route without the prices of contests.
-
-    Parameters
-    ----------
-    graph : MeshArrays
-    base : int64 array, shape (terminals,)
-        The cost of leaving by a terminal, beside cells and contests.
-    port : int
-        The source port.
-    route : int32 array, shape (cells,)
-        The terminals by which light leaves its cells.
-
-    Returns
-    -------
-    int
-        In 1/`UNIT` of a cell.
-    """
+    """Add up the cost of a route without the prices of contests, in 1/`UNIT` of a cell."""
     total = np.int64(0)
     entered = graph.source[port]
     for step in range(len(route)):
@@ -394,29 +331,10 @@ def negotiate(graph, space, effort, base, circuits):
     A circuit that has a cheap way elsewhere gives way in the end to one that has none.
 
     A round takes a pass over all links, and one search for each circuit on a contested link.
-
-    Parameters
-    ----------
-    graph : MeshArrays
-        The graph of the fabric: how terminals of cells are joined by links, and what cells cost.
-    space : RoutingSpace
-        Scratch: prices, uses of links, and the heap of the search.
-    effort : Effort
-        How prices rise, and when the negotiation gives up: the price of a contest in the first
-        round, its growth in percent, what a contest adds for good, the most rounds, and the cost
-        of all routes above which it ends.
-    base : int64 array, shape (terminals,)
-        The cost of leaving by a terminal, beside cells and contests.
-    circuits : RoutedCircuits
-        The source ports in their order, the destination of each, and by source port the terminals
-        by which light leaves its cells and their number. Routes of length 0 are still to be
-        found. All routes are changed.
-
-    Returns
-    -------
-    int
-        0 once no link is contested; after `effort.rounds` minus the number of links that still
-        are, or `BLOCKED` if a circuit has no way.
+    ``base[terminal]`` is the cost of leaving there beside cells and contests; routes of length 0
+    are
+    still to be found. The result is 0 once no link is contested; after ``effort.rounds`` minus the
+    number of links that still are, or `BLOCKED` if a circuit has no way.
     """
     routes = circuits.routes
     lengths = circuits.lengths
@@ -506,14 +424,7 @@ def passes_link_twice(graph, use, route):
     """Return whether a route passes some link once each way.
 
     A search from terminal to terminal cannot see that: the directions of a link are two terminals.
-
-    Parameters
-    ----------
-    graph : MeshArrays
-    use : int64 array, shape (links,)
-        Scratch, 0 on the links of the route before and after.
-    route : int32 array, shape (cells on the route,)
-        The terminals by which light leaves its cells.
+    ``use[link]`` is 0 on the links of the route before and after.
     """
     is_double = False
     for step in range(len(route)):
@@ -530,19 +441,9 @@ def passes_link_twice(graph, use, route):
 def shorten(graph, space, base, circuits):
     """Put each circuit on its cheapest way past the others, until nothing gets cheaper.
 
-    Parameters
-    ----------
-    graph, space, base
-        As of `negotiate`: the graph of the fabric, scratch of searches, and the cost of leaving by
-        each terminal beside cells.
-    circuits : RoutedCircuits
-        The source ports in their order, the destinations, and the routes. All have routes, and no
-        two share a link; the same holds afterwards.
+    The result is the total cost.
 
-    Returns
-    -------
-    int
-        The total cost of the routes.
+    All have routes, and no two share a link; the same holds afterwards.
     """
     routes = circuits.routes
     lengths = circuits.lengths

@@ -123,17 +123,7 @@ class Relief:
     """
 
     def __init__(self, router: CellRouter, cells: CellDevice, objective: str) -> None:
-        """Collect what the kernels read of a chip, and allocate what they write.
-
-        Parameters
-        ----------
-        router
-            Routes for losses, or for heater power.
-        cells
-            Losses, leaks and heater powers of the cells of the fabric.
-        objective
-            One of "worst-loss-db", "worst-snr-db", "power-mw", "total-cells".
-        """
+        """Collect what the kernels read of a chip, and allocate what they write."""
         aim = _OBJECTIVES.index(objective)
         if aim in (_POWER, _CELLS):
             router = CellRouter(router.fabric)
@@ -174,21 +164,7 @@ class Relief:
     def measure(
         self, order: NDArray[np.int64], routes: NDArray[np.int32], lengths: NDArray[np.int64]
     ) -> float:
-        """Return the objective of routed circuits.
-
-        Parameters
-        ----------
-        order
-            The source ports of the circuits.
-        routes, lengths
-            As of `RoutedCircuits`.
-
-        Returns
-        -------
-        float
-            The largest loss in dB, or the largest ratio of crosstalk to signal, or the heater
-            power of all cells in mW, or the cells on all routes.
-        """
+        """Return the objective of routed circuits, in its unit; power with that of dark cells."""
         circuits = RoutedCircuits(order, order, routes, lengths)  # the partners are not read
         objective, _ = weigh(self.router.wiring, self.chip, self._scratch, circuits)
         return self._dark_mw + float(objective)
@@ -201,25 +177,11 @@ class Relief:
         lengths: NDArray[np.int64],
         max_moves: int,
     ) -> None:
-        """Lower the objective by rip-up and reroute; the routes are changed in place.
+        """Lower the objective by rip-up and reroute of the routes, in place.
 
-        The objective is the one that this `Relief` was made for: the largest loss, the largest
-        ratio of crosstalk to signal, the heater power or the cells on all routes. It never grows.
-
-        Parameters
-        ----------
-        order
-            The source ports of the circuits, int64, shape (circuits,). Each has a route.
-        partner
-            ``partner[source] = destination``, int64, shape (ports,).
-        routes
-            ``routes[source, step]``: the terminals by which light leaves the cells on the route,
-            int32, shape (ports, width). Changed.
-        lengths
-            ``lengths[source]``: the number of cells on the route, int64, shape (ports,). Changed.
-        max_moves
-            The number of moves that are tried, whether they help or not. One move reroutes one
-            circuit and those that it displaces.
+        At most `max_moves` are tried, whether they help or not; one reroutes a circuit and those
+        that it
+        displaces.
         """
         router = self.router
         circuits = RoutedCircuits(order, partner, routes, lengths)
@@ -233,21 +195,11 @@ class Relief:
 
 @inner_kernel
 def _weigh_heaters(graph, chip, scratch, circuits):
-    """Add up the heater power of all lit cells, and the cells on all routes.
+    """Add up the heater power of lit cells above that of dark ones, and all cells of routes.
 
-    ``scratch.value[port]`` receives the power of the cells that this circuit adds to those of the
-    circuits before it in the order, in mW: a cell that two circuits share counts for the first.
-
-    Parameters
-    ----------
-    graph, chip, scratch, circuits
-        As of `weigh`: the graph of the fabric, the losses, leaks and powers of its cells, arrays
-        to work in, and the circuits with their routes.
-
-    Returns
-    -------
-    (float, float)
-        The power above that of dark cells, in mW, and the number of cells on all routes.
+    ``scratch.value[port]`` receives the power that this circuit adds to those before it in the
+    order,
+    in mW: a cell that two circuits share counts for the first.
     """
     # A cell adds its power once: for the first circuit that passes it.
     power_mw = 0.0
@@ -277,19 +229,7 @@ def _weigh_heaters(graph, chip, scratch, circuits):
 
 @inner_kernel
 def _weigh_losses(graph, chip, scratch, circuits):
-    """Write the loss of each circuit to ``scratch.value``, and return the largest, in dB.
-
-    Parameters
-    ----------
-    graph, chip, scratch, circuits
-        As of `weigh`: the graph of the fabric, the losses, leaks and powers of its cells, arrays
-        to work in, and the circuits with their routes.
-
-    Returns
-    -------
-    float
-        The largest loss in dB; 0 without circuits.
-    """
+    """Write the loss of each circuit to ``scratch.value``, and return the largest, in dB."""
     worst_db = 0.0
     for place in range(len(circuits.order)):
         port = circuits.order[place]
@@ -308,23 +248,10 @@ def _weigh_losses(graph, chip, scratch, circuits):
 def _follow_beams(graph, chip, scratch, circuits):
     """Write which beam enters each cell by each terminal, and what is left of its power there.
 
-    A beam is the light that one end of a circuit sends. It starts with power 1. The beam from the
+    A beam is the light that one end of a circuit sends; it starts with power 1. The beam from the
     source has the number ``2 * port``; if circuits send from both ends (``chip.mutual``), the beam
-    from the destination has ``2 * port + 1``.
-
-    Parameters
-    ----------
-    graph : MeshArrays
-        The graph of the fabric: how terminals of cells are joined.
-    chip : Chip
-        ``chip.share[cell, state]`` is the part of the power that goes on from a cell.
-    scratch : ReliefSpace
-        ``scratch.beam[terminal]`` and ``scratch.power[terminal]`` receive the number of the beam
-        that enters there, and its power, as a part of what was sent. Other terminals keep what
-        they had.
-    circuits : RoutedCircuits
-        ``circuits.routes[port, step]`` are the terminals by which the light from each source port
-        leaves its cells, ``circuits.lengths[port]`` of them. No two routes share a link.
+    from the destination has ``2 * port + 1``. ``scratch.beam`` and ``scratch.power`` of terminals
+    without light keep what they had.
     """
     for place in range(len(circuits.order)):
         port = circuits.order[place]
@@ -374,18 +301,8 @@ def _weigh_crosstalk(graph, chip, scratch, circuits):
     """Write the crosstalk of each circuit to ``scratch.value``, and return the largest.
 
     The crosstalk of a circuit is the ratio of leaked power to signal power at its end; of a
-    circuit that sends from both ends, the larger one of the two.
-
-    Parameters
-    ----------
-    graph, chip, scratch, circuits
-        As of `weigh`: the graph of the fabric, the losses, leaks and powers of its cells, arrays
-        to work in, and the circuits with their routes.
-
-    Returns
-    -------
-    float
-        The largest ratio, without unit; 0 without circuits.
+    circuit
+    that sends from both ends, the larger one of the two.
     """
     _follow_beams(graph, chip, scratch, circuits)
     for place in range(len(circuits.order)):
@@ -422,25 +339,11 @@ def _weigh_crosstalk(graph, chip, scratch, circuits):
 
 @kernel
 def weigh(graph, chip, scratch, circuits):
-    """Return the objective of routed circuits, and write the part of each circuit.
+    """Return the objective of routed circuits, and write the part of each to ``scratch.value``.
 
-    Parameters
-    ----------
-    graph : MeshArrays
-        The graph of the fabric: how terminals of cells are joined by links, and what cells cost.
-    chip : Chip
-        ``chip.aim`` is the objective.
-    scratch : ReliefSpace
-        ``scratch.value[port]`` receives the part of each circuit in the unit of the objective.
-    circuits : RoutedCircuits
-        No two routes share a link.
-
-    Returns
-    -------
-    (float, float)
-        The objective: the largest loss in dB, or the largest ratio of crosstalk to signal, or the
-        heater power above that of dark cells in mW, or the number of cells. And the second
-        criterion of the sums: cells for power, power for cells; 0 for the others.
+    The second result is the second criterion of the sums: cells for power, power for cells; 0 for
+    the
+    others.
     """
     if chip.aim == _LOSS:
         return _weigh_losses(graph, chip, scratch, circuits), 0.0
@@ -459,19 +362,6 @@ def _tie_break_score(chip, scratch, order, worst, second):
     Losses: the sum over circuits of 10**(loss_db - worst). Crosstalk: the sum of
     (ratio / worst)**4. Both let the circuits near the worst decide. For the sums, power and cells,
     it is `second`, the other one of the two.
-
-    Parameters
-    ----------
-    chip : Chip
-        ``chip.aim`` is the objective.
-    scratch : ReliefSpace
-        ``scratch.value`` has the part of each circuit, as `weigh` wrote it.
-    order : int64 array, shape (circuits,)
-        The source ports of the circuits.
-    worst : float
-        The objective before the move, in dB or as a ratio.
-    second : float
-        The second result of `weigh`.
     """
     if chip.aim == _POWER or chip.aim == _CELLS:
         return second
@@ -499,17 +389,6 @@ def _price_cells(graph, chip, scratch, worst):
 
     Where crosstalk counts, a lit cell costs more the more it leaks; where heaters count, a dark
     cell costs the power that it takes.
-
-    Parameters
-    ----------
-    graph : MeshArrays
-        The graph of the fabric: how terminals of cells are joined by links, and what cells cost.
-    chip : Chip
-    scratch : ReliefSpace
-        ``scratch.owner`` says which links have light; ``scratch.toll[cell, state]`` receives the
-        costs, in 1/`UNIT` of a cell.
-    worst : float
-        The largest ratio of crosstalk to signal at present, where crosstalk counts.
     """
     for cell in range(len(scratch.toll)):
         is_lit = False
@@ -528,24 +407,9 @@ def _price_cells(graph, chip, scratch, worst):
 
 @inner_kernel
 def _reroute(graph, search, chip, scratch, circuits, move):
-    """Put a circuit that owns no link on its cheapest way.
+    """Put the circuit of ``move.port``, which owns no link, on its cheapest way.
 
-    Parameters
-    ----------
-    graph, search, chip, scratch
-        As of `relieve`: the graph of the fabric, scratch of searches, the losses, leaks and powers
-        of cells with the objective (``chip.aim``), and arrays to work in.
-    circuits : RoutedCircuits
-        Receives the route of the circuit of ``move.port``, unless there is none.
-    move : CircuitMove
-        The source port of the circuit (``port``); the price of each link that another circuit has
-        (``price``, in 1/`UNIT` of a cell, `FAR` if it may take none); and the objective before the
-        move (``worst``), against which leaks are measured.
-
-    Returns
-    -------
-    bool
-        False if there is no way, or the cheapest one passes a link once each way.
+    False if there is no way, or the cheapest one passes a link once each way.
     """
     port = move.port
     for terminal in range(len(graph.mate)):
@@ -570,23 +434,9 @@ def _reroute(graph, search, chip, scratch, circuits, move):
 
 @inner_kernel
 def _try_move(graph, search, chip, scratch, circuits, move):
-    """Reroute a circuit, and then those that it displaces past all others.
+    """Reroute the circuit of a move, and then those that it displaces past all others.
 
-    Parameters
-    ----------
-    graph, search, chip, scratch
-        As of `relieve`: the graph of the fabric, scratch of searches, the losses, leaks and powers
-        of cells with the objective (``chip.aim``), and arrays to work in.
-    circuits : RoutedCircuits
-        All have routes; those of the circuit and of the displaced ones are changed.
-    move : CircuitMove
-        The source port of the circuit (``port``); the price at which it may take a link of another
-        one (``price``, in 1/`UNIT` of a cell); and the objective before the move (``worst``).
-
-    Returns
-    -------
-    bool
-        Whether all have a way. If not, routes and owners of links are left half changed.
+    If that fails, the result is False, and routes and owners of links are left half changed.
     """
     _set_link_owner(graph, scratch, circuits, move.port, -1)
     if not _reroute(graph, search, chip, scratch, circuits, move):
@@ -655,28 +505,11 @@ def _has_cheapest_route(graph, circuits, port):
 
 @inner_kernel
 def _choose_move(aim, order, worst_port, n_failures):
-    """Choose what to try after a number of moves in a row that did not help.
+    """Return the port to be moved and the price of foreign links, after failures in a row.
 
     The worst circuit is tried at each of `_PRICES` in turn. Where circuits disturb each other,
     moving another one may help too: each in the order is then tried twice, first past all others
-    and then at the price of a cell for a link.
-
-    Parameters
-    ----------
-    aim : int
-        The objective: `_LOSS`, `_CROSSTALK`, `_POWER` or `_CELLS`.
-    order : int64 array, shape (circuits,)
-        The source ports of the circuits.
-    worst_port : int
-        The source port of the worst circuit.
-    n_failures : int
-        How many moves in a row did not help.
-
-    Returns
-    -------
-    (int, int)
-        The port whose circuit is to be moved, -1 once all has been tried, and the price of a link
-        of another circuit.
+    and then at the price of a cell for a link. The port is -1 once all has been tried.
     """
     if n_failures < len(_PRICES):
         return worst_port, _PRICES[n_failures]
@@ -691,19 +524,7 @@ def _choose_move(aim, order, worst_port, n_failures):
 
 @inner_kernel
 def _begin(graph, search, scratch, circuits):
-    """Set the owners of all links, and what the kernels expect to find in the other arrays.
-
-    Parameters
-    ----------
-    graph : MeshArrays
-        The graph of the fabric: how terminals of cells are joined by links, and what cells cost.
-    search : RoutingSpace
-        ``search.use`` becomes 0.
-    scratch : ReliefSpace
-        ``scratch.owner`` and ``scratch.toll`` are written.
-    circuits : RoutedCircuits
-        All have routes, and no two share a link.
-    """
+    """Set the owners of all links; clear ``search.use``, and set the tolls to costs of cells."""
     for terminal in range(len(graph.mate)):
         scratch.owner[graph.link[terminal]] = -1
     for link in range(len(search.use)):
@@ -718,32 +539,16 @@ def _begin(graph, search, scratch, circuits):
 
 @kernel
 def relieve(graph, search, chip, scratch, circuits, max_moves):
-    """Rip up and reroute circuits until no move improves the objective.
+    """Rip up and reroute circuits until no move improves the objective, in place.
 
     To relieve is to improve the worst circuit, or a sum over all cells with light. A move takes
-    one circuit, and those in its way, off their routes and finds other ones for them.
-
-    A move is kept if the objective falls, or if it stays equal and the tie-break score falls. The
-    relative tolerances are 1e-9 and 1e-6. A move takes one search for each circuit that it
-    reroutes, and passes over all cells and all routes.
-
-    Parameters
-    ----------
-    graph : MeshArrays
-        The graph of the fabric: how terminals of cells are joined by links, and what cells cost.
-    search : RoutingSpace
-        Scratch of `find_route`.
-    chip : Chip
-        Losses, leaks and heater powers of cells, and ``chip.aim``: which objective is lowered.
-    scratch : ReliefSpace
-        Arrays to work in: ``scratch.owner[link]`` is the port whose circuit passes, -1 for none;
-        ``scratch.value[port]`` what each circuit has in the objective; ``kept_routes``,
-        ``kept_lengths`` and ``kept_value`` are what to go back to after a move in vain.
-    circuits : RoutedCircuits
-        All have routes, and no two share a link; the same holds afterwards. The routes are
-        changed in place.
-    max_moves : int
-        The number of moves to try at most.
+    one circuit, and those in its way, off their routes and finds other ones for them. It is kept
+    if
+    the objective falls, or if that stays equal and the tie-break score falls (relative tolerances
+    1e-9
+    and 1e-6). A move takes one search for each circuit that it reroutes, and passes over all cells
+    and
+    all routes. No two routes share a link, before and afterwards.
     """
     order = circuits.order
     if len(order) == 0:
@@ -794,18 +599,9 @@ def relieve(graph, search, chip, scratch, circuits, max_moves):
 
 @kernel
 def _relieve_row(graph, search, chip, scratch, ports, task):
-    """Line up the circuits of a matching, relieve their routes and write the states of cells.
+    """Line up the circuits of a matching, relieve their routes and write the cell states.
 
     All in one call, because a call from Python costs as much as a move.
-
-    Parameters
-    ----------
-    graph, search, chip, scratch
-        As of `relieve`: the graph of the fabric, scratch of searches, the losses, leaks and powers
-        of cells with the objective (``chip.aim``), and arrays to work in.
-    ports : PortTable
-    task : RowTask
-        Has a matching that is routed; routes, lengths and states are changed.
     """
     n_circuits = line_up(ports, task.matching, task.order, task.partner, task.taken)
     order = task.order[:n_circuits]

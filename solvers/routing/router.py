@@ -27,6 +27,7 @@ from optmatch.solvers.routing.pathfinder import (
     new_workspace,
     shorten,
 )
+from optmatch.solvers.routing.rows import follow_circuit, write_states
 
 _PASSING = UNIT // 20
 """What each cell costs beside the power of its heater, in 1/`UNIT` of an average heater."""
@@ -36,27 +37,10 @@ _PASSING = UNIT // 20
 def _build_graph(
     fabric: Fabric, bar_cost: int, cross_cost: int, cells: CellDevice | None, power: bool
 ) -> tuple[MeshArrays, NDArray[np.int64]]:
-    """Build the arrays of a fabric that the kernels search, and the costs of its cheapest ways.
+    """Build the arrays of a fabric that the kernels search, and ``least[source, destination]``.
 
-    One run of Dijkstra for each port. All arrays are read-only: they are shared by routers.
-
-    Parameters
-    ----------
-    fabric
-        A fabric with cells.
-    bar_cost, cross_cost
-        What passing a cell costs in each state, in 1/`UNIT` of a cell.
-    cells
-        If given, costs of cells are in proportion to their losses, `UNIT` on average.
-    power
-        If costs are in proportion to heater powers instead, above those of dark cells.
-
-    Returns
-    -------
-    graph : MeshArrays
-        ``graph.to_go[port, terminal]`` is the cost of the cheapest way from there to the port.
-    least : int64 array, shape (ports, ports)
-        ``least[source, destination]``: the cost of the cheapest way of a circuit that is alone.
+    One run of Dijkstra for each port. All arrays are read-only: they are shared by routers. With
+    `cells` costs are in proportion to losses, or with `power` to heater powers, `UNIT` on average.
     """
     cell_graph: Any = fabric.graph
     cell_cost = _cell_costs(fabric, bar_cost, cross_cost, cells, power)
@@ -98,17 +82,6 @@ def _cell_costs(
     """Return ``cost[cell, state]`` of passing, in 1/`UNIT` of a cell, shape (cells, 2).
 
     Losses and heater powers are divided by their mean, so that a cell costs `UNIT` on average.
-
-    Parameters
-    ----------
-    fabric
-        A fabric with cells.
-    bar_cost, cross_cost
-        The cost of passing a cell in each state, in 1/`UNIT` of a cell, where cells are alike.
-    cells
-        If given, costs are in proportion to the losses of the cells.
-    power
-        Whether they are in proportion to heater powers above those of dark cells instead.
     """
     equal_costs = np.tile(np.array([bar_cost, cross_cost], dtype=np.int64), (fabric.n_cells, 1))
     if cells is None:
@@ -151,24 +124,7 @@ class CellRouter:
         *,
         power: bool = False,
     ) -> None:
-        """Build the graph of the fabric and the costs of its shortest ways, and allocate scratch.
-
-        Parameters
-        ----------
-        fabric
-            A fabric with cells.
-        bar_cost, cross_cost
-            The cost of passing a cell in each state, in 1/`UNIT` of a cell.
-        cells
-            If given, passing a cell costs what it loses, `UNIT` on average.
-        power
-            With `cells`, passing a cell costs what its heater takes beyond that of a dark cell.
-
-        Raises
-        ------
-        ValueError
-            The fabric has no cells.
-        """
+        """Build the graph of the fabric and the costs of shortest ways, and allocate scratch."""
         graph = fabric.graph
         if graph is None:
             raise ValueError("a fabric without cells needs no routes")
@@ -198,22 +154,11 @@ class CellRouter:
         base: NDArray[np.int64] | None = None,
         effort: Effort = FULL,
     ) -> int:
-        """Route circuits by negotiated congestion, then shorten their routes.
+        """Route circuits by negotiated congestion, then shorten routes; return their cost.
 
-        Parameters
-        ----------
-        order, partner, routes, lengths
-            As of `RoutedCircuits`; routes that are there are where the negotiation starts.
-        base
-            ``base[terminal]``: what leaving there costs on top of cells and contests.
-        effort
-            When the negotiation gives up.
-
-        Returns
-        -------
-        int
-            The cost of all routes, in 1/`UNIT` of a cell. If it failed, minus the number of links
-            that are still contested, or `BLOCKED` if a circuit has no way.
+        ``base[terminal]`` is what leaving there costs on top of cells and contests. If it fails,
+        the
+        result is minus the number of links that are still contested, or `BLOCKED`.
         """
         if base is None:
             base = self.no_cost
@@ -232,32 +177,13 @@ class CellRouter:
         *,
         cell_cost: NDArray[np.int64] | None = None,
     ) -> int:
-        """Put each circuit of a routed matching on its cheapest way past the others.
+        """Put each circuit of a routed matching on its cheapest way past the others, in place.
 
-        That is done for one circuit after the other, in place, until nothing gets cheaper. No two
-        circuits share a link, before or after.
-
-        Parameters
-        ----------
-        order
-            The source ports of the circuits, one by one in this order, int64, shape (circuits,).
-        partner
-            ``partner[source]``: the destination port of each circuit, int64, shape (ports,).
-        routes
-            ``routes[source, step]``: the terminals by which light leaves the cells on the route,
-            int32, shape (ports, width). All circuits have routes; they are changed.
-        lengths
-            ``lengths[source]``: the number of cells on the route, int64, shape (ports,). Changed.
-        cell_cost
-            ``cell_cost[cell, state]``: what passing a cell in bar (0) or cross (1) costs, in
-            1/`UNIT` of an average cell, int64, shape (cells, 2). Takes the place of the costs that
-            the router was made with for this call. None is below those, as the search relies on
-            their least costs from each terminal to each port. None: the router's own costs.
-
-        Returns
-        -------
-        int
-            The cost of all routes, in 1/`UNIT` of a cell.
+        ``cell_cost[cell, state]`` takes the place of the costs that the router was made with; none
+        may be
+        below those, as the search relies on their least costs from each terminal to each port. The
+        result
+        is the cost of all routes, in 1/`UNIT` of a cell.
         """
         # A stuck cell has one state only: whichever way light passes, the cost is that of it.
         wiring = self.wiring
@@ -271,63 +197,26 @@ class CellRouter:
     def states(
         self, order: NDArray[np.int64], routes: NDArray[np.int32], lengths: NDArray[np.int64]
     ) -> NDArray[np.int8]:
-        """Return ``states[cell]`` under the routes of the circuits in `order`, -1 where dark.
-
-        Parameters
-        ----------
-        order
-            The source ports of the circuits, shape (circuits,).
-        routes, lengths
-            As of `RoutedCircuits`; those of other ports are not read.
-
-        Returns
-        -------
-        int8 array, shape (cells,)
-            0 bar, 1 cross, -1 where no light passes.
-        """
+        """Return ``states[cell]`` under the routes of the circuits in `order`, -1 where dark."""
         states = np.full(self.graph.n_cells, FREE, dtype=np.int8)
-        on_route = np.arange(routes.shape[1]) < lengths[order, None]
-        leaving = routes[order]
-        entering = np.empty_like(leaving)
-        entering[:, 0] = self.wiring.source[order]
-        entering[:, 1:] = self.wiring.mate[leaving[:, :-1]]
-
-        # Terminals of one side differ in the lowest bit: it stays in bar and changes in cross.
-        crosses = (leaving ^ entering) & 1
-        states[leaving[on_route] >> 2] = crosses[on_route]
+        write_states(self.wiring, order, routes, lengths, states)
         return states
 
     def follow(
         self, matching: NDArray[np.int32], states: NDArray[np.int8]
     ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Follow the light of a matching through cell states.
+        """Follow the light of a matching through cell states; return routes and lengths.
 
-        Parameters
-        ----------
-        matching
-            ``matching[source] = destination``, -1 where idle.
-        states
-            ``states[cell]``: 0 bar, 1 cross, -1 free.
-
-        Returns
-        -------
-        routes, lengths
-            ``routes[source, step]``: the terminals by which light leaves its cells, and
-            ``lengths[source]``: the number of cells. A circuit that the states do not
-            carry, or whose route has more than `width` cells, has length 0.
+        A circuit that the states do not carry, or whose route has more than `width` cells, has
+        length 0.
         """
         routes, lengths = self.empty_routes()
-        wiring = self.wiring
-        for source, partner in enumerate(matching.tolist()):
-            if partner == IDLE or (self.bidirectional and partner < source):
-                continue
-            entering = int(wiring.source[source])
-            route = list[int]()
-            while entering >= 0 and states[entering >> 2] != FREE and len(route) < self.width:
-                leaving = int(wiring.exits[entering, states[entering >> 2]])
-                route.append(leaving)
-                entering = int(wiring.mate[leaving])
-            if route and route[-1] == wiring.target[partner]:
-                routes[source, : len(route)] = route
-                lengths[source] = len(route)
+        partner = matching.astype(np.int64)
+        circuits = RoutedCircuits(partner, partner, routes, lengths)  # the order is not read
+        row = states.astype(np.int8)
+        is_source = matching != IDLE
+        if self.bidirectional:
+            is_source &= matching > np.arange(len(matching))
+        for port in np.flatnonzero(is_source).tolist():
+            follow_circuit(self.wiring, circuits, row, port)
         return routes, lengths

@@ -67,13 +67,7 @@ class RowRouter:
     """No route passes more cells."""
 
     def __init__(self, fabric: Fabric) -> None:
-        """Make the arrays that matchings of this fabric are checked against.
-
-        Parameters
-        ----------
-        fabric
-            The fabric: its ports, which of them are live, and cells that are stuck.
-        """
+        """Make the arrays that matchings of this fabric are checked against."""
         # What is known of the ports: which of them are live, and the least cost of a route between
         # any two. It is 0 here, for fabrics without cells and with fixed rules; the router of a
         # mesh replaces it by the shortest routes.
@@ -103,22 +97,21 @@ class RowRouter:
         lengths: NDArray[np.int64],
         outcome: NDArray[np.int8],
     ) -> None:
-        """Route rows, each for itself; a row is one matching of the ports.
+        """Route rows, each a matching for itself.
 
         Parameters
         ----------
         rows
-            ``rows[k, source] = destination``, -1 where idle, shape (rows, ports).
+            ``rows[k, source] = destination``, -1 where idle.
         states
             ``states[k, cell]`` receives 0 bar, 1 cross, -1 where no light passes.
         routes
             ``routes[source, step]`` receives, for the last row, the terminals by which light
-            leaves the cells on its route, shape (ports, width).
+            leaves cells.
         lengths
             ``lengths[k, source]`` receives the number of cells on the route.
         outcome
-            ``outcome[k]`` receives `ROUTED`, `NOT_ROUTED` if no routes were found, or
-            `NO_MATCHING` if the row is no matching of the live ports.
+            ``outcome[k]`` receives `ROUTED`, `NOT_ROUTED` or `NO_MATCHING`.
         """
         check_rows(self.ports, *self._scratch, rows, outcome)
 
@@ -131,25 +124,13 @@ class RowRouter:
         lengths: NDArray[np.int64],
         clock: Clock | None = None,
     ) -> int:
-        """Route a row with few toggles from the given states.
+        """Route a row with few toggles from the given states; return the outcome.
 
-        A toggle is a cell that is driven to its other state.
-
-        Parameters
-        ----------
-        present_states
-            ``present_states[cell]``: the present states, -1 where not known.
-        row
-            The matching.
-        states, routes, lengths
-            Receive the states after the change, the routes and their lengths, as of `route`.
-        clock
-            Searches for fewer toggles end when its time is over; the row is routed in any case.
-
-        Returns
-        -------
-        int
-            The outcome of the row, or `WRONG_STATES`.
+        A toggle is a cell that is driven to its other state; -1 is a present state that is not
+        known. The
+        other arrays are those of `route` for one row. Searches for fewer toggles end when the time
+        of
+        `clock` is over; the row is routed in any case.
         """
         if ((present_states < FREE) | (present_states > CROSS)).any():
             return WRONG_STATES
@@ -167,32 +148,14 @@ class RowRouter:
         routes: NDArray[np.int32],
         lengths: NDArray[np.int64],
     ) -> None:
-        """Read the routes of a row out of its states.
-
-        Parameters
-        ----------
-        row
-            ``row[source] = destination``, -1 where idle, shape (ports,).
-        states
-            ``states[cell]``: 0 bar, 1 cross, -1 free.
-        routes
-            ``routes[source, step]`` receives the terminals by which light leaves its cells.
-        lengths
-            ``lengths[source]`` receives the number of cells on each route.
-        """
+        """Read the routes of a row out of its states; arrays are those of `route` for one row."""
 
 
 class ForwardRouter(RowRouter):
     """For feed-forward fabrics: by construction."""
 
     def __init__(self, fabric: Fabric) -> None:
-        """Look up the rule of the fabric, and how light is followed through its cells.
-
-        Parameters
-        ----------
-        fabric
-            A fabric with cells.
-        """
+        """Look up the rule of the fabric, and how light is followed through its cells."""
         super().__init__(fabric)
         graph: Any = fabric.graph
         longest = max(2 * fabric.n_ports, int(fabric.route_cells().max(initial=0)))
@@ -205,23 +168,7 @@ class ForwardRouter(RowRouter):
         )
 
     def route(self, rows, states, routes, lengths, outcome) -> None:
-        """Route matchings by the rule of a feed-forward fabric, each for itself.
-
-        Nothing is routed if some row is no matching.
-
-        Parameters
-        ----------
-        rows : int32 array, shape (rows, ports)
-            ``rows[k, source] = destination``, -1 where idle.
-        states : int8 array, shape (rows, cells)
-            Receives 0 bar, 1 cross, -1 where no light passes.
-        routes : int32 array, shape (ports, width)
-            Receives, for the last row, the terminals by which light leaves its cells.
-        lengths : int64 array, shape (rows, ports)
-            Receives the number of cells on each route.
-        outcome : int8 array, shape (rows,)
-            Receives `ROUTED`, `NOT_ROUTED` or `NO_MATCHING`.
-        """
+        """Route by the rule of the fabric; nothing is routed if some row is no matching."""
         super().route(rows, states, routes, lengths, outcome)
         if (outcome == NO_MATCHING).any():
             return
@@ -234,28 +181,7 @@ class ForwardRouter(RowRouter):
         read_rows(self._paths, RowBatch(rows, states, routes, lengths, outcome))
 
     def change(self, present_states, row, states, routes, lengths, clock=None) -> int:
-        """Route a matching with few toggles: few cells that are driven to their other state.
-
-        Where the rule of the fabric knows some of the ways only, the matching is routed as on any
-        mesh, too, and the states with fewer toggles count.
-
-        Parameters
-        ----------
-        present_states : int8 array, shape (cells,)
-            The present states: 0 bar, 1 cross, -1 where not known.
-        row : int32 array, shape (ports,)
-            ``row[source] = destination``, -1 where idle.
-        states, routes, lengths
-            Receive the states after the change, the terminals by which light leaves its cells, and
-            the number of cells on each route.
-        clock : Clock or None
-            Searches for fewer toggles end when its time is over.
-
-        Returns
-        -------
-        int
-            `ROUTED`, `NOT_ROUTED`, `NO_MATCHING` or `WRONG_STATES`.
-        """
+        """Change by the rule; where it knows some ways only, a mesh router tries to do better."""
         checked = super().change(present_states, row, states, routes, lengths)
         if checked != ROUTED:
             return checked
@@ -313,17 +239,7 @@ class MeshRouter(ForwardRouter):
     def __init__(
         self, fabric: Fabric, cells: CellDevice | None = None, *, power: bool = False
     ) -> None:
-        """Build the graph of the fabric, with the cost of each cell, and allocate scratch.
-
-        Parameters
-        ----------
-        fabric
-            A fabric with cells.
-        cells
-            The losses and heater powers of the cells; None if all cells cost the same.
-        power
-            With `cells`, whether a cell costs what its heater takes instead of what it loses.
-        """
+        """Build the graph of the fabric, with the cost of each cell, and allocate scratch."""
         super().__init__(fabric)
         self._router = router = CellRouter(fabric, cells=cells, power=power)
         self.width = router.width
@@ -337,28 +253,13 @@ class MeshRouter(ForwardRouter):
         route_rows(router.wiring, router.workspace, self.ports, self._work, TRIES, batch)
 
     def change(self, present_states, row, states, routes, lengths, clock=None) -> int:
-        """Route a matching with few toggles: few cells that are driven to their other state.
+        """Keep circuits that the states hold already, and fit new ones in between.
 
-        Circuits that the states hold already stay, and new ones are fitted in between. If they do
-        not fit, circuits are rerouted at falling prices of toggles; at last the matching is routed
-        as if no state were given, and toggles are saved afterwards.
-
-        Parameters
-        ----------
-        present_states : int8 array, shape (cells,)
-            The present states: 0 bar, 1 cross, -1 where not known.
-        row : int32 array, shape (ports,)
-            ``row[source] = destination``, -1 where idle.
-        states, routes, lengths
-            Receive the states after the change, the terminals by which light leaves its cells, and
-            the number of cells on each route.
-        clock : Clock or None
-            Rerouting at prices of toggles is left out where it has no time for that.
-
-        Returns
-        -------
-        int
-            `ROUTED`, `NOT_ROUTED`, `NO_MATCHING` or `WRONG_STATES`.
+        If they do not fit, circuits are rerouted at falling prices of toggles, unless `clock`
+        leaves no
+        time for that; at last the matching is routed as if no state were given, and toggles are
+        saved
+        afterwards.
         """
         router = self._router
         routed = RoutedRow(states, routes, lengths)
@@ -414,20 +315,7 @@ class MeshRouter(ForwardRouter):
         finish_change(graph, space, self._work, no_circuits, routed)
 
     def _change_after_routing(self, row: NDArray[np.int32], routed: RoutedRow) -> int:
-        """Route a row as if nothing were up, then save toggles; return the outcome.
-
-        Parameters
-        ----------
-        row
-            The matching.
-        routed
-            Has the present states; receives the new ones and the routes.
-
-        Returns
-        -------
-        int
-            `ROUTED`, `NOT_ROUTED` or `NO_MATCHING`.
-        """
+        """Route a row as if nothing were up, then save toggles; return the outcome."""
         present = routed.states.copy()
         outcome = np.empty(1, dtype=np.int8)
         self.route(row[None], routed.states[None], routed.routes, routed.lengths[None], outcome)
@@ -444,20 +332,7 @@ class WorstRouter(MeshRouter):
     """For the worst circuit, or for power: routes first, which are then relieved."""
 
     def __init__(self, fabric: Fabric, objective: str, cells: CellDevice) -> None:
-        """Build the graph of the fabric, and the search that improves the worst circuit.
-
-        Routes are found first, by the rule of a feed-forward fabric or by negotiation; this search
-        then moves circuits for the objective.
-
-        Parameters
-        ----------
-        fabric
-            A fabric with cells.
-        objective
-            The name of the objective that is to be least: one of `MAX_MOVES`.
-        cells
-            The losses, leaks and heater powers of the cells.
-        """
+        """Build the graph of the fabric, and the search that improves the worst circuit."""
         super().__init__(fabric, cells, power=objective == "power-mw")
         self._relief = Relief(self._router, cells, objective)
         self._forward = exact_router(fabric) is not None
@@ -466,24 +341,7 @@ class WorstRouter(MeshRouter):
         self._by_worst = objective == "worst-loss-db"
 
     def route(self, rows, states, routes, lengths, outcome) -> None:
-        """Route matchings, and improve the worst circuit, or the power, of each.
-
-        Feed-forward fabrics begin with the routes of their rule, others with negotiated ones; then
-        circuits are moved as long as that helps.
-
-        Parameters
-        ----------
-        rows : int32 array, shape (rows, ports)
-            ``rows[k, source] = destination``, -1 where idle.
-        states : int8 array, shape (rows, cells)
-            Receives 0 bar, 1 cross, -1 where no light passes.
-        routes : int32 array, shape (ports, width)
-            Receives, for the last row, the terminals by which light leaves its cells.
-        lengths : int64 array, shape (rows, ports)
-            Receives the number of cells on each route.
-        outcome : int8 array, shape (rows,)
-            Receives `ROUTED`, `NOT_ROUTED` or `NO_MATCHING`.
-        """
+        """Route by rule or by negotiation, then move circuits while that helps the objective."""
         if self._forward:
             RowRouter.route(self, rows, states, routes, lengths, outcome)
             if (outcome == NO_MATCHING).any():

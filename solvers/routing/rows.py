@@ -27,6 +27,7 @@ from optmatch.solvers.routing.pathfinder import (
     RoutedCircuits,
     negotiate,
 )
+from optmatch.solvers.routing.terminals import cell_of, state_between
 
 QUICK = Effort(first=UNIT, growth_percent=110, history=UNIT)
 """A negotiation that ends soon: routes are 3 % longer than the shortest, not 2 %."""
@@ -126,27 +127,10 @@ class LightGraph(NamedTuple):
 def line_up(ports, matching, order, partner, taken):
     """Check a matching, and put its circuits in order, those with the longest routes first.
 
-    A circuit that has no way even alone comes first. By insertion: a row has few circuits.
-
-    Parameters
-    ----------
-    ports : PortTable
-        ``ports.live[port]``: whether it works; ``ports.least[source, destination]``: the cost of
-        the shortest route, `FAR` or more if there is none; ``ports.mutual``: whether a port that
-        sends also receives from its partner.
-    matching : int32 array, shape (ports,)
-        ``matching[source] = destination``, -1 where idle.
-    order : int64 array, shape (ports,)
-        Receives the source ports of the circuits; of bidirectional ports the lower ones.
-    partner : int64 array, shape (ports,)
-        Receives the matching.
-    taken : int8 array, shape (ports,)
-        Scratch: 1 where a port is a destination already.
-
-    Returns
-    -------
-    int
-        The number of circuits, -1 if it is no matching of the live ports.
+    By insertion, since a row has few circuits; one that has no way even alone comes first. `order`
+    receives the source ports, of bidirectional circuits the lower ones, and `partner` the
+    matching;
+    `taken` is scratch. Returns the number of circuits, -1 if it is no matching of the live ports.
     """
     n_ports = len(matching)
     n_circuits = 0
@@ -180,6 +164,36 @@ def line_up(ports, matching, order, partner, taken):
 
 
 @inner_kernel
+def follow_light(graph, entered, states, route):
+    """Follow light that enters a cell, write where it leaves each cell, and return their number.
+
+    It ends outside the fabric, at a cell of state -1, or where the route is full.
+    """
+    length = 0
+    while entered >= 0 and states[cell_of(entered)] >= 0 and length < len(route):
+        route[length] = graph.exits[entered, states[cell_of(entered)]]
+        entered = graph.mate[route[length]]
+        length += 1
+    return length
+
+
+@kernel
+def follow_circuit(graph, circuits, states, port):
+    """Follow the light of a port to its partner, and write its route and its length.
+
+    The length is 0 if light does not come there. A route that arrives has each link for itself: as
+    light in a cell goes back the way it came, other light there could only come from the place
+    where this light goes to.
+    """
+    route = circuits.routes[port]
+    length = follow_light(graph, graph.source[port], states, route)
+    if length > 0 and route[length - 1] != graph.target[circuits.partner[port]]:
+        length = 0
+    circuits.lengths[port] = length
+    return length
+
+
+@inner_kernel
 def _shuffle_order(order, turn):
     """Shuffle the circuits (Fisher and Yates), for one turn always in the same way.
 
@@ -194,32 +208,13 @@ def _shuffle_order(order, turn):
 
 @kernel
 def write_states(wiring, order, routes, lengths, states):
-    """Set the cells on the routes of the circuits in `order`; other cells stay as they are.
-
-    Terminals are numbered ``4 * cell + k``, with k = 0, 1 on one side of the cell and 2, 3 on the
-    other (`terminals`).
-
-    Parameters
-    ----------
-    wiring : MeshArrays
-        The graph of the fabric.
-    order : int64 array, shape (circuits,)
-        The source ports of the circuits.
-    routes : int32 array, shape (ports, width)
-        ``routes[source, step]``: the terminals by which light leaves the cells on the route.
-    lengths : int64 array, shape (ports,)
-        ``lengths[source]``: the number of cells on the route.
-    states : int8 array, shape (cells,)
-        Receives 0 (bar) or 1 (cross) for each cell on a route.
-    """
+    """Set the cells on the routes of the circuits in `order`; other cells stay as they are."""
     for place in range(len(order)):
         port = order[place]
         entered = wiring.source[port]
         for step in range(lengths[port]):
             leaving = routes[port, step]
-
-            # The lowest bit is the place on a side: bar keeps it and cross changes it.
-            states[leaving >> 2] = (leaving ^ entered) & 1
+            states[cell_of(leaving)] = state_between(entered, leaving)
             entered = wiring.mate[leaving]
 
 
@@ -227,31 +222,11 @@ def write_states(wiring, order, routes, lengths, states):
 def _try_efforts(wiring, space, scratch, tries, circuits):
     """Route the circuits of a matching, with one effort after the other until one succeeds.
 
-    A negotiation (`negotiate`) routes all circuits, and reroutes those on contested links at
-    rising prices, until each has its links for itself or the effort is spent. It is deterministic:
-    a further try needs another effort or another order of the circuits. Each begins from scratch.
-
-    Parameters
-    ----------
-    wiring : MeshArrays
-        The graph of the fabric: how terminals are joined, and what cells cost.
-    space : RoutingSpace
-        Scratch of `negotiate`: prices of links, the heap of the search.
-    scratch : RowScratch
-        Only ``scratch.no_cost`` is read: zeros for all terminals, as nothing is charged beside
-        cells and contests.
-    tries : int64 array, shape (efforts, 5)
-        An `Effort` in each row, field by field: the price of a contest in the first round, in
-        1/`UNIT` of a cell; its growth from round to round, in percent; what a contest adds to the
-        price of a link for good; the number of rounds; the cost at which it gives up.
-    circuits : RoutedCircuits
-        Its order and partners are the task. Its routes and lengths receive the answer. Its order
-        is shuffled from the third try on.
-
-    Returns
-    -------
-    bool
-        Whether all circuits have routes that share no link. If not, routes are of no use.
+    A negotiation is deterministic: a further try needs another effort or another order, so the
+    order
+    is shuffled from the third try on. Each begins from scratch. ``tries[turn]`` is an `Effort`,
+    field by
+    field. If the result is False, the routes are of no use.
     """
     for turn in range(len(tries)):
         if turn > 1:
@@ -270,38 +245,11 @@ def _try_efforts(wiring, space, scratch, tries, circuits):
 
 @kernel
 def route_rows(wiring, space, ports, scratch, tries, rows):
-    """Route matchings of a batch, each for itself, and set the cells on the routes.
+    """Route matchings of a batch by negotiated congestion, each for itself, and set their cells.
 
-    A row is one matching. Its circuits are routed by negotiated congestion: all take their
-    cheapest ways, links that several want become dearer from round to round, and circuits on
-    contested links are rerouted. An effort says how fast prices rise and when it gives up; where
-    one effort fails, the next one is tried.
-
-    Parameters
-    ----------
-    wiring : MeshArrays
-        The graph of the fabric: how the terminals of cells are joined by links, what cells cost,
-        where light of each port enters and leaves.
-    space : RoutingSpace
-        Scratch of the negotiation: prices of links, costs of terminals, the heap of the search.
-    ports : PortTable
-        ``ports.live[port]`` tells whether a port works, and ``ports.least[source, destination]``
-        is the cost of the shortest route, in 1/`UNIT` of a cell, `FAR` or more if there is none.
-    scratch : RowScratch
-        Scratch: ``scratch.order`` receives the source ports of the circuits of a row, the longest
-        first; ``scratch.partner[source]`` their destinations, -1 where idle; ``scratch.taken``
-        marks destinations. ``scratch.no_cost`` has zeros, the cost of leaving by each terminal.
-    tries : int64 array, shape (efforts, 5)
-        The efforts to try in turn. The columns are the price of a contest in the first round, in
-        1/`UNIT` of a cell; its growth from round to round, in percent; what a contest adds to the
-        price of a link for good, in 1/`UNIT`; the most rounds; the cost at which it gives up.
-    rows : RowBatch
-        ``rows.matchings[row, source]`` is the destination, -1 where idle, and is read. Written
-        are, for each row, ``rows.states[row, cell]``: 0 bar, 1 cross, -1 where no light passes;
-        ``rows.lengths[row, source]``: how many cells are on the route; ``rows.outcome[row]``:
-        `ROUTED`, `NOT_ROUTED`, or `NO_MATCHING` if it is no matching of the live ports. Lengths of
-        rows that are not routed mean nothing. ``rows.routes[source, step]``, the terminals by
-        which light leaves its cells, is overwritten by each row: the last one is left.
+    Lengths of rows that are not routed mean nothing; ``rows.routes`` is overwritten by each row,
+    so the
+    last one is left. ``tries[turn]`` is an `Effort`, field by field, to be tried in turn.
     """
     for row in range(len(rows.matchings)):
         states = rows.states[row]
@@ -332,19 +280,7 @@ def route_rows(wiring, space, ports, scratch, tries, rows):
 
 @kernel
 def check_rows(ports, order, partner, taken, matchings, outcome):
-    """Write `ROUTED` for each row that is a matching of the ports, or else `NO_MATCHING`.
-
-    Parameters
-    ----------
-    ports : PortTable
-        Which ports are live, and how far they are from each other.
-    order, partner, taken : arrays, shape (ports,)
-        Scratch, see `line_up`.
-    matchings : int32 array, shape (rows, ports)
-        ``matchings[row, source] = destination``, -1 where idle.
-    outcome : int8 array, shape (rows,)
-        Receives the outcome.
-    """
+    """Write `ROUTED` for each row that is a matching of the ports, or else `NO_MATCHING`."""
     for row in range(len(matchings)):
         is_matching = line_up(ports, matchings[row], order, partner, taken) >= 0
         outcome[row] = ROUTED if is_matching else NO_MATCHING
@@ -352,19 +288,7 @@ def check_rows(ports, order, partner, taken, matchings, outcome):
 
 @kernel
 def read_rows(paths, rows):
-    """Follow the circuits of each row through its states.
-
-    Parameters
-    ----------
-    paths : LightGraph
-        ``paths.mate[terminal]`` is the joined terminal of another cell, -1 for none;
-        ``paths.exits[terminal, state]`` where light that enters leaves the cell;
-        ``paths.source[port]`` where light of a port enters.
-    rows : RowBatch
-        Has ``matchings[row, source]``, the destination or -1, and ``states[row, cell]``: 0 bar, 1
-        cross, -1 free. Receives ``lengths[row, source]``, the number of cells, and the routes of
-        the last row: ``routes[source, step]``, the terminals by which light leaves its cells.
-    """
+    """Follow the circuits of each row through its states; routes are those of the last row."""
     for row in range(len(rows.matchings)):
         states = rows.states[row]
         for port in range(rows.matchings.shape[1]):
@@ -373,13 +297,5 @@ def read_rows(paths, rows):
             if partner < 0 or (paths.is_bidirectional and partner < port):
                 continue
 
-            # Light is followed until it leaves the fabric, meets a cell without a state, or has
-            # filled its row of the routes.
-            entered = paths.source[port]
-            length = 0
-            while entered >= 0 and states[entered >> 2] >= 0 and length < rows.routes.shape[1]:
-                leaving = paths.exits[entered, states[entered >> 2]]
-                rows.routes[port, length] = leaving
-                entered = paths.mate[leaving]
-                length += 1
+            length = follow_light(paths, paths.source[port], states, rows.routes[port])
             rows.lengths[row, port] = length

@@ -53,21 +53,7 @@ def search_all(
 ) -> Found:
     """Find the routes of the least objective, and of these some of the fewest cells.
 
-    Parameters
-    ----------
-    problem
-        On a chip; its objective is "power-mw", "worst-loss-db" or "worst-snr-db".
-    best_known
-        The objective and the number of cells of an answer that is there already.
-    clock
-        Limits the search.
-    on_event
-        Receives ticks with the number of cells tried, and new best objectives.
-
-    Returns
-    -------
-    Found
-        If ``limit`` is None the search has ended: ``objective`` is the least one.
+    If ``limit`` of the result is None the search has ended, and its objective is the least one.
     """
     limit = None
     try:
@@ -105,19 +91,7 @@ class _Search:
     def __init__(
         self, problem: Routing, best_known: tuple[float, int], clock: Clock, on_event: OnEvent
     ) -> None:
-        """Look up what all branches of the search need, in plain lists, which are read quickest.
-
-        Parameters
-        ----------
-        problem
-            A matching on a chip, of which losses, leaks and heater powers of cells are known.
-        best_known
-            The objective and the number of cells of an answer that is there already.
-        clock
-            Limits the search; it is looked at every so many cells that are tried.
-        on_event
-            Receives ticks with the number of cells tried, and new best objectives.
-        """
+        """Look up what all branches of the search need, in plain lists, for speed."""
         fabric = problem.fabric
         cells = problem.cells
         graph = fabric.graph
@@ -214,29 +188,15 @@ class _Search:
     ) -> None:
         """Follow the light of the k-th circuit from a cell on, in every state that is possible.
 
-        The search sets cells one after the other along the way of each circuit, circuit by
-        circuit, and gives a branch up as soon as a lower bound of the objective, or of the number
-        of cells where that is equal, is no better than the best answer. ``worst`` is the objective
-        of what is set so far, ``cells`` the number of cells on the routes of the circuits before,
-        ``halves`` half of the heater powers on these routes in mW.
-
-        One method serves the three objectives: they differ in the lower bound, and power is added
-        up cell by cell. All that is set here is undone before it returns.
-
-        Parameters
-        ----------
-        k
-            The number of the circuit in the order of the search.
-        entering
-            The terminal by which light enters the cell.
-        end, port
-            The terminal by which it is to leave the fabric, and the port there.
-        beam
-            The terminals entered so far, each with the loss before; as before afterwards.
-        lost
-            The loss of this circuit before the cell in dB. If the objective is the heater power,
-            half of the power of its heaters in mW: the least that it pays, as at most two circuits
-            share a cell.
+        Branch and bound: cells are set one after the other along the way of each circuit, and a
+        branch is
+        given up as soon as a lower bound of the objective, or of the cells where that is equal, is
+        no
+        better than the best answer. `lost` is the loss before the cell in dB; for heater power
+        half of the
+        power of its heaters in mW, the least that it pays, as at most two circuits share a cell.
+        All that
+        is set here is undone before it returns.
         """
         self.nodes += 1
         if self.nodes % _NODES_PER_LOOK == 0:
@@ -289,20 +249,9 @@ class _Search:
     def _arrive(self, k: int, beam: list[tuple[int, float]], lost: float) -> None:
         """Go on with the next circuit, unless the circuits so far are too bad already.
 
-        A beam is the light that one end of a circuit sends; where circuits serve both ways there
-        are two. The objective (``worst``), the number of cells (``cells``), the half powers
-        (``halves``) and the list of beams are as before again when this returns.
-
-        Parameters
-        ----------
-        k
-            The place of the circuit in the order of the search.
-        beam
-            The whole beam of the circuit: for each cell the terminal by which light enters, and
-            what it has lost before.
+        `beam` is, for each cell on the way, the terminal by which light enters and what it has
         lost
-            The loss of the whole circuit; where heater power counts, the sum of half of the power
-            of each heater on its way.
+        before. The state of the search is as before again when this returns.
         """
         before = self.worst, self.cells, self.halves
         added = 1
@@ -330,10 +279,11 @@ class _Search:
     def _ratio(self) -> float:
         """Return the largest ratio of crosstalk to signal of the circuits so far.
 
-        A beam is the light of one circuit: the terminals where it enters cells, and what it has
-        lost until there, in dB. Two beams that enter a cell side by side, at terminals that differ
-        in the last bit, leak into each other: the ratio at that place is the leaked share times
-        the ratio of their powers there. The ratios of a beam add up.
+        Two beams that enter a cell side by side, at terminals that differ in the last bit, leak
+        into each
+        other: the ratio at that place is the leaked share times the ratio of their powers there.
+        The
+        ratios of a beam add up.
         """
         beam_at = {
             entered: (number, loss_db)

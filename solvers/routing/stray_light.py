@@ -84,24 +84,9 @@ class ChipOptics(NamedTuple):
         frequencies_hz: tuple[float, ...],
         seed: int | None,
     ) -> ChipOptics:
-        """Take a device for the cells of a fabric.
+        """Take a device for the cells of a fabric; `seed` draws its phase errors.
 
-        Parameters
-        ----------
-        fabric
-            A fabric with cells.
-        cells
-            What each of them does to light.
-        frequencies_hz
-            Distances from the central frequency.
-        seed
-            Of the phase errors of the chip, as `measure_optics` draws them. None: errors that the
-            device says to be there are unknown.
-
-        Returns
-        -------
-        ChipOptics
-            The device with the errors of each cell in radians, shape (cells, 2).
+        Without a seed, errors that the device says to be there are unknown.
         """
         graph = fabric.graph
         assert graph is not None  # the caller has refused a fabric without cells
@@ -123,28 +108,13 @@ class ChipOptics(NamedTuple):
         )
 
     def pass_cells(self, states: NDArray[np.int8]) -> NDArray[np.complex128]:
-        """Return what each cell makes of light of amplitude 1.
+        """Return ``amplitudes[terminal, exit]`` behind cells, for light of amplitude 1.
 
-        A cell has four terminals, ``4 * cell + k``: k = 0, 1 are at its end a, 2 and 3 at its end
-        b, and the lowest bit is the side. Light that enters at one end leaves at the other end:
-        in bar on the side where it entered, in cross on the other side. Real cells leak: part of
-        the light leaves by the other one of these two exits.
-
-        Where the phases of a chip are not known, only magnitudes are used, and each is the larger
-        one for errors of either sign: amplitudes that are added in phase bound what can stray.
-
-        Parameters
-        ----------
-        states
-            ``states[cell]``: 0 bar, 1 cross, -1 free, int8, shape (cells,). A free cell absorbs
-            all light, like a dead one.
-
-        Returns
-        -------
-        complex array, shape (terminals, 2)
-            ``amplitudes[terminal, exit]``: for light that enters at a terminal, what leaves the
-            cell by its exit in bar (0) and by its exit in cross (1). Without known phases the
-            amplitudes are real: upper bounds of the magnitudes.
+        Exit 0 is that of bar, 1 that of cross; real cells leak into the other one. A free cell
+        absorbs all
+        light. Where the phases of a chip are not known, the amplitudes are real, the larger
+        magnitude for
+        errors of either sign: amplitudes that are added in phase bound what can stray.
         """
         # The heat of other cells turns the phase between the two arms of a cell: by half in each,
         # in opposite directions. Free cells count as in cross here; their light is cleared below.
@@ -195,23 +165,7 @@ class ChipOptics(NamedTuple):
     def _matrices(
         self, states: NDArray[np.int8], errors_rad: NDArray[np.float64]
     ) -> NDArray[np.complex128]:
-        """Return ``T[cell, b side, a side]`` of all cells.
-
-        A cell in a state leads light from its end a to its end b, each with two sides, by the
-        matrix T of amplitudes. The device changes an ideal cell by a factor, which is applied to
-        the cell's own circuit.
-
-        Parameters
-        ----------
-        states
-            ``states[cell]``: 0 bar or 1 cross, int8, shape (cells,).
-        errors_rad
-            ``errors_rad[cell, arm]``: by how much the phases of both arms are wrong.
-
-        Returns
-        -------
-        complex array, shape (cells, 2, 2)
-        """
+        """Return ``T[cell, b side, a side]`` of all cells in the given states."""
         of_device = self.cells.cell(states, errors_rad)
         if self.circuit_matrices is None:
             return of_device
@@ -226,17 +180,8 @@ class ChipOptics(NamedTuple):
 def _find_returns(graph: CellGraph) -> NDArray[np.bool_]:
     """Tell for each cell whether light that leaves it may enter it again, in any states.
 
-    Light can come back to a terminal if the terminal is on a closed way: strongly connected with
-    another one. In feed-forward fabrics no terminal is.
-
-    Parameters
-    ----------
-    graph
-        The cells, with four terminals each, and how these are joined.
-
-    Returns
-    -------
-    bool array, shape (cells,)
+    Light can come back to a terminal if it is strongly connected with another one; in feed-forward
+    fabrics no terminal is.
     """
     # The graph of terminals has a step from each terminal where light enters a cell to those where
     # it then enters the next one, in either state.
@@ -297,16 +242,9 @@ class StrayLight:
     ) -> None:
         """Prepare to solve for light; where phases are unknown, find the signal of each circuit.
 
-        Parameters
-        ----------
-        chip
-            The fabric with its device.
-        circuits
-            The terminals where light enters, and where it should leave.
-        stated
-            ``stated[cell]``: 0 bar or 1 cross for cells that circuits pass, -1 elsewhere.
-        free
-            The numbers of the cells whose states are to be chosen, shape (free cells,).
+        ``stated[cell]`` is 0 or 1 for cells that circuits pass, -1 elsewhere; the states of the
+        cells in
+        `free` are to be chosen.
         """
         graph = chip.graph
         self._chip = chip
@@ -341,24 +279,11 @@ class StrayLight:
     def ratios_after_flips(
         self, light: list[SolvedLight], states: NDArray[np.int8]
     ) -> NDArray[np.float64]:
-        r"""Return all ratios of crosstalk to signal if each free cell is flipped alone.
+        """Return all ratios of crosstalk to signal if each free cell is flipped alone.
 
         Let D be the change of the 4 x 4 matrix of a cell, R what returns to it, X what enters it,
         and W the worth of what leaves it. Arriving light changes by
         :math:`W^T (I - D R)^{-1} D X`.
-
-        Parameters
-        ----------
-        light
-            All light at the present states, for each frequency: amplitudes that arrive, that enter
-            cells, what light from a terminal brings to receivers, and what returns to cells.
-        states
-            ``states[cell]``: 0 bar or 1 cross, int8, shape (cells,).
-
-        Returns
-        -------
-        float array, shape (free cells, frequencies * circuits)
-            In the order of `ratios`.
         """
         # ``changed[free cell, terminal left, terminal entered]``: the matrix D of each cell.
         free = self.free
@@ -384,20 +309,10 @@ class StrayLight:
         return np.concatenate(after, axis=1)
 
     def _ratios(self, arriving: NDArray[np.complex128]) -> NDArray[np.float64]:
-        """Return the ratio of crosstalk to signal of each circuit.
+        """Return the ratio of crosstalk to signal, by ``arriving[..., receiver, sender]``.
 
         The power from the own sender is the signal, or what is certain of it where phases are not
         known; the powers from all other senders together are the crosstalk.
-
-        Parameters
-        ----------
-        arriving
-            ``arriving[..., receiver, sender]``: complex amplitudes; circuits number both.
-
-        Returns
-        -------
-        float array, shape (..., receivers)
-            Ratios of powers.
         """
         power = np.abs(arriving) ** 2
         from_own_source = np.einsum("...rr->...r", power)
@@ -419,27 +334,13 @@ class StrayLight:
         """Solve for the light everywhere, at one frequency, by one sparse LU factorisation.
 
         The amplitudes x of light that enters cells satisfy ``(I - A) x = b``. Column k of A tells
-        what light of amplitude 1 that enters at terminal k makes enter the next cells, and b is
-        what comes in from outside, one column for each circuit. The transposed system tells for
-        each terminal what light from there brings to each destination.
-
-        Parameters
-        ----------
-        amplitudes
-            ``amplitudes[terminal, exit]``: for light of amplitude 1 that enters a cell at a
-            terminal, what leaves by the exit of bar (0) and by that of cross (1).
-        frequency
-            The number of the frequency, as they are listed by the chip.
-        returning_cells
-            Numbers of the cells for which light that comes back to them is solved for, too, shape
-            (free cells,); None for none.
-
-        Returns
-        -------
-        SolvedLight
-            Amplitudes at each destination by source; those that enter each terminal by source;
-            what light that leaves by a terminal brings to each destination; and what returns to
-            cells, shape (free cells, 4, 4), of zeros where it is not counted.
+        what
+        light of amplitude 1 that enters at terminal k makes enter the next cells, and b is what
+        comes in
+        from outside, one column for each circuit. The transposed system tells for each terminal
+        what light
+        from there brings to each destination. What returns to `returning_cells` is solved for as
+        well.
         """
         graph = self._chip.graph
         n_terminals = len(graph.mate)

@@ -30,7 +30,7 @@ from optmatch.solvers.routing.pathfinder import (
     passes_link_twice,
     with_cell_cost,
 )
-from optmatch.solvers.routing.rows import NOT_REACHED, line_up
+from optmatch.solvers.routing.rows import NOT_REACHED, follow_circuit, line_up
 from optmatch.solvers.routing.terminals import cell_of, state_between
 
 NO_ROOM = -1
@@ -140,66 +140,12 @@ class Meeting(NamedTuple):
     left: int  # the terminal by which the other side does
 
 
-@kernel
-def follow_circuit(graph, scratch, states, port):
-    """Follow the light of a port through cell states, and write down its route.
-
-    A route that arrives has each link for itself: as light in a cell goes back the way it came,
-    other light there could only come from the place where this light goes to.
-
-    Parameters
-    ----------
-    graph : MeshArrays
-        The graph of the fabric: how terminals of cells are joined by links, and what cells cost.
-    scratch : RowScratch
-        ``scratch.partner[port]`` is the destination; ``scratch.routes`` and ``scratch.lengths``
-        receive the route.
-    states : int8 array, shape (cells,)
-        0 bar, 1 cross; light ends at a cell of state -1.
-    port : int
-        The source port.
-
-    Returns
-    -------
-    int
-        The number of cells; 0 if the light does not come to its destination.
-    """
-    route = scratch.routes[port]
-    length = 0
-    entering = graph.source[port]
-    leaving = -1
-    while entering >= 0 and states[cell_of(entering)] >= 0 and length < len(route):
-        leaving = graph.exits[entering, states[cell_of(entering)]]
-        route[length] = leaving
-        entering = graph.mate[leaving]
-        length += 1
-    if leaving != graph.target[scratch.partner[port]]:
-        length = 0
-    scratch.lengths[port] = length
-    return length
-
-
 @inner_kernel
 def _occupy_route(graph, space, scratch, port):
     """Close the links of a route to others, and let passing its cells cost no toggle any more.
 
-    Parameters
-    ----------
-    graph : MeshArrays
-        The graph of the fabric: how terminals of cells are joined by links, and what cells cost.
-    space : RoutingSpace
-        ``space.exit_cost`` of the links becomes `FAR`, and ``space.use`` counts the passages.
-    scratch : RowScratch
-        ``scratch.routes`` and ``scratch.lengths`` have the route: the terminals by which its light
-        leaves its cells, and their number. ``scratch.toll[cell, state]`` becomes the cost of
-        passing without a toggle, and ``scratch.n_lit[cell]`` counts the passages.
-    port : int
-        The source port of the circuit.
-
-    Returns
-    -------
-    bool
-        False if the route passes a link twice, once in each direction.
+    Changes ``exit_cost`` and ``use`` of `space`, ``toll`` and ``n_lit`` of `scratch`. False if the
+    route passes a link twice, once in each direction.
     """
     entering = graph.source[port]
     space.exit_cost[entering] = FAR
@@ -225,24 +171,7 @@ def _occupy_route(graph, space, scratch, port):
 
 @inner_kernel
 def _occupy_routes(graph, space, scratch, order, states):
-    """Occupy the routes of some circuits, and release all others.
-
-    Parameters
-    ----------
-    graph : MeshArrays
-        The graph of the fabric: how terminals of cells are joined by links, and what cells cost.
-    space : RoutingSpace
-        ``space.exit_cost`` becomes `FAR` on the links of the routes and 0 on others;
-        ``space.use`` becomes the number of circuits on each link.
-    scratch : RowScratch
-        ``scratch.routes`` and ``scratch.lengths`` have the routes. ``scratch.toll[cell, state]``
-        becomes the cost of passing, with `_TOGGLE` if no route has set the cell and it is in the
-        other state; ``scratch.n_lit[cell]`` becomes the number of passages.
-    order : int64 array, shape (circuits,)
-        The source ports of the circuits. No two routes share a link.
-    states : int8 array, shape (cells,)
-        The present states, -1 where not known.
-    """
+    """Occupy the routes of the circuits in `order`, and release all others."""
     for terminal in range(len(space.exit_cost)):
         space.exit_cost[terminal] = 0
     for link in range(len(space.use)):
@@ -269,23 +198,7 @@ def _price_dark_cell(graph, scratch, states, cell):
 
 @inner_kernel
 def _release_route(graph, space, scratch, states, port):
-    """Undo `_occupy_route` for one circuit, while the routes of others stay occupied.
-
-    Parameters
-    ----------
-    graph : MeshArrays
-        The graph of the fabric: how terminals of cells are joined by links, and what cells cost.
-    space : RoutingSpace
-        ``space.exit_cost`` of the links becomes 0 again; ``space.use`` counts circuits on links.
-    scratch : RowScratch
-        ``scratch.routes`` and ``scratch.lengths`` have the route. ``scratch.n_lit[cell]`` is how
-        many times circuits pass a cell; once it is 0, ``scratch.toll[cell]`` has the costs of an
-        unoccupied cell again.
-    states : int8 array, shape (cells,)
-        The present states, -1 where not known.
-    port : int
-        The source port of the circuit; nothing is done if its route has no cells.
-    """
+    """Undo `_occupy_route` for one circuit, while the routes of others stay occupied."""
     if scratch.lengths[port] == 0:
         return
     entering = graph.source[port]
@@ -309,19 +222,7 @@ def _release_route(graph, space, scratch, states, port):
 
 @inner_kernel
 def _put_in_bucket(side, entry, entering, cells_cost):
-    """Let a terminal wait at the present level of one side of a search.
-
-    Parameters
-    ----------
-    side : SearchSide
-        Its buckets are changed.
-    entry : int
-        The number of an entry that is not in use.
-    entering : int
-        The terminal.
-    cells_cost : int
-        The cost of the cells on the way there, in 1/`UNIT` of a cell, without toggles.
-    """
+    """Let a terminal wait at the present level, in the bucket of its cost without toggles."""
     number = min(cells_cost // UNIT, len(side.bucket) - 1)
     side.entered[entry] = entering
     side.next_entry[entry] = side.bucket[number]
@@ -335,31 +236,10 @@ def _expand_stride(graph, prices, sides, progress, least_opposite, best):
     The terminals of the level with the fewest cells on their way are next. A cell that is set
     already leads to a terminal of the same level; a cell that has to be toggled leads to one of
     the next level. As light in a cell goes back the way it came, the work is the same from both
-    ends of the circuit.
-
-    Parameters
-    ----------
-    graph : MeshArrays
-        The graph of the fabric: how terminals of cells are joined by links, and what cells cost.
-    prices : (exit_cost, toll)
-        ``exit_cost[terminal]``: a terminal of cost `FAR` is closed, other costs are not read.
-        ``toll[cell, state]``: the cost of passing, with `_TOGGLE` if the cell has to be toggled.
-    sides : (SearchSide, SearchSide)
-        The side that is expanded, and the opposite one, which it may meet.
-    progress : SideProgress
-        How far the side has come: its level, its bucket, and how many terminals wait at this
-        level and at the next one.
-    least_opposite : int
-        The opposite side has expanded all terminals that it reaches at less than this cost.
-    best : Meeting
-        The best meeting of the sides so far: the cost of the whole way, and the terminals by which
-        both sides come to the cell where they meet.
-
-    Returns
-    -------
-    (SideProgress, Meeting)
-        How far the side has come after `_STRIDE` terminals, or at the end of the level: then no
-        terminal waits at it. And the best meeting.
+    ends of the circuit. The opposite side has expanded all that it reaches at less than
+    `least_opposite`. Returns how far the side has come after `_STRIDE` terminals or at the end of
+    the
+    level, and the best meeting.
     """
     exit_cost, toll = prices
     side, opposite = sides
@@ -421,19 +301,7 @@ def _expand_stride(graph, prices, sides, progress, least_opposite, best):
 def _begin_next_level(side, progress, best_cost):
     """Let the terminals of the next level of toggles wait, once none is left at the present one.
 
-    Parameters
-    ----------
-    side : SearchSide
-        The side of a bidirectional search; its buckets are empty.
-    progress : SideProgress
-        How far the side has come.
-    best_cost : int
-        The cost of the best way so far.
-
-    Returns
-    -------
-    SideProgress
-        If no terminal waits at the new level, the side has nowhere to go.
+    If no terminal waits afterwards, the side has nowhere to go.
     """
     level = progress.level + 1
     level_cost = level * _TOGGLE
@@ -452,24 +320,11 @@ def _begin_next_level(side, progress, best_cost):
 def _join_ways(graph, sides, meeting, route):
     """Write down the way that two searches found, from the source through the cell of meeting.
 
-    A terminal is a corner of a cell, where light enters or leaves it. Either search has for each
-    terminal the one before it on its way, seen from its own end.
-
-    Parameters
-    ----------
-    graph : MeshArrays
-        The graph of the fabric; ``graph.mate`` is the other end of the link at a terminal.
-    sides : (SearchSide, SearchSide)
-        The search from the source and that from the target, each with ``previous[terminal]``.
-    meeting : (int, int)
-        The terminals by which the way enters and leaves the cell where the searches met.
-    route : int32 array, shape (width,)
-        Receives the terminals by which light leaves its cells, in the order of the way.
-
-    Returns
-    -------
-    int
-        The number of cells, 0 if `route` is too short for them.
+    Either search has for each terminal the one before it on its way, seen from its own end;
+    `meeting`
+    are the terminals by which the way enters and leaves the cell where they met. Returns the
+    number of
+    cells, 0 if `route` is too short.
     """
     from_source, from_target = sides
     first, last = meeting
@@ -510,20 +365,7 @@ def _side_of_search(scratch, end):
 
 @inner_kernel
 def _begin_at(side, terminal):
-    """Let one side of a search begin at the terminal where its end of the circuit is.
-
-    Parameters
-    ----------
-    side : SearchSide
-        Its costs are `NOT_REACHED`; its other arrays may hold anything.
-    terminal : int
-        Where light comes from, or goes to.
-
-    Returns
-    -------
-    SideProgress
-        One terminal waits.
-    """
+    """Let one side of a search begin at a terminal; its costs are `NOT_REACHED` before."""
     for number in range(len(side.bucket)):
         side.bucket[number] = -1
     side.cost[terminal] = 0
@@ -555,23 +397,9 @@ def find_fewest_toggles(graph, space, scratch, port, max_toggles, route):
     fewer than m cells, and the other side has b and n. Then each way of fewer than a + b toggles
     has been seen, and of the ways of a + b toggles those of fewer than m + n cells.
 
-    Parameters
-    ----------
-    graph, space, scratch
-        The graph of the fabric and scratch of searches. ``space.exit_cost`` closes links,
-        ``scratch.toll[cell, state]`` has the costs, with `_TOGGLE` in each cell that has to be
-        driven to its other state, and ``scratch.partner[port]`` the destination.
-    port : int
-        The source port of the circuit.
-    max_toggles : int
-        A way of more toggles is of no use.
-    route : int32 array, shape (width,)
-        Receives the terminals by which light leaves its cells.
-
-    Returns
-    -------
-    (int, int)
-        The number of cells, 0 if there is no such way, and the number of toggles.
+    ``space.exit_cost`` closes links, ``scratch.toll`` has the costs. Returns the number of cells,
+    0 if
+    there is no way of at most `max_toggles`, and that of toggles.
     """
     source = graph.source[port]
     target = graph.target[scratch.partner[port]]
@@ -629,28 +457,9 @@ def find_fewest_toggles(graph, space, scratch, port, max_toggles, route):
 def _route_in_turn(graph, space, scratch, ports_in_turn, max_toggles):
     """Route new circuits one by one past those that are there, each with the fewest toggles.
 
-    Parameters
-    ----------
-    graph : MeshArrays
-        The graph of the fabric: how terminals of cells are joined by links, and what cells cost.
-    space : RoutingSpace
-        ``space.exit_cost`` and ``space.use`` have the links that are taken, and receive those of
-        the new circuits.
-    scratch : RowScratch
-        Arrays by source port: ``scratch.partner`` has the destinations; ``scratch.routes`` and
-        ``scratch.lengths`` receive the routes, of length 0 where none was found. ``scratch.toll``
-        and ``scratch.n_lit``, how often cells are passed, are those of the circuits that are
-        there, and receive the new ones.
-    ports_in_turn : int64 array, shape (new circuits,)
-        The source ports of the new circuits, in the order in which they are routed.
-    max_toggles : int
-        Routes of more toggles in all are of no use.
-
-    Returns
-    -------
-    (int, int)
-        The number of toggles of all new routes together, and those of the one that was found
-        first; both are `NO_ROOM` if a circuit does not fit.
+    Writes their routes to `scratch` and occupies them. Returns the toggles of all new routes
+    together,
+    and those of the one that was found first; both are `NO_ROOM` if a circuit does not fit.
     """
     for place in range(len(ports_in_turn)):
         scratch.lengths[ports_in_turn[place]] = 0
@@ -676,16 +485,7 @@ def _route_in_turn(graph, space, scratch, ports_in_turn, max_toggles):
 
 @inner_kernel
 def _copy_routes(order, original, copy):
-    """Copy the routes of some circuits from one record of routes to another one.
-
-    Parameters
-    ----------
-    order : int array, shape (circuits,)
-        The source ports of the circuits.
-    original, copy : RoutedRow, RoutedCircuits or RowScratch
-        Records with ``routes[port, step]``, the terminals by which light leaves its cells, and
-        ``lengths[port]``, the number of cells. Those of `copy` are changed.
-    """
+    """Copy the routes of the circuits in `order` from one record of routes to another one."""
     for place in range(len(order)):
         port = order[place]
         copy.lengths[port] = original.lengths[port]
@@ -695,24 +495,7 @@ def _copy_routes(order, original, copy):
 
 @inner_kernel
 def _state_cells(graph, order, routed):
-    """Write the states of lit cells to ``routed.states``; return how many are toggled by that.
-
-    Dark cells stay as they are.
-
-    Parameters
-    ----------
-    graph : MeshArrays
-        The graph of the fabric: how terminals of cells are joined by links, and what cells cost.
-    order : int64 array, shape (circuits,)
-        The source ports of the circuits.
-    routed : RoutedRow
-        Has their routes and the present states, and receives the new states.
-
-    Returns
-    -------
-    int
-        The number of cells that were in the other state. A cell of state -1 is not counted.
-    """
+    """Write the states of lit cells to ``routed.states``; return how many are toggled by that."""
     n_toggles = 0
     for place in range(len(order)):
         port = order[place]
@@ -730,18 +513,7 @@ def _state_cells(graph, order, routed):
 
 @inner_kernel
 def _copy_states(ports, present_states, states):
-    """Copy the present states, stuck cells as they are or free; False if one is no state.
-
-    Parameters
-    ----------
-    ports : PortTable
-        ``ports.stuck[cell]``: -1 where the cell works, 0 or 1 where it stays in bar or cross, 2
-        where it is dead.
-    present_states : int8 array, shape (cells,)
-        0 bar, 1 cross, -1 where not known; other values are no states.
-    states : int8 array, shape (cells,)
-        Receives the copy, with -1 for cells that are stuck in another state or dead.
-    """
+    """Copy the present states, stuck cells as they are or free; False if one is no state."""
     for cell in range(len(states)):
         state = present_states[cell]
         if state < -1 or state > 1:
@@ -754,19 +526,9 @@ def _copy_states(ports, present_states, states):
 
 @inner_kernel
 def _keep_circuits(graph, scratch, order, states):
-    """Put the circuits that the states carry to the front; return how many there are.
+    """Put the circuits that the states carry to the front of `order`; return how many there are.
 
-    Parameters
-    ----------
-    graph : MeshArrays
-        The graph of the fabric: how terminals of cells are joined by links, and what cells cost.
-    scratch : RowScratch
-        ``scratch.partner`` has the destinations; ``scratch.routes`` and ``scratch.lengths``
-        receive the routes of the circuits that the states carry, and the length 0 of the others.
-    order : int64 array, shape (circuits,)
-        The source ports of the circuits. Changed: both groups keep their order.
-    states : int8 array, shape (cells,)
-        0 bar, 1 cross, -1 where not known.
+    Writes their routes to `scratch`, and the length 0 of the others; both groups keep their order.
     """
     n_kept = 0
     for place in range(len(order)):
@@ -784,26 +546,7 @@ def _route_new_circuits(graph, space, scratch, new_ports, routed):
     """Route the new circuits of a change past those that stay, by few toggles.
 
     Two orders are tried, and the one of fewer toggles counts. Then each new circuit looks for a
-    way of fewer toggles past all others.
-
-    Parameters
-    ----------
-    graph : MeshArrays
-        The graph of the fabric: how terminals of cells are joined by links, and what cells cost.
-    space : RoutingSpace
-        ``space.exit_cost`` and ``space.use`` have the links of the circuits that stay.
-    scratch : RowScratch
-        ``scratch.toll`` and ``scratch.n_lit`` are those of the circuits that stay;
-        ``scratch.partner`` has the destinations. Changed as the routes are.
-    new_ports : int64 array, shape (new circuits,)
-        The source ports of the new circuits, the longest first.
-    routed : RoutedRow
-        Has the present states; receives the routes of the new circuits.
-
-    Returns
-    -------
-    bool
-        Whether all new circuits have routes.
+    way of fewer toggles past all others. Links, tolls and routes of `space` and `scratch` follow.
     """
     states = routed.states
     n_orders = min(len(new_ports), 2)
@@ -841,28 +584,12 @@ def _route_new_circuits(graph, space, scratch, new_ports, routed):
 
 @kernel
 def fit_in_circuits(graph, space, ports, scratch, change, routed):
-    """Let circuits that the present states carry stay, and fit the others in between.
+    """Keep the circuits that the states carry, fit in the others, and count toggles.
 
-    The new ones are routed in two orders, the longest first and last; the one of fewer toggles
-    counts. Then each of them looks for a way of fewer toggles.
-
-    Parameters
-    ----------
-    graph, space, ports, scratch
-        The graph of the fabric; scratch of searches; which ports are live and how far they are
-        from each other; and arrays by source port to work in.
-    change : Change
-        The present states of cells, 0 bar, 1 cross, -1 where not known, and the matching that is
-        asked for.
-    routed : RoutedRow
-        Receives the answer. A stuck cell is stated as it is, or free.
-
-    Returns
-    -------
-    int
-        The number of toggles; or `NO_MATCHING_GIVEN`, `NO_STATES_GIVEN`; or `NO_ROOM`: then
-        ``routed.states`` are the present ones, ``scratch.order`` has the circuits and
-        ``scratch.routes`` the routes of those that could stay.
+    A stuck cell is stated as it is, or free. Instead of a number the result may be
+    `NO_MATCHING_GIVEN`, `NO_STATES_GIVEN`, or `NO_ROOM`: then ``routed.states`` are the present
+    ones,
+    ``scratch.order`` has the circuits and ``scratch.routes`` the routes of those that could stay.
     """
     n_circuits = line_up(ports, change.matching, scratch.order, scratch.partner, scratch.taken)
     if n_circuits < 0:
@@ -889,25 +616,7 @@ def fit_in_circuits(graph, space, ports, scratch, change, routed):
 
 @inner_kernel
 def _sum_tolls(graph, toll, port, route):
-    """Add up what the cells of a route cost.
-
-    Parameters
-    ----------
-    graph : MeshArrays
-        The graph of the fabric: how terminals of cells are joined by links, and what cells cost.
-    toll : int64 array, shape (cells, states)
-        The cost of passing, in 1/`UNIT` of a cell, and `_TOGGLE` more if the cell has to be
-        toggled to this state.
-    port : int
-        Where the light comes from.
-    route : int32 array, shape (cells on the route,)
-        The terminals by which light leaves the cells.
-
-    Returns
-    -------
-    int
-        The number of toggles is this cost divided by `_TOGGLE`.
-    """
+    """Add up what the cells of a route cost; `_TOGGLE` goes into it once for each toggle."""
     total = np.int64(0)
     entering = graph.source[port]
     for step in range(len(route)):
@@ -921,31 +630,11 @@ def _sum_tolls(graph, toll, port, route):
 def _refit(graph, space, scratch, order, states, min_saved):
     """Put each circuit in turn on its way of the fewest toggles past all others.
 
-    A toggle is a cell that is driven to its other state; cells that were not set before, or lie on
-    the routes of others already, cost none.
-
-    A way is taken if it has fewer toggles, or as many and its cells cost less. Costs hold both in
-    one number: `_TOGGLE` for each toggle, and the cost of the cells, which is always less than one
-    `_TOGGLE`. Each step takes a pass over one route, and a search if the circuit has toggles.
-
-    Parameters
-    ----------
-    graph : MeshArrays
-        The graph of the fabric: how terminals of cells are joined by links, and what cells cost.
-    space : RoutingSpace
-        ``space.exit_cost`` and ``space.use`` are those of all routes, before and afterwards;
-        ``space.spare`` is scratch and holds the route that is found.
-    scratch : RowScratch
-        Arrays by source port: ``scratch.routes``, the terminals by which light leaves its cells,
-        and ``scratch.lengths``, the number of cells, of the circuits in `order` are changed. All
-        routes are occupied: ``scratch.toll`` and ``scratch.n_lit`` are theirs, before and
-        afterwards. ``scratch.partner`` has the destinations.
-    order : int64 array, shape (circuits,)
-        The source ports of the circuits, which are tried in this order.
-    states : int8 array, shape (cells,)
-        The states before the change: 0 bar, 1 cross, -1 where not known.
-    min_saved : int
-        The toggles that another way has to save: 0 where a shorter way is worth a search, else 1.
+    Cells that were not set before, or lie on the routes of others already, cost no toggle. A way
+    is
+    taken if it has fewer toggles, or as many and its cells cost less; `min_saved` is 0 where a
+    shorter
+    way is worth a search, else 1. All routes are occupied, before and afterwards.
     """
     # It ends once all circuits in a row have stayed as they are.
     n_unchanged = 0
@@ -982,25 +671,8 @@ def _refit(graph, space, scratch, order, states, min_saved):
 def negotiate_change(graph, space, scratch, order, toll, routed):
     """Rip up and reroute circuits at the price of their toggles, then save toggles one by one.
 
-    Parameters
-    ----------
-    graph, space, scratch
-        The graph of the fabric, scratch of searches, and arrays by source port: ``scratch.routes``
-        are the routes to begin with, ``scratch.lengths`` their cells, 0 where there is none;
-        ``scratch.partner`` has the destinations.
-    order : int array, shape (circuits,)
-        The source ports of the circuits.
-    toll : Toll
-        The cost of a toggle, in cells: of a cell that is driven to its other state; and how prices
-        of contested links rise.
-    routed : RoutedRow
-        Has the present states, 0 bar, 1 cross, -1 where not known; receives the new ones, the
-        routes and their lengths.
-
-    Returns
-    -------
-    int
-        The number of toggles, or `NO_ROOM`; then nothing but ``routed.routes`` is changed.
+    Begins with ``scratch.routes``. Returns the number of toggles, or `NO_ROOM`; then nothing but
+    ``routed.routes`` is changed.
     """
     for cell in range(len(routed.states)):
         for state in range(2):
@@ -1018,22 +690,9 @@ def negotiate_change(graph, space, scratch, order, toll, routed):
 
 @kernel
 def finish_change(graph, space, scratch, order, routed):
-    """Save toggles of routed circuits, and state their cells.
+    """Save toggles of routed circuits, state their cells, and return the number of toggles.
 
-    Parameters
-    ----------
-    graph, space, scratch
-        The graph of the fabric, scratch of searches, and arrays by source port: ``scratch.routes``
-        and ``scratch.lengths`` are overwritten; ``scratch.partner`` has the destinations.
-    order : int64 array, shape (circuits,)
-        The source ports of the circuits.
-    routed : RoutedRow
-        Has the routes and the states before the change; receives better routes and their states.
-
-    Returns
-    -------
-    int
-        The number of toggles.
+    ``scratch.routes`` and ``scratch.lengths`` are overwritten.
     """
     _copy_routes(order, routed, scratch)
     _occupy_routes(graph, space, scratch, order, routed.states)

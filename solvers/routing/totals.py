@@ -35,26 +35,9 @@ def route_worst(
 ) -> Solution:
     """Find routes of which the longest is as short as possible.
 
-    If the longest of all shortest routes is not enough, lengths are refuted one by one from there;
-    such a bound is not certified (``stats["bound_by"]``).
-
-    Parameters
-    ----------
-    problem
-        Minimizes the cells of the longest route.
-    clock
-        The limits, already running.
-    rng
-        Draws the orders of circuits in negotiations.
-    on_event
-        Receives each new best length and the progress.
-    start
-        Routes that are known, or None.
-
-    Returns
-    -------
-    Solution
-        OPTIMAL if CP-SAT refuted all shorter lengths, or the bound of the problem is met.
+    If the longest of all shortest routes is not enough, lengths are refuted one by one from there
+    by
+    CP-SAT; such a bound is not certified (``stats["bound_by"]``).
     """
     negotiation = Negotiation(problem)
     bound = int(problem.lower_bound())
@@ -117,15 +100,7 @@ class RouteModel(ExactModel[list[list[int]]]):
     """
 
     def __init__(self, negotiation: Negotiation, most_cells: int) -> None:
-        """Write the flows of all circuits, and that no two of them share a link.
-
-        Parameters
-        ----------
-        negotiation
-            The circuits, and the router with the cells and their links.
-        most_cells
-            No route has more cells.
-        """
+        """Write the flows of all circuits, each of at most `most_cells`, without a shared link."""
         super().__init__()
         router = negotiation.router
         graph = router.graph
@@ -153,19 +128,7 @@ class RouteModel(ExactModel[list[list[int]]]):
 
 
 def _make_routes(negotiation: Negotiation, terminals_of_circuit: list[list[int]]) -> Routes:
-    """Make the record of routes that the model found.
-
-    Parameters
-    ----------
-    negotiation
-        The matching, its circuits and the router of its fabric.
-    terminals_of_circuit
-        ``terminals_of_circuit[circuit]``: the terminals by which its light leaves the cells.
-
-    Returns
-    -------
-    Routes
-    """
+    """Make the record of the routes that the model found, as terminals by circuit."""
     router = negotiation.router
     routes, lengths = router.empty_routes()
     longest = max(map(len, terminals_of_circuit))

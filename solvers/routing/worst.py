@@ -56,35 +56,11 @@ def route_worst(
 ) -> Solution:
     """Route a matching on a chip so that its worst circuit, or its heater power, is least.
 
-    The caller has made the quick tests: ports that nothing connects, answers without a search.
-    Here there are three stages. Many starts each find routes and improve them, and the best count.
-    If no start finds routes, an exact method is asked for any routes at all. Under method "ilp" a
+    Many starts each find routes and improve them, and the best count; an iteration is one start.
+    If no
+    start finds routes, `insist`, an exact method, is asked for any routes at all. Under method
+    "ilp" a
     search of all routes follows, which is meant for small fabrics.
-
-    Parameters
-    ----------
-    problem
-        A matching on a chip, of which the losses, leaks and heater powers of all cells are known.
-        Its objective is "worst-loss-db", "worst-snr-db" or "power-mw".
-    clock
-        The limits of time and iterations, already running. An iteration is one start; there are
-        `STARTS` of them without a limit.
-    rng
-        Draws random prices of links and orders of circuits, by which starts differ.
-    on_event
-        Hears the `Bound`, a `Tick` for each start and a `NewBest` for each improvement.
-    name
-        The name of the method, for the solution. With "ilp", all routes are searched at last.
-    insist
-        The exact method that is asked where no start finds routes: it finds any routes of the
-        matching, or a proof that there are none.
-
-    Returns
-    -------
-    Solution
-        OPTIMAL if the routes meet the lower bound. That is the bound of the problem, or, once the
-        search of all routes has ended, what it found to be the least. INFEASIBLE with the proof
-        of `insist` if there are no routes; without a schedule if a limit came before any routes.
     """
     bound = problem.lower_bound()
     limits = clock.limits
@@ -130,28 +106,11 @@ def route_worst(
 def _starts(
     problem: Routing, rng: np.random.Generator, n_starts: int
 ) -> Iterator[tuple[float, Routes] | None]:
-    """Yield routes improved by `Relief` with their objective, one from each start.
-
-    `Relief` moves the worst circuit, and those in its way, to other routes while that helps.
+    """Yield routes improved by `Relief` with their objective; None for a start that failed.
 
     On feed-forward fabrics, the routes of their exact router come first. All others come from
     negotiated congestion: each turn changes the prices of links, the order of the circuits, the
     costs of cells and the effort, as different routes are needed to begin with.
-
-    Parameters
-    ----------
-    problem
-        A matching on a chip; its objective is one of those of `Relief`.
-    rng
-        Draws random prices of links and orders of circuits.
-    n_starts
-        The number of negotiations.
-
-    Yields
-    ------
-    (float, Routes) or None
-        The objective, in its unit (see `Relief.measure`), and the routes; None for a start that
-        found no routes.
     """
     for states in _turn_loops(problem):
         yield _read_and_relieve(problem, states)
@@ -232,19 +191,9 @@ _STATS_OF_STATES = {"toggles", "worst_route_cells"}
 def save_power_among_ties(problem: Routing | AllToAll, solution: Solution) -> Solution:
     """Choose routes that need less heater power among those with as many cells, slot by slot.
 
-    Parameters
-    ----------
-    problem
-        Minimizes the cells on all routes, on a chip whose heater powers break ties.
-    solution
-        Of the same problem without the chip.
-
-    Returns
-    -------
-    Solution
-        With `problem` as its problem. The matchings, the number of cells in each slot and the
-        bound are those of `solution`; states of cells may be others. Statistics of the former
-        states are left out.
+    The matchings, the number of cells in each slot and the bound are those of `solution`;
+    statistics
+    of the former states are left out.
     """
     schedule = solution.schedule
     cells = problem.cells
@@ -273,16 +222,6 @@ def with_ties(method: Run) -> Run:
     """Return a method that breaks ties between routes of as many cells by heater power.
 
     It does so on a chip, if the objective is the cells on all routes; otherwise it is `method`.
-
-    Parameters
-    ----------
-    method
-        A method that routes one matching.
-
-    Returns
-    -------
-    Run
-        A method of the same arguments.
     """
 
     @wraps(method)
@@ -315,16 +254,6 @@ def _turn_loops(problem: Routing) -> Iterator[NDArray[np.int8]]:
     Loops are turned for the lowest sum of costs, and for the lowest worst circuit; where the worst
     loss is the objective, only for the latter. Nothing comes of other fabrics, or if the exact
     router finds no routes.
-
-    Parameters
-    ----------
-    problem
-        A matching on a chip.
-
-    Yields
-    ------
-    int8 array, shape (cells,)
-        0 bar, 1 cross, -1 where no light passes.
     """
     if exact_router(problem.fabric) is None:
         return
@@ -338,14 +267,11 @@ def _turn_loops(problem: Routing) -> Iterator[NDArray[np.int8]]:
 
 
 def cell_costs(fabric: Fabric, cells: CellDevice, objective: str) -> NDArray[np.int64]:
-    """Return what cells cost the circuits of a feed-forward fabric, as whole numbers.
+    """Return ``cost[cell, state, shared]``, with `shared` 1 where two circuits pass the cell.
 
-    Returns
-    -------
-    int64 array, shape (cells, states, 2)
-        ``cost[cell, state, shared]``, where `shared` is 1 if two circuits pass the cell. Power: in
-        micro-mW, half for each of two. Loss: in micro-dB. Crosstalk: the leaked share in 1e-12,
-        and nothing for a circuit that is alone.
+    Power: in micro-mW, half for each of two. Loss: in micro-dB. Crosstalk: the leaked share in
+    1e-12,
+    and nothing for a circuit that is alone.
     """
     if objective == "power-mw":
         extra_mw = split_power(fabric, cells)[1] / _MICRO_MW

@@ -86,24 +86,9 @@ def take_snapshot(
 ) -> Snapshot:
     """Derive the values from a record that answers to failures need.
 
-    A record is the running state of circuits with the failures that are pending, reported but not
-    answered yet. A snapshot is a record with its routing, the distances between ports and
-    workspaces of searches; it never changes but for these last ones.
-
-    Parameters
-    ----------
-    record
-        The state, and the failures that are pending.
-    priorities
-        ``priorities[circuit]``: the priority of the job that owns it, shape (circuits,).
-    before
-        A snapshot of an earlier state of the same fabric, whose distances and workspaces are used
-        again; None to compute them.
-
-    Returns
-    -------
-    Snapshot
-        Where whole racks take over, it has no routing and no distances.
+    `before` is a snapshot of an earlier state of the same fabric, whose distances and workspaces
+    are
+    used again; None to compute them. Where whole racks take over, there is no routing.
     """
     from optmatch.solvers.reroutes.repair import Reach
     from optmatch.solvers.reroutes.routing_state import RoutingState
@@ -118,18 +103,7 @@ def take_snapshot(
 
 
 def start_clock(deadline_s: float | None) -> Clock:
-    """Start a clock that ends after so many seconds, or never.
-
-    Parameters
-    ----------
-    deadline_s
-        Seconds from now; None for no end.
-
-    Returns
-    -------
-    Clock
-        It runs from now on.
-    """
+    """Start a clock that ends after so many seconds, or never."""
     time_s = None if deadline_s is None else number("deadline_s", deadline_s)
     return Limits(time_s=time_s).start()
 
@@ -141,35 +115,13 @@ def find_answer(
     *,
     only_unit: int | None = None,
 ) -> Answer | OptMatchError:
-    """Find the changes that keep all circuits alight after some parts have failed.
+    """Search for the changes that keep all circuits alight after some parts have failed.
 
-    A failure is pending from its report until the changes for it have been applied. Its parts are
-    closed: no answer to another failure may use them.
-
-    Parameters
-    ----------
-    snapshot
-        A copy of what a controller knows, of which this reads
-
-        - ``state``: circuits, routes and failed parts;
-        - ``record``: the state with the pending failures.
-    failure
-        The failed parts.
-    clock
-        The limit of time of the search.
-    only_unit
-        The one unit (a chip or a port) that may replace a failed one; None for all live spares.
-
-    Returns
-    -------
-    Answer or OptMatchError
-        The changes; or, for the caller to raise, `InfeasibleError` if nothing helps and
-        `LimitReached` if nothing was found in time.
-
-    Raises
-    ------
-    InputError
-        If a part does not exist or has failed.
+    With `only_unit` this unit alone may replace a failed one. The error that says that nothing
+    helps or
+    was found in time is returned, for the caller to raise; `InputError` is raised here if a part
+    does
+    not exist or has failed.
     """
     try:
         with clock.running():
@@ -188,42 +140,14 @@ def _search_answer(
 ) -> Answer:
     """Search for changes that keep all circuits alight after some parts have failed.
 
-    A circuit joins two units; a unit is a chip of a rack, or a port of a switch. There are two
-    remedies. If a unit has failed, its circuits move to a spare unit. If a fibre or a cell has
-    failed, the circuits that pass it get new routes.
+    There are two remedies. If a unit has failed, its circuits move to a spare unit. If a fibre or
+    a
+    cell has failed, the circuits that pass it get new routes. Parts of other pending failures are
+    closed: nothing moves to them, and no new route passes them. Chips whose server loses its last
+    fibres by this failure are cut off, and count as failed, too.
 
-    Other failures may have been reported before and not be answered yet. Their parts are closed:
-    nothing moves to them, and no new route passes them. Chips whose server loses its last fibres
-    by this failure are cut off, and count as failed, too.
-
-    Parameters
-    ----------
-    snapshot
-        A copy of what a controller knows, of which this reads
-
-        - ``state``: circuits, routes and failed parts;
-        - ``record``: the state with the pending failures;
-        - ``routing``: the routes in the form of the search, None for fabrics that route no light;
-        - ``priorities``: how urgent each circuit is, handed on to the search.
-    failure
-        The failed parts.
-    only_unit
-        None after a real failure: any live spare may take over. Otherwise the one unit that takes
-        over from `failure`, which may work: a repaired chip, for instance, gets its circuits back
-        from the spare that has served for it.
-
-    Returns
-    -------
-    Answer
-        The changes to circuits and routes, and the chips that lost the last fibres of their
-        server, ascending; the latter are empty where `only_unit` is given.
-
-    Raises
-    ------
-    InfeasibleError
-        If it is proved that no changes help.
-    LimitReached
-        If none were found.
+    With `only_unit` it is a planned move: this unit takes over from `failure`, which may work. A
+    repaired chip, for instance, gets its circuits back from the spare that has served for it.
     """
     # First case: a planned move to one unit. Nothing is broken, so nothing has to be checked.
     closed = snapshot.record.closed_to(failure)
@@ -250,39 +174,13 @@ def _search_answer(
 def _search_transition(
     snapshot: Snapshot, failure: FailedParts, closed: FailedParts, only_unit: int | None
 ) -> Transition:
-    """Search for new routes and replacements that keep all circuits alight after a failure.
+    """Search for new routes and replacements once it is known what has failed.
 
-    A circuit joins two units; a unit is a chip of a rack, or a port of a switch. There are two
-    kinds of fabrics. Where light is routed through cells or fibres, a spare unit replaces each
-    lost one, and the circuits that lost their light get new routes. Where nothing is routed, a
-    whole spare rack replaces each rack that has a failure.
-
-    Parameters
-    ----------
-    snapshot
-        A copy of what a controller knows, of which this reads
-
-        - ``state``: circuits, routes and failed parts;
-        - ``routing``: the routes in the form of the search, None for fabrics that route no light;
-        - ``reach``: which units can be joined by how few parts, None likewise;
-        - ``priorities``: how urgent each circuit is;
-        - ``spaces``: arrays of former searches, one of which is used again; only this changes.
-    failure
-        The failed parts, chips that are cut off included.
-    closed
-        Parts of other failures that are pending. No new route uses them.
-    only_unit
-        The one unit that may replace a lost one; None for all live spares.
-
-    Returns
-    -------
-    Transition
-        The changes, for the caller to propose.
-
-    Raises
-    ------
-    InfeasibleError, LimitReached
-        If it is proved that no changes help, or none were found.
+    Where light is routed through cells or fibres, a spare unit replaces each lost one, and the
+    circuits
+    that lost their light get new routes. Where nothing is routed, a whole spare rack replaces each
+    rack
+    that has a failure. Only ``snapshot.spaces`` changes.
     """
     from optmatch.solvers.reroutes.changes import make_transition
     from optmatch.solvers.reroutes.impossible import explain, explain_bound, find_cut
@@ -358,25 +256,9 @@ def _relax_problem(
 ) -> Reroute:
     """Make an easier problem, of which a proof that nothing helps holds for the present one, too.
 
-    A failure is pending if it was reported and is not answered yet. The easier problem leaves out
-    the circuits that pending failures hit, unless the present failure hits them as well. Fibres of
-    pending failures count as failed, since no answer may use them.
-
-    Parameters
-    ----------
-    state
-        The state before the failure.
-    failure
-        The failed parts.
-    closed
-        Parts of other failures, which are pending.
-    case
-        The circuits that the failure hits, and the spares that may be used.
-
-    Returns
-    -------
-    Reroute
-        The problem with the circuits that stay, the spares of `case`, and the failure in it.
+    It leaves out the circuits that pending failures hit, unless the present failure hits them as
+    well.
+    Fibres of pending failures count as failed, since no answer may use them.
     """
     is_pending = np.zeros(len(case.owners), dtype=np.bool_)
     if any(closed):
@@ -407,21 +289,6 @@ def find_cut_off_chips(
     - a chip has a circuit with another server;
     - a chip has a circuit with a chip of its own server that is replaced, since that circuit must
       then leave the server, too. This is repeated until no more chips follow.
-
-    Parameters
-    ----------
-    state
-        The state before the failure.
-    failure
-        The failed parts; only its fibres can cut off a server.
-    closed
-        Parts of other failures that are pending.
-
-    Returns
-    -------
-    tuple of int
-        Units that have to be replaced because of the fibres, ascending. Those that have failed by
-        themselves are left out.
     """
     units = state.units
     if not failure.failed_fibres or not units.n_chips:
@@ -460,34 +327,10 @@ def find_cut_off_chips(
 
 
 def find_closed_part(state: Reroute, transition: Transition, closed: FailedParts) -> str | None:
-    """Name a failed part that planned changes would use; None if they use none.
+    """Name a part of other pending failures that changes would use, such as ``"fibre 12"``.
 
-    The parts that are looked for have failed by other failures, which were reported and are not
-    answered yet: they are closed to new uses. The changes use
-
-    - the units (chips or ports) that replace others;
-    - the ports at which circuits end that did not end there before;
-    - the cells (2 x 2 switches) and fibres of the new routes.
-
-    Parameters
-    ----------
-    state
-        The state to which the transition is applied.
-    transition
-        The changes, of which this reads
-
-        - ``moves``: rows (unit that is replaced, unit that replaces it);
-        - ``changed``: numbers of the circuits that change;
-        - ``circuits``: rows (source port, destination port) of these circuits afterwards;
-        - ``routes``: their new routes: terminals (4 * cell + 0 to 3), or fibres in a fabric that
-          has no cells.
-    closed
-        Parts of other failures that are pending.
-
-    Returns
-    -------
-    str or None
-        Kind and number of one such part for a message, such as ``"fibre 12"``.
+    The changes use the units that replace others, the ports at which circuits end that did not end
+    there before, and the cells and fibres of the new routes. None if they use no closed part.
     """
     if not any(closed):
         return None
@@ -556,18 +399,5 @@ def _list_hit_circuits(
 
 
 def failure_of_unit(state: Reroute, unit: int) -> FailedParts:
-    """Return the failure of one unit: a chip of a rack, or a port of a switch.
-
-    Parameters
-    ----------
-    state
-        The state, which says what a unit is.
-    unit
-        The number of the unit.
-
-    Returns
-    -------
-    FailedParts
-        The unit as a failed chip, or as a failed port.
-    """
+    """Return the failure of one unit: a chip of a rack, or a port of a switch."""
     return FailedParts(**{f"failed_{state.units.unit_name}s": (unit,)})

@@ -135,25 +135,7 @@ class Record(NamedTuple):
 
 
 def list_parts(name: str, parts: Parts) -> tuple[int, ...]:
-    """Return parts that are given as one, several or none, in ascending order.
-
-    Parameters
-    ----------
-    name
-        The kind of part, for messages.
-    parts
-        A number, several numbers in any order, or None for none.
-
-    Returns
-    -------
-    tuple of int
-        The numbers, ascending.
-
-    Raises
-    ------
-    InputError
-        If a number is no whole number >= 0, or is named twice.
-    """
+    """Return parts that are given as one, several or none, ascending; `name` is for messages."""
     if parts is None:
         return ()
     if not isinstance(parts, Iterable) or isinstance(parts, str | bytes):
@@ -170,26 +152,7 @@ def list_parts(name: str, parts: Parts) -> tuple[int, ...]:
 def list_failure(
     *, chip: Parts, port: Parts, fibre: Parts, cell: Parts, stuck: Stuck = None
 ) -> FailedParts:
-    """Check a report of failed parts, and list them by kind.
-
-    Parameters
-    ----------
-    chip, port, fibre, cell
-        The parts of each kind: a number, several, or None for none.
-    stuck
-        The state in which the cells stay, ``"bar"`` or ``"cross"``; None if they carry no light.
-
-    Returns
-    -------
-    FailedParts
-        The parts, ascending; cells are among the stuck or the dead ones.
-
-    Raises
-    ------
-    InputError
-        If no part is named, a number is no whole number >= 0 or is named twice, or `stuck` is
-        another word or is given without cells.
-    """
+    """Check a report of failed parts, and list them by kind."""
     if stuck is not None and not (isinstance(stuck, str) and stuck in ("bar", "cross")):
         raise InputError(f"stuck = {stuck!r:.60}: one of 'bar', 'cross', None", where="stuck")
     cells = list_parts("cell", cell)
@@ -259,24 +222,10 @@ def _list_unanswered_failures(
 def _name_each_part_once(failures: Sequence[FailedParts]) -> tuple[FailedParts, ...]:
     """Remove repetitions from a list of reported failures, so that each part is named once.
 
-    A failure is a set of parts that were reported together. A part stays in the first failure that
-    names it. A cell (2 x 2 switch) may have been reported as stuck in bar, stuck in cross or dead;
-    if it was reported in several ways, the last one counts.
-
-    Example: failures {fibre 1, fibre 2}, {fibre 2}, {fibre 2, chip 3} become {fibre 1, fibre 2},
-    {chip 3}.
-
-    Parameters
-    ----------
-    failures
-        Pending failures in the order of their reports. A cell may be in several of them, with
-        different faults.
-
-    Returns
-    -------
-    tuple of FailedParts
-        The same without what is named before. A cell that was reported in several states is kept
-        in the state that was reported last.
+    A part stays in the first failure that names it. If a cell was reported with several faults,
+    the
+    last one counts. Example: failures {fibre 1, fibre 2}, {fibre 2}, {fibre 2, chip 3} become
+    {fibre 1, fibre 2}, {chip 3}.
     """
     # The fault that was reported last of each cell, by the name of its field.
     last_fault: dict[int, str] = {}
@@ -307,22 +256,7 @@ def list_unanswered(failure: FailedParts, state: Reroute) -> FailedParts:
 
 
 def drop_former_faults(state: Reroute, failure: FailedParts) -> Reroute:
-    """Return a state without the faults of cells that a failure reports with another fault.
-
-    Parameters
-    ----------
-    state
-        The state; a cell is in one of its fields ``stuck_bar``, ``stuck_cross`` and ``dead_cells``
-        at most.
-    failure
-        The failed parts.
-
-    Returns
-    -------
-    Reroute
-        The state in which these cells work, and all other failed parts are as they were; the state
-        itself if no cell is concerned.
-    """
+    """Return a state without the faults of cells that a failure reports with another fault."""
     cells = set(failure.broken_cells)
     changes: dict[str, Any] = {}
     for field in _CELL_FIELDS:
@@ -333,20 +267,7 @@ def drop_former_faults(state: Reroute, failure: FailedParts) -> Reroute:
 
 
 def add_failure(state: Reroute, failure: FailedParts) -> Reroute:
-    """Return a state in which the parts of a failure have failed too.
-
-    Parameters
-    ----------
-    state
-        The state before.
-    failure
-        The failed parts. A cell that is broken in the state is broken as the failure says.
-
-    Returns
-    -------
-    Reroute
-        The state with the parts of the failure among its failed ones.
-    """
+    """Return a state in which the parts of a failure have failed too."""
     base = drop_former_faults(state, failure)
     changes: dict[str, Any] = {
         field: (*getattr(base, field), *parts)
@@ -360,18 +281,6 @@ def check_failure(state: Reroute, failure: FailedParts) -> None:
     """Refuse parts that do not exist, or have failed in the same way in the state.
 
     A broken cell may fail once more in another way: a stuck one may die, for instance.
-
-    Parameters
-    ----------
-    state
-        The state before the failure.
-    failure
-        The failed parts.
-
-    Raises
-    ------
-    InputError
-        Naming the first such part.
     """
     n_cells = state.fabric.n_cells
     counts = (
@@ -392,20 +301,7 @@ def check_failure(state: Reroute, failure: FailedParts) -> None:
 
 
 def check_cells_work(record: Record, cells: Iterable[int]) -> None:
-    """Refuse cells that are broken in the state or pending: only working ones can be drained.
-
-    Parameters
-    ----------
-    record
-        The state, and the failures that are pending.
-    cells
-        Numbers of cells.
-
-    Raises
-    ------
-    InputError
-        Naming the first broken one.
-    """
+    """Refuse cells that are broken in the state or pending: only working ones can be drained."""
     broken = {*record.state.failed.broken_cells, *record.waiting_parts.broken_cells}
     for cell in cells:
         if cell in broken:
@@ -413,23 +309,7 @@ def check_cells_work(record: Record, cells: Iterable[int]) -> None:
 
 
 def check_faults_are_latest(record: Record, failure: FailedParts) -> None:
-    """Refuse a failure with a cell that is pending in another state, as it was reported since.
-
-    A pending failure is one that was reported and whose answer was not applied; a stuck cell may
-    have died since an answer was made.
-
-    Parameters
-    ----------
-    record
-        The record with the failures that are pending.
-    failure
-        The parts whose answer is to be applied.
-
-    Raises
-    ------
-    InputError
-        If one of its cells was reported with another fault in the meantime.
-    """
+    """Refuse a failure with a cell that is pending in another state, as it was reported since."""
     for pending in record.waiting:
         for field in _CELL_FIELDS:
             pending_cells = set(getattr(pending, field)) & set(failure.broken_cells)
@@ -442,32 +322,13 @@ def check_faults_are_latest(record: Record, failure: FailedParts) -> None:
 
 
 def take_out(record: Record, repaired: FailedParts) -> Record:
-    """Take repaired parts out of the failed ones, in what a controller knows.
+    """Take repaired parts out of the failed ones; circuits and cells stay as they were.
 
-    A unit is a chip of a rack, or a port of a switch. After a repair
-
-    - a repaired unit without circuits is a spare;
-    - chips that were cut off, as their server had lost its last fibres, work again once it has
-      fibres both ways;
-    - where whole racks replace each other, a rack is a spare once nothing in it is broken.
-
-    Parameters
-    ----------
-    record
-        All that the controller knew before the repair: ``state``, the circuits that run and the
-        failed parts; ``cut_off``, those chips; and failures that are not answered yet.
-    repaired
-        Parts that work again; each has failed in the state or is pending.
-
-    Returns
-    -------
-    Record
-        The record in which they work. Circuits and cells are as they were: nothing moves back.
-
-    Raises
-    ------
-    InputError
-        If a part has not failed.
+    A repaired unit without circuits is a spare; chips that were cut off work again once their
+    server
+    has fibres both ways; where whole racks replace each other, a rack is a spare once nothing in
+    it is
+    broken.
     """
     # The state in which the parts work, chips included that come back with their server.
     state = record.state
@@ -487,20 +348,7 @@ def take_out(record: Record, repaired: FailedParts) -> Record:
 
 
 def _check_all_failed(record: Record, repaired: FailedParts) -> None:
-    """Refuse the repair of a part that is neither pending nor failed in the state.
-
-    Parameters
-    ----------
-    record
-        The state, and the failures that are pending.
-    repaired
-        The parts; repaired cells are listed as dead ones, whatever was wrong with them.
-
-    Raises
-    ------
-    InputError
-        Naming the first part that has not failed.
-    """
+    """Refuse the repair of a part that is neither pending nor failed in the state."""
     failed_of = _numbers_by_kind(record.waiting_parts, record.state.failed)
     for kind, parts in zip(KINDS, repaired, strict=True):
         for part in parts:
@@ -511,24 +359,11 @@ def _check_all_failed(record: Record, repaired: FailedParts) -> None:
 def _list_usable_units(after: Reroute, repaired: FailedParts) -> set[int]:
     """List the units that can be used again after a repair.
 
-    A unit is a chip of a rack, or a port of a switch. There are two kinds of fabrics:
-
-    - single units replace each other: the units listed were repaired themselves, or a port of
-      theirs was, and none of their ports is dead;
-    - whole racks replace each other: all units are listed of racks in which something was repaired
-      and nothing is broken any more.
-
-    Parameters
-    ----------
-    after
-        The state after the repair.
-    repaired
-        The repaired parts.
-
-    Returns
-    -------
-    set of int
-        Numbers of units: chips of a rack, or ports of a switch.
+    Where single units replace each other, these were repaired themselves, or a port of theirs was,
+    and
+    none of their ports is dead. Where whole racks do, they are all units of racks in which
+    something was
+    repaired and nothing is broken any more.
     """
     units = after.units
     dead_units = {port // units.ports_per_unit for port in after.dead_ports}
@@ -551,20 +386,7 @@ def _list_usable_units(after: Reroute, repaired: FailedParts) -> set[int]:
 
 
 def _list_rejoined_units(record: Record, repaired_fibres: tuple[int, ...]) -> tuple[int, ...]:
-    """List the units that were cut off, and whose server has fibres both ways again.
-
-    Parameters
-    ----------
-    record
-        The state before the repair, its pending failures, and the units that were cut off.
-    repaired_fibres
-        The fibres that were repaired.
-
-    Returns
-    -------
-    tuple of int
-        Numbers of units.
-    """
+    """List the units that were cut off, and whose server has fibres both ways again."""
     if not (record.cut_off and repaired_fibres):
         return ()
     units = record.state.units

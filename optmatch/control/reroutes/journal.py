@@ -63,23 +63,7 @@ class Journal:
     """
 
     def __init__(self, path: str | os.PathLike[str], durable: Durable, compact_lines: int) -> None:
-        """Lock the files, and check the arguments; nothing is read or written yet.
-
-        Parameters
-        ----------
-        path
-            The snapshot; the journal is ``path.NUMBER.journal``, the lock ``path.lock``.
-        durable
-            ``"always"``: each change is on disk before its call returns; ``"interval"``: once a
-            second.
-        compact_lines
-            After how many lines, > 0, a new snapshot takes the place of the journal.
-
-        Raises
-        ------
-        InputError
-            If another process has the files open, or they cannot be written.
-        """
+        """Lock the files, and check the arguments; nothing is read or written yet."""
         self.path = check_target(path, force=True)
         self._durable = form_of(Durable).check("durable", durable)
         self._compact_lines = integer("compact_lines", compact_lines, at_least=1)
@@ -97,28 +81,13 @@ class Journal:
         return bool(self._checksum)
 
     def read(self, history: int) -> list[Record]:
-        """Read a controller back from its two files.
+        """Read a controller back from its two files: its records, the present one last.
 
-        The snapshot is a file with one record (circuits and reported failures) and some that came
-        before it. The journal is a file with a line for each change since. Each change is applied
-        to the last record, which gives the next one. A last line that ends early, as a crash
-        leaves it, is cut off with a warning in the log.
-
-        Parameters
-        ----------
-        history
-            How many records before the present one are remembered at most.
-
-        Returns
-        -------
-        list of Record
-            The records that can be returned to, the oldest first, and the present one last; empty
-            if there is no file.
-
-        Raises
-        ------
-        FormatError
-            Naming the line that is damaged, or is no change of the record before it.
+        Each line of the journal is applied to the last record, which gives the next one. A last
+        line that
+        ends early, as a crash leaves it, is cut off with a warning in the log; another damaged
+        line is a
+        `FormatError` that names it. Empty if there is no file; at most `history` former records.
         """
         if not self.path.exists():
             return []
@@ -152,23 +121,6 @@ class Journal:
         """Return event and changes of a line, if its checksum is right.
 
         A checksum covers the line and the checksum before it, so that no line can be missing.
-
-        Parameters
-        ----------
-        line
-            A line without its end: a checksum, a space, and JSON.
-        place
-            File and number of the line, for messages.
-
-        Returns
-        -------
-        tuple
-            The name of the event, and the changes of the record as `list_changes` gave them.
-
-        Raises
-        ------
-        FormatError, InputError
-            If the checksum is another one, or the line has other keys.
         """
         checksum = line[:_CHECKSUM_LETTERS]
         separator = line[_CHECKSUM_LETTERS : _CHECKSUM_LETTERS + 1]
@@ -190,20 +142,7 @@ class Journal:
     def _cut_off(self, torn_line: bytes, journal: Path, number: int) -> None:
         """Cut off a last line without its end; refuse one that is whole but for its end.
 
-        Parameters
-        ----------
-        torn_line
-            The bytes behind the last line feed of the file.
-        journal
-            The file.
-        number
-            The number of the line, for messages.
-
-        Raises
-        ------
-        FormatError
-            If its checksum is right without its last letter: then it is no torn line, but a
-            changed one.
+        If its checksum is right without its last letter, it is no torn line, but a changed one.
         """
         body = torn_line[_CHECKSUM_LETTERS + 1 : -1]
         if _chain_checksum(self._checksum, body) == torn_line[:_CHECKSUM_LETTERS]:
@@ -215,19 +154,10 @@ class Journal:
         """Add a line for a change; it is on disk when this returns, if that is wished.
 
         A line is a checksum of it and of the line before, a space, and a JSON object. The line of
-        a proposal may reach the disk later: its caller has nothing to lose yet.
-
-        Parameters
-        ----------
-        event
-            The name of the event.
-        before, after
-            The record before the change and after it; the line has their differences.
-
-        Raises
-        ------
-        OSError
-            If it cannot be written; then the journal is as it was.
+        a proposal
+        may reach the disk later: its caller has nothing to lose yet. After an `OSError` the
+        journal is as
+        it was.
         """
         changes = list_changes(before, after)
         body = canonical({"what": event, "time_s": time.time(), "changes": changes})
@@ -248,17 +178,7 @@ class Journal:
     def compact(self, records: Sequence[Record], *, always: bool = False) -> None:
         """Begin a new journal with a new snapshot, if the present one is long or that is asked.
 
-        A snapshot is a file with a record (the running state with its failures) and the ones
-        before it; the journal has a line for each change since.
-
         The snapshot names its journal. A reader therefore finds the old pair or the new one.
-
-        Parameters
-        ----------
-        records
-            The records that can be returned to, and the present one last.
-        always
-            Whether to begin anew although the journal is short.
         """
         if self._n_lines < self._compact_lines and not always:
             return
@@ -307,23 +227,7 @@ class Journal:
 def _remember(records: deque[Record], event: Any, before: Record, after: Record) -> deque[Record]:
     """Return the records before the present one, after one more event of the journal.
 
-    The history has the records that can be returned to: one is added by each change of the state,
-    and taken by each rollback.
-
-    Parameters
-    ----------
-    records
-        The history so far, the oldest first; may be changed. Its ``maxlen`` limits it.
-    event
-        The name of the event, as the line has it.
-    before, after
-        The present record before the event and after it.
-
-    Returns
-    -------
-    deque of Record
-        The history: one record less after a rollback, one more after a change of the state, as
-        many after a report.
+    One is added by each change of the state, and taken by each rollback.
     """
     if event == ROLLED_BACK:
         with suppress(IndexError):  # the history that is remembered now may be shorter than then
@@ -345,13 +249,7 @@ def _chain_checksum(before: str, body: bytes) -> bytes:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Bring names of files to disk, where a folder can be opened.
-
-    Parameters
-    ----------
-    folder
-        The folder of files that were created, replaced or removed.
-    """
+    """Bring names of files to disk, where a folder can be opened."""
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -361,23 +259,9 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _lock_files(path: Path) -> Any:
-    """Lock a controller's files for this process.
+    """Lock a controller's files for this process; None where files cannot be locked.
 
-    Parameters
-    ----------
-    path
-        The snapshot of the controller. The lock is a file beside it, whose name ends in ``.lock``,
-        and which has the number of the process that holds it.
-
-    Returns
-    -------
-    file or None
-        The open file, which holds the lock until it is closed; None where files cannot be locked.
-
-    Raises
-    ------
-    InputError
-        If another process holds the lock.
+    The lock is held by the open file beside the snapshot until that is closed.
     """
     try:
         import fcntl

@@ -63,22 +63,9 @@ def write_memory(
 ) -> Memory:
     """Write the records of a controller to a file, the present last, in place of the old file.
 
-    The file has the present record in full. It has each earlier record as its differences from the
-    one after it, and a digest of all.
-
-    Parameters
-    ----------
-    path
-        The file; it is replaced as a whole.
-    records
-        The history, the oldest first, and the present record.
-    journal
-        The number of the journal that goes on from here; 0 without a journal.
-
-    Returns
-    -------
-    Memory
-        The content of the file: the records, the number of the journal and the digest.
+    The file has the present record in full, each earlier record as its differences from the one
+    after
+    it, and a digest of all. `journal` is the number of the journal that goes on from here.
     """
     present = records[-1]
     later_first = list(reversed(records))
@@ -97,24 +84,7 @@ def write_memory(
 
 
 def read_memory(path: str | os.PathLike[str]) -> Memory:
-    """Read a file that `write_memory` has written, and check it.
-
-    Parameters
-    ----------
-    path
-        The file.
-
-    Returns
-    -------
-    Memory
-        The records, the oldest first and the present one last; the number of the journal that goes
-        on from there; and the digest.
-
-    Raises
-    ------
-    FormatError, InputError
-        If the file cannot be read, is damaged, or its records contradict themselves.
-    """
+    """Read a file that `write_memory` has written, and check it."""
     name = path_name(path)
     tree = parse_json(read_bytes(path), name)
     try:
@@ -127,28 +97,12 @@ def read_memory(path: str | os.PathLike[str]) -> Memory:
 
 
 def _read_memory_tree(tree: dict[str, Any]) -> Memory:
-    """Read the content of a file in the present format, and check its digest.
+    """Read the content of a file, and check its digest.
 
-    The file has the present record in full. Its field ``before`` is a list of differences that
-    lead back in time: entry 0 turns the present record into the one before it, entry 1 turns that
-    one into the one before, and so on.
-
-    Parameters
-    ----------
-    tree
-        The content as JSON. The key ``sha256`` is removed from it, since the digest is that of all
-        the other keys.
-
-    Returns
-    -------
-    Memory
-        The records in the order of time, the present one last; the number of the journal to which
-        later changes are added; and the digest.
-
-    Raises
-    ------
-    FormatError, InputError
-        If a key is missing or unknown, the digest is another one, or a record is malformed.
+    Entry 0 of ``before`` turns the present record into the one before it, entry 1 turns that one
+    into
+    the one before, and so on. The key ``sha256`` is removed, since the digest is that of all
+    others.
     """
     # Files that were written before records had answered failures lack that key.
     keys = ("format", "state", *_RECORD_KEYS, "before", "journal", "sha256")
@@ -171,25 +125,7 @@ def _read_memory_tree(tree: dict[str, Any]) -> Memory:
 
 
 def _read_record(entry: Any, where: str) -> Record:
-    """Build a record from its state in full and the other fields of a record.
-
-    Parameters
-    ----------
-    entry
-        The record as JSON: ``state``, and the fields of `_RECORD_KEYS`.
-    where
-        The place in the file that messages name.
-
-    Returns
-    -------
-    Record
-        The checked record.
-
-    Raises
-    ------
-    FormatError, InputError
-        If it is malformed, or no controller can have such a record.
-    """
+    """Build a record from its state in full and the other fields of a record."""
     check_object(entry, where)
     state = problem_from_tree(entry["state"], f"{where}/state")
     if not isinstance(state, Reroute):
@@ -201,20 +137,7 @@ def _read_record(entry: Any, where: str) -> Record:
 
 
 def _record_to_tree(record: Record) -> dict[str, Any]:
-    """Return what a record has beside its state, as JSON.
-
-    Parameters
-    ----------
-    record
-        The record.
-
-    Returns
-    -------
-    dict
-        ``homes``, pairs of a stand-in and the unit whose circuits it has; ``refused`` and
-        ``answered``, the pending failures without and with a proposal; ``cut_off``, the chips that
-        have gone with the fibres of their server.
-    """
+    """Return what a record has beside its state, as JSON."""
     return {
         "homes": [list(pair) for pair in record.homes],
         "refused": [_failure_to_tree(failure) for failure in record.refused],
@@ -229,28 +152,12 @@ def _failure_to_tree(failure: FailedParts) -> dict[str, list[int]]:
 
 
 def list_changes(before: Record, after: Record) -> dict[str, Any]:
-    """List what differs between two records of a controller, as JSON for a line of a journal.
+    """List what differs between two records of the same fabric, as JSON for a line of a journal.
 
-    A record is what a controller knows at one time: the circuits that run, their routes and cells
-    (2 x 2 switches), failed parts, and failures that are not answered yet. Both records are of the
-    same fabric. `apply_changes` is the inverse.
-
-    Parameters
-    ----------
-    before
-        The record to which the changes are applied.
-    after
-        The record that comes out; it may be an earlier one.
-
-    Returns
-    -------
-    dict
-        The new values by field; fields that are equal are absent:
-
-        - ``circuits``: rows (number of the circuit, source port, destination port);
-        - ``cell_states``: rows (cell, state), where a state is 0 bar, 1 cross or -1 free;
-        - ``routes``: pairs (number of the circuit, list of the parts on its route);
-        - other fields: the new list as a whole.
+    Fields that are equal are absent. ``circuits`` has rows (circuit, source, destination),
+    ``cell_states`` rows (cell, state), and ``routes`` pairs (circuit, parts of its route); the
+    other
+    fields are the new lists as a whole. `apply_changes` is the inverse.
     """
     old = before.state
     new = after.state
@@ -317,25 +224,7 @@ def _replace_rows(key: str, entries: Any, rows: Any) -> list[Any]:
 
 
 def _read_record_fields(entry: dict[str, Any], where: str) -> dict[str, Any]:
-    """Read the fields that a record has beside its state.
-
-    A stand-in is a spare unit (a chip of a rack or a port of a switch) that has the circuits of a
-    failed one.
-
-    Parameters
-    ----------
-    entry
-        Some of the fields of `_RECORD_KEYS`, as JSON.
-    where
-        The place in the file that messages name.
-
-    Returns
-    -------
-    dict
-        Arguments of `Record`: ``homes`` as pairs of a stand-in and the unit whose circuits it has,
-        ``refused`` and ``answered`` as tuples of `FailedParts`, ``cut_off`` as numbers of units.
-        Fields that are absent in `entry` are absent here.
-    """
+    """Read the fields that a record has beside its state; absent ones stay absent."""
     fields: dict[str, Any] = {}
     if "homes" in entry:
         fields["homes"] = _PAIRS.check("homes", entry["homes"])
@@ -350,25 +239,7 @@ def _read_record_fields(entry: dict[str, Any], where: str) -> dict[str, Any]:
 
 
 def _read_failure(entry: Any, where: str) -> FailedParts:
-    """Read the failed parts of one failure.
-
-    Parameters
-    ----------
-    entry
-        As JSON: lists of numbers, by the fields of `FailedParts`, such as ``failed_fibres``.
-    where
-        The place in the file that messages name.
-
-    Returns
-    -------
-    FailedParts
-        The parts, ascending; kinds that are absent have none.
-
-    Raises
-    ------
-    FormatError, InputError
-        If a field is unknown, or no list of different whole numbers >= 0.
-    """
+    """Read the failed parts of one failure: lists of numbers, by the fields of `FailedParts`."""
     check_object(entry, where)
     check_keys(entry, where, allowed=FailedParts._fields, required=())
     fields = {
@@ -380,33 +251,9 @@ def _read_failure(entry: Any, where: str) -> FailedParts:
 def check_record(record: Record, where: str) -> Record:
     """Refuse what was read from a file if no controller can have come to it; else return it.
 
-    A unit is a chip of a rack, or a port of a switch. After a failure, a spare unit stands in for
-    the one that failed.
-
-    Parameters
-    ----------
-    record
-        All that a controller knows at one time:
-
-        - ``state``: the circuits that run, and the failed parts that were answered;
-        - ``homes``: pairs (unit that stands in, unit whose circuits it has);
-        - ``waiting``: failures that were reported and are not answered yet;
-        - ``cut_off``: chips that count as failed since their server lost its last fibres.
-    where
-        The place in the file that a message names.
-
-    Returns
-    -------
-    Record
-        `record` itself.
-
-    Raises
-    ------
-    FormatError
-        If a circuit has no light, a unit stands in for two or has two stand-ins, a pending failure
-        is empty or has a part that the state answers, or a chip was cut off that has not failed.
-    InputError
-        If a pending part does not exist.
+    A circuit may have no light, a unit stand in for two or have two stand-ins, a pending failure
+    be
+    empty or have a part that the state answers, or a chip be cut off that has not failed.
     """
     # The state answers its failures, hence light passes on all circuits.
     state = record.state
@@ -439,23 +286,9 @@ def check_record(record: Record, where: str) -> Record:
 
 
 def append_bytes(file: BinaryIO, text: bytes, path: Path, *, sync: bool = False) -> None:
-    """Add bytes to an open file, all of them or none.
+    """Add bytes to an open file without a buffer, all of them or none.
 
-    Parameters
-    ----------
-    file
-        The file, open for appending and without a buffer.
-    text
-        The bytes to add.
-    path
-        The name of the file, for the error.
-    sync
-        Whether it has to be on disk when this returns.
-
-    Raises
-    ------
-    OSError
-        If the disk is full or fails; the file is then as long as it was, if it can be cut.
+    After an `OSError` the file is as long as it was, if it can be cut.
     """
     size = os.fstat(file.fileno()).st_size
     try:

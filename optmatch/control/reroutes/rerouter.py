@@ -347,34 +347,7 @@ class Rerouter:
     def _ask(
         self, call: str, failure: FailedParts, deadline_s: float | None, *, report: bool
     ) -> Proposal:
-        """Search an answer to a failure, and put the failure on record if that is wanted.
-
-        A failure that is on record is pending until its answer is applied or its parts are
-        repaired: no other answer uses these parts.
-
-        Parameters
-        ----------
-        call
-            The name of the method that asks, for the count of calls.
-        failure
-            The parts that have failed, or are to leave.
-        deadline_s
-            Seconds that the search may take; None for as long as it takes.
-        report
-            Whether the failure is put on record, with an answer or without one.
-
-        Returns
-        -------
-        Proposal
-            The changes, which the caller may `apply`.
-
-        Raises
-        ------
-        InputError
-            If a part does not exist or has failed, or the controller is closed.
-        InfeasibleError, LimitReached
-            If it is proved that nothing helps, or no way was found in time.
-        """
+        """Search an answer to a failure, and with `report` put the failure on record."""
         self._check_open()
         clock = start_clock(deadline_s)
         with self._tally.call(call, failure):
@@ -396,25 +369,11 @@ class Rerouter:
             raise answer
 
     def _report_cut_off_chips(self, failure: FailedParts) -> FailedParts:
-        """Note that chips which are cut off have failed themselves.
+        """Note that chips which are cut off have failed themselves; return the other parts.
 
-        A chip is cut off if its server has lost its fibres; it counts as failed, but would work
-        again with them. After this report it would not.
-
-        Parameters
-        ----------
-        failure
-            The reported parts.
-
-        Returns
-        -------
-        FailedParts
-            All other parts of the failure.
-
-        Raises
-        ------
-        InputError
-            If one of these does not exist or has failed already; then nothing is noted.
+        A chip that is cut off counts as failed, but would work again with the fibres of its
+        server. After
+        this report it would not. If another part does not exist or has failed, nothing is noted.
         """
         with self._lock:
             record = self._now.record
@@ -436,26 +395,11 @@ class Rerouter:
     ) -> bool:
         """Put a failure on record if `report` says so; return False if its answer is stale.
 
-        An answer is stale if the state has changed since its search began, or if a part that it
-        uses has failed.
-
-        Parameters
-        ----------
-        basis
-            The snapshot in which the answer was searched.
-        failure
-            The parts that have failed.
-        answer
-            The answer, or the error that says that nothing helps or was found.
-        report
-            Whether the failure is put on record.
-        even_if_stale
-            Whether a stale answer counts too, because there is no time for another search.
-
-        Returns
-        -------
-        bool
-            False if the answer is stale, and another one has to be searched: nothing was recorded.
+        An answer is stale if the state has changed since its search began (`basis`), or if a part
+        that it
+        uses has failed; then nothing was recorded, and another one has to be searched, unless
+        there is no
+        time for that (`even_if_stale`).
         """
         with self._lock:
             record = self._now.record
@@ -866,28 +810,11 @@ class Rerouter:
     def _note(self, event: str, record: Record, reported: Set[int] = frozenset()) -> None:
         """Take over a record that differs only in failures on record, not in circuits or cells.
 
-        That is a report of a failure, with an answer that is not applied yet, or without any. As
-        the running state is the same, there is nothing to undo: the history gets no record. The
-        journal gets a line. The caller holds the lock.
-
-        Parameters
-        ----------
-        event
-            The name of the event in the journal: `REFUSED` or `ANSWERED`.
-        record
-            The new record, with the same state as the present one. Nothing is done if it is the
-            present one.
-        reported
-            Numbers of chips that have failed by themselves, and not only lost the fibres of their
-            server. The records of the history learn of them, so that a rollback does not forget
-            the report.
-
-        Raises
-        ------
-        InputError
-            If the controller is closed.
-        OSError
-            If the journal cannot be written; then nothing has changed.
+        As the running state is the same, there is nothing to undo: the history gets no record. The
+        journal
+        gets a line. If the chips in `reported` have failed by themselves, the records of the
+        history learn
+        of them, so that a rollback does not forget the report. The caller holds the lock.
         """
         self._check_open()
         before = self._now.record
@@ -902,23 +829,7 @@ class Rerouter:
         self._compact()
 
     def _change(self, record: Record, event: str) -> Snapshot:
-        """Go on to a new state, and remember the last one; the caller holds the lock.
-
-        A record is the running state of circuits with the failures on record; the history has the
-        records before the last changes, for `rollback`.
-
-        Parameters
-        ----------
-        record
-            The record with the new state.
-        event
-            The name of the change in the journal, such as ``"fail"``.
-
-        Returns
-        -------
-        Snapshot
-            The present record from now on.
-        """
+        """Go on to a new state, and remember the last one; the caller holds the lock."""
         before = self._now.record
         snapshot = self._take_over(record, event)
         self._history.append(before.with_answered_of(record))
@@ -928,28 +839,7 @@ class Rerouter:
     def _take_over(self, record: Record, event: str) -> Snapshot:
         """Go on to a state, once that is written to disk; the caller holds the lock.
 
-        A record is the running state of circuits with the failures on record; its snapshot is the
-        record with what answers to the next failures need. The journal, if there is one, gets a
-        line before anything changes.
-
-        Parameters
-        ----------
-        record
-            The record with the new state.
-        event
-            The name of the change in the journal.
-
-        Returns
-        -------
-        Snapshot
-            The present record from now on.
-
-        Raises
-        ------
-        InputError
-            If the controller is closed.
-        OSError
-            If a file cannot be written; then the present record is still the former one.
+        If the journal cannot be written, the present record is still the former one.
         """
         self._check_open()
         snapshot = take_snapshot(record, self._priorities, self._now)
@@ -959,33 +849,14 @@ class Rerouter:
         return snapshot
 
     def _compact(self) -> None:
-        """Begin a new journal where the old one is long; if that fails, the old one goes on.
-
-        The journal has a line for each change since a snapshot in a file.
-        """
+        """Begin a new journal where the old one is long; if that fails, the old one goes on."""
         if self._journal is not None:
             with suppress(OSError):
                 self._journal.compact([*self._history, self._now.record])
 
 
 def _record_after_failure(record: Record, proposal: Proposal) -> Record:
-    """Return the record once the answer to a failure is applied.
-
-    A record is the running state of circuits with the failures on record. A stand-in is a spare
-    unit that has the circuits of a failed one, its home.
-
-    Parameters
-    ----------
-    record
-        The record before.
-    proposal
-        The answer; each of its moves is a lost unit and the spare that takes over its circuits.
-
-    Returns
-    -------
-    Record
-        The failure is in its state and no longer pending; spares that took over are stand-ins.
-    """
+    """Return the record once the answer to a failure is applied; spares become stand-ins."""
     homes = dict(record.homes)
     for lost, spare in proposal.transition.moves.tolist():
         homes[spare] = homes.pop(lost, lost)  # a stand-in may be lost in turn
@@ -995,20 +866,7 @@ def _record_after_failure(record: Record, proposal: Proposal) -> Record:
 def _record_after_return(record: Record, proposal: Proposal) -> Record:
     """Return the record once units have their circuits back; their stand-ins are spares again.
 
-    A stand-in is a spare unit that has the circuits of a failed one, its home.
-
-    Parameters
-    ----------
-    record
-        The record before.
-    proposal
-        The answer; each of its moves is a stand-in and the unit that gets its circuits back.
-
-    Returns
-    -------
-    Record
-        Without these stand-ins. One that is pending has failed: it is in the state as a failed
-        part.
+    A stand-in that is pending has failed: it is in the state as a failed part.
     """
     homes = dict(record.homes)
     stand_ins = tuple(proposal.transition.moves[:, 0].tolist())
@@ -1031,25 +889,11 @@ def _record_after(
 ) -> Record:
     """Return the record after the changes of a proposal.
 
-    A record is the running state of circuits with the failures that are pending, those without an
-    applied answer.
-
-    Parameters
-    ----------
-    record
-        The record before.
-    proposal
-        The proposal, whose failure is no longer pending.
-    homes
-        The unit whose circuits each stand-in has after the changes.
-    changes
-        Numbers that are added to fields of the state, such as ``spares`` or ``failed_chips``.
-
-    Returns
-    -------
-    Record
-        The record with the new state; chips that were cut off with their server are noted, unless
-        they have been reported by themselves.
+    `homes` is the unit whose circuits each stand-in has; `changes` are numbers that are added to
+    fields
+    of the state. Chips that were cut off with their server are noted, unless they have been
+    reported by
+    themselves.
     """
     # Chips that are pending by themselves do not work again with the fibres of their server.
     reported = record.waiting_parts.failed_chips
@@ -1065,24 +909,7 @@ def _record_after(
 def _make_proposal(
     snapshot: Snapshot, failure: FailedParts, answer: Answer, decided_s: float
 ) -> Proposal:
-    """Make a proposal of an answer; chips that it cuts off are a part of the failure.
-
-    Parameters
-    ----------
-    snapshot
-        The state for which the answer was found.
-    failure
-        The parts that have failed.
-    answer
-        The transition, and the chips that are cut off with their servers.
-    decided_s
-        Seconds that the answer took.
-
-    Returns
-    -------
-    Proposal
-        The changes, for the caller to apply.
-    """
+    """Make a proposal of an answer; chips that it cuts off are a part of the failure."""
     chips = tuple(sorted({*failure.failed_chips, *answer.cut_off}))
     return Proposal(
         state=snapshot.state,
@@ -1094,25 +921,7 @@ def _make_proposal(
 
 
 def _list_priorities(state: Reroute, priorities: Mapping[int, int] | None) -> NDArray[np.int64]:
-    """List the priorities of circuits, which are those of the jobs that own them.
-
-    Parameters
-    ----------
-    state
-        The running state, with the owner of each circuit.
-    priorities
-        A whole number >= 0 by job; jobs that are not named have 0. None for no job.
-
-    Returns
-    -------
-    ndarray, shape (circuits,)
-        ``priorities[circuit]``.
-
-    Raises
-    ------
-    InputError
-        If it is no mapping, or a priority is negative, no whole number or beyond 64 bits.
-    """
+    """List the priorities of circuits, which are those of the jobs that own them, else 0."""
     if priorities is None:
         priorities = {}
     if not isinstance(priorities, Mapping):
@@ -1131,18 +940,7 @@ def _list_priorities(state: Reroute, priorities: Mapping[int, int] | None) -> ND
 
 
 def _count_spares(record: Record) -> dict[int, int]:
-    """Count the spares of each rack that work and are not pending.
-
-    Parameters
-    ----------
-    record
-        The state with its spares, and the failures that are pending.
-
-    Returns
-    -------
-    dict
-        The number of spares by rack, 0 for a rack without any.
-    """
+    """Count the spares of each rack that work and are not pending."""
     units = record.state.units
     pending = record.waiting_parts
     pending_units = pending.failed_chips if units.n_chips else pending.failed_ports
@@ -1155,19 +953,9 @@ def _count_spares(record: Record) -> dict[int, int]:
 def _count_parts(record: Record) -> dict[tuple[str, str], int]:
     """Count the failed parts by kind and by what was done about them.
 
-    A pending failure is one that was reported and whose answer was not applied yet.
-
-    Parameters
-    ----------
-    record
-        The state with the failures in it, and those that are pending.
-
-    Returns
-    -------
-    dict
-        Numbers of parts by (kind, state): kinds are chip, port, fibre and cell, states are
-        ``"replaced"`` (in the running state), ``"answered"`` and ``"refused"`` (pending, with and
-        without a proposal).
+    States are ``"replaced"`` (in the running state), ``"answered"`` and ``"refused"`` (pending,
+    with
+    and without a proposal).
     """
     count = Counter[tuple[str, str]]()
     failures_by_state = {

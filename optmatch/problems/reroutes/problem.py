@@ -70,26 +70,12 @@ def bound_levels(asked: Asked) -> tuple[int, int, int, int, int] | None:
     """Bound the five levels of the objective of a `Reroute` from below.
 
     Every hit circuit changes. Its new route passes at least as many cells, or fibres, as the
-    shortest route between its ends. Every choice of spares for lost units is tried, and the best
-    one counts; where there are more than 720 of them, each end may be any spare by itself.
-
-    Parameters
-    ----------
-    asked
-        The units, circuits and losses; there are at least as many live spares as lost units.
-
-    Returns
-    -------
-    tuple of five int, or None
-        In the order of the objective:
-
-        0. circuits of others that are disturbed: 0, since nothing shows that any have to be;
-        1. circuits that change: the number of hit ones;
-        2. cells that are set: 0, since those that are needed may be in the right state already;
-        3. the loss of the worst new route, in hundredths of a dB;
-        4. the length of all new routes together, in cells and fibres.
-
-        None if with each choice of spares some circuit has no route at all.
+    shortest
+    route between its ends. Every choice of spares for lost units is tried, and the best one
+    counts;
+    where there are more than 720 of them, each end may be any spare by itself. Circuits of others
+    and
+    cells to be set are bounded by 0. None if with each choice some circuit has no route at all.
     """
     # One row for each handover, one column for each hit circuit: the length of a shortest route.
     # An ideal switch may state losses, which do not follow from cells and fibres.
@@ -124,34 +110,13 @@ def _try_handovers(
 ) -> NDArray[np.int64]:
     """Return how long or how lossy the shortest new routes are, for each choice of spares.
 
-    Some units of a fabric are lost: chips of a rack, or ports of a switch. A *handover* chooses a
-    spare for each of them, and the circuits of a lost unit then begin or end at its spare. With 2
-    lost units and 3 spares there are 3 * 2 = 6 handovers.
+    The result is ``lengths`` between the ends of each hit circuit (column) after each handover
+    (row).
+    With 2 lost units and 3 spares there are 3 * 2 = 6 handovers. There is one row alone
 
-    Parameters
-    ----------
-    asked
-        The question. This function reads
-
-        - ``lost``: the numbers of the lost units;
-        - ``spares``: the numbers of the units that can take over;
-        - ``units.through``: False if whole racks are lost rather than single units.
-    lengths
-        ``lengths[unit, unit]``: what the shortest route from one unit to the other has of cells,
-        of fibres, or of loss in hundredths of a dB; the result is in the same unit. ``UNREACHED``
-        where there is no route.
-    end_units
-        ``end_units[circuit] = source, destination``: the units at the ends of each circuit that
-        the failure has broken, as they were before it.
-
-    Returns
-    -------
-    int64 array, shape (handovers, circuits)
-        The entry of `lengths` for each circuit after each handover. There is one row alone
-
-        - if whole racks are lost: a rack is replaced by one that is alike, so that lengths stay;
-        - if there are more than ``MOST_HANDOVERS``: each circuit has the least length that it has
-          with any spares, even if no single handover is the best one for all circuits.
+    - if whole racks are lost: a rack is replaced by one that is alike, so that lengths stay;
+    - if there are more than ``MOST_HANDOVERS``: each circuit has the least length that it has
+      with any spares, even if no single handover is the best one for all circuits.
     """
     sources, destinations = end_units.T
     if not asked.units.through:  # racks that go elsewhere stay as far from each other
@@ -316,13 +281,7 @@ class Reroute(_Looked):
         self._derive()
 
     def _check_budgets(self) -> None:
-        """Refuse a running circuit that is over its link budget.
-
-        Raises
-        ------
-        InputError
-            Naming the first such circuit, and why its light is too weak.
-        """
+        """Refuse a running circuit that is over its link budget; the error names the first one."""
         over_budget = self.fabric.over_budget
         if over_budget is None:
             return
@@ -338,11 +297,7 @@ class Reroute(_Looked):
     def _check_parts(self) -> None:
         """Refuse spares and failed parts that do not exist, and sort the others.
 
-        Raises
-        ------
-        InputError
-            Naming the first part that does not exist or is listed twice, or a cell that is listed
-            with two faults.
+        A part may not be listed twice, nor a cell with two faults.
         """
         sizes = {
             "spares": (self.n_units, f"{self.units.unit_name}s"),
@@ -366,13 +321,7 @@ class Reroute(_Looked):
                 raise InputError(f"{cell_name} is listed with two faults", where="stuck_bar")
 
     def _check_spares(self) -> None:
-        """Refuse spares that a circuit uses.
-
-        Raises
-        ------
-        InputError
-            Naming the first such spare, and the circuit.
-        """
+        """Refuse spares that a circuit uses."""
         circuit_of_unit = np.full(self.n_units, -1)
         end_units = self.circuits.T // self.units.ports_per_unit
         circuit_of_unit[end_units] = np.arange(len(self.circuits))
@@ -390,12 +339,6 @@ class Reroute(_Looked):
 
         It sets what `circuit_routes`, `passed`, `hit`, `lost`, `live_spares` and `dead_ports`
         return.
-
-        Raises
-        ------
-        InputError
-            If routes or cell states are given where the fabric needs the other, or a circuit has
-            no way.
         """
         if self.fabric.graph is None:
             if self.cell_states is not None:

@@ -62,19 +62,6 @@ def check_ends(fabric: Fabric, circuits: NDArray[np.int32]) -> None:
 
     A port that is not bidirectional has two sides, a sending and a receiving one, of which each
     may be in use once. A bidirectional port may be in use once.
-
-    Parameters
-    ----------
-    fabric
-        The fabric, for its number of ports and whether they are bidirectional.
-    circuits
-        ``circuits[k] = source port, destination port``, shape (circuits, 2).
-
-    Raises
-    ------
-    InputError
-        Naming the first end whose port does not exist, or else the first end whose port an earlier
-        one uses, with the circuit of that one.
     """
     wrong = (circuits < 0) | (circuits >= fabric.n_ports)
     for circuit, end in np.argwhere(wrong)[:1].tolist():
@@ -99,20 +86,7 @@ def check_ends(fabric: Fabric, circuits: NDArray[np.int32]) -> None:
 
 
 def _find_first(keys: NDArray[np.integer], n_keys: int) -> NDArray[np.int64]:
-    """Return for each of some numbers below `n_keys` the position where it comes first.
-
-    Parameters
-    ----------
-    keys
-        Numbers from 0 to `n_keys` - 1, shape (keys,).
-    n_keys
-        The bound of the numbers.
-
-    Returns
-    -------
-    ndarray, shape (keys,)
-        ``first[k]``: the least position at which the number ``keys[k]`` stands, k at most.
-    """
+    """Return for each of some numbers below `n_keys` the position where it comes first."""
     first = np.empty(n_keys, dtype=np.int64)
     first[keys[::-1]] = np.arange(len(keys))[::-1]  # of equal ones the last assignment stays
     return np.asarray(first[keys])
@@ -128,37 +102,11 @@ def list_passed(routes: Routes) -> Passed:
 def follow_fibres(rack: Units, circuits: NDArray[np.int32], routes: Routes) -> Passed:
     """Check that each circuit has a connected route of fibres that no other circuit uses.
 
-    Servers hold chips, and fibres join servers. A fibre leads from one server to another, one way.
-    The route of a circuit is the list of fibres that its light passes. For example, a circuit from
-    server 0 to server 2 may have the route (fibre 0 -> 1, fibre 1 -> 2), if light may pass
-    server 1.
-
-    Parameters
-    ----------
-    rack
-        The chips, servers and fibres. The fields that are read here:
-
-        - ``ports_per_unit``: ports of a chip; ``server_of_unit[chip]``: the server of a chip;
-        - ``n_fibres``: how many fibres there are; ``edge_of_fibre[fibre]``: its bundle;
-        - ``edges[bundle] = from, to``: what a bundle of fibres joins; numbers below
-          ``n_servers`` are servers, higher ones switches;
-        - ``through``: whether light may pass through other servers on its way.
-    circuits
-        ``circuits[k] = source port, destination port``, shape (circuits, 2).
-    routes
-        ``routes[k]``: the numbers of the fibres that circuit k passes, in order. It is empty if
-        both ends are in one server.
-
-    Returns
-    -------
-    Passed
-        The fibres of all routes one after another (``part``), and the circuit that passes each
-        (``circuit``).
-
-    Raises
-    ------
-    InputError
-        Naming the first circuit and fibre that are wrong.
+    A circuit from server 0 to server 2 may have the route (fibre 0 -> 1, fibre 1 -> 2), if light
+    may
+    pass server 1. A route is empty if both ends are in one server. The error names the first
+    circuit
+    and fibre that are wrong.
     """
     if len(routes) != len(circuits):
         raise InputError(f"{len(routes)} routes for {len(circuits)} circuits", where="routes")
@@ -168,15 +116,7 @@ def follow_fibres(rack: Units, circuits: NDArray[np.int32], routes: Routes) -> P
     circuit = passed.circuit
 
     def refuse(wrong: NDArray[np.bool_], explain: Callable[[int], str]) -> None:
-        """Refuse the first part of a route for which a condition is wrong.
-
-        Parameters
-        ----------
-        wrong
-            By part of all routes, shape (parts,).
-        explain
-            Says what is wrong with a part, given its number.
-        """
+        """Refuse the first part of a route for which a condition is wrong; `explain` says why."""
         for entry in np.flatnonzero(wrong)[:1].tolist():
             hop = entry - np.searchsorted(circuit, circuit[entry])
             where = f"routes[{circuit[entry]}][{hop}]"
@@ -216,20 +156,7 @@ def follow_fibres(rack: Units, circuits: NDArray[np.int32], routes: Routes) -> P
 
 
 def _check_fibres_exist(rack: Units, routes: Routes) -> None:
-    """Refuse the first fibre of a route that does not exist.
-
-    Parameters
-    ----------
-    rack
-        The units, which say how many fibres there are.
-    routes
-        ``routes[circuit]``: the fibres that it passes, >= 0.
-
-    Raises
-    ------
-    InputError
-        Naming the circuit, the place in its route, and the fibre.
-    """
+    """Refuse the first fibre of a route that does not exist."""
     if max(chain.from_iterable(routes), default=-1) < rack.n_fibres:
         return
     for circuit, route in enumerate(routes):
@@ -245,29 +172,11 @@ def follow_light(
 ) -> Routes:
     """Find where the light of each circuit enters cells, and check that it reaches its partner.
 
-    A cell is a 2 x 2 switch. Its four corners are called terminals: cell 5 has the terminals 20,
-    21, 22 and 23. Light enters a cell at one terminal and leaves it at another one, which depends
-    on the state of the cell. A waveguide leads from there to a terminal of the next cell.
-
-    Parameters
-    ----------
-    fabric
-        A switch with cells.
-    circuits
-        ``circuits[k] = source port, destination port``; int32, shape (circuits, 2).
-    cell_states
-        ``cell_states[cell]``: 0 bar, 1 cross, -1 free.
-
-    Returns
-    -------
-    tuple of tuple of int
-        ``routes[k]``: the terminals at which the light of circuit k enters cells, in order. The
-        cell of a terminal is ``terminal // 4``.
-
-    Raises
-    ------
-    InputError
-        Naming the first circuit whose light goes elsewhere, or is lost.
+    Cell 5 has the terminals 20, 21, 22 and 23. Light enters a cell at one terminal and leaves it
+    at
+    another one, which depends on the state of the cell; a waveguide leads from there to a terminal
+    of
+    the next cell. The error names the first circuit whose light goes elsewhere, or is lost.
     """
     graph = fabric.graph
     assert graph is not None
