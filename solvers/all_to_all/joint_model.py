@@ -155,7 +155,7 @@ class JointModel(ExactModel[RoutedPairs]):
         self.flows.append(flows)
 
     def read(self, outcome: Outcome) -> RoutedPairs:
-        """Read out of a solution which pairs meet in each slot, and the terminals of their routes."""
+        """Read out of a solution which pairs meet in each slot, and their routes."""
         routed = []
         for meets, flows in zip(self.meets, self.flows, strict=True):
             meeting = [pair for pair, literal in meets.items() if outcome.holds(literal)]
