@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import platform
 import re
@@ -10,6 +11,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from glob import escape
 from pathlib import Path
+from typing import IO, Any, BinaryIO
 from zlib import crc32
 
 from optmatch.model.errors import FormatError, InputError
@@ -180,6 +182,50 @@ def locked(folder: Path, *, shared: bool = False) -> Iterator[None]:
         yield
     finally:
         if handle is not None:
+            os.close(handle)
+
+
+def lock_at_once(file: IO[Any]) -> bool:
+    """Lock an open file for this process until it is closed; False if another one holds it.
+
+    Where the system knows no locks, as on Windows, the result is True.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        return True
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def append_bytes(file: BinaryIO, text: bytes, path: Path, *, sync: bool = False) -> None:
+    """Add bytes to an open file without a buffer, all of them or none.
+
+    After an `OSError` the file is as long as it was, if it can be cut.
+    """
+    size = os.fstat(file.fileno()).st_size
+    try:
+        if file.write(text) < len(text):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if sync:
+            os.fsync(file.fileno())
+    except OSError as exc:
+        exc.filename = os.fspath(path)
+        if path.is_file():
+            file.truncate(size)
+        raise
+
+
+def sync_folder(folder: Path) -> None:
+    """Bring names of files to disk, where a folder can be opened."""
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
             os.close(handle)
 
 

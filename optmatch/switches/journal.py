@@ -18,7 +18,7 @@ import numpy as np
 from optmatch.io.contents import read_bytes
 from optmatch.model import FormatError, InputError
 from optmatch.model.declarations import Amount, Index, form_of
-from optmatch.model.files import file_path, path_name
+from optmatch.model.files import file_path, lock_at_once, path_name
 
 JOURNAL_FORMAT = "optmatch/play/1"
 
@@ -102,7 +102,8 @@ class PlayJournal:
         try:
             # The lock is held as long as the file is open, so that only one player writes it.
             # Nothing is read before: another player might write the file after that and end.
-            _lock(self._file, name)
+            if not lock_at_once(self._file):
+                raise InputError("another player is writing this journal", path=name)
             if resume:
                 self._read_former(header, name)
                 self._cut_unfinished_line()
@@ -210,33 +211,6 @@ class PlayJournal:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
-
-
-def _lock(file: IO[str], name: str) -> None:
-    """Lock a journal for this process, as long as the file is open, where files can be locked.
-
-    It does not wait for another process that holds the lock.
-
-    Parameters
-    ----------
-    file
-        The open journal.
-    name
-        Its name in messages.
-
-    Raises
-    ------
-    InputError
-        If another process holds the lock. Where the system knows no locks, nothing happens.
-    """
-    try:
-        import fcntl  # which Windows does not have
-    except ImportError:
-        return
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise InputError("another player is writing this journal", path=name) from None
 
 
 def read_entries(path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:

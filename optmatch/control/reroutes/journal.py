@@ -14,7 +14,6 @@ from typing import Any, Literal
 from optmatch.control.reroutes.failed_parts import Record
 from optmatch.control.reroutes.memory import (
     Memory,
-    append_bytes,
     apply_changes,
     list_changes,
     read_memory,
@@ -25,7 +24,7 @@ from optmatch.io.fields import check_keys, check_object
 from optmatch.io.text import canonical, digest, parse_json
 from optmatch.model import FormatError, InputError, integer
 from optmatch.model.declarations import form_of
-from optmatch.model.files import check_target
+from optmatch.model.files import append_bytes, check_target, lock_at_once, sync_folder
 
 Durable = Literal["always", "interval"]
 """When changes are brought to disk: each before its call returns, or once a second."""
@@ -190,7 +189,7 @@ class Journal:
         with self._journal_path(self._number + 1).open("wb") as file:
             os.fsync(file.fileno())
         memory = write_memory(self.path, records, self._number + 1)
-        _sync_folder(self.path.parent)
+        sync_folder(self.path.parent)
 
         self._file = None
         self._begin_journal(memory)
@@ -248,33 +247,17 @@ def _chain_checksum(before: str, body: bytes) -> bytes:
     return digest(before.encode() + body)[:_CHECKSUM_LETTERS].encode()
 
 
-def _sync_folder(folder: Path) -> None:
-    """Bring names of files to disk, where a folder can be opened."""
-    with suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-
-
 def _lock_files(path: Path) -> Any:
-    """Lock a controller's files for this process; None where files cannot be locked.
+    """Lock a controller's files for this process, where files can be locked.
 
     The lock is held by the open file beside the snapshot until that is closed.
     """
-    try:
-        import fcntl
-    except ImportError:
-        return None
     file = path.with_name(f"{path.name}.lock").open("a+", encoding="ascii")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as exc:
+    if not lock_at_once(file):
         file.seek(0)
         owner = file.read().strip()
         file.close()
-        raise InputError(f"is in use by process {owner}", path=str(path)) from exc
+        raise InputError(f"is in use by process {owner}", path=str(path))
 
     # The number of this process is for the message of the next one.
     file.truncate(0)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
-from typing import Annotated, Any, BinaryIO, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
@@ -283,21 +281,3 @@ def check_record(record: Record, where: str) -> Record:
     if not set(record.cut_off) <= set(state.failed_chips):
         raise FormatError("cut_off: a chip that has not failed", where=where)
     return record
-
-
-def append_bytes(file: BinaryIO, text: bytes, path: Path, *, sync: bool = False) -> None:
-    """Add bytes to an open file without a buffer, all of them or none.
-
-    After an `OSError` the file is as long as it was, if it can be cut.
-    """
-    size = os.fstat(file.fileno()).st_size
-    try:
-        if file.write(text) < len(text):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        if sync:
-            os.fsync(file.fileno())
-    except OSError as exc:
-        exc.filename = os.fspath(path)
-        if path.is_file():
-            file.truncate(size)
-        raise
