@@ -16,7 +16,7 @@ from optmatch.model import IDLE, Clock, Limit, Limits, Schedule, Solution
 from optmatch.problems import Routing, RoutingProof
 from optmatch.solvers.frame import conclude
 from optmatch.solvers.routing.causes import Refuted, refuse_dead_pairs
-from optmatch.solvers.routing.pathfinder import EFFORTS, UNIT
+from optmatch.solvers.routing.pathfinder import PATIENT, UNIT
 from optmatch.solvers.routing.relief import Relief
 from optmatch.solvers.routing.router import CellRouter
 
@@ -90,7 +90,7 @@ RESTARTS = 40
 """Negotiations before lengths of worst routes are refuted."""
 
 WARM_STARTS = 4
-"""Negotiations before an exact method: each effort once."""
+"""Negotiations before an exact method."""
 
 
 class Routes:
@@ -168,18 +168,16 @@ class Negotiation:
             return None
         kept_matching = np.where(matching == self.problem.matching, matching, IDLE)
         routes, lengths = self.router.follow(kept_matching, states[0])
-        for effort in EFFORTS:
-            present_routes = self.order, self.partner, routes, lengths
-            if self.router.settle(*present_routes, effort=effort) >= 0:
-                return Routes(self.problem, self.router, self.order, routes, lengths)
-        return None
+        if self.router.settle(self.order, self.partner, routes, lengths, effort=PATIENT) < 0:
+            return None
+        return Routes(self.problem, self.router, self.order, routes, lengths)
 
     def attempt(
         self, turn: int, rng: np.random.Generator, prices: NDArray[np.int64] | None = None
     ) -> Routes | None:
         """Negotiate once: first in the given order, then in random orders and with random ties.
 
-        `turn` chooses order and effort; from 1 on, small random prices of links break ties, and
+        From turn 1 on, small random prices of links break ties, and
         the routes
         are shortened afterwards. ``prices[link]``, in 1/`UNIT` of a cell, are paid from the start.
         None if
@@ -194,8 +192,8 @@ class Negotiation:
             # less than a cell on any route, so only ties are broken; the same from both ends
             ties = rng.integers(0, max(2, UNIT // (2 * self.router.width)), size=link.max() + 1)
             base = base + ties[link]
-        effort = EFFORTS[turn % len(EFFORTS)]
-        if self.router.settle(order, self.partner, routes, lengths, base=base, effort=effort) < 0:
+        circuits = order, self.partner, routes, lengths
+        if self.router.settle(*circuits, base=base, effort=PATIENT) < 0:
             return None
         if turn:
             self.router.shorten(order, self.partner, routes, lengths)

@@ -107,20 +107,7 @@ class Rerouter:
         on_event: Callable[[Call], None] | None = None,
         priorities: Mapping[int, int] | None = None,
     ) -> None:
-        """Take a running state into control.
-
-        Parameters
-        ----------
-        state
-            The circuits with their routes, cells and spares, without any circuit in the dark.
-        history
-            How many changes can be taken back at most.
-        on_event
-            Called with a `Call` when a call has returned or raised, in its thread; None for
-            nobody.
-        priorities
-            The priority of jobs, >= 0, by number; 0 for jobs that are not named.
-        """
+        """Take a running state into control; the parameters are those of the class."""
         state = form_of(Reroute).check("state", state)
         if state.hit.any():
             circuit = int(np.flatnonzero(state.hit)[0])
