@@ -14,7 +14,7 @@ from optmatch.model import Bound, Event, NewBest, ignore
 from optmatch.problems.routing import Objective
 from optmatch.solvers.routing.columns import Master
 from optmatch.solvers.routing.negotiation import Negotiation
-from optmatch.solvers.routing.pathfinder import UNIT
+from optmatch.solvers.routing.pathfinder import FULL, UNIT
 from optmatch.solvers.routing.router import CellRouter
 from optmatch.solvers.routing.totals import route_worst
 from optmatch.testing import brute_force
@@ -204,6 +204,7 @@ def test_lengths_are_refuted_one_by_one_and_not_one_too_many(
     """The longest route has 11 cells at least, as all states say; the start is told to have 12."""
     matching = np.array([1, 0, 8, 7, 9, 6, 5, 3, 2, 4], dtype=np.int32)
     problem = om.Routing(om.HexMesh(2, 2, ports=10), matching, objective="worst-cells")
+    monkeypatch.setattr("optmatch.solvers.routing.negotiation.PATIENT", FULL)  # for worse routes
     start = Negotiation(problem).attempt(0, np.random.default_rng(0))
     assert start is not None
     assert start.objective == 13
