@@ -161,28 +161,10 @@ _MOST_NAMED_RANKS = 24
 
 
 def _draw_large_rounds(plan: CollectivePlan, data: RoundsData) -> Figure:
-    """Draw what many ranks receive in each round of a collective operation, in two charts.
+    """Draw how far away the senders of many ranks are, and the most bytes of a rank by round.
 
-    Left: how far away the sender is, as a colour. The distance is counted upwards along the ring
-    of ranks: from rank 6 to rank 1 of 8 it is 3 (6, 7, 0, 1). In most algorithms it is equal for
-    all ranks, and each algorithm has a pattern of its own. Right: the most bytes that one rank
-    receives in a round.
-
-    Parameters
-    ----------
-    plan
-        The plan: sends from rank to rank by rounds, and `time_s`, its duration in seconds.
-    data
-        What ranks do, as two arrays:
-
-        - `does`, shape (ranks, rounds): 0 receives nothing, 1 copies what it receives, 2 adds it;
-        - `changes`: the rounds before which circuits change.
-
-    Returns
-    -------
-    Figure
-        Left rounds across and receiving ranks down, at most as many rows as can be drawn; right
-        bytes over rounds.
+    The distance counts upwards along the ring of ranks: from rank 6 to rank 1 of 8 it is 3 (6, 7,
+    0, 1). Each algorithm has a pattern of its own.
     """
     # A row of `sent` is a round, a source rank, a destination rank, and bytes.
     n_ranks, n_rounds = data.does.shape
@@ -248,18 +230,7 @@ def _draw_large_rounds(plan: CollectivePlan, data: RoundsData) -> Figure:
 
 
 def _name_peers(ax: Any, sent: NDArray[np.float64], data: RoundsData) -> None:
-    """Write into each box from which rank data come, or from how many ranks.
-
-    Parameters
-    ----------
-    ax
-        The axes, rounds across and ranks down.
-    sent : array, shape (pairs, 4)
-        Round, source rank, destination rank and bytes: a row for each two ranks that talk in a
-        round.
-    data
-        ``does[rank, round]``: 0 nothing, 1 copies, 2 adds; a box stands where it is not 0.
-    """
+    """Write into each box from which rank data come, or from how many ranks."""
     for round_, destination in np.argwhere(data.does.T).tolist():
         is_here = (sent[:, 0] == round_) & (sent[:, 2] == destination)
         sources = sent[is_here, 1]
@@ -277,19 +248,7 @@ _MAX_NAMED_ROUNDS = 6
 
 
 def _bytes_between_ranks(plan: CollectivePlan) -> NDArray[np.float64]:
-    """Sum the bytes that each rank sends to each other one in each round.
-
-    Parameters
-    ----------
-    plan
-        The plan; a row of `sends` is round, source rank, destination rank, chunk and kind, and
-        ``sent_bytes[send]`` is the size of the chunk. Several chunks may go the same way.
-
-    Returns
-    -------
-    array, shape (pairs, 4)
-        Round, source, destination and bytes, in ascending order of the first three.
-    """
+    """Sum the bytes of each round, source and destination, in rows in ascending order."""
     round_, source, destination = plan.sends.T[:3].astype(np.int64)
     n_ranks = plan.circuits.shape[2]
 
@@ -311,20 +270,7 @@ def _most_bytes(sent: NDArray[np.float64], round_: int) -> float:
 
 
 def page(solution: Solution) -> dict[str, Any]:
-    """Collect the page of a plan: circuits with the bytes of their rounds, or ranks over rounds.
-
-    Parameters
-    ----------
-    solution
-        The solution of a collective, with a plan. One with a schedule is shown slot by slot, one
-        in which planes (switches in parallel) carry shares of rounds as planes over time, any
-        other as ranks.
-
-    Returns
-    -------
-    dict
-        All that `viewer_page` embeds, as plain values of JSON.
-    """
+    """Collect the page of a plan: slots, planes over time, or ranks over rounds."""
     _, plan = answered(solution, Collective, CollectivePlan)
     if plan.shares_bytes.size:
         return _shares_page(solution, plan)
@@ -335,18 +281,7 @@ def page(solution: Solution) -> dict[str, Any]:
 
 
 def _name_epochs(plan: CollectivePlan) -> list[str]:
-    """Write a line for each epoch: a time in which circuits stay, for one or more rounds.
-
-    Parameters
-    ----------
-    plan
-        The plan, with ``epoch_of_round[round]``.
-
-    Returns
-    -------
-    list of str, one for each epoch
-        Its first rounds, each with the most bytes that a rank sends to another one in it.
-    """
+    """Write for each epoch its first rounds, each with the most bytes of a pair of ranks."""
     names = []
     sent = _bytes_between_ranks(plan)
     for epoch in range(plan.n_epochs):
@@ -361,27 +296,7 @@ def _name_epochs(plan: CollectivePlan) -> list[str]:
 
 
 def _shares_page(solution: Solution, plan: CollectivePlan) -> dict[str, Any]:
-    """Collect what a web page shows of rounds that are split among parallel switches (planes).
-
-    The page has a row for each plane over time, with a bar for each round of which it carries a
-    share.
-
-    Parameters
-    ----------
-    solution
-        The solution of a collective.
-    plan
-        Its answer. These fields are read:
-
-        - `shares_bytes`, shape (rounds, planes): the bytes of a round that a plane carries;
-        - `start_s`, `end_s`, shape (rounds, planes): when it does so, in seconds;
-        - `time_s`, `n_rounds`: the duration in seconds, and the number of rounds.
-
-    Returns
-    -------
-    dict
-        All that `viewer_page` embeds, as plain values of JSON.
-    """
+    """Collect the page of planes, with a bar for each round of which a plane carries a share."""
     hues = palette.CIRCUIT_COLOURS[:8]
     span_s = plan.time_s or 1.0
     n_planes = plan.shares_bytes.shape[1]
@@ -417,25 +332,7 @@ def _shares_page(solution: Solution, plan: CollectivePlan) -> dict[str, Any]:
 
 
 def _rounds_page(solution: Solution, plan: CollectivePlan) -> dict[str, Any]:
-    """Collect what a web page shows of a collective operation in rounds: what each rank does.
-
-    Parameters
-    ----------
-    solution
-        The solution of a collective without a schedule of one switch.
-    plan
-        Its answer, with sends from rank to rank, each with a round and bytes.
-
-    Returns
-    -------
-    dict
-        The page as `viewer_page` embeds it, plain values of JSON. Its main entries are
-
-        - `rows`, `row_of`: a name and a row for each rank;
-        - `bars`: for each rank three numbers for each round in which it receives something, one
-          after the other: colour (0 copies, 1 adds), start and length in millionths of the plan;
-        - `steps`: for each round a caption, its number, and a list of what is sent to whom.
-    """
+    """Collect the page of ranks: a bar (copies, adds) for each round in which a rank receives."""
     # `does[rank, round]` is 0 where a rank receives nothing, 1 where it copies, 2 where it adds.
     # A row of `sent` is a round, a source rank, a destination rank, and bytes.
     data = rounds_data(plan)
@@ -499,22 +396,9 @@ class _Blocks(NamedTuple):
 
 
 def _blocks_before_and_after(problem: Collective) -> tuple[_Blocks, _Blocks]:
-    """Return what each rank has before a collective operation, and what it must have after it.
+    """Return which blocks each rank has before and must have after, and whose data they are.
 
-    The data are divided into as many blocks as there are ranks.
-
-    Parameters
-    ----------
-    problem
-        The collective: its operation, its number of ranks, and its root, which is the rank that a
-        broadcast starts from.
-
-    Returns
-    -------
-    before, after : _Blocks
-        Each has ``has[rank, block]``, whether the rank has this block, and ``origin[rank,
-        block]``, the rank whose data it is; the number of ranks stands for the sum of the data of
-        all.
+    The number of ranks stands for the sum of all.
     """
     n_ranks = problem.n_ranks
     shape = (n_ranks, n_ranks)
@@ -539,21 +423,10 @@ def _blocks_before_and_after(problem: Collective) -> tuple[_Blocks, _Blocks]:
 
 
 def draw_problem(problem: Collective) -> Figure:
-    """Draw which data each rank has before a collective operation, and which it must have after.
+    """Draw the blocks of each rank before and after a collective.
 
-    The data consist of blocks, as many as there are ranks. A block is data of one rank, or the sum
-    of the data of all ranks.
-
-    Parameters
-    ----------
-    problem
-        The collective. With more than 128 ranks, evenly chosen ones are shown.
-
-    Returns
-    -------
-    Figure
-        Two panels, before and after, with blocks across and ranks down. A square has the colour of
-        the rank whose data the block is; black is the sum of all, and white is nothing.
+    A block has the colour of the rank whose data it is; black is the sum of all. With more than
+    128 ranks, evenly chosen ones are shown.
     """
     # `has[rank, block]` is whether a rank has a block; `origin[rank, block]` is the rank whose
     # data it is, or the number of ranks for the sum of all.
@@ -612,23 +485,7 @@ def draw(solution: Solution, slot: int | None = None) -> Figure:
 
 
 def _plot_shares(plan: CollectivePlan) -> Figure:
-    """Draw which part of each round each of several parallel switches (planes) carries, and when.
-
-    Parameters
-    ----------
-    plan
-        A plan that splits its rounds among planes. These fields are read:
-
-        - `shares_bytes`, shape (rounds, planes): the bytes that a plane carries of a round, 0 for
-          none;
-        - `start_s`, `end_s`, shape (rounds, planes): when it does so, in seconds;
-        - `time_s`, `n_rounds`: the duration in seconds, and the number of rounds.
-
-    Returns
-    -------
-    Figure
-        A row for each plane, seconds across; the number in a bar is the round.
-    """
+    """Draw a row for each plane, and in its bars the rounds of which it carries a share."""
     # A bar for each plane and round with bytes.
     n_planes = plan.shares_bytes.shape[1]
     fig = blank_figure(8.0, 1.2 + 0.5 * n_planes)
@@ -652,23 +509,10 @@ def _plot_shares(plan: CollectivePlan) -> Figure:
 
 
 def tabulate(solution: Solution) -> dict[str, Any]:
-    """Return the answer as columns: a row for each send, or for each share of a plane.
+    """Return the columns of an answer: a row for each send, or for each share of a plane.
 
-    A plane is a switch that works in parallel with others. A plan of shares says which bytes of a
-    round each plane carries, and has no sends.
-
-    Parameters
-    ----------
-    solution
-        The solution of a collective, with a plan.
-
-    Returns
-    -------
-    dict
-        Columns of equal length by name. For sends: round, source and destination rank, chunk,
-        kind, size in bytes and, where ranks are on islands (groups with fast links among
-        themselves), whether the link is inside an island or on the rails between them. For shares:
-        round, plane, bytes, start and end in seconds.
+    Where ranks are on islands, a column says whether a send stays inside one or goes over the
+    rails.
     """
     plan: Any = solution.answer
     if plan.shares_bytes.size:

@@ -24,22 +24,9 @@ if TYPE_CHECKING:
 
 
 def blank_figure(width: float, height: float) -> Figure:
-    """Make an empty figure without pyplot, which Jupyter shows nevertheless.
+    """Make an empty figure without pyplot, whose parts make room for each other.
 
-    Parameters
-    ----------
-    width, height
-        The size in inches.
-
-    Returns
-    -------
-    Figure
-        A figure that is drawn to memory, whose parts make room for each other.
-
-    Raises
-    ------
-    SolverUnavailable
-        If matplotlib is not installed.
+    A SolverUnavailable says that matplotlib is missing.
     """
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -63,21 +50,7 @@ def _png(figure: Figure) -> bytes:
 
 
 def frame(ax: Axes, data: MeshData) -> float:
-    """Prepare axes for a drawing in lengths of a cell: limits, equal units, no ticks, no border.
-
-    Parameters
-    ----------
-    ax
-        The axes.
-    data
-        The layout of the fabric, whose `bounds` are left, lower, right and upper in lengths of a
-        cell.
-
-    Returns
-    -------
-    float
-        The length of a cell in inches: the smaller of what width and height of the axes allow.
-    """
+    """Prepare axes in lengths of a cell, without ticks, and return the inches of a cell."""
     left, lower, right, upper = data.bounds
     ax.set_xlim(left, right)
     ax.set_ylim(lower, upper)
@@ -95,20 +68,9 @@ def frame(ax: Axes, data: MeshData) -> float:
 def draw_slot(
     ax: Axes, fabric: Fabric, data: MeshData, light: SlotData, cell_inches: float
 ) -> None:
-    """Draw a slot: cells, faults, the light of circuits, and ports.
+    """Draw a slot into axes that `frame` has prepared.
 
-    Parameters
-    ----------
-    ax
-        The axes, in lengths of a cell, which `frame` has prepared.
-    fabric
-        The switch. Without a graph of cells, only light and ports are drawn.
-    data
-        The places of its cells, links and ports.
-    light
-        The states of the cells in this slot, and the curves of its circuits.
-    cell_inches
-        The length of a cell in inches, which widths of lines follow.
+    Without a graph of cells, only light and ports are drawn.
     """
     stroke = 72 * cell_inches  # a cell's length in points
     if fabric.graph is not None:
@@ -120,21 +82,7 @@ def draw_slot(
 
 
 def _draw_cells(ax: Axes, data: MeshData, light: SlotData, stroke: float) -> None:
-    """Draw cells and links: parallel lines for bar, an X for cross, light grey for free.
-
-    Parameters
-    ----------
-    ax
-        The axes, in lengths of a cell.
-    data
-        The layout of the fabric: `terminals`, the places of the four ends of the waveguides of
-        each cell, and `links`, the curves between cells as cubic Bezier pieces of shape (pieces,
-        4, 2).
-    light
-        ``states[cell]``, which is BAR, CROSS or FREE, and whether any circuit has light.
-    stroke
-        The length of a cell in points.
-    """
+    """Draw links and cells: parallel lines for bar, an X for cross, light grey for free."""
     # Terminals of a cell are a1, a2 at one end and b1, b2 at the other. Bar joins a1 with b1 and
     # a2 with b2, cross a1 with b2 and a2 with b1.
     terminals = data.terminals.reshape(-1, 4, 2)
@@ -163,21 +111,7 @@ def _draw_cells(ax: Axes, data: MeshData, light: SlotData, stroke: float) -> Non
 def _mark_faults(
     ax: Axes, data: MeshData, cells: list[int], names: Sequence[str], stroke: float
 ) -> None:
-    """Put a spot on each broken cell, with its name where there is room.
-
-    Parameters
-    ----------
-    ax
-        The axes, in lengths of a cell.
-    data
-        The layout of the fabric, with the places of four terminals for each cell.
-    cells
-        The numbers of the broken cells, which are stuck in a state.
-    names
-        The name of each cell of the fabric.
-    stroke
-        The length of a cell in points. Spots of at most 8 points have no names.
-    """
+    """Put a spot on each broken cell, with its name where spots are larger than 8 points."""
     if not cells:
         return
 
@@ -245,28 +179,7 @@ def thin_line(stroke: float) -> float:
 def draw_lines(
     ax: Axes, lines: Iterable[Points], colour: str | None, width: float, label: str, **style: Any
 ) -> LineCollection:
-    """Draw many lines at once, which is much faster than one by one.
-
-    Parameters
-    ----------
-    ax
-        The axes, in lengths of a cell.
-    lines : iterable of arrays, shape (points, 2)
-        The points of each line.
-    colour
-        Their colour; None leaves it to matplotlib or to `style`.
-    width
-        Their width in points.
-    label
-        The name of the collection, by which it can be found again.
-    **style
-        Further properties of a ``LineCollection``.
-
-    Returns
-    -------
-    LineCollection
-        The lines, which have been added to the axes.
-    """
+    """Add lines to axes as one collection, much faster than one by one."""
     from matplotlib.collections import LineCollection
 
     colours: dict[str, Any] = {} if colour is None else {"colors": colour}
@@ -276,18 +189,7 @@ def draw_lines(
 
 
 def _draw_light(ax: Axes, light: SlotData, stroke: float) -> None:
-    """Draw the route of each circuit in its colour; light that is lost is dotted.
-
-    Parameters
-    ----------
-    ax
-        The axes, in lengths of a cell.
-    light
-        The circuits of a slot, each with its curve, an array of shape (1 + 3 * pieces, 2), and
-        whether its light arrives at the destination.
-    stroke
-        The length of a cell in points.
-    """
+    """Draw the route of each circuit in its colour; light that is lost is dotted."""
     from matplotlib.collections import PathCollection
     from matplotlib.path import Path
 
@@ -325,25 +227,10 @@ def _draw_light(ax: Axes, light: SlotData, stroke: float) -> None:
 def _draw_ports(
     ax: Axes, fabric: Fabric, data: MeshData, light: SlotData, cell_inches: float
 ) -> None:
-    """Draw a dot for each port, with its number and name where there is room.
+    """Draw a dot for each port, with its number in or beside it, and its name.
 
-    Numbers stand in the dots or, where these are too small, beside them; names beside the dots.
-    Texts are left out that could not be read: 8 points is the least, and more where the figure is
+    Texts that could not be read are left out: 8 points is the least, and more where the figure is
     over 12.5 inches wide.
-
-    Parameters
-    ----------
-    ax
-        The axes, in lengths of a cell.
-    fabric
-        The switch.
-    data
-        Its layout: a mark for each port, with place, name, role ("in", "out" or "both") and the
-        direction `outward` away from the mesh; and the radius of a dot.
-    light
-        The circuits of the slot, whose colours their ports have.
-    cell_inches
-        The length of a cell in inches.
     """
     from matplotlib.collections import EllipseCollection
 
@@ -461,27 +348,10 @@ def _port_colours(fabric: Fabric, light: SlotData) -> dict[tuple[int, str], str]
 def _turn_to_room(
     ax: Axes, data: MeshData, mark: PortMark, positions: Points, text_size: NDArray[np.float64]
 ) -> PortMark:
-    """Turn a mark outwards, down or up, to where a text beside it meets no port.
+    """Turn a mark outwards, down or up, to where its text meets no other port.
 
-    The limits of the axes grow, so that the text lies inside.
-
-    Parameters
-    ----------
-    ax
-        The axes.
-    data
-        The layout of the fabric.
-    mark
-        The port.
-    positions : array, shape (ports, 2)
-        All ports.
-    text_size : array, shape (2,)
-        Width and height of the text; text above or below a port is turned by 90 degrees.
-
-    Returns
-    -------
-    PortMark
-        The turned mark; `mark` itself where there is no room anywhere.
+    The limits of the axes grow with the text, which is turned by 90 degrees above or below a port.
+    Where there is no room anywhere, the mark stays.
     """
     for outward in (mark.outward, (0.0, -1.0), (0.0, 1.0)):
         is_vertical = abs(outward[0]) < 0.6
@@ -498,25 +368,10 @@ def _turn_to_room(
 
 
 def _numbers_overlap(data: MeshData, marks: Sequence[PortMark], font: float) -> bool:
-    """Tell whether the numbers that stand beside ports would overlap in a picture.
+    """Tell whether numbers beside ports would come closer than 0.05 of the font in x and in y.
 
-    Each number is taken as a rectangle: 0.7 of the font wide for each digit, 0.9 high. Above and
-    below a port, numbers of two and more digits are turned by 90 degrees.
-
-    Parameters
-    ----------
-    data
-        The layout of the fabric, with the radius of a port in lengths of a cell.
-    marks
-        The ports. Each has its number `port`, its place `position`, and `outward`, the direction
-        in which the number stands beside it, a vector of length 1.
-    font
-        The size of the font in lengths of a cell.
-
-    Returns
-    -------
-    bool
-        True if two rectangles overlap, or come closer than 0.05 of the font in x and in y.
+    Each number is a rectangle, 0.7 of the font wide for each digit and 0.9 high; above and below a
+    port, numbers of several digits are turned. The font is in lengths of a cell.
     """
     middles = []
     half_sizes = []
@@ -546,25 +401,10 @@ def _numbers_overlap(data: MeshData, marks: Sequence[PortMark], font: float) -> 
 def _write_outside(
     ax: Axes, data: MeshData, mark: PortMark, text: str, font: float, **style: Any
 ) -> None:
-    """Write a text beside a port, away from the mesh.
+    """Write a number or name beside a port, away from the mesh; the font is in points.
 
-    Numbers of several digits, which are bold, are turned by 90 degrees above and below a row of
-    ports, where they would meet their neighbours.
-
-    Parameters
-    ----------
-    ax
-        The axes, in lengths of a cell.
-    data
-        The layout of the fabric, with the radius of a port in lengths of a cell.
-    mark
-        The port: its place, and the direction `outward` away from the mesh, a vector of length 1.
-    text
-        Its number or name.
-    font
-        The size of the font in points.
-    **style
-        Further properties of the text; only numbers have a "weight".
+    Numbers (bold, of several digits) are turned by 90 degrees above and below a row of ports,
+    where they would meet their neighbours.
     """
     x, y = np.array(mark.position) + (data.port_radius + 0.1) * np.array(mark.outward)
     across, up = mark.outward
@@ -599,20 +439,7 @@ def _write_outside(
 
 
 def _sample_bezier(pieces: Points, n_points: int = 6) -> list[Points]:
-    """Return points on cubic Bezier curves: start, two handles that bend the curve, and end.
-
-    Parameters
-    ----------
-    pieces : array, shape (pieces, 4, 2)
-        The four points of each piece, as x and y.
-    n_points
-        How many points of each piece are wanted, with its ends.
-
-    Returns
-    -------
-    list of arrays, shape (n_points, 2)
-        The points of each piece at equal steps of the parameter t from 0 to 1.
-    """
+    """Return points on cubic Bezier pieces, shape (pieces, 4, 2), with both ends of each."""
     t = np.linspace(0, 1, n_points)[None, :, None]
     start, handle_of_start, handle_of_end, end = (pieces[:, k, None] for k in range(4))
     lines = (

@@ -57,16 +57,9 @@ def is_large_matching(fabric: Fabric) -> bool:
 
 
 def draw_large_switch(ax: Axes, fabric: Fabric) -> None:
-    """Draw a switch of many ports: a box with its first and last six ports; others are counted.
+    """Draw a switch of many ports as a box with its first and last six ports.
 
-    A fabric with cells is drawn as its outline too: the cells would be a grey area.
-
-    Parameters
-    ----------
-    ax
-        The axes, whose units and limits are set here.
-    fabric
-        The switch, with its title, the names of its ports and, perhaps, cells.
+    A fabric is drawn as its outline, too: the cells would be a grey area.
     """
     n_ports = fabric.n_ports
     n_named = 6
@@ -99,23 +92,7 @@ def draw_large_switch(ax: Axes, fabric: Fabric) -> None:
 
 
 def draw_large_matching(fabric: Fabric, matching: NDArray[Any], title: str) -> Figure:
-    """Draw a matching of many ports: circuits by blocks of ports, and chosen ones as chords.
-
-    Parameters
-    ----------
-    fabric
-        The switch.
-    matching : array, shape (ports,)
-        The destination of each source port, -1 if it is idle.
-    title
-        The text above the figure.
-
-    Returns
-    -------
-    Figure
-        On the left the number of circuits between blocks, on the right 16 circuits on a ring of
-        ports.
-    """
+    """Draw the number of circuits between blocks of ports, and 16 circuits as chords."""
     figure = blank_figure(9.0, 4.6)
     left, right = figure.subplots(1, 2, width_ratios=(1.25, 1.0))
     sources = np.flatnonzero(matching != IDLE)
@@ -161,17 +138,7 @@ def choose_examples(sources: NDArray[np.int64]) -> NDArray[np.int64]:
 def _draw_circuits_by_block(
     ax: Axes, n_ports: int, sources: NDArray[np.int64], destinations: NDArray[Any]
 ) -> None:
-    """Draw the number of circuits between each two blocks of ports, as shades of squares.
-
-    Parameters
-    ----------
-    ax
-        The axes: destination ports across, source ports down.
-    n_ports
-        The number of ports of the fabric.
-    sources, destinations : array, shape (circuits,)
-        The ports that each circuit joins.
-    """
+    """Draw circuits between blocks of ports as shades: destinations across, sources down."""
     matrix = np.zeros((n_ports, n_ports), dtype=np.float32)
     matrix[sources, destinations] = 1.0
     blocks = merge_blocks(matrix, "sum", most=48)
@@ -186,21 +153,9 @@ def _draw_circuits_by_block(
 
 
 def draw_large_schedule(shown: Drawable) -> Figure:
-    """Draw a schedule of many ports: when pairs meet, and how many circuits each slot has.
+    """Draw by blocks of ports in which slot pairs first meet, and the circuits of each slot.
 
-    A pair meets in the slot in which its source port first has a circuit to its destination port.
     A schedule of one slot shows where its circuits lead, and the light of some of them.
-
-    Parameters
-    ----------
-    shown
-        A solution, or a fabric and a schedule.
-
-    Returns
-    -------
-    Figure
-        On the left the slots in which pairs meet, by blocks of ports; on the right the number of
-        circuits of each slot and, below, of cells with light, where the fabric has cells.
     """
     fabric, schedule = parts(shown)
 
@@ -249,17 +204,7 @@ def draw_large_schedule(shown: Drawable) -> Figure:
 
 
 def _draw_by_slot(ax: Axes, counts: NDArray[np.int64], name: str) -> None:
-    """Draw a figure of each slot as stairs.
-
-    Parameters
-    ----------
-    ax
-        The axes, slots across.
-    counts : array, shape (slots,)
-        The figure of each slot.
-    name
-        The name of the figure, for the title.
-    """
+    """Draw a figure of each slot as stairs."""
     from matplotlib.ticker import MaxNLocator
 
     edges = np.arange(len(counts) + 1) - 0.5
@@ -274,18 +219,7 @@ def _draw_by_slot(ax: Axes, counts: NDArray[np.int64], name: str) -> None:
 
 
 def _draw_large_slot(shown: Drawable) -> Figure:
-    """Draw one slot of many ports: circuits by blocks of ports, and the light of some.
-
-    Parameters
-    ----------
-    shown
-        A solution, or a fabric and a schedule; slot 0 is drawn.
-
-    Returns
-    -------
-    Figure
-        On the left the number of circuits between blocks, on the right the light of 16 circuits.
-    """
+    """Draw slot 0 of many ports: circuits by blocks of ports, and the light of 16 of them."""
     fabric, _ = parts(shown)
     light = slot_data(shown, 0)
     ends = np.array([(circuit.source, circuit.destination) for circuit in light.circuits])
@@ -317,19 +251,9 @@ def _range_of(numbers: list[int]) -> str:
 
 
 def _draw_chosen_light(ax: Axes, data: MeshData, light: SlotData, chosen: list[int]) -> None:
-    """Draw the light of some circuits over the outline of their fabric.
+    """Draw the light of chosen circuits over the outline of their fabric.
 
-    Parameters
-    ----------
-    ax
-        The axes, in lengths of a cell, with different scales across and upwards.
-    data
-        The layout of the fabric, with its bounds left, lower, right and upper.
-    light
-        The circuits of a slot, each with its curve, cubic Bezier pieces of shape
-        (1 + 3 * pieces, 2).
-    chosen
-        The places of the circuits that are drawn, in ``light.circuits``.
+    The scales across and upwards differ.
     """
     from matplotlib.patches import Rectangle
 
@@ -352,17 +276,7 @@ def _draw_chosen_light(ax: Axes, data: MeshData, light: SlotData, chosen: list[i
 
 
 def _name_ends(ax: Axes, data: MeshData, circuits: list[CircuitData]) -> None:
-    """Write the ports of circuits beside the fabric, where they do not meet another number.
-
-    Parameters
-    ----------
-    ax
-        The axes, in lengths of a cell.
-    data
-        The layout of the fabric, with its bounds left, lower, right and upper.
-    circuits
-        The circuits that are drawn. Sources are named on the left, destinations on the right.
-    """
+    """Write sources on the left and destinations on the right, where numbers do not meet."""
     left, lower, right, upper = data.bounds
     least_distance = 0.05 * (upper - lower)
     gap = 0.02 * (right - left)

@@ -220,20 +220,7 @@ def _default_ranks(job: RailJob) -> NDArray[np.int64]:
 
 
 def _list_reconfigurations(job: RailJob, run: Run) -> list[tuple[int, float, float]]:
-    """List when the circuits of each rank are reconfigured.
-
-    Parameters
-    ----------
-    job
-        The job, with the phases of its rails, in each of which some ranks need circuits.
-    run
-        A plan, a simulation, or another run, which has no reconfigurations.
-
-    Returns
-    -------
-    list of (rank, start, end)
-        Times in seconds; a reconfiguration of several ranks has an entry for each of them.
-    """
+    """List rank, start and end in seconds of each reconfiguration of a plan or simulation."""
     if isinstance(run, RailPlan):
         return _reconfigurations_of_plan(job, run)
 
@@ -253,21 +240,7 @@ def _list_reconfigurations(job: RailJob, run: Run) -> list[tuple[int, float, flo
 
 
 def _reconfigurations_of_plan(job: RailJob, plan: RailPlan) -> list[tuple[int, float, float]]:
-    """List when circuits of each rank change in a plan.
-
-    Parameters
-    ----------
-    job
-        The job, whose network says how long a reconfiguration takes and how many ports a GPU has.
-    plan
-        The plan. A timeline is the sequence of matchings of one rail, or of several that are
-        switched alike: ``matchings[state][port]``, each from ``starts_s[state]`` on.
-
-    Returns
-    -------
-    list of (rank, start, end)
-        Times in seconds; ranks whose circuits stay are not listed.
-    """
+    """List rank, start and end of each change of a plan, without ranks whose circuits stay."""
     ranks_of_rail = ranks_of_rails(job.step())
     reconfigurations = []
     for timeline in plan.rails:
@@ -295,28 +268,9 @@ _MAX_CIRCUITS = 40_000
 
 
 def page(solution: Solution) -> dict[str, Any]:
-    """Collect what a web page shows of a training step: what each GPU does over time.
+    """Collect the page of a step: rows of ranks that do the same, with a bar for all that they do.
 
-    A rank is a GPU. Ranks that do the same at the same time share a row. A bar in a row is a
-    computation, a communication, or a time in which circuits change.
-
-    Parameters
-    ----------
-    solution
-        The solution of a rail job, with a plan.
-
-    Returns
-    -------
-    dict
-        The page as `viewer_page` embeds it, plain values of JSON. Its main entries are
-
-        - `rows`: a name for each row; `row_of`: the row of each rank, -1 if it is left out;
-        - `bars`: for each row three numbers for each bar, one after the other: its kind, a place
-          in `legend`, then start and length in millionths of the step;
-        - `legend`: name, colour and place in the row of each kind; 0 is the upper half, 1 the
-          lower one, 2 both;
-        - `span_s`: how long the step takes, in seconds;
-        - `circuits`, `steps`: the circuits, and when they change.
+    A kind of bar is drawn in the upper half of its row (0), the lower one (1) or both (2).
     """
     # Rows are added while there is room for them and their bars.
     job, plan = answered(solution, RailJob, RailPlan)
@@ -367,25 +321,10 @@ def _name_ranks(ranks: list[int]) -> str:
 
 
 def _group_equal_ranks(job: RailJob, plan: RailPlan) -> list[tuple[NDArray[np.int64], list[int]]]:
-    """Group the ranks that do the same at the same time, which share a row of a web page.
+    """Group the ranks that do the same at the same time, in the order of their first rank.
 
-    Parameters
-    ----------
-    job
-        The training job, with `n_gpus` ranks.
-    plan
-        Its plan. These fields are read:
-
-        - `start_s`, `end_s`, shape (operations,): when each operation runs, in seconds;
-        - `relays`, shape (relays, 2): an operation, and a rank that forwards its data;
-        - `step_s`: the duration of the whole training step in seconds.
-
-    Returns
-    -------
-    list of (bars, ranks)
-        Groups in order of their first rank: their bars and the ranks. A row of `bars`, shape
-        (bars, 3), is the kind (a colour), the start and the length of a bar, with times in
-        millionths of the step.
+    A row of `bars` is the kind, start and length of a bar, times in millionths of the step. A rank
+    that forwards data has their communication, too.
     """
     all_ranks = np.arange(job.n_gpus)
     data = rail_gantt_data(job, plan, all_ranks.tolist())
@@ -422,32 +361,11 @@ def _group_equal_ranks(job: RailJob, plan: RailPlan) -> list[tuple[NDArray[np.in
 def _list_circuits(
     job: RailJob, plan: RailPlan
 ) -> tuple[list[list[list[int]]], list[dict[str, Any]]]:
-    """List which circuits a plan has at which time, for a web page.
+    """List the circuits of each sequence of states, and the steps of the page.
 
-    Each rail (a switch between GPUs) goes through a sequence of states; a state is a set of
-    circuits that lasts until the next one. Rails that switch alike share one sequence, of which
-    the first rail is shown.
-
-    Parameters
-    ----------
-    job
-        The job, with the ranks on each rail and the number of ports of a GPU.
-    plan
-        The plan. Each item of its `rails` is one sequence, with these fields:
-
-        - `rails`: the numbers of the rails that switch so;
-        - `matchings`, shape (states, ports): the destination port of each port, negative without a
-          circuit. With 2 ports for a GPU, ports 6 and 7 are of GPU 3 of the rail;
-        - `starts_s`, shape (states,): when each state begins, in seconds.
-
-    Returns
-    -------
-    circuits
-        ``circuits[sequence][state]`` is a flat list of ranks: source and destination of the first
-        circuit, then of the second, and so on. Circuits beyond the limit of a page are left out.
-    steps
-        One entry for the beginning and one for each change: `say` is a caption, `at` a time in
-        seconds, and ``states[sequence]`` the number of the state from then on.
+    Rails that switch alike share a sequence, of which the first is shown.
+    ``circuits[sequence][state]`` is a flat list of source and destination ranks; those beyond the
+    limit of a page are left out. With 2 ports for a GPU, ports 6 and 7 are of GPU 3 of the rail.
     """
     ranks_of_rail = ranks_of_rails(job.step())
     ports_per_gpu = job.network.ports_per_gpu
@@ -487,24 +405,10 @@ def _list_circuits(
 
 
 def draw_problem(job: RailJob) -> Figure:
-    """Draw in which order a rail carries the traffic of a training step.
+    """Draw the phases of the first rail in their order, a row for each stage.
 
-    A rail is a switch between GPUs. A stage is a set of GPUs on it that are switched together. A
-    phase is a sequence of operations of a stage that are all of one dimension of parallelism, such
-    as data or pipeline.
-
-    Parameters
-    ----------
-    job
-        The training job. The fields of its phases that are read are `rail`, `stage`, `dimension`
-        and `n_operations`, the number of operations of each GPU.
-
-    Returns
-    -------
-    Figure
-        Of the rail with the lowest number: a row for each stage, a box for each phase in order,
-        with its dimension and its number of operations. At most 24 phases of a stage are drawn;
-        where there are more, the title says so.
+    A box has its dimension and number of operations. At most 24 phases of a stage are drawn; the
+    title says where there are more.
     """
     rails = {phase.rail for phase in job.phases()}
     rail = min(rails, default=0)
@@ -547,24 +451,10 @@ def tabulate_problem(job: RailJob) -> dict[str, Any]:
 
 
 def draw(solution: Solution, slot: int | None = None) -> Figure:
-    """Draw the step of a plan.
+    """Draw a plan: at most 24 groups of ranks that do the same, and the lower bound.
 
-    Parameters
-    ----------
-    solution
-        The solution of a rail job; an answer that is a schedule is drawn as one.
-    slot
-        None; a plan has no slots.
-
-    Returns
-    -------
-    Figure
-        Rows of at most 24 groups of ranks that do the same, and the lower bound as a dashed line.
-
-    Raises
-    ------
-    InputError
-        If a slot of a plan is asked for.
+    An answer that is a schedule is drawn as one. A plan has no slots: one that is asked for is an
+    InputError.
     """
     problem = solution.problem
     answer = solution.answer

@@ -66,28 +66,7 @@ def transition_data(solution: Solution) -> RackData:
 
 
 def _rack_data(problem: Reroute, answer: Transition) -> RackData:
-    """Lay out a rack, the roles of its chips, and the circuits that an answer changes.
-
-    Parameters
-    ----------
-    problem
-        The circuits before the failure, what has failed, and the chips in reserve (`spares`).
-    answer
-        The change: `circuits`, pairs of ports of shape (changed, 2), and `moves`, pairs of a lost
-        chip and the one that takes over from it.
-
-    Returns
-    -------
-    RackData
-        Places of chips and servers; ``role[chip]``, a place in the table `_ROLES` (idle, in use,
-        has new circuits, lost, takes over, in reserve, failed); pairs of chips with changed
-        circuits; pairs of servers that new routes pass.
-
-    Raises
-    ------
-    InputError
-        If the fabric is no rack.
-    """
+    """Lay out the chips of a rack after a repair; ``role[chip]`` is a place in `_ROLES`."""
     rack = problem.fabric
     if not isinstance(rack, RackFabric):
         raise InputError("a drawing of a rack needs one")
@@ -108,17 +87,10 @@ def _rack_data(problem: Reroute, answer: Transition) -> RackData:
 
 
 def _place_chips(rack: RackFabric) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return where chips and servers of racks are drawn, in sides of a server.
+    """Return the places of chips and servers, x to the right and y upwards in sides of a server.
 
-    Servers of a rack form a grid of x, y and z. Layers along z stand beside each other, racks
-    below each other. The chips of a server lie in rows around its middle.
-
-    Returns
-    -------
-    chips : array, shape (chips, 2)
-        Places x to the right and y upwards.
-    servers : array, shape (servers, 2)
-        The middles of the servers.
+    Layers along z stand beside each other, racks below each other; the chips of a server lie
+    around its middle.
     """
     n_x, n_y, _ = rack.server_grid
     rack_number, x, y, z = rack.server_coordinates.astype(float).T
@@ -142,21 +114,10 @@ def _roles_before(problem: Reroute, rack: RackFabric) -> NDArray[np.int64]:
 
 
 def _list_hops(rack: RackFabric, answer: Transition) -> NDArray[np.int64]:
-    """List the pairs of servers between which the routes of new circuits pass.
+    """List each pair of servers once between which new routes pass, shape (pairs, 2).
 
-    Parameters
-    ----------
-    rack
-        The fabric: ``edge_of_fibre[fibre]``, and ``edges[edge]``, its two nodes. Nodes are servers
-        and, after them, the switches between racks.
-    answer
-        The change, with `routes`: for each new circuit its fibres or, where the fabric has a graph
-        of cells, the terminals that its light passes.
-
-    Returns
-    -------
-    array, shape (pairs, 2)
-        Each pair of different servers once, in ascending order.
+    Nodes are servers and, after them, switches between racks. Routes are fibres or, on a fabric
+    with cells, terminals.
     """
     hops: set[tuple[int, int]] = set()
     for route in answer.routes:
@@ -241,23 +202,9 @@ _MAX_MOVES = 6
 
 
 def _leave_out_racks(data: RackData, rack: RackFabric) -> tuple[RackData, str]:
-    """Hide most racks of a large fabric: those stay in which something fails or changes.
+    """Hide most racks of a large fabric by NaN as places, and say so in a text.
 
-    Up to three racks stay, the affected ones with the lowest numbers; rack 0 fills a free place.
-
-    Parameters
-    ----------
-    data
-        Places of chips and servers, and the role of each chip, a place in the table `_ROLES`.
-    rack
-        The fabric, with the rack of each server.
-
-    Returns
-    -------
-    data
-        Chips and servers of hidden racks have NaN as places; the others move together.
-    text
-        A second line for the title, which says what is left out; empty if nothing is.
+    Up to three affected racks with the lowest numbers stay; rack 0 fills a free place.
     """
     if rack.racks <= _MAX_RACKS:
         return data, ""
@@ -293,22 +240,7 @@ def _leave_out_racks(data: RackData, rack: RackFabric) -> tuple[RackData, str]:
 
 
 def _before_and_after(problem: Reroute, answer: Transition) -> Schedule:
-    """Make a schedule of two slots, to draw a mesh before and after its repair.
-
-    Parameters
-    ----------
-    problem
-        The circuits before the failure, and which of them it has hit.
-    answer
-        The change of circuits.
-
-    Returns
-    -------
-    Schedule
-        Slot 0 has the circuits that still have light after the failure, slot 1 all circuits after
-        the change. Slots last 1 s each, which means nothing. Cells have states where the problem
-        has.
-    """
+    """Make two slots of 1 s: the circuits that the failure leaves light, and the repaired ones."""
     first = _after_the_failure(problem)
     state_after = problem.after(answer)
     second = _slot_of_circuits(state_after, np.arange(len(state_after.circuits)))
@@ -328,21 +260,7 @@ def _after_the_failure(problem: Reroute) -> Schedule:
 
 
 def _slot_of_circuits(problem: Reroute, numbers: NDArray[np.intp]) -> Schedule:
-    """Put some circuits of a state in a schedule of one slot, with the cells that they pass.
-
-    Parameters
-    ----------
-    problem
-        The state: circuits as pairs of ports, their routes as terminals, and states of cells.
-    numbers : array, shape (chosen,)
-        The places of the circuits in ``problem.circuits``.
-
-    Returns
-    -------
-    Schedule
-        One slot, in which cells that no chosen circuit passes are free. Without states of cells in
-        the problem, the schedule has none.
-    """
+    """Put some circuits, by their places, in one slot, in which all other cells are free."""
     matching = _make_matching(problem, problem.circuits[numbers])
     if problem.cell_states is None:
         return Schedule(matchings=[matching], durations_s=[1.0])
@@ -374,16 +292,9 @@ def _blank_rack_figure(data: RackData) -> Figure:
 
 
 def _mark_failed(ax: Axes, problem: Reroute) -> None:
-    """Put a cross on each port that has failed, and on cells that are dead or stuck.
+    """Put a cross on each failed port, and on dead and stuck cells.
 
-    The first call for a figure also adds a legend, which serves all its axes.
-
-    Parameters
-    ----------
-    ax
-        The axes, in lengths of a cell, with a drawing of the mesh.
-    problem
-        The reroute, with the numbers of failed ports, dead cells and stuck cells.
+    The first call for a figure adds the legend.
     """
     data = mesh_data(problem.fabric)
     graph = problem.fabric.graph
@@ -413,24 +324,7 @@ def _mark_failed(ax: Axes, problem: Reroute) -> None:
 
 
 def _draw_rack(ax: Axes, data: RackData, title: str) -> None:
-    """Draw a rack of servers after a repair: which chips have which role, and the new circuits.
-
-    Servers are plates, chips are marks on them, and circuits are lines between chips.
-
-    Parameters
-    ----------
-    ax
-        The axes, over the whole figure.
-    data
-        The rack:
-
-        - `chips`, shape (chips, 2), and `servers`, shape (servers, 2): where they are drawn; those
-          with NaN are left out;
-        - `role`, shape (chips,): a place in the table `_ROLES` of names, colours and marks;
-        - `circuits`: pairs of chips; `fibres`: pairs of servers that new routes pass.
-    title
-        The text above the picture.
-    """
+    """Draw servers as plates, chips as marks on them, and new circuits as lines."""
     from matplotlib.patches import Rectangle
 
     # Plates, then wide pale lines for fibres, then thin lines for circuits.
@@ -493,21 +387,7 @@ def _draw_pairs(
     colour: str,
     width: float,
 ) -> None:
-    """Draw a line for each pair of places; the legend has one of them.
-
-    Parameters
-    ----------
-    ax
-        The axes.
-    places : array, shape (places, 2)
-        Where things are, as x and y; a line with a NaN is not drawn.
-    pairs : array, shape (pairs, 2)
-        The two places that each line joins.
-    name
-        The name of the lines in the legend.
-    colour, width
-        Their colour, and their width in points.
-    """
+    """Draw a line for each pair of places, without those with a NaN."""
     label = name
     for pair in pairs:
         x, y = places[pair].T
@@ -529,35 +409,11 @@ _PAGE_LEGEND = (
 
 
 def page(solution: Solution) -> dict[str, Any]:
-    """Collect what a web page shows of a repair: before, after the failure, and after each step.
+    """Collect the page of a repair: before, after the failure, and after each step.
 
-    The page has a square for each server, in it a square for each chip, and a line for each
-    circuit between two chips. The colour of a chip is its role, such as in use or failed. A step
-    of the repair takes a circuit down or puts it up again with new ports.
-
-    Parameters
-    ----------
-    solution
-        The solution of a reroute. Its answer has these fields:
-
-        - `steps`, shape (steps, 3): an action, the number of a circuit, and a third number that is
-          not used here;
-        - `changed`, shape (changed,): the circuits that get new ports;
-        - `circuits`, shape (changed, 2): their new ports.
-
-        On a mesh of cells, the page shows each step as a slot instead.
-
-    Returns
-    -------
-    dict
-        The page as `viewer_page` embeds it, plain values of JSON. Its lists are
-
-        - `nodes`: x, y, width, height, text, kind, name;
-        - `links`: two places in `nodes`, kind, width, name;
-        - `steps`: `say` is the caption; `nodes` and `links` map places in these lists, as strings,
-          to their new kinds.
-
-        A kind is a place in `legend`, which has its colour; -1 is not drawn.
+    A server and a chip are squares, a circuit is a link. A step is an action and the number of a
+    circuit, which is taken down or put up between new ports. On a mesh of cells, each step is a
+    slot instead.
     """
     problem, answer = answered(solution, Reroute, Transition)
     if not isinstance(problem.fabric, RackFabric):
@@ -580,17 +436,7 @@ def page(solution: Solution) -> dict[str, Any]:
     links: list[list[Any]] = []
 
     def add_link(circuit: int, ports: NDArray[np.int32], kind: int) -> int:
-        """Add the link of a circuit between two chips, and return its number.
-
-        Parameters
-        ----------
-        circuit
-            The number of the circuit.
-        ports : array, shape (2,)
-            The ports that it joins.
-        kind
-            The colour of the link, a place in the legend; -1 hides it.
-        """
+        """Add the link of a circuit between the chips of its ports, and return its place."""
         chip, other_chip = (int(port) // rack.ports_per_chip for port in ports)
         name = f"circuit {circuit}: chip {chip} to chip {other_chip}"
         links.append([node_of_chip_0 + chip, node_of_chip_0 + other_chip, kind, 0.02, name])
@@ -648,20 +494,7 @@ def page(solution: Solution) -> dict[str, Any]:
 
 
 def _put_racks_on_grid(data: RackData, rack: RackFabric) -> RackData:
-    """Move racks that stand below each other beside each other, until all are about a square.
-
-    Parameters
-    ----------
-    data
-        The racks in one column.
-    rack
-        The fabric.
-
-    Returns
-    -------
-    RackData
-        The same with other places of chips and servers.
-    """
+    """Move racks that stand below each other beside each other, until all are about a square."""
     n_x, n_y, n_z = rack.server_grid
     width = n_z * (n_x + 0.6) + 0.6
     height = n_y + 0.6
@@ -688,26 +521,7 @@ def _describe_failure(n_hit: int) -> str:
 
 
 def _square_node(x: float, y: float, side: float, text: str, kind: int, title: str) -> list[Any]:
-    """Return a square of a page around a point.
-
-    Parameters
-    ----------
-    x, y
-        The middle of the square, y downwards.
-    side
-        Its side.
-    text
-        The text in it.
-    kind
-        Its colour, a place in the legend.
-    title
-        Its name, which is shown when it is pointed at.
-
-    Returns
-    -------
-    list
-        x and y of the corner, both sides, text, kind and title.
-    """
+    """Return a node of a page, a square around a point, with y downwards."""
     corner = (round(x - side / 2, 3), round(y - side / 2, 3))
     return [*corner, round(side, 3), round(side, 3), text, kind, title]
 
@@ -718,37 +532,11 @@ def _with_y_downwards(places: NDArray[np.float64]) -> list[tuple[float, float]]:
 
 
 def _mesh_page(solution: Solution, problem: Reroute, answer: Transition) -> dict[str, Any]:
-    """Collect what a web page shows of a repair on a mesh, with a time slot for each step.
+    """Collect the page of a repair on a mesh: a slot before and after the failure and each step.
 
-    The first slot is before the failure, the second just after it. Each further slot is the
-    switch after one more step of the repair.
-
-    Parameters
-    ----------
-    solution
-        The solution, for the figures in the panel of the page.
-    problem
-        What ran and what failed. These fields are read:
-
-        - `circuits`, shape (circuits, 2): the ports that each circuit joins;
-        - `cell_states`: the state of each cell before, or None on a switch without cells;
-        - `hit`, shape (circuits,): whether the failure has hit the circuit;
-        - `stuck`: the cells that cannot be set any more, with their states;
-        - `dead_cells`: the cells that let no light through.
-    answer
-        The repair. These fields are read:
-
-        - `steps`, shape (steps, 3): an action, the number of a cell or circuit, and the new state
-          of a cell. The action `SET` sets a cell, `RAISE` puts a circuit up between its new ports,
-          and any other one takes it down;
-        - `changed`, shape (changed,): the circuits that get new ports;
-        - `circuits`, shape (changed, 2): their new ports.
-
-    Returns
-    -------
-    dict
-        All that `viewer_page` embeds, as plain values of JSON: the pictures of the slots, with a
-        name for each and no durations.
+    A row of `steps` is an action and the number of a cell or circuit; ``SET`` sets a cell to the
+    third number, ``RAISE`` puts a circuit up between its new ports, and any other action takes it
+    down.
     """
     # The state of the switch, which the steps below change one by one.
     circuits = np.array(problem.circuits)
@@ -804,16 +592,8 @@ def _mesh_page(solution: Solution, problem: Reroute, answer: Transition) -> dict
 def draw_problem(problem: Reroute) -> Figure:
     """Draw what runs after a failure, what is spare and what has failed.
 
-    Parameters
-    ----------
-    problem
-        The circuits before the failure, which of them it has hit, spares, and failed parts.
-
-    Returns
-    -------
-    Figure
-        For racks, chips in the colours of their roles. For a mesh, the circuits that still have
-        light, and crosses on failed parts.
+    Chips of racks have the colours of their roles; a mesh shows the circuits that still have
+    light.
     """
     n_hit = int(problem.hit.sum())
     if isinstance(problem.fabric, RackFabric):

@@ -115,18 +115,7 @@ _MOST_NAMED_JOBS = 40
 
 
 def _draw_many_shares(data: SharesData) -> Figure:
-    """Draw what jobs get in the order of service, and how many of them get which share.
-
-    Parameters
-    ----------
-    data
-        Jobs in the order of service, what they want and what they get.
-
-    Returns
-    -------
-    Figure
-        On the left means of consecutive jobs, on the right a histogram of shares in per cent.
-    """
+    """Draw means of consecutive jobs, and how many jobs get which share of their demand."""
     figure = blank_figure(9.6, 4.2)
     left, right = figure.subplots(1, 2, width_ratios=(1.4, 1.0))
     size = draw_groups(left, data.demand, data.served, ("not served", "served"))
@@ -154,17 +143,7 @@ def _draw_many_shares(data: SharesData) -> Figure:
 
 
 def _label_groups(ax: Any, n_jobs: int, size: int) -> None:
-    """Label a chart in which a bar is the mean of several consecutive jobs.
-
-    Parameters
-    ----------
-    ax
-        The axes.
-    n_jobs
-        The number of all jobs.
-    size
-        The number of jobs of a bar.
-    """
+    """Label a chart in which a bar is the mean of `size` consecutive jobs."""
     ax.set_xticks(choose_ticks(n_jobs, 8))
     ax.tick_params(labelsize=9)
     ax.set_xlabel("jobs, first served first", fontsize=9)
@@ -174,19 +153,10 @@ def _label_groups(ax: Any, n_jobs: int, size: int) -> None:
 
 
 def _draw_many_jobs(problem: PortSharing) -> Figure:
-    """Draw how many resources each of very many jobs wants, and how scarce resources are.
+    """Draw means of the demands of consecutive jobs, and how scarce resources are.
 
-    Parameters
-    ----------
-    problem
-        The resources and jobs. Two numbers of each job are read: its demand in resources, and how
-        many resources could serve it.
-
-    Returns
-    -------
-    Figure
-        On the left means of consecutive jobs, first served first. On the right a curve: if it goes
-        through (10, 80), there are 80 jobs for which no more than 10 resources are suitable.
+    If the curve goes through (10, 80), there are 80 jobs for which no more than 10 resources are
+    suitable.
     """
     # `supply[job]` is how many resources could serve a job; both arrays are in the order of
     # service.
@@ -224,30 +194,9 @@ _CLASS = "#eef1f5"
 
 
 def page(solution: Solution) -> dict[str, Any]:
-    """Collect what a web page shows of jobs and the resources that they get.
+    """Collect the page of jobs and resources: who serves whom, and the cut of the proof.
 
-    Jobs stand on the left, the first served on top; resources stand on the right, class by class
-    (resources of a class are alike). The steps of the page show both, then a line from each
-    resource to its job, then a cut if the solution has one: the jobs and resources whose demand
-    and supply prove how many can be served at most.
-
-    Parameters
-    ----------
-    solution
-        The solution of a port sharing, with an assignment. With more than 3,000 resources, those
-        of a class that serve the same job are one box.
-
-    Returns
-    -------
-    dict
-        The page as `viewer_page` embeds it, plain values of JSON. Its lists are
-
-        - `nodes`: x, y, width, height, text, kind, name;
-        - `links`: two places in `nodes`, kind, width, name;
-        - `steps`: `say` is the caption; `nodes` and `links` map places in these lists, as strings,
-          to their new kinds.
-
-        A kind is a place in `legend`, which has its colour; -1 is not drawn.
+    With more than 3,000 resources, those of a class that serve the same job are one box.
     """
     problem, answer = answered(solution, PortSharing, Assignment)
 
@@ -334,16 +283,7 @@ class _Box(NamedTuple):
 
 
 def _list_legend(n_jobs: int) -> tuple[list[tuple[str, str]], int]:
-    """Return the legend of the page, and where the colours of jobs begin in it.
-
-    Returns
-    -------
-    legend : list of (name, colour)
-        Colours of resources that are unused, of what the proof counts, and of classes, then of
-        jobs.
-    first_hue : int
-        The place of the colour of job 0.
-    """
+    """Return the names and colours of the legend, and the place of the colour of job 0 in it."""
     legend = [("free, or not used", _UNUSED), ("counted in the cut", _TIGHT), ("class", _CLASS)]
     first_hue = len(legend)
     hues = palette.CIRCUIT_COLOURS
@@ -355,27 +295,13 @@ def _list_legend(n_jobs: int) -> tuple[list[tuple[str, str]], int]:
 
 
 def _place_boxes(boxes: list[_Box], nodes: list[list[Any]]) -> list[int]:
-    """Place a small square for each resource on a web page, class by class, in rows.
+    """Append a small square for each box to `nodes`, and return their places.
 
-    Resources of a class are alike. A class begins a new row, with its name in front::
+    A class begins a new row::
 
         class 0   [ ] [ ] [ ] [ ]
                   [ ] [ ]
         class 1   [ ] [ ] [ ]
-
-    Parameters
-    ----------
-    boxes
-        The resources in the order of their classes. Each box has its class (`group`), the number
-        of alike resources that it stands for (`n_resources`), and a name.
-    nodes
-        The nodes of the page so far, each ``[x, y, width, height, text, colour, name]``. Those of
-        classes and boxes are appended.
-
-    Returns
-    -------
-    list of int
-        The place of each box in `nodes`.
     """
     # Boxes stand to the right of all that is there, in rows that make them about square.
     left = max((node[0] + node[2] for node in nodes), default=3.4) + 2.6
@@ -408,27 +334,10 @@ def _find_cut(
     node_of_box: list[int],
     node_of_job: dict[int, int],
 ) -> dict[str, int]:
-    """Return the nodes of the page that the proof of a solution counts: a cut, as of a flow.
+    """Return the nodes that the certificate counts, as colour 1 by node; empty without one.
 
-    The demands of some jobs and the supply of some resources together bound what can be served.
-    Jobs are counted that are tight on every plane, and resources that may serve another job.
-
-    Parameters
-    ----------
-    solution
-        The solution, whose certificate has an array `tight`, of shape (jobs, planes), or none.
-    problem
-        Resources and jobs. Resources of a class are alike; ``eligible[class, group of jobs]`` says
-        which may serve which.
-    boxes
-        The resources as boxes of the page, each with its class.
-    node_of_box, node_of_job
-        The place of each box and job among the nodes of the page.
-
-    Returns
-    -------
-    dict
-        The colour, 1, by node, which is a string as keys of JSON are; empty without a certificate.
+    Counted are jobs that are tight on every plane, and resources that may serve another job. Nodes
+    are strings, as keys of JSON are.
     """
     tight = getattr(solution.certificate, "tight", None)
     if tight is None:
@@ -449,21 +358,9 @@ def _find_cut(
 
 
 def _list_boxes(problem: PortSharing, answer: Assignment, *, folded: bool) -> list[_Box]:
-    """List the boxes of a page, class by class: resources, or groups of them.
+    """List boxes of resources class by class.
 
-    Parameters
-    ----------
-    problem
-        The resources; those of a class are alike.
-    answer
-        The job of each resource, -1 for none.
-    folded
-        Whether all resources of a class that serve the same job are one box with their number.
-
-    Returns
-    -------
-    list of _Box
-        The class, the job, the number of resources, and a name.
+    If `folded`, all that serve the same job are one box with their number.
     """
     class_of = problem.classes.class_of
     job_of = answer.job_of
@@ -482,18 +379,9 @@ def _list_boxes(problem: PortSharing, answer: Assignment, *, folded: bool) -> li
 
 
 def draw_problem(problem: PortSharing) -> Figure:
-    """Draw a bar for each job: what it wants, and how many resources could serve it.
+    """Draw for each job what it wants and how many resources could serve it.
 
-    Parameters
-    ----------
-    problem
-        Resources and jobs. With more than 40 jobs, means are drawn, and how scarce resources are.
-
-    Returns
-    -------
-    Figure
-        Jobs across, first served first; the axis is logarithmic where supplies are far above
-        demands.
+    Jobs that are served first come first; of more than 40, means are drawn.
     """
     jobs = problem.jobs
     if jobs.n_jobs > _MOST_NAMED_JOBS:
@@ -533,15 +421,7 @@ def _blank_chart(n_jobs: int) -> Figure:
 
 
 def _name_jobs(ax: Any, order: NDArray[Any]) -> None:
-    """Name as many jobs below a chart as there is room for, which is about 30.
-
-    Parameters
-    ----------
-    ax
-        The axes, with a place for each job: 0, 1, 2, ...
-    order : array, shape (jobs,)
-        The number of the job at each place.
-    """
+    """Name about 30 jobs below a chart; ``order[place]`` is the number of a job."""
     step = -(-len(order) // 30)
     positions = range(0, len(order), step)
     ax.set_xticks(positions, [str(order[position]) for position in positions], fontsize=8)

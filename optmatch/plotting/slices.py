@@ -124,21 +124,7 @@ def slice_data(solution: Solution) -> SliceData:
 
 
 def _count_hops(fabric: RackFabric, slices: Iterable[Allocation]) -> Counter[tuple[int, int]]:
-    """Count the circuits from server to server; two fibres over a switch are one hop.
-
-    Parameters
-    ----------
-    fabric
-        The racks. Nodes are servers and, after them, the switches between racks;
-        ``edges[edge]`` are two nodes, and ``edge_of_fibre[fibre]`` is an edge.
-    slices
-        Placed slices, whose `fibres` are rows of a circuit and a fibre, along each circuit.
-
-    Returns
-    -------
-    Counter
-        Numbers of circuits by pairs ``(server, server)``.
-    """
+    """Count circuits by pair of servers; two fibres over a switch between racks are one hop."""
     n_circuits: Counter[tuple[int, int]] = Counter()
     for slice_ in slices:
         fibre_ends = fabric.edges[fabric.edge_of_fibre[slice_.fibres[:, 1]]].tolist()
@@ -226,21 +212,7 @@ _MAX_RACKS_OF_PROBLEM = 24
 
 
 def _draw_large_slice(solution: Solution) -> Axes:
-    """Draw from which racks a job gets its servers, and the circuits between these racks.
-
-    A slice is the box of chips, on whole servers, that the job gets. There is a square for each
-    rack, with the number of servers that it gives.
-
-    Parameters
-    ----------
-    solution
-        The solution of a slice that lies in more than four racks.
-
-    Returns
-    -------
-    Axes
-        Squares in rows from rack 0 on; an arc is the wider, the more circuits join its two racks.
-    """
+    """Draw how many servers of a slice each rack gives, and its circuits as wide arcs."""
     # ``n_given[rack]``: the servers of the slice in a rack.
     problem, answer = answered(solution, SliceAllocation, Allocation)
     fabric = problem.fabric
@@ -291,21 +263,9 @@ def _place_racks(n_racks: int) -> NDArray[np.float64]:
 
 
 def _draw_rack_squares(values: NDArray[np.int64], most: int, label: str) -> Axes:
-    """Draw a square for each rack, with a number of servers in it and in its colour.
+    """Draw a square for each rack, in full colour where all its servers count.
 
-    Parameters
-    ----------
-    values : array, shape (racks,)
-        A number of servers of each rack.
-    most
-        The servers of a rack, which get the full colour.
-    label
-        The things that the numbers count.
-
-    Returns
-    -------
-    Axes
-        Of a new figure; rack r is at `_place_racks(racks)[r]`, y downwards as negative numbers.
+    Rack r is at `_place_racks(racks)[r]`, y downwards as negative numbers.
     """
     from matplotlib.colors import LinearSegmentedColormap
 
@@ -361,29 +321,10 @@ _LEGEND = (
 
 
 def page(solution: Solution) -> dict[str, Any]:
-    """Collect what a web page shows of the servers and circuits that a job gets.
+    """Collect a page of racks: before, with the servers of the slice, and with its circuits.
 
-    A slice is the box of chips that the job gets, on whole servers. The page has a square for each
-    server and each switch between racks, and a line for the circuits between two of them. Its
-    three steps show the racks before, then the servers of the slice, then its circuits.
-
-    Parameters
-    ----------
-    solution
-        The solution of a slice allocation, with an answer. With more than 6,000 squares,
-        only servers in the racks of the slice are shown, with all switches.
-
-    Returns
-    -------
-    dict
-        The page as `viewer_page` embeds it, plain values of JSON. Its lists are
-
-        - `nodes`: x, y, width, height, text, kind, name;
-        - `links`: two places in `nodes`, kind, width, name;
-        - `steps`: `say` is the caption; `nodes` and `links` map places in these lists, as strings,
-          to their new kinds.
-
-        A kind is a place in `legend`, which has its colour; -1 is not drawn.
+    Servers and switches between racks are squares. With more than 6,000 of them, only servers in
+    the racks of the slice are shown, with all switches.
     """
     problem, answer = answered(solution, SliceAllocation, Allocation)
 
@@ -476,14 +417,7 @@ def page(solution: Solution) -> dict[str, Any]:
 
 
 def _kinds_of_nodes(problem: SliceAllocation) -> NDArray[np.int64]:
-    """Return the kind of each server and switch before the new slice, as a colour of a page.
-
-    Returns
-    -------
-    array, shape (servers + switches,)
-        Places in the legend of the page: a free server, a reserved one, one of another slice, or a
-        switch between racks.
-    """
+    """Return the kind of each server and switch before the new slice, as a place in the legend."""
     fabric = problem.fabric
     kinds = np.full(fabric.n_servers + fabric.n_rack_switches, _SWITCH)
     kinds[: fabric.n_servers] = _FREE
@@ -494,13 +428,9 @@ def _kinds_of_nodes(problem: SliceAllocation) -> NDArray[np.int64]:
 
 
 def _names_of_nodes(problem: SliceAllocation) -> list[str]:
-    """Return the name of each server and switch, with the slice that a server belongs to.
+    """Return names of servers, "slice 2, server 17", and switches, "switch x (1, 3)".
 
-    Returns
-    -------
-    list of str
-        Servers, such as "slice 2, server 17"; after them the switches between racks, such as
-        "switch x (1, 3)": the axis that it joins, and the two coordinates on its face.
+    A switch is named by the axis that it joins, and the two coordinates on its face.
     """
     fabric = problem.fabric
     names = [f"server {server}" for server in range(fabric.n_servers)]
@@ -522,21 +452,9 @@ def _count_fibres(fabric: RackFabric, slices: Iterable[Allocation]) -> Counter[t
 
 
 def _place_servers_and_switches(fabric: RackFabric) -> NDArray[np.float64]:
-    """Put racks on a grid, their layers beside each other, and below them the switches.
+    """Put racks on a grid, their layers along z beside each other, and switches below.
 
-    A rack is a block of servers with coordinates x, y and z; layers along z stand beside each
-    other.
-
-    Parameters
-    ----------
-    fabric
-        The racks; `server_coordinates` are rows of rack, x, y and z, and `rack_switches` rows of
-        axis (0 to 2) and two coordinates.
-
-    Returns
-    -------
-    array, shape (servers + switches, 2)
-        Places x and y, which grows downwards, in sides of a server.
+    Places are in sides of a server, y downwards.
     """
     n_x, n_y, n_z = fabric.server_grid
     rack, x, y, z = fabric.server_coordinates.T.astype(float)
@@ -561,18 +479,7 @@ def _place_servers_and_switches(fabric: RackFabric) -> NDArray[np.float64]:
 
 
 def draw_problem(problem: SliceAllocation) -> Figure:
-    """Draw all racks: free servers, those of other slices, and those that are kept out.
-
-    Parameters
-    ----------
-    problem
-        The racks, the slices that are placed, and the one that is wanted.
-
-    Returns
-    -------
-    Figure
-        A square is a server; of more than 24 racks it is a rack with its free servers.
-    """
+    """Draw a square for each server (free, taken or reserved), or for each of over 24 racks."""
     fabric = problem.fabric
     owner = _owners(problem)
     if fabric.racks > _MAX_RACKS_OF_PROBLEM:
@@ -640,21 +547,8 @@ def _draw_servers(
 ) -> None:
     """Draw a square for each server, with its number where there is room, and a legend.
 
-    Parameters
-    ----------
-    ax
-        The axes.
-    centres : array, shape (servers, 2)
-        The middles of the squares, in sides of a server.
-    owner : array, shape (servers,)
-        Which slice has the server: 0 the new one, k the k-th placed one from 1, -1 free,
-        -2 reserved.
-    slot : array, shape (servers,)
-        The place of the server in the new slice, -1 if it is not in it.
-    points_per_server
-        The side of a server in points.
-    numbers : array, shape (servers,)
-        The numbers that are written; None for 0, 1, 2, ...
+    ``owner[server]`` is 0 for the new slice, k for the k-th placed one from 1 on, -1 free, -2
+    reserved; ``slot[server]`` is -1 outside of the new slice.
     """
     from matplotlib.lines import Line2D
 
@@ -720,14 +614,7 @@ def draw(solution: Solution, slot: int | None = None) -> Figure:
 
 
 def tabulate(solution: Solution) -> dict[str, Any]:
-    """List a row for each circuit of a slice, with its ports and fibres.
-
-    Returns
-    -------
-    dict
-        Columns of equal length: "source" and "destination", ports of the circuit, and "fibres",
-        the numbers of the fibres that it passes, as a list.
-    """
+    """List a row for each circuit: source and destination port, and the fibres that it passes."""
     answer: Any = solution.answer
     sources, destinations = answer.circuits.T
     circuit_of_fibre, fibre = answer.fibres.T

@@ -194,20 +194,10 @@ def _rounded(values: Any) -> list[float]:
 
 
 def _pack_states(schedule: Schedule) -> str:
-    """Write cell states as base 64 of bytes, each of five cells in base 3.
+    """Write the cell states of all slots as base 64 of bytes, five cells in base 3 each.
 
-    Bar is 0, cross 1, and free 2. Five cells make one byte, since 3**5 = 243 is below 256: states
-    1, 0, 2, 0, 0 are 1 + 0 * 3 + 2 * 9 = 19. The states of a slot begin with a byte of their own.
-
-    Parameters
-    ----------
-    schedule
-        The schedule, with ``cell_states[slot, cell]``: BAR 0, CROSS 1 or FREE -1.
-
-    Returns
-    -------
-    str
-        ASCII text, slot after slot.
+    Bar is 0, cross 1, free 2: states 1, 0, 2, 0, 0 are 1 + 0 * 3 + 2 * 9 = 19, and 3**5 = 243 fits
+    into a byte. A slot begins with a byte of its own.
     """
     digits = np.asarray(schedule.cell_states) % 3  # free is -1, which becomes 2
     n_missing = -digits.shape[1] % 5
@@ -225,14 +215,7 @@ def _subtitle(fabric: Fabric) -> str:
 
 
 def _figures(shown: Drawable, schedule: Schedule) -> list[list[Any]]:
-    """List names and values for the panel beside a picture.
-
-    Returns
-    -------
-    list of [name, value] or [name, value, True]
-        Slots, toggles of cells (changes from bar to cross or back) and makespan; of a solution
-        also its status, objective, bounds and method. True marks the status.
-    """
+    """List slots, toggles and makespan for the panel, and what is known of a solution."""
     rows: list[list[Any]] = [["Slots", f"{schedule.n_slots}"]]
     if schedule.cell_states is not None:
         rows.append(["Toggles", write_amount(int(toggles_data(schedule).counts.sum()))])
@@ -245,21 +228,7 @@ def _figures(shown: Drawable, schedule: Schedule) -> list[list[Any]]:
 
 
 def panel(solution: Solution, rows: Sequence[list[Any]] = ()) -> list[list[Any]]:
-    """List what is known of a solution, for the panel beside a picture.
-
-    Parameters
-    ----------
-    solution
-        The solution.
-    rows
-        Further rows, which stand before the method.
-
-    Returns
-    -------
-    list of [name, value] or [name, value, True]
-        Status, objective, bound, gap, proof, figures of the answer, method and time, as texts;
-        True marks the status. Rows that say nothing are left out.
-    """
+    """List what is known of a solution as rows of name, value and, for the status, True."""
     panel_rows: list[list[Any]] = [["Status", solution.status.value, True]]
     if solution.limit not in (None, Limit.EXHAUSTED):
         panel_rows.append(["Stopped by", solution.limit.value])
@@ -283,20 +252,10 @@ def panel(solution: Solution, rows: Sequence[list[Any]] = ()) -> list[list[Any]]
 
 
 def _write_gap(solution: Solution) -> str:
-    """Write how far an answer may be from the best one.
+    """Write how far an answer may be from the best one, such as "2.50 %".
 
-    An objective of levels is a tuple that is compared level by level. There the first level counts
-    that differs from its bound: a share of it would say nothing of the others.
-
-    Parameters
-    ----------
-    solution
-        The solution, with objective and lower bound.
-
-    Returns
-    -------
-    str
-        A text such as "2.50 %", "open from level 2 of 3 on", or "unknown".
+    Of an objective of levels the first counts that differs from its bound ("open from level 2 of 3
+    on"): a share of it would say nothing of the others.
     """
     objective = solution.objective
     bound = solution.lower_bound

@@ -65,13 +65,7 @@ class Simulation(Value):
         return not self.left_bytes.any()
 
     def _repr_html_(self) -> str:
-        """Show the replay in Jupyter: whether all was carried, and its main figures.
-
-        Returns
-        -------
-        str
-            A table of HTML: times in seconds, amounts in bytes, and shares in per cent.
-        """
+        """Show the replay in Jupyter: whether all was carried, and its main figures."""
         figures = {
             "completion": write_amount(self.completion_s, "s"),
             "makespan": write_amount(self.makespan_s, "s"),
@@ -205,14 +199,9 @@ class _Replay:
     """
 
     def __init__(self, planned_s: NDArray[np.float64], tolerance_s: float) -> None:
-        """Begin at time 0 with all data that circuits will carry.
+        """Begin at time 0 with what circuits will carry, in seconds of a circuit.
 
-        Parameters
-        ----------
-        planned_s
-            ``planned_s[source, destination]``: what circuits will carry, in seconds of a circuit.
-        tolerance_s
-            A remainder up to this, in seconds, is a rounding error.
+        A remainder up to `tolerance_s` is a rounding error.
         """
         self._n_ports = len(planned_s)
         self._tolerance_s = tolerance_s
@@ -223,16 +212,9 @@ class _Replay:
         """For each time what waits at each source."""
 
     def send(self, segment: _Segment) -> None:
-        """Let circuits send for a while, and note which pairs of ports have sent all, and when.
+        """Let the circuits of a segment send, and note when pairs of ports have sent all.
 
-        A segment is a time in which no circuit changes. Demand is counted in seconds that one
-        circuit takes for it.
-
-        Parameters
-        ----------
-        segment
-            When it starts and ends, in seconds, and the circuits that send in it, as ``source *
-            ports + destination``. A circuit of two planes is there twice, and sends twice as fast.
+        A circuit of two planes is there twice, and sends twice as fast.
         """
         # The rest that each pair of ports has before and after the segment; rounding errors are 0.
         start_s, end_s, circuits = segment
@@ -260,22 +242,10 @@ class _Replay:
     def list_queues(
         self, left_s: NDArray[np.float64], packet_end_s: float
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return what waits at each source at each event, for circuits and the packet network.
+        """Return the times of events, and ``queue_s[event, source]`` in seconds of a circuit.
 
-        Parameters
-        ----------
-        left_s
-            ``left_s[source, destination]``: what goes over the packet network, in seconds of a
-            circuit.
-        packet_end_s
-            When the packet network has carried it, in seconds; 0 if there is none.
-
-        Returns
-        -------
-        times_s
-            ``times_s[event]``, ascending.
-        queue_s
-            ``queue_s[event, source]``, in seconds of a circuit. Between two events it is linear.
+        Queues are linear between two events. ``left_s[source, destination]`` goes over the packet
+        network, which has carried it at `packet_end_s` (0 without one).
         """
         times_s = np.array(self._times_s)
         queue_s = np.array(self._queue_s)
@@ -292,24 +262,9 @@ class _Replay:
 def _list_schedules(
     problem: Demand, subject: Schedule | PlaneSchedules | Solution
 ) -> Sequence[Schedule]:
-    """List the schedule of each plane; a plane is one of several switches side by side.
+    """List the schedule of each plane of a schedule, of several, or of a solution.
 
-    Parameters
-    ----------
-    problem
-        The demand, whose number of ports the schedules must have.
-    subject
-        A schedule of the only plane, the schedules of all planes, or a solution with either.
-
-    Returns
-    -------
-    sequence of Schedule
-        One for each plane.
-
-    Raises
-    ------
-    InputError
-        If there is no schedule, or one is of another number of ports.
+    Other numbers of ports than those of the problem are an InputError.
     """
     answer: object = subject
     if isinstance(subject, Solution):
@@ -330,26 +285,13 @@ def _list_schedules(
 
 
 def _list_segments(problem: Demand, schedules: Sequence[Schedule]) -> Iterator[_Segment]:
-    """Cut time into segments in which no circuit changes, on any of the switches.
+    """Yield the segments of time in which no circuit changes on any plane.
 
-    Each plane is a switch with its own schedule; planes work side by side::
+    Those in which nothing sends are left out::
 
         plane 0:   0 to 10 s circuits A    15 to 24 s circuits B
         plane 1:   0 to 6 s circuits C     10 to 24 s circuits D
         segments:  0 to 6 s A and C, 6 to 10 s A, 10 to 15 s D, 15 to 24 s B and D
-
-    Parameters
-    ----------
-    problem
-        The demand, with its delay and its kind of switching.
-    schedules
-        The schedule of each plane; all begin at time 0.
-
-    Yields
-    ------
-    _Segment
-        Start and end in seconds, and the circuits of all planes that send from one to the other.
-        Times in which nothing sends are left out.
     """
     if len(schedules) == 1:
         yield from _list_plane_segments(problem, schedules[0])
@@ -377,23 +319,9 @@ def _list_segments(problem: Demand, schedules: Sequence[Schedule]) -> Iterator[_
 
 
 def _list_plane_segments(problem: Demand, schedule: Schedule) -> Iterator[_Segment]:
-    """List when the circuits of one plane send, in order.
+    """Yield when the circuits of one plane send.
 
-    The light is off for a delay before each slot. With switching per circuit, circuits that a slot
-    keeps send during its delay as well.
-
-    Parameters
-    ----------
-    problem
-        The demand: its ports, its delay in seconds and its way of switching.
-    schedule
-        ``matchings[slot, source]``, the destination or -1, and ``durations_s[slot]``.
-
-    Yields
-    ------
-    _Segment
-        Begin and end in seconds, and the circuits that send between, each as the number
-        source * ports + destination.
+    With per-circuit switching, those that a slot keeps send during its delay, too.
     """
     n_ports = problem.fabric.n_ports
     now_s = 0.0

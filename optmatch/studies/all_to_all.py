@@ -54,30 +54,9 @@ class Part(NamedTuple):
 
 
 def judge_part(part: Part, on_event: OnEvent = ignore) -> tuple[Table, Limit | None]:
-    """Judge whether a schedule can be repaired after cells have broken, sample by sample.
+    """Judge sample by sample whether a schedule survives broken cells.
 
-    A sample is a set of cells that break at once, each in one kind of fault. The schedule survives
-    it if the other cells can hold what it held. This runs in this process or in a worker.
-
-    Parameters
-    ----------
-    part
-        These fields are read:
-
-        - `solution`: the solution with the schedule;
-        - `fixed`: whether its matchings have to stay as they are;
-        - `samples`, `kinds`: the samples, and the kinds of faults;
-        - `first`, `total`: the number of the first sample, and of all samples, for reports;
-        - `left_s`: the seconds that are left, None without a limit.
-    on_event
-        Called with a `Tick` after each sample.
-
-    Returns
-    -------
-    table : Table
-        The counts of the samples that were judged.
-    limit : Limit or None
-        Why these are fewer than were asked for; None if they are all.
+    Returns the counts, and why samples are missing; None if none are.
     """
     started = time.perf_counter()
     repair = _prepare_repair(part.solution, part.fixed, get_ident())
@@ -106,17 +85,7 @@ def judge_part(part: Part, on_event: OnEvent = ignore) -> tuple[Table, Limit | N
 
 @lru_cache(maxsize=8)
 def _prepare_repair(solution: Solution, fixed: bool, thread: int) -> Any:
-    """Prepare to repair a schedule, once for each thread.
-
-    Parameters
-    ----------
-    solution
-        A solution with a schedule of routed slots.
-    fixed
-        Whether each matching must stay as it is.
-    thread
-        The number of the thread; each has an object of its own, which a cache keeps.
-    """
+    """Prepare to repair a schedule; a cache keeps an object for each thread."""
     from optmatch.solvers.all_to_all.repair import Repair  # compiled kernels
 
     assert solution.schedule is not None
@@ -142,15 +111,6 @@ class Table:
     """
 
     def __init__(self, n_cells: int, kinds: tuple[FaultKind, ...]) -> None:
-        """Begin all counts of samples with broken cells at 0, and know no fault alone yet.
-
-        Parameters
-        ----------
-        n_cells
-            The number of cells of the fabric.
-        kinds
-            The ways in which a cell can be broken; arrays have the shape (cells, kinds).
-        """
         shape = (n_cells, len(kinds))
         self.kinds = kinds
         self.counts: Counter[str] = Counter()
@@ -161,17 +121,7 @@ class Table:
         self.alone = np.full(shape, -1, dtype=np.int8)
 
     def add(self, sample: Sequence[Fault], verdict: Any, outcomes_alone: Sequence[str]) -> None:
-        """Count a sample, all at once: Ctrl-C comes before or after.
-
-        Parameters
-        ----------
-        sample
-            The faults.
-        verdict
-            The verdict on all of them together.
-        outcomes_alone
-            The outcome of each fault alone.
-        """
+        """Count a sample, all at once: Ctrl-C comes before or after."""
         for fault, outcome in zip(sample, outcomes_alone, strict=True):
             place = (fault.place, self.kinds.index(fault.kind))
             self.broken[place] += 1
@@ -182,13 +132,9 @@ class Table:
         self.how[verdict.how] += 1
 
     def merge(self, later: Table) -> None:
-        """Count the samples of another table too.
+        """Count the samples of a later table, too.
 
-        Parameters
-        ----------
-        later
-            The table of later samples of the same study, whose verdicts on single faults replace
-            earlier ones.
+        Its verdicts on single faults replace earlier ones.
         """
         self.counts += later.counts
         self.how += later.how
@@ -199,21 +145,9 @@ class Table:
 
 
 def _verify_repair(problem: Any, sample: Sequence[Fault], verdict: Any) -> None:
-    """Let the verifier check a repaired schedule.
+    """Let the verifier check the repaired slots on the broken fabric.
 
-    Parameters
-    ----------
-    problem
-        The problem on the fabric without faults.
-    sample
-        The faults that the schedule was repaired for.
-    verdict
-        ``verdict.matchings`` and ``verdict.states`` are the repaired slots.
-
-    Raises
-    ------
-    VerificationError
-        If the schedule violates a rule on the broken fabric.
+    A wrong one is a VerificationError.
     """
     broken_fabric = Faulty.of(problem.fabric, sample)
     matchings = np.asarray(verdict.matchings)
@@ -465,20 +399,7 @@ class YieldStudy(Value, Study):
         return [cell for cell in self.ranking() if self.broken[cell].any()]
 
     def _count_kinds(self, cell: int) -> dict[str, dict[str, int | str | None]]:
-        """Count the samples of each kind of fault of a cell.
-
-        Parameters
-        ----------
-        cell
-            The number of the cell.
-
-        Returns
-        -------
-        dict
-            By kind of fault: in how many samples the cell was ``broken`` so, how many of them are
-            proved to be lost (``failed``) or neither that nor repaired (``unrepaired``), and
-            whether the schedule "survives" or "fails" with this fault ``alone``; None if unknown.
-        """
+        """Count the samples of each kind of fault of a cell; `alone` is None if unknown."""
         figures_of_kind: dict[str, dict[str, int | str | None]] = {}
         for k, kind in enumerate(self.kinds):
             figures_of_kind[kind] = {
@@ -491,19 +412,9 @@ class YieldStudy(Value, Study):
 
 
 def wilson(successes: int, samples: int) -> tuple[float, float]:
-    """Estimate a probability from successes in samples, as an interval (Wilson's score [1]_).
+    """Estimate a probability of successes as a 95 % interval, by Wilson's score [1]_.
 
-    Parameters
-    ----------
-    successes
-        How many samples succeeded.
-    samples
-        The number of samples, which are independent.
-
-    Returns
-    -------
-    low, high : float
-        The interval with a confidence of 95 %; from 0 to 1 without samples.
+    Without samples the interval is from 0 to 1.
 
     References
     ----------
@@ -661,24 +572,7 @@ def study_yield(
 def _draw_faults(
     rng: np.random.Generator, n_cells: int, n_faults: int, kinds: Sequence[FaultKind]
 ) -> tuple[Fault, ...]:
-    """Draw faults of different cells, cells and kinds all equally likely.
-
-    Parameters
-    ----------
-    rng
-        Draws the numbers.
-    n_cells
-        The number of cells of the fabric.
-    n_faults
-        How many cells break.
-    kinds
-        The ways in which a cell can break.
-
-    Returns
-    -------
-    tuple of Fault
-        The faults, each with its kind and the number of its cell.
-    """
+    """Draw faults of different cells, cells and kinds all equally likely."""
     places = rng.choice(n_cells, size=n_faults, replace=False).tolist()
     kind_numbers = rng.integers(len(kinds), size=n_faults).tolist()
     pairs = zip(kind_numbers, places, strict=True)
@@ -686,26 +580,9 @@ def _draw_faults(
 
 
 def _solve_subject(subject: Any, seed: int | None) -> Solution:
-    """Return a solution that is right, with a schedule that states its cells.
+    """Return a verified solution whose schedule states the cells of a fabric without faults.
 
-    Parameters
-    ----------
-    subject
-        A solution, which is verified, or a problem, which is solved.
-    seed
-        The seed of the solve; None draws one.
-
-    Returns
-    -------
-    Solution
-        A solution on a fabric without faults.
-
-    Raises
-    ------
-    InputError
-        If there are faults already, no schedule, or no cells.
-    VerificationError
-        If the solution is wrong.
+    A problem is solved first.
     """
     from optmatch.entrances import solve
 

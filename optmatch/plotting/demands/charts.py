@@ -116,24 +116,10 @@ class _Bar(NamedTuple):
 
 
 def _list_bars(problem: Demand, schedule: Schedule, plane: int) -> list[_Bar]:
-    """List the circuits of all slots of one plane as bars.
+    """List the circuits of a plane by slots and sources, with the seconds in which each can send.
 
-    Parameters
-    ----------
-    problem
-        The demand; with `switching` "per-circuit", a circuit that the slot before has too stays up
-        during the delay between both.
-    schedule
-        The slots of the plane: ``matchings[slot, source] = destination`` or `IDLE`, and ends and
-        durations of slots in seconds; before each slot is a delay of `delay_s`.
-    plane
-        The number of the plane.
-
-    Returns
-    -------
-    list of _Bar
-        By slots and, in a slot, by source ports: source, destination, plane, and from when to when
-        the circuit can send, in seconds.
+    With per-circuit switching, a circuit that the slot before has too stays up during the delay
+    between both.
     """
     slot, source = np.nonzero(schedule.matchings != IDLE)
     destination = schedule.matchings[slot, source]
@@ -153,22 +139,9 @@ def _list_bars(problem: Demand, schedule: Schedule, plane: int) -> list[_Bar]:
 
 
 def _find_ends_of_sending(problem: Demand, bars: list[_Bar]) -> NDArray[np.float64]:
-    """Return until when each bar has something to send.
+    """Return until when each bar, in the order of starts, has something to send.
 
-    A circuit sends from the start of its bar until the slot ends or nothing of its demand is left;
-    earlier bars of the same source and destination have used up a part of it.
-
-    Parameters
-    ----------
-    problem
-        The demand in bytes for each source and destination, and the rate of a circuit.
-    bars
-        The bars in the order of their starts.
-
-    Returns
-    -------
-    array, shape (bars,)
-        Times in seconds; the start of a bar that has nothing to send.
+    Earlier bars of its pair of ports have used up a part of the demand.
     """
     # Demands become seconds of sending at the rate of a circuit.
     remaining_s = problem.demand_bytes / problem.rate_bytes_per_s
@@ -259,31 +232,10 @@ _PALE_COLOUR = "#c9d9ef"
 
 
 def _draw_large_gantt(solution: Solution, data: GanttData) -> Axes:
-    """Draw when the circuits of many ports are up, and when they send.
+    """Draw how many circuits of many ports are up and send, and bars of a few source ports.
 
-    The upper panel counts circuits over time: those that are up, and those that still have
-    something to send. The lower panel shows a few source ports, with a bar for each circuit. They
-    are chosen evenly from the port that sends longest to the one that sends least.
-
-    Parameters
-    ----------
-    solution
-        The solution of a `Demand`, which names the ports.
-    data
-        A bar is one circuit in one slot. These fields are read:
-
-        - `source`, shape (bars,): its source port;
-        - `plane`, shape (bars,): which of several parallel switches it is on;
-        - `start_s`, `sent_s`, `end_s`, shape (bars,): when it can begin to send, when it has sent
-          all, and when its slot ends, in seconds;
-        - `n_ports`, `planes`: how many source ports and parallel switches there are;
-        - `makespan_s`, `lower_bound_s`: the duration, and the least possible one, in seconds.
-
-    Returns
-    -------
-    Axes
-        The lower panel, of a new figure. A dashed line is the lower bound, where the duration is
-        what is minimised.
+    The ports are chosen evenly from the one that sends longest to the one that sends least. A
+    dashed line is the lower bound, where the duration is minimised. Returns the lower axes.
     """
     problem: Any = solution.problem
     span_s = data.makespan_s or 1.0
@@ -360,23 +312,10 @@ def _draw_shares_of_time(
     row_of_port: NDArray[np.int64],
     edges_s: NDArray[np.float64],
 ) -> None:
-    """Draw when ports send, as shades, where bars would be too thin.
+    """Draw when ports send as shades, where bars would be too thin.
 
-    Time is cut into short times of equal length. The more of a short time a port sends, the darker
-    is its square. A port may have a circuit on each of several planes (parallel switches); the
-    shade is darkest if all of them send for the whole short time.
-
-    Parameters
-    ----------
-    ax
-        The axes, seconds across and rows down.
-    data
-        The bars of all ports: for each circuit in each slot its source port, and from when
-        (`start_s`) to when (`sent_s`) it sends, in seconds.
-    row_of_port : array, shape (ports,)
-        The row of each port, -1 if it has none.
-    edges_s : array, shape (times + 1,)
-        Where the short times, which are equally long, begin and end, in seconds.
+    A shade is the darkest if all planes send for a whole short time. `row_of_port` is -1 for ports
+    without a row; `edges_s` are the ends of equally long times.
     """
     from matplotlib.colors import LinearSegmentedColormap
 
@@ -405,20 +344,7 @@ def _draw_shares_of_time(
 def _count_open_bars(
     start_s: NDArray[np.float64], end_s: NDArray[np.float64], times_s: NDArray[np.float64]
 ) -> NDArray[np.int64]:
-    """Return how many bars have begun and not ended at each of the times.
-
-    Parameters
-    ----------
-    start_s, end_s : array, shape (bars,)
-        When each bar begins and ends, in seconds; a bar is open at its start, not at its end.
-    times_s : array, shape (times,)
-        When to count, in seconds.
-
-    Returns
-    -------
-    array, shape (times,)
-        The numbers of open bars: those that have begun, less those that have ended.
-    """
+    """Return how many bars are open at each time: at their start, but not at their end."""
     begun = np.searchsorted(np.sort(start_s), times_s, side="right")
     ended = np.searchsorted(np.sort(end_s), times_s, side="right")
     return begun - ended
@@ -437,21 +363,10 @@ def _size_in_inches(ax: Axes) -> tuple[float, float]:
 
 
 def _draw_patterns(ax: Axes, data: GanttData, row: NDArray[np.int64], span_s: float) -> None:
-    """Draw patterns over bars, so that destinations of equal colours can be told apart.
+    """Draw patterns over bars, as destinations 0, 8, 16, ... share a colour.
 
-    There are eight colours: destinations 0, 8, 16, ... share the first. Destinations 8 to 15 get
-    the first pattern over their colours, 16 to 23 the second. Bars under 0.05 inches stay plain.
-
-    Parameters
-    ----------
-    ax
-        The axes, seconds across and rows down.
-    data
-        The bars: arrays of shape (bars,) with destination ports, and starts and ends in seconds.
-    row : array, shape (bars,)
-        The row of each bar, which is its place from the top.
-    span_s
-        The seconds across the axes.
+    Destinations 8 to 15 get the first pattern, 16 to 23 the second. Bars under 0.05 inches stay
+    plain; ``row[bar]`` counts from the top.
     """
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path
@@ -483,24 +398,7 @@ def _label_bars(
     colours: NDArray[np.str_],
     labels: Sequence[str],
 ) -> None:
-    """Write the destination into each bar where its name has room.
-
-    Nothing is written where rows are lower than a line of text.
-
-    Parameters
-    ----------
-    ax
-        The axes, seconds across and rows down.
-    data
-        The bars: arrays of shape (bars,) with destination ports, and when a circuit begins to send
-        (`start_s`), has nothing left (`sent_s`) and ends (`end_s`), in seconds.
-    row : array, shape (bars,)
-        The row of each bar, which is its place from the top.
-    colours : array, shape (ports,)
-        The colour of each destination.
-    labels : sequence of str
-        The name of each port.
-    """
+    """Write the destination into each bar where its name has room."""
     # Rows must be at least as high as a line of text.
     span_s = data.makespan_s or 1.0
     width_inches, height_inches = _size_in_inches(ax)
@@ -548,15 +446,9 @@ def _legend_of_destinations(labels: Sequence[str]) -> list[tuple[str, str, int]]
 
 
 def _add_legend(ax: Axes, labels: Sequence[str]) -> None:
-    """Add a legend of the colours and patterns of destinations beside the axes.
+    """Add a legend of destinations and, where it is drawn, of the lower bound beside the axes.
 
-    Parameters
-    ----------
-    ax
-        The axes; where they have a line that is named "lower bound", the legend has it too.
-    labels : sequence of str
-        The name of each port. The first eight have a colour each; a pattern with "+ 8" marks those
-        whose number is 8 higher than that of their colour.
+    A pattern "+ 8" marks destinations whose number is 8 higher than that of their colour.
     """
     from matplotlib.patches import Patch
 
@@ -586,18 +478,7 @@ _MAX_LISTED = 4000
 
 
 def page(solution: Solution) -> dict[str, Any]:
-    """Collect the page: slot by slot with what is left, or the circuits of planes over time.
-
-    Parameters
-    ----------
-    solution
-        The solution of a demand, with a schedule or one for each plane.
-
-    Returns
-    -------
-    dict
-        All that `viewer_page` embeds, as plain values of JSON.
-    """
+    """Collect the page: slot by slot with what is left, or the circuits of planes over time."""
     data = gantt_data(solution)
     problem: Any = solution.problem
     unit = unit_of_amounts(problem)
@@ -629,25 +510,10 @@ def unit_of_amounts(problem: Demand) -> str:
 def _list_carried(
     data: GanttData, carried_bytes: NDArray[np.float64], ends_s: NDArray[np.float64], unit: str
 ) -> list[dict[str, str]]:
-    """Write what each circuit of a plane carries in its slot.
+    """Write by slot and source port what a circuit carries, such as "3 kB".
 
-    Parameters
-    ----------
-    data
-        The bars: for each circuit of each slot its source port, and when its slot ends, in
-        seconds.
-    carried_bytes : array, shape (bars,)
-        The bytes that each of them carries.
-    ends_s : array, shape (slots,)
-        When the slots end, in seconds, ascending.
-    unit
-        The unit of amounts, "B" for bytes or "s" for seconds.
-
-    Returns
-    -------
-    list of dict, one for each slot
-        Texts such as "3 kB" by the number of the source port, which is a string as keys of JSON
-        are. Empty where there are more bars than a page can hold.
+    Ports are strings, as keys of JSON are. The list is empty where there are more bars than a page
+    can hold.
     """
     if len(data.source) > _MAX_BARS:
         return []
@@ -669,39 +535,10 @@ def _planes_page(
     unit: str,
     steps: list[tuple[str, float]],
 ) -> dict[str, Any]:
-    """Collect what a web page shows of circuits on several parallel switches (planes) over time.
+    """Collect the page of planes: a row for each source port and plane, a bar for each circuit.
 
-    The page has a row for each source port and plane, and in it a bar for each circuit.
-
-    Parameters
-    ----------
-    solution
-        The solution, with a schedule for each plane.
-    data
-        A bar is one circuit in one slot. These fields are read:
-
-        - `source`, `destination`, `plane`, shape (bars,): its ports, and its switch;
-        - `start_s`, `end_s`, shape (bars,): when it begins and ends, in seconds;
-        - `n_ports`, `planes`: how many source ports and planes there are;
-        - `makespan_s`: the whole duration in seconds.
-    carried_bytes : array, shape (bars,)
-        The amount that each circuit carries, in `unit`.
-    unit
-        The unit of amounts, "B" for bytes or "s" for seconds.
-    steps : list of (text, time in s)
-        The steps of the page: what is said at each of these times.
-
-    Returns
-    -------
-    dict
-        The page as `viewer_page` embeds it, plain values of JSON. Its main entries are
-
-        - `rows`: a name for each row; `row_of`: the first row of each port;
-        - `bars`: for each row three numbers for each bar, one after the other: a colour, start and
-          length in millionths of the duration;
-        - `steps`, `list`: what is said at which time, and the circuits with their amounts.
-
-        Bars and listed circuits beyond the limits of a page are left out.
+    Bars and listed circuits beyond the limits of a page are left out. `carried_bytes` is in
+    `unit`, "B" or "s".
     """
     # Rows count planes within ports: with 2 planes, port 3 on plane 1 has row 7. A bar is three
     # numbers: colour, start and length, in millionths of the whole time.
