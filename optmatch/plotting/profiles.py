@@ -170,22 +170,7 @@ def curves_svg(curves: Mapping[str, Curve], labels: tuple[str, str], title: str)
 
 
 def _picture(parts: Sequence[str], names: Sequence[str], title: str) -> str:
-    """Put a title above the parts of a picture, and the names of its lines below.
-
-    Parameters
-    ----------
-    parts
-        Elements of SVG: axes, and a line for each name.
-    names
-        The names of the lines, in the order of their colours.
-    title
-        The title; letters that SVG reserves are escaped, here and in names.
-
-    Returns
-    -------
-    str
-        The whole SVG element.
-    """
+    """Put an escaped title above the parts of a picture, and the names of its lines below."""
     height = _HEIGHT + _LINE_HEIGHT * len(names) + 4
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" '
@@ -205,15 +190,7 @@ def _picture(parts: Sequence[str], names: Sequence[str], title: str) -> str:
 
 
 def _name_axes(across: str, upwards: str) -> list[str]:
-    """Return the labels of both axes as elements of SVG.
-
-    Parameters
-    ----------
-    across
-        The label below the horizontal axis.
-    upwards
-        The label of the vertical axis, turned by 90 degrees and beside its numbers.
-    """
+    """Return the labels below and beside the axes as elements of SVG."""
     middle_x = (_LEFT + _RIGHT) / 2
     middle_y = (_TOP + _HEIGHT - _BOTTOM) / 2
     return [
@@ -235,20 +212,7 @@ def _y_of(share: float) -> float:
 
 
 def _draw_axes(data: ProfileData, label: str) -> list[str]:
-    """Return the elements of grid lines and labels.
-
-    Parameters
-    ----------
-    data
-        The profile, whose last factor ends the axis.
-    label
-        The label of the axis of factors.
-
-    Returns
-    -------
-    list of str
-        Elements of SVG.
-    """
+    """Return the elements of grid lines and labels, up to the last factor of the profile."""
     parts = []
     left = _x_of(data, 1.0)
     right = _x_of(data, data.most)
@@ -273,20 +237,9 @@ def _draw_axes(data: ProfileData, label: str) -> list[str]:
 
 
 def _stairs(data: ProfileData, points: list[tuple[float, float]]) -> str:
-    """Return the path of a line that stays at its share until the next factor.
+    """Return the path of a line that stays at its share until the next factor, in pixels.
 
-    Parameters
-    ----------
-    data
-        The profile, whose last factor ends the axis.
-    points : list of (factor, share)
-        How often the best value is allowed, and the share of tasks within it, both ascending; the
-        first point begins the line.
-
-    Returns
-    -------
-    str
-        The ``d`` attribute of a path of SVG, in pixels.
+    `points` are a factor of the best value and the share of tasks within it, both ascending.
     """
     factor, share = points[0]
     path = f"M{_x_of(data, factor):.1f},{_y_of(share):.1f}"

@@ -154,25 +154,9 @@ def parts(shown: Drawable) -> tuple[Fabric, Schedule]:
 
 
 def answered(solution: Solution, asked: type[Asked], found: type[Found]) -> tuple[Asked, Found]:
-    """Split a solution into its problem and its answer, for a picture that needs certain kinds.
+    """Split a solution into problem and answer of these classes; others are an InputError.
 
-    Parameters
-    ----------
-    solution
-        The solution.
-    asked, found
-        The classes that problem and answer must have. A schedule is the answer where there is no
-        other.
-
-    Returns
-    -------
-    problem, answer
-        Both of them, as objects of these classes.
-
-    Raises
-    ------
-    InputError
-        If the problem is of another kind, or there is no answer.
+    A schedule is the answer where there is no other.
     """
     problem = solution.problem
     answer = solution.schedule if solution.answer is None else solution.answer
@@ -240,17 +224,7 @@ def owners_of(shown: Drawable) -> Owners | None:
 def keep_colours(problem: Any, *answers: Any) -> Owners:
     """Give each circuit of a reroute a colour, the same before it and after its answers.
 
-    Parameters
-    ----------
-    problem
-        The reroute: ``circuits`` of shape (circuits, 2), pairs of ports.
-    *answers
-        Transitions, whose circuits keep their numbers.
-
-    Returns
-    -------
-    Owners
-        The number of its circuit as the owner of each port, -1 for none; there are no names.
+    The owner of a port is the number of its circuit, -1 for none.
     """
     circuit_of_port = np.full(problem.fabric.n_ports, -1, dtype=np.int64)
     states = [problem, *(problem.after(answer) for answer in answers)]
@@ -339,25 +313,7 @@ def _states_of(schedule: Schedule) -> NDArray[np.int8]:
 def _collect_slots(
     fabric: Fabric, schedule: Schedule, slots: Sequence[int], owners: Owners | None
 ) -> tuple[SlotData, ...]:
-    """Collect the data of pictures of some slots; their light is traced together, which is faster.
-
-    Parameters
-    ----------
-    fabric
-        The switch.
-    schedule
-        Matchings and states of cells of all slots.
-    slots
-        The numbers of the slots that are wanted.
-    owners
-        The job that owns each port; None if there are no jobs.
-
-    Returns
-    -------
-    tuple of SlotData, one for each wanted slot
-        Its circuits with their curves, the state of each cell, and the cells that have toggled,
-        which is to change between bar and cross, since they last had light.
-    """
+    """Collect the data of pictures of some slots; tracing them together is faster."""
     mesh = mesh_data(fabric)
     states = _states_of(schedule)
     toggles = toggles_data(schedule)
