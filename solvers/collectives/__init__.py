@@ -1,4 +1,18 @@
-"""Collectives: known algorithms, circuits that change when it pays, schedules of our own."""
+"""Collectives: known algorithms, circuits that change when it pays, schedules of our own.
+
+Words of this room:
+
+- a *lane* is one port of every rank, with the number ``plane * ports + port``; a *plane* is a
+  switch of its own, and a *dark* port has no circuit;
+- a *configuration* is a set of circuits; an *epoch* is the rounds in a row over one of them;
+- a *circulant* joins rank r to r + s for each of some *shifts* s, modulo the number of ranks; the
+  *offset* of a block is how many places onward from its source its receiver is;
+- a *block* is the data of one rank in a gather, or what one rank sends to one other in an
+  all-to-all; a *chunk* is what one send carries, a *piece* an equal part of a block or a buffer,
+  and a *part* some bytes of a block;
+- an *offer* is a plan that is not made yet, with its seconds, and a *promise* the least seconds
+  of a method with the effort to make its plan.
+"""
 
 from __future__ import annotations
 
@@ -49,13 +63,7 @@ METHODS = tuple(
 
 
 def small_problems() -> tuple[Collective, ...]:
-    """Return small problems with which the default methods call all of their kernels.
-
-    Returns
-    -------
-    tuple of Collective
-        An all-to-all of 8 ranks, and an all-reduce of 16 ranks of which the last one is late.
-    """
+    """Return small problems with which the default methods call all of their kernels."""
     late = {"15": 0.01}
     return (
         Collective("all-to-all", 8, 1e6, alpha_s=2.7e-6, delay_s=1e-5),

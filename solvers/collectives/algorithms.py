@@ -41,24 +41,6 @@ def list_rounds(problem: Collective, algorithm: str) -> Rounds:
     An algorithm is described by its all-gather alone: the same sends in the opposite order, from
     receiver to sender, with additions in place of copies, are its reduce-scatter; and both, one
     after the other, are its all-reduce. An all-to-all and a broadcast have sends of their own.
-
-    A *chunk* is the part of the data that one send carries: the data of one rank (numbered as the
-    rank), those from one rank for one other in an all-to-all (``source * ranks + destination``),
-    or an equal part of the buffer.
-
-    Parameters
-    ----------
-    problem
-        The collective, which the algorithm must fit (`fits` tells whether it does).
-    algorithm
-        A name of `ALGORITHMS`.
-
-    Returns
-    -------
-    Rounds
-        Rows of round, source rank, destination rank, chunk and kind (copied or added up),
-        ascending by round. Chunks without bytes of an uneven all-to-all are left out. A single
-        rank has no sends.
     """
     make = ALGORITHMS[algorithm]
     operation = problem.operation
@@ -90,22 +72,6 @@ def fits(problem: Collective, algorithm: str) -> bool:
     a power of two. And the ports of ranks have to hold its circuits: a two-way circuit leads back
     from the port of the receiver to that of the sender, so that a rank with one of them cannot
     send to one rank and receive from another.
-
-    Parameters
-    ----------
-    problem
-        The collective. Used of it: the operation, and
-
-        - ``n_ranks``, and ``lanes``, the number of ports of a rank;
-        - ``two_way``, whether circuits are two-way;
-        - ``steps``, rounds that the problem itself lists; no algorithm fits unless it is None.
-    algorithm
-        One of the names of `ALGORITHMS`.
-
-    Returns
-    -------
-    bool
-        False as well for an all-to-all around a ring with more than `MOST_SENDS` sends.
     """
     n = problem.n_ranks
     operation = problem.operation
@@ -142,22 +108,8 @@ def fits(problem: Collective, algorithm: str) -> bool:
 def _gather_over(n: int, partners: Iterable[NDArray[np.int64]]) -> Rounds:
     """Make an all-gather in which a rank always sends all that its receiver does not have yet.
 
-    A *block* is the data of one rank, which all ranks have to get.
-
-    Example: 4 ranks whose partners are ``[1, 0, 3, 2]`` and then ``[2, 3, 0, 1]``. In round 0
-    each rank sends its own block, in round 1 the two blocks that it has by then.
-
-    Parameters
-    ----------
-    n
-        The number of ranks, and of blocks.
-    partners
-        For each round ``partner[rank]``, to whom a rank sends; -1 for a rank that rests.
-
-    Returns
-    -------
-    Rounds
-        Rows of round, source, destination, chunk and kind (COPY); chunk r is the block of rank r.
+    Example: 4 ranks whose partners are ``[1, 0, 3, 2]`` and then ``[2, 3, 0, 1]``. In round 0 each
+    rank sends its own block, in round 1 the two blocks that it has by then.
     """
     has_block = np.eye(n, dtype=np.bool_)  # has_block[rank, block]
     sends_of_round = []
@@ -178,18 +130,6 @@ def _move_blocks(n: int, moves: Iterable[tuple[NDArray[np.int64], NDArray[np.boo
     A *block* is what one rank, its source, sends to one other, its destination. It may go by way
     of other ranks: in each round some blocks move one hop, from the rank that holds them to the
     rank to which that one sends.
-
-    Parameters
-    ----------
-    n
-        The number of ranks. Block ``source * n + destination`` is at its source at first.
-    moves
-        For each round ``partner[rank]``, and ``is_moved[source, destination]``: which blocks move.
-
-    Returns
-    -------
-    Rounds
-        The sends, which copy blocks; chunk ``source * n + destination`` is a block.
     """
     rank_of_block = np.repeat(np.arange(n), n).reshape(n, n)  # [source, destination]: the holder
     sends_of_round = []
@@ -209,22 +149,6 @@ def _make_ring(problem: Collective, operation: str, sign: int) -> Rounds:
     - All-to-all: in round t all blocks move on that have to go farther than t places.
     - Broadcast: the buffer is cut into p pieces, which follow each other along a line that begins
       at the root: n - 2 + p rounds.
-
-    Parameters
-    ----------
-    problem
-        The collective.
-    operation
-        Whose sends are made: ``"all-gather"`` (also for sums), ``"all-to-all"``, ``"broadcast"``.
-    sign
-        The direction around the ring: 1 to the next number, -1 to the number before. A broadcast
-        always goes onward.
-
-    Returns
-    -------
-    Rounds
-        Rows of round, source, destination, chunk and kind (COPY). Chunks are *blocks* (the data of
-        one rank, or those from one rank for one other), or the pieces of a broadcast.
     """
     n = problem.n_ranks
     ranks = np.arange(n)
@@ -246,18 +170,6 @@ def _make_line(problem: Collective) -> Rounds:
     In each round the rank at place x of the line sends the piece that left the root x rounds ago.
     With 3 ranks and 2 pieces: 0 sends piece 0 to 1; then 0 sends piece 1 to 1, and 1 piece 0 to 2;
     then 1 sends piece 1 to 2.
-
-    Parameters
-    ----------
-    problem
-        The broadcast. The line has the ranks root, root + 1, ... modulo n; the number of pieces is
-        chosen by `choose_line_pieces`.
-
-    Returns
-    -------
-    Rounds
-        n - 2 + pieces rounds. The sends are rows of round, source, destination, piece and kind
-        (COPY); ``matchings[round, lane, rank]`` is the peer of each port, the same in all rounds.
     """
     n = problem.n_ranks
     pieces = choose_line_pieces(problem)
@@ -288,24 +200,7 @@ def _make_line(problem: Collective) -> Rounds:
 
 
 def choose_line_pieces(problem: Collective) -> int:
-    """Return into how many pieces a buffer is cut best that goes along a line of ranks.
-
-    Pieces are equal parts of the buffer that follow each other along the line, one rank further in
-    each round (a pipeline). More pieces cost more rounds, and each is shorter. n - 2 + p rounds of
-    p pieces, each of ``round_s + whole_s / p`` seconds, last least for
-    p = sqrt((n - 2) whole_s / round_s), where whole_s is the time of all bytes over the circuits
-    between two neighbours, and round_s the latency of a round.
-
-    Parameters
-    ----------
-    problem
-        The broadcast, with the bytes of its buffer, the ports of a rank and their rate.
-
-    Returns
-    -------
-    int
-        From 1 to `MOST_PIECES`; the latter where rounds have no latency.
-    """
+    """Return into how many pieces a buffer is cut best that goes along a line of ranks."""
     round_s = problem.round_s
     whole_s = problem.size_bytes / (problem.rate_bytes_per_s * _count_line_circuits(problem))
     best = math.sqrt((problem.n_ranks - 2) * whole_s / round_s) if round_s else math.inf
@@ -313,11 +208,7 @@ def choose_line_pieces(problem: Collective) -> int:
 
 
 def _count_line_circuits(problem: Collective) -> int:
-    """Return how many circuits join two neighbours of a line of ranks, at least.
-
-    One-way circuits lead onward over all ports of a rank. A two-way circuit takes a port of both
-    ranks, so the ports of a rank are shared out between its two neighbours.
-    """
+    """Return how many circuits join two neighbours of a line of ranks, at least."""
     if problem.two_way:
         return problem.lanes // 2
     return problem.lanes
@@ -330,21 +221,6 @@ def _make_bruck(problem: Collective, operation: str, sign: int) -> Rounds:
     what it has, two blocks, to rank 2; then to rank 4 the one block that this lacks. An all-to-all
     moves a block in the rounds of the binary digits of its distance: from rank 0 to rank 3 by way
     of rank 1. A broadcast goes along a binomial tree.
-
-    Parameters
-    ----------
-    problem
-        The collective.
-    operation
-        Whose sends are made: ``"all-gather"`` (also for sums), ``"all-to-all"``, ``"broadcast"``.
-    sign
-        The direction in which an all-gather goes around the ring: 1 onward, -1 backward.
-
-    Returns
-    -------
-    Rounds
-        Rows of round, source, destination, chunk and kind (COPY). Chunks are blocks (the data of
-        one rank, or those from one rank for one other), or the whole buffer of a broadcast.
     """
     n = problem.n_ranks
     ranks = np.arange(n)
@@ -361,26 +237,7 @@ def _make_bruck(problem: Collective, operation: str, sign: int) -> Rounds:
 
 
 def _make_near_sums(problem: Collective, operation: str, sign: int) -> Rounds:
-    """Gather like Bruck's algorithm, but over the longest distance first: ..., 4, 2, 1 places.
-
-    Each rank sends whatever its receiver lacks, so that there is little to send in the first
-    rounds. A reduce-scatter runs backwards, so it begins with neighbours, and adds up data of
-    ranks that are near.
-
-    Parameters
-    ----------
-    problem
-        The collective, with the number of its ranks.
-    operation
-        Not used: sums are made of all-gathers, and other operations have no such algorithm.
-    sign
-        The direction around the ring: 1 onward, -1 backward.
-
-    Returns
-    -------
-    Rounds
-        ceil(log2 n) rounds of an all-gather; chunk r is the data of rank r.
-    """
+    """Gather like Bruck's algorithm, but over the longest distance first: ..., 4, 2, 1 places."""
     n = problem.n_ranks
     powers = [1 << k for k in range((n - 1).bit_length())]
     return _gather_over(n, (list_partners("ring", n, sign * power) for power in powers[::-1]))
@@ -390,16 +247,6 @@ def _make_tree(problem: Collective) -> Rounds:
     """Broadcast a whole buffer along a binomial tree: as many ranks again get it in each round.
 
     With root 0 of 4 ranks: 0 sends to 2, and then 0 to 1 and 2 to 3.
-
-    Parameters
-    ----------
-    problem
-        The broadcast, with its root.
-
-    Returns
-    -------
-    Rounds
-        ceil(log2 n) rounds, which copy one chunk, the whole buffer.
     """
     n = problem.n_ranks
     sends_of_round = []
@@ -422,22 +269,6 @@ def _make_halving_doubling(problem: Collective, operation: str, sign: int) -> Ro
       lowest bits of 0 and 3 differ, and on to rank 3 in the second one;
     - broadcast: the root sends half of the buffer, receivers send half of that, and so on; then
       all parts are gathered as above.
-
-    Parameters
-    ----------
-    problem
-        The collective.
-    operation
-        Whose sends are made: ``"all-gather"`` (also for sums), ``"all-to-all"``, ``"broadcast"``.
-    sign
-        Without effect: pairs are the same in both directions.
-
-    Returns
-    -------
-    Rounds
-        Rows of round, source, destination, chunk and kind (COPY). Chunks are *blocks* (the data of
-        one rank, or those from one rank for one other), or n equal parts of the buffer of a
-        broadcast.
     """
     n = problem.n_ranks
     ranks = np.arange(n)
@@ -478,22 +309,6 @@ def _make_knodel(problem: Collective, operation: str, sign: int) -> Rounds:
     send each other all blocks that the other one lacks. After ceil(log2 n) rounds everybody has
     all; for odd n it takes two more at most. In an all-to-all the block from rank s to rank d
     takes the way that the block of s takes to d in the gather.
-
-    Parameters
-    ----------
-    problem
-        The collective.
-    operation
-        Whose sends are made: ``"all-gather"`` (also for sums) or ``"all-to-all"``.
-    sign
-        Without effect: pairs are the same in both directions.
-
-    Returns
-    -------
-    Rounds
-        Rows of round, source, destination, chunk and kind (COPY), ascending by round. Chunks are
-        *blocks*: the data of one rank, or those from one rank for one other
-        (``source * n + destination``).
     """
     n = problem.n_ranks
     gather = _gather_over(n, list_gossip_pairs(n))
@@ -540,16 +355,8 @@ def list_gossip_pairs(n: int) -> list[NDArray[np.int64]]:
     - The rounds of n + 1 ranks are taken, without one of them. Its partner rests, and rounds go on
       until all know.
 
-    Parameters
-    ----------
-    n
-        The number of ranks, 2 at least.
-
-    Returns
-    -------
-    list of int arrays, shape (ranks,)
-        ``partner[rank]`` for each round: with whom the rank exchanges all that it knows; -1 for a
-        rank that rests.
+    The result ``partner[rank]`` is for each round: with whom the rank exchanges all that it knows;
+    -1 for a rank that rests.
     """
     if n % 2 == 0:
         return [_knodel_partners(n, k) for k in range((n - 1).bit_length())]
@@ -580,18 +387,6 @@ def _knodel_partners(n: int, round_: int) -> NDArray[np.int64]:
 
     Rank i of the first half is joined to rank ``n / 2 + (i + 2^k - 1) mod n / 2`` in round k,
     where k counts from 0 to floor(log2 n) - 1 and begins anew.
-
-    Parameters
-    ----------
-    n
-        The number of ranks, which is even.
-    round_
-        The number of the round, from 0.
-
-    Returns
-    -------
-    int array, shape (n,)
-        The partner of each rank; pairs are symmetric.
     """
     half = n // 2
     n_dimensions = n.bit_length() - 1
@@ -610,18 +405,6 @@ def _exchange_whole_buffers(problem: Collective, operation: str, sign: int) -> R
     4 ranks: 0 <-> 1 and 2 <-> 3, then 0 <-> 2 and 1 <-> 3. If n is no power of two, the ranks from
     the largest power p below n on add their buffers to those of the ranks p before them first, and
     get the whole sum from them at the end: two rounds more.
-
-    Parameters
-    ----------
-    problem
-        The all-reduce.
-    operation, sign
-        Not used, as there is one way to do it; all makers of algorithms have them.
-
-    Returns
-    -------
-    Rounds
-        The sends of one chunk, the whole buffer.
     """
     # The largest power of two below or at n is 2^n_rounds; ranks from there on are extra.
     n = problem.n_ranks
@@ -640,25 +423,7 @@ def _exchange_whole_buffers(problem: Collective, operation: str, sign: int) -> R
 
 
 def _make_swing(problem: Collective, operation: str, sign: int) -> Rounds:
-    """Meet partners at distances 1, -1, 3, -5, 11, ... around the ring (De Sensi et al. 2024).
-
-    The ranks are a power of two. Even ranks go onward by the distance and odd ones back, so that
-    they meet; an all-gather meets the farthest partners first, and its sums, which run backwards,
-    the nearest.
-
-    Parameters
-    ----------
-    problem
-        The collective, with the number of its ranks.
-    operation, sign
-        Without effect: only gathers have this algorithm, and pairs are the same in both
-        directions.
-
-    Returns
-    -------
-    Rounds
-        log2 n rounds of an all-gather; chunk r is the data of rank r.
-    """
+    """Meet partners at distances 1, -1, 3, -5, 11, ... around the ring (De Sensi et al. 2024)."""
     n = problem.n_ranks
     ranks = np.arange(n)
     # (1 - (-2)^(k + 1)) / 3 is 1, -1, 3, -5, 11 for k = 0 ... 4.
@@ -669,23 +434,7 @@ def _make_swing(problem: Collective, operation: str, sign: int) -> Rounds:
 
 
 def _make_pairwise(problem: Collective, operation: str, sign: int) -> Rounds:
-    """Make an all-to-all that sends each block straight to its place, a matching after another.
-
-    A *block* is what one rank sends to one other, and a *matching* gives each rank one partner.
-    In each round every rank sends its partner the block for it.
-
-    Parameters
-    ----------
-    problem
-        The all-to-all.
-    operation, sign
-        Not used; all makers of algorithms have them.
-
-    Returns
-    -------
-    Rounds
-        One round for each matching; chunks are ``source * n + destination``.
-    """
+    """Make an all-to-all that sends each block straight to its place, a matching after another."""
     n = problem.n_ranks
     ranks = np.arange(n)
     sends_of_round = []
@@ -698,19 +447,7 @@ def _make_pairwise(problem: Collective, operation: str, sign: int) -> Rounds:
 def list_matchings(problem: Collective) -> list[NDArray[np.int64]]:
     """List matchings in which each rank meets each other one once.
 
-    A *matching* gives each rank one partner at most, to which it has a circuit.
-
-    Parameters
-    ----------
-    problem
-        Has the number of ranks, whether circuits are two-way, and a fabric. If that is a mesh of
-        switch cells, matchings are taken that it is known to hold.
-
-    Returns
-    -------
-    list of int arrays, shape (ranks,)
-        ``partner[rank]``, -1 for a rank that rests. One-way circuits: the n - 1 shifts around the
-        ring of all ranks. Two-way circuits: pairs, so that ``partner[partner[rank]]`` is the rank.
+    The result ``partner[rank]`` is -1 for a rank that rests.
     """
     n = problem.n_ranks
     ranks = np.arange(n)
@@ -740,17 +477,8 @@ def list_matchings(problem: Collective) -> list[NDArray[np.int64]]:
 def _routed_matchings(problem: Collective) -> list[NDArray[np.int64]] | None:
     """Return two-way matchings of all pairs of ranks that a mesh of switch cells can hold.
 
-    Parameters
-    ----------
-    problem
-        The collective. Its fabric counts if it is a mesh of cells with two-way circuits and just
-        one port for each rank.
-
-    Returns
-    -------
-    list of int arrays, shape (ranks,), or None
-        ``partner[rank]`` of each matching, -1 for a rank that rests; None if the fabric is another
-        one, or if no schedule of all pairs was found for it.
+    The result ``partner[rank]`` is of each matching, -1 for a rank that rests; None if the fabric
+    is another one, or if no schedule of all pairs was found for it.
     """
     fabric = problem.fabric
     if fabric.graph is None or not fabric.bidirectional or fabric.n_ports != problem.n_ranks:
@@ -767,27 +495,11 @@ def _routed_matchings(problem: Collective) -> list[NDArray[np.int64]] | None:
 def _make_direct(problem: Collective, operation: str, sign: int) -> Rounds:
     """Send everything straight to its place, over as many matchings at a time as a rank has lanes.
 
-    A *matching* gives each rank one partner, to which a circuit leads; all of them together join
-    each rank to each other one once.
-
     With 5 ranks and 2 one-way lanes, round 0 has circuits to the next and to the second next rank,
     and round 1 those to the other two.
 
-    Parameters
-    ----------
-    problem
-        The collective; a lane is a port of a plane.
-    operation
-        Whose sends are made: ``"all-gather"`` (also for sums) or ``"all-to-all"``.
-    sign
-        With -1 matchings come in the opposite order.
-
-    Returns
-    -------
-    Rounds
-        Rows of round, source, destination, chunk and kind (COPY), and the circuits
-        ``matchings[round, lane, rank]``, -1 for a dark port. If the last round has fewer matchings
-        than lanes, some of them have several lanes.
+    Returns rows of round, source, destination, chunk and kind (COPY), and the circuits
+    ``matchings[round, lane, rank]``, -1 for a dark port.
     """
     n = problem.n_ranks
     lanes = problem.lanes

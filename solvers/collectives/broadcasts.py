@@ -55,19 +55,7 @@ class Cycle(NamedTuple):
     distance of the farthest rank in hops."""
 
     def config_of(self, turn: IntArray) -> IntArray:
-        """Return which configuration of circuits is there in each of some rounds.
-
-        Parameters
-        ----------
-        turn
-            The numbers of the rounds, int array of any shape.
-
-        Returns
-        -------
-        int array, as many
-            Each configuration is held for some rounds, and after the last one the first one comes
-            again: with 3 configurations held for 2 rounds, the rounds 0 to 7 have 0 0 1 1 2 2 0 0.
-        """
+        """Return which configuration of circuits is there in each of some rounds."""
         return turn // self.held % len(self.peer)
 
 
@@ -86,36 +74,21 @@ class PieceArrays(NamedTuple):
 def spread_pieces(peer, held, root, most_rounds, arrays):
     """Simulate a broadcast in which each circuit carries the rarest piece that is of use.
 
-    The buffer of the root is cut into equal *pieces*. In each round every circuit carries one of
-    the pieces that its sender had before the round and its receiver lacks: that which the fewest
-    ranks have. Circuits may change in turn, and begin again after the last ones.
+    In each round every circuit carries one of the pieces that its sender had before the round and
+    its receiver lacks: that which the fewest ranks have. Circuits may change in turn, and begin
+    again after the last ones.
 
     A piece is *begun* when the root has sent it for the first time. Pieces are begun in the order
     of their numbers. A circuit need not look at all pieces, therefore: only at those that are
     begun and not at all ranks yet, and at the next one that the root may begin.
 
-    Parameters
-    ----------
-    peer : int array, shape (configurations, lanes, n)
-        Where each port of a rank, a *lane*, leads; -1 if it is dark. The configurations are sets
-        of circuits that follow each other, and begin again after the last one.
-    held : int
-        For how many rounds each configuration stays.
-    root : int
-        The rank that has all pieces.
-    most_rounds : int
-        The simulation gives up after so many rounds, or after `MOST_STEPS` looks at pieces.
-    arrays : PieceArrays
-        Out:
+    `arrays`, out:
 
-        - ``round_of[rank, piece]``: the round in which a piece comes, -1 at the root;
-        - ``source_of[rank, piece]``: from which rank it comes; not written at the root;
-        - ``n_owners[piece]``: how many ranks have it, or are being sent it.
+    - ``round_of[rank, piece]``: the round in which a piece comes, -1 at the root;
+    - ``source_of[rank, piece]``: from which rank it comes; not written at the root;
+    - ``n_owners[piece]``: how many ranks have it, or are being sent it.
 
-    Returns
-    -------
-    int
-        The number of rounds; 0 if it gave up.
+    Returns the number of rounds; 0 if it gave up.
     """
     n_configs, n_lanes, n = peer.shape
     n_pieces = arrays.round_of.shape[1]
@@ -167,21 +140,8 @@ def spread_pieces(peer, held, root, most_rounds, arrays):
 def list_broadcast_offers(problem: Collective) -> Iterator[Offer]:
     """List plans of a broadcast, with their time, before they are made.
 
-    The buffer is cut into equal *pieces*, which follow each other from rank to rank (a pipeline).
-    A *cycle* says over which circuits: one set that stays, or several that follow each other again
-    and again. For each cycle a formula tells the best number of pieces, about; some numbers near
-    it are simulated, which tells the exact time.
-
-    Parameters
-    ----------
-    problem
-        A broadcast of three ranks or more over an ideal switch.
-
-    Yields
-    ------
-    Offer
-        Four fields: ``seconds``, the time of the plan; ``n_sends``, the number of its sends;
-        ``name``, that of its circuits; and ``build``, a function that makes the plan.
+    For each cycle a formula tells the best number of pieces, about; some numbers near it are
+    simulated, which tells the exact time.
     """
     n = problem.n_ranks
     lanes = problem.lanes
@@ -189,10 +149,7 @@ def list_broadcast_offers(problem: Collective) -> Iterator[Offer]:
     whole_s = problem.size_bytes / problem.rate_bytes_per_s
 
     def filling_s(cycle: Cycle) -> float:
-        """Return how many seconds one small piece takes from the root to all ranks.
-
-        ``cycle.depth`` is the number of rounds that it takes, about.
-        """
+        """Return how many seconds one small piece takes from the root to all ranks."""
         return cycle.depth * (round_s + _change_s(problem, cycle))
 
     # Under a short limit only the first cycles are simulated: those of the least depth come first.
@@ -232,36 +189,12 @@ def list_broadcast_offers(problem: Collective) -> Iterator[Offer]:
 
 
 def _change_s(problem: Collective, cycle: Cycle) -> float:
-    """Return the seconds that changes of circuits take for each round, on average.
-
-    A cycle of several configurations changes once for all rounds for which one is held; a cycle of
-    one configuration never changes.
-    """
+    """Return the seconds that changes of circuits take for each round, on average."""
     return problem.delay_s / cycle.held if len(cycle.peer) > 1 else 0.0
 
 
 def _simulate(problem: Collective, cycle: Cycle, pieces: int) -> PieceArrays | None:
-    """Simulate a broadcast in equal pieces over circuits that stay or change in turn.
-
-    Parameters
-    ----------
-    problem
-        The broadcast, with its root.
-    cycle
-        Three fields: ``peer[configuration, lane, rank]``, the sets of circuits that follow each
-        other again and again (a *lane* is a port, -1 a dark one); ``held``, for how many rounds
-        each of them stays; and ``depth``, about how many rounds one piece takes to all ranks.
-    pieces
-        The number of pieces.
-
-    Returns
-    -------
-    PieceArrays or None
-        None if a rank still lacks a piece when the simulation gives up. Else three arrays:
-        ``round_of[rank, piece]``, in which round a piece comes, -1 at the root;
-        ``source_of[rank, piece]``, from which rank, -1 at the root; and ``n_owners[piece]``, how
-        many ranks have it in the end.
-    """
+    """Simulate a broadcast in equal pieces over circuits that stay or change in turn."""
     # In the order of the fields: round_of and n_owners are set by the simulation; source_of stays
     # IDLE at the root, which receives nothing.
     n = problem.n_ranks
@@ -279,10 +212,7 @@ def _simulate(problem: Collective, cycle: Cycle, pieces: int) -> PieceArrays | N
 
 
 def _list_turns(arrays: PieceArrays) -> IntArray:
-    """List the rounds in which something is sent, ascending; the others are left out of the plan.
-
-    ``arrays.round_of[rank, piece]`` is the round in which a piece comes, -1 at the root.
-    """
+    """List the rounds in which something is sent, ascending; a plan leaves out the others."""
     return np.unique(arrays.round_of[arrays.round_of >= 0])
 
 
@@ -293,20 +223,8 @@ def _count_busiest(cycle: Cycle, arrays: PieceArrays) -> float:
     part of the buffer. Only parallel circuits, from one rank to the same other one, can have less,
     as they share their pieces evenly: two pieces over three circuits are a load of 2/3 on each.
 
-    Parameters
-    ----------
-    cycle
-        ``cycle.peer[configuration, lane, rank]`` is where each port (*lane*) leads, -1 if it is
-        dark. The configurations follow each other again and again; ``cycle.config_of(rounds)``
-        tells which of them is there in each round.
-    arrays
-        ``round_of[rank, piece]``, in which round each piece comes to each rank, -1 at the root;
-        and ``source_of[rank, piece]``, from which rank.
-
-    Returns
-    -------
-    float
-        The sum of the loads of the busiest circuits of all rounds, in pieces.
+    ``round_of[rank, piece]`` tells in which round each piece comes to each rank, -1 at the root;
+    and ``source_of[rank, piece]``, from which rank.
     """
     turns = _list_turns(arrays)
 
@@ -339,21 +257,8 @@ def _count_busiest(cycle: Cycle, arrays: PieceArrays) -> float:
 def _lay_broadcast(problem: Collective, cycle: Cycle, arrays: PieceArrays) -> Laid:
     """Make the plan of a simulated broadcast: its sends, its circuits and its time.
 
-    Parameters
-    ----------
-    problem
-        The broadcast.
-    cycle
-        The circuits that follow each other again and again: ``peer[configuration, lane, rank]`` is
-        where a port leads, and ``config_of(rounds)`` tells which of them each round has.
-    arrays
-        ``round_of[rank, piece]``, in which round a piece (an equal part of the buffer) comes to a
-        rank, -1 at the root; and ``source_of[rank, piece]``, from which rank.
-
-    Returns
-    -------
-    Laid
-        The plan, timed, whose chunks are the pieces. Rounds in which nothing comes are left out.
+    ``round_of[rank, piece]`` tells in which round a piece (an equal part of the buffer) comes to a
+    rank, -1 at the root; and ``source_of[rank, piece]``, from which rank.
     """
     # Rounds are numbered anew, without gaps; sends have to ascend by round.
     turns = _list_turns(arrays)
@@ -369,20 +274,8 @@ def _lay_broadcast(problem: Collective, cycle: Cycle, arrays: PieceArrays) -> La
 def _list_static(problem: Collective) -> Iterator[Cycle]:
     """List the circuits that are tried for a broadcast and stay all the time.
 
-    They are graphs with as many circuits at each rank as it has ports, and a tree from the root.
-    The *depth* of each is the number of hops from the root to the farthest rank.
-
-    Parameters
-    ----------
-    problem
-        The broadcast, with its root, its ranks and their ports.
-
-    Yields
-    ------
-    Cycle
-        ``peer[0, lane, rank]``, where each port leads, -1 if it is dark; ``held`` is 1, as nothing
-        changes; and ``depth`` and ``name``. Graphs that do not join the root to all ranks are left
-        out.
+    The result ``peer[0, lane, rank]`` tells where each port leads, -1 if it is dark; ``held`` is
+    1, as nothing changes; and ``depth`` and ``name``.
     """
     for topology in list_topologies(problem):
         depth = _depth_from(topology.peer, problem.root)
@@ -401,16 +294,8 @@ def _lay_tree(problem: Collective) -> IntArray | None:
     ends, so all ranks but the root have one child less: one port leads to the parent. A two-way
     circuit stays on one *plane*, a switch of its own with some ports of each rank, at both ends.
 
-    Parameters
-    ----------
-    problem
-        The broadcast, with its root, its ranks, and its *lanes*, the ports of a rank on all
-        planes.
-
-    Returns
-    -------
-    int array, shape (lanes, n), or None
-        ``peer[lane, rank]``: where a port leads, -1 if it is dark. None if ranks have one child.
+    The result ``peer[lane, rank]`` tells where a port leads, -1 if it is dark. It is None if ranks
+    have one child.
     """
     n = problem.n_ranks
     lanes = problem.lanes
@@ -442,17 +327,8 @@ def _lay_tree(problem: Collective) -> IntArray | None:
 def _depth_from(peer: IntArray, root: int) -> int:
     """Return the hops from the root to the farthest rank, by breadth-first search.
 
-    Parameters
-    ----------
-    peer
-        ``peer[lane, rank]``: where each port leads, -1 if it is dark.
-    root
-        The rank from which hops are counted.
-
-    Returns
-    -------
-    int
-        The hops, one for each circuit on the way; 0 if some rank cannot be reached.
+    ``peer[lane, rank]`` tells where each port leads, -1 if it is dark. Returns the hops, one for
+    each circuit on the way; 0 if some rank cannot be reached.
     """
     n = peer.shape[1]
     reached = np.zeros(n, dtype=np.bool_)
@@ -491,23 +367,6 @@ def _list_changing(problem: Collective) -> Iterator[Cycle]:
 
     One-way circuits of ranks that are no power of two lead 2^b places onward instead, around the
     ring of all ranks.
-
-    Parameters
-    ----------
-    problem
-        The broadcast, with its ranks and ports. If changes of circuits take time, circuits are
-        tried that stay for 1, for 2 and for 4 rounds; else for 1 round only.
-
-    Yields
-    ------
-    Cycle
-        One for each row of the table and each number of rounds, with four fields:
-
-        - ``name``: "hypercube";
-        - ``peer[configuration, lane, rank]``: the rank to which a port leads, -1 for none; the
-          first axis counts the sets of circuits;
-        - ``held``: for how many rounds each set stays;
-        - ``depth``: about how many rounds a piece of the data takes to all ranks.
     """
     n = problem.n_ranks
     lanes = problem.lanes

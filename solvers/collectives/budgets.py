@@ -42,23 +42,10 @@ class RankLosses(NamedTuple):
 def rank_losses(problem: Collective) -> RankLosses | None:
     """Return what light loses between each two ranks, over the worst of their ports.
 
-    A switch may state a loss in dB for each circuit, from port to port, and which circuits are
-    over the *link budget*, the most that light may lose. Which ports of two ranks a circuit will
-    take is not known yet. One-way circuits join ports of equal numbers, two-way ones any.
+    Which ports of two ranks a circuit will take is not known yet. One-way circuits join ports of
+    equal numbers, two-way ones any.
 
-    Parameters
-    ----------
-    problem
-        The collective. Its fabric states ``circuit_loss_db[port, port]`` and
-        ``over_budget[port, port]``, or None for no losses or no budget. Port p of rank r is
-        ``r * ports + p``.
-
-    Returns
-    -------
-    RankLosses or None
-        Three arrays of shape (ranks, ranks), by source and destination, over all circuits that may
-        join two ranks: the worst loss in dB; whether some of these circuits are over the budget;
-        and whether all of them are. None if the switch does not state any losses.
+    The result is None if the switch does not state any losses.
     """
     loss_of_ports: Any = problem.fabric.circuit_loss_db
     if loss_of_ports is None:
@@ -92,16 +79,6 @@ def explain_unreachable(problem: Collective) -> str:
 
     All operations but an uneven all-to-all and a broadcast need that every rank reaches every
     other one, directly or over others; in a broadcast the root has to reach all.
-
-    Parameters
-    ----------
-    problem
-        The collective. Uneven all-to-alls and steps that are given are not looked at.
-
-    Returns
-    -------
-    str
-        A sentence about the first pair of ranks without a way; "" if there is none.
     """
     losses = rank_losses(problem)
     if losses is None or problem.demand_bytes is not None or problem.steps is not None:
@@ -125,27 +102,9 @@ def explain_unreachable(problem: Collective) -> str:
 def place_ranks(problem: Collective, laid: Laid, clock: Clock) -> tuple[Laid | None, float]:
     """Renumber the ranks of a plan so that the circuits of a real switch lose least.
 
-    Between some ports of the switch light loses more than between others. The numbers of ranks in
-    a plan (its *parts*, such as "second on the ring") are given to those ranks between which the
-    circuits that the plan needs lose little. No circuit may lose more than the *link budget* of
-    the switch.
+    Between some ports of the switch light loses more than between others.
 
-    Parameters
-    ----------
-    problem
-        The collective, whose fabric states losses and perhaps a budget for them.
-    laid
-        The plan, and how long its circuits are held.
-    clock
-        The limits of the search for an order.
-
-    Returns
-    -------
-    Laid or None
-        The plan with other ranks in its parts; as it was on a switch without stated losses. None
-        if no order of ranks was found that keeps to all budgets.
-    float
-        A lower bound on the worst loss of this plan, in dB, whatever the order.
+    The result is None if no order of ranks was found that keeps to all budgets.
     """
     # pairs[k]: source and destination of each different circuit of the plan. All epochs and lanes
     # of circuits[epoch, lane, rank] are put in one row of shape (epochs * lanes, ranks).
@@ -173,30 +132,11 @@ def _place_parts(
     """Choose which rank of the switch plays which role of a plan, so that light loses least.
 
     A plan is made for ranks 0, 1, ..., but any rank can take the place of another one, if all are
-    alike. Here a *part* is a rank number of the plan, a role such as the second rank on a ring.
-    The light of a circuit loses more between some ranks of the switch than between others. The
-    worst circuit of the plan should lose as little as possible.
+    alike. The light of a circuit loses more between some ranks of the switch than between others.
+    The worst circuit of the plan should lose as little as possible.
 
-    Parameters
-    ----------
-    problem
-        The collective. A rank that differs from others (the root, a late rank) keeps its part, and
-        all ranks do if they want different data.
-    losses
-        ``loss_db[source, destination]``, what a circuit between two ranks loses; and ``is_over``,
-        in the same shape, whether it loses more than its link budget allows.
-    pairs
-        The circuits of the plan, int array of shape (circuits, 2): source and destination, as
-        parts.
-    clock
-        The limits of the search.
-
-    Returns
-    -------
-    Solution
-        The solution of a host placement: ``answer.port_of_host[part]`` is the rank that plays a
-        part, and the lower bound is that of the worst loss in dB. Without an answer if no order
-        keeps to all budgets, or time is up.
+    ``loss_db[source, destination]``: what a circuit between two ranks loses; and ``is_over``, in
+    the same shape, whether it loses more than its link budget allows.
     """
     with uncounted():
         from optmatch.solvers.placements.methods import solve_best
@@ -241,20 +181,7 @@ def _place_parts(
 
 
 def _are_alike(problem: Collective) -> bool:
-    """Tell whether ranks may be exchanged, but for those that are late and for the root.
-
-    Parameters
-    ----------
-    problem
-        The collective.
-
-    Returns
-    -------
-    bool
-        False if the problem lists rounds with circuits of its own (`steps`), if it says which
-        ranks send each other how many bytes (`demand_bytes`), if islands of several ranks have
-        links of their own, or if circuits between certain ranks are up at the start.
-    """
+    """Tell whether ranks may be exchanged, but for those that are late and for the root."""
     return (
         problem.steps is None
         and problem.demand_bytes is None
@@ -266,17 +193,7 @@ def _are_alike(problem: Collective) -> bool:
 def _follow_ring(pairs: NDArray[np.int64], n_ranks: int) -> NDArray[np.int64] | None:
     """Return the ranks of a ring in the order in which its circuits join them, from rank 0.
 
-    Parameters
-    ----------
-    pairs
-        Shape (circuits, 2): the source and the destination of each circuit, all different.
-    n_ranks
-        The number of ranks.
-
-    Returns
-    -------
-    int array, shape (ranks,), or None
-        None if the circuits are not one ring through all ranks.
+    The result is None if the circuits are not one ring through all ranks.
     """
     if len(pairs) != n_ranks or len(np.unique(pairs[:, 0])) != n_ranks:
         return None
@@ -297,25 +214,12 @@ def _renumber(
     result. For example with ``rank_of_part = [2, 0, 1]`` a send from 0 to 1 becomes one from 2 to
     0.
 
-    Parameters
-    ----------
-    problem
-        The collective. Its operation says whether chunks of data have numbers that depend on
-        ranks.
-    plan
-        The plan. Changed in the result:
+    `plan`, the plan. changed in the result:
 
-        - ``sends``, rows of round, source, destination, chunk and kind;
-        - ``links``, rows of send, from and to, for sends that are forwarded;
-        - ``chunk_bytes[chunk]``;
-        - ``circuits[epoch, lane, rank]``, the rank to which a rank transmits, -1 for none.
-    rank_of_part
-        Int array of shape (ranks,): a permutation of the ranks.
-
-    Returns
-    -------
-    CollectivePlan
-        A new plan.
+    - ``sends``, rows of round, source, destination, chunk and kind;
+    - ``links``, rows of send, from and to, for sends that are forwarded;
+    - ``chunk_bytes[chunk]``;
+    - ``circuits[epoch, lane, rank]``, the rank to which a rank transmits, -1 for none.
     """
     # Chunks of an all-to-all are numbered source * n_ranks + destination, and those of a gather or
     # a reduce-scatter owner * pieces + piece. Those of an all-reduce or a broadcast are pieces of

@@ -43,25 +43,10 @@ CLIMB_STEPS = 40_000_000
 def split_rounds(n: int, n_configurations: int) -> tuple[int, ...]:
     """Return for how many rounds each set of circuits is held, so that every rank can reach all.
 
-    In a set of circuits, called a *configuration*, all ranks send the same number of places onward
-    around the ring of ranks. If it is held for r rounds, data can spread to 1 + r times as many
-    ranks. With rounds r_1 ... r_K the product (1 + r_1) ... (1 + r_K) has to be n at least; their
-    sum is made as small as possible. The rounds differ by one at most, as the product is largest
-    then.
-
     Example: 12 ranks and two configurations have (3, 2), since 4 * 3 = 12.
 
-    Parameters
-    ----------
-    n
-        The number of ranks.
-    n_configurations
-        The most configurations. More than ceil(log2 n) are of no use, and are left out.
-
-    Returns
-    -------
-    tuple of int
-        The rounds of each configuration, each at least 1, the largest first; empty for one rank.
+    Returns the rounds of each configuration, each at least 1, the largest first; empty for one
+    rank.
     """
     k = min(n_configurations, (n - 1).bit_length())
     if not k:
@@ -73,29 +58,11 @@ def split_rounds(n: int, n_configurations: int) -> tuple[int, ...]:
 def all_gather(n: int, held: tuple[int, ...], sign: int = 1) -> Rounds:
     """Return the rounds of an all-gather in which all ranks send the same number of places onward.
 
-    Each rank has a *block*, its data, at first. Circuits lead from each rank some places onward,
-    their *shift*. They are held for some rounds and then changed: the first shift is 1, and after
-    circuits that were held for r rounds the shift is 1 + r times as large.
-
     In the first round over certain circuits a rank sends all blocks that it has, and in later ones
     those that came in the round before. Blocks that have come all the way round are not sent.
 
     Example: 4 ranks and ``held=(1, 1)``. Rank 0 sends block 0 to rank 1 (shift 1), and then the
     blocks 0 and 3 to rank 2 (shift 2).
-
-    Parameters
-    ----------
-    n
-        The number of ranks.
-    held
-        For how many rounds each set of circuits is held, as `split_rounds` returns it.
-    sign
-        Which way blocks go round: 1 to higher numbers, -1 to lower ones.
-
-    Returns
-    -------
-    Rounds
-        The sends of all rounds; chunk r is the block of rank r.
     """
     # Before a configuration each rank has the blocks of as many ranks in a row as its shift,
     # `step`, has places.
@@ -114,22 +81,7 @@ def all_gather(n: int, held: tuple[int, ...], sign: int = 1) -> Rounds:
 
 
 def make(problem: Collective) -> Rounds:
-    """Make an all-gather, a reduce-scatter or an all-reduce with as many circuits as pay.
-
-    Few configurations of circuits take many rounds, and many take a delay for each change. The
-    number is chosen with the least sum of both; bytes are the same for all numbers.
-
-    Parameters
-    ----------
-    problem
-        The collective, with the latency of a round and the delay of a change, in seconds.
-
-    Returns
-    -------
-    Rounds
-        Rows of round, source, destination, chunk and kind; chunk r is the data of rank r, or their
-        sum.
-    """
+    """Make an all-gather, a reduce-scatter or an all-reduce with as many circuits as pay."""
     n = problem.n_ranks
     round_s = problem.round_s
     splits = [split_rounds(n, k) for k in range(1, (n - 1).bit_length() + 1)]
@@ -157,23 +109,7 @@ class Circulant(NamedTuple):
         return most
 
     def time_s(self, block_s: float, round_s: float, delay_s: float) -> float:
-        """Return how many seconds the all-to-all takes.
-
-        Parameters
-        ----------
-        block_s
-            How long a rank takes to send one block (what one rank sends to one other), in seconds.
-        round_s
-            The latency of a round, in seconds.
-        delay_s
-            The time of a change from one configuration to the next, in seconds.
-
-        Returns
-        -------
-        float
-            Changes, rounds and bytes: in all rounds of a configuration together a rank sends one
-            block for each hop of its own blocks there.
-        """
+        """Return how many seconds the all-to-all takes."""
         n_rounds = int(self.rounds.sum())
         return (len(self.shifts) - 1) * delay_s + n_rounds * round_s + self.hops * block_s
 
@@ -182,21 +118,13 @@ class Circulant(NamedTuple):
 def relax(distance, shift, least):
     """Update the fewest hops to all ranks for circuits that lead some places further.
 
-    All ranks have the same circuits, so a rank is named by its *offset*: how many places onward it
-    is, modulo n. The new circuits lead `shift` places onward, and a path may take them any number
-    of times. A step of the shift from offset o is a hop to offset o + shift.
+    The new circuits lead `shift` places onward, and a path may take them any number of times. A
+    step of the shift from offset o is a hop to offset o + shift.
 
     Example with n = 6 and shift 2: the hops lead along the cycles 0 2 4 0 and 1 3 5 1. If offset 0
     takes 0 hops, offset 2 takes 1 and offset 4 takes 2.
 
-    Parameters
-    ----------
-    distance : int array, shape (n,)
-        The hops to each offset without the shift; `FAR` if there is no path.
-    shift : int
-        How many places onward the new circuits lead, 1 to n - 1.
-    least : int array, shape (n,)
-        Out: the hops with the shift. It may be the same array as `distance`.
+    `least`: out: the hops with the shift.
     """
     n = len(distance)
     for offset in range(n):
@@ -219,27 +147,14 @@ def relax(distance, shift, least):
 def climb(shifts, n, work):
     """Replace one shift after another by the best one, until none can be replaced.
 
-    All ranks send s places onward over the circuits of shift s (numbers modulo n). Data for the
-    rank o places onward, the *offset* o, take as many hops as it needs shifts that add up to o.
-    The sum of these hops over all offsets is made small, by hill climbing. Trying all shifts once
-    takes O(k^2 n + k n^2) steps for k shifts.
+    All ranks send s places onward over the circuits of shift s (numbers modulo n). The sum of
+    these hops over all offsets is made small, by hill climbing. Trying all shifts once takes O(k^2
+    n + k n^2) steps for k shifts.
 
     Example: n = 6 and the shifts 1 and 3. The offsets 1 and 3 take 1 hop, 2 and 4 take 2, and 5
     takes 3: 9 hops together.
 
-    Parameters
-    ----------
-    shifts : int array, shape (configurations,)
-        How many places onward each rank sends, for each set of circuits; read and written.
-    n : int
-        The number of ranks, and of offsets.
-    work : int array, shape (2, n)
-        Scratch: hops without one of the shifts, and with another one in its place.
-
-    Returns
-    -------
-    int
-        The sum of the hops to all offsets; `FAR` or more if the shifts do not reach all.
+    `work`: scratch: hops without one of the shifts, and with another one in its place.
     """
     # The shifts are looked at in turn, until none of them has been replaced in a whole turn.
     count = len(shifts)
@@ -276,22 +191,13 @@ def climb(shifts, n, work):
 def fill(distance, shift, most, least, taken):
     """Write the fewest hops to all ranks with one shift more, used a limited number of times.
 
-    An *offset* is how many places onward a rank is, modulo n. A shift is how many places onward
-    one hop leads. A path to an offset is made of shifts that add up to it. O(n most) steps.
+    A shift is how many places onward one hop leads. A path to an offset is made of shifts that add
+    up to it. O(n most) steps.
 
     Example: n = 4, and so far only offset 0 is reached. With the shift 1 and ``most=2`` the
     offsets 0, 1 and 2 take 0, 1 and 2 hops, and offset 3 stays out of reach.
 
-    Parameters
-    ----------
-    distance : int array, shape (n,)
-        Hops to each offset without the shift; `FAR` if there is no path.
-    shift : int
-        The shift, 1 to n - 1.
-    most : int
-        How many hops of this shift a path may have.
-    least, taken : int arrays, shape (n,)
-        Out: the hops with the shift, and how many of them are hops of the shift.
+    `least, taken`: out: the hops with the shift, and how many of them are hops of the shift.
     """
     n = len(distance)
     for offset in range(n):
@@ -312,27 +218,10 @@ def list_shifts(
 ) -> list[NDArray[np.int64]]:
     """List sets of k shifts that reach all ranks in few hops; the set of fewest hops first.
 
-    Over circuits of shift s all ranks send s places onward (modulo n). Data for the rank o places
-    onward, the *offset* o, take one hop for each of the shifts that add up to o. The sum of the
-    hops over all offsets is to be small. Each set is the end of a hill climb, which replaces one
-    shift after another by the best one. The first climb begins with 1 and products of small
-    factors, such as 1, 4 and 12, the others with random shifts.
-
-    Parameters
-    ----------
-    n
-        The number of ranks.
-    k
-        How many shifts a set has: how often circuits are set up.
-    seed
-        The seed of the random shifts.
-    clock
-        No climb is begun when it has run out; None: no limit.
-
-    Returns
-    -------
-    list of int arrays, shape (k,)
-        Different sets, each ascending.
+    Over circuits of shift s all ranks send s places onward (modulo n). The sum of the hops over
+    all offsets is to be small. Each set is the end of a hill climb, which replaces one shift after
+    another by the best one. The first climb begins with 1 and products of small factors, such as
+    1, 4 and 12, the others with random shifts.
     """
     rng = np.random.default_rng(seed)
     # Each climb takes about k n^2 steps in a sweep, so few are made where that is much.
@@ -361,24 +250,8 @@ def route(n: int, shifts: NDArray[np.int64], most: NDArray[np.int64] | None = No
     Example: 8 ranks and the shifts 1, 2 and 4. The path to offset 5 takes shift 1 once and shift 4
     once; its exponents are 1, 0 and 1.
 
-    Parameters
-    ----------
-    n
-        The number of ranks. An offset is how many places onward the receiver of a block is.
-    shifts
-        ``shifts[configuration]``: how many places onward each rank sends in a configuration.
-    most
-        ``most[configuration]``: the most hops of a block in it; without limits if it is None.
-
-    Returns
-    -------
-    Circulant
-        The shifts, and how many hops a block of each offset takes in each configuration.
-
-    Raises
-    ------
-    InputError
-        If some offset is no sum of so many shifts.
+    ``shifts[configuration]`` tells how many places onward each rank sends in a configuration.
+    ``most[configuration]`` is the most hops of a block in it; without limits if it is None.
     """
     # Dynamic programming over configurations: after each of them the fewest hops to all offsets.
     # taken[configuration, offset]: the hops in it, of the best path over it and those before.
@@ -405,28 +278,11 @@ def route(n: int, shifts: NDArray[np.int64], most: NDArray[np.int64] | None = No
 def trim(circulant: Circulant, block_s: float, round_s: float) -> Circulant:
     """Give up rounds of an all-to-all by letting data take more hops, as long as that saves time.
 
-    In a *configuration*, a set of circuits, all ranks send the same number of places onward, the
-    *shift*. A *block*, what one rank sends to one other, makes some hops in each configuration. A
-    configuration stays for as many rounds as the most hops that a block makes in it. If every
+    A configuration stays for as many rounds as the most hops that a block makes in it. If every
     block makes one hop less there, a round is saved; blocks then need other hops elsewhere.
 
     The round that saves most time is given up first, then the best one of those that are left, and
     so on, until no round saves any time (steepest descent).
-
-    Parameters
-    ----------
-    circulant
-        The hops of all blocks to begin with: ``shifts[configuration]``, and ``exponents[offset,
-        configuration]``, the hops of the blocks that go `offset` places onward.
-    block_s
-        How long a rank takes to send one block, in seconds.
-    round_s
-        The fixed time of a round, in seconds.
-
-    Returns
-    -------
-    Circulant
-        The same shifts, with other numbers of hops.
     """
     n = len(circulant.exponents)
     while True:
@@ -459,18 +315,6 @@ def choose(problem: Collective, clock: Clock | None = None) -> Circulant:
 
     Numbers of configurations with the least lower bounds are tried first. Plans of more than
     `MOST_SENDS` sends are left out.
-
-    Parameters
-    ----------
-    problem
-        An even all-to-all over one-way circuits.
-    clock
-        When it has run out, the best so far is returned. None: no limit.
-
-    Returns
-    -------
-    Circulant
-        The shift of each configuration, and the hops of each block in it.
     """
     n = problem.n_ranks
     delay_s = problem.delay_s
@@ -506,17 +350,6 @@ def list_rounds(circulant: Circulant) -> Rounds:
     *configuration*, and lead its *shift* onward from each rank. A block, what one rank sends to
     one other, makes a given number of hops in each configuration, in the first rounds of it. There
     are as many rounds as the most hops of a block.
-
-    Parameters
-    ----------
-    circulant
-        The shift of each configuration, and ``exponents[offset, configuration]``, the hops of the
-        blocks whose destination is `offset` places onward from their source.
-
-    Returns
-    -------
-    Rounds
-        The sends; chunks are blocks, ``source * n + destination``.
     """
     n = len(circulant.exponents)
     ranks = np.arange(n)[:, None]

@@ -54,25 +54,8 @@ LOSS_BOUND = "circuit_loss_bound_db"
 def keep_to_budgets(problem: Collective, found: FoundPlan, clock: Clock) -> FoundPlan:
     """Renumber the ranks of a plan so that all its circuits keep to the link budget of the switch.
 
-    The *link budget* is the most that light may lose on its way through the switch, in dB. On a
-    real switch light loses more between some ports than between others. Ranks exchange their roles
-    in the plan so that its circuits lose little.
-
-    Parameters
-    ----------
-    problem
-        The collective, with its switch.
-    found
-        The result of a method: the plan, or None in its place, and statistics by name. Nothing
-        changes if the switch states no losses, or if the plan was renumbered before.
-    clock
-        The limits of the search for an order of ranks.
-
-    Returns
-    -------
-    FoundPlan
-        The plan with other numbers, and a bound of its worst loss in its statistics. Without a
-        plan, but with a reason, if no order of ranks keeps to the budget.
+    On a real switch light loses more between some ports than between others. Ranks exchange their
+    roles in the plan so that its circuits lose little.
     """
     is_placed = LOSS_BOUND in found.stats
     if found.laid is None or is_placed or problem.fabric.circuit_loss_db is None:
@@ -98,34 +81,6 @@ def run(
     First it is checked whether any plan can exist. Then the search runs until it has ended or its
     time is up. A plan counts only if the switch can hold its circuits. There may be no plan in the
     end, but there is always a lower bound of the time.
-
-    Parameters
-    ----------
-    problem
-        The collective.
-    limits
-        The time that there is; it begins to count now.
-    on_event
-        A function that is called with an event at the beginning, and with one when there is a
-        plan.
-    name
-        The name of the method, for the solution and for events.
-    find
-        The search. It takes the clock, and returns a plan, or none and the reason in its
-        statistics.
-
-    Returns
-    -------
-    Solution
-        If there is a plan: the plan as its answer, its time in seconds, and the schedule of the
-        switch where one switch holds it. In any case: the lower bound in seconds (infinite if no
-        plan can exist), the limit that ended the search, if one did, and statistics by name:
-
-        - ``rounds``, ``rounds_late``: all rounds, and those that begin when all
-          ranks are ready;
-        - ``reconfigurations``: how often circuits change;
-        - ``bound_name``, ``bound_by``: where the bound comes from;
-        - ``reason``: why there is no plan.
     """
     clock = limits.start()
     limit = clock.exceeded(0)
@@ -179,21 +134,7 @@ def run(
 
 
 def _explain_unreachable(problem: Collective) -> str:
-    """Say which rank cannot reach which, if link budgets cut it off.
-
-    A *link budget* is the most that light may lose on its way through the switch, in dB. The
-    fabric says which circuits are over it.
-
-    Parameters
-    ----------
-    problem
-        The collective, with its fabric; where that states no budget, nothing is cut off.
-
-    Returns
-    -------
-    str
-        A sentence about the first pair of ranks without a way; "" if there is none.
-    """
+    """Say which rank cannot reach which, if link budgets cut it off."""
     if problem.fabric.over_budget is None:
         return ""
     with uncounted():
@@ -205,24 +146,10 @@ def _explain_unreachable(problem: Collective) -> str:
 def _switch_schedule(problem: Collective, laid: Laid) -> tuple[Schedule | None, str]:
     """Return what the switch does during a plan: which ports are joined, and for how long.
 
-    Rounds in a row over the same circuits are an *epoch*. The schedule has one slot for each
-    epoch, with one *matching*: for each port of the switch, the port to which it leads. Port
-    ``lane`` of a rank is port ``rank * ports + lane`` of the switch.
+    Port ``lane`` of a rank is port ``rank * ports + lane`` of the switch.
 
-    Parameters
-    ----------
-    problem
-        The collective, with its fabric: a switch, perhaps made of cells that light passes.
-    laid
-        The plan, and ``held_s[epoch]``, the seconds for which its circuits are held.
-
-    Returns
-    -------
-    schedule : Schedule or None
-        None if there are several switches, or these change circuits by themselves; and if the
-        fabric cannot hold the circuits.
-    reason : str
-        Why the fabric cannot hold them; empty otherwise.
+    The result is None if there are several switches, or these change circuits by themselves; and
+    if the fabric cannot hold the circuits.
     """
     plan = laid.plan
     if problem.planes > 1 or laid.held_s is None:
@@ -262,20 +189,10 @@ def _switch_schedule(problem: Collective, laid: Laid) -> tuple[Schedule | None, 
 def _route(problem: Collective, matchings: NDArray[np.int32]) -> NDArray[np.int8] | None:
     """Route all matchings through a fabric of cells.
 
-    A *cell* is a small switch inside the fabric, and its *state* says how it joins its ports. An
-    exact router is taken where there is one for the fabric, else routing by negotiation.
+    An exact router is taken where there is one for the fabric, else routing by negotiation.
 
-    Parameters
-    ----------
-    problem
-        The collective, with its fabric.
-    matchings
-        ``matchings[epoch, port]``: the port that it faces, -1 if it is dark.
-
-    Returns
-    -------
-    int8 array, shape (epochs, cells), or None
-        The states of all cells; None if some matching finds no routes.
+    ``matchings[epoch, port]`` is the port that it faces, -1 if it is dark. Returns the states of
+    all cells; None if some matching finds no routes.
     """
     with uncounted():
         from optmatch.solvers.feedforward import has_exact_router

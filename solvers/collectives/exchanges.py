@@ -59,26 +59,12 @@ class BlockMoves(NamedTuple):
 def move_blocks(peer, demand, hops):
     """Move all data of an all-to-all one hop nearer to their destinations, which is one round.
 
-    A *block* is what one rank sends to one other. Each block takes a circuit of the rank where it
-    is, one that leads one hop nearer. If there are several, it takes the circuit that has carried
-    the fewest bytes in this round.
+    Each block takes a circuit of the rank where it is, one that leads one hop nearer. If there are
+    several, it takes the circuit that has carried the fewest bytes in this round.
 
     Blocks choose in turn, and later ones see what earlier ones have put on circuits. All blocks
     that go one place onward choose first, then those that go two places, and so on, so that the
     turn changes from source to source.
-
-    Parameters
-    ----------
-    peer : int array, shape (lanes, n)
-        The rank to which each port (*lane*) of a rank leads, -1 if it is dark.
-    demand : float array, shape (n, n)
-        The bytes of each block, by source and destination; blocks without any do not move.
-    hops : BlockMoves
-        Three fields:
-
-        - ``distance[destination, rank]``: the fewest hops between them; is read;
-        - ``at[source, destination]``: the rank that holds each block; is changed;
-        - ``load[lane, rank]``: the bytes on each circuit in this round; is written.
     """
     n_lanes, n = peer.shape
     hops.load[:, :] = 0.0
@@ -103,24 +89,7 @@ def move_blocks(peer, demand, hops):
 
 
 def list_exchange_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
-    """List plans of an all-to-all over several ports, with their time, before they are made.
-
-    First come graphs of circuits that stay, then circuits that change, which lead from each rank
-    the same numbers of places onward (*circulants*). No plan takes less time than its offer says.
-
-    Parameters
-    ----------
-    problem
-        The all-to-all, even or uneven, of ranks with several ports.
-    clock
-        Limits the searches for circuits and for routes.
-
-    Yields
-    ------
-    Offer
-        Four fields: ``seconds``, a time that the plan does not beat; ``n_sends``, about the number
-        of its sends; ``name``, that of its circuits; and ``build``, which makes the plan.
-    """
+    """List plans of an all-to-all over several ports, with their time, before they are made."""
     yield from list_static_offers(problem, clock)
     yield from list_changing_offers(problem, clock)
 
@@ -128,22 +97,8 @@ def list_exchange_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
 def list_static_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
     """List plans of an all-to-all over circuits that stay, with their time, before they are made.
 
-    A *topology* is a graph of circuits, with as many circuits at each rank as it has ports. A
-    *block* is what one rank sends to one other. The time of an offer is counted as if each block
-    took a shortest path, one hop in a round, and all circuits carried the same number of bytes.
-
-    Parameters
-    ----------
-    problem
-        The all-to-all, even or uneven.
-    clock
-        Limits the search for routes that load all circuits alike.
-
-    Yields
-    ------
-    Offer
-        Four fields: ``seconds``, a time that the plan does not beat; ``n_sends``, about the number
-        of its sends; ``name``, that of the topology; and ``build``, which makes the plan.
+    The time of an offer is counted as if each block took a shortest path, one hop in a round, and
+    all circuits carried the same number of bytes.
     """
     n = problem.n_ranks
     for topology in list_topologies(problem):
@@ -176,29 +131,13 @@ def _lay_static(
 ) -> Laid:
     """Make the plan of an all-to-all over circuits that stay.
 
-    A *block* is what one rank sends to one other. In a first plan all blocks move one hop nearer
-    in each round, over the circuit that has carried least. It is the answer if all circuits carry
-    about the same number of bytes. Else better ways are searched, on which blocks may wait or make
-    a detour: in as many rounds, and in one round more; and, if all blocks are alike, in about
-    twice as many rounds, each circuit with so few whole blocks as counting allows.
+    In a first plan all blocks move one hop nearer in each round, over the circuit that has carried
+    least. It is the answer if all circuits carry about the same number of bytes. Else better ways
+    are searched, on which blocks may wait or make a detour: in as many rounds, and in one round
+    more; and, if all blocks are alike, in about twice as many rounds, each circuit with so few
+    whole blocks as counting allows.
 
-    Parameters
-    ----------
-    problem
-        The all-to-all.
-    topology
-        The graph of circuits, ``topology.peer[lane, rank]``: where a port leads, -1 if it is dark.
-    distance
-        ``distance[destination, rank]``: the fewest hops from a rank to a destination.
-    promised_s
-        The seconds that shortest ways with level loads would take.
-    clock
-        Limits the search for level ways.
-
-    Returns
-    -------
-    Laid
-        The fastest plan, timed, whose chunks are the blocks.
+    ``distance[destination, rank]`` is the fewest hops from a rank to a destination.
     """
     # The demand has source first, so it is transposed. The farthest block says how many rounds.
     n_rounds = int(distance[problem.demand.T > 0].max(initial=0))
@@ -230,22 +169,7 @@ def _move_nearer(
     A *block* is what one rank sends to one other. In each round it takes a circuit that leads
     nearer to its destination: the one that has carried the fewest bytes in the round.
 
-    Parameters
-    ----------
-    problem
-        The all-to-all, with the bytes of each block.
-    topology
-        The graph of circuits, ``topology.peer[lane, rank]``: where a port leads, -1 if it is dark.
-    distance
-        ``distance[destination, rank]``: the fewest hops from a rank to a destination.
-    n_rounds
-        The most hops of any block, after which all have arrived.
-
-    Returns
-    -------
-    list of (sender, receiver, chunk)
-        By round three int arrays, one entry for each send; a chunk is ``source * ranks +
-        destination``.
+    ``distance[destination, rank]`` is the fewest hops from a rank to a destination.
     """
     # at[source, destination]: the rank that holds the block; at first its source. The kernel
     # changes it. Blocks whose holder has changed are the sends of the round.
@@ -266,23 +190,7 @@ def _lay_block_sends(
     topology: Topology,
     sends: list[tuple[IntArray, IntArray, IntArray]],
 ) -> Laid:
-    """Lay out and time the sends of an all-to-all over circuits that stay.
-
-    Parameters
-    ----------
-    problem
-        The all-to-all.
-    topology
-        The circuits of all rounds.
-    sends
-        By round int arrays of sender, receiver and chunk, one entry for each send; a chunk is
-        ``source * ranks + destination``.
-
-    Returns
-    -------
-    Laid
-        The plan, timed, without chunks that have no bytes.
-    """
+    """Lay out and time the sends of an all-to-all over circuits that stay."""
     rounds = as_rounds(sends, COPY, problem.n_ranks**2)
     if problem.hop_s is not None:
         return _lay_in_one_round(problem, topology, rounds.sends)
@@ -327,28 +235,14 @@ class ShiftRoutes(NamedTuple):
 def count_shifts(shifts, exponents, distance, loads):
     """Write every number from 1 to n - 1 as a sum of the fewest shifts, modulo n.
 
-    A *shift* is how many places onward a circuit leads, and an *offset* how many places data have
-    to go: they take one circuit for each term of the sum. With shifts 1 and 3 for 8 ranks, 2 is
-    1 + 1, 4 is 1 + 3, and 5 is 1 + 1 + 3. If several sums are shortest, one with shifts that are
-    taken less often is chosen.
+    With shifts 1 and 3 for 8 ranks, 2 is 1 + 1, 4 is 1 + 3, and 5 is 1 + 1 + 3. If several sums
+    are shortest, one with shifts that are taken less often is chosen.
 
     Breadth-first search from offset 0: first all sums of one term, then those of two, and so on.
 
-    Parameters
-    ----------
-    shifts : int array, shape (shifts,)
-        How many places onward each circuit of a rank leads, 1 to n - 1.
-    exponents : int array, shape (n, shifts)
-        Out: how often each shift is taken for an offset.
-    distance : int array, shape (n,)
-        Out: the number of shifts, `FAR` for offsets that are no sum.
-    loads : int array, shape (shifts,)
-        Out: how often all offsets together take a shift.
-
-    Returns
-    -------
-    int
-        The largest distance; `FAR` if some offset is no sum of shifts.
+    `exponents`: out: how often each shift is taken for an offset. `distance`: out: the number of
+    shifts, `FAR` for offsets that are no sum. `loads`: out: how often all offsets together take a
+    shift.
     """
     n, n_shifts = exponents.shape
     distance[:] = FAR
@@ -398,27 +292,12 @@ def count_shifts(shifts, exponents, distance, loads):
 def list_changing_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
     """List plans of an even all-to-all over circuits that change, with their time.
 
-    At any time each of the n ranks has circuits that lead the same numbers of places onward, its
-    *shifts*: rank r to r + s, modulo n. Such circuits are a *circulant*. Example with two ports
-    and one change: first the shifts 1 and 2, then 4 and 8. Data that have to go 11 places onward
-    go 1 + 2 in the first circulant, and 8 in the second one.
+    Example with two ports and one change: first the shifts 1 and 2, then 4 and 8. Data that have
+    to go 11 places onward go 1 + 2 in the first circulant, and 8 in the second one.
 
     For each number of circulants, sets of shifts are chosen first, such as 1, 2, 4 and 8. They are
     then divided among the circulants: into (1, 2) and (4, 8), or into (1, 4) and (2, 8). Each
     choice is one offer.
-
-    Parameters
-    ----------
-    problem
-        The all-to-all; nothing is offered if ranks send unlike numbers of bytes to others.
-    clock
-        No more is offered when it has run out.
-
-    Yields
-    ------
-    Offer
-        Four fields: ``seconds``, the time of the plan; ``n_sends``, the number of its sends;
-        ``name``, that of its circuits; and ``build``, a function that makes the plan.
     """
     # With a port for every other rank, circuits that change are of no use.
     n = problem.n_ranks
@@ -449,24 +328,7 @@ def list_changing_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
 
 
 def _group_shifts(shifts: IntArray, n_circulants: int) -> list[IntArray]:
-    """Divide ascending numbers into equal groups, in one or two ways.
-
-    The numbers are *shifts*, how many places onward circuits lead; a group has those that are
-    there at the same time. The shifts 1, 2, 4 and 8 become (1, 2) and (4, 8), or (1, 4) and (2,
-    8). Which of them loads circuits more evenly is not known beforehand, so both are tried.
-
-    Parameters
-    ----------
-    shifts
-        Ascending; their number is a multiple of `n_circulants`.
-    n_circulants
-        The number of groups. Two ways differ only if there are several groups.
-
-    Returns
-    -------
-    list of int arrays, shape (circulants, shifts of each)
-        One or two ways to divide the shifts; a row of an array is one group.
-    """
+    """Divide ascending numbers into equal groups, in one or two ways."""
     neighbours = shifts.reshape(n_circulants, -1)
     if n_circulants == 1:
         return [neighbours]
@@ -480,20 +342,6 @@ def _list_shift_sets(problem: Collective, size: int, clock: Clock) -> Iterator[I
     The numbers are *shifts*: how many places onward circuits lead. A two-way circuit leads back as
     well, so its shift can be subtracted, too, and is n / 2 at most. Two kinds of sets are listed:
     powers of a base, such as 1, 4 and 16; and results of a hill climb for few terms.
-
-    Parameters
-    ----------
-    problem
-        The all-to-all, with the number of its ranks.
-    size
-        The number of shifts of a set.
-    clock
-        Ends the hill climbs.
-
-    Yields
-    ------
-    int array, shape (size,)
-        Ascending shifts.
     """
     # The best base is near the size-th root of the largest number; twice that root if shifts can
     # be subtracted, too. The bases next to it are tried as well.
@@ -518,33 +366,16 @@ def _list_shift_sets(problem: Collective, size: int, clock: Clock) -> Iterator[I
 def _route_offsets(problem: Collective, groups: IntArray) -> ShiftRoutes | None:
     """Choose the way of all data of an even all-to-all over circuits that change.
 
-    At any time each of the n ranks has circuits that lead the same numbers of places onward, its
-    *shifts*. All ranks do the same. Data from one rank to one other are named by their *offset*,
-    how many places onward they have to go: one offset stands for the data of all ranks.
+    All ranks do the same.
 
     Each offset becomes a sum of few shifts. With the shifts 1 and 8, offset 10 is 8 + 1 + 1, which
     takes three rounds. In each round an offset takes one of its shifts that are there: the one
     that has carried least in this round. Circuits change when nothing has to go over them any
     more.
 
-    Parameters
-    ----------
-    problem
-        The all-to-all, with its ranks and ports.
-    groups
-        ``groups[configuration, k]``: the shifts of each configuration, the circuits that are there
-        at one time. With two-way circuits each shift also leads back.
-
-    Returns
-    -------
-    ShiftRoutes or None
-        None if some configuration does not fit the ports, or the shifts do not reach all offsets.
-        Else three fields:
-
-        - ``topologies``: the circuits of each configuration;
-        - ``moves``: for each round, and each port (*lane*) that is used in it, a triple: the lane,
-          the offsets that it carries, and how many places these have come before the round;
-        - ``config_of_round``: the configuration of each round.
+    ``groups[configuration, k]`` is the shifts of each configuration, the circuits that are there
+    at one time. The result is None if some configuration does not fit the ports, or the shifts do
+    not reach all offsets.
     """
     # Lay the circuits of each configuration. All have to fit, with as many shifts each.
     n = problem.n_ranks
@@ -592,19 +423,11 @@ def _route_offsets(problem: Collective, groups: IntArray) -> ShiftRoutes | None:
 def _choose_lane_of_offsets(left: IntArray) -> IntArray:
     """Choose over which port data go in a round, so that all ports carry as much.
 
-    All ranks do the same. An *offset* stands for the data of all ranks that have to go so many
-    places onward, and a *lane* for the same port of all ranks. Offsets that have only one lane
-    left to take are placed first; the others take the lane with the fewest offsets so far.
+    All ranks do the same. Offsets that have only one lane left to take are placed first; the
+    others take the lane with the fewest offsets so far.
 
-    Parameters
-    ----------
-    left
-        ``left[offset, lane]``: how often the blocks of an offset still have to take a lane.
-
-    Returns
-    -------
-    int array, shape (offsets,)
-        The lane of each offset in this round; -1 for offsets that do not move.
+    ``left[offset, lane]`` tells how often the blocks of an offset still have to take a lane.
+    Returns the lane of each offset in this round; -1 for offsets that do not move.
     """
     n, lanes = left.shape
     # choices[offset]: how many lanes it can take. With one choice, argmax finds that lane.
@@ -623,26 +446,8 @@ def _choose_lane_of_offsets(left: IntArray) -> IntArray:
 def _time_routes(problem: Collective, routes: ShiftRoutes) -> tuple[float, int]:
     """Return the time of an all-to-all over circulants, and how many sends it has.
 
-    Parameters
-    ----------
-    problem
-        The all-to-all.
-    routes
-        All ranks do the same. Three fields:
-
-        - ``topologies``: the circuits, one set after another; ``shifts[lane]`` of each is how many
-          places onward a port (*lane*) of every rank leads;
-        - ``moves``: for each round, and each lane that is used, a triple: the lane, the offsets
-          that it carries (one stands for the data of all ranks that go so many places onward in
-          all), and how many places these have come;
-        - ``config_of_round``: which set of circuits each round has.
-
-    Returns
-    -------
-    seconds : float
-        Rounds, bytes and changes of circuits; each round is as long as the busiest circuit needs.
-    n_sends : int
-        The sends of all ranks.
+    Returns rounds, bytes and changes of circuits; each round is as long as the busiest circuit
+    needs.
     """
     n = problem.n_ranks
     block_s = problem.size_bytes / n / problem.rate_bytes_per_s
@@ -662,30 +467,7 @@ def _time_routes(problem: Collective, routes: ShiftRoutes) -> tuple[float, int]:
 
 
 def _lay_routes(problem: Collective, routes: ShiftRoutes) -> Laid:
-    """Lay out and time an all-to-all over circulants, in which all ranks do the same.
-
-    In a *circulant* each rank has circuits that lead the same numbers of places onward, its
-    *shifts*. An *offset* stands for the data of all ranks that go so many places onward in all.
-
-    Parameters
-    ----------
-    problem
-        The all-to-all.
-    routes
-        Three fields:
-
-        - ``topologies``: the circulants, one after another; ``shifts[lane]`` of each is how many
-          places onward a port (*lane*) of every rank leads;
-        - ``moves``: for each round, and each lane that is used, a triple: the lane, the offsets
-          that it carries, and how many places these have come;
-        - ``config_of_round``: which circulant each round has.
-
-    Returns
-    -------
-    Laid
-        The plan, timed, with the sends of all ranks, each of which does the same as rank 0,
-        shifted by its number. Chunks are ``source * ranks + destination``.
-    """
+    """Lay out and time an all-to-all over circulants, in which all ranks do the same."""
     n = problem.n_ranks
     ranks = np.arange(n)[:, None]
     parts: list[tuple[IntArray, ...]] = []

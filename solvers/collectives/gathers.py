@@ -77,21 +77,7 @@ class CircuitSequence(NamedTuple):
         return all(topology.shifts for topology in self.topologies)
 
     def reversed_shifts(self, n: int) -> CircuitSequence:
-        """Return the same sequence of circulants with all circuits reversed.
-
-        In a *circulant* each rank r has circuits to r + s, modulo n, for some shifts s. Reversed,
-        they lead to r - s, which is the shift n - s.
-
-        Parameters
-        ----------
-        n
-            The number of ranks.
-
-        Returns
-        -------
-        CircuitSequence
-            As many configurations, held for as many rounds.
-        """
+        """Return the same sequence of circulants with all circuits reversed."""
         back = [
             Topology(
                 topology.name,
@@ -177,23 +163,7 @@ class Gather(NamedTuple):
     circulants ``lane_of[offset, piece]``."""
 
     def seconds(self, block_bytes: float, problem: Collective) -> float:
-        """Return the seconds of an all-gather: its rounds, and the changes of circuits in between.
-
-        Data are cut into pieces. A round takes as long as the circuit with the most pieces needs.
-
-        Parameters
-        ----------
-        block_bytes
-            The bytes of the data of one rank, padding included.
-        problem
-            Has the costs of rounds, bytes and changes. The first circuits cost nothing here.
-
-        Returns
-        -------
-        float
-            One latency for each round; the pieces on the busiest circuit of each round, at the
-            rate of a circuit; and one delay for each change of configurations.
-        """
+        """Return the seconds of an all-gather: its rounds, and changes of circuits in between."""
         # Sets of circuits are numbered in their order, from 0. The number of the last round is
         # therefore how often they have changed.
         round_s = problem.round_s
@@ -206,9 +176,7 @@ class Gather(NamedTuple):
 def spread_offsets(shifts, width, held, most_load, result):
     """Simulate an all-gather over circuits that look alike from every rank.
 
-    Each rank r has circuits to r + s, modulo n, for the same *shifts* s. All ranks do the same,
-    so one receiver, rank 0, is simulated. Each rank owns a *block*. The *offset* of a block is how
-    many places before the receiver its owner is: offset 3 is the block of rank n - 3.
+    All ranks do the same, so one receiver, rank 0, is simulated.
 
     Over a circuit with shift 1 the receiver hears from the rank before it. Its block of offset 3
     is the block of offset 2 of that rank. Therefore offset 3 can come in a round if offset 3 - 1
@@ -217,34 +185,16 @@ def spread_offsets(shifts, width, held, most_load, result):
     In each round the receiver takes the pieces that can come, each over the circuit that has
     carried least in this round, until `most_load` is reached.
 
-    Parameters
-    ----------
-    shifts : int array, shape (configurations, lanes)
-        How many places onward each port of a rank, a *lane*, leads. The rows are sets of circuits
-        that follow each other.
-    width : int array, shape (configurations, lanes)
-        Ports with the same shift are parallel circuits, which share their load. The first of them
-        stands for all: it has their number, the others have 0. Shifts 1, 1 and 4 have the widths
-        2, 0 and 1; a piece over shift 1 loads its circuits by 1/2 each.
-    held : int array, shape (configurations,)
-        For how many rounds each set of circuits stays. The last number is not read: the last set
-        stays until all blocks have come.
-    most_load : int
-        The most pieces on a circuit in a round. A small limit levels loads, but takes more rounds.
-    result : OffsetArrays
-        Out:
+    `result`, out:
 
-        - ``round_of[offset, piece]``: the round in which the piece of a block comes; -1 for the
-          block of the receiver itself, offset 0;
-        - ``lane_of[offset, piece]``: the lane over which it comes;
-        - ``loads[round]``: the most pieces on any circuit; has to be 0 before;
-        - ``config_of_round[round]``: the number of the set of circuits that is there;
-        - ``lane_load[lane]``: scratch.
+    - ``round_of[offset, piece]``: the round in which the piece of a block comes; -1 for the block
+    of the receiver itself, offset 0;
+    - ``lane_of[offset, piece]``: the lane over which it comes;
+    - ``loads[round]``: the most pieces on any circuit; has to be 0 before;
+    - ``config_of_round[round]``: the number of the set of circuits that is there;
+    - ``lane_load[lane]``: scratch.
 
-    Returns
-    -------
-    int
-        The number of rounds; 0 if some block never comes, or comes too late for the arrays.
+    Returns the number of rounds; 0 if some block never comes, or comes too late for the arrays.
     """
     # At first the receiver has only its own block, that of offset 0.
     n, pieces = result.lane_of.shape
@@ -301,28 +251,10 @@ def spread_offsets(shifts, width, held, most_load, result):
 def find_lane_of_piece(shifts, width, result, wanted):
     """Return how many circuits can bring a piece in this round, and the one with the least load.
 
-    All ranks have circuits that lead the same numbers of places onward, their *shifts*, one for
-    each port (*lane*). Over shift s a rank hears from the rank s places before it. That rank can
-    send the piece if it had the piece before this round.
+    Over shift s a rank hears from the rank s places before it. That rank can send the piece if it
+    had the piece before this round.
 
-    Parameters
-    ----------
-    shifts : int array, shape (lanes,)
-        How many places onward each lane of a rank leads at present.
-    width : int array, shape (lanes,)
-        How many lanes have the same shift, at the first of them; 0 at the others, which are not
-        looked at.
-    result : OffsetArrays
-        Reads ``round_of[offset, piece]``, when pieces came, and ``lane_load[lane]``, the pieces on
-        each circuit in this round.
-    wanted : tuple of int
-        The offset of the block (how many places before the receiver its owner is), the piece of
-        the block, and the round.
-
-    Returns
-    -------
-    n_choices, best : int
-        The number of lanes, and the least loaded of them, -1 if there is none.
+    Returns the number of lanes, and the least loaded of them, -1 if there is none.
     """
     offset, piece, turn = wanted
     n = result.round_of.shape[0]
@@ -350,34 +282,20 @@ def spread_blocks(source, width, arrays):
     Blocks that a neighbour has had for more than a round have come already. Only the blocks that
     came to neighbours in the last round are looked at, therefore: O(n^2 lanes) steps in all.
 
-    Parameters
-    ----------
-    source : int array, shape (lanes, n)
-        The rank whose data come in over this port (*lane*) of a rank, -1 if it is dark.
-    width : int array, shape (lanes, n)
-        How many ports of the rank have this source, at the first of them; 0 at the others. Pieces
-        are assigned to the first one, and all of them share its load evenly.
-    arrays : BlockArrays
-        Out:
+    `arrays`, out:
 
-        - ``round_of[rank, block]``: the round in which a block comes to a rank, -1 for its own;
-        - ``lane_of[rank, block, piece]``: the port of the rank over which a piece comes;
-        - ``loads[round]``: the most pieces on a circuit; has to be 0 before.
+    - ``round_of[rank, block]``: the round in which a block comes to a rank, -1 for its own;
+    - ``lane_of[rank, block, piece]``: the port of the rank over which a piece comes;
+    - ``loads[round]``: the most pieces on a circuit; has to be 0 before. Scratch:
+    - ``arrived[rank, place]`` and ``n_arrived[rank]``: the blocks of a rank in the order of their
+    arrival, and how many they are;
+    - ``n_before[rank]``: how many it had when the round began;
+    - ``first_new[rank]``: the place of the first block that came in the last round;
+    - ``wanted[place]``: the blocks that come to one rank in the round;
+    - ``n_choices[block]``: how many neighbours can send a block to it;
+    - ``lane_load[lane]``: the pieces that come to it over each circuit.
 
-        Scratch:
-
-        - ``arrived[rank, place]`` and ``n_arrived[rank]``: the blocks of a rank in the order of
-          their arrival, and how many they are;
-        - ``n_before[rank]``: how many it had when the round began;
-        - ``first_new[rank]``: the place of the first block that came in the last round;
-        - ``wanted[place]``: the blocks that come to one rank in the round;
-        - ``n_choices[block]``: how many neighbours can send a block to it;
-        - ``lane_load[lane]``: the pieces that come to it over each circuit.
-
-    Returns
-    -------
-    int
-        The number of rounds; 0 if some block never comes.
+    Returns the number of rounds; 0 if some block never comes.
     """
     n = source.shape[1]
     # arrived[rank] lists the blocks of a rank in the order of arrival; at first its own alone.
@@ -434,25 +352,6 @@ def list_wanted_blocks(source, width, arrays, rank):
 
     A *block* is the data of one rank. It can come from a neighbour, a rank with a circuit to this
     one, that had it before the round.
-
-    Parameters
-    ----------
-    source : int array, shape (lanes, n)
-        The rank whose data come in over this port of a rank, -1 if it is dark.
-    width : int array, shape (lanes, n)
-        How many ports of the rank have this source, at the first of them; 0 at the others.
-    arrays : BlockArrays
-        Reads ``arrived[rank, place]``, the blocks of each rank in the order of their arrival.
-        Those of the last round are at the places from ``first_new[rank]`` to ``n_before[rank]``.
-        Reads ``round_of[rank, block]`` too, when a block came. Writes ``wanted[place]``, the
-        blocks, and ``n_choices[block]``, the number of neighbours, which has to be 0 before.
-    rank : int
-        The rank that receives.
-
-    Returns
-    -------
-    int
-        The number of blocks in `wanted`.
     """
     n_wanted = 0
     for lane in range(source.shape[0]):
@@ -479,23 +378,6 @@ def choose_lanes(circuits, arrays, rank, n_wanted, turn):
     are known: those that the rank lacks, and that a neighbour had before. Blocks that only one
     neighbour can send are placed first. Each piece of the others goes to the port (*lane*) with
     the fewest pieces so far.
-
-    Parameters
-    ----------
-    circuits : tuple of two int arrays, shape (lanes, n)
-        The rank whose data come in over each port, -1 if it is dark; and how many ports of the
-        rank have this source, at the first of them, with 0 at the others.
-    arrays : BlockArrays
-        Reads ``wanted[place]``, the blocks that come; ``n_choices[block]``, how many neighbours
-        can send a block; and ``round_of[rank, block]``, when it came to a rank. Writes
-        ``lane_of[rank, block, piece]``, the lane over which a piece comes, and
-        ``lane_load[lane]``, how many pieces come over each circuit of a lane.
-    rank : int
-        The rank that receives.
-    n_wanted : int
-        How many blocks are in `wanted`.
-    turn : int
-        The number of the round.
     """
     # The first pass is for blocks without a choice, the second one for the others.
     source, width = circuits
@@ -522,18 +404,7 @@ def choose_lanes(circuits, arrays, rank, n_wanted, turn):
 
 @inner_kernel
 def find_heaviest_lane(lane_load):
-    """Find the lane with the greatest load; a lane is one port of every rank.
-
-    Parameters
-    ----------
-    lane_load : array, shape (lanes,)
-        The load of each lane.
-
-    Returns
-    -------
-    int
-        The number of the lane, the first one of several.
-    """
+    """Find the lane with the greatest load; a lane is one port of every rank."""
     heaviest = 0
     for lane in range(1, len(lane_load)):
         if lane_load[lane] > lane_load[heaviest]:
@@ -545,46 +416,20 @@ def find_heaviest_lane(lane_load):
 def relieve_lane(circuits, arrays, rank, n_wanted, turn, heaviest):
     """Move one piece away from the busiest port of a rank, if need be by a chain of moves.
 
-    Each *block*, the data of one rank, comes in pieces, each over one port (*lane*) of the rank
-    that receives it. For example, lane 0 brings five pieces, lane 1 four and lane 2 three. If no
-    piece of lane 0 can come over lane 2, a piece of lane 0 may move to lane 1, and one of lane 1
-    to lane 2: then each brings four. Such a chain is searched breadth first from the busiest lane
-    (an augmenting path of a bipartite assignment), O(pieces lanes) steps.
+    For example, lane 0 brings five pieces, lane 1 four and lane 2 three. If no piece of lane 0 can
+    come over lane 2, a piece of lane 0 may move to lane 1, and one of lane 1 to lane 2: then each
+    brings four. Such a chain is searched breadth first from the busiest lane (an augmenting path
+    of a bipartite assignment), O(pieces lanes) steps.
 
-    Parameters
-    ----------
-    circuits : tuple of two int arrays, shape (lanes, n)
-        The rank whose data come in over each port, -1 if it is dark; and how many ports of the
-        rank have this source, at the first of them, with 0 at the others.
-    arrays : BlockArrays
-        Reads
+    `arrays`, reads:
 
-        - ``wanted[place]``: the blocks that come to the rank in this round;
-        - ``round_of[rank, block]``: when a block came to a rank.
-
-        Changes
-
-        - ``lane_of[rank, block, piece]``: the lane over which a piece comes;
-        - ``lane_load[lane]``: the pieces on each circuit of a lane.
-
-        Scratch
-
-        - ``queue[place]``: the lanes that the search has reached, in order;
-        - ``reached_from[lane]``: the lane before it in the chain, -1 if it was not reached;
-        - ``moved_block[lane]`` and ``moved_piece[lane]``: what would move to it from that lane.
-    rank : int
-        The rank that receives.
-    n_wanted : int
-        How many blocks are in `wanted`.
-    turn : int
-        The number of the round.
-    heaviest : int
-        The busiest lane.
-
-    Returns
-    -------
-    bool
-        Whether a piece was moved. If not, the load of the busiest lane is the least possible.
+    - ``wanted[place]``: the blocks that come to the rank in this round;
+    - ``round_of[rank, block]``: when a block came to a rank. Changes
+    - ``lane_of[rank, block, piece]``: the lane over which a piece comes;
+    - ``lane_load[lane]``: the pieces on each circuit of a lane. Scratch
+    - ``queue[place]``: the lanes that the search has reached, in order;
+    - ``reached_from[lane]``: the lane before it in the chain, -1 if it was not reached;
+    - ``moved_block[lane]`` and ``moved_piece[lane]``: what would move to it from that lane.
     """
     source, width = circuits
     n_lanes = source.shape[0]
@@ -625,21 +470,7 @@ def relieve_lane(circuits, arrays, rank, n_wanted, turn, heaviest):
 
 @inner_kernel
 def move_along_chain(arrays, width, rank, lane):
-    """Move a piece to each lane of a chain from the lane before it, from the last lane on.
-
-    Parameters
-    ----------
-    arrays : BlockArrays
-        Reads ``reached_from[lane]``, the lane before it in the chain, which begins at the lane
-        that is its own predecessor; and ``moved_block[lane]`` and ``moved_piece[lane]``, what
-        moves to it. Changes ``lane_of[rank, block, piece]`` and ``lane_load[lane]``.
-    width : int array, shape (lanes, n)
-        How many circuits share what comes over a lane.
-    rank : int
-        The rank that receives.
-    lane : int
-        The last lane of the chain, which has one piece more afterwards.
-    """
+    """Move a piece to each lane of a chain from the lane before it, from the last lane on."""
     arrays.lane_load[lane] += 1.0 / width[lane, rank]
     while arrays.reached_from[lane] != lane:
         arrays.lane_of[rank, arrays.moved_block[lane], arrays.moved_piece[lane]] = lane
@@ -650,37 +481,7 @@ def move_along_chain(arrays, width, rank, lane):
 def spread(
     n: int, sequence: CircuitSequence, pieces: int, *, two_way: bool, most_load: int = UNKNOWN
 ) -> Gather | None:
-    """Simulate an all-gather over given circuits: which data come when, over which port.
-
-    In each round a rank takes from its neighbours everything that it lacks and that they had
-    before, as far as `most_load` allows. The circuits are of one of two kinds:
-
-    - *circulants*, in which circuits lead from each rank the same numbers of places onward (its
-      *shifts*). There may be several, one after another;
-    - any other graph of circuits, which stays.
-
-    Parameters
-    ----------
-    n
-        The number of ranks, each with one *block*, its data.
-    sequence
-        ``topologies``, the sets of circuits, one after another, and ``held``, for how many rounds
-        each but the last one stays.
-    pieces
-        Each block is cut into so many pieces, which may come from different neighbours.
-    two_way
-        Whether circuits bring data from where they lead; one-way circuits bring them from other
-        ranks, whose circuits lead here.
-    most_load
-        The most pieces on a circuit in a round. It is heeded for circulants only.
-
-    Returns
-    -------
-    Gather or None
-        ``round_of`` and ``lane_of``, in which round and over which port of the receiver each piece
-        comes, and ``loads[round]``, the most pieces on a circuit; None if some block does not
-        reach all ranks.
-    """
+    """Simulate an all-gather over given circuits: which data come when, over which port."""
     peer = np.array([topology.peer for topology in sequence.topologies])
     source = inverse_circuits(peer, two_way=two_way)
     if sequence.is_circulant:
@@ -693,28 +494,9 @@ def _spread_over_circulants(
 ) -> Gather | None:
     """Simulate an all-gather over circuits that look alike from every rank.
 
-    Each rank r has circuits to r + s for the same *shifts* s. All ranks do the same, so one of
-    them is simulated. It names the data of another rank by their *offset*: how many places before
-    it the other rank is.
-
-    Parameters
-    ----------
-    sequence
-        ``topologies``, the sets of circuits that follow each other, with the shift of each port;
-        and ``held``, for how many rounds each but the last one stays.
-    pieces
-        Into how many pieces the data of each rank are cut.
-    source
-        ``source[configuration, lane, rank]``: from whom data come over a port, -1 if it is dark.
-        Only its shape counts; the result has it, too.
-    most_load
-        The most pieces on a circuit in a round.
-
-    Returns
-    -------
-    Gather or None
-        ``round_of[offset, piece]`` and ``lane_of[offset, piece]``, in which round and over which
-        port a piece comes, with the loads of circuits; None if some data do not arrive.
+    ``source[configuration, lane, rank]`` tells from whom data come over a port, -1 if it is dark.
+    Returns ``round_of[offset, piece]`` and ``lane_of[offset, piece]``, in which round and over
+    which port a piece comes, with the loads of circuits; None if some data do not arrive.
     """
     # A simulation that needs more rounds than this is given up. shifts[configuration, lane].
     n_configs, n_lanes, n = source.shape
@@ -751,32 +533,7 @@ def _spread_over_one_topology(
 ) -> Gather | None:
     """Simulate an all-gather over circuits that never change: when each rank gets which data.
 
-    Each rank has a *block*, its data. In each round a rank takes from its neighbours all blocks
-    that it lacks and that they had before the round. The pieces of a block may come over different
-    ports, so that all circuits carry about as much. Circuits may look different from each rank, so
-    every rank is simulated; the work is done by `spread_blocks`, a kernel.
-
-    Parameters
-    ----------
-    sequence
-        A record with a single set of circuits. It is only handed on to the result.
-    pieces
-        Into how many equal pieces each block is cut.
-    source
-        ``source[0, lane, rank]``: the rank whose data come in over a port (*lane*) of a rank, -1
-        if the port is dark. The first axis has length 1, for the single set of circuits.
-
-    Returns
-    -------
-    Gather or None
-        The arguments, and
-
-        - ``round_of[rank, block]``: in which round a block comes to a rank, -1 for its own block;
-        - ``lane_of[rank, block, piece]``: over which port a piece of it comes;
-        - ``loads[round]``: the most pieces on a circuit;
-        - ``config_of_round[round]``: 0, as the circuits stay.
-
-        None if some block does not arrive everywhere.
+    The result is None if some block does not arrive everywhere.
     """
     # The kernel writes its results into the first three arrays. All others are memory that it
     # works in: which blocks a rank has, in the order of their arrival (`arrived` to `first_new`);
@@ -817,31 +574,7 @@ def _spread_over_one_topology(
 
 
 def list_gather_sends(gather: Gather) -> Rounds:
-    """Write out the sends of an all-gather whose simulation says when data come, and from where.
-
-    Each rank owns a *block*, which is cut into equal pieces. If circuits lead from all ranks the
-    same numbers of places onward (a *circulant*), the simulation has looked at one rank for all.
-    It names a block by its *offset*, how many places before the receiver its owner is.
-
-    Parameters
-    ----------
-    gather
-        These fields count:
-
-        - ``round_of``, in which round data come: ``round_of[offset, piece]`` over circulants, else
-          ``round_of[rank, block]`` for all pieces of a block; -1 for the block of the rank itself;
-        - ``lane_of[offset, piece]`` or ``lane_of[rank, block, piece]``, the port (*lane*) of the
-          receiver over which a piece comes;
-        - ``source[configuration, lane, rank]``, from whom data come over a lane;
-        - ``config_of_round[round]``, which set of circuits a round has;
-        - ``sequence``, the sets of circuits themselves.
-
-    Returns
-    -------
-    Rounds
-        Rows of round, source, destination, chunk and kind (COPY); chunks are ``block * pieces +
-        piece``. The circuits of each round are ``matchings[round, lane, rank]``.
-    """
+    """Write out the sends of a simulated all-gather, for all ranks."""
     n = gather.source.shape[2]
     pieces = gather.pieces
     peer = np.array([topology.peer for topology in gather.sequence.topologies])
@@ -873,24 +606,7 @@ def list_gather_sends(gather: Gather) -> Rounds:
 
 
 def run_backwards(gathered: Rounds, *, two_way: bool) -> Rounds:
-    """Turn an all-gather into the reduce-scatter that runs backwards, over reversed circuits.
-
-    If block b goes from rank 0 to 1 and then to 2, the sum for b goes from 2 to 1, which adds its
-    own data, and then to 0, the owner of the block.
-
-    Parameters
-    ----------
-    gathered
-        The all-gather, with its circuits.
-    two_way
-        Whether circuits lead both ways, so that they need not be reversed.
-
-    Returns
-    -------
-    Rounds
-        As many rounds and sends: the last round comes first, receivers send to senders, and what
-        comes is added up (REDUCE).
-    """
+    """Turn an all-gather into the reduce-scatter that runs backwards, over reversed circuits."""
     turn, source, destination, chunk, _ = gathered.sends.T
     turn = gathered.n_rounds - 1 - turn
     rows = np.column_stack([turn, destination, source, chunk, np.full(len(turn), REDUCE)])
@@ -900,22 +616,7 @@ def run_backwards(gathered: Rounds, *, two_way: bool) -> Rounds:
 
 
 def list_sequences(problem: Collective) -> Iterator[CircuitSequence]:
-    """List the circuits that are tried for a gather over several ports.
-
-    First come graphs of circuits that stay; then circuits that change a few times, which lead from
-    each rank the same numbers of places onward (*circulants*).
-
-    Parameters
-    ----------
-    problem
-        A collective that is made of all-gathers, with its ranks and their ports.
-
-    Yields
-    ------
-    CircuitSequence
-        ``topologies``, the sets of circuits one after another; and ``held``, for how many rounds
-        each of them but the last one stays.
-    """
+    """List the circuits that are tried for a gather over several ports."""
     for topology in list_topologies(problem):
         yield CircuitSequence((topology,), ())
     # With p ports data can reach p + 1 times as many ranks in each round, if circuits change every
@@ -937,18 +638,6 @@ def _list_changes(problem: Collective, count: int) -> Iterator[CircuitSequence]:
 
     Together they reach all distances from 0 to 63. The 8 is the *base*: a distance is a number of
     `count` digits to this base, and each set of circuits serves one digit.
-
-    Parameters
-    ----------
-    problem
-        Has the number of ranks and of ports, and whether circuits are two-way.
-    count
-        The number of sets of circuits that follow each other.
-
-    Yields
-    ------
-    CircuitSequence
-        All of its sets of circuits but the last stay for as many rounds as a digit needs.
     """
     # The base is the `count`-th root of n, rounded up.
     n = problem.n_ranks
@@ -984,25 +673,7 @@ def _list_changes(problem: Collective, count: int) -> Iterator[CircuitSequence]:
 def _rounds_to_cover(base: int, shifts: tuple[int, ...], lanes: int, *, two_way: bool) -> int:
     """Return after how many rounds sums of shifts have reached `base` numbers in a row.
 
-    At the start 0 is reached. In each round one shift can be added to every number that was
-    reached before. With shifts 1 and 3 and base 8 it takes 3 rounds to reach 0 to 7: 1 and 3 are
-    new in the first one, 2, 4 and 6 in the second one, 5 and 7 in the third one.
-
-    Parameters
-    ----------
-    base
-        The numbers are 0 to base - 1; of two-way circuits as many around 0.
-    shifts
-        The numbers that one round can add; the first `lanes` of them count.
-    lanes
-        The number of ports.
-    two_way
-        Whether shifts can be subtracted, too.
-
-    Returns
-    -------
-    int
-        The number of rounds; 0 if `base` rounds are not enough.
+    Returns the number of rounds; 0 if `base` rounds are not enough.
     """
     # Numbers far beyond those that are wanted are not followed any more.
     steps = set(shifts[:lanes])
@@ -1019,24 +690,7 @@ def _rounds_to_cover(base: int, shifts: tuple[int, ...], lanes: int, *, two_way:
 
 
 def block_bytes(problem: Collective, pieces: int) -> float:
-    """Return the bytes of a block, padding included, if it is cut into so many pieces.
-
-    A *block* is an n-th of the buffer: what each of n ranks contributes to an all-gather, or gets
-    from a reduce-scatter.
-
-    Parameters
-    ----------
-    problem
-        The all-gather, reduce-scatter or all-reduce, with the bytes of its buffer. If it asks for
-        aligned chunks, each piece is padded by itself.
-    pieces
-        Into how many equal pieces a block is cut.
-
-    Returns
-    -------
-    float
-        Bytes.
-    """
+    """Return the bytes of a block, padding included, if it is cut into so many pieces."""
     halves = {"all-reduce", "reduce-scatter", "all-gather"}
     assert problem.operation in halves
     chunk: NDArray[np.float64] = chunk_sizes(problem, problem.n_ranks * pieces)
@@ -1057,20 +711,6 @@ def list_gather_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
 
     The block of each rank may be cut into pieces, which come over different ports. A limit of
     pieces on a circuit in a round may level the loads.
-
-    Parameters
-    ----------
-    problem
-        The all-gather, reduce-scatter or all-reduce, with its ranks and their ports.
-    clock
-        Says whether there is time for plans of many sends: one of several pieces is left out if
-        there is none.
-
-    Yields
-    ------
-    Offer
-        Four fields: ``seconds``, the time of the plan; ``n_sends``, the number of its sends;
-        ``name``, that of its circuits; and ``build``, a function that makes the plan.
     """
     # An all-reduce sends everything twice: sums, then copies.
     n = problem.n_ranks
@@ -1116,24 +756,6 @@ def _list_piece_limits(problem: Collective, sequence: CircuitSequence) -> list[t
     into as many pieces as a rank has ports, or neighbours if several ports lead to the same one:
     these share each piece evenly, so that fewer pieces load all circuits alike. A ring with eight
     two-way ports has two neighbours, and two pieces are enough, which are a quarter of the sends.
-
-    If all ranks have circuits that lead the same numbers of places onward, many pieces may crowd
-    onto one circuit in a round. Limits are tried against that; they take more rounds, which are
-    shorter. With 4 ports the limits are 4, 8, 16 and 32. Whole blocks have limits of 1 and 2:
-    where there is no time for the sends of many pieces, as between a thousand ranks, whole blocks
-    in shorter rounds load circuits nearly as evenly.
-
-    Parameters
-    ----------
-    problem
-        The collective. Its `lanes` are the ports of a rank, on all planes together.
-    sequence
-        The circuits, which are circulants if all ranks have the same shifts.
-
-    Returns
-    -------
-    list of (pieces, most pieces on a circuit in a round)
-        `UNKNOWN` in place of the second number means that there is no limit.
     """
     n_ports = problem.lanes
     limits = [(1, UNKNOWN)]
@@ -1158,24 +780,7 @@ def _count_neighbours(topology: Topology) -> int:
 def _spread_back(problem: Collective, gather: Gather, most_load: int) -> Gather | None:
     """Simulate the all-gather that a reduce-scatter is, when it runs backwards.
 
-    Backwards each send goes the other way: a send from rank 0 to rank 1 becomes one from 1 to 0.
-    The circuits that a reduce-scatter needs are therefore the reversed ones of the all-gather. To
-    have the circuits as they are in the end, the all-gather has to use them reversed.
-
-    Parameters
-    ----------
-    problem
-        The collective. Two-way circuits, and an all-gather alone, need nothing reversed.
-    gather
-        The all-gather over the circuits as they are.
-    most_load
-        The most pieces on a circuit in a round.
-
-    Returns
-    -------
-    Gather or None
-        The all-gather over the reversed circuits; `gather` itself where nothing is reversed. None
-        if some block does not reach all ranks over them.
+    The result is None if some block does not reach all ranks over them.
     """
     # A sequence that is not made of circulants has one topology, for which no limit counts.
     n = problem.n_ranks
@@ -1191,26 +796,7 @@ def _spread_back(problem: Collective, gather: Gather, most_load: int) -> Gather 
 
 
 def _lay_gather(problem: Collective, scatter: Gather, gather: Gather) -> Laid:
-    """Make the plan of a collective that consists of simulated all-gathers.
-
-    There are three cases: an all-gather as it is; a reduce-scatter, which is an all-gather that
-    runs backwards, with sums in place of copies; and an all-reduce, which is the latter and then
-    the former.
-
-    Parameters
-    ----------
-    problem
-        The collective, whose operation says which of the three.
-    scatter
-        The all-gather that is run backwards, so that its circuits are the reversed ones.
-    gather
-        The all-gather that is run as it is.
-
-    Returns
-    -------
-    Laid
-        The plan with all sends and circuits, timed.
-    """
+    """Make the plan of a collective that consists of simulated all-gathers."""
     gathered = list_gather_sends(gather)
     if problem.operation == "all-gather":
         return lay(problem, gathered)
@@ -1221,29 +807,7 @@ def _lay_gather(problem: Collective, scatter: Gather, gather: Gather) -> Laid:
 
 
 def _offer_turned_tori(problem: Collective) -> Iterator[Offer]:
-    """List all-reduces over tori that use all ports at once, with their time.
-
-    In a *torus* with d sides of q places there are q^d ranks. Each rank has d coordinates, and is
-    in d rings of q ranks, one along each side. The buffer is cut into d parts. Each part goes
-    around the rings of one side after another, q - 1 rounds for each, and is added up.
-
-    Part p begins with side p. In every round each side therefore carries one part, and no port
-    idles. With d = 2: part 0 goes over side 0 and then 1, part 1 over side 1 and then 0.
-
-    There are d (q - 1) rounds, and every rank makes d sends in each. A round takes its fixed time,
-    and that of the bytes of one part, which the parallel circuits along a side share evenly.
-
-    Parameters
-    ----------
-    problem
-        The all-reduce, with the bytes of its buffer, and the ports of a rank and their rate.
-
-    Yields
-    ------
-    Offer
-        One for each torus that the ports of a rank can make: its time in seconds, the number of
-        its sends, and a function that makes the plan.
-    """
+    """List all-reduces over tori that use all ports at once, with their time."""
     round_s = problem.round_s
     for torus in list_turned_tori(problem):
         part_bytes = float(chunk_sizes(problem, torus.n_sides)[0])
@@ -1266,21 +830,6 @@ def _offer_one_pass(problem: Collective, gather: Gather, name: str) -> Iterator[
 
     It takes n times the bytes of a buffer, but half of the rounds, as sums need not be gathered
     afterwards. An *offer* tells the time of a plan before it is made.
-
-    Parameters
-    ----------
-    problem
-        The all-reduce.
-    gather
-        The simulated all-gather: when, and over which port, the data of each rank come to the
-        others. Here the data are whole buffers.
-    name
-        The name of the circuits, for statistics.
-
-    Yields
-    ------
-    Offer
-        One; none if so many bytes would take longer than a problem may last (`LONGEST_S`).
     """
     n = problem.n_ranks
     whole_bytes = n * problem.size_bytes

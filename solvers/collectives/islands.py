@@ -89,22 +89,6 @@ def find_island_plan(problem: Collective, clock: Clock) -> tuple[Laid, Limit | N
     - the order of the waves in time.
 
     The fastest ones then get better sizes of waves.
-
-    Parameters
-    ----------
-    problem
-        A collective between islands of ``problem.island`` ranks each.
-    clock
-        Plans for which it leaves no time to lay them out and to replay them are left out. Plans of
-        one wave that have about as few sends as any are looked at in any case.
-
-    Returns
-    -------
-    laid : Laid
-        The plan of all ranks, timed.
-    limit : Limit or None
-        Why some plan was left out: TIME if there was not enough time for one, else MEMORY if one
-        has too many sends. None if no plan was left out.
     """
     # A candidate is its time in seconds, its number and the plan. The number stands second, so
     # that equal times keep their order, and plans are not compared.
@@ -142,15 +126,7 @@ def find_island_plan(problem: Collective, clock: Clock) -> tuple[Laid, Limit | N
 
 
 def _count_sends(problem: Collective, plan: _Plan) -> int:
-    """Return the number of sends of all ranks that a plan for the data of one island stands for.
-
-    The sends for one island are the *rows* of the *moves* (groups of sends) of the scheme. Each
-    row becomes several sends of the whole plan, one for each combination of:
-
-    - an island, since all islands do the same;
-    - a wave, one of the parts into which the data are cut;
-    - a pass over the scheme: two in an all-reduce (sums, then copies), else one.
-    """
+    """Return the sends of all ranks for which a plan of the data of one island stands."""
     n_rows = sum(len(move.rows) for move in plan.scheme.moves)
     islands = problem.n_ranks // problem.island
     return n_rows * islands * len(plan.waves) * len(plan.turns)
@@ -159,19 +135,7 @@ def _count_sends(problem: Collective, plan: _Plan) -> int:
 def _effort_s(problem: Collective, plan: _Plan) -> float:
     """Estimate the CPU seconds to lay out a plan on all ranks and to replay it.
 
-    A plan of several *waves*, which carry parts of blocks, takes twice as long for each send.
-
-    Parameters
-    ----------
-    problem
-        The collective, with the number of its islands.
-    plan
-        A plan for the data of one island.
-
-    Returns
-    -------
-    float
-        Seconds; infinite if the plan has more sends than memory should hold.
+    Returns seconds; infinite if the plan has more sends than memory should hold.
     """
     n_sends = _count_sends(problem, plan)
     if n_sends > MOST_SENDS:
@@ -192,48 +156,13 @@ def _limit_of_effort(effort_s: float) -> Limit:
 def _has_few_sends(
     problem: Collective, plan: _Plan, candidates: list[tuple[float, int, _Plan]]
 ) -> bool:
-    """Tell whether a plan has not many more sends than the candidate with the fewest sends.
-
-    Such a plan is looked at even where there is hardly time for it, since it may be many times
-    faster.
-
-    Parameters
-    ----------
-    problem
-        The collective, with the number of its islands.
-    plan
-        The plan in question, for the data of one island.
-    candidates
-        The plans so far, as triples of seconds, number and plan.
-
-    Returns
-    -------
-    bool
-        True if it has `SIMILAR` times the fewest sends at most, and if there are no candidates.
-    """
+    """Tell whether a plan has not many more sends than the candidate with the fewest sends."""
     fewest = min((_count_sends(problem, other) for _, _, other in candidates), default=math.inf)
     return _count_sends(problem, plan) <= SIMILAR * fewest
 
 
 def _list_plans(problem: Collective) -> Iterator[_Plan]:
-    """List the plans that are compared for a collective between islands.
-
-    A *scheme* says which sends there are for the data of one island. The data are cut into
-    *waves*, parts that travel one behind the other, each of which is smaller than the one before
-    by the same ratio. Among plans that differ in this ratio alone, only the fastest is yielded.
-    Plans of few waves come first: they have the fewest sends, and even a short search should see
-    each scheme once.
-
-    Parameters
-    ----------
-    problem
-        A collective between islands of ``problem.island`` ranks each.
-
-    Yields
-    ------
-    _Plan
-        A scheme, the sizes of its waves, and the round of each of its sets of sends by wave.
-    """
+    """List the plans that are compared for a collective between islands."""
     operation = problem.operation
     islands = problem.n_ranks // problem.island
     schemes = list(list_schemes(operation, islands, problem.island))
@@ -248,45 +177,7 @@ def _list_plans(problem: Collective) -> Iterator[_Plan]:
 
 
 def _list_wave_orders(operation: str, scheme: Scheme, count: int) -> list[_WaveOrder]:
-    """List the orders in time that are tried for parts of the data that follow each other.
-
-    An *island* is a group of ranks with fast links among them. The data are cut into *waves*,
-    parts that travel one behind the other. Each wave goes through *phases*, steps in each of
-    which it takes one hop between islands. An order is a record of three marks (booleans), which
-    say which waves share a round:
-
-    - none of the first two: all waves do phase 1, one in a round, then all do phase 2, and so on;
-    - ``together``: all waves share one round in each phase but the last, in which each has a round
-      of its own;
-    - ``woven``: each wave starts one round after the wave before it, so a phase of one wave shares
-      its round with an earlier phase of the next wave. All phases have the same circuits then.
-
-    For two waves, a and b, and two phases, 1 and 2, the rounds are::
-
-        round      0      1      2      3
-        no mark    a1     b1     a2     b2
-        together   a1 b1  a2     b2
-        woven      a1     a2 b1  b2
-
-    The third mark, ``mirrored``, is for all-reduces alone. An all-reduce first adds up all waves,
-    and then gathers the sums. If it is true, the wave whose sums are ready first is gathered
-    first; if it is false, the one whose sums are ready last.
-
-    Parameters
-    ----------
-    operation
-        The name of the collective.
-    scheme
-        ``scheme.shifts[phase][place]`` says how many islands onward a circuit leads in a phase:
-        that of the rank with number `place` in its island, from 0.
-    count
-        The number of waves; one wave has one order.
-
-    Returns
-    -------
-    list of _WaveOrder
-        All combinations of the three marks that are possible, at most six.
-    """
+    """List the orders in time that are tried for parts of the data that follow each other."""
     # One wave follows nobody, so no mark makes a difference.
     if count == 1:
         return [_WaveOrder()]
@@ -308,29 +199,7 @@ def _list_wave_orders(operation: str, scheme: Scheme, count: int) -> list[_WaveO
 def _list_geometric_plans(
     operation: str, scheme: Scheme, count: int, wave_order: _WaveOrder
 ) -> list[_Plan]:
-    """List plans that differ only in the sizes of the parts into which the data are cut.
-
-    The parts, *waves*, travel one behind the other. Each wave is smaller than the one before it by
-    the same ratio; there is one plan for each of `RATIOS`. Ratios with which the last wave would
-    be less than `SMALLEST_RATIO` of the first one are left out. A single wave needs one ratio.
-
-    Parameters
-    ----------
-    operation
-        The name of the collective.
-    scheme
-        The ways of the data of one island: which circuits there are, and groups of sends.
-    count
-        The number of waves.
-    wave_order
-        How the waves follow each other: whether they share rounds, and in which order they come.
-
-    Returns
-    -------
-    list of _Plan
-        For each ratio the sizes of waves, as parts of 1, and the round of each group of sends for
-        each wave.
-    """
+    """List plans that differ only in the sizes of the parts into which the data are cut."""
     if count == 1:
         return [_arrange(operation, scheme, count, RATIOS[0], wave_order)]
     return [
@@ -343,30 +212,9 @@ def _list_geometric_plans(
 def _optimise_wave_sizes(problem: Collective, plan: _Plan) -> _Plan:
     """Make a plan faster by other sizes of the parts into which the data are cut.
 
-    The parts, called *waves*, travel one behind the other, in rounds that stay as they are. A
-    linear programme chooses the size of each wave and the length of each round. It minimises the
+    A linear programme chooses the size of each wave and the length of each round. It minimises the
     sum of the lengths. Each round has to be long enough for its latency and for what each rank
     sends or receives in it.
-
-    Parameters
-    ----------
-    problem
-        The collective, with the rates and latencies of circuits between islands, and of links
-        inside islands.
-    plan
-        These fields count:
-
-        - ``waves``, the sizes of waves as parts of 1; only they change;
-        - ``turns``, pairs of a kind and ``turn[move, wave]``, the round of each group of sends;
-        - ``scheme.moves``, the groups: ``move.over`` tells whether one goes between islands;
-        - ``scheme.loads[move]``, the blocks that each rank of an island sends in it, then those
-          that each one receives.
-
-    Returns
-    -------
-    _Plan
-        The same rounds with the best sizes of waves; the plan as it was if the programme fails
-        or its sizes are not faster.
     """
     with uncounted():
         from scipy.optimize import linprog
@@ -424,52 +272,7 @@ def _optimise_wave_sizes(problem: Collective, plan: _Plan) -> _Plan:
 def _arrange(
     operation: str, scheme: Scheme, count: int, ratio: float, wave_order: _WaveOrder
 ) -> _Plan:
-    """Choose the round of every send of a collective between islands, and how the data are cut.
-
-    An *island* is a group of ranks with fast links among them. A *scheme* lists all sends as
-    groups, called *moves*; the sends of a move are made at the same time. The data are cut into
-    *waves*, parts that travel one behind the other, and each move is made once for each wave. The
-    operation says how often the list of moves is gone through:
-
-    - an all-gather or an all-to-all: once, with copies;
-    - a reduce-scatter: once, backwards. Its last round comes first, and what comes is added up;
-    - an all-reduce: backwards with sums, then forwards with copies. The copies begin as early as
-      possible, but no wave is copied before its sums are complete.
-
-    Parameters
-    ----------
-    operation
-        The name of the collective: ``"all-gather"``, ``"reduce-scatter"``, ``"all-reduce"`` or
-        ``"all-to-all"``.
-    scheme
-        The moves, and the circuits that they need.
-    count
-        The number of waves.
-    ratio
-        The size of a wave over that of the wave before, at most 1. Three waves with the ratio 0.5
-        are 4/7, 2/7 and 1/7 of the data. If the waves are mirrored, the largest one is in the
-        middle: 1/4, 1/2 and 1/4.
-    wave_order
-        Three marks:
-
-        - ``together``: all waves travel in the same rounds, but for the last hop between islands,
-          where each wave has a round of its own;
-        - ``woven``: while one wave makes a hop, the next wave makes the hop before, in the same
-          round;
-        - ``mirrored``: an all-reduce copies the last wave first, whose sums are complete first,
-          and the wave in the middle is the largest.
-
-    Returns
-    -------
-    _Plan
-        Four fields:
-
-        - ``scheme``, as it is;
-        - ``waves``, the sizes of waves as parts of 1;
-        - ``turns``, for each time that the moves are gone through a kind, COPY or REDUCE, and an
-          array ``turn[move, wave]`` of rounds. All rounds count from the first one of the plan;
-        - ``n_rounds``, the number of rounds.
-    """
+    """Choose the round of every send of a collective between islands, and how the data are cut."""
     # The first pass: turns[move, wave] are the rounds of copies. Sums go backwards: of 5 rounds,
     # round 0 becomes round 4.
     forward = list(range(count))
@@ -495,23 +298,7 @@ def _arrange(
 
 
 def _size_waves(count: int, ratio: float, *, is_mirrored: bool) -> NDArray[np.float64]:
-    """Return the sizes of waves, the parts of data that travel one behind the other.
-
-    Parameters
-    ----------
-    count
-        The number of waves.
-    ratio
-        The size of a wave over that of its neighbour nearer to the largest wave, at most 1.
-    is_mirrored
-        Whether the largest wave is the middle one; else it is the first one.
-
-    Returns
-    -------
-    float array, shape (waves,)
-        Parts of 1. Three waves with the ratio 0.5 are 4/7, 2/7 and 1/7, or mirrored 1/4, 1/2 and
-        1/4.
-    """
+    """Return the sizes of waves, the parts of data that travel one behind the other."""
     distances = [float(wave) for wave in range(count)]
     if is_mirrored:
         middle = (count - 1) / 2
@@ -529,33 +316,6 @@ def _assign_rounds(scheme: Scheme, order: list[int], wave_order: _WaveOrder) -> 
     Before that, islands copy inside themselves what the phase before has brought, so that it is at
     the ranks with the right rails. Each wave has two rounds in each phase, therefore: one for
     rails, and an earlier one for these copies.
-
-    A *move* is a group of sends of one phase, all over rails or all inside islands. Its round
-    follows from the two rounds of its phase:
-
-    - a move over rails (``move.over``) has the round of rails;
-    - a copy that needs nothing of earlier phases (``move.early``) has the round before that;
-    - any other copy has the round of copies;
-    - a copy that the rails of its phase do not need (``move.spare``) comes one round later, in the
-      first phase, and where no other wave is on rails in the meantime. Else rails would wait.
-
-    Parameters
-    ----------
-    scheme
-        ``scheme.moves``; ``scheme.shifts``, with one entry for each phase; and
-        ``scheme.waits[phase]``, whether rails wait for copies before the phase.
-    order
-        The numbers of the waves, in the order in which rails carry them.
-    wave_order
-        Has two marks that count here. ``together``: all waves share one round in each phase but
-        the last. ``woven``: while one wave is in a phase, the next wave is in the phase before, in
-        the same round. With neither, rails carry all waves of a phase one after another, and then
-        those of the next phase.
-
-    Returns
-    -------
-    int array, shape (moves, waves)
-        The round of each move of each wave; the first round is 0.
     """
     # rail_turn[phase, wave] and link_turn[phase, wave]: each phase of each wave has one round on
     # rails, and one in which islands prepare it. The last row is for copies after the last phase.
@@ -595,28 +355,7 @@ def _weave_phases(
     rail_turn: NDArray[np.int64],
     link_turn: NDArray[np.int64],
 ) -> None:
-    """Give rounds to parts of the data that follow each other closely, one round apart.
-
-    The data are cut into *waves*, which go through *phases*: in each one a wave takes one hop over
-    *rails*, the circuits between islands. Before it, islands may have to copy the wave to the
-    ranks whose rails carry it. Each wave starts one round after the wave before it, and goes on
-    to its next phase at once. Two waves, a and b, in two phases without copies::
-
-        round   0    1      2
-        rails   a1   a2 b1  b2
-
-    Parameters
-    ----------
-    scheme
-        ``scheme.waits[phase]`` says whether rails wait one round for copies before a phase. All
-        phases have the same circuits, as two phases share a round.
-    order
-        The waves in the order in which they start.
-    rail_turn, link_turn
-        Int arrays, shape (phases + 1, waves): the round in which rails (circuits between islands)
-        carry a wave in a phase, and the round in which islands prepare it by copies. All rows but
-        the last one are written.
-    """
+    """Give rounds to parts of the data that follow each other closely, one round apart."""
     # Wave k is k rounds behind the first one everywhere.
     delay_of_wave = np.arange(len(order))
     last_turn = -1  # the round on rails of the first wave in the phase before
@@ -646,19 +385,6 @@ def _line_up_phases(
         round            0    1    2    3
         rails            a1   b1   a2   b2
         inside islands        a    b
-
-    Parameters
-    ----------
-    scheme
-        The circuits of each phase, and for each phase whether its rails wait for copies.
-    order
-        The numbers of the waves, in the order in which rails carry them.
-    together
-        Whether all waves travel in the same round in all phases but the last one; in the last
-        one, each wave has a round of its own.
-    rail_turn, link_turn
-        Int arrays, shape (phases + 1, waves): the round in which rails carry a wave in a phase,
-        and the round in which islands prepare it. All rows but the last one are written.
     """
     phases = len(scheme.shifts)
     last_turn = -1  # the last round on rails until now
@@ -687,25 +413,6 @@ def _time_s(problem: Collective, plan: _Plan) -> float:
     Ranks send over circuits between islands (*rails*) and over *links* inside islands, both at the
     same time. A round lasts until both are done. Each of them takes its latency, and the bytes of
     the busiest sender or receiver over its rate. A delay is added for each change of circuits.
-
-    Parameters
-    ----------
-    problem
-        The collective, with the rates and latencies of rails and of links.
-    plan
-        These fields count:
-
-        - ``waves``, the sizes of the parts of the data that follow each other, as parts of 1;
-        - ``turns``, pairs of a kind and ``turn[move, wave]``, the round of each group of sends;
-        - ``scheme.moves``, the groups: ``move.over`` tells whether one goes over rails;
-        - ``scheme.loads[move]``, the blocks that each rank of an island sends in it, then those
-          that each one receives.
-
-    Returns
-    -------
-    float
-        The sum of the lengths of all rounds, and of one delay for each change of circuits between
-        rounds that use rails.
     """
     # rail_blocks[round, end] and link_blocks[round, end]: an end is a rank of the island as a
     # sender, or, in the second half, as a receiver. shifts_of_turn: the circuits of each round.
@@ -744,22 +451,6 @@ def _lay_on_ranks(problem: Collective, plan: _Plan) -> Laid:
     A plan says how the data of island 0 travel. All islands do the same at the same time. A send
     from island 0 to island 2 therefore becomes one send for each island: from 1 to 3 for the data
     of island 1, and onward around all islands.
-
-    Parameters
-    ----------
-    problem
-        The collective.
-    plan
-        These fields count:
-
-        - ``scheme.moves``, groups of sends, and ``scheme.shifts``, the circuits between islands;
-        - ``waves``, the sizes of the parts of the data that follow each other, as parts of 1;
-        - ``turns``, pairs of a kind (COPY or REDUCE) and ``turn[move, wave]``, the rounds.
-
-    Returns
-    -------
-    Laid
-        The plan of all ranks, timed, with the seconds for which each set of circuits stays.
     """
     # A chunk of an all-to-all goes from one rank to one other; else it is the data of one rank.
     n_chunks = problem.n_ranks
@@ -794,27 +485,8 @@ def _list_sends_of_ranks(
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """List the sends of all ranks, and which bytes of its chunk each of them carries.
 
-    Each chunk is cut into *waves*, parts that travel one behind the other. With waves of 0.75 and
-    0.25, a chunk of 100 bytes has the bytes 0 to 74 in the first wave, and 75 to 99 in the second.
-
-    Parameters
-    ----------
-    problem
-        The collective.
-    plan
-        The plan for the data of one island, which all islands follow. These fields count:
-
-        - ``scheme.moves``, groups of sends that are made together;
-        - ``waves``, the sizes of waves as parts of 1;
-        - ``turns``, pairs of a kind (COPY, or REDUCE for the same sends backwards, which add up)
-          and ``turn[move, wave]``, the rounds.
-
-    Returns
-    -------
-    sends : int array, shape (sends, 5)
-        Rows of round, source, destination, chunk and kind, in no order of rounds.
-    parts : float array, shape (sends, 2)
-        The first byte of the wave in its chunk, and the bytes of the wave.
+    With waves of 0.75 and 0.25, a chunk of 100 bytes has the bytes 0 to 74 in the first wave, and
+    75 to 99 in the second.
     """
     block_bytes = problem.size_bytes / problem.n_ranks
     first_byte_of_wave = block_bytes * (np.cumsum(plan.waves) - plan.waves)
@@ -840,29 +512,8 @@ def _list_sends_of_ranks(
 def _list_rail_circuits(problem: Collective, plan: _Plan) -> NDArray[np.int64]:
     """Return the circuits between islands that each round uses.
 
-    Groups of sends, called *moves*, go either between islands or inside them. Each move between
-    islands needs certain circuits. All such moves of one round need the same ones.
-
-    Parameters
-    ----------
-    problem
-        The collective, with its ranks and islands.
-    plan
-        These fields count:
-
-        - ``scheme.moves``: ``move.over`` tells whether a move goes between islands, and
-          ``move.phase`` which circuits it needs;
-        - ``scheme.shifts[phase][place]``: how many islands onward the circuit of a rank leads, by
-          the number of the rank in its island;
-        - ``turns``, pairs of a kind and ``turn[move, wave]``, the round of each move for each part
-          of the data;
-        - ``n_rounds``, the number of rounds.
-
-    Returns
-    -------
-    int array, shape (rounds, ranks)
-        ``circuits[round, rank]``: the rank to which the circuit of a rank leads; -1 if it leads
-        nowhere, and for all ranks in rounds in which everything is sent inside islands.
+    The result ``circuits[round, rank]`` is the rank to which the circuit of a rank leads; -1 if it
+    leads nowhere, and for all ranks in rounds in which everything is sent inside islands.
     """
     circuits = np.full((plan.n_rounds, problem.n_ranks), -1)
     for _, turns in plan.turns:
@@ -877,25 +528,9 @@ def _ends_and_chunks(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Turn sends for the data of one island into the sends of all ranks for all data.
 
-    A *move* is a list of sends that are made together, stated for the data of island 0. For the
-    data of island k all islands are counted from k. With 4 islands of 2 ranks, a send from rank 1
-    of island 0 to rank 1 of island 1 becomes four sends: from rank 1 to 3, 3 to 5, 5 to 7, 7 to 1.
-
-    Parameters
-    ----------
-    problem
-        The collective.
-    move
-        ``move.rows`` has five columns: source island, source place, destination island,
-        destination place, block. A *place* is the number of a rank in its island.
-    kind
-        COPY, or REDUCE for sends backwards.
-
-    Returns
-    -------
-    source, target, chunk : int arrays, shape (islands, rows of the move)
-        Sources and destinations are ranks. A chunk of an all-to-all is ``sender * ranks +
-        receiver``; other chunks have the number of the rank that owns them.
+    For the data of island k all islands are counted from k. With 4 islands of 2 ranks, a send from
+    rank 1 of island 0 to rank 1 of island 1 becomes four sends: from rank 1 to 3, 3 to 5, 5 to 7,
+    7 to 1.
     """
     places = problem.island
     islands = problem.n_ranks // places
@@ -926,19 +561,8 @@ def _ends_and_chunks(
 def _peers_over_rails(problem: Collective, shifts: Shifts) -> NDArray[np.int64]:
     """Return the rank to which each rank sends over its rail, its one circuit to another island.
 
-    Parameters
-    ----------
-    problem
-        The collective. The rank at a *place* of an island has the number ``island * places +
-        place``.
-    shifts
-        ``shifts[place]``: how many islands onward the rail of a place leads, to the same place
-        there. A multiple of the number of islands leads nowhere.
-
-    Returns
-    -------
-    int array, shape (ranks,)
-        ``peer[rank]``; -1 for nobody.
+    ``shifts[place]`` tells how many islands onward the rail of a place leads, to the same place
+    there. The result ``peer[rank]`` is ; -1 for nobody.
     """
     places = problem.island
     islands = problem.n_ranks // places
@@ -956,19 +580,7 @@ def _fill_rounds_without_rails(
     Example, with letters for the circuits of all ranks, and - for rounds that need none: the
     rounds ``- A - - B -`` become ``A A A A B B``.
 
-    Parameters
-    ----------
-    problem
-        The collective. ``problem.start`` has the circuits that are up at the start, or is a word
-        where there are none that count.
-    circuits
-        ``circuits[round, rank]``: the peer of each rank, -1 in all places of rounds without rails.
-
-    Returns
-    -------
-    int array, shape (rounds, ranks)
-        Rounds without rails have the circuits of the last round with rails, or of the first one
-        with rails where none is before; without any rails, those of the start of the problem.
+    ``circuits[round, rank]`` is the peer of each rank, -1 in all places of rounds without rails.
     """
     n_rounds = len(circuits)
     with_rails = np.flatnonzero((circuits >= 0).any(axis=1))

@@ -32,39 +32,14 @@ MOST_STEPS = 400_000_000
 
 
 def takes_several_late_ranks(problem: Collective) -> bool:
-    """Tell whether a problem is an all-reduce with late ranks that this method takes.
-
-    A rank is late if it is ready only some seconds after the start (``problem.late_s``). There
-    have to be fewer late ranks than others, one-way circuits, and no more than
-    `MOST_LATE_ROUNDS_RANKS` ranks in all.
-    """
+    """Tell whether a problem is an all-reduce with late ranks that this method takes."""
     n_late = len(problem.late_s)
     few = n_late < problem.n_ranks - n_late and problem.n_ranks <= MOST_LATE_ROUNDS_RANKS
     return problem.operation == "all-reduce" and n_late > 0 and few and not problem.two_way
 
 
 def find_late_plan(problem: Collective, clock: Clock) -> Laid:
-    """Find a fast plan of an all-reduce with several late ranks, by trying several cuts of data.
-
-    While the late ranks are not ready, the others add up their data: each of them, an *owner*,
-    gets the sums of one equal part of the buffer. When the late ranks come, they send their data
-    of each part to its owner, in some *pieces*, one piece in a round. Pieces that are whole are
-    copied to all ranks. With more pieces the ports are busy sooner, but there are more rounds; so
-    each number of pieces in `PIECES` gives one plan, and the fastest one is taken.
-
-    Parameters
-    ----------
-    problem
-        An all-reduce with late ranks, fewer than others.
-    clock
-        The limits of the search; the first number of pieces is always tried.
-
-    Returns
-    -------
-    Laid
-        The plan, and ``held_s[epoch]``: for how many seconds the circuits of each epoch (rounds in
-        a row with the same circuits) are there.
-    """
+    """Find a fast plan of an all-reduce with several late ranks, by several cuts of data."""
     best: Laid | None = None
     n_owners = problem.n_ranks - len(problem.late_s)
     for pieces in PIECES:
@@ -89,20 +64,6 @@ def _list_late_rounds(problem: Collective, pieces: int) -> Rounds:
     all.
 
     Example with 3 owners and 2 pieces: owner 1 has the pieces number 1 and 4.
-
-    Parameters
-    ----------
-    problem
-        An all-reduce with late ranks.
-    pieces
-        Into how many pieces the part of each owner is cut.
-
-    Returns
-    -------
-    Rounds
-        Its `sends` are rows of round, source, destination, chunk and kind (`COPY`, or `REDUCE` for
-        data that are added). The chunks are the pieces: piece k of the owner number r is chunk ``k
-        * owners + r``.
     """
     n = problem.n_ranks
     n_late = len(problem.late_s)
@@ -142,23 +103,6 @@ def _spread_late_data(owners: int, n_late: int, pieces: int) -> Rounds:
     Example with 3 owners (ranks 0, 1 and 2), 2 late ranks (3 and 4) and 3 pieces: in round 0 rank
     3 sends piece 0 to rank 0, and rank 4 piece 2 to rank 2; in round 1 rank 3 sends piece 1 to
     rank 1, and rank 4 piece 0 to rank 0. After that piece 0 is whole.
-
-    Parameters
-    ----------
-    owners
-        The number of ranks that were in time, which are the ranks 0 to owners - 1. Rank r owns all
-        pieces whose number is r modulo `owners`.
-    n_late
-        The number of late ranks, which are numbered on from `owners`.
-    pieces
-        The number of pieces of each owner.
-
-    Returns
-    -------
-    Rounds
-        All rounds until every rank has every piece whole. `sends` are rows of round, source,
-        destination, piece and kind: `REDUCE` if the receiver adds the data, `COPY` if it gets a
-        whole piece.
     """
     # Each piece is whole nowhere at first, and has the data of no late rank (`n_heard`).
     n = owners + n_late
@@ -200,22 +144,11 @@ def _match_copies(
 ) -> IntArray:
     """Choose what is copied over the free ports of a round, by a maximum-weight matching.
 
-    The data are cut into *pieces*; a piece is whole if it has the data of all ranks. In a round
-    each rank can send one piece and receive one. A copy is of use if the sender has the piece
-    whole and the receiver has not. Rare pieces should spread first: a piece at k of n ranks weighs
-    2 - k / n.
+    In a round each rank can send one piece and receive one. A copy is of use if the sender has the
+    piece whole and the receiver has not. Rare pieces should spread first: a piece at k of n ranks
+    weighs 2 - k / n.
 
-    Parameters
-    ----------
-    is_whole
-        ``is_whole[rank, piece]``, shape (ranks, pieces): whether the rank has the piece whole.
-    busy_senders, busy_receivers
-        The ranks whose sending port, and those whose receiving port, has other work in this round.
-
-    Returns
-    -------
-    int array, shape (copies, 3)
-        Rows of source, destination and piece; no rows if nobody has a piece whole.
+    ``is_whole[rank, piece]``: shape (ranks, pieces): whether the rank has the piece whole.
     """
     with uncounted():
         from scipy.optimize import linear_sum_assignment

@@ -115,23 +115,7 @@ class WaySearch(NamedTuple):
 
 @inner_kernel
 def _change_load(ways, prices, circuit, n_bytes):
-    """Add bytes to the load of one circuit in one round, and set its new price.
-
-    The price is exp((load - reference) / smoothing) / total, times a random factor near 1. The
-    loads of all other circuits of the round count as they were when the sweep began.
-
-    Parameters
-    ----------
-    ways : Ways
-        Writes ``load[round, lane, rank]``, in bytes, and ``price[round, lane, rank]``.
-    prices : LoadPrices
-        Reads by round `reference`, the load with exponent 0, `smoothing`, both in bytes, and
-        `total`, the sum of the exponentials of the round; and ``factor[round, lane, rank]``.
-    circuit : tuple of int
-        The round, the lane (a port of every rank) and the rank that sends.
-    n_bytes : float
-        The bytes that come, less than 0 if they go.
-    """
+    """Add bytes to the load of one circuit in one round, and set its new price."""
     round_index, lane, rank = circuit
     ways.load[round_index, lane, rank] += n_bytes
     above_bytes = ways.load[round_index, lane, rank] - prices.reference[round_index]
@@ -142,29 +126,7 @@ def _change_load(ways, prices, circuit, n_bytes):
 
 @inner_kernel
 def _reach_rank(search, round_index, rank, cost, lane, rank_before):
-    """Note a way that is at a rank before a round, if it is cheaper than the one that is known.
-
-    A *way* says for each round over which lane (a port of every rank) a block leaves its rank, or
-    that it waits.
-
-    Parameters
-    ----------
-    search : WaySearch
-        Writes ``cost[round, rank]``, ``lane_to[round, rank]`` and ``rank_before[round, rank]``,
-        all of shape (rounds + 1, ranks). A rank without a way before this round is appended to
-        the first ``n_reached[round]`` entries of ``reached[round]``; `reached` has the same shape,
-        and `n_reached` has shape (rounds + 1,).
-    round_index : int
-        The round, from 0; `rounds` stands for the end, after the last one.
-    rank : int
-        The rank at which the way is before this round.
-    cost : float
-        The price of the way: the sum of the prices of its circuits.
-    lane : int
-        The lane that the way took in the round before this one, or `WAITS`.
-    rank_before : int
-        The rank at which it was before that round.
-    """
+    """Note a way that is at a rank before a round, if it is cheaper than the one that is known."""
     if search.cost[round_index, rank] == np.inf:
         search.reached[round_index, search.n_reached[round_index]] = rank
         search.n_reached[round_index] += 1
@@ -183,36 +145,14 @@ def find_cheapest_way(blocks, block, ways, search):
     way to each rank that can be reached is found. Ranks that are too far from the destination for
     the rounds that are left are not looked at.
 
-    Parameters
-    ----------
-    blocks : RoutedBlocks
-        Reads
+    `search`, scratch, with one more round for the end:
 
-        - ``source[block]`` and ``destination[block]``: the ends of the block;
-        - ``peer[lane, rank]``: the rank to which a port leads, -1 if it is dark; a lane is a port
-          of every rank;
-        - ``distance[destination, rank]``: the fewest circuits from a rank to a destination;
-        - ``may_go_farther``: whether a way may take a circuit whose end is farther from the
-          destination than its beginning. Ways are found faster if not, but detours are shorter.
-    block : int
-        The number of the block.
-    ways : Ways
-        Reads ``price[round, lane, rank]``. Writes the way to ``lane_of[block, round]``: the lane
-        over which the block leaves its rank, or `WAITS`.
-    search : WaySearch
-        Scratch, with one more round for the end:
-
-        - ``cost[round, rank]``: the price of the cheapest way that is at the rank before the
-          round. Infinite before the call, and again after it;
-        - ``lane_to[round, rank]`` and ``rank_before[round, rank]``: the last lane of this way, and
-          where it was one round before;
-        - ``reached[round, place]`` and ``n_reached[round]``: the ranks that some way reaches, and
-          how many they are.
-
-    Returns
-    -------
-    int
-        How many circuits were looked at.
+    - ``cost[round, rank]``: the price of the cheapest way that is at the rank before the round.
+    Infinite before the call, and again after it;
+    - ``lane_to[round, rank]`` and ``rank_before[round, rank]``: the last lane of this way, and
+    where it was one round before;
+    - ``reached[round, place]`` and ``n_reached[round]``: the ranks that some way reaches, and how
+    many they are.
     """
     n_lanes = blocks.peer.shape[0]
     n_rounds = ways.lane_of.shape[1]
@@ -254,30 +194,10 @@ def find_cheapest_way(blocks, block, ways, search):
 def reroute_blocks(blocks, order, ways, prices, search):
     """Reroute blocks of an all-to-all, one after another, each over its cheapest way.
 
-    A *block* is what one rank sends to one other. Its *way* says over which lane (a port of every
-    rank) it leaves its rank in each round, or that it waits. The bytes of a block are first taken
-    off the circuits of its old way, and then put on those of the new one; prices follow.
+    The bytes of a block are first taken off the circuits of its old way, and then put on those of
+    the new one; prices follow.
 
-    Parameters
-    ----------
-    blocks : RoutedBlocks
-        Source, destination and bytes of each block, and where the ports of ranks lead.
-    order : int array, shape (blocks to reroute,)
-        Numbers of blocks, in the order in which they are rerouted; all other blocks keep their
-        ways.
-    ways : Ways
-        Read and written: ``lane_of[block, round]``, the lane or `WAITS`, `NOT_ROUTED` in the first
-        round of a block without a way; ``load[round, lane, rank]``, the bytes on a circuit; and
-        ``price[round, lane, rank]``.
-    prices : LoadPrices
-        How the price of a circuit follows from its load.
-    search : WaySearch
-        Scratch of the search for one way.
-
-    Returns
-    -------
-    int
-        How many circuits were looked at, which tells the work.
+    `search`: scratch of the search for one way.
     """
     n_rounds = ways.lane_of.shape[1]
     n_looks = 0
@@ -318,32 +238,7 @@ def find_level_routes(
 ) -> LevelRoutes | None:
     """Route the data of an all-to-all so that all circuits of a round carry about equally much.
 
-    A round lasts as long as its busiest circuit takes. The circuits are the same in all rounds. A
-    *block*, what one rank sends to one other, goes over one circuit in each round, or waits. In
-    each of several sweeps all blocks are rerouted, one by one, over the circuits that are
-    cheapest. The price of a circuit in a round grows exponentially with the bytes that it carries
-    there, and from sweep to sweep it becomes steeper.
-
-    Parameters
-    ----------
-    problem
-        The all-to-all, even or uneven.
-    peer
-        Int array, ``peer[lane, rank]``: the rank to which a port leads, -1 if it is dark.
-    distance
-        Int array, ``distance[destination, rank]``: the fewest circuits from a rank to a
-        destination.
-    n_rounds
-        The number of rounds, no less than the largest distance.
-    clock
-        When it has run out, the search ends. A sweep that is cut off counts for nothing.
-
-    Returns
-    -------
-    LevelRoutes or None
-        The best routes of all sweeps: for each round the senders, receivers and chunks of its
-        sends; and the bytes of the busiest circuit, added up over all rounds. None if there was no
-        time for a whole sweep.
+    The result is None if there was no time for a whole sweep.
     """
     # At first no block has a way, and no circuit a load. `lane_of[block, round]` is the port over
     # which a block leaves its rank in a round; `load` and `price[round, lane, rank]` are the bytes
@@ -398,16 +293,7 @@ def find_level_routes(
 def new_search(n_ranks: int, n_rounds: int) -> WaySearch:
     """Allocate the scratch of the search for the cheapest way of a block.
 
-    Parameters
-    ----------
-    n_ranks, n_rounds
-        The numbers of ranks, and of rounds of a way.
-
-    Returns
-    -------
-    WaySearch
-        Arrays with a row for the time before each round, and one for the end. Costs are infinite,
-        which says that no way to a rank is known.
+    Returns costs are infinite, which says that no way to a rank is known.
     """
     shape = (n_rounds + 1, n_ranks)
     return WaySearch(
@@ -424,27 +310,7 @@ def _set_prices(
 ) -> LoadPrices:
     """Set the prices of all circuits to the softmax of the loads of their round.
 
-    The price of a circuit with load x is exp((x - m) / s) over the sum of this over all circuits
-    of the round, where m is the largest load of the round and s the smoothing; times a random
-    factor.
-
-    Parameters
-    ----------
-    ways
-        Has the loads in bytes, ``load[round, lane, rank]``; its prices, of the same shape, are
-        written.
-    peer
-        ``peer[lane, rank]``: the rank to which a port leads, -1 if it is dark.
-    smoothing
-        The bytes by which a load has to grow for its price to grow by the factor e.
-    rng
-        Draws the random factors of prices.
-
-    Returns
-    -------
-    LoadPrices
-        The numbers from which new prices follow when loads change: by round the largest load,
-        the smoothing and the sum of exponentials; and the random factor of each price.
+    ``peer[lane, rank]`` is the rank to which a port leads, -1 if it is dark.
     """
     # Dark ports have no load, but must not count in the sum.
     reference = ways.load.max(axis=(1, 2))
@@ -460,21 +326,7 @@ def list_sends(
 ) -> list[tuple[IntArray, IntArray, IntArray]]:
     """List the sends of each round, given over which lane each block leaves its rank.
 
-    Parameters
-    ----------
-    blocks
-        Source and destination of each block (what one rank sends to one other), and
-        ``peer[lane, rank]``: where the ports of ranks lead.
-    lane_of
-        ``lane_of[block, round]``: the lane (a port of every rank) that a block takes, or `WAITS`.
-    n_ranks
-        The number of ranks.
-
-    Returns
-    -------
-    list of (senders, receivers, chunks)
-        By round three int arrays, one entry for each send; a chunk is ``source * ranks +
-        destination``.
+    ``lane_of[block, round]`` is the lane (a port of every rank) that a block takes, or `WAITS`.
     """
     # rank[block]: where the block is before the round.
     chunk = blocks.source * n_ranks + blocks.destination

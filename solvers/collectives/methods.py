@@ -68,31 +68,7 @@ def _run(
     on_event: OnEvent,
     start: Solution | None = None,
 ) -> Solution:
-    """Solve a problem by the method with a given name.
-
-    Parameters
-    ----------
-    name
-        ``"best"`` for the fastest plan of all methods, or the name of a single method. If nothing
-        is to be sent, all give the same plan.
-    problem
-        The collective.
-    limits
-        The time that there is, from now on.
-    rng
-        Not used, as searches have seeds of their own; all methods take it.
-    on_event
-        A function that is called with events: the beginning, and each better plan.
-    start
-        A former solution with which `best` begins; None if there is none.
-
-    Returns
-    -------
-    Solution
-        The plan of the method with its statistics, a lower bound of the time in seconds, and the
-        limit that ended the search, if one did; without a plan, but with a reason, if there is
-        none.
-    """
+    """Solve a problem by the method with a given name."""
     # A finder is a function that takes a collective and a clock, and returns a plan.
     find: Find = partial(_find_best, on_event, start)
     if name in FINDERS:
@@ -105,24 +81,7 @@ def _run(
 
 
 def suits(problem: Collective, name: str) -> bool:
-    """Tell whether a method takes a problem.
-
-    Parameters
-    ----------
-    problem
-        The collective. The ranks may be in *islands* of ``problem.island`` ranks, with links of
-        their own. ``problem.planes`` are switches of their own, to each of which every rank has
-        ports; all of these are its ``problem.lanes``. ``problem.steps``, if it is not None, lists
-        the rounds with their circuits and bytes, so that no algorithm is free to choose them.
-    name
-        The name of the method or algorithm.
-
-    Returns
-    -------
-    bool
-        Between islands of several ranks it is true of `islands` alone; if the problem lists its
-        steps, of `overlap`, which shares them out among the planes.
-    """
+    """Tell whether a method takes a problem."""
     # Methods with rules of their own come first; any other one is asked by the table of methods,
     # and takes all problems if the table does not name it.
     if problem.island > 1 or name == "islands":
@@ -143,11 +102,7 @@ def _takes_late_ranks(problem: Collective) -> bool:
 
 
 def _takes_gathers(problem: Collective) -> bool:
-    """Tell whether a collective is made of all-gathers, over one-way circuits.
-
-    An all-gather, a reduce-scatter (which is one backwards) and an all-reduce (both) are. Rings
-    whose steps grow need circuits that lead onward only.
-    """
+    """Tell whether a collective is made of all-gathers, over one-way circuits."""
     return problem.operation in GATHERS and not problem.two_way and problem.n_ranks > 1
 
 
@@ -158,29 +113,18 @@ def _takes_even_exchanges(problem: Collective) -> bool:
 
 
 def _takes_uneven_exchanges(problem: Collective) -> bool:
-    """Tell whether a problem is an uneven all-to-all over one-way circuits with blocks to be cut.
-
-    A *block* is what one rank sends to one other; ``problem.demand_bytes`` states their bytes, and
-    is None if all are equal. Blocks are cut anywhere, so chunks must not be padded.
-    """
+    """Tell whether a problem is an uneven all-to-all of blocks to be cut, over one-way circuits."""
     uneven = problem.demand_bytes is not None and not problem.align_bytes and not problem.two_way
     return uneven and problem.n_ranks > 1
 
 
 def _takes_few_uneven_exchanges(problem: Collective) -> bool:
-    """Tell whether a problem is an uneven all-to-all of few ranks, whose blocks can be cut.
-
-    With few ranks the linear programmes that cut blocks are small.
-    """
+    """Tell whether a problem is an uneven all-to-all of few ranks, whose blocks can be cut."""
     return _takes_uneven_exchanges(problem) and problem.n_ranks <= MOST_SPLIT_RANKS
 
 
 def _takes_tori(problem: Collective) -> bool:
-    """Tell whether a problem is an all-reduce whose ranks can be the places of a torus.
-
-    Along each side of a torus ranks form rings. Two-way circuits make sides of two places only, so
-    the ranks are a power of two.
-    """
+    """Tell whether a problem is an all-reduce whose ranks can be the places of a torus."""
     is_power_of_two = problem.n_ranks & (problem.n_ranks - 1) == 0
     has_torus = is_power_of_two or not problem.two_way
     return problem.operation == "all-reduce" and problem.n_ranks > 1 and has_torus
@@ -192,20 +136,13 @@ def _takes_all_reduces(problem: Collective) -> bool:
 
 
 def _takes_several_ports(problem: Collective) -> bool:
-    """Tell whether ranks have several ports, over which graphs of circuits can be laid.
-
-    A fabric of cells may not hold such graphs, so it must be an ideal switch. Broadcasts have a
-    method of their own.
-    """
+    """Tell whether ranks have several ports, over which graphs of circuits can be laid."""
     several = problem.lanes > 1 and problem.n_ranks > 2 and problem.fabric.graph is None
     return several and problem.operation != "broadcast"
 
 
 def _takes_pipelines(problem: Collective) -> bool:
-    """Tell whether a problem is a broadcast of three ranks or more over an ideal switch.
-
-    A fabric of cells may not hold the graphs of circuits over which pieces follow each other.
-    """
+    """Tell whether a problem is a broadcast of three ranks or more over an ideal switch."""
     ideal = problem.fabric.graph is None
     return problem.operation == "broadcast" and problem.n_ranks > 2 and ideal
 
@@ -236,20 +173,7 @@ _TAKES: dict[str, Callable[[Collective], bool]] = {
 def single_rounds(problem: Collective) -> dict[str, Rounds]:
     """List the rounds of all known algorithms that fit, as if each rank had one port.
 
-    With one port a rank sends to one other rank in a round, whereas some algorithms would send to
-    several ones over several ports. If there are several ports, circuits at the start do not
-    count.
-
-    Parameters
-    ----------
-    problem
-        The collective.
-
-    Returns
-    -------
-    dict
-        ``rounds[algorithm]``, by the name of the algorithm. Its ``sends`` have five columns:
-        round, source, destination, chunk and kind.
+    The result ``rounds[algorithm]`` is by the name of the algorithm.
     """
     alone = problem
     if problem.lanes > 1:
@@ -260,22 +184,7 @@ def single_rounds(problem: Collective) -> dict[str, Rounds]:
 
 
 def _follow_algorithm(name: str, problem: Collective, clock: Clock) -> FoundPlan:
-    """Make the plan of a known algorithm, each round of which gets the circuits that it asks for.
-
-    Parameters
-    ----------
-    name
-        The name of the algorithm, which fits the problem.
-    problem
-        The collective.
-    clock
-        Not used, as the plan is made at once.
-
-    Returns
-    -------
-    FoundPlan
-        The plan, timed, with the name of the algorithm in its statistics.
-    """
+    """Make the plan of a known algorithm; each round gets the circuits that it asks for."""
     return FoundPlan(lay(problem, list_rounds(problem, name)), {"algorithm": name})
 
 
@@ -285,19 +194,6 @@ def _find_rewired(problem: Collective, clock: Clock) -> FoundPlan:
     Each round of an algorithm asks for circuits. Either they are set up, which takes time; or the
     old ones stay, and sends are forwarded over several of them, which takes time as well. The best
     choice for all rounds is made for each algorithm, and the fastest algorithm is taken.
-
-    Parameters
-    ----------
-    problem
-        The collective, with the delay of a change of circuits.
-    clock
-        Algorithms whose choice takes longer than there is time are left out, but for the one that
-        takes shortest.
-
-    Returns
-    -------
-    FoundPlan
-        The plan of the fastest algorithm, with its name and the times of the others in seconds.
     """
     with uncounted():
         from optmatch.solvers.collectives.rewire import choice_effort_s, choose, rewire
@@ -322,24 +218,8 @@ def _find_rewired(problem: Collective, clock: Clock) -> FoundPlan:
 def _find_overlapped(problem: Collective, clock: Clock) -> FoundPlan:
     """Let some switches change their circuits while others send.
 
-    There are several switches side by side, *planes*; each rank has ports to all of them. A *step*
-    is a round: circuits, and the bytes to send over them. The planes share the bytes of a step in
-    such parts that all end at the same time; a plane that changes its circuits meanwhile takes
-    fewer bytes, or none.
-
-    Parameters
-    ----------
-    problem
-        The collective. If its steps are given (`steps` is not None), the planes share these, and a
-        lower bound is proved. Else the rounds of each known algorithm are taken as steps, and the
-        fastest plan counts.
-    clock
-        The limits of the search.
-
-    Returns
-    -------
-    FoundPlan
-        The plan with the least time; the names and times of the others in its statistics.
+    The planes share the bytes of a step in such parts that all end at the same time; a plane that
+    changes its circuits meanwhile takes fewer bytes, or none.
     """
     with uncounted():
         from optmatch.solvers.collectives.overlap import read_steps, share
@@ -379,22 +259,9 @@ def _find_around_late_rank(problem: Collective, clock: Clock) -> FoundPlan:
     """Plan an all-reduce in which one rank comes late, and the others do not just wait.
 
     Example: 4 ranks, of which rank 1 is late. The buffer is cut into three chunks. While they
-    wait, ranks 0, 2 and 3 add up their data, so that each has the sum of one chunk. When rank 1
-    is ready, it exchanges data with each of them in turn; after each meeting both have a whole
-    sum. Whole sums are copied to all ranks meanwhile.
-
-    Parameters
-    ----------
-    problem
-        An all-reduce with late ranks; the one that is late last is waited for.
-    clock
-        Not used, as a schedule is made at once.
-
-    Returns
-    -------
-    FoundPlan
-        The plan. Its statistics are the name of the method, and ``fewest_rounds_late``, the fewest
-        rounds that any plan needs after the late rank is ready.
+    wait, ranks 0, 2 and 3 add up their data, so that each has the sum of one chunk. When rank 1 is
+    ready, it exchanges data with each of them in turn; after each meeting both have a whole sum.
+    Whole sums are copied to all ranks meanwhile.
     """
     with uncounted():
         from optmatch.solvers.collectives.stragglar import schedule
@@ -418,24 +285,7 @@ def _find_around_late_rank(problem: Collective, clock: Clock) -> FoundPlan:
 
 
 def _find_around_late_ranks(problem: Collective, clock: Clock) -> FoundPlan:
-    """Plan an all-reduce in which several ranks come late, and the others do not just wait.
-
-    The ranks that are in time first add up their data, so that each has the sum of one part of the
-    buffer. Late ranks then send their data to it, when they are ready. As soon as a part has the
-    data of all ranks, it is copied to all of them, while other parts still wait.
-
-    Parameters
-    ----------
-    problem
-        An all-reduce with late ranks, over one-way circuits.
-    clock
-        Limits how many numbers of pieces are tried, into which these parts are cut.
-
-    Returns
-    -------
-    FoundPlan
-        The fastest of the plans that were tried.
-    """
+    """Plan an all-reduce in which several ranks come late, and the others do not just wait."""
     with uncounted():
         from optmatch.solvers.collectives.late_ranks import find_late_plan
 
@@ -443,24 +293,7 @@ def _find_around_late_ranks(problem: Collective, clock: Clock) -> FoundPlan:
 
 
 def _find_mixed_radix(problem: Collective, clock: Clock) -> FoundPlan:
-    """Plan a gather, or a collective made of gathers, with few rounds and few changes of circuits.
-
-    All circuits of a time lead the same number of places onward, and stay for some rounds. With
-    more changes of circuits fewer rounds are enough. The number of changes is chosen such that
-    the time of rounds and of changes together is the least.
-
-    Parameters
-    ----------
-    problem
-        An all-gather, reduce-scatter or all-reduce over one-way circuits.
-    clock
-        Not used, as the plan is made at once.
-
-    Returns
-    -------
-    FoundPlan
-        The plan, timed.
-    """
+    """Plan a gather, or sums made of gathers, with few rounds and few changes of circuits."""
     with uncounted():
         from optmatch.solvers.collectives.circulant import make
 
@@ -479,18 +312,6 @@ def _find_one_pass(problem: Collective, clock: Clock) -> FoundPlan:
       times around the ring, with few bytes;
     - as a whole: each rank passes on all that comes, and adds it up by itself. This takes one time
       around the ring, with more bytes.
-
-    Parameters
-    ----------
-    problem
-        An all-reduce whose ranks can be the places of a torus.
-    clock
-        If there is no time for the sends of the fastest torus, one with fewer sends is taken.
-
-    Returns
-    -------
-    FoundPlan
-        The plan over the sides that take the least time, timed.
     """
     with uncounted():
         from optmatch.solvers.collectives import passing
@@ -514,20 +335,6 @@ def _find_composed(problem: Collective, clock: Clock, below_s: float = math.inf)
     - an all-gather of whole buffers, which every rank adds up by itself. This is n times the
       bytes, but half of the rounds;
     - a reduce-scatter followed by an all-gather.
-
-    Parameters
-    ----------
-    problem
-        The all-reduce.
-    clock
-        The limits of the searches for the parts.
-    below_s
-        A way that cannot take less than so many seconds is not tried.
-
-    Returns
-    -------
-    FoundPlan
-        The faster of the two; without a plan if both are left out.
     """
     with uncounted():
         from optmatch.solvers.collectives.passing import sum_up
@@ -552,20 +359,7 @@ def _join_scatters_and_gathers(problem: Collective, clock: Clock, below_s: float
     for the reduce-scatter. For each number of chunks the fastest of these plans is joined to the
     fastest all-gather with this number, which begins with the circuits that are up by then.
 
-    Parameters
-    ----------
-    problem
-        The all-reduce.
-    clock
-        The limits.
-    below_s
-        Nothing is tried if the lower bounds of both together are no less than so many seconds.
-
-    Returns
-    -------
-    list of Laid
-        One all-reduce for each *cut*: a number of chunks, and whether planes (switches side by
-        side) change circuits by themselves. None for cuts that no all-gather has.
+    The result is None for cuts that no all-gather has.
     """
     with uncounted():
         from optmatch.solvers.collectives.passing import join, last_circuits
@@ -590,42 +384,14 @@ def _join_scatters_and_gathers(problem: Collective, clock: Clock, below_s: float
 
 
 def _cut_of(found: FoundPlan) -> tuple[bool, int]:
-    """Return what two plans must have in common to be joined one behind the other.
-
-    Parameters
-    ----------
-    found
-        The result of a method: a plan, or None in its place.
-
-    Returns
-    -------
-    tuple of bool and int
-        Whether planes change circuits by themselves, and into how many chunks the buffer is cut;
-        False and 0 of no plan.
-    """
+    """Return what two plans must have in common to be joined one behind the other."""
     if found.laid is None:
         return False, 0
     return found.laid.held_s is None, len(found.laid.plan.chunk_bytes)
 
 
 def _find_split(problem: Collective, clock: Clock) -> FoundPlan:
-    """Plan an uneven all-to-all whose data are cut into parts that go different ways.
-
-    The data from one rank to one other may be cut; each part takes a way of its own. Circuits are
-    chosen by a search, and the parts by linear programmes.
-
-    Parameters
-    ----------
-    problem
-        An uneven all-to-all of few ranks over one-way circuits.
-    clock
-        The limits of the search.
-
-    Returns
-    -------
-    FoundPlan
-        The best plan that was found, and the limit that ended the search, if one did.
-    """
+    """Plan an uneven all-to-all whose data are cut into parts that go different ways."""
     with uncounted():
         from optmatch.solvers.collectives.split import SplitSearch
 
@@ -634,23 +400,7 @@ def _find_split(problem: Collective, clock: Clock) -> FoundPlan:
 
 
 def _find_skewed(problem: Collective, clock: Clock) -> FoundPlan:
-    """Send the largest blocks of an uneven all-to-all by matchings, the rest over circulants.
-
-    A *block* is what one rank sends to one other. A *matching* gives each rank one partner, to
-    which it has a circuit; in a *circulant* circuits lead from all ranks as many places onward.
-
-    Parameters
-    ----------
-    problem
-        An uneven all-to-all over one-way circuits.
-    clock
-        The limits of the search.
-
-    Returns
-    -------
-    FoundPlan
-        The best plan that was found, and the limit that ended the search, if one did.
-    """
+    """Send the largest blocks of an uneven all-to-all by matchings, the rest over circulants."""
     with uncounted():
         from optmatch.solvers.collectives.skewed import find_skewed_plan
 
@@ -659,23 +409,7 @@ def _find_skewed(problem: Collective, clock: Clock) -> FoundPlan:
 
 
 def _find_circulant(problem: Collective, clock: Clock) -> FoundPlan:
-    """Plan an all-to-all over circuits that lead the same number of places onward from each rank.
-
-    This number, the *shift*, changes a few times. Data that have to go 5 places onward may go over
-    the shifts 1 and 4: shifts and ways are chosen together.
-
-    Parameters
-    ----------
-    problem
-        An even all-to-all over one-way circuits.
-    clock
-        The limits of the search.
-
-    Returns
-    -------
-    FoundPlan
-        The best plan that was found, and the limit that ended the search, if one did.
-    """
+    """Plan an all-to-all over circuits that lead equally far onward from each rank."""
     with uncounted():
         from optmatch.solvers.collectives import circulant
 
@@ -689,18 +423,6 @@ def _find_over_topologies(problem: Collective, clock: Clock) -> FoundPlan:
 
     The circuits are a graph that stays, or that changes a few times. Many graphs are compared by
     their time before a plan is made.
-
-    Parameters
-    ----------
-    problem
-        A gather, a collective made of gathers, or an all-to-all, of ranks with several ports.
-    clock
-        The limits of the search.
-
-    Returns
-    -------
-    FoundPlan
-        The fastest of the plans that are offered; its statistics name its graph (`topology`).
     """
     with uncounted():
         from optmatch.solvers.collectives.exchanges import list_exchange_offers
@@ -728,23 +450,7 @@ def _find_forwarding(problem: Collective, clock: Clock) -> FoundPlan:
 
 
 def _find_pipelined(problem: Collective, clock: Clock) -> FoundPlan:
-    """Broadcast in pieces, of which different ones leave the root over different ports.
-
-    Pieces are equal parts of the buffer that follow each other from rank to rank (a pipeline). The
-    circuits stay, or change in turn.
-
-    Parameters
-    ----------
-    problem
-        A broadcast of three ranks or more over an ideal switch.
-    clock
-        Limits how many plans are simulated and laid out.
-
-    Returns
-    -------
-    FoundPlan
-        The fastest plan; its statistics name its graph of circuits (`topology`).
-    """
+    """Broadcast in pieces, of which different ones leave the root over different ports."""
     with uncounted():
         from optmatch.solvers.collectives.broadcasts import list_broadcast_offers
         from optmatch.solvers.collectives.offers import take_best_offer
@@ -755,25 +461,7 @@ def _find_pipelined(problem: Collective, clock: Clock) -> FoundPlan:
 
 
 def _find_between_islands(problem: Collective, clock: Clock) -> FoundPlan:
-    """Plan a collective of ranks in groups, which copy inside while circuits between them send.
-
-    An *island* is a group of ranks with fast links among them. Each rank has one circuit to
-    another island besides. Data that have come over it are copied inside the island, while the
-    circuits carry the next part of the data.
-
-    Parameters
-    ----------
-    problem
-        A collective between islands.
-    clock
-        Limits the search.
-
-    Returns
-    -------
-    FoundPlan
-        The fastest plan, and the limit that ended the search, or for which plans were left out:
-        time or memory.
-    """
+    """Plan a collective of ranks in groups, which copy inside while circuits between them send."""
     with uncounted():
         from optmatch.solvers.collectives.islands import find_island_plan
 
@@ -802,27 +490,7 @@ FINDERS: dict[str, Find] = {
 
 
 def _take_up(problem: Collective, start: Solution) -> FoundPlan | None:
-    """Use the plan of a former solution again, if nothing but sizes and times has changed since.
-
-    Parameters
-    ----------
-    problem
-        The collective of now.
-    start
-        The former solution, with its problem.
-
-    Returns
-    -------
-    FoundPlan or None
-        The former sends over the former circuits, timed anew, with the name of their method. None
-        if there is no former plan that can be used:
-
-        - more than sizes, rates, latencies and delays has changed;
-        - or the plan sends parts of chunks;
-        - or it shares rounds among planes (switches side by side, to all of which ranks have
-          ports);
-        - or its ranks store what they receive apart, before it is summed up (`places`).
-    """
+    """Use the plan of a former solution again, if only sizes and times have changed since."""
     former: Any = start.problem
     plan: Any = start.answer
     # Whether hops have a time decides which sends are allowed, so that must not change. A plan
@@ -858,17 +526,8 @@ class _Tries(NamedTuple):
     def limit_of(self, name: str, best_s: float) -> Limit | None:
         """Return the limit that may have kept a method from a faster plan.
 
-        Parameters
-        ----------
-        name
-            The name of the method, which has found a plan.
-        best_s
-            The time of the fastest plan of all methods, in seconds.
-
-        Returns
-        -------
-        Limit or None
-            None if the method has met no limit, and also if it has promised nothing faster.
+        The result is None if the method has met no limit, and also if it has promised nothing
+        faster.
         """
         promised = self.promises.get(name)
         if promised is not None and not _may_be_faster(promised, best_s):
@@ -886,38 +545,9 @@ def _try_all(
 ) -> _Tries:
     """Find a plan by each method that suits a problem, while there is time.
 
-    Each method makes a *promise* beforehand: the least seconds that its plan can take, and the
-    seconds of CPU to make it. A method is left out in two cases: if it promises nothing better
-    than the best plan so far, or if there is not enough time for it. If there is not enough time
-    for any method, the quickest one is tried all the same, so that there is some plan.
-
-    Parameters
-    ----------
-    problem
-        The collective.
-    clock
-        The limits. When the search is interrupted, ``clock.interrupted`` is set.
-    known
-        Plans that are there already, by name; None if there are none.
-    below_s
-        Once there is a plan, only methods that promise less than so many seconds are tried.
-    within_budgets
-        Whether plans are left out that no order of ranks keeps within the link budgets (what light
-        may lose at most on its way through the switch).
-
-    Returns
-    -------
-    _Tries
-        ``found``, the plans by the name of their method, one at least unless link budgets forbid
-        all; ``promises``, those of all methods; and ``left_out``, the promises of those that were
-        left out or stopped for want of time.
-
-    Raises
-    ------
-    KeyboardInterrupt, TimeUp
-        If the search is stopped before there is any plan.
-    Exception
-        That of a method that failed, if no other one has a plan.
+    A method is left out in two cases: if it promises nothing better than the best plan so far, or
+    if there is not enough time for it. If there is not enough time for any method, the quickest
+    one is tried all the same, so that there is some plan.
     """
     # Which methods there is time for, in the order of their promises.
     found = dict(known or {})
@@ -974,38 +604,10 @@ def _try_all(
 
 
 def _order_by_promise(promises: dict[str, Promise]) -> list[str]:
-    """Return the names of methods in the order in which they are tried.
-
-    First come methods for whose plans a formula tells the exact time. The fastest of them is tried
-    first; the others cannot be better and will be left out. Then come searches, of whose plans
-    only the least time is known: those that end soonest are tried first.
-
-    Parameters
-    ----------
-    promises
-        For each method ``seconds``, the least time of its plan; ``effort_s``, the seconds of CPU
-        to make it; and ``is_formula``, whether the plan takes just so long.
-
-    Returns
-    -------
-    list of str
-        The names, all of them.
-    """
+    """Return the names of methods in the order in which they are tried."""
 
     def sort_key(name: str) -> tuple[bool, float, float]:
-        """Return by what a method is sorted: formulas come before searches.
-
-        Parameters
-        ----------
-        name
-            The name of the method.
-
-        Returns
-        -------
-        tuple
-            Whether it is a search; then, for a formula, the time of its plan and the time that it
-            takes to make, for a search the latter alone, in seconds.
-        """
+        """Return by what a method is sorted: formulas come before searches."""
         promised = promises[name]
         if promised.is_formula:
             return False, promised.seconds, promised.effort_s
@@ -1015,22 +617,7 @@ def _order_by_promise(promises: dict[str, Promise]) -> list[str]:
 
 
 def _describe_left_out(left_out: dict[str, Promise], best_s: float) -> list[str]:
-    """Describe the methods for which the time was too short, and which may have faster plans.
-
-    Parameters
-    ----------
-    left_out
-        By the name of a method ``seconds``, the least time of its plan, and ``effort_s``, the
-        seconds of CPU to make the plan and to check it.
-    best_s
-        The time of the best plan in seconds.
-
-    Returns
-    -------
-    list of str
-        The name, the least time of the plan and the effort, the fastest first. Example: ``"ring
-        0.042 s, takes about 1.7 s to plan"``.
-    """
+    """Describe the methods for which the time was too short, and which may have faster plans."""
     faster = [name for name, promised in left_out.items() if _may_be_faster(promised, best_s)]
     return [
         f"{name} {left_out[name].seconds:.6g} s, "
@@ -1040,10 +627,7 @@ def _describe_left_out(left_out: dict[str, Promise], best_s: float) -> list[str]
 
 
 def _may_be_faster(promised: Promise, best_s: float) -> bool:
-    """Tell whether a method may have a plan that takes less than `best_s` seconds.
-
-    Promises are lower than their plans by a billionth, so that equal ones are no faster.
-    """
+    """Tell whether a method may have a plan that takes less than `best_s` seconds."""
     return promised.seconds < best_s * (1 - 2 * RTOL)
 
 
@@ -1067,30 +651,6 @@ def _find_best(
     """Find the fastest plan of all methods that fit a problem; for few ranks, improve on it.
 
     The plan of a former solution is a candidate, too, if it still holds.
-
-    Parameters
-    ----------
-    on_event
-        Is told of the plan of a former solution, if it still holds.
-    start
-        A former solution to begin with, or None.
-    problem
-        The collective.
-    clock
-        The limits of the search.
-
-    Returns
-    -------
-    FoundPlan
-        Four fields:
-
-        - ``laid``, the fastest plan; None if none keeps to the link budgets (what light may lose
-          at most on its way through the switch);
-        - ``stats``, the name of its method and its statistics, the names and times of the other
-          plans (``runners_up``), and the names of methods that may be faster but need more time
-          than there is (``left_out``);
-        - ``lower_bound``, in seconds, if the rounds of the problem are given (`steps`); else 0;
-        - ``limit``, why the search ended early; None if it did not.
     """
     # A former plan that can be taken up is the first candidate.
     known: dict[str, FoundPlan] = {}

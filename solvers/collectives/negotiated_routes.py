@@ -91,22 +91,7 @@ class Congestion(NamedTuple):
 
 @inner_kernel
 def _change_use(ways, congestion, circuit, n_blocks):
-    """Change how many blocks one circuit carries in one round, and set its price for one more.
-
-    The price is the base price times 1 + penalty * o, where o is how many blocks the circuit would
-    carry beyond its capacity if it had to carry one block more.
-
-    Parameters
-    ----------
-    ways : Ways
-        Writes ``load[round, lane, rank]``, in blocks, and ``price[round, lane, rank]``.
-    congestion : Congestion
-        The capacities and base prices of circuits, and the penalty of overuse.
-    circuit : tuple of int
-        The round, the lane (a port of every rank) and the rank that sends.
-    n_blocks : int
-        1 if a block comes, -1 if it goes.
-    """
+    """Change how many blocks one circuit carries in one round, and set its price for one more."""
     round_index, lane, rank = circuit
     ways.load[round_index, lane, rank] += n_blocks
     with_one_more = ways.load[round_index, lane, rank] + 1
@@ -117,24 +102,7 @@ def _change_use(ways, congestion, circuit, n_blocks):
 
 @inner_kernel
 def _overuses_circuit(blocks, block, ways, capacity):
-    """Tell whether some circuit on the way of a block carries more blocks than it may.
-
-    Parameters
-    ----------
-    blocks : RoutedBlocks
-        Reads ``source[block]``, and ``peer[lane, rank]``: the rank to which a port leads.
-    block : int
-        The number of the block, which has a way.
-    ways : Ways
-        Reads ``lane_of[block, round]``, the port over which the block leaves its rank, or `WAITS`;
-        and ``load[round, lane, rank]``, the blocks on a circuit.
-    capacity : int array, shape (rounds,)
-        How many blocks a circuit may carry in each round.
-
-    Returns
-    -------
-    bool
-    """
+    """Tell whether some circuit on the way of a block carries more blocks than it may."""
     rank = blocks.source[block]
     for round_index in range(len(capacity)):
         lane = ways.lane_of[block, round_index]
@@ -147,21 +115,7 @@ def _overuses_circuit(blocks, block, ways, capacity):
 
 @inner_kernel
 def _change_use_of_way(blocks, block, ways, congestion, n_blocks):
-    """Put a block on all circuits of its way, or take it off them.
-
-    Parameters
-    ----------
-    blocks : RoutedBlocks
-        Reads ``source[block]``, and ``peer[lane, rank]``: the rank to which a port leads.
-    block : int
-        The number of the block.
-    ways : Ways
-        Reads the way, ``lane_of[block, round]``; writes the loads and prices of its circuits.
-    congestion : Congestion
-        How the price of a circuit follows from its load.
-    n_blocks : int
-        1 to put the block on its way, -1 to take it off.
-    """
+    """Put a block on all circuits of its way, or take it off them."""
     rank = blocks.source[block]
     for round_index in range(ways.lane_of.shape[1]):
         lane = ways.lane_of[block, round_index]
@@ -174,31 +128,7 @@ def _change_use_of_way(blocks, block, ways, congestion, n_blocks):
 def reroute_over_capacity(blocks, order, ways, congestion, search, reroutes_all):
     """Rip up and reroute, one after another, all blocks or those that overuse a circuit.
 
-    A *block* is what one rank sends to one other. It is taken off the circuits of its old way, and
-    put on those of the way that is cheapest then; prices follow at once. Of two blocks that
-    overuse a circuit together the first one goes, and the second one keeps its way.
-
-    Parameters
-    ----------
-    blocks : RoutedBlocks
-        Source and destination of each block, and where the ports of ranks lead.
-    order : int array, shape (blocks to look at,)
-        Numbers of blocks, in the order in which they are looked at. All others keep their ways.
-    ways : Ways
-        Read and written: ``lane_of[block, round]``, the port or `WAITS`, `NOT_ROUTED` in the first
-        round of a block without a way; ``load[round, lane, rank]``, the blocks on a circuit; and
-        ``price[round, lane, rank]``.
-    congestion : Congestion
-        The capacities of circuits, and what overuse costs.
-    search : WaySearch
-        Scratch of the search for one way.
-    reroutes_all : bool
-        Whether blocks that overuse no circuit are rerouted, too. Then blocks may be without a way.
-
-    Returns
-    -------
-    int
-        How many circuits were looked at, which tells the work.
+    `search`: scratch of the search for one way.
     """
     n_looks = 0
     for block in order:
@@ -216,31 +146,8 @@ def find_routes_within_capacity(
 ) -> CapacitySearch:
     """Route the blocks of an all-to-all so that no circuit carries more than it may in a round.
 
-    The circuits are the same in all rounds. A *block*, what one rank sends to one other, goes over
-    one circuit in each round, or waits; no hop leads farther from its destination. The method is
-    negotiated congestion, which may fail where routes exist.
-
-    Parameters
-    ----------
-    problem
-        The all-to-all, in which each rank sends equally many bytes to each other one.
-    peer
-        Int array, ``peer[lane, rank]``: the rank to which a port leads, -1 if it is dark.
-    distance
-        Int array, ``distance[destination, rank]``: the fewest circuits from a rank to a
-        destination.
-    capacity
-        Int array, shape (rounds,): how many blocks a circuit may carry in each round. There are no
-        fewer rounds than the largest distance.
-    clock
-        When it has run out, the search gives up.
-
-    Returns
-    -------
-    CapacitySearch
-        ``routes``: for each round the senders, receivers and chunks of its sends, and the bytes of
-        the busiest circuit, added up over all rounds; None if no such routes were found. And
-        ``is_hopeless``, whether some percent more capacity would not help.
+    The circuits are the same in all rounds. The method is negotiated congestion, which may fail
+    where routes exist.
     """
     n = problem.n_ranks
     n_rounds = len(capacity)
@@ -293,25 +200,7 @@ def find_fewest_blocks(
     least, added up; with many ports that is less than the hops of the farthest blocks, each of
     which takes a round. So many are tried, and then some percent more, until routes are found.
 
-    Parameters
-    ----------
-    problem
-        The all-to-all, in which each rank sends equally many bytes to each other one.
-    peer
-        Int array, ``peer[lane, rank]``: the rank to which a port leads, -1 if it is dark.
-    distance
-        Int array, ``distance[destination, rank]``: the fewest circuits from a rank to a
-        destination.
-    faster_than_s
-        The seconds of a plan that is known; routes that take as long are of no use.
-    clock
-        When it has run out, the search gives up.
-
-    Returns
-    -------
-    LevelRoutes or None
-        For each round the senders, receivers and chunks of its sends; and the bytes of the busiest
-        circuit, added up over all rounds. None if no routes were found that are faster.
+    The result is None if no routes were found that are faster.
     """
     block_s = problem.size_bytes / problem.n_ranks / problem.rate_bytes_per_s
     round_s = problem.round_s

@@ -37,25 +37,7 @@ RESERVE = 1.5
 
 
 def is_affordable(n_sends: float, clock: Clock, *, reserve: float = 1.0) -> bool:
-    """Tell whether there is memory and time to lay out a plan and to check it.
-
-    Both grow with the sends of the plan: there may be `MOST_OFFERED_SENDS` of them at most, and
-    `SENDS_PER_S` are made in a second.
-
-    Parameters
-    ----------
-    n_sends
-        The number of the sends of the plan.
-    clock
-        Says how many seconds are left.
-    reserve
-        The time that is left has to be so many times what the plan takes.
-
-    Returns
-    -------
-    bool
-        True if there is enough of both.
-    """
+    """Tell whether there is memory and time to lay out a plan and to check it."""
     has_memory = n_sends <= MOST_OFFERED_SENDS
     return has_memory and reserve * n_sends <= SENDS_PER_S * clock.remaining_s
 
@@ -65,25 +47,7 @@ def take_best_offer(
 ) -> tuple[Laid | None, str]:
     """Build the offers with the least promises, until no other one can be faster.
 
-    An *offer* is a plan that can be made; its *promise* is a time in seconds, known beforehand,
-    that the plan does not beat.
-
-    Parameters
-    ----------
-    offers
-        All that there are. They are looked at while there is time to lay out the best of them.
-    clock
-        When it has run out, the best so far is returned. Plans that take longer to lay out than
-        there is time are left out.
-    below_s
-        Only plans faster than that are of use.
-
-    Returns
-    -------
-    laid : Laid or None
-        The fastest plan; None if no offer is fast enough.
-    name : str
-        Its name; "" without a plan.
+    Returns the fastest plan; None if no offer is fast enough.
     """
     # Collect offers that may be fast enough. Finding them takes time as well: it ends when there
     # is just time left to lay out the best one.

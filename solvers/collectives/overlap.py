@@ -82,27 +82,7 @@ class Steps(NamedTuple):
 def read_steps(problem: Collective, rounds: Rounds | None) -> Steps:
     """Turn the rounds of an algorithm into a list of what each of them needs from the switches.
 
-    Several switches, called *planes*, share the bytes of each round and change circuits by
-    themselves. A *step* is what is known of a round: which circuits it needs, as a number (its
-    *configuration*; equal numbers are equal circuits), and for how many seconds one plane alone
-    would send, its *work*.
-
     Example: three rounds over circuits A, B and A have the configurations 0, 1 and 0.
-
-    Parameters
-    ----------
-    problem
-        The collective, with the number of its planes and the circuits that they begin with.
-    rounds
-        The sends of an algorithm. None if the problem itself lists its steps, as rows of a
-        configuration and bytes.
-
-    Returns
-    -------
-    Steps
-        A step for each round, the latency and the delay of planes, and the configuration that each
-        plane holds at the start: a number, `DARK` for none, or `ANY` if it may be whichever is
-        wanted first.
     """
     n = problem.n_ranks
     planes = problem.planes
@@ -143,35 +123,10 @@ def read_steps(problem: Collective, rounds: Rounds | None) -> Steps:
 def share(steps: Steps, clock: Clock, *, prove: bool = True) -> tuple[Shares, float]:
     """Share the bytes of each round among several switches, so that the last round ends early.
 
-    A switch is called a *plane*, and changes its circuits by itself while other planes send. A
-    round is called a *step*: it needs certain circuits, and begins when the step before has ended
-    on all planes. The *work* of a step is for how many seconds one plane alone would send; the
-    *share* of a plane is for how many seconds it does.
-
     Three methods follow each other:
 
-    1. beam search proposes which planes take part in which steps;
-    2. a linear programme finds the best shares for each proposal;
-    3. local search lets single planes join or leave steps.
-
-    Parameters
-    ----------
-    steps
-        For each step the number of its circuits, its work, and when its ranks are ready; the
-        number of planes, the circuits that they begin with, and their latency and delay in
-        seconds.
-    clock
-        The limits of the search.
-    prove
-        Whether a lower bound is wanted; it is searched for in small cases only.
-
-    Returns
-    -------
-    shares : Shares
-        The share of each plane in each step, and when it begins and ends, in seconds; arrays of
-        shape (steps, planes).
-    bound_s : float
-        A lower bound of the time of all shares; 0 if none is proved.
+    1. beam search proposes which planes take part in which steps; 2. a linear programme finds the
+    best shares for each proposal; 3. local search lets single planes join or leave steps.
     """
     if not len(steps.work_s):
         nothing = np.empty((0, steps.planes))
@@ -226,20 +181,8 @@ class _Schedule(NamedTuple):
 def _search_beam(steps: Steps) -> list[NDArray[np.bool_]]:
     """Propose which switches take part in which rounds, by beam search.
 
-    A round is called a *step*, and a switch a *plane*. A schedule says which planes take part in
-    the steps until now. Step by step, each schedule is continued with several sets of planes, and
-    the `BEAM` best ones of all these stay.
-
-    Parameters
-    ----------
-    steps
-        The circuits and the work of each step, and the circuits that planes have at the start.
-
-    Returns
-    -------
-    list of bool arrays, shape (steps, planes)
-        Which planes take part in which steps: first all planes in all steps, then the best
-        schedules, `BALANCED` at most.
+    A schedule says which planes take part in the steps until now. Step by step, each schedule is
+    continued with several sets of planes, and the `BEAM` best ones of all these stay.
     """
     idle = tuple(_Plane(held, 0.0) for held in steps.held.tolist())
     schedules = [_Schedule(0.0, idle, ())]
@@ -271,29 +214,7 @@ def _search_beam(steps: Steps) -> list[NDArray[np.bool_]]:
 
 
 def _begin_s(steps: Steps, step: int, now_s: float, plane: _Plane) -> float:
-    """Return when a plane can begin to send in a step, in seconds.
-
-    A *step* is a round of an algorithm, which needs certain circuits (its configuration), and a
-    *plane* is a switch of its own that can change its circuits once it has ended its last step.
-
-    Parameters
-    ----------
-    steps
-        The configuration of each step, when its ranks are ready, the delay of a change of
-        circuits, and the latency that a plane spends in a step before it sends.
-    step
-        The number of the step.
-    now_s
-        When the step before has ended.
-    plane
-        The configuration that the plane has (`ANY` fits all), and when it is free.
-
-    Returns
-    -------
-    float
-        The latest of three times (the end of the step before, when the ranks are ready, when the
-        plane has the circuits), and one latency more.
-    """
+    """Return when a plane can begin to send in a step, in seconds."""
     circuits_s = plane.free_s
     if plane.held not in (int(steps.configuration[step]), ANY):
         circuits_s = plane.free_s + steps.delay_s
@@ -309,27 +230,10 @@ def _extend(
     seconds one plane alone would send; the planes that take part share it. Those planes stay out
     that could only begin when the others have ended.
 
-    Example: 6 s of work, and planes that can begin at 0, 2 and 9 s. The first two end at
-    (0 + 2 + 6) / 2 = 4 s, and the third one stays out.
+    Example: 6 s of work, and planes that can begin at 0, 2 and 9 s. The first two end at (0 + 2 +
+    6) / 2 = 4 s, and the third one stays out.
 
-    Parameters
-    ----------
-    steps
-        The circuits and the work of all steps, in seconds.
-    step
-        The number of the step.
-    schedule
-        The steps before.
-    chosen
-        The planes that may take part, those that can begin first in front.
-    begin_s
-        ``begin_s[plane]``: when each plane can begin to send, in seconds.
-
-    Returns
-    -------
-    _Schedule
-        The schedule with one step more: its end, the state of each plane, and the planes that take
-        part in each step.
+    ``begin_s[plane]`` tells when each plane can begin to send, in seconds.
     """
     # If k planes share the work and end together, k ends are all begins plus the work: the end is
     # that sum over k. One plane more takes part if it can begin before that.
@@ -350,24 +254,6 @@ def _list_plane_sets(order: list[int], planes: tuple[_Plane, ...]) -> list[tuple
     """List the sets of planes among which the beam search tries to share out one step.
 
     A step is one round of sends, whose data the planes of a set carry together, each some part.
-
-    Parameters
-    ----------
-    order
-        The numbers of all planes, ascending by the time at which a plane can begin the step.
-    planes
-        By plane, a switch of its own, the state after the steps before: the number of its
-        circuits, and when it is free, in seconds.
-
-    Returns
-    -------
-    list of tuples
-        Numbers of planes, in the order of `order`. With p planes:
-
-        - p <= `ALL_SETS`: all sets that are not empty, but of sets whose planes are in the same
-          states only the first one;
-        - `ALL_SETS` < p <= `MANY`: all runs of consecutive planes in the order;
-        - p > `MANY`: the first 1, 2, 4, ... planes of the order, and all of them.
     """
     # The number of sets that are returned grows as log p, p^2 and 2^p in these three cases.
     n_planes = len(order)
@@ -399,22 +285,6 @@ def _improve(steps: Steps, best: Shares, clock: Clock, tries: int) -> Shares:
     For each pair of them the plane joins the step, or leaves it if it took part, and a linear
     programme shares out all work anew. A change is kept if it is faster; the search ends when no
     pair is left whose change would be.
-
-    Parameters
-    ----------
-    steps
-        The circuits and the work of all steps, in seconds of one plane.
-    best
-        The shares to begin with: how long each plane sends in each step, in seconds.
-    clock
-        The limits of the search.
-    tries
-        The most linear programmes that are solved.
-
-    Returns
-    -------
-    Shares
-        Shares with which the last step ends no later.
     """
     is_improved = True
     while is_improved and clock.exceeded(1) is None:
@@ -440,19 +310,6 @@ def _balance(steps: Steps, used: NDArray[np.bool_]) -> Shares:
     A round is called a *step*, a switch a *plane*, and the seconds for which a plane sends in a
     step its *share*. The shares of a step add up to its work. A linear programme minimises the end
     of the last step. If it is too large or fails, all planes that take part have equal shares.
-
-    Parameters
-    ----------
-    steps
-        The circuits and the work of each step, in seconds of one plane.
-    used
-        Bool array, shape (steps, planes): which planes take part in which steps; one at least in
-        each step.
-
-    Returns
-    -------
-    Shares
-        How long each plane sends in each step, and when it begins and ends; shape (steps, planes).
     """
     amounts = used.astype(np.float64)
     unit_s = float((steps.work_s + steps.alpha_s).sum())
@@ -473,30 +330,7 @@ def _balance(steps: Steps, used: NDArray[np.bool_]) -> Shares:
 
 
 def _prove_bound(steps: Steps, best: Shares, clock: Clock) -> tuple[float, NDArray[np.bool_]]:
-    """Prove a lower bound of the time of all shares, by a mixed-integer programme.
-
-    The programme chooses which *planes* (switches that change circuits by themselves) take part in
-    which *steps* (rounds of an algorithm), and how long each of them sends.
-
-    Parameters
-    ----------
-    steps
-        The circuits and the work of each step, in seconds of one plane.
-    best
-        The best shares that are known, with the time that they take; the programme looks for
-        nothing that takes longer.
-    clock
-        Its remaining time is a limit of the search.
-
-    Returns
-    -------
-    bound_s : float
-        No shares end earlier than that, in seconds; 0 if nothing is proved, for instance since
-        some work is too small beside the rest for the tolerances of the search.
-    used : bool array, shape (steps, planes)
-        Which planes take part in which steps in the best answer; those of `best` if no other one
-        is found.
-    """
+    """Prove a lower bound of the time of all shares, by a mixed-integer programme."""
     # The unit of times in the programme is the time that is known to suffice.
     unit_s = best.time_s or 1.0
     known = best.share_s > 0
@@ -528,25 +362,6 @@ def _solve_programme(
 
     - Without `remaining_s` all parts are used: a linear programme.
     - With it the search also chooses which parts are used: a mixed-integer programme.
-
-    Parameters
-    ----------
-    steps
-        The circuits and the work of all steps, in seconds of one plane.
-    used
-        Bool array, shape (steps, planes): the pairs that are parts.
-    unit_s
-        The unit of all times in the programme, in seconds, so that its numbers are near 1.
-    remaining_s
-        For how many seconds it may search at most, if it chooses parts; then no time may be longer
-        than `unit_s` either. None if all parts are used.
-
-    Returns
-    -------
-    OptimizeResult
-        The result of `scipy.optimize.milp`. Its vector ``x`` has, in this order: for each part
-        whether it is used (0 or 1), when it starts, and its share; and then the end of each step.
-        Times are in units of `unit_s`. Parts are sorted by step and then by plane.
     """
     with uncounted():
         from scipy.optimize import Bounds, LinearConstraint, milp
@@ -611,19 +426,6 @@ class _ShareProgramme:
         - p to 2 p - 1: when a part starts;
         - 2 p to 3 p - 1: the share of a part;
         - 3 p to 3 p + s - 1: when a step ends.
-
-        Parameters
-        ----------
-        steps
-            The work of each step, in seconds of one plane; when its ranks are ready; the latency
-            of a plane in a step; and its delay for other circuits.
-        used
-            Bool array, shape (steps, planes): the pairs that are parts.
-        unit_s
-            The unit of all times in the programme, in seconds.
-        is_choice
-            Whether the programme chooses which parts are used, and all times are one unit at most.
-            Otherwise all parts are used, and times have no upper limit.
         """
         self.steps = steps
         self.unit_s = unit_s
@@ -658,31 +460,13 @@ class _ShareProgramme:
         """The least value of each row."""
 
     def require(self, least: float, *terms: tuple[int, float]) -> None:
-        """Add a row to the programme: some columns times factors add up to a number or more.
-
-        Parameters
-        ----------
-        least
-            The number.
-        terms
-            Pairs of a column and its factor; columns without a term have the factor 0.
-        """
+        """Add a row to the programme: some columns times factors add up to a number or more."""
         row = len(self.row_low)
         self.entries.extend((row, column, factor) for column, factor in terms)
         self.row_low.append(least)
 
     def share_out(self, step: int) -> None:
-        """Add the row of a round, called a *step*: all switches together send its bytes.
-
-        A switch is called a *plane*, and its *share* is for how long it sends in the step. The row
-        says that all shares of the step add up to its work or more; the *work* is for how long one
-        plane alone would send.
-
-        Parameters
-        ----------
-        step
-            The number of the step.
-        """
+        """Add the row of a round, called a *step*: all switches together send its bytes."""
         parts_of_step = self.part_of[step]
         parts = parts_of_step[parts_of_step >= 0].tolist()
         terms = [(self.share + part, 1.0) for part in parts]
@@ -699,24 +483,8 @@ class _ShareProgramme:
         - ``self.start + part``: when the plane begins with it;
         - ``self.share + part``: for how long the plane sends.
 
-        A step has the column ``self.end + step``, when it ends. All times are in units of
-        ``self.unit_s`` seconds. Each row says that a sum of columns times factors is no less than
-        a constant. The rows of a part say:
-
-        - a part that is not used has no share;
-        - a step ends after all its parts: start, latency and share;
-        - a part starts after the end of the step before;
-        - a part starts after its plane has set up the circuits that it needs.
-
         A part does not start before its ranks are ready either; that is a lower limit of its
         column, ``self.low``.
-
-        Parameters
-        ----------
-        part
-            The number of the part.
-        step, plane
-            The step and the plane of the part.
         """
         start = self.start + part
         share = self.share + part
@@ -739,40 +507,14 @@ class _ShareProgramme:
     def _begin_with_first_circuits(
         self, part: int, earlier: list[int], first_begin: float
     ) -> None:
-        """Add the row that lets the first part that a plane uses wait for its first circuits.
-
-        A *plane* is a switch that changes its circuits by itself, and a *part* is a pair of a step
-        (a round of an algorithm) and a plane.
-
-        Parameters
-        ----------
-        part
-            The number of the part.
-        earlier
-            The numbers of the parts of this plane in earlier steps, ascending.
-        first_begin
-            When the plane can begin with the part if it uses no earlier one, in units.
-        """
+        """Add the row that lets the first part that a plane uses wait for its first circuits."""
         # The row is start >= first_begin * (used - sum of used over the earlier parts). If an
         # earlier part is used, the right side is 0 or less, and the row says nothing.
         earlier_terms = [(other, first_begin) for other in earlier]
         self.require(0.0, (self.start + part, 1.0), (part, -first_begin), *earlier_terms)
 
     def _wait_for_other_circuits(self, part: int, step: int, earlier: list[int]) -> None:
-        """Add the rows that let a part wait until its plane has changed its circuits.
-
-        A *plane* is a switch that changes its circuits by itself, and a *part* is a pair of a step
-        (a round of an algorithm) and a plane.
-
-        Parameters
-        ----------
-        part
-            The number of the part.
-        step
-            Its step.
-        earlier
-            The numbers of the parts of this plane in earlier steps, ascending.
-        """
+        """Add the rows that let a part wait until its plane has changed its circuits."""
         # After an earlier part with other circuits there is a delay. If all parts are used, only
         # the last one of the plane before this one matters; else it may be any of them.
         candidates = range(len(earlier))
@@ -784,20 +526,7 @@ class _ShareProgramme:
                 self._separate(part, earlier[index], earlier[index + 1 :])
 
     def _separate(self, part: int, before: int, between: list[int]) -> None:
-        """Let a part start a delay after an earlier part of its plane, with other circuits, ends.
-
-        A *part* is a pair of a step (a round of an algorithm) and a plane (a switch that changes
-        its circuits by itself), and is used or not. The row holds only if the plane does both
-        parts and none of those between: otherwise it is switched off (big-M). M is the longest
-        time that there is, one unit and a delay.
-
-        Parameters
-        ----------
-        part, before
-            The numbers of the part, and of the earlier part of the same plane.
-        between
-            The parts of this plane between them.
-        """
+        """Let a part start a delay after an earlier part of its plane with other circuits."""
         # With u = 1 for a part that is used and 0 else: start >= end of `before` + delay
         # - M (1 - u(part)) - M (1 - u(before)) - M u(each of `between`), where an end is start,
         # share, and latency if used. In the row all constants are in the least value.
@@ -816,22 +545,8 @@ class _ShareProgramme:
 def _first_begin_s(steps: Steps, step: int, plane: int) -> float:
     """Return when a plane that was not used before can take part in a step, in seconds.
 
-    A *plane* is a switch that changes its circuits by itself, and a *step* a round of an
-    algorithm, which needs certain circuits.
-
-    Parameters
-    ----------
-    steps
-        ``configuration[step]``, the number of the circuits of each step; ``held[plane]``, the
-        circuits with which a plane begins; and the delay of a change.
-    step, plane
-        The numbers of the step and the plane.
-
-    Returns
-    -------
-    float
-        0 if the plane begins with the circuits of the step, or with any circuits that are wanted
-        (`ANY`); otherwise the delay of a change of circuits.
+    ``configuration[step]`` is the number of the circuits of each step; ``held[plane]``, the
+    circuits with which a plane begins; and the delay of a change.
     """
     if int(steps.held[plane]) in (ANY, int(steps.configuration[step])):
         return 0.0
@@ -841,21 +556,11 @@ def _first_begin_s(steps: Steps, step: int, plane: int) -> float:
 def _time_shares(steps: Steps, amounts: NDArray[np.float64]) -> Shares:
     """Start each plane in each step as early as steps and circuits allow.
 
-    A *step* is a round of an algorithm; a *plane* is a switch that carries a share of its bytes.
-    A plane changes its circuits as soon as it has ended its last step, and begins a step when that
+    A *step* is a round of an algorithm; a *plane* is a switch that carries a share of its bytes. A
+    plane changes its circuits as soon as it has ended its last step, and begins a step when that
     change and the step before have ended, and the ranks are ready.
 
-    Parameters
-    ----------
-    steps
-        The circuits of each step, when its ranks are ready, and the delay and latency of planes.
-    amounts
-        ``amounts[step, plane]``: seconds of sending; 0 where a plane does not take part.
-
-    Returns
-    -------
-    Shares
-        The same amounts, and when each plane begins and ends each step in which it takes part.
+    ``amounts[step, plane]``: seconds of sending; 0 where a plane does not take part.
     """
     n_steps, n_planes = amounts.shape
     starts_s = np.zeros((n_steps, n_planes))

@@ -62,11 +62,7 @@ class Sides(NamedTuple):
     """The places of each side over which ranks pass on what comes, without cutting it."""
 
     def count_sends(self, n_ranks: int) -> int:
-        """Return about how many sends the plan has.
-
-        Each rank sends nearly every chunk twice, once as a sum and once as a copy, and one chunk
-        more for each place of the windowed and of the passed sides.
-        """
+        """Return about how many sends the plan has."""
         chunks = math.prod(self.scattered) * self.windowed[1]
         return n_ranks * (2 * chunks + self.windowed[0] + sum(self.passed))
 
@@ -86,11 +82,7 @@ class _RoundCosts(NamedTuple):
     """The most chunks into which the buffer may be cut; more chunks are more sends."""
 
     def factors(self, places: int) -> list[int]:
-        """List the numbers of places that the next side may have: divisors of `places` from 2 on.
-
-        A side is a dimension of a torus of ranks, and its places are the ranks of one ring along
-        it; `places` is the product of all sides that are still to be chosen.
-        """
+        """List how many places the next side may have: divisors of `places` from 2 on."""
         most = min(self.most_places, places)
         return [side for side in range(2, most + 1) if places % side == 0]
 
@@ -102,32 +94,7 @@ class _RoundCosts(NamedTuple):
 def choose(problem: Collective, most_chunks: int | None = None) -> Sides:
     """Return the fastest torus for an all-reduce, by dynamic programming over the factors of n.
 
-    The n ranks are laid out as a torus. Along a *side* (dimension) of q *places* they form rings
-    of q ranks; the product of all sides is n. Data go over the sides one after another, in one of
-    three ways:
-
-    - *scattered*: a ring reduce-scatter, and a ring all-gather after all other sides: 2 (q - 1)
-      rounds, and the data are cut into q chunks;
-    - *windowed*: the same with m chunks, m a divisor of q, in q + m - 2 rounds;
-    - *passed*: each rank's data go once round the ring, in q - 1 rounds, and are not cut.
-
-    The sides are chosen in this order: scattered ones, at most one that is windowed, passed ones.
-    The cost of further sides depends only on two numbers: the product of their places, and the
-    chunks into which the buffer is cut until then.
-
-    Parameters
-    ----------
-    problem
-        The all-reduce.
-    most_chunks
-        The most chunks into which the buffer may be cut; None for any number.
-
-    Returns
-    -------
-    Sides
-        The sides, and the seconds that rounds and changes of circuits take by this count. For 4
-        ranks ``scattered=(4,)`` are 6 rounds of a quarter of the buffer (the ring all-reduce), and
-        ``passed=(2, 2)`` are 2 rounds of the whole buffer (recursive doubling).
+    Returns the sides, and the seconds that rounds and changes of circuits take by this count.
     """
     n = problem.n_ranks
     costs = _RoundCosts(
@@ -150,18 +117,6 @@ def choose_within(problem: Collective, most_sends: float) -> Sides:
     Large buffers are cut into as many chunks as there are ranks, in two million sends between a
     thousand ranks. A torus with a side of four places that is passed has a quarter of them, and
     takes 1 % longer: rings of 256 ranks scatter the sums, and four rings exchange them.
-
-    Parameters
-    ----------
-    problem
-        The all-reduce.
-    most_sends
-        The most sends.
-
-    Returns
-    -------
-    Sides
-        The sides, with the seconds of the plan.
     """
     most_chunks = problem.n_ranks
     while True:
@@ -175,34 +130,10 @@ def choose_within(problem: Collective, most_sends: float) -> Sides:
 def _choose_passed_sides(costs: _RoundCosts, places: int, chunks: int) -> Sides:
     """Choose the fastest rings over which each rank sends its data once round, to all on the ring.
 
-    In an all-reduce over a torus, ranks form a grid with several *sides* (dimensions). Along a
-    side of q places ranks form rings of q ranks. Sides are used one after another, and each needs
-    new circuits. This function chooses *passed* sides only: over such a side each rank sends its
-    part once round the ring, in q - 1 rounds, and everybody adds it up.
-
     Example: sums of 4 ranks, ``places=4``. The choices are ``passed=(2, 2)``, 2 rounds and two
     changes of circuits, and ``passed=(4,)``, 3 rounds and one change.
 
     The first side is chosen, and those after it by recursion (dynamic programming over divisors).
-
-    Parameters
-    ----------
-    costs
-        Seconds of a round without bytes, of the whole buffer, and of a change of circuits; and the
-        most places that a side may have.
-    places
-        How many ranks add up the same part: the product of all sides that are to be chosen. 1 if
-        none is left to choose.
-    chunks
-        Into how many equal parts the buffer was cut before; a rank sends one part in each round.
-        Passed sides do not cut it further, so the number is the same for all of them.
-
-    Returns
-    -------
-    Sides
-        Two fields are set: ``passed``, the places of each side, in the order of use; and
-        ``seconds``, the time of all their rounds, with one change of circuits for each side, the
-        first one too.
     """
     if places == 1:
         return Sides(0.0)
@@ -220,37 +151,11 @@ def _choose_passed_sides(costs: _RoundCosts, places: int, chunks: int) -> Sides:
 def _choose_sides(costs: _RoundCosts, places: int, chunks: int) -> Sides:
     """Return the fastest torus for an all-reduce, or for what is left of it.
 
-    A *side* is one dimension of the torus; along it ranks form rings, of as many ranks as the side
-    has *places*. Data go over the sides one after another. There are three ways over a side of q
-    places:
-
-    - *scattered*: a ring reduce-scatter, and the ring all-gather after all other sides: 2 (q - 1)
-      rounds, and the data are cut into q parts;
-    - *windowed*, with m parts (m divides q, 1 < m < q): q + m - 2 rounds, and the data are cut
-      into m parts; only passed sides may follow;
-    - *passed*: everything goes once round the ring: q - 1 rounds, and nothing is cut.
-
     Example: 4 ranks, so ``places=4, chunks=1``. The choices are ``scattered=(4,)``, 6 rounds of a
     quarter of the buffer; ``scattered=(2,), passed=(2,)``, 3 rounds of a half; ``windowed=(4,
     2)``, 4 rounds of a half; and ``passed=(2, 2)``, 2 rounds of the whole buffer.
 
     The first side is chosen, and those after it by recursion (dynamic programming over divisors).
-
-    Parameters
-    ----------
-    costs
-        The costs of rounds and changes.
-    places
-        The product of the sides that are to be chosen; 1 if none is left to choose.
-    chunks
-        Into how many equal parts the scattered sides before have cut the buffer; `places` times
-        `chunks` is the number of ranks.
-
-    Returns
-    -------
-    Sides
-        The sides that were chosen here, and their time in seconds. It counts a change of circuits
-        for the very first circuits, too, which the caller takes off.
     """
     # Every scattered side below counts its circuits twice, for the scatter and for the gather. The
     # innermost one gathers over the circuits that are there, so one change is taken off.
@@ -321,15 +226,7 @@ class _TorusRounds:
     """
 
     def __init__(self, n: int, chunk_count: int) -> None:
-        """Begin without any round, with all ranks and all chunks of the buffer.
-
-        Parameters
-        ----------
-        n
-            The number of ranks, which are numbered from 0.
-        chunk_count
-            The number of chunks.
-        """
+        """Begin without any round, with all ranks and all chunks of the buffer."""
         self.ranks = np.arange(n)
         self.chunks = np.arange(chunk_count)
         self.rows: list[NDArray[np.int64]] = []
@@ -344,26 +241,7 @@ class _TorusRounds:
         from_place: int = SUM,
         to_place: int = SUM,
     ) -> None:
-        """Append a round in which each rank sends chunks to its successor on a side.
-
-        A *side* is one dimension of the torus of ranks, along which ranks form rings. A *place* of
-        a chunk is one of two memories that a rank has for it: its sum until now, and what is only
-        passed on. The round gets the next number, and its sends are a new entry of ``self.rows``:
-        int rows of round, source, destination, chunk, kind, and the places from and into which.
-
-        Parameters
-        ----------
-        side
-            The side whose rings carry the round.
-        is_sent
-            Bool array of shape (ranks, chunks): whether this rank sends this chunk.
-        kind
-            The work of the receiver: `COPY`, `REDUCE` (adds it) or `KEEP` (adds it to its sum, and
-            keeps it beside).
-        from_place, to_place
-            The place of the chunk at the sender, and at the receiver: `SUM`, or `PASSED` for data
-            that are only on their way.
-        """
+        """Append a round in which each rank sends chunks to its successor on a side."""
         rank, chunk = np.nonzero(is_sent)
         successor = side.successors(self.ranks)
         round_of_send = np.full(len(rank), len(self.rows))
@@ -375,26 +253,8 @@ class _TorusRounds:
     def select_window(self, side: _TorusSide, rounds_back: int) -> NDArray[np.bool_]:
         """Tell which chunks each rank sends in one round of a ring algorithm.
 
-        A *side* is one dimension of the torus, along which ranks form rings; the coordinate of a
-        rank is its place on the ring. The data of the side are cut into equal parts, called
-        *windows*. In a ring algorithm each rank sends another window in each round.
-
         Example: a ring of 4 ranks and 4 windows. With ``rounds_back=1`` the ranks at coordinates
         0, 1, 2 and 3 send the windows 3, 0, 1 and 2.
-
-        Parameters
-        ----------
-        side
-            The side, with its number of windows m.
-        rounds_back
-            The rank with coordinate x sends window ``(x - rounds_back) mod m``.
-
-        Returns
-        -------
-        bool array, shape (ranks, chunks)
-            Whether a rank sends a chunk. Chunks are equal parts of the buffer, smaller than
-            windows where other sides have cut the data as well: a rank sends only those chunks of
-            a window that the sides before have left to it.
         """
         window_of_rank = (side.coordinates(self.ranks) - rounds_back) % side.places % side.windows
         window_of_chunk = self.chunks // side.step % side.windows
@@ -404,33 +264,12 @@ class _TorusRounds:
         return is_sent
 
     def scatter(self, side: _TorusSide) -> None:
-        """Add ring rounds of a reduce-scatter: each root gets the sum of its window.
-
-        A *window* is one of m equal parts of the data, and the rank at coordinate x of its ring is
-        the *root* of window x modulo m: it gets the sum of it. The sum spans m neighbours: on a
-        *scattered* side, where there are as many windows as ranks on a ring, the whole ring. A
-        side with one window adds no round.
-
-        Parameters
-        ----------
-        side
-            The dimension of the torus whose rings carry the m - 1 rounds that are appended.
-        """
+        """Add ring rounds of a reduce-scatter: each root gets the sum of its window."""
         for turn in range(side.windows - 1):
             self.add_round(side, self.select_window(side, rounds_back=turn + 1), REDUCE)
 
     def gather(self, side: _TorusSide) -> None:
-        """Add ring rounds of an all-gather: whole sums are copied from roots to all ranks.
-
-        A *window* is one of m equal parts of the data, and a *root* a rank that has the sum of
-        one. In each of m - 1 rounds every rank sends on the window that came to it in the round
-        before; at first its own.
-
-        Parameters
-        ----------
-        side
-            The dimension of the torus whose rings carry the rounds that are appended.
-        """
+        """Add ring rounds of an all-gather: whole sums are copied from roots to all ranks."""
         for turn in range(side.windows - 1):
             self.add_round(side, self.select_window(side, rounds_back=turn), COPY)
 
@@ -438,9 +277,8 @@ class _TorusRounds:
         """Add the rounds in which the sums of parts of a ring become sums of the whole ring.
 
         Ranks form rings along a side of the torus; q ranks each, named by their place 0 to q - 1.
-        The data are cut into m equal parts, called windows. Before these rounds each window has q
-        / m ranks, m places apart, that have its sum over m ranks each: its *roots*. Afterwards
-        each root has its sum over all q ranks.
+        The data are cut into m equal parts, called windows. Afterwards each root has its sum over
+        all q ranks.
 
         The sums go round the ring from root to root, m hops at a time, q / m - 1 times. A root
         adds what comes to its own sum, and keeps it beside to send it on.
@@ -448,11 +286,6 @@ class _TorusRounds:
         Example: q = 4 and m = 2. The ranks at places 0 and 2 are the roots of window 0, those at 1
         and 3 the roots of window 1. There is one trip of 2 rounds: the sum of place 0 goes over
         place 1 to place 2, and at the same time that of place 2 goes over place 3 to place 0.
-
-        Parameters
-        ----------
-        side
-            The side, with q ``places`` and m ``windows``. No rounds are added if m is q.
         """
         trips = side.places // side.windows - 1
         for trip in range(trips):
@@ -474,26 +307,7 @@ class _TorusRounds:
                 self.add_round(side, is_sent, kind, from_place, to_place)
 
     def pass_whole_parts_on(self, side: _TorusSide, root_chunk: NDArray[np.int64]) -> None:
-        """Add the rounds that sum up one chunk over each ring of a side, by passing data on.
-
-        This is an all-reduce over each ring of q ranks along one dimension of the torus (a *side*
-        with q places). All ranks of a ring have the same chunk, each with a sum of its own, and
-        want the sum of these sums. The chunk is not cut: each rank first sends its own sum to the
-        next rank, and then, round by round, passes on what has just come to it. It also adds to
-        its sum all that comes. After q - 1 rounds every rank has added the sums of all others.
-
-        A rank has two memories for a chunk: `SUM` for its sum, and `PASSED` for what it has to
-        pass on. Data that come are added to the sum, and kept at `PASSED` beside it (kind `KEEP`);
-        in the last round they are only added (kind `REDUCE`), since nobody wants them any more.
-
-        Parameters
-        ----------
-        side
-            The side whose rings carry the rounds, which are appended to ``self.rows``.
-        root_chunk
-            Int array of shape (ranks,): the chunk of which a rank has a sum; the same for all
-            ranks of a ring.
-        """
+        """Add the rounds that sum up one chunk over each ring of a side, by passing data on."""
         is_sent = root_chunk[:, None] == self.chunks  # by rank and chunk, the same in all rounds
         for turn in range(side.places - 1):
             from_place = SUM if turn == 0 else PASSED
@@ -522,20 +336,6 @@ def list_rounds(n: int, sides: Sides) -> Rounds:
       summed over two ranks.
     - Round 1: 0 <-> 2 and 1 <-> 3 exchange these sums, and add them. Now they are whole.
     - Round 2: 0 <-> 1 and 2 <-> 3 copy them to each other.
-
-    Parameters
-    ----------
-    n
-        The number of ranks, the product of all sides.
-    sides
-        The places of the sides, by the way in which data go over them.
-
-    Returns
-    -------
-    Rounds
-        ``sends``, rows of round, source, destination, chunk and kind; the number of chunks; and
-        ``places``, for each send the memory that is read and the one that is written: `SUM` for
-        the sum of a rank, `PASSED` for data that it only passes on.
     """
     # Sides in the order of coordinates. The `step` of a side is by how much the numbers of
     # neighbours along it differ: the product of all sides before. `windows` is into how many parts
@@ -597,17 +397,6 @@ def list_turned_tori(problem: Collective) -> Iterator[TurnedTorus]:
     A side is a dimension of the torus, along which ranks form rings. Each side needs a port of
     every rank. With 64 ranks and three ports: 8 x 8, then 4 x 4 x 4. Two-way circuits make rings
     of two ranks only, so their sides have two places.
-
-    Parameters
-    ----------
-    problem
-        An all-reduce; its number of ranks, its lanes (ports of a rank), and whether circuits are
-        two-way.
-
-    Yields
-    ------
-    TurnedTorus
-        How many ranks a ring has, the number of sides, and how many lanes lead along each of them.
     """
     n = problem.n_ranks
     for n_sides in range(2, min(problem.lanes, n.bit_length()) + 1):
@@ -620,28 +409,12 @@ def list_turned_tori(problem: Collective) -> Iterator[TurnedTorus]:
 def list_turned_rounds(problem: Collective, torus: TurnedTorus) -> Rounds:
     """List the rounds of an all-reduce over a torus in which all ports are busy all the time.
 
-    A *torus* has several sides (dimensions), along each of which ranks form rings. The buffer is
-    cut into as many parts as there are sides. Each part goes once round all sides, one after
-    another, and is added up. Part 0 begins with side 0, part 1 with side 1, and so on, so that
-    each side always carries one part.
+    The buffer is cut into as many parts as there are sides. Each part goes once round all sides,
+    one after another, and is added up. Part 0 begins with side 0, part 1 with side 1, and so on,
+    so that each side always carries one part.
 
     Example: 4 ranks with two ports, 2 x 2. In round 0 neighbours along the first side exchange
     part 0, and those along the second side part 1; in round 1 it is the other way round.
-
-    Parameters
-    ----------
-    problem
-        The all-reduce.
-    torus
-        ``places``, how many ranks a ring has; ``n_sides``; and ``n_parallel``, how many lanes
-        (ports of a rank) lead along each side.
-
-    Returns
-    -------
-    Rounds
-        The sends, rows of round, source, destination, part and kind; ``places``, the memories that
-        each send reads and writes (`SUM` for the sum of a rank, `PASSED` for data that it passes
-        on); and the circuits, which are the same in all rounds.
     """
     n = problem.n_ranks
     ranks = np.arange(n)
@@ -671,10 +444,7 @@ def list_turned_rounds(problem: Collective, torus: TurnedTorus) -> Rounds:
 def sum_up(gathered: Laid) -> Laid:
     """Make an all-reduce of an all-gather of whole buffers: each rank adds up what it hears.
 
-    In the all-gather every rank gets the whole buffer of every other one, in equal *pieces*. In
-    the all-reduce the same sends go over the same circuits, but pieces are also added to sums. A
-    rank has a memory, a *place*, for the buffer of each rank: ``OWN + d`` for that of the rank d
-    numbers after it (modulo the number of ranks), and `SUM` for its sum.
+    In the all-reduce the same sends go over the same circuits, but pieces are also added to sums.
 
     The first send that brings a certain piece to a rank stores it, and adds it to the sum (kind
     `KEEP`). Later ones of the same piece only store it (kind `COPY`), since nothing may be added
@@ -683,18 +453,6 @@ def sum_up(gathered: Laid) -> Laid:
     Example: 4 ranks with pieces 0 and 1. Chunk 5 of the all-gather is piece 1 of the buffer of
     rank 2. In the all-reduce its sends are of chunk 1; rank 0 keeps it at place ``OWN + 2``, and
     adds it to its sum of piece 1.
-
-    Parameters
-    ----------
-    gathered
-        The all-gather. Its chunk ``rank * pieces + piece`` is a piece of the buffer of a rank.
-        Rows of its sends are round, source, destination, chunk and kind.
-
-    Returns
-    -------
-    Laid
-        The all-reduce; its chunks are the pieces of one buffer. ``plan.places[send]`` are the
-        places from which a send goes at its source, and into which at its destination.
     """
     plan = gathered.plan
     n = plan.circuits.shape[2]
@@ -722,19 +480,7 @@ def sum_up(gathered: Laid) -> Laid:
 def last_circuits(laid: Laid, planes: int) -> Any:
     """Return the circuits that are there when a plan ends.
 
-    Parameters
-    ----------
-    laid
-        The plan, and for how long its circuits are held; None for that where planes (switches)
-        change circuits by themselves, so that each round has circuits of its own.
-    planes
-        The number of planes, each with as many ports of a rank.
-
-    Returns
-    -------
-    int array, shape (lanes, ranks)
-        The peer of each port, -1 if it is dark. If planes change circuits by themselves, a plane
-        has those of the last round in which it carried something.
+    Returns the peer of each port, -1 if it is dark.
     """
     plan = laid.plan
     if laid.held_s is not None:
@@ -753,25 +499,6 @@ def join(problem: Collective, first: CollectivePlan, second: CollectivePlan) -> 
 
     The rounds of the second plan follow those of the first one. If the second one begins with the
     circuits with which the first one ends, they are not set up again.
-
-    Parameters
-    ----------
-    problem
-        The all-reduce.
-    first, second
-        The reduce-scatter and the all-gather, with equally many chunks. Used of them:
-
-        - ``sends``, rows of round, source, destination, chunk and kind;
-        - ``links``, rows of send, from and to, for sends that are forwarded;
-        - ``circuits[epoch, lane, rank]``, where an *epoch* are rounds in a row over the same
-          circuits, and ``epoch_of_round[round]``;
-        - ``shares_bytes``, not empty if several switches change circuits by themselves. Either
-          both plans have them, or none.
-
-    Returns
-    -------
-    Laid
-        The plan of both, with its times.
     """
     # Column 0 of sends is the round, and column 0 of links the send that they belong to.
     later_sends = second.sends.astype(np.int64)
@@ -808,30 +535,7 @@ def _join_shares(
     sends: NDArray[np.int64],
     circuits: NDArray[np.int64],
 ) -> Laid:
-    """Let a plan follow another one, where the planes of both change circuits by themselves.
-
-    A *plane* is a switch of its own, with a *share* of the bytes of each round. Times of the
-    second plan are moved by the time of the first one.
-
-    Parameters
-    ----------
-    problem
-        The all-reduce.
-    plans
-        The reduce-scatter and the all-gather.
-    sends
-        Int array, shape (sends, 5): rows of round, source, destination, chunk and kind of both
-        plans, with the rounds of the second plan after those of the first one.
-    circuits
-        Int array, shape (rounds, lanes, ranks): the peer of each port in each round of both plans,
-        -1 if it is dark; each round has circuits of its own.
-
-    Returns
-    -------
-    Laid
-        The plan of both. It has no seconds for which circuits are held, as planes change circuits
-        by themselves.
-    """
+    """Let a plan follow another one, where the planes of both change circuits by themselves."""
     first, second = plans
     is_used = second.shares_bytes > 0  # times of planes that a round does not use stay 0
     joined = replace(

@@ -50,27 +50,12 @@ class Laid(NamedTuple):
 def lay(problem: Collective, rounds: Rounds) -> Laid:
     """Make a timed plan of rounds of sends: circuits are changed only where a round needs others.
 
-    An *epoch* are rounds in a row over the same circuits. A round joins the epoch of the round
-    before if all circuits that it wants are there; circuits that it does not want may be there
-    too. Otherwise a new epoch begins with the circuits of the round. The first round can use the
-    circuits at the start of the problem in the same way.
+    A round joins the epoch of the round before if all circuits that it wants are there; circuits
+    that it does not want may be there too. Otherwise a new epoch begins with the circuits of the
+    round. The first round can use the circuits at the start of the problem in the same way.
 
-    Example: round 0 wants the circuits 0 -> 1 and 1 -> 0, round 1 only 0 -> 1, and round 2 wants
-    0 -> 2. The rounds 0 and 1 are one epoch, and round 2 another one.
-
-    Parameters
-    ----------
-    problem
-        The collective, with the circuits at its start, if it states any.
-    rounds
-        The sends of each round. Its circuits are ``rounds.matchings[round, lane, rank]``: the
-        peer of each port, -1 if it is dark, where a lane is a port of a rank. If there are none,
-        each rank sends to one other rank at most in a round, and circuits follow from the sends.
-
-    Returns
-    -------
-    Laid
-        The plan, timed, and for how many seconds the circuits of each epoch are held.
+    Example: round 0 wants the circuits 0 -> 1 and 1 -> 0, round 1 only 0 -> 1, and round 2 wants 0
+    -> 2. The rounds 0 and 1 are one epoch, and round 2 another one.
     """
     given = rounds.matchings
     matchings = _list_circuits(problem, rounds) if given is None else list(given)
@@ -96,33 +81,14 @@ def lay(problem: Collective, rounds: Rounds) -> Laid:
 
 
 def _contains(held: IntArray, wanted: IntArray) -> bool:
-    """Tell whether all wanted circuits are held; both arrays have shape (lanes, ranks).
-
-    Entries are the peers of ports, -1 for a port that is dark, and so wants nothing.
-    """
+    """Tell whether all wanted circuits are held; both arrays have shape (lanes, ranks)."""
     return held is wanted or not ((wanted >= 0) & (wanted != held)).any()
 
 
 def lay_circuits(problem: Collective, rounds: Rounds) -> IntArray:
     """Return ``circuits[round, lane, rank]`` of rounds in which each rank sends to one other.
 
-    All lanes have the same circuits. Two-way circuits along a ring need two lanes, which take
-    turns, and a third one if the ring is odd.
-
-    Example: 4 ranks send around a ring, over two two-way lanes. Lane 0 joins 0 with 1 and 2 with
-    3, and lane 1 joins 1 with 2 and 3 with 0.
-
-    Parameters
-    ----------
-    problem
-        The collective, with the number of its lanes (the ports of a rank on all planes).
-    rounds
-        The sends of each round.
-
-    Returns
-    -------
-    int array, shape (rounds, lanes, ranks)
-        The peer of each port, -1 if it is dark.
+    Returns the peer of each port, -1 if it is dark.
     """
     circuits = np.empty((rounds.n_rounds, problem.lanes, problem.n_ranks), dtype=np.int64)
     for turn, circuits_of_round in enumerate(_list_circuits(problem, rounds)):
@@ -136,17 +102,7 @@ def _list_circuits(problem: Collective, rounds: Rounds) -> list[IntArray]:
     Rounds in a row with the same sends, such as those of a ring, share one array: thousands of
     rounds of a thousand ranks with many ports would take a second to be written out.
 
-    Parameters
-    ----------
-    problem
-        The collective, with the number of its lanes (the ports of a rank on all planes).
-    rounds
-        The sends of each round.
-
-    Returns
-    -------
-    list of int array of shape (lanes, ranks)
-        By round the peer of each port, -1 if it is dark.
+    Returns by round the peer of each port, -1 if it is dark.
     """
     circuits: list[IntArray] = []
     last_target: IntArray | None = None
@@ -162,17 +118,8 @@ def _list_circuits(problem: Collective, rounds: Rounds) -> list[IntArray]:
 def _lay_circuits_of_round(problem: Collective, target: IntArray) -> IntArray:
     """Return the circuits of a round in which each rank sends to one other.
 
-    Parameters
-    ----------
-    problem
-        The collective, with the number of its lanes.
-    target
-        ``target[rank]``: to whom a rank sends, -1 for nobody.
-
-    Returns
-    -------
-    int array, shape (lanes, ranks)
-        The peer of each port, -1 if it is dark.
+    ``target[rank]`` tells to whom a rank sends, -1 for nobody. Returns the peer of each port, -1
+    if it is dark.
     """
     if not problem.two_way:
         return np.repeat(target[None], problem.lanes, axis=0)
@@ -195,16 +142,7 @@ def _lay_circuits_of_round(problem: Collective, target: IntArray) -> IntArray:
 def _alternate_lanes(target: IntArray) -> list[tuple[int, int]]:
     """Give each send along rings and lines a lane, so that neighbours have different ones.
 
-    Parameters
-    ----------
-    target
-        ``target[rank]``: to whom a rank sends, -1 for nobody.
-
-    Returns
-    -------
-    list of (sender, lane)
-        Lanes 0 and 1 take turns along a ring or line; lane 2 closes a ring of an odd number of
-        ranks.
+    ``target[rank]`` tells to whom a rank sends, -1 for nobody.
     """
     lane_of: list[tuple[int, int]] = []
     seen = np.zeros(len(target), dtype=np.bool_)
@@ -254,31 +192,8 @@ def assemble(
     Rounds follow each other without gaps. Two things delay a round: the change of circuits before
     it, and ranks that are not ready yet. Rounds in a row over the same circuits are an *epoch*.
 
-    Parameters
-    ----------
-    problem
-        The collective, with all latencies, rates and delays.
-    sends
-        Int array, shape (sends, 5): rows of round, source, destination, chunk and kind, ascending
-        by round.
-    chunk_count
-        Into how many equal chunks the data are cut; those of an all-to-all are its blocks.
-    circuits
-        ``circuits[epoch, lane, rank]``: the rank to which a port leads, -1 for none. A lane is one
-        port of every rank.
-    epoch_of_round
-        ``epoch_of_round[round]``: the epoch to which a round belongs.
-    links
-        Int array, shape (links, 3), for sends that are forwarded over several circuits: rows of
-        send, from and to. None if there are none.
-    parts
-        Float array, shape (sends, 2), for sends of a part of a chunk: its first byte, and its
-        number of bytes. None if all sends take whole chunks.
-
-    Returns
-    -------
-    Laid
-        The plan, and ``held_s[epoch]``: for how many seconds its circuits are held.
+    ``circuits[epoch, lane, rank]`` is the rank to which a port leads, -1 for none.
+    ``epoch_of_round[round]`` is the epoch to which a round belongs.
     """
     # The bytes of each send, and how long each round lasts once it has begun.
     sizes = chunk_sizes(problem, chunk_count)
@@ -324,21 +239,7 @@ def _list_hops(
 ) -> _HopLoads:
     """List the hops of all sends: one for a direct send, one for each link of a forwarded send.
 
-    Parameters
-    ----------
-    sends
-        Rows that begin with round, source and destination.
-    amounts
-        ``amounts[send]``: its bytes.
-    links
-        Rows of send, from and to: the ranks that a forwarded send passes; None if none is.
-    n_rounds
-        The number of rounds.
-
-    Returns
-    -------
-    _HopLoads
-        The round, the ends and the bytes of each hop, and the most hops of a send by round.
+    ``amounts[send]``: its bytes.
     """
     # A send with links has a hop for each of them; all others have one, from source to target.
     turn, source, target = sends.T[:3]
@@ -365,28 +266,12 @@ def _time_rounds(
 ) -> FloatArray:
     """Return how long each round lasts, without changes of circuits or waiting for ranks.
 
-    A send goes over one circuit or several; each of them is a *hop*. A round lasts the sum of
-    three terms: the latency, the bytes of the busiest circuit over its rate, and the latency of a
-    hop times the most hops of a send. Bytes between ranks of the same *island* (a group with links
-    of its own) need no circuit. If these links take longer than the circuits, the round lasts as
-    long as they do.
+    A round lasts the sum of three terms: the latency, the bytes of the busiest circuit over its
+    rate, and the latency of a hop times the most hops of a send. If these links take longer than
+    the circuits, the round lasts as long as they do.
 
-    Parameters
-    ----------
-    problem
-        The collective, with its latencies in seconds and its rates in bytes per second.
-    hops
-        ``turn`` (the round), ``source``, ``target`` and bytes of each hop of all sends, shape
-        (hops,); and the most hops of a send in each round, shape (rounds,).
-    circuits
-        ``circuits[epoch, lane, rank]``: the rank to which a port leads, -1 for none.
-    epoch_of_round
-        ``epoch_of_round[round]``: which of these circuits a round has.
-
-    Returns
-    -------
-    float array, shape (rounds,)
-        Seconds.
+    ``circuits[epoch, lane, rank]`` is the rank to which a port leads, -1 for none.
+    ``epoch_of_round[round]`` tells which of these circuits a round has.
     """
     n = problem.n_ranks
     n_rounds = len(epoch_of_round)
@@ -429,18 +314,6 @@ def _number_distinct(keys: IntArray) -> tuple[IntArray, IntArray]:
     `numpy.unique` does the same; here keys that ascend already are not sorted: the sends of most
     algorithms are listed by round, source and destination. Example: the keys 4, 4, 7 give the
     distinct keys 4, 7 and the numbers 0, 0, 1.
-
-    Parameters
-    ----------
-    keys
-        Int array, shape (keys,), in any order.
-
-    Returns
-    -------
-    distinct : int array, shape (distinct,)
-        Each key once, ascending.
-    number : int array, shape (keys,)
-        ``number[k]``: the place of key k in `distinct`.
     """
     steps = np.diff(keys)
     if (steps < 0).any():
@@ -456,21 +329,7 @@ def _time_islands(
 ) -> FloatArray:
     """Return how long the busiest rank sends, or receives, inside its island in each round.
 
-    Parameters
-    ----------
-    problem
-        The collective, with the latency in seconds and the rate in bytes per second of islands.
-    hops
-        The round, source, target and bytes of each hop; a *hop* is one link or circuit of a send.
-    inside
-        ``inside[hop]``: whether both ranks are in the same island.
-    n_rounds
-        The number of rounds.
-
-    Returns
-    -------
-    float array, shape (rounds,)
-        Seconds; 0 in a round without hops inside islands.
+    ``inside[hop]`` tells whether both ranks are in the same island.
     """
     n = problem.n_ranks
     length_s = np.zeros(n_rounds)
@@ -485,20 +344,13 @@ def _time_islands(
 
 
 def _count_late(problem: Collective, begin_s: FloatArray) -> int:
-    """Count the rounds that begin when the last late rank is ready, or later; 0 if none is late.
-
-    ``begin_s[round]`` are seconds after the start of the collective.
-    """
+    """Count the rounds that begin when the last late rank is ready, or later."""
     late = problem.late
     return int((begin_s >= late.max()).sum()) if late.any() else 0
 
 
 def _is_there(problem: Collective, circuits: IntArray) -> bool:
-    """Tell whether these first circuits cost no delay, because the problem starts with them.
-
-    The start is "free" (any circuits are there), "dark" (none are there), or the circuits
-    themselves: both arrays have shape (lanes, ranks), the peer of each port, -1 if it is dark.
-    """
+    """Tell whether these first circuits cost no delay, because the problem starts with them."""
     if isinstance(problem.start, str):
         return problem.start == "free"
     return bool((circuits == problem.start).all())
@@ -508,26 +360,8 @@ def lay_shares(problem: Collective, rounds: Rounds | None, shares: Shares) -> La
     """Make a plan for several switches that share the bytes of each round.
 
     A switch is called a *plane*; it has ports of all ranks and changes circuits by itself. In each
-    round, here called a *step*, each plane sends for some time of its own. A plane that
-    does not send in a step has no circuits in it.
-
-    Parameters
-    ----------
-    problem
-        The collective. Used of it: the numbers of planes and of ports of a rank on each of them,
-        and the rate of a port in bytes per second.
-    rounds
-        The sends of each step. None if the problem states only the length of its steps; then the
-        plan has no sends and no circuits.
-    shares
-        ``share_s``, ``start_s`` and ``end_s`` of shape (steps, planes): for how many seconds a
-        plane sends in a step, and when it begins and ends; 0 where it does not take part.
-
-    Returns
-    -------
-    Laid
-        The plan. It does not say how long circuits are held, since each plane has times of its
-        own.
+    round, here called a *step*, each plane sends for some time of its own. A plane that does not
+    send in a step has no circuits in it.
     """
     n_steps, planes = shares.share_s.shape
     common: dict[str, Any] = {

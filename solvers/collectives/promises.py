@@ -76,23 +76,6 @@ def promise(problem: Collective, name: str, bound_s: float) -> Promise:
     - the rounds of the method are known beforehand: a formula gives the time;
     - they are not, as with a search: the time is the lower bound of the problem, and the work is a
       guess.
-
-    Parameters
-    ----------
-    problem
-        The collective, of n ranks.
-    name
-        The name of a method, such as "ring" or "bruck".
-    bound_s
-        The lower bound of the problem, in seconds. It is handed over, as it is the same for all
-        methods and takes long to count between many ranks.
-
-    Returns
-    -------
-    Promise
-        Three fields: ``seconds``, the time of the plan, never below `bound_s`; ``effort_s``, the
-        seconds of CPU that it takes to make the plan; and ``is_formula``, whether the time follows
-        from a formula.
     """
     n = problem.n_ranks
 
@@ -148,18 +131,6 @@ def _least_forwarding_s(problem: Collective, name: str) -> float:
 
     Example: around a ring of 8 ranks, a block for the rank 5 places onward takes 5 hops. By
     Bruck's algorithm, which sends it 1 place and then 4, it takes 2.
-
-    Parameters
-    ----------
-    problem
-        The all-to-all, with ``demand_bytes[source, destination]``.
-    name
-        The name of an algorithm.
-
-    Returns
-    -------
-    float
-        Seconds.
     """
     n = problem.n_ranks
     ranks = np.arange(n)
@@ -181,20 +152,6 @@ def _promise_broadcast(problem: Collective, name: str, bound_s: float) -> Promis
 
     Along a line of n ranks p pieces take n - 2 + p rounds, in a pipeline. Along a binomial tree
     the whole buffer goes in each of ceil(log2 n) rounds, with other circuits in each of them.
-
-    Parameters
-    ----------
-    problem
-        The broadcast.
-    name
-        The method: "ring" for the line, "bruck" for the tree.
-    bound_s
-        The lower bound of the problem, in seconds.
-
-    Returns
-    -------
-    Promise
-        The seconds, never below the bound of the problem, and the CPU time for its sends.
     """
     n = problem.n_ranks
     round_s = problem.round_s
@@ -221,23 +178,7 @@ def _sends_s(sends: float) -> float:
 
 
 def _search_s(problem: Collective, name: str) -> float:
-    """Estimate how many seconds of CPU a search takes until it has its first plan.
-
-    It lays out one send for each block of each gather, or several in an all-to-all, where blocks
-    go over several hops. Some methods lay out several plans before the first one is returned.
-
-    Parameters
-    ----------
-    problem
-        The collective, for its operation and the number of its ranks.
-    name
-        The name of the method.
-
-    Returns
-    -------
-    float
-        Seconds.
-    """
+    """Estimate how many seconds of CPU a search takes until it has its first plan."""
     n = problem.n_ranks
     blocks = n * n * _phases(problem)
     if problem.operation == "broadcast":
@@ -253,22 +194,7 @@ def _phases(problem: Collective) -> int:
 
 
 def _mixed_radix_s(problem: Collective) -> float:
-    """Return the time of gathers in the fewest rounds that any number of configurations allows.
-
-    With K configurations, the k-th held for r_k rounds, the product of all 1 + r_k is n at least,
-    and an all-gather has K - 1 changes of circuits and r_1 + ... + r_K rounds. The least sum of
-    both costs over K is taken; the bytes are the same for all K.
-
-    Parameters
-    ----------
-    problem
-        An all-gather, a reduce-scatter, or an all-reduce, which counts as two gathers.
-
-    Returns
-    -------
-    float
-        Seconds, lowered by a billionth for the rounding of sums.
-    """
+    """Return the time of gathers in the fewest rounds that any number of configurations allows."""
     n = problem.n_ranks
     phases = _phases(problem)
     round_s = problem.round_s
@@ -282,33 +208,7 @@ def _mixed_radix_s(problem: Collective) -> float:
 
 
 def _time(problem: Collective, rounds: list[_Round]) -> float:
-    """Return the seconds of all rounds of an algorithm, if the circuits of its first round exist.
-
-    The time is the sum over rounds of latency and bytes, and one delay for each change of
-    circuits. In each round the circuits are the same in all lanes of a rank, and the bytes that a
-    rank sends are shared evenly among them.
-
-    Example: an all-reduce of 8 ranks by halving and doubling has 3 rounds that scatter sums, with
-    partners at a distance of 4, 2 and 1, and 3 that gather them, with partners at 1, 2 and 4.
-    Circuits of the first round exist, and the two rounds in the middle have the same partners:
-    of 6 rounds with circuits of their own 4 begin with a change.
-
-    Parameters
-    ----------
-    problem
-        The collective. Its latency `alpha_s` and `hop_s` counts once a round, its size and rate
-        give the seconds of a block (an n-th of the buffer), and `delay_s` is the time of a change.
-    rounds
-        The rounds: how many there are (`times`), the `blocks` that each rank sends in each of
-        them, and whether each needs other circuits than the round before. An all-reduce that is
-        made of a reduce-scatter and an all-gather lists the same rounds twice, since the
-        reduce-scatter is the all-gather backwards (its mirror image).
-
-    Returns
-    -------
-    float
-        Seconds.
-    """
+    """Return the seconds of all rounds; the circuits of the first one are there."""
     round_s = problem.round_s
     block_s = problem.size_bytes / problem.n_ranks / problem.rate_bytes_per_s / problem.lanes
 
@@ -328,19 +228,8 @@ def _list_rounds(problem: Collective, name: str) -> list[_Round] | None:
     Example: an all-to-all of 4 ranks by Bruck's algorithm has two rounds, of 2 blocks each: in
     round b each rank sends on the blocks whose distance has bit b.
 
-    Parameters
-    ----------
-    problem
-        The collective. Its operation and its number of ranks decide; broadcasts have none.
-    name
-        The name of the method.
-
-    Returns
-    -------
-    list of _Round, or None
-        Records of how many rounds there are, how many blocks (n-ths of the buffer) each rank sends
-        in each, and whether circuits change. None if the rounds are not known beforehand, as those
-        of searches and of broadcasts.
+    The result is None if the rounds are not known beforehand, as those of searches and of
+    broadcasts.
     """
     n = problem.n_ranks
     operation = problem.operation
@@ -367,22 +256,7 @@ def _list_rounds(problem: Collective, name: str) -> list[_Round] | None:
 
 
 def _list_gather_rounds(n: int, name: str) -> list[_Round]:
-    """List the rounds of an all-gather of n ranks by a known algorithm, equal ones together.
-
-    Parameters
-    ----------
-    n
-        The number of ranks, each with one block.
-    name
-        The algorithm. Around a ring each rank sends one block in each of n - 1 rounds; others
-        send 1, 2, 4, ... blocks, over other circuits in each round.
-
-    Returns
-    -------
-    list of _Round
-        How many rounds, the blocks that a rank sends in each of them, and whether circuits change;
-        empty if the algorithm is not known.
-    """
+    """List the rounds of an all-gather of n ranks by a known algorithm, equal ones together."""
     bits = range((n - 1).bit_length())
     if name == "ring":
         return [_Round(n - 1, 1, new_circuits=False)]

@@ -54,19 +54,6 @@ def measure_farness(peer, sets):
     has a set of the ranks that it reaches in h hops or fewer. Steps go on until no pair of ranks
     is missing in these sets; their number is the diameter. The pairs that were still missing one
     step earlier are exactly so far apart.
-
-    Parameters
-    ----------
-    peer : int array, shape (lanes, ranks)
-        The rank to which each port leads; a lane is one port of every rank.
-    sets : ReachedSets
-        Memory for the sets before and after a step, one bit for each rank; overwritten.
-
-    Returns
-    -------
-    Farness
-        The diameter in hops, and how many ordered pairs of ranks are so far apart. If some ranks
-        never reach some others, `NOT_CONNECTED` and the number of such pairs.
     """
     # In 0 hops each rank reaches itself. Rank r is bit r modulo the size of a word.
     n_lanes, n = peer.shape
@@ -106,27 +93,12 @@ def measure_farness(peer, sets):
 def exchange_ends(peer, lane, pair, two_way, is_crossed):
     """Let two circuits of a lane exchange their ends; return whether the graph has changed.
 
-    A lane is a port of every rank, and the circuits of a lane make a permutation of ranks.
-    One-way circuits a -> b and c -> d become a -> d and c -> b. Two-way circuits a = b and c = d
-    become a = d and c = b, or, crossed, a = c and b = d.
+    A lane is a port of every rank, and the circuits of a lane make a permutation of ranks. One-way
+    circuits a -> b and c -> d become a -> d and c -> b. Two-way circuits a = b and c = d become a
+    = d and c = b, or, crossed, a = c and b = d.
 
-    Parameters
-    ----------
-    peer : int array, shape (lanes, ranks)
-        ``peer[lane, rank]``: the rank to which a port leads; changed.
-    lane : int
-        The lane.
-    pair : (int, int)
-        The ranks a and c, at which the two circuits begin.
-    two_way : bool
-        Whether circuits lead both ways.
-    is_crossed : bool
-        Which of the two exchanges of two-way circuits is made.
-
-    Returns
-    -------
-    bool
-        False if nothing has changed, because the two circuits share an end or are the same.
+    ``peer[lane, rank]`` is the rank to which a port leads; changed. The result is False if nothing
+    has changed, because the two circuits share an end or are the same.
     """
     a, c = pair
     b = peer[lane, a]
@@ -155,16 +127,7 @@ def exchange_ends(peer, lane, pair, two_way, is_crossed):
 def take_back_exchange(peer, lane, pair, ends, two_way):
     """Let two ranks of a lane have their former circuits again, which led to `ends`.
 
-    Parameters
-    ----------
-    peer : int array, shape (lanes, ranks)
-        ``peer[lane, rank]``: the rank to which a port leads; changed.
-    lane : int
-        The lane, a port of every rank.
-    pair, ends : (int, int)
-        The two ranks, and the ranks to which their circuits led before the exchange.
-    two_way : bool
-        Whether each end leads back to its rank over the same lane.
+    ``peer[lane, rank]`` is the rank to which a port leads; changed.
     """
     for k in range(2):
         peer[lane, pair[k]] = ends[k]
@@ -176,18 +139,8 @@ def take_back_exchange(peer, lane, pair, ends, two_way):
 def set_ways_back(peer, lane, pair):
     """Let the ends of two circuits of a lane lead back, over the lane half of all lanes further.
 
-    An odd number of ranks cannot be paired, so two-way circuits make cycles: each lane of the
-    first half leads onward along them, and its counterpart in the second half back.
-
-    Parameters
-    ----------
-    peer : int array, shape (lanes, ranks)
-        ``peer[lane, rank]``: the rank to which a port leads; changed, so that lane k + lanes / 2
-        is the inverse of the permutation of lane k.
-    lane : int
-        A lane of the first half.
-    pair : (int, int)
-        The two ranks whose circuits have other ends now.
+    ``peer[lane, rank]`` is the rank to which a port leads; changed, so that lane k + lanes / 2 is
+    the inverse of the permutation of lane k.
     """
     lane_back = lane + peer.shape[0] // 2
     for k in range(2):
@@ -202,24 +155,9 @@ def shorten_ways(peer, two_way, draws, sets):
     more pairs of ranks are so far apart as it says; it is kept if they are equally many, so that
     the search can cross plateaus.
 
-    Parameters
-    ----------
-    peer : int array, shape (lanes, ranks)
-        The rank to which each port leads; each lane is a permutation without fixed ranks, of
-        two-way circuits a perfect matching. If ranks are odd in number, two-way circuits make
-        cycles instead, onward over the first half of all lanes and back over the second half.
-        Changed.
-    two_way : bool
-        Whether circuits lead both ways.
-    draws : int array, shape (exchanges, 4)
-        The exchanges that are tried: lane, two ranks, and whether it is crossed.
-    sets : ReachedSets
-        Scratch of `measure_farness`: two sets of bits for each rank.
-
-    Returns
-    -------
-    Farness
-        The diameter of the graph in the end, and how many pairs of ranks are so far apart.
+    `peer`: the rank to which each port leads; each lane is a permutation without fixed ranks, of
+    two-way circuits a perfect matching. `sets`: scratch of `measure_farness`: two sets of bits for
+    each rank.
     """
     best = measure_farness(peer, sets)
     has_cycles = two_way and peer.shape[1] % 2 == 1
@@ -258,23 +196,7 @@ def _find_graph(n: int, degree: int, two_way: bool, seed: int) -> bytes:
     possible: lane k then leads onward along a cycle through all ranks, and lane k + degree / 2
     back.
 
-    Parameters
-    ----------
-    n
-        The number of ranks.
-    degree
-        The number of circuits, and of lanes, of a rank. It is even if circuits are two-way and n
-        is odd.
-    two_way
-        Whether circuits lead both ways.
-    seed
-        The seed of the random circuits and of the exchanges.
-
-    Returns
-    -------
-    bytes
-        The memory of an int64 array of shape (degree, n), ``peer[lane, rank]``: the rank to which
-        each port leads. Results are kept for further calls, and bytes cannot be changed.
+    Returns results are kept for further calls, and bytes cannot be changed.
     """
     # The random graph, lane by lane: cycles or pairs along a random order of all ranks.
     rng = np.random.default_rng(seed)
@@ -314,28 +236,7 @@ def _find_graph(n: int, degree: int, two_way: bool, seed: int) -> bytes:
 def find_regular_graph(n: int, degree: int, *, two_way: bool, seed: int) -> IntArray:
     """Return a graph of small diameter in which each rank has `degree` circuits.
 
-    The diameter is the number of hops between the two ranks that are farthest from each other. It
-    is found by local search, and need not be the least one. A *lane* is a port of every rank.
-
-    Parameters
-    ----------
-    n
-        The number of ranks.
-    degree
-        How many circuits leave a rank, and how many enter it; two-way circuits do both. It is even
-        if ranks are odd in number and circuits are two-way.
-    two_way
-        Whether each lane is a perfect matching of pairs. Otherwise it is one that gives each rank
-        a rank to which it sends. Pairs of an odd number of ranks would leave one rank over, so two
-        lanes lead onward and back along the same cycles then: lane k and lane k + degree / 2.
-    seed
-        The seed of the random graph with which the search begins, and of its exchanges.
-
-    Returns
-    -------
-    int array, shape (degree, n)
-        ``peer[lane, rank]``: the rank to which each port leads. Two lanes may have the same
-        circuit, so the graph may have parallel edges.
+    The result ``peer[lane, rank]`` is the rank to which each port leads.
     """
     kept = _find_graph(n, degree, two_way, seed)
     return np.frombuffer(kept, dtype=np.int64).reshape(degree, n).copy()

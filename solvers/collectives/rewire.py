@@ -56,23 +56,7 @@ class _RoundDemands(NamedTuple):
 
 
 def choice_effort_s(rounds: Rounds) -> float:
-    """Estimate how many seconds of CPU `choose` takes for the rounds of an algorithm.
-
-    `choose` makes a list of circuits that rounds may have, and counts how long each round takes
-    over each entry. There is about one entry for each round; a ring has the same circuits in all
-    rounds, and one entry.
-
-    Parameters
-    ----------
-    rounds
-        The algorithm; its ``sends`` are rows of round, source, destination, chunk and kind, by
-        ascending rounds.
-
-    Returns
-    -------
-    float
-        Entries times rounds times ranks, `_MOST_WORK` at most, times the seconds for one send.
-    """
+    """Estimate how many seconds of CPU `choose` takes for the rounds of an algorithm."""
     # The first send of each round stands for its circuits: where its ends are others than those of
     # the round before, the circuits are counted as others.
     n_rounds = rounds.n_rounds
@@ -94,19 +78,6 @@ def choose(problem: Collective, rounds: Rounds) -> CircuitChoice:
     This is an exact dynamic programme. A round over certain circuits begins at the earlier one of
     two times: when the round before has ended over the same circuits, or a delay after the
     earliest end of the round before over any circuits.
-
-    Parameters
-    ----------
-    problem
-        The collective, with the delay in seconds and the circuits of the start.
-    rounds
-        The algorithm; each rank sends to one other in a round.
-
-    Returns
-    -------
-    CircuitChoice
-        The time in seconds; ``pool[number, rank]``, the rank to which a rank transmits; and
-        ``number[round]``, the entry of the pool that a round has.
     """
     # `cost_s[number, round]` is how long a round takes over each entry of the pool.
     partner = rounds.partners(problem.n_ranks)
@@ -153,23 +124,6 @@ def rewire(problem: Collective, rounds: Rounds, choice: CircuitChoice | None = N
 
     - if the problem has a time of hops (``hop_s``), all hops of a send are in its round;
     - otherwise each hop gets a round of its own, and is a send of its own.
-
-    Parameters
-    ----------
-    problem
-        The collective.
-    rounds
-        The algorithm. ``rounds.sends`` are rows of round, source, destination, chunk and kind.
-    choice
-        The circuits: ``number[round]`` is an entry of the list ``pool``, and ``pool[number,
-        rank]`` the rank to which a rank transmits. None: `choose` is called, which finds the
-        circuits with which the last round ends first.
-
-    Returns
-    -------
-    Laid
-        The plan with its times. Rounds in a row over the same circuits are one *epoch*: at its
-        beginning the circuits are set up, if they are others than before.
     """
     choice = choice or choose(problem, rounds)
     # An epoch begins in round 0, and wherever circuits change. `circuits[epoch, lane, rank]` is
@@ -206,19 +160,7 @@ def rewire(problem: Collective, rounds: Rounds, choice: CircuitChoice | None = N
 def _follow_circuits(rounds: Rounds, next_rank: IntArray) -> list[IntArray]:
     """Follow all sends along circuits until they arrive.
 
-    Parameters
-    ----------
-    rounds
-        The sends, each with its round, source and destination.
-    next_rank
-        ``next_rank[round, rank]``: where the circuits of a round lead. They lead from each source
-        to its destination, perhaps over other ranks.
-
-    Returns
-    -------
-    list of int arrays, shape (hops, 3)
-        For the first hop of all sends, the second one, ...: rows of send, from and to. A send from
-        rank 0 to rank 2 of a ring has its number, 0, 1 in the first and 1, 2 in the second array.
+    ``next_rank[round, rank]`` tells where the circuits of a round lead.
     """
     turn, rank, target = rounds.sends.T[:3]
     send = np.arange(len(rank))
@@ -241,26 +183,10 @@ def _make_hops_rounds(
 ) -> tuple[IntArray, IntArray]:
     """Make each circuit that a send goes over a round of its own, where a round allows only one.
 
-    A *hop* is one of the circuits of a send. All first hops of a round become a new round, all its
-    second hops the next one, and so on.
+    All first hops of a round become a new round, all its second hops the next one, and so on.
 
-    Parameters
-    ----------
-    rounds
-        The algorithm. Its ``sends`` are rows of round, source, destination, chunk and kind, by
-        ascending rounds.
-    hops
-        ``hops[0]`` has the first hop of each send, ``hops[1]`` the second hop of those that have
-        one, and so on: int arrays of shape (hops, 3), rows of send, from and to.
-    n_rounds
-        The number of rounds of the algorithm.
-
-    Returns
-    -------
-    sends : int array, shape (hops of all sends, 5)
-        Rows of new round, source, destination, chunk and kind, ascending by round.
-    n_hops : int array, shape (rounds,)
-        How many new rounds each round of the algorithm becomes; 0 if it sends nothing.
+    ``hops[0]``: has the first hop of each send, ``hops[1]`` the second hop of those that have one,
+    and so on: int arrays of shape (hops, 3), rows of send, from and to.
     """
     # A round becomes as many rounds as its longest send has hops.
     n_hops = np.zeros(n_rounds, dtype=np.int64)
@@ -285,20 +211,8 @@ def _make_pool(problem: Collective, partner: IntArray) -> tuple[IntArray, NDArra
     - if circuits are one-way, rings that lead 1, 2, 4, ... ranks onward;
     - the circuits of the start, if the problem names them.
 
-    Parameters
-    ----------
-    problem
-        The collective, with the circuits that it starts with.
-    partner
-        ``partner[round, rank]``: to whom a rank sends, -1 for nobody.
-
-    Returns
-    -------
-    pool : int array, shape (number, ranks)
-        ``pool[number, rank]``: the rank to which a rank transmits, -1 for none; all rows differ.
-    is_there : bool array, shape (number,)
-        Whether these are the circuits of the start. All False if the problem names none, or if
-        they differ between lanes (ports of a rank).
+    ``partner[round, rank]`` tells to whom a rank sends, -1 for nobody. The result ``pool[number,
+    rank]`` is the rank to which a rank transmits, -1 for none; all rows differ.
     """
     # Two-way circuits have to lead back. One-way ones may be rings over which sends are forwarded,
     # which are always in the pool; the circuits that rounds ask for are as many as there is time.
@@ -331,23 +245,7 @@ def _time_over(problem: Collective, circuits: IntArray, demands: _RoundDemands) 
     inside its round if the problem states the time of a hop, else in a round of its own for each
     hop.
 
-    Parameters
-    ----------
-    problem
-        The collective, with the costs of rounds, hops and bytes.
-    circuits
-        ``circuits[rank]``: the rank to which it transmits, -1 for none.
-    demands
-        The sends of all rounds:
-
-        - ``partner[round, rank]``: to whom a rank sends, -1 for nobody;
-        - ``amount[round, rank]``: how many bytes;
-        - ``adds[round]``: whether receivers add up what comes.
-
-    Returns
-    -------
-    float array, shape (rounds,)
-        Seconds. Infinite where a send has no way, or where a sum would be forwarded hop by hop.
+    ``circuits[rank]`` is the rank to which it transmits, -1 for none.
     """
     # One entry for each send: its round, source, target and bytes.
     lines = _unroll(circuits)
@@ -388,31 +286,13 @@ def _load_circuits(
 ) -> FloatArray:
     """Return the bytes on the busiest circuit of each round, if sends are forwarded inside it.
 
-    Circuits make rings and lines of ranks. All ranks are numbered along these, ring after ring and
-    line after line; the number of a rank is its *place*, and the circuit from a rank to the next
-    one has the same place.
+    Circuits make rings and lines of ranks.
 
     Example: the ring 0 -> 1 -> 2 -> 0 has the places 0, 1 and 2. A send of 5 bytes from rank 0 to
     rank 2 loads the circuits at places 0 and 1 with 5 bytes each.
 
-    Parameters
-    ----------
-    lines
-        By rank, three int arrays: ``place``; ``first``, the first place of its ring or line; and
-        ``ring_length``, how many ranks its ring has, 0 on a line.
-    turn
-        ``turn[send]``: its round.
-    ends
-        ``source[send]`` and ``target[send]``, ranks of the same ring or line.
-    amount
-        ``amount[send]``: its bytes.
-    n_rounds
-        The number of rounds.
-
-    Returns
-    -------
-    float array, shape (rounds,)
-        Bytes.
+    ``turn[send]``: its round. ``source[send]`` and ``target[send]``, ranks of the same ring or
+    line. ``amount[send]``: its bytes.
     """
     # `change[round, place]` is by how much the load of a circuit is more than that of the place
     # before; its running sum is the load. A send adds its bytes at its first circuit, and takes
@@ -438,29 +318,11 @@ def _bytes_of_hop_rounds(
 ) -> FloatArray:
     """Return how many bytes decide the length of each round, if data are forwarded hop by hop.
 
-    A round of the algorithm becomes several rounds, in each of which a send goes over one circuit.
-    In the h-th one all sends are made that need h circuits or more. It lasts as long as the
-    largest of them takes. The result is the sum of the largest sizes, for each round of the
-    algorithm.
-
     Example: in a round one send of 5 bytes needs 1 circuit, and one of 3 bytes needs 2. The first
     hop is decided by 5 bytes and the second one by 3; the result is 8.
 
-    Parameters
-    ----------
-    turn
-        ``turn[send]``: the round of the algorithm.
-    hops
-        ``hops[send]``: how many circuits it needs; 0 for a send that is left out.
-    amount
-        ``amount[send]``: its size in bytes.
-    n_rounds
-        The number of rounds of the algorithm.
-
-    Returns
-    -------
-    float array, shape (rounds,)
-        Bytes; 0 for rounds without sends.
+    ``turn[send]`` is the round of the algorithm. ``hops[send]`` tells how many circuits it needs;
+    0 for a send that is left out. ``amount[send]``: its size in bytes.
     """
     # In a round the sends are taken by falling hops. If a send has k hops and the next one j <= k,
     # hop rounds j + 1 to k are made by exactly this send and those before it. They are k - j hop
@@ -497,16 +359,7 @@ class _Lines(NamedTuple):
 def _unroll(circuits: IntArray) -> _Lines:
     """Lay the rings and lines that circuits make one after another, and number their places.
 
-    Parameters
-    ----------
-    circuits
-        ``circuits[rank]``: the rank to which it transmits, -1 for none. No two ranks transmit to
-        the same one, so circuits form disjoint rings and lines.
-
-    Returns
-    -------
-    _Lines
-        Consecutive ranks of a ring or line have consecutive places, from 0 to n - 1 in all.
+    ``circuits[rank]`` is the rank to which it transmits, -1 for none.
     """
     n = len(circuits)
     lines = _Lines(np.full(n, -1), np.zeros(n, np.int64), np.zeros(n, np.int64))

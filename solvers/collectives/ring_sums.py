@@ -44,18 +44,6 @@ def list_ring_offers(problem: Collective) -> Iterator[Offer]:
     Data have to come from the opposite rank, so n ranks need n / 2 rounds; with w chunks there are
     w / 2 rounds more. In each round every rank sends a chunk both ways. Few chunks mean few rounds
     of many bytes.
-
-    Parameters
-    ----------
-    problem
-        The all-reduce, with its ranks and their ports.
-
-    Yields
-    ------
-    Offer
-        One for each number of chunks that divides half of the number of ranks: the time of the
-        plan in seconds, the number of its sends, and a function that makes it. Nothing is listed
-        for one-way circuits, a single port, or an odd number of ranks.
     """
     n = problem.n_ranks
     if not problem.two_way or problem.lanes < 2 or n < 4 or n % 2:
@@ -85,40 +73,7 @@ def _lay_ring(problem: Collective, ring: Topology, chunks: int) -> Laid:
 
 
 def list_ring_rounds(ring: Topology, chunks: int) -> Rounds:
-    """List all sends of an all-reduce around a ring whose sums go both ways.
-
-    The buffer is cut into w chunks. The sum of chunk c is made by its *roots*, the ranks c, c + w,
-    c + 2 w, ... The *block* of a root are the w ranks that end with it. There are three kinds of
-    sends, which `_list_onward`, `_list_back` and `_list_spreading` list:
-
-    1. the sum of each block goes onward around half of the ring, and each root adds it;
-    2. the sum of each block goes back around the other half, and each root adds it;
-    3. after n / 2 rounds roots have the whole sum, and tell it to the ranks between them.
-
-    Parameters
-    ----------
-    ring
-        The circuits: each rank is joined to the next one and to the one before.
-    chunks
-        Into how many chunks, w, the buffer is cut; 2 w divides the number of ranks.
-
-    Returns
-    -------
-    Rounds
-        ``sends``, rows of round, source, destination, chunk and kind, sorted by round; the
-        circuits, the same in all rounds; and ``places``, for each send the memory that it reads at
-        its source and the one that it writes at its destination.
-
-    Examples
-    --------
-    Four ranks and one chunk: every rank is a root, and its block is the rank itself. In round 0
-    each rank tells both neighbours what it has; in round 1 what came from ahead is passed on.
-
-    >>> peer = np.array([[1, 2, 3, 0], [3, 0, 1, 2]])
-    >>> rounds = list_ring_rounds(Topology("ring", peer), chunks=1)
-    >>> rounds.n_rounds, sorted(rounds.sends[-4:, 1:3].tolist())
-    (2, [[0, 3], [1, 0], [2, 1], [3, 2]])
-    """
+    """List all sends of an all-reduce around a ring whose sums go both ways."""
     n = ring.peer.shape[1]
     rows = [*_list_onward(n, chunks), *_list_back(n, chunks), *_list_spreading(n, chunks)]
     sends = np.concatenate(rows)
@@ -131,13 +86,6 @@ def list_ring_rounds(ring: Topology, chunks: int) -> Rounds:
 def _list_onward(n: int, chunks: int) -> Iterator[IntArray]:
     """Yield the sends of sums that go onward around a ring of ranks, round by round.
 
-    The sum of a chunk is made by its *roots*, ranks w places apart. The *block* of a root are the
-    w ranks that end with it. One sum for each block goes onward, one hop in a round:
-
-    1. it begins at the first rank of the block, and each rank of the block adds its data;
-    2. the root keeps this sum as a part of its own, and sends it on;
-    3. ranks that are no roots only pass it on, and further roots add it to their own sums, too.
-
     It ends after nearly half of the ring. Example with 8 ranks and w = 2, and the roots 1, 3, 5
     and 7: the sum of ranks 0 and 1 goes from 0 to 1 (made), from 1 to 2 (passed on), and from 2 to
     3 (added, and not needed any further).
@@ -145,18 +93,9 @@ def _list_onward(n: int, chunks: int) -> Iterator[IntArray]:
     A rank has two memories for a chunk: ``SUM`` for its own sum, and ``PASSED_ONWARD`` for what it
     has to send on.
 
-    Parameters
-    ----------
-    n
-        The number of ranks, a multiple of 2 w.
-    chunks
-        The number of chunks, w; blocks have as many ranks. Each rank is a root of one chunk.
-
-    Yields
-    ------
-    int array, shape (ranks, 7)
-        For each round the sends of all blocks of all chunks: rows of round, source, destination,
-        chunk, kind, and the memories that are read at the source and written at the destination.
+    Returns for each round the sends of all blocks of all chunks: rows of round, source,
+    destination, chunk, kind, and the memories that are read at the source and written at the
+    destination.
     """
     # A sum is at place hop + 1 - w from its root before hop number `hop`, and one further after
     # it: at the next root if hop + 2 is a multiple of w.
@@ -188,12 +127,6 @@ def _list_onward(n: int, chunks: int) -> Iterator[IntArray]:
 def _list_back(n: int, chunks: int) -> Iterator[IntArray]:
     """Yield the sends of sums that go back around a ring of ranks, round by round.
 
-    The sum of a chunk is made by its *roots*, ranks w places apart. The *block* of a root are the
-    w ranks that end with it. One sum for each block goes back, one hop in a round:
-
-    1. it begins at the root, and each rank of the block adds its data;
-    2. ranks that are no roots only pass it on, and other roots add it to their own sums, too.
-
     It ends at a root after half of the ring. Example with 8 ranks and w = 2, and the roots 1, 3, 5
     and 7: the sum of ranks 1 and 0 goes from 1 to 0 (made), from 0 to 7 (added and sent on), from
     7 to 6 (passed on), and from 6 to 5 (added).
@@ -202,18 +135,9 @@ def _list_back(n: int, chunks: int) -> Iterator[IntArray]:
     block is made, since ``SUM`` holds the sum that goes onward meanwhile; ``PASSED_BACK`` for what
     it has to send on; and ``SUM``, to which roots add.
 
-    Parameters
-    ----------
-    n
-        The number of ranks.
-    chunks
-        The number of chunks, w; blocks have as many ranks.
-
-    Yields
-    ------
-    int array, shape (ranks, 7)
-        For each round the sends of all blocks of all chunks: rows of round, source, destination,
-        chunk, kind, and the memories that are read at the source and written at the destination.
+    Returns for each round the sends of all blocks of all chunks: rows of round, source,
+    destination, chunk, kind, and the memories that are read at the source and written at the
+    destination.
     """
     # A sum is `hop` places before its root before hop number `hop`, and at a root after it if
     # hop + 1 is a multiple of w.
@@ -245,21 +169,8 @@ def _list_back(n: int, chunks: int) -> Iterator[IntArray]:
 def _list_spreading(n: int, chunks: int) -> Iterator[IntArray]:
     """Yield the sends of whole sums from roots to the ranks on both sides, round by round.
 
-    After n / 2 rounds the roots of a chunk, ranks w places apart, have its whole sum. With w = 4
-    it goes two places onward from each root, and one place back.
-
-    Parameters
-    ----------
-    n
-        The number of ranks.
-    chunks
-        The number of chunks, w.
-
-    Yields
-    ------
-    int array, shape (ranks, 7)
-        Rows of round, source, destination, chunk, kind (COPY), and the memories that are read and
-        written, `SUM` both.
+    Returns rows of round, source, destination, chunk, kind (COPY), and the memories that are read
+    and written, `SUM` both.
     """
     copied = (COPY, SUM, SUM)
     for hop in range(chunks // 2):
@@ -275,26 +186,6 @@ def _list_moves(
 
     Each rank is the root of one chunk. A send of it begins at the rank some places after the root,
     and goes to a neighbour of that rank on the ring.
-
-    Parameters
-    ----------
-    n
-        The number of ranks.
-    chunks
-        The number of chunks. The roots of chunk c are the ranks c, c + chunks, c + 2 chunks, ...
-    turn
-        The round.
-    offset
-        How many places after its root a send begins; negative for places before it.
-    step
-        1 for the next rank, -1 for the one before.
-    kind_and_places
-        The kind of the sends, and the memories that they read and write.
-
-    Returns
-    -------
-    int array, shape (ranks, 7)
-        Rows of round, source, destination, chunk, kind, and both memories.
     """
     root = np.arange(n)
     source = (root + offset) % n

@@ -42,16 +42,7 @@ class Rounds(NamedTuple):
     def partners(self, n: int) -> NDArray[np.int64]:
         """Tell to whom each rank sends in each round.
 
-        Parameters
-        ----------
-        n
-            The number of ranks.
-
-        Returns
-        -------
-        int array, shape (rounds, ranks)
-            The rank that it sends to, -1 for nobody. If a rank sends to several others in a round,
-            the last of its sends counts.
+        Returns the rank that it sends to, -1 for nobody.
         """
         partner = np.full((self.n_rounds, n), -1)
         turn, source, destination = self.sends.T[:3]
@@ -59,18 +50,7 @@ class Rounds(NamedTuple):
         return partner
 
     def bytes_sent(self, problem: Collective) -> NDArray[np.float64]:
-        """Add up how many bytes each rank sends in each round.
-
-        Parameters
-        ----------
-        problem
-            The collective, which says how many bytes a chunk has.
-
-        Returns
-        -------
-        float array, shape (rounds, ranks)
-            The bytes, 0 for ranks that send nothing.
-        """
+        """Add up how many bytes each rank sends in each round."""
         n = problem.n_ranks
         turn, source, _, chunk, _ = self.sends.T
         sizes = chunk_sizes(problem, self.chunk_count)[chunk]
@@ -79,22 +59,7 @@ class Rounds(NamedTuple):
 
 
 def ready_s(problem: Collective, sends: NDArray[np.int64], count: int) -> NDArray[np.float64]:
-    """Return when the last rank that takes part in each round is ready.
-
-    Parameters
-    ----------
-    problem
-        The collective; ``late[rank]`` is when a rank joins, in seconds after the start.
-    sends
-        Int array of at least three columns: round, source and destination of each send.
-    count
-        The number of rounds.
-
-    Returns
-    -------
-    float array, shape (rounds,)
-        Seconds; 0 in rounds whose ranks are all in time, and in rounds without sends.
-    """
+    """Return when the last rank that takes part in each round is ready."""
     ready = np.zeros(count)
     late = problem.late
     if not late.any():
@@ -107,24 +72,7 @@ def ready_s(problem: Collective, sends: NDArray[np.int64], count: int) -> NDArra
 def as_rounds(
     parts: Sequence[tuple[NDArray[np.int64], ...]], kind: int, chunk_count: int
 ) -> Rounds:
-    """Make one record of the sends of rounds, of which each is given by itself.
-
-    Parameters
-    ----------
-    parts
-        For each round three int arrays of the same length: the sources, destinations and chunks of
-        its sends.
-    kind
-        The work of the receivers of all sends: `COPY`, or `REDUCE` (add it up).
-    chunk_count
-        The number of chunks (equal parts of a buffer, or blocks of an all-to-all).
-
-    Returns
-    -------
-    Rounds
-        The sends in rows of round, source, destination, chunk and kind. Circuits are not stated:
-        each rank sends to one other in a round, over all its lanes.
-    """
+    """Make one record of the sends of rounds, of which each is given by itself."""
     bounds = np.cumsum([0, *(len(chunk) for _, _, chunk in parts)])
     rows = np.empty((bounds[-1], 5), dtype=np.int64)
     rows[:, 4] = kind
@@ -143,17 +91,6 @@ def backwards(gather: Rounds) -> Rounds:
     Each copy becomes a sum from its receiver to its sender, in the opposite order; circuits lead
     the other way. Where an all-gather brings a chunk from its owner to all ranks, the sums of this
     chunk come from all ranks to its owner.
-
-    Parameters
-    ----------
-    gather
-        The rounds of an all-gather: rows of round, source, destination, chunk and kind, and the
-        circuits if they are stated.
-
-    Returns
-    -------
-    Rounds
-        As many rounds, whose sends are all of kind `REDUCE`, sorted by round.
     """
     turn, source, destination, chunk, _ = gather.sends.T
     turn = gather.n_rounds - 1 - turn
@@ -168,16 +105,8 @@ def backwards(gather: Rounds) -> Rounds:
 def _invert_matchings(matchings: NDArray[np.int64]) -> NDArray[np.int64]:
     """Turn all one-way circuits around, each in its own round and lane.
 
-    Parameters
-    ----------
-    matchings
-        ``matchings[round, lane, rank]``: the rank to which a port leads, -1 if it is dark. A lane
-        is one port of every rank.
-
-    Returns
-    -------
-    int64 array, shape (rounds, lanes, ranks)
-        The rank from which the circuit came that ended at the port, -1 if none did.
+    ``matchings[round, lane, rank]`` is the rank to which a port leads, -1 if it is dark. Returns
+    the rank from which the circuit came that ended at the port, -1 if none did.
     """
     inverse = np.full_like(matchings, -1)
     turn, lane, rank = np.nonzero(matchings >= 0)
@@ -186,19 +115,7 @@ def _invert_matchings(matchings: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def one_after_another(first: Rounds, second: Rounds) -> Rounds:
-    """Let one collective follow another: a reduce-scatter and an all-gather are an all-reduce.
-
-    Parameters
-    ----------
-    first, second
-        The rounds of both, with chunks of the same sizes.
-
-    Returns
-    -------
-    Rounds
-        The rounds of the second one come after those of the first one. Circuits are stated only
-        if both state them.
-    """
+    """Let one collective follow another: a reduce-scatter and an all-gather are an all-reduce."""
     later = second.sends.copy()
     later[:, 0] += first.n_rounds
     matchings = None
@@ -208,24 +125,7 @@ def one_after_another(first: Rounds, second: Rounds) -> Rounds:
 
 
 def of_gathers(operation: str, gather: Callable[[int], Rounds]) -> Rounds:
-    """Make an all-gather, or the sums that are made of it; other operations stay as they are.
-
-    A reduce-scatter is an all-gather that runs backwards, and an all-reduce is a reduce-scatter
-    and the all-gather after it.
-
-    Parameters
-    ----------
-    operation
-        The name of the collective, such as "all-reduce".
-    gather
-        Makes rounds in which chunks go round in a direction, 1 or -1. The two halves of an
-        all-reduce go opposite ways, so that its middle rounds have the same circuits.
-
-    Returns
-    -------
-    Rounds
-        The rounds of the collective.
-    """
+    """Make an all-gather, or the sums that are made of it; other operations stay as they are."""
     if operation not in ("all-reduce", "reduce-scatter"):
         return gather(1)
     scatter = backwards(gather(-1))
@@ -233,22 +133,7 @@ def of_gathers(operation: str, gather: Callable[[int], Rounds]) -> Rounds:
 
 
 def chunk_sizes(problem: Collective, count: int) -> NDArray[np.float64]:
-    """Return the bytes of each of so many chunks, padded to multiples of ``align_bytes``.
-
-    Parameters
-    ----------
-    problem
-        The collective. The chunks of an all-to-all are its blocks (what one rank sends to one
-        other), source by source; the buffers of other collectives are cut evenly. If
-        ``align_bytes`` is 0 nothing is padded.
-    count
-        The number of chunks; n^2 in an all-to-all of n ranks.
-
-    Returns
-    -------
-    float array, shape (chunks,)
-        Bytes.
-    """
+    """Return the bytes of each of so many chunks, padded to multiples of ``align_bytes``."""
     if problem.operation == "all-to-all":
         sizes = problem.demand.reshape(-1)
     else:
@@ -259,23 +144,7 @@ def chunk_sizes(problem: Collective, count: int) -> NDArray[np.float64]:
 
 
 def without_nothing(problem: Collective, rounds: Rounds) -> Rounds:
-    """Leave out sends of an uneven all-to-all that have no bytes, and rounds without any.
-
-    Parameters
-    ----------
-    problem
-        The collective. If it states no demand of its own (``demand_bytes`` is None), all chunks
-        have bytes, and all sends are kept.
-    rounds
-        The sends in rows of round, source, destination, chunk and kind, where the chunk from
-        source to destination has the number ``source * ranks + destination``.
-
-    Returns
-    -------
-    Rounds
-        The sends that are left, in rounds that are numbered anew without gaps, and the circuits of
-        these rounds.
-    """
+    """Leave out sends of an uneven all-to-all that have no bytes, and rounds without any."""
     if problem.demand_bytes is None:
         return rounds
     has_bytes = problem.demand_bytes.reshape(-1)[rounds.sends[:, 3]] > 0

@@ -80,22 +80,6 @@ def list_schemes(operation: str, islands: int, places: int) -> Iterator[Scheme]:
     is. Rails may change from *phase* to phase. A *scheme* says which rails there are in each
     phase, and which sends go over rails or inside islands. It is about the data of one island; all
     others do the same.
-
-    Parameters
-    ----------
-    operation
-        The name of the collective. Schemes of sums are those of gathers, which run backwards.
-    islands
-        The number of islands.
-    places
-        The number of ranks of an island.
-
-    Yields
-    ------
-    Scheme
-        The shifts of rails by phase; sets of sends that are made together, with the blocks that
-        each rank sends and receives; and for each phase whether its rails wait for sends inside
-        islands. A block is the data of one rank, or in an all-to-all those for one other rank.
     """
     # Rails with the same shift share their load, so numbers of shifts that divide rails evenly
     # into equal shares are enough.
@@ -123,21 +107,12 @@ def list_schemes(operation: str, islands: int, places: int) -> Iterator[Scheme]:
 
 
 def _share_rails(shifts: range | tuple[int, ...], places: int) -> Shifts:
-    """Give the rails of `places` ranks of an island the shifts in turn: shift k to rail k, k + n.
-
-    A rail is the circuit of a rank to another island, and its shift how many islands onward it
-    leads; n is the number of shifts.
-    """
+    """Give the rails of an island the shifts in turn: shift k to the rails k, k + n, and so on."""
     return tuple(shifts[place % len(shifts)] for place in range(places))
 
 
 def _choose_gather(islands: int, places: int, count: int) -> Scheme:
     """Choose circuits between islands over which the data of each reach all others soonest.
-
-    An *island* is a group of ranks with links of its own. Each rank has one *rail*, a circuit to
-    another island; how many islands onward it leads is its *shift*. The data of each rank, a
-    *block*, have to come to all islands. This goes in *phases*: in each of them a block takes one
-    rail at most, and is then copied to all ranks of the island to which it came.
 
     Example: 5 islands and two different shifts. With the shifts 1 and 4, which lead to both
     neighbours on a ring, all islands are reached in 2 phases.
@@ -145,21 +120,6 @@ def _choose_gather(islands: int, places: int, count: int) -> Scheme:
     Many sets of shifts are tried: all, or `SAMPLES` of them if there are more. The set with the
     fewest phases is best. Among equals it is the one whose busiest ranks send and receive the
     fewest blocks, added up over all sets of sends that are made together.
-
-    Parameters
-    ----------
-    islands
-        The number of islands.
-    places
-        The number of ranks of an island, each with one rail.
-    count
-        How many different shifts rails have.
-
-    Returns
-    -------
-    Scheme
-        The shifts of rails, the same in all phases, and the sends of the blocks of island 0. All
-        other islands do the same.
     """
     # All islands are reached at once if there are enough shifts; with one, islands form a ring.
     other_islands = range(1, islands)
@@ -194,19 +154,6 @@ def _list_phases(islands: int, shifts: Shifts) -> list[list[int]]:
     """List the islands at distance 1, 2, ... from island 0, by breadth-first search.
 
     Example: 5 islands and the shifts (1, 4): ``[[1, 4], [2, 3]]``.
-
-    Parameters
-    ----------
-    islands
-        The number of islands.
-    shifts
-        How many islands onward rails (circuits between islands) lead.
-
-    Returns
-    -------
-    list of lists
-        The islands that each phase reaches. If some islands are never reached, a list that is
-        longer than any real one, so that such shifts come last in a comparison.
     """
     phases = [[0]]
     seen = {0}
@@ -223,22 +170,7 @@ def _list_phases(islands: int, shifts: Shifts) -> list[list[int]]:
 def _make_scheme(shifts: list[Shifts], moves: list[Move], waits: list[bool]) -> Scheme:
     """Make a scheme of the moves that are not empty, and count their loads.
 
-    Parameters
-    ----------
-    shifts
-        ``shifts[phase][place]``: how many islands onward the rail (circuit) of a rank leads.
-    moves
-        Sets of sends that are made together. The rows of a move are source island and place,
-        destination island and place, and block, where a place is the number of a rank in its
-        island. At least one move has rows.
-    waits
-        For each phase, whether its rails wait for moves inside islands.
-
-    Returns
-    -------
-    Scheme
-        The moves with rows, and for each of them how many blocks each place sends, and then how
-        many each place receives.
+    ``shifts[phase][place]`` tells how many islands onward the rail (circuit) of a rank leads.
     """
     used = [move for move in moves if move.rows]
     ends_of_move = [np.array(move.rows)[:, [1, 3]].T for move in used]  # sender, receiver
@@ -251,34 +183,7 @@ def _make_scheme(shifts: list[Shifts], moves: list[Move], waits: list[bool]) -> 
 
 
 def _gather(islands: int, shifts: Shifts, most_load: int = sys.maxsize) -> Scheme:
-    """Let the blocks of one island reach all other islands, by breadth-first search in phases.
-
-    Every place of an island (a rank of it) has one rail, a circuit to the same place of the island
-    ``shifts[place]`` islands onward, and owns one block. In phase t the islands at a distance of
-    t + 1 rails get all blocks, each from an island that has it already. Inside an island the place
-    at which a block arrives copies it to all other places.
-
-    Example: 3 islands of 2 places with shifts (1, 2). Both islands are one rail away, so there is
-    one phase, and both blocks have to reach both of them. The rail of place 0 leads to island 1,
-    so place 0 first gets the block of place 1, and then sends both over its rail; place 1 does the
-    same towards island 2. At the end each island copies what came to its other place.
-
-    Parameters
-    ----------
-    islands
-        The number of islands.
-    shifts
-        The circuits, the same in all phases.
-    most_load
-        The most blocks that a rail takes before the last phases; other blocks are postponed, and
-        go on from other islands in the next phase.
-
-    Returns
-    -------
-    Scheme
-        The copies and rail sends of each phase for the blocks of island 0. Those of all other
-        islands do the same from where they start.
-    """
+    """Let the blocks of one island reach all other islands, by breadth-first search in phases."""
     spread = _IslandSpread(islands, shifts, most_load)
     while spread.add_phase():
         pass
@@ -302,17 +207,7 @@ class _IslandSpread:
     def __init__(self, islands: int, shifts: Shifts, most_load: int) -> None:
         """Begin with the blocks of island 0, each at the place (rank) of the island that owns it.
 
-        An *island* is a group of ranks. The *block* of a rank has to come to all other islands, in
-        *phases*: stages in which each block takes one circuit between islands at most.
-
-        Parameters
-        ----------
-        islands
-            The number of islands.
-        shifts
-            ``shifts[place]``: how many islands onward the rail (the circuit) of a place leads.
-        most_load
-            The most blocks that a rail takes in all phases; `sys.maxsize` without a limit.
+        ``shifts[place]`` tells how many islands onward the rail (the circuit) of a place leads.
         """
         self.islands = islands
         self.shifts = shifts
@@ -338,26 +233,12 @@ class _IslandSpread:
     def add_phase(self) -> bool:
         """Add the sends of one more phase, in which data go from groups of ranks to further ones.
 
-        An *island* is a group of ranks, and the *place* of a rank its number in the island. The
-        *block* of a rank, its data, has to come to all islands. In one phase a block takes one
-        circuit between islands, a *rail*, at most. The sends of a phase are appended to
-        ``self.moves`` in three sets:
-
-        - copies inside islands that have to be made before rails can send;
-        - all other copies of blocks that came in the phase before;
-        - sends over rails.
-
         A send is a row of source island, source place, destination island, destination place, and
         block. Read and updated are
 
         - ``self.new_blocks``: pairs of an island and a block that has just come to it;
         - ``self.place_of[island, block]``: the place at which the block came;
         - ``self.phase_of[island, block]``: the phase from which on it is there.
-
-        Returns
-        -------
-        bool
-            Whether anything went over rails in this phase; if not, all islands have all blocks.
         """
         # `awaited` are the copies inside islands without which rails cannot send what they should.
         rail_rows, awaited = self._send_over_rails()
@@ -393,19 +274,9 @@ class _IslandSpread:
     def _send_over_rails(self) -> tuple[list[Row], set[tuple[int, int, int]]]:
         """Choose the circuits over which blocks go to the islands that lack them.
 
-        The least loaded circuits are chosen. A *rail* is the circuit of a rank to another island,
-        and a *place* the number of a rank in its island, which also names its rail. In one phase
-        each block takes one rail at most. A rail that has taken ``most_load`` blocks is full;
-        after the last phase that reaches new islands, this limit no longer holds.
-
-        Returns
-        -------
-        rail_rows : list of Row
-            The sends over rails: source island, place, destination island, place, and block.
-            Blocks that find only full rails are left in ``self.postponed``.
-        awaited : set of (island, place, block)
-            The copies inside islands that have to come first, since a block has to be at the rank
-            whose rail it takes.
+        The least loaded circuits are chosen. In one phase each block takes one rail at most. A
+        rail that has taken ``most_load`` blocks is full; after the last phase that reaches new
+        islands, this limit no longer holds.
         """
         # When all islands have been reached only postponed blocks are left, and rails take more
         # than their limit. `rails_of` lists the places that can send each block that is lacking.
@@ -436,19 +307,7 @@ class _IslandSpread:
         return rail_rows, awaited
 
     def _list_lacking_blocks(self) -> list[tuple[int, int]]:
-        """List (island, block) that have to come in this phase, those postponed first.
-
-        In each phase (stage of a gather, in which a block takes one circuit at most) the islands
-        are reached that are one circuit farther from island 0 than those before. They lack all
-        blocks. Each island begins with another block, so that equal choices spread over all rails,
-        the circuits between islands.
-
-        Returns
-        -------
-        list of (int, int)
-            Numbers of islands and blocks; blocks are numbered by the rank of island 0 that owns
-            them. Postponed ones found no room on a rail in the phase before.
-        """
+        """List (island, block) that have to come in this phase, those postponed first."""
         reached: list[int] = []
         if self.phase < len(self.islands_of_phase):
             reached = self.islands_of_phase[self.phase]
@@ -457,25 +316,7 @@ class _IslandSpread:
         ]
 
     def _list_rails(self, island: int, block: int) -> list[int]:
-        """List which circuits can bring a block to an island in this phase.
-
-        The circuit of a rank to another island is its *rail*, named by the *place* of the rank,
-        its number in its island. A rail can bring the block if the island from which it leads here
-        has it: ``self.phase_of[island, block]`` is the phase from which on an island has a block,
-        and has no entry for islands that do not have it.
-
-        Parameters
-        ----------
-        island
-            The island that lacks the block.
-        block
-            The number of the block.
-
-        Returns
-        -------
-        list of int
-            The places of such rails, ascending.
-        """
+        """List which circuits can bring a block to an island in this phase."""
         never = self.phase + 1
         return [
             place
@@ -501,32 +342,7 @@ class _Hop(NamedTuple):
 def _exchange_blocks(islands: int, places: int, shifts: list[Shifts]) -> Scheme:
     """Bring the blocks of an island to their places in all islands (all-to-all).
 
-    Each rank of an island has a *place* in it and one *rail*, a circuit to the same place of
-    another island. A block is copied inside an island where it is at another place than its next
-    rail, or than its receiver in the end. Only blocks from island 0 are followed; those of other
-    islands do the same from where they start.
-
-    Example: 2 islands of 2 places, one phase with the shifts (1, 1). The block from place 0 to
-    place 1 of the other island goes over the rail of place 0 and is then copied to place 1, or is
-    copied first and takes the rail of place 1; the rail with the lesser load is chosen.
-
-    Parameters
-    ----------
-    islands
-        The number of islands.
-    places
-        The number of ranks of an island.
-    shifts
-        ``shifts[phase][place]``: how many islands onward the rail of a place leads in a phase. If
-        several phases all have the same circuits, blocks take several hops; else each block takes
-        one, in the phase whose circuits lead to its island.
-
-    Returns
-    -------
-    Scheme
-        The sends over rails of each phase, and the copies inside islands. The block from a place
-        of island 0 has the number ``(place * islands + island) * places + receiver``, where island
-        and receiver are its destination.
+    ``shifts[phase][place]`` tells how many islands onward the rail of a place leads in a phase.
     """
     sends = _ExchangeSends(shifts)
     loads = [[0] * places for _ in shifts]  # loads[phase][place]: the blocks on each rail
@@ -549,13 +365,7 @@ class _ExchangeSends:
     def __init__(self, shifts: list[Shifts]) -> None:
         """Begin without any send; each phase (a stage with the same circuits) has empty lists.
 
-        An *island* is a group of equally many ranks. The *place* of a rank is its number in its
-        island, and its *rail* its one circuit to another island.
-
-        Parameters
-        ----------
-        shifts
-            ``shifts[phase][place]``: how many islands onward the rails of a place lead.
+        ``shifts[phase][place]`` tells how many islands onward the rails of a place lead.
         """
         self.shifts = shifts
         """``shifts[phase][place]``: how many islands onward the rail of a place leads."""
@@ -575,11 +385,8 @@ class _ExchangeSends:
     ) -> None:
         """Add all sends of one block of an all-to-all: over its circuits, and inside islands.
 
-        An *island* is a group of equally many ranks, and the *place* of a rank is its number in
-        its island. Each rank has one circuit to another island, its *rail*, which leads to the
-        same place there. Circuits change from *phase* to phase. Where the block is not at the
-        place of its next rail, or in the end not at its receiver, a copy inside the island brings
-        it there.
+        Where the block is not at the place of its next rail, or in the end not at its receiver, a
+        copy inside the island brings it there.
 
         Each send is a row of source island, source place, destination island, destination place
         and block. It is appended to one of these lists:
@@ -589,20 +396,6 @@ class _ExchangeSends:
         - ``between_hops[phase]``: copies in a later island, to the place of the next rail;
         - ``after_last_hop[phase + 1]``: the copy to the receiver after the last rail;
         - ``inside_own_island``: the only send of a block that takes no rail.
-
-        Parameters
-        ----------
-        block
-            The number of the block.
-        owner
-            The place of island 0 at which it begins.
-        hops
-            The phase and the place of each rail that it takes, in order; none if it stays in
-            island 0.
-        receiver
-            The place at which it ends, in the island to which the last rail leads.
-        islands
-            The number of islands; their numbers go round.
         """
         # The island and the place at which the block is now.
         island = 0
@@ -630,17 +423,7 @@ class _ExchangeSends:
                 self.inside_own_island.append(row)
 
     def make_scheme(self) -> Scheme:
-        """Put all sends together into a scheme of an all-to-all among islands.
-
-        A *phase* is a stage in which the circuits between islands (*rails*) stay the same. A
-        *move* is a set of sends of a phase that are made together, over rails or inside islands.
-
-        Returns
-        -------
-        Scheme
-            The shifts of rails by phase, the moves and the loads of each of them, and for each
-            phase whether its rails wait for moves inside islands.
-        """
+        """Put all sends together into a scheme of an all-to-all among islands."""
         # Blocks that stay in their island may move at any time, and first hops of later phases are
         # prepared while rails carry earlier phases.
         moves = [Move(self.inside_own_island, 0, over=False, spare=True)]
@@ -667,23 +450,7 @@ def _takes_several_hops(shifts: list[Shifts]) -> bool:
 def _list_arrival_phases(islands: int, shifts: list[Shifts]) -> dict[int, int]:
     """Return for each island other than the sender's the phase in which its blocks arrive.
 
-    An *island* is a group of ranks; each rank, named by its *place* in the island, has a circuit
-    to another island. A *phase* is a stage of an all-to-all in which circuits stay the same, and a
-    *block* is what one rank sends to one other, in one hop or in several. Islands count from the
-    sender's, which is island 0. With one hop it is the last phase with a circuit to the island,
-    with several hops the least number of hops, less one.
-
-    Parameters
-    ----------
-    islands
-        The number of islands.
-    shifts
-        ``shifts[phase][place]``: how many islands onward the rail of a place leads in a phase.
-
-    Returns
-    -------
-    dict of int to int
-        The phase, from 0, by island.
+    ``shifts[phase][place]`` tells how many islands onward the rail of a place leads in a phase.
     """
     reached_in_phase: list[list[int]] = [list(shifts_of_phase) for shifts_of_phase in shifts]
     if _takes_several_hops(shifts):
@@ -701,43 +468,15 @@ def _choose_hops(
 ) -> list[_Hop]:
     """Choose the circuits between groups of ranks over which one block of an all-to-all goes.
 
-    An *island* is a group of equally many ranks, and the *place* of a rank is its number in its
-    island. Each rank has one *rail*, a circuit to the same place of another island. Rails stay for
-    some time, a *phase*, and may change then; in one phase a block takes one rail at most. The
-    block begins in island 0, and other islands are counted from there.
-
-    The least loaded rails are chosen. The way is found backwards, from the destination to island
-    0. There are two cases:
-
-    - Each phase has other circuits. A block takes one rail, from island 0 to its island.
-    - All phases have the same circuits. A block takes several rails, one in each of some phases
-      that follow each other.
-
     Example of the second case: 4 islands of one rank, and rails that lead one island onward in all
     of three phases. Blocks arrive at islands 1, 2 and 3 in the phases 0, 1 and 2. A block for
     island 2 takes the rail from island 1 in phase 1, and before it that from island 0 in phase 0:
     ``[_Hop(0, 0), _Hop(1, 0)]``.
 
-    Parameters
-    ----------
-    owner
-        The place in island 0 that sends the block.
-    destination
-        The island, and the place in it, that receives the block.
-    islands
-        The number of islands; they are numbered modulo this.
-    shifts
-        ``shifts[phase][place]``: how many islands onward the rail of a place leads.
-    phase_of_island
-        For each island but island 0, the phase in which blocks arrive there.
-    loads
-        ``loads[phase][place]``: the blocks on each rail until now; those of this block are added.
-
-    Returns
-    -------
-    list of _Hop
-        The phase and the place of each rail that the block takes, from the first to the last;
-        empty if the block stays in island 0.
+    ``shifts[phase][place]`` tells how many islands onward the rail of a place leads.
+    ``loads[phase][place]`` is the blocks on each rail until now; those of this block are added.
+    Returns the phase and the place of each rail that the block takes, from the first to the last;
+    empty if the block stays in island 0.
     """
     several = _takes_several_hops(shifts)
     hops: list[_Hop] = []

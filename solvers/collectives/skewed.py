@@ -76,28 +76,8 @@ class TwoStages(NamedTuple):
 def find_skewed_plan(problem: Collective, clock: Clock) -> Laid:
     """Find a fast plan of an uneven all-to-all: first direct sends, then a rest over other ranks.
 
-    A *block* is what one rank sends to one other. The plan has two stages:
-
-    1. *direct rounds*: each rank sends a part of one block directly to its receiver;
-    2. the *rest*: all that is left then goes over a *circulant*, some sets of circuits in each of
-       which all ranks send the same number of places onward.
-
     Direct rounds come from several rules for schedules of an optical switch, each of which serves
     all blocks. Of each schedule so many rounds are kept as make the least sum of both stages.
-
-    Parameters
-    ----------
-    problem
-        An uneven all-to-all with one-way circuits, whose blocks may be cut anywhere.
-    clock
-        When it has run out, the best plan so far is returned.
-
-    Returns
-    -------
-    Laid
-        The plan (sends with their parts of blocks, circuits by epoch, time), and
-        ``held_s[epoch]``: for how many seconds the circuits of each epoch (rounds in a row with
-        the same circuits) are there.
     """
     # The first plan to compare with: no direct rounds, and all goes over the best circulant.
     rests = list(_list_rests(problem, clock))
@@ -114,25 +94,7 @@ def find_skewed_plan(problem: Collective, clock: Clock) -> Laid:
 
 
 def _list_direct_schedules(problem: Collective, clock: Clock) -> Iterator[list[DirectRound]]:
-    """Yield schedules of direct rounds that carry all blocks, by the rules for optical switches.
-
-    An all-to-all of direct sends is the schedule of an optical switch: *slots*, which are
-    matchings of ranks, each held for some time after a delay. The ports of a rank, its *lanes*,
-    can share what a slot carries, or carry different slots in one round. In the first case the
-    delay costs more of what could be sent meanwhile, in the second case less; both are tried.
-
-    Parameters
-    ----------
-    problem
-        The all-to-all, with the bytes of all blocks, and the costs of rounds and of changes.
-    clock
-        Rules that are estimated to take more than half of the time that is left are left out.
-
-    Yields
-    ------
-    list of DirectRound
-        The rounds of a schedule.
-    """
+    """Yield schedules of direct rounds that carry all blocks, by the rules for optical switches."""
     with uncounted():
         from optmatch.solvers.demands.quick_rules import QuickTask, Size, list_rules_in_order
 
@@ -169,22 +131,7 @@ class Slots(NamedTuple):
 
 
 def _make_direct_rounds(problem: Collective, slots: Slots) -> list[DirectRound]:
-    """Make direct rounds of the slots of a schedule, and say what they carry of which block.
-
-    Parameters
-    ----------
-    problem
-        The all-to-all, with the bytes of all blocks.
-    slots
-        Matchings of ranks, and how much each rank can send in them. Ranks with one port have a
-        round for each slot. With several ports, the slots are sorted by length, so that slots of
-        about the same length can share a round.
-
-    Returns
-    -------
-    list of DirectRound
-        Together they carry all blocks. Rounds in which nothing is left to be sent are left out.
-    """
+    """Make direct rounds of the slots of a schedule, and say what they carry of which block."""
     if problem.lanes > 1:
         order = np.argsort(-slots.slot_bytes, kind="stable")
         slots = Slots(slots.matchings[order], slots.slot_bytes[order])
@@ -227,17 +174,7 @@ def _share_rounds(problem: Collective, slot_bytes: FloatArray) -> list[list[int]
     a round of its own over all lanes, 10 + 5; the others share one, 4 + 5. With one round for the
     first three slots and another one for the last it would be 30 + 5 + 4 / 3 + 5.
 
-    Parameters
-    ----------
-    problem
-        Has the number of lanes, their rate, and the wait: a round and a change of circuits.
-    slot_bytes
-        ``slot_bytes[slot]``: how much a rank sends in a slot; slots keep their order.
-
-    Returns
-    -------
-    list of list of int
-        For each round how many lanes each of its slots has. Rounds have the slots in turn.
+    ``slot_bytes[slot]`` tells how much a rank sends in a slot; slots keep their order.
     """
     n_slots = len(slot_bytes)
     n_lanes = problem.lanes
@@ -287,22 +224,6 @@ def _choose_stages(
 
     The rest is timed after some numbers of rounds that are spread evenly, and then after more of
     them near the best one.
-
-    Parameters
-    ----------
-    problem
-        The all-to-all, with the costs of rounds, bytes and changes of circuits.
-    direct
-        The direct rounds of a schedule that carries everything.
-    rests
-        The circulants over which the rest can go.
-    best
-        The best plan so far.
-
-    Returns
-    -------
-    TwoStages
-        The fastest plan that was timed, or `best` if none is faster.
     """
     # end_s[count]: the end of so many direct rounds, with the change of circuits before the rest.
     # After all of them nothing is left, so that this change is not needed.
@@ -339,24 +260,7 @@ def _choose_stages(
 def _leave_after(
     problem: Collective, direct: list[DirectRound], counts: range
 ) -> Iterator[tuple[int, FloatArray]]:
-    """Yield what is left of all blocks after some numbers of direct rounds.
-
-    Parameters
-    ----------
-    problem
-        The all-to-all, with the bytes of all blocks.
-    direct
-        The direct rounds, in order.
-    counts
-        The numbers of rounds, ascending; those beyond the last round are left out.
-
-    Yields
-    ------
-    count : int
-        The number of rounds.
-    left : float array, shape (ranks, ranks)
-        ``left[source, destination]`` in bytes. The same array is changed for the next number.
-    """
+    """Yield what is left of all blocks after some numbers of direct rounds."""
     left = problem.demand.copy()
     for count, direct_round in enumerate(direct, start=1):
         for lane in range(problem.lanes):
@@ -368,20 +272,7 @@ def _leave_after(
 
 
 def _put_late_ranks_last(problem: Collective, direct: list[DirectRound]) -> list[DirectRound]:
-    """Sort direct rounds by when their ranks are ready; rounds may be in any order.
-
-    Parameters
-    ----------
-    problem
-        The all-to-all; ``late[rank]`` is when a rank joins, in seconds after the start.
-    direct
-        The direct rounds.
-
-    Returns
-    -------
-    list of DirectRound
-        The same rounds. Those whose ranks are in time come first, in the order as before.
-    """
+    """Sort direct rounds by when their ranks are ready; rounds may be in any order."""
     late_s = problem.late
     if not late_s.any():
         return direct
@@ -396,27 +287,8 @@ def _put_late_ranks_last(problem: Collective, direct: list[DirectRound]) -> list
 def _list_rests(problem: Collective, clock: Clock) -> Iterator[Circulant]:
     """Yield sets of circuits over which an all-to-all can go, however much data each block has.
 
-    A *circulant* is a sequence of configurations (sets of circuits that are held for some rounds).
-    In each of them all ranks send the same number of places onward, a *shift*. A block takes the
-    shifts that add up to the distance of its receiver.
-
-    - First comes Bruck's algorithm, with the shifts 1, 2, 4, ... A block for the rank 5 places
-      onward takes the shifts 1 and 4.
-    - For up to `MOST_CLIMBED` ranks the best shifts that hill climbing finds follow, for each
-      number of configurations from 1 to two more than Bruck's.
-
-    Parameters
-    ----------
-    problem
-        The all-to-all, for the number of its ranks.
-    clock
-        The limits of the search for shifts.
-
-    Yields
-    ------
-    Circulant
-        ``shifts[configuration]``, and ``exponents[offset, configuration]``: how often a block for
-        the rank `offset` places onward takes this shift.
+    Returns ``shifts[configuration]``, and ``exponents[offset, configuration]``: how often a block
+    for the rank `offset` places onward takes this shift.
     """
     n = problem.n_ranks
 
@@ -433,29 +305,8 @@ def _list_rests(problem: Collective, clock: Clock) -> Iterator[Circulant]:
 def _list_rest_moves(circulant: Circulant) -> Iterator[tuple[int, IntArray, IntArray]]:
     """Yield which blocks move on in each round of an all-to-all over circuits of equal distance.
 
-    A *block* is what one rank sends to one other. Its *offset* is how many places onward its
-    receiver is, modulo the number of ranks. In each *configuration* of circuits all ranks send the
-    same number of places onward, the *shift*. A block takes shifts that add up to its offset. All
-    ranks do the same, so it is enough to say what happens to each offset.
-
-    Example with 4 ranks and the shifts 1 and 2. In the first round the blocks of offsets 1 and 3
-    move one place; in the second one those of offsets 2 and 3 move two places, the latter from
-    place 1.
-
-    Parameters
-    ----------
-    circulant
-        ``shifts[config]``, and ``exponents[offset, config]``: how often blocks of an offset take
-        the shift of a configuration.
-
-    Yields
-    ------
-    config : int
-        The number of the configuration in this round.
-    offsets : int array, shape (moving,)
-        The offsets of the blocks that move in it.
-    distance : int array, shape (moving,)
-        How many places from its source each of these blocks is before the round.
+    ``shifts[config]``, and ``exponents[offset, config]``: how often blocks of an offset take the
+    shift of a configuration.
     """
     n = len(circulant.exponents)
     distance = np.zeros(n, dtype=np.int64)
@@ -470,33 +321,16 @@ def _list_rest_moves(circulant: Circulant) -> Iterator[tuple[int, IntArray, IntA
 def _time_rest(problem: Collective, circulant: Circulant, left: FloatArray) -> float:
     """Return how many seconds the second stage of an all-to-all takes, after direct sends.
 
-    A *block* is what one rank sends to one other. In a first stage ranks have sent parts of some
-    blocks directly. The *rest*, all that is left of the blocks, now goes over a circulant: a few
-    sets of circuits, its *configurations*. In each of them all ranks send the same number of
-    places onward, a *shift*, modulo the number of ranks. The *offset* of a block is how many
-    places onward its receiver is. It takes shifts that add up to this offset, one in a round.
+    In a first stage ranks have sent parts of some blocks directly. It takes shifts that add up to
+    this offset, one in a round.
 
     Example with 4 ranks and the shifts 1 and 2. The block from rank 0 to rank 3 has offset 3. It
     goes to rank 1 in the first round, and from there to rank 3 in the second one.
 
-    A round lasts for a latency, and as long as the rank that sends most needs with all its ports.
-    The delay is added where the configuration changes; the first circuits are taken to be there.
-
-    Parameters
-    ----------
-    problem
-        The all-to-all, with the costs of rounds, bytes and changes of circuits.
-    circulant
-        ``shifts[config]``, and ``exponents[offset, config]``: how often blocks of an offset take
-        the shift of a configuration.
-    left
-        ``left[source, destination]``, shape (ranks, ranks): the bytes that are left of each block;
-        without direct sends, the whole blocks.
-
-    Returns
-    -------
-    float
-        Seconds; infinite if the circulant has no rounds.
+    ``shifts[config]``, and ``exponents[offset, config]``: how often blocks of an offset take the
+    shift of a configuration. ``left[source, destination]``: shape (ranks, ranks): the bytes that
+    are left of each block; without direct sends, the whole blocks. Returns seconds; infinite if
+    the circulant has no rounds.
     """
     n = problem.n_ranks
     ranks = np.arange(n)[:, None]
@@ -537,28 +371,6 @@ def _lay_skewed(problem: Collective, direct: list[DirectRound], rest: Circulant 
     Example with 4 ranks. Rank 0 has 10 bytes for rank 3; each other block has 2 bytes. A direct
     round carries the first 7 bytes from rank 0 to rank 3. The rest of this block has 3 bytes, from
     byte 7 on. With the shifts 1 and 2 it goes from rank 0 to rank 1, and from there to rank 3.
-
-    Parameters
-    ----------
-    problem
-        The all-to-all.
-    direct
-        The direct rounds in order: ``peer[lane, rank]``, to whom a rank sends, -1 for nobody; and
-        ``sent_bytes[lane, rank]``. A *lane* is a port of every rank.
-    rest
-        The circuits of the rest: ``shifts[config]``, and how often blocks of each offset take each
-        of them. None if nothing is left.
-
-    Returns
-    -------
-    Laid
-        The plan, and for how many seconds the circuits of each epoch (rounds in a row with the
-        same circuits) are held. In the plan
-
-        - a chunk is a block, with the number ``source * n + destination``;
-        - `sends` are rows of round, source, destination, chunk and kind;
-        - `parts` has for each send the first byte of its block, and the number of bytes;
-        - ``circuits[epoch, lane, rank]`` is to whom a port sends, -1 if it is dark.
     """
     n = problem.n_ranks
     lanes = problem.lanes
@@ -620,19 +432,6 @@ def _lay_skewed(problem: Collective, direct: list[DirectRound], rest: Circulant 
 
 
 def _as_rows(turn: int, source: IntArray, target: IntArray, chunk: IntArray) -> IntArray:
-    """Return rows of sends that copy chunks in one round.
-
-    Parameters
-    ----------
-    turn
-        The number of the round.
-    source, target, chunk
-        For each send the rank that sends, the rank that receives, and the chunk.
-
-    Returns
-    -------
-    int array, shape (sends, 5)
-        Rows of round, source, destination, chunk and kind.
-    """
+    """Return rows of sends that copy chunks in one round."""
     kind = np.full(len(source), COPY)
     return np.column_stack([np.full(len(source), turn), source, target, chunk, kind])

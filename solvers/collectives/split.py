@@ -100,15 +100,7 @@ class SplitSearch:
     def __init__(self, problem: Collective, clock: Clock) -> None:
         """Begin a search for a fast plan of an uneven all-to-all; there is none yet.
 
-        Circuits of each round and the paths of data over them are searched for in turn. A *block*
-        is what one rank sends to one other; blocks are counted in seconds of one circuit.
-
-        Parameters
-        ----------
-        problem
-            The all-to-all, with the bytes of each block, and the delay of each rank that is late.
-        clock
-            The limits of the search.
+        Circuits of each round and the paths of data over them are searched for in turn.
         """
         self.problem = problem
         self.clock = clock
@@ -149,12 +141,7 @@ class SplitSearch:
         2. local search from the best of them: the first change that makes it faster is taken,
            until none does.
 
-        Returns
-        -------
-        Laid or None
-            The plan, and ``held_s[epoch]``: for how many seconds the circuits of each epoch
-            (rounds in a row with the same circuits) are there. None if no sequence has paths for
-            all data, or time was too short.
+        The result is None if no sequence has paths for all data, or time was too short.
         """
         # The first stage.
         first_sequences = self._list_greedy_sequences()
@@ -184,17 +171,6 @@ class SplitSearch:
         A *sequence* says which circuits there are in each round. If they differ between two
         rounds, that costs a delay. The first circuits cost one, too, unless the problem starts
         with them.
-
-        Parameters
-        ----------
-        sequence
-            Int array of shape (rounds, lanes, ranks), ``sequence[round, lane, rank]``: to whom a
-            rank transmits; itself stands for nobody. A lane is a port of every rank.
-
-        Returns
-        -------
-        float
-            Seconds.
         """
         # The start is "free" (the first circuits are there), "dark" (none are), or an array like
         # one round of the sequence, in which -1 stands for nobody.
@@ -213,18 +189,6 @@ class SplitSearch:
 
         A sequence says which circuits there are in each round. A linear programme shares out the
         data of the all-to-all among paths over these circuits.
-
-        Parameters
-        ----------
-        sequence
-            Int array of shape (rounds, lanes, ranks), ``sequence[round, lane, rank]``: to whom a
-            rank transmits; itself stands for nobody. A lane is a port of every rank.
-
-        Returns
-        -------
-        bool
-            Whether it is the fastest, and is now `self.best`. False also if it was tried before,
-            cannot carry all data, or is too slow even without detours.
         """
         # Without a look at routes: it is known, or too long even if nothing took a detour. The
         # key of a sequence are the bytes of its array.
@@ -249,16 +213,8 @@ class SplitSearch:
     def _list_greedy_sequences(self) -> Iterator[Sequence]:
         """Yield a few greedy sequences of circuits, of the lengths that are estimated as fastest.
 
-        A *sequence* says which circuits there are in each round. It is made of *configurations*:
-        sets of circuits that are each held for some rounds, and that come from maximum-weight
-        matchings of what is left to send. Short sequences come first, as they are routed sooner.
-        If the estimate of a length is no better than the best plan until now, it is left out.
-
-        Yields
-        ------
-        int array, shape (rounds, lanes, ranks)
-            ``sequence[round, lane, rank]``: to whom a rank transmits; itself stands for nobody. A
-            lane is a port of every rank.
+        The result ``sequence[round, lane, rank]`` tells to whom a rank transmits; itself stands
+        for nobody.
         """
         # The `TRIED` lengths with the best estimates, in the order of the number of
         # configurations.
@@ -276,24 +232,16 @@ class SplitSearch:
     def _estimate_lengths(self) -> list[tuple[float, int, int]]:
         """Estimate how long an all-to-all takes with more or fewer rounds, before it is planned.
 
-        A *configuration* is a set of circuits that is held for one, two or three rounds. More
-        configurations take longer to set up, but data then need fewer hops, as each rank has had
-        circuits to more of the others.
+        More configurations take longer to set up, but data then need fewer hops, as each rank has
+        had circuits to more of the others.
 
         How many hops the data need is found by counting: how many ranks can be reached with no
-        hop, one hop, and so on. The largest blocks (a *block* is what one rank sends to one other)
-        are taken to need the fewest hops.
+        hop, one hop, and so on.
 
         Example: 8 ranks with one port each, 3 configurations held for one round each. A path takes
         the circuit of a configuration or not. One rank is reached with no hop (the source itself),
         3 with one hop, 3 with two, and 1 with three. The three largest blocks of a rank count one
         hop each, three others two, and the smallest one three.
-
-        Returns
-        -------
-        list of (seconds, n_configs, held)
-            The estimated time, the number of configurations, and the rounds of each of them. Left
-            out are those with which a rank cannot reach all others.
         """
         n = self.problem.n_ranks
         lanes = self.problem.lanes
@@ -343,20 +291,8 @@ class SplitSearch:
         Some ranks may be late. A round with a circuit of such a rank would have to wait for it.
         The first sets of circuits can therefore leave out the ranks that are ready last.
 
-        Parameters
-        ----------
-        n_configs
-            The number of sets of circuits.
-        held
-            For how many rounds each of them stays.
-        n_early
-            How many of them, from the first one on, have no circuits of the ranks that are ready
-            last (for which ``self.prompt[rank]`` is False). It is 0 if no rank is late.
-
-        Returns
-        -------
-        int array, shape (n_configs * held, lanes, ranks)
-            ``sequence[round, lane, rank]``: to whom a rank transmits; itself stands for nobody.
+        The result ``sequence[round, lane, rank]`` tells to whom a rank transmits; itself stands
+        for nobody.
         """
         with uncounted():
             from scipy.optimize import linear_sum_assignment
@@ -396,18 +332,14 @@ class SplitSearch:
     def _list_short_sequences(self) -> Iterator[Sequence]:
         """Yield all circuits for up to three rounds, then some for more rounds (beam search).
 
-        A *sequence* says which circuits there are in each round of an all-to-all between few
-        ranks. The `BEAM` best sequences of three rounds get a fourth round in any place, and the
-        best of four rounds a fifth one.
+        The `BEAM` best sequences of three rounds get a fourth round in any place, and the best of
+        four rounds a fifth one.
 
         The caller has to time each sequence before it takes the next one: it puts the seconds into
         ``self.routed``, from which the best ones are taken here.
 
-        Yields
-        ------
-        int array, shape (rounds, lanes, ranks)
-            ``sequence[round, lane, rank]``: to whom a rank transmits; itself stands for nobody. A
-            lane is a port of every rank.
+        The result ``sequence[round, lane, rank]`` tells to whom a rank transmits; itself stands
+        for nobody.
         """
         choices = self._list_all_circuits()
         for n_rounds in (1, 2, 3):
@@ -425,16 +357,7 @@ class SplitSearch:
     def _list_all_circuits(self) -> list[NDArray[np.int64]]:
         """List all sets of circuits that few ranks can have in a round.
 
-        A set of circuits is a matching of senders and receivers, the same one in all *lanes* (a
-        lane is a port of every rank). Only those are listed to which no circuit can be added: at
-        most one rank faces itself, which stands for no circuit. The circuits that are there at the
-        start come last, if the problem says them.
-
-        Returns
-        -------
-        list of int arrays, shape (lanes, ranks)
-            ``peer[lane, rank]``: to whom a rank transmits; itself stands for nobody. With 4 ranks
-            there are 17 such matchings: 9 without a rank that faces itself, and 8 with one.
+        The result ``peer[lane, rank]`` tells to whom a rank transmits; itself stands for nobody.
         """
         n = self.problem.n_ranks
         ranks = np.arange(n)
@@ -449,28 +372,11 @@ class SplitSearch:
     def _change(self, best: _Routed) -> Iterator[Sequence]:
         """Yield what the local search tries next: other circuits for rounds, the best bet first.
 
-        A *sequence* says which circuits there are in each round. Between up to `DRAWN` - 1 ranks
-        the changes are, in this order:
-
-        1. other circuits in one round;
-        2. one round less;
-        3. one round more;
-        4. one round twice, so that its circuits are held for longer.
-
         Between more ranks each trial takes long. There, all sets of circuits change at once (two
         circuits exchange their receivers), and then come sequences with one round twice.
 
-        Parameters
-        ----------
-        best
-            The best sequence until now; ``loads[round]`` is how long its rounds are. Rounds that
-            are replaced or removed are tried in ascending order of this.
-
-        Yields
-        ------
-        int array, shape (rounds, lanes, ranks)
-            ``sequence[round, lane, rank]``: to whom a rank transmits; itself stands for nobody. A
-            lane is a port of every rank.
+        The result ``sequence[round, lane, rank]`` tells to whom a rank transmits; itself stands
+        for nobody.
         """
         if self.problem.n_ranks >= DRAWN:
             yield from self._exchange_ends(best)
@@ -487,21 +393,8 @@ class SplitSearch:
     def _exchange_ends(self, best: _Routed) -> Iterator[Sequence]:
         """Yield sequences in which circuits of all rounds have exchanged their receivers.
 
-        A *sequence* says which circuits there are in each round. In an exchange two circuits, a to
-        b and c to d, become a to d and c to b. Which ones, is chosen by prices: a linear programme
-        has found what a second of each circuit costs the data that share it. Two exchanges of all
-        rounds are made before each sequence that is yielded, and they add up: 2, 4, 6.
-
-        Parameters
-        ----------
-        best
-            The best sequence until now, and ``best.price[round, lane, rank]`` of its circuits.
-
-        Yields
-        ------
-        int array, shape (rounds, lanes, ranks)
-            ``sequence[round, lane, rank]``: to whom a rank transmits; itself stands for nobody. A
-            lane is a port of every rank.
+        The result ``sequence[round, lane, rank]`` tells to whom a rank transmits; itself stands
+        for nobody.
         """
         changed = best.sequence
         for _ in range(SWEEPS):
@@ -512,23 +405,8 @@ class SplitSearch:
     def _replace_rounds(self, best: _Routed, turns: list[int]) -> Iterator[Sequence]:
         """Yield sequences in which the circuits of one round are others.
 
-        A *sequence* says which circuits there are in each round. Between up to `FEW` ranks all
-        circuits are tried in each round, the same ones in all lanes (a *lane* is a port of every
-        rank). Between more ranks one lane of one round at a time gets those circuits that would
-        save most, by the dual prices of a linear programme.
-
-        Parameters
-        ----------
-        best
-            The best sequence until now, ``best.sequence[round, lane, rank]``: to whom a rank
-            transmits, itself for nobody; with the prices of its circuits.
-        turns
-            The numbers of the rounds that may be replaced, in the order in which they are tried.
-
-        Yields
-        ------
-        int array, shape (rounds, lanes, ranks)
-            A sequence of the same number of rounds.
+        Between more ranks one lane of one round at a time gets those circuits that would save
+        most, by the dual prices of a linear programme.
         """
         if self.problem.n_ranks <= FEW:
             for turn, peer_of_lane in product(turns, self._list_all_circuits()):
@@ -544,20 +422,8 @@ class SplitSearch:
     def _add_rounds(self, best: _Routed) -> Iterator[Sequence]:
         """Yield sequences with one round more, before each round and after the last one.
 
-        A *sequence* says which circuits there are in each round. Between up to `FEW` ranks the new
-        round has each possible set of circuits in turn. Between more ranks it has those circuits
-        that would save most there, by the dual prices of a linear programme, the same ones in all
-        lanes (a *lane* is a port of every rank).
-
-        Parameters
-        ----------
-        best
-            The best sequence until now, with the prices of its circuits and the worth of blocks.
-
-        Yields
-        ------
-        int array, shape (rounds + 1, lanes, ranks)
-            ``sequence[round, lane, rank]``: to whom a rank transmits; itself stands for nobody.
+        The result ``sequence[round, lane, rank]`` tells to whom a rank transmits; itself stands
+        for nobody.
         """
         for turn in range(len(best.sequence) + 1):
             if self.problem.n_ranks <= FEW:
@@ -577,33 +443,7 @@ class SplitSearch:
         - the *price* of a circuit: what the plan loses for each second that a block uses it;
         - the *worth* of a block: what the plan would save if the block were a second shorter.
 
-        Take a circuit from u to v, and a block from s to t. If the block went over this circuit,
-        it would have to come from s to u in the rounds before, and to go on from v to t from this
-        round on. The circuit then saves
-
-            worth of the block - prices of the path s to u - prices of the path v to t
-
-        and its value is the largest such number, over all blocks. The circuits with the largest
-        sum of values are taken, one from each rank and one to each (a maximum-weight matching).
-        This is the pricing step of column generation.
-
-        Parameters
-        ----------
-        best
-            The best sequence so far. Used of it:
-
-            - ``sequence[round, lane, rank]``: to whom a rank transmits; a lane is a port of every
-              rank;
-            - ``price[round, lane, rank]``: the price of this circuit;
-            - ``worth[source, target]``: the worth of a block.
-        turn
-            The number of the round, from 0; the number of rounds stands for a round after the last
-            one.
-
-        Returns
-        -------
-        int array, shape (ranks,)
-            ``peer[rank]``: to whom each rank would transmit; itself stands for nobody.
+        The result ``peer[rank]`` tells to whom each rank would transmit; itself stands for nobody.
         """
         with uncounted():
             from scipy.optimize import linear_sum_assignment
@@ -639,38 +479,11 @@ class SplitSearch:
     def _route(self, sequence: Sequence) -> _Routed | None:
         """Share out the data of an all-to-all among paths over given circuits, to end soonest.
 
-        A *block* is what one rank sends to one other. It may be cut, and its parts take different
-        *paths*: a path takes circuits of later and later rounds. Between few ranks all short paths
-        are listed, between many some good ones are drawn. A linear programme then says how much
-        each path carries.
+        Between few ranks all short paths are listed, between many some good ones are drawn. A
+        linear programme then says how much each path carries.
 
         The programme counts in seconds for which one circuit sends. It also tells two dual prices,
         by which the search chooses other circuits afterwards.
-
-        Parameters
-        ----------
-        sequence
-            The circuits: int array of shape (rounds, lanes, ranks). ``sequence[round, lane,
-            rank]`` is the rank to which a rank transmits; itself stands for nobody. A lane is a
-            port of every rank.
-
-        Returns
-        -------
-        _Routed or None
-            Seven fields; None if a block has no path, or time is too short for the programme.
-
-            - ``time_s``: the seconds of the plan;
-            - ``sequence``: the circuits, as they are;
-            - ``amounts[path]``: what a path carries, in seconds of one circuit;
-            - ``paths``: the ends of all paths and their hops;
-            - ``loads[round]``: the length of a round, in units of ``self.least_s``;
-            - ``worth[source, target]``: what would be saved if a block were a second shorter;
-            - ``price[round, lane, rank]``: what a second of a circuit costs other blocks.
-
-        Notes
-        -----
-        ``self.effort`` is lowered by the work, and ``self.path_s`` is set to the seconds that the
-        programme took for each path.
         """
         n = self.problem.n_ranks
         if n < DRAWN:
@@ -725,11 +538,8 @@ class SplitSearch:
     def _number_blocks(self) -> NDArray[np.int64]:
         """Return the numbers of the blocks (what one rank sends to one other) that have bytes.
 
-        Returns
-        -------
-        int array, shape (ranks, ranks)
-            ``number[source, target]``, from 0, row by row; entries of blocks without bytes mean
-            nothing.
+        The result ``number[source, target]`` is from 0, row by row; entries of blocks without
+        bytes mean nothing.
         """
         wanted = self.demand_s > 0
         return np.cumsum(wanted.reshape(-1)).reshape(wanted.shape) - 1
@@ -750,21 +560,7 @@ class SplitSearch:
         If ranks are late there is one variable more: when the first round with one of these
         begins. That is no earlier than they are ready, nor than the rounds before it end.
 
-        Parameters
-        ----------
-        sequence
-            ``sequence[round, lane, rank]``: the rank to which a rank transmits. A lane is a port
-            of every rank.
-        paths
-            The paths: ``source[path]`` and ``target[path]``, and ``hop`` with rows of path, round,
-            lane and rank that sends.
-
-        Returns
-        -------
-        OptimizeResult
-            As `scipy.optimize.linprog` returns it: `status` is 0 if it is solved, `x` has the
-            variables, and ``ineqlin.marginals`` and ``eqlin.marginals`` are the dual prices of
-            inequalities and equations.
+        ``sequence[round, lane, rank]`` is the rank to which a rank transmits.
         """
         with uncounted():
             from scipy.optimize import linprog
@@ -827,20 +623,7 @@ class SplitSearch:
         )
 
     def _first_late_round(self, sequence: Sequence, paths: Paths) -> int:
-        """Return the first round in which a path leaves or enters a rank that is ready last.
-
-        Parameters
-        ----------
-        sequence
-            Int array of shape (rounds, lanes, ranks): to whom a rank transmits.
-        paths
-            The paths of data; rows of ``hop`` are path, round, lane and the rank that sends.
-
-        Returns
-        -------
-        int
-            The number of the round; the number of rounds if there is none.
-        """
+        """Return the first round in which a path leaves or enters a rank that is ready last."""
         _, turn, lane, rank = paths.hop.T
         leaves_late = ~self.prompt[rank]
         enters_late = ~self.prompt[sequence[turn, lane, rank]]
@@ -856,26 +639,6 @@ class SplitSearch:
 
         Example: a block of 8 bytes has two paths, with 3 and 5 bytes. The sends of the first one
         carry 3 bytes from byte 0 on, those of the second one 5 bytes from byte 3 on.
-
-        Parameters
-        ----------
-        routed
-            Its fields that are used:
-
-            - ``sequence[round, lane, rank]``: to whom a rank transmits; itself stands for nobody.
-              A lane is a port of every rank;
-            - ``amounts[path]``: what a path carries, in seconds of one circuit; 0 if it is not
-              used;
-            - `paths`: ``source[path]``, ``target[path]``, and ``hop`` with rows of path, round,
-              lane and the rank that sends.
-
-        Returns
-        -------
-        Laid
-            The plan, and for how many seconds the circuits of each epoch (rounds in a row with the
-            same circuits) are there. A chunk of the plan is a block, ``source * ranks + target``.
-            Rounds without sends are left out. `parts` has for each send the first byte and the
-            number of bytes, and is None if each block takes one path only.
         """
         problem = self.problem
         paths = routed.paths
@@ -915,18 +678,8 @@ def _lay_parts_end_to_end(
 ) -> NDArray[np.float64]:
     """Return where the part of its block begins that each path carries, in bytes.
 
-    Parameters
-    ----------
-    block
-        ``block[path]``: the number of the block that a path carries a part of.
-    amounts
-        ``amounts[path]``: the bytes of this part, 0 for paths that carry nothing.
-
-    Returns
-    -------
-    float array, shape (paths,)
-        The parts of a block lie one after another, in the order of its paths. Two paths of one
-        block with 3 and 5 bytes begin at 0 and 3.
+    ``block[path]`` is the number of the block that a path carries a part of. ``amounts[path]`` is
+    the bytes of this part, 0 for paths that carry nothing.
     """
     used = np.flatnonzero(amounts > 0)
     used = used[np.argsort(block[used], kind="stable")]

@@ -108,37 +108,12 @@ class WasteCounts(NamedTuple):
 def choose_runs(n_active: int, surplus: int, shortest: int = 0) -> WasteCounts | None:
     """Choose how many ranks hold chunks back in each round, so that none comes to too many ranks.
 
-    In an all-reduce around one late rank, this rank meets another one in each round. That makes
-    one more chunk whole, which is then copied from rank to rank for q rounds. Chunks are named by
-    age: the chunk of *class* c has been spreading for c rounds, from 0 to q - 1.
+    `shortest`, the least number of doubles that hold back class q:
 
-    A chunk doubles its holders in each of q - 1 rounds, to 2^(q - 1). Only half as many holders as
-    there are ranks are wanted before its last round; the others are the *surplus*. A few ranks
-    (the *doubles*) hold two chunks and give only one, so they hold the other one back:
+    - 4. It is 1 for odd numbers of ranks, where such doubles can go without a chunk in place of
+    other ranks.
 
-        class that is held back for a round   q - 2   q - 3   q - 4
-        holders less in the end                 1       2       4
-
-    Example: 26 ranks have q = 5 and a surplus of 16 - 13 = 3. Three doubles hold back class q - 2
-    in each round: ``WasteCounts(3, 0, 0)``.
-
-    Parameters
-    ----------
-    n_active
-        For how many rounds a chunk spreads, q.
-    surplus
-        How many holders of a chunk are too many: 2^(q - 1) - m / 2, where m is the number of
-        ranks, rounded up to an even one.
-    shortest
-        The least number of doubles that hold back class q - 4. It is 1 for odd numbers of ranks,
-        where such doubles can go without a chunk in place of other ranks.
-
-    Returns
-    -------
-    WasteCounts or None
-        How many doubles hold back class q - 2 (`oldest`), q - 3 (`second`) and q - 4 (`third`) in
-        each round, such that oldest + 2 second + 4 third is the surplus; the choice with the
-        fewest of class q - 4. None if there is no choice within the limits.
+    The result is None if there is no choice within the limits.
     """
     # The most doubles of each class. A double takes the chunk of class q - 2 that it holds back
     # one round before at the latest, when it has class q - 3, from a rank that gives it. A chunk
@@ -177,18 +152,7 @@ class _Doubles:
     """
 
     def __init__(self, n_doubles: int, *, may_lose: bool) -> None:
-        """Begin with doubles that are free: in no run, and without a swap to come.
-
-        A *double* is a rank that holds two chunks that spread. In a *run* it keeps one of them for
-        several rounds; in a *swap* it gives its younger chunk for one that is nearly the oldest.
-
-        Parameters
-        ----------
-        n_doubles
-            How many ranks hold two chunks that spread.
-        may_lose
-            Whether a double may face the absent rank, which is there if ranks are odd in number.
-        """
+        """Begin with doubles that are free: in no run, and without a swap to come."""
         self.rounds_left = [0] * n_doubles
         """After how many rounds the run of a double ends: how far the class that it wastes next is
         from q - 2. 0 if its next move begins a run."""
@@ -205,51 +169,10 @@ class _Doubles:
 def plan_runs(n_active: int, waste: WasteCounts, n_chunks: int, *, odd: bool) -> NDArray[np.int8]:
     """Plan what the ranks with two chunks do in each round of an all-reduce around a late rank.
 
-    In each round the late rank meets another rank, and one more chunk is summed over all ranks.
-    This chunk is copied from rank to rank for q rounds. Chunks are named by age: the chunk of
-    *class* c has been spreading for c rounds, 0 to q - 1. Most ranks hold one such chunk. A few,
-    the *doubles*, hold two, and only what these do is planned here.
-
-    A double can give one chunk in a round, so it holds the other one back. This is wanted, as
-    chunks would come to too many ranks otherwise. A *run* are some rounds in a row in which a
-    double holds back the same chunk, until that is the oldest. A run of 3 rounds holds back class
-    q - 4, then q - 3, then q - 2. In each round as many runs of each length begin as end.
-
-    Example: 14 ranks have 13 chunks and q = 4. ``WasteCounts(1, 0, 0)`` asks for one double that
-    holds back class 2 in each round. Its moves by rounds are ``-1 -1 1 1 -2 -3 -3 1 1 1 ...``:
-
-    - rounds 0 and 1: nothing (`IDLE`);
-    - rounds 2 and 3: it takes a chunk of class 1;
-    - round 4: it meets the late rank (`EXCHANGE`);
-    - rounds 5 and 6: it swaps (`SWAP`): gives its young chunk for one of class 2;
-    - from round 7 on: it takes a chunk of class 1 in each round, and gives its oldest one.
-
-    Parameters
-    ----------
-    n_active
-        For how many rounds a chunk spreads, q.
-    waste
-        How many doubles hold back a chunk of class q - 2 (`oldest`), q - 3 (`second`) and q - 4
-        (`third`) in each round. ``n_runs_of_length[k]`` is how many runs of length k + 1 begin in
-        a round, and `n_doubles` how many doubles there are.
-    n_chunks
-        The number of chunks: all ranks but the late one have one each.
-    odd
-        Whether the number of ranks is odd. Then one rank has no partner in each round, and goes
-        without a chunk until the end. Doubles in runs of length 3 take their turn at that, once
-        each.
-
-    Returns
-    -------
-    int8 array, shape (n_chunks + n_active - 1, doubles)
-        ``moves[round, double]`` is one of
-
-        - 0 or more: the double takes a chunk of this class, and gives its oldest one;
-        - `IDLE`: it does nothing of its own;
-        - `EXCHANGE`: it meets the late rank;
-        - `SWAP`: it gives its young chunk for one of class q - 2;
-        - `LOSE`: it has no partner, and misses a chunk;
-        - `REST`: it has no partner, and misses nothing.
+    The result ``moves[round, double]`` is is one of - 0 or more: the double takes a chunk of this
+    class, and gives its oldest one; - `IDLE`: it does nothing of its own; - `EXCHANGE`: it meets
+    the late rank; - `SWAP`: it gives its young chunk for one of class q - 2; - `LOSE`: it has no
+    partner, and misses a chunk; - `REST`: it has no partner, and misses nothing.
     """
     n_rounds = n_chunks + n_active - 1
     moves = np.full((n_rounds, waste.n_doubles), IDLE, dtype=np.int8)
@@ -277,30 +200,11 @@ def _plan_ramp(
 ) -> None:
     """Plan the first rounds, in which each rank that is to hold two chunks gets its second one.
 
-    Chunks are copied from rank to rank for q rounds, and are named by age: class c has been
-    spreading for c rounds. A *double* is a rank that holds two chunks. In a *run* it holds one of
-    them back for some rounds in a row, until that has class q - 2.
-
-    In every later round as many runs of each length begin as end. These first rounds put the
-    doubles into the midst of runs in the same way.
-
     Example with q = 5 and two runs of length 2 in each round. There are four doubles. Two of them
     get a chunk of class 1 in round 2, and have no round left in their run after the first rounds.
     The two others get a chunk of class 1 in round 3, and have one round left.
 
-    Parameters
-    ----------
-    n_active
-        For how many rounds a chunk spreads, q. Round q - 1 is the first one that is not planned
-        here.
-    n_runs_of_length
-        ``n_runs_of_length[k]``: how many runs of length k + 1 begin in a round.
-    doubles
-        The states of the doubles. ``rounds_left[double]`` is written: how many rounds of its run
-        are left from round q - 1 on; 0 if it begins a new run there.
-    moves
-        Int8 array of shape (rounds, doubles). In one round of each double ``moves[round, double]``
-        is written: the class of the chunk that it takes as its second one.
+    ``n_runs_of_length[k]`` tells how many runs of length k + 1 begin in a round.
     """
     double = 0
     longest = len(n_runs_of_length) - 1
@@ -338,26 +242,7 @@ def _plan_round(
       class q - 2;
     - free: it may meet the late rank, or begin a run.
 
-    Parameters
-    ----------
-    round_
-        The number of the round; from round q on a double may meet the late rank.
-    n_active
-        For how many rounds a chunk is copied, q.
-    n_runs_of_length
-        ``n_runs_of_length[k]``: how many runs of k + 1 rounds begin in each round.
-    doubles
-        The states of all doubles, which are updated. Lists by double:
-
-        - `rounds_left`, `swaps_left`: the rounds of its run, and the swaps, that are left;
-        - `has_met`: whether it has met the late rank;
-        - `has_lost`: whether it has been without a partner, or never will be.
-
-        One number for all: `next_loser`, the double without a partner in the next round, or -1.
-    moves
-        Int8 array of shape (doubles,), written for all doubles: a class from 0 that the double
-        takes for its oldest chunk; `EXCHANGE`, if it meets the late rank; `SWAP`; or `LOSE`, if it
-        has no partner.
+    ``n_runs_of_length[k]`` tells how many runs of k + 1 rounds begin in each round.
     """
     # These doubles are free in this round; all others go on with what they do.
     free = [
@@ -409,20 +294,6 @@ def _continue_runs(
       class q - 2;
     - one that was chosen to be without a partner in this round, as one of an odd number of ranks
       is. The round before this one it took class q - 3 in place of q - 2.
-
-    Parameters
-    ----------
-    n_active
-        For how many rounds a chunk spreads, q.
-    doubles
-        The states of all doubles before the round, lists by double. Updated are `rounds_left` and
-        `swaps_left` (rounds of a run, and swaps, that are left), `has_lost` (it has been without a
-        partner), and `next_loser` (the double that will be in the next round, or -1).
-    moves
-        Int8 array of shape (doubles,), written for these doubles alone: the class that the double
-        takes, or `SWAP`, or `LOSE` for the one without a partner.
-    may_lose
-        Whether a double may be chosen to be without a partner in the next round.
     """
     # This double was chosen in the round before; -1 if none was.
     loser = doubles.next_loser
@@ -542,21 +413,12 @@ def schedule(n: int, seed: int = 0) -> Sends:
 
 
 def _count_active(n: int) -> int:
-    """Return q, how many chunks spread at once among n ranks: ceil(log2 m).
-
-    Here m is the least even number that is not below n.
-    """
+    """Return q, how many chunks spread at once among n ranks: ceil(log2 m)."""
     return (n + n % 2 - 1).bit_length()
 
 
 def _count_surplus(n: int) -> int:
-    """Return to how many more ranks a chunk could be copied than are wanted, among n ranks.
-
-    A chunk doubles its holders in each round but the last one of q rounds, to 2^(q - 1). In the
-    last round each holder gives it to one more rank, so m / 2 holders are enough. Here m is the
-    least even number that is not below n. Example: 26 ranks have q = 5, and 16 - 13 = 3 holders
-    too many.
-    """
+    """Return to how many more ranks a chunk could be copied than are wanted, among n ranks."""
     return (1 << _count_active(n) >> 1) - (n + n % 2) // 2
 
 
@@ -567,24 +429,7 @@ def stored() -> Any:
 
 
 def _with_exchanges(n: int, copies: list[list[int]]) -> Sends:
-    """Complete a stored schedule with the rounds in which each rank meets the late one.
-
-    Rank t and the late rank meet in round t. In an *exchange* they send each other their sums of
-    the chunk of rank t, and both add. Stored schedules leave these sends out.
-
-    Parameters
-    ----------
-    n
-        The number of ranks; the last one is late.
-    copies
-        The sends between all other ranks, which are only copied: rows of round, source,
-        destination and chunk.
-
-    Returns
-    -------
-    int32 array, shape (sends, 5)
-        Rows of round, source, destination, chunk and kind, by round.
-    """
+    """Complete a stored schedule with the rounds in which each rank meets the late one."""
     late_rank = n - 1
     rows = [(rank, rank, late_rank, rank, REDUCE) for rank in range(late_rank)]
     rows += [(rank, late_rank, rank, rank, REDUCE) for rank in range(late_rank)]
@@ -595,12 +440,6 @@ def _with_exchanges(n: int, copies: list[list[int]]) -> Sends:
 def _list_plans(n: int, n_active: int) -> Iterator[NDArray[np.int8]]:
     """Yield plans of what some ranks do in an all-reduce with one late rank, the best plan first.
 
-    In each round the late rank meets one other rank, and one more chunk is summed over all ranks.
-    The chunk is then copied from rank to rank for q rounds. If every rank gave on all that it
-    gets, a chunk would come to more ranks than are left to get it; by how many it is too many is
-    called the *surplus*. Therefore a few ranks, the *doubles*, hold two chunks and give only one
-    of them. A plan says what the doubles do in each round; other ranks need no plan.
-
     Plans come from three sources, in this order:
 
     1. no surplus (n is a power of two, or one less): no doubles, an empty plan;
@@ -608,19 +447,8 @@ def _list_plans(n: int, n_active: int) -> Iterator[NDArray[np.int8]]:
        then the next one;
     3. a depth-first search, if a caller takes no plan of the formula or there is none.
 
-    Parameters
-    ----------
-    n
-        The number of ranks, the late one included.
-    n_active
-        For how many rounds each chunk is copied, q: ceil(log2 n) for even n.
-
-    Yields
-    ------
-    int8 array, shape (n + q - 2, doubles)
-        ``moves[round, double]``: 0 or more if the double gives its oldest chunk and takes one that
-        has been copied for so many rounds. Other numbers are constants of the module
-        `stragglar_pairs`, such as `EXCHANGE` (it meets the late rank).
+    The result ``moves[round, double]`` is 0 or more if the double gives its oldest chunk and takes
+    one that has been copied for so many rounds.
     """
     surplus = _count_surplus(n)
     is_odd = n % 2 == 1
@@ -651,47 +479,13 @@ def _list_plans(n: int, n_active: int) -> Iterator[NDArray[np.int8]]:
 
 
 def searches(n: int, seeds: int) -> list[tuple[int, int]]:
-    """List with how many two-chunk ranks, and with which seeds, a plan is searched for, in order.
-
-    A *double* is a rank that holds two chunks and gives one of them. Doubles are needed because a
-    chunk could be copied to more ranks than are wanted, by a number that is called the *surplus*.
-    Their least number is how many ones the surplus has as a binary number, but two at least; with
-    each seed up to two more are tried, too.
-
-    Parameters
-    ----------
-    n
-        The number of ranks.
-    seeds
-        How many seeds are listed with each number of doubles.
-
-    Returns
-    -------
-    list of (n_doubles, seed)
-        Example for a surplus of 3 and one seed: ``[(2, 0), (3, 0), (4, 0)]``.
-    """
+    """List with how many two-chunk ranks, and with which seeds, plans are searched for."""
     fewest_doubles = max(2, _count_surplus(n).bit_count())
     return [(fewest_doubles + more, seed) for seed in range(seeds) for more in range(3)]
 
 
 def new_search(n: int, n_doubles: int, seed: int) -> DoublesSearch:
-    """Return a search for a plan of an all-reduce around one late rank, for n ranks.
-
-    Parameters
-    ----------
-    n
-        The number of ranks, the late one included.
-    n_doubles
-        How many ranks (the *doubles*) hold two chunks that are copied from rank to rank.
-    seed
-        The seed of the order in which equally good moves are tried.
-
-    Returns
-    -------
-    DoublesSearch
-        Its method `plan` looks for the moves of the doubles. If n is odd, one rank has no partner
-        in each round, and all doubles but one have to be that rank once.
-    """
+    """Return a search for a plan of an all-reduce around one late rank, for n ranks."""
     n_missing = (n % 2) * (n_doubles - 1)
     return DoublesSearch(_count_active(n), _count_surplus(n), n - 1, n_doubles, n_missing, seed)
 
@@ -707,25 +501,8 @@ def _add_missed_chunks(sends: Sends, lacks: NDArray[np.bool_]) -> Sends:
     Chunks have two names. In `lacks` they are numbered 0, 1, ... in the order in which the late
     rank added its data to them. In `sends` a chunk has the number of the rank that had it first.
 
-    Parameters
-    ----------
-    sends
-        Int32 array of shape (sends, 5): rows of round, source, destination, chunk and kind, by
-        round. The only rows of kind `REDUCE` are meetings with the late rank, in two rows each:
-        first what the other rank sends to the late one, then what it gets back.
-    lacks
-        ``lacks[chunk, rank]``, shape (chunks, ranks but the late one): whether the rank lacks the
-        chunk.
-
-    Returns
-    -------
-    int32 array, shape (all sends, 5)
-        The sends, then those of the added rounds; the same sends if nothing is lacking.
-
-    Notes
-    -----
-    Partners are chosen by what they need at the beginning of the round: a chunk that comes in a
-    round can be given in the next one.
+    ``lacks[chunk, rank]``: shape (chunks, ranks but the late one): whether the rank lacks the
+    chunk.
     """
     # The other rank of each meeting is the owner of the chunk. The two rows of a meeting have the
     # same chunk in column 3, so every second row is enough.
@@ -755,22 +532,7 @@ def _add_missed_chunks(sends: Sends, lacks: NDArray[np.bool_]) -> Sends:
 def _choose_partner(needs: list[frozenset[int]], rank: int, free: list[int]) -> int:
     """Choose a partner, among the free ranks, that has a chunk which a rank lacks.
 
-    If possible, it is one that lacks a chunk of the rank, too. If nobody has a chunk for the rank,
-    it is the first free rank.
-
-    Parameters
-    ----------
-    needs
-        ``needs[rank]``: the chunks that each rank lacks when the round begins.
-    rank
-        The rank that looks for a partner.
-    free
-        The ranks that have no partner in this round yet; at least one.
-
-    Returns
-    -------
-    int
-        The place of the partner in `free`, which is no number of a rank.
+    ``needs[rank]`` is the chunks that each rank lacks when the round begins.
     """
     # Places of ranks that do not lack all chunks which the rank lacks.
     givers = [place for place, other in enumerate(free) if needs[rank] - needs[other]]

@@ -117,21 +117,7 @@ class MatchingRound(NamedTuple):
 
 
 def new_ranks(n_active: int, n_ranks: int) -> Ranks:
-    """Allocate the workspace of `lay`, which pairs the ranks of each round; nothing is set yet.
-
-    Parameters
-    ----------
-    n_active
-        How many chunks spread at once, q. There is a bucket (a list of the ranks that give a
-        chunk) for each of their classes, and three more as scratch.
-    n_ranks
-        The number of ranks without the late one; the absent rank of odd numbers counts.
-
-    Returns
-    -------
-    Ranks
-        Arrays of shape (n_ranks,), but for `hold` with two slots for each rank, and buckets.
-    """
+    """Allocate the workspace of `lay`, which pairs the ranks of each round; nothing is set yet."""
 
     def of_ranks() -> NDArray[np.int64]:
         """Allocate one number for each rank."""
@@ -156,20 +142,8 @@ def new_ranks(n_active: int, n_ranks: int) -> Ranks:
 def _choose_rank(ranks, given_class, key):
     """Choose a partner: the free rank with the least key among those that give a certain chunk.
 
-    Parameters
-    ----------
-    ranks : Ranks
-        Reads ``bucket[given_class, place]``, the ranks that give the chunk; ``size[given_class]``,
-        how many there are; and ``taken[rank]``, whether a rank has a partner already.
-    given_class : int
-        Names the chunk: for how many rounds it has been spreading.
-    key : int array, shape (ranks,)
-        ``key[rank]``: the lower, the better.
-
-    Returns
-    -------
-    int
-        The rank, the first in the bucket of equal ones; -1 if no free rank gives the chunk.
+    ``key[rank]`` is the lower, the better. Returns the rank, the first in the bucket of equal
+    ones; -1 if no free rank gives the chunk.
     """
     best = -1
     for place in range(ranks.size[given_class]):
@@ -181,17 +155,7 @@ def _choose_rank(ranks, given_class, key):
 
 @inner_kernel
 def _join(ranks, rank, mate):
-    """Let two ranks be partners in a round.
-
-    Parameters
-    ----------
-    ranks : Ranks
-        Writes ``taken[rank]`` of both, so that neither gets another partner, and ``mate[rank]``,
-        the partner, of the first one alone. A loop over all entries of `mate` thus meets
-        each pair once.
-    rank, mate : int
-        The two ranks.
-    """
+    """Let two ranks be partners in a round."""
     ranks.taken[rank] = True
     ranks.taken[mate] = True
     ranks.mate[rank] = mate
@@ -199,16 +163,7 @@ def _join(ranks, rank, mate):
 
 @inner_kernel
 def _record_send(log, number, source, target, chunk, kind):
-    """Write a send as the next row of a log.
-
-    Parameters
-    ----------
-    log : SendLog
-        Gets the row, and counts it.
-    number, source, target, chunk, kind : int
-        The columns of the row: the round, the rank that sends, the rank that receives, the rank
-        that had the chunk first, and `_COPY` or `_REDUCE` (the receiver adds it up).
-    """
+    """Write a send as the next row of a log."""
     row = log.rows[log.n_written[0]]
     row[0] = number
     row[1] = source
@@ -222,43 +177,11 @@ def _record_send(log, number, source, target, chunk, kind):
 def _sort_ranks(turn, order, ranks):
     """List which ranks give which chunk in a round, and find who is planned to meet the late rank.
 
-    Chunks are copied from rank to rank, and named by age: in round t chunk t - 1 has *class* 0,
-    chunk t - 2 class 1, and so on up to class q - 1, the oldest. A *bucket* is the list of the
-    ranks that give the chunk of one class to whoever takes it.
-
-    Most ranks hold one chunk and give it. *Doubles*, the ranks 0, 1, ..., hold two, and their
-    *moves* are planned. A rank is in no bucket if its partner is chosen in another way: a double
-    that takes a chunk, swaps, or meets the late rank; and a rank that is *owed* a chunk since a
-    swap.
-
     Example with q = 3 before round 5: chunks 4, 3 and 2 have the classes 0, 1 and 2. A rank that
     holds chunk 3 alone is in bucket 1, and gives chunk 3. A double with chunks 2 and 4 and the
     move 1 gives chunk 2, and is in no bucket, as it takes a chunk of class 1 later on.
 
-    Parameters
-    ----------
-    turn : MatchingRound
-        The round: `number`, from 0; `n_active`, which is q; `absent`, the rank that stands for a
-        missing partner, or -1; and ``moves[double]``, which is one of
-
-        - 0 or more, below `SEND`: takes this class, and gives the oldest chunk;
-        - `SEND` plus a class: gives this class;
-        - `EXCHANGE`: meets the late rank;
-        - `SWAP`: gives the younger of its chunks, and takes class q - 2;
-        - `LOSE`: gives class q - 2 to the absent rank;
-        - `IDLE`, `REST`: takes and gives nothing as planned.
-    order : int array, shape (ranks,)
-        All ranks in the order in which they are put into buckets.
-    ranks : Ranks
-        Reads ``hold[slot, rank]``, the one or two chunks of a rank by number, and ``owed[rank]``
-        (`NONE` if nothing is owed). Writes ``gives[rank]``, the number of the chunk that a rank
-        gives, ``bucket[class, place]`` and ``size[class]``. Resets ``mate`` (to -1) and ``taken``
-        (to 0).
-
-    Returns
-    -------
-    int
-        The double whose move is `EXCHANGE`; -1 if there is none.
+    Returns the double whose move is `EXCHANGE`; -1 if there is none.
     """
     newest = turn.number - 1
     late_partner = -1
@@ -300,33 +223,13 @@ def _sort_ranks(turn, order, ranks):
 def _meet_late(number, partner, lacks, log, ranks):
     """Let a rank meet the late one in a round, and write what the two send each other.
 
-    Before, all ranks but the late one have added up their data, in chunks: each of them *owns* one
-    chunk, which lacks the data of the late rank. In round t the late rank meets a rank that it has
-    not met. The two exchange what they have of the chunk of this rank, and both add: the chunk is
-    whole. When all chunks are whole, some more rounds follow. There the partner gets the last
-    chunk from the late rank, if it lacks it.
-
     A chunk has two names: its number is the round t of its meeting (in `lacks` and `owner`), and
     sends name it by the rank that owns it.
 
     Example: rank 4 meets the late rank in round 2. Chunk number 2 is thus the chunk that rank 4
     owns, ``owner[2] = 4``, and both sends have 4 in the column of the chunk.
 
-    Parameters
-    ----------
-    number : int
-        The number of the round, from 0.
-    partner : int
-        The rank that meets the late one.
-    lacks : bool array, shape (chunks, ranks)
-        ``lacks[chunk, rank]``: whether the rank lacks the whole chunk. Set to False for the chunk
-        and the partner.
-    log : SendLog
-        Gets rows of round, source, destination, owner of the chunk, and kind: two that are added
-        (`_REDUCE`), or one copy (`_COPY`), or none.
-    ranks : Ranks
-        Writes ``taken[partner]`` (not free in this round any more), ``met[partner]`` (it has met
-        the late rank), and ``owner[chunk]``.
+    ``lacks[chunk, rank]`` tells whether the rank lacks the whole chunk.
     """
     n_chunks = lacks.shape[0]
 
@@ -360,28 +263,7 @@ def _repay(turn, lacks, ranks):
     chunk 6 is the oldest. A rank that holds chunk 6, and got chunk 5 before, gives chunk 5 to rank
     7, and takes chunk 7.
 
-    Parameters
-    ----------
-    turn : MatchingRound
-        The round: `n_active`, which is q, and `absent`, the rank that stands for a missing
-        partner, or -1.
-    lacks : bool array, shape (chunks, ranks)
-        ``lacks[chunk, rank]``: whether the rank lacks the chunk summed over all ranks.
-    ranks : Ranks
-        Reads
-
-        - ``owed[rank]``: the number of the chunk that a rank is owed, or `NONE`;
-        - ``hold[1, rank]``: the young chunk that it got in the swap;
-        - ``met[rank]``: whether a rank has met the late rank;
-        - ``bucket[q - 1]``: the ranks that give the oldest chunk.
-
-        Writes ``mate`` and ``taken`` (the pairs), and ``gives`` (the chunks that they give each
-        other); ``key`` is scratch.
-
-    Returns
-    -------
-    bool
-        False if a rank that is owed a chunk finds no payer.
+    ``lacks[chunk, rank]`` tells whether the rank lacks the chunk summed over all ranks.
     """
     last_chunk = lacks.shape[0] - 1
     for creditor in range(len(ranks.owed)):
@@ -413,32 +295,14 @@ def _swap(turn, ranks):
     """Find partners for the ranks that swap in a round.
 
     Chunks are copied from rank to rank for q rounds, and are named by age: class c has been
-    spreading for c rounds, and class q - 1 is the oldest. A *double* is a rank that holds two
-    chunks: here the oldest one and a younger one. In a *swap* it gives the younger one, and takes
-    a chunk of class q - 2. That is the oldest one in the next round, so the double has an oldest
-    chunk to give again. Its partner gets no oldest chunk in this round, and is *owed* it until the
-    next one.
+    spreading for c rounds, and class q - 1 is the oldest. That is the oldest one in the next
+    round, so the double has an oldest chunk to give again.
 
     Example with q = 4, round 9: chunks 8, 7, 6 and 5 have the classes 0, 1, 2 and 3.
 
                  holds before   gives   holds after
         double   5 and 7        7       6 and 7
         partner  6              6       6 and 7, and is owed 5
-
-    Parameters
-    ----------
-    turn : MatchingRound
-        The round: `n_active`, which is q, and ``moves[double]``, which is `SWAP` for the doubles
-        that are paired here.
-    ranks : Ranks
-        Reads ``met[rank]`` (1 if the rank has met the late rank, else 0) and ``bucket[q - 2]``,
-        the ranks that give class q - 2. Writes the pairs, ``mate`` and ``taken``; ``key`` is
-        scratch.
-
-    Returns
-    -------
-    bool
-        False if some double finds no partner.
     """
     n_doubles = len(turn.moves)
     for double in range(n_doubles):
@@ -466,30 +330,13 @@ def _face_absent(turn, ranks):
 
     Chunks are copied from rank to rank for q rounds, and are named by age: class c has been
     spreading for c rounds, and class q - 1 is the oldest. The rank without a partner is one that
-    gives class q - 2. It *misses* the oldest chunk, which it would have got from its partner, but
-    loses nothing else, as its own chunk is the oldest one in the next round.
+    gives class q - 2.
 
     A *double*, a rank that holds two chunks, may be planned to be this rank. Otherwise it is the
     rank that
 
-    1. has missed the fewest chunks before;
-    2. of equals, is no double;
-    3. of equals, has met the late rank, which all ranks have to meet once.
-
-    Parameters
-    ----------
-    turn : MatchingRound
-        The round: `number`; `n_active`, which is q; and ``moves[double]``: `LOSE` for a double
-        without a partner, or `REST` for one that misses nothing by that.
-    ranks : Ranks
-        Reads ``met[rank]`` (1 if it has met the late rank), ``missed[rank]`` (how many chunks it
-        has missed) and ``bucket[q - 2]``, the ranks that give class q - 2. Writes `taken` and
-        `missed` of the rank that is chosen; `key` is scratch.
-
-    Returns
-    -------
-    bool
-        False if no free rank gives class q - 2.
+    1. has missed the fewest chunks before; 2. of equals, is no double; 3. of equals, has met the
+    late rank, which all ranks have to meet once.
     """
     n_doubles = len(turn.moves)
 
@@ -522,11 +369,6 @@ def _face_absent(turn, ranks):
 def _take_planned_classes(turn, n_chunks, ranks):
     """Find partners for the ranks that are planned to take a certain chunk in a round.
 
-    Chunks are copied from rank to rank, and are named by age: in round t chunk t - 1 has *class*
-    0, chunk t - 2 class 1, and so on up to class q - 1, the oldest. A *double* is a rank that
-    holds two chunks. If its planned move is a class, it takes the chunk of this class from a rank
-    that gives it, and gives its oldest chunk in return.
-
     After the last chunk no new ones come. The numbers after it then stand for copies of it, so
     that several classes are the same chunk. If nobody gives the planned class, the next one of
     these will do.
@@ -534,22 +376,6 @@ def _take_planned_classes(turn, n_chunks, ranks):
     Example: 13 chunks, 0 to 12, in round 15. The classes 0, 1 and 2 would be chunks 14, 13 and 12,
     and all stand for chunk 12. A double that is to take class 0 may get it from a rank of class 1
     or 2.
-
-    Parameters
-    ----------
-    turn : MatchingRound
-        The round: `number`, which is t; `n_active`, which is q; and ``moves[double]``, of which
-        the numbers 0 to ``SEND - 1`` are classes that are taken. Doubles are the ranks 0, 1, ...
-    n_chunks : int
-        The number of chunks.
-    ranks : Ranks
-        Reads ``bucket[class]``, the ranks that give each class. Writes the pairs, ``mate`` and
-        ``taken``, and ``key``, all 0, as any free rank will do.
-
-    Returns
-    -------
-    bool
-        False if some double finds nobody that gives the class.
     """
     ranks.key[:] = 0
 
@@ -583,27 +409,6 @@ def _pair_rest(n_active, ranks):
     oldest chunk. A rank that takes class q - 2 holds the oldest chunk in the next round already;
     one that takes class 0 only q - 1 rounds later. Hence ranks that have not met the late rank
     take the older classes.
-
-    Parameters
-    ----------
-    n_active : int
-        The number of classes, q.
-    ranks : Ranks
-        Reads
-
-        - ``bucket[class, place]`` and ``size[class]``: the ranks that give each class, and how
-          many;
-        - ``taken[rank]``: whether it has a partner in this round already;
-        - ``met[rank]``: whether it has met the late rank;
-        - ``missed[rank]``: how many chunks it has missed, by being without a partner.
-
-        Writes ``mate`` (the partner, at the rank with the oldest chunk). The last three buckets
-        are scratch.
-
-    Returns
-    -------
-    bool
-        False if too few ranks give the oldest chunk.
     """
     bucket = ranks.bucket
     size = ranks.size
@@ -658,30 +463,14 @@ def _pair_rest(n_active, ranks):
 def _exchange_chunks(turn, lacks, log, ranks):
     """Let all pairs of a round exchange their chunks: write the sends, and update what ranks hold.
 
-    Each rank of a pair gives one chunk to the other one. A send is written only if it helps.
-    Chunks are copied from rank to rank for q rounds; the *oldest* one is in its last round. A rank
-    *holds* the one or two chunks that it can give later on. It keeps the data of older ones, too,
-    but does not give them.
+    Each rank of a pair gives one chunk to the other one. A send is written only if it helps. It
+    keeps the data of older ones, too, but does not give them.
 
     Example: rank 3 holds the oldest chunk 5, its partner 8 holds chunk 7. After the exchange both
     have both chunks, and both hold chunk 7, as chunk 5 stops spreading.
 
-    Parameters
-    ----------
-    turn : MatchingRound
-        The round: `number`; `n_active`, which is q; and ``moves[double]`` of the *doubles*, the
-        ranks 0, 1, ... that hold two chunks. Only the move `SWAP` counts here: the double gives a
-        younger chunk, and its partner is *owed* the oldest chunk until the next round.
-    lacks : bool array, shape (chunks, ranks)
-        ``lacks[chunk, rank]``: whether the rank lacks the chunk, by the numbers of chunks;
-        updated.
-    log : SendLog
-        Gets the sends: rows of round, source, destination, owner of the chunk, and kind.
-    ranks : Ranks
-        Reads ``mate[rank]``, the partner (-1 if there is none, or if the pair is at the other
-        rank); ``gives[rank]``, the number of the chunk that it gives; and ``owner[chunk]``, the
-        rank that had the chunk first. Updates ``hold[slot, rank]``, the numbers of the chunks that
-        it holds (`NONE` if a slot is empty), and ``owed[rank]``.
+    ``lacks[chunk, rank]`` tells whether the rank lacks the chunk, by the numbers of chunks;
+    updated.
     """
     last_chunk = lacks.shape[0] - 1
     oldest = turn.number - turn.n_active
@@ -723,33 +512,7 @@ def _exchange_chunks(turn, lacks, log, ranks):
 def _pair_ranks(turn, n_chunks, lacks, ranks):
     """Choose partners in a round for all ranks but the one that meets the late rank.
 
-    The ranks exchange chunks in pairs. Most of them hold one chunk that is copied from rank to
-    rank. A few, the *doubles*, hold two, and what they do (their *moves*) is planned. Ranks that
-    few partners suit come first:
-
-    1. ranks that went without the oldest chunk in a swap of the last round, and are *owed* it;
-    2. doubles that *swap*: give their young chunk, where others give the oldest one;
-    3. the rank that has no partner, if the number of ranks is odd;
-    4. doubles that take a certain chunk as planned;
-    5. all others.
-
-    Parameters
-    ----------
-    turn : MatchingRound
-        The round: `number`; `n_active`, which is for how many rounds a chunk spreads; `absent`,
-        the rank that stands for a missing partner, or -1; and ``moves[double]``.
-    n_chunks : int
-        The number of chunks.
-    lacks : bool array, shape (chunks, ranks)
-        ``lacks[chunk, rank]``: whether the rank lacks the chunk summed over all ranks.
-    ranks : Ranks
-        Its buckets list the ranks that give each chunk, as `_sort_ranks` writes them. Gets the
-        pairs in ``mate``, and in ``gives`` what ranks give that make up for a swap.
-
-    Returns
-    -------
-    bool
-        False if some rank finds no partner that suits it; the plan cannot be laid then.
+    ``lacks[chunk, rank]`` tells whether the rank lacks the chunk summed over all ranks.
     """
     if not _repay(turn, lacks, ranks):
         return False
@@ -775,48 +538,21 @@ def lay(n_active, moves, orders, log, lacks, ranks):
     - all other ranks are paired, and give each other copies of whole chunks.
 
     A chunk is given from rank to rank in the q rounds after its meeting, and is at all ranks then.
-    With q = 3, ranks give the chunks 4, 3 and 2 in round 5, and chunk 2, the *oldest*, for the
-    last time. In a pair one rank gives the oldest chunk and gets a younger one for it.
+    In a pair one rank gives the oldest chunk and gets a younger one for it.
 
-    Most ranks have one chunk to give. The first ranks, called *doubles*, have two of them; a plan
-    says what they do in each round. For all other ranks partners are chosen here.
+    Most ranks have one chunk to give. For all other ranks partners are chosen here.
 
-    Parameters
-    ----------
-    n_active : int
-        For how many rounds a chunk is given on, q.
-    moves : int8 array, shape (rounds, doubles)
-        ``moves[round, double]``: the plan. The *class* of a chunk is its age: 0 for the chunk of
-        the round before, q - 1 for the oldest one. A move is one of
+    `ranks`, scratch memory from `new_ranks`; all of it is written here. by rank it has:
 
-        - 0 or more, below `SEND`: gives its oldest chunk, and takes the chunk of this class;
-        - `SEND` plus a class: gives the chunk of this class;
-        - `IDLE`: does nothing of its own;
-        - `EXCHANGE`: meets the late rank;
-        - `SWAP`: gives its younger chunk, and takes class q - 2;
-        - `LOSE`, `REST`: has no partner, and misses a chunk, or nothing.
-    orders : int array, shape (orders, ranks)
-        ``orders[k]`` lists all ranks but the late one, in the order in which they are looked at in
-        the rounds k, k + len(orders), ... If there is one rank more than chunks, the last one is
-        no real rank: whoever is paired with it has no partner (the number of ranks is odd).
-    log : SendLog
-        Gets the sends: rows of round, source, destination, owner of the chunk, and kind.
-    lacks : bool array, shape (chunks, ranks)
-        ``lacks[chunk, rank]``: whether the rank lacks the whole chunk. All True at first; updated.
-    ranks : Ranks
-        Scratch memory from `new_ranks`; all of it is written here. By rank it has
+    - ``hold[slot, rank]``: the numbers of the one or two chunks that a rank can give, `NONE` in an
+    empty slot;
+    - ``owed[rank]``: the number of a chunk that it gets one round later than usual, or `NONE`;
+    - ``met[rank]``: 1 if it has met the late rank, else 0;
+    - ``missed[rank]``: how many chunks it has missed because it had no partner.
 
-        - ``hold[slot, rank]``: the numbers of the one or two chunks that a rank can give, `NONE`
-          in an empty slot;
-        - ``owed[rank]``: the number of a chunk that it gets one round later than usual, or `NONE`;
-        - ``met[rank]``: 1 if it has met the late rank, else 0;
-        - ``missed[rank]``: how many chunks it has missed because it had no partner.
-
-    Returns
-    -------
-    int
-        How many sends were written; -1 if partners that follow the plan do not exist in some
-        round.
+    ``moves[round, double]`` is the plan. ``orders[k]``: lists all ranks but the late one, in the
+    order in which they are looked at in the rounds k, k + len(orders), and so on. ``lacks[chunk, rank]``
+    tells whether the rank lacks the whole chunk.
     """
     n_chunks = lacks.shape[0]
     n_ranks = orders.shape[1]

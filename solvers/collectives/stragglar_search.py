@@ -115,25 +115,7 @@ class DoublesSearch:
     def __init__(
         self, q: int, surplus: int, n_chunks: int, n_doubles: int, n_losers: int, seed: int
     ) -> None:
-        """Keep the numbers that a plan has to meet; nothing has been tried yet.
-
-        Parameters
-        ----------
-        q
-            For how many rounds a chunk is copied from rank to rank.
-        surplus
-            A chunk could come to 2^(q - 1) *holders*. This is how many of them are too many, for
-            each chunk but the last one; doubles make up for it by holding chunks back.
-        n_chunks
-            The number of chunks.
-        n_doubles
-            The number of *doubles*, which are ranks that hold two chunks and give one of them.
-        n_losers
-            How many doubles have to be without a partner once, and miss a chunk; 0 if the number
-            of ranks is even.
-        seed
-            The seed of the order in which equally good moves are tried.
-        """
+        """Keep the numbers that a plan has to meet; nothing has been tried yet."""
         self.q = q
         self.surplus = surplus
         self.n_chunks = n_chunks
@@ -146,21 +128,7 @@ class DoublesSearch:
     def plan(self) -> NDArray[np.int8] | None:
         """Search for the moves of all ranks with two chunks, in an all-reduce around a late rank.
 
-        A *double* is a rank that holds two chunks that are copied from rank to rank. Its *move*
-        says what it does in one round.
-
-        Returns
-        -------
-        int8 array, shape (n_chunks + q - 1, doubles), or None
-            None if the search found no plan. ``moves[round, double]`` is one of
-
-            - 0 or more, below `SEND`: the double gives its oldest chunk, and takes one that has
-              been spreading for so many rounds (its *class*);
-            - `SEND` plus a class: it gives the chunk of this class;
-            - `EXCHANGE`: it meets the late rank;
-            - `SWAP`: it gives its younger chunk for one of class q - 2;
-            - `LOSE`: it has no partner, and misses a chunk;
-            - `IDLE`: it takes nothing.
+        The result is None if the search found no plan.
         """
         # Before round 0 no double holds a chunk (q - 1 stands for an empty place). Chunk 0, which
         # has class 0 from round 1 on, has its whole surplus still to waste.
@@ -178,36 +146,8 @@ class DoublesSearch:
     ) -> list[tuple[int, ...]] | None:
         """Find the moves of all doubles from one round to the end, by depth-first search.
 
-        A *double* is a rank that holds two chunks that are still being copied from rank to rank. A
-        *move* is what one double does in one round. The method tries the moves of this round, the
-        most promising first, and calls itself for the next round. A state that leads nowhere is
-        remembered, and is not entered again.
-
-        Chunks are named by age: the chunk of *class* c has been spreading for c rounds, from 0 to
-        q - 1.
-
-        Parameters
-        ----------
-        turn
-            The number of the round, from 0; the search is at the end in round n_chunks + q - 1.
-        doubles
-            The state of each double before the round: the classes of its two chunks (`young`,
-            `old`), whether it has met the late rank (`met`), and whether it has missed a chunk
-            (`lost`).
-        budgets
-            ``budgets[class]``: without doubles each chunk would come to too many ranks. This is
-            how many of them are still to be saved for the chunk of this class, by doubles that do
-            not pass it on.
-        debts
-            One class for each swap of the round before. In a *swap* a double gave its younger
-            chunk, and its partner went without the oldest one. Now the partner gives the chunk of
-            this class to the rank that makes up for it, and hence to no double.
-
-        Returns
-        -------
-        list or None
-            For each round the moves of all doubles, the last round first; None if there is no
-            plan.
+        ``budgets[class]``: without doubles each chunk would come to too many ranks. Returns for
+        each round the moves of all doubles, the last round first; None if there is no plan.
         """
         # All rounds are planned.
         if turn == self.n_chunks + self.q - 1:
@@ -231,19 +171,6 @@ class DoublesSearch:
     ) -> list[tuple[DoublesStep, Budgets]]:
         """List what all doubles together may do in one round, the most promising choice first.
 
-        This is one level of a depth-first search, for an all-reduce in which one rank comes late.
-        In each round the late rank meets one other rank, and one more chunk is whole. Whole chunks
-        are then copied from rank to rank for q rounds. The *class* of a chunk is its age in
-        rounds, 0 to q - 1. Most ranks hold one such chunk. The *doubles* hold two, and what one of
-        them does in a round is its *move*:
-
-        - a class from 0: takes the chunk of this class, and gives its oldest one;
-        - `SEND` plus a class: gives the chunk of this class;
-        - `EXCHANGE`: meets the late rank, as each double has to do once;
-        - `LOSE`: has no partner, and misses a chunk (only if the number of ranks is odd);
-        - `SWAP`: gives its younger chunk for one of class q - 2;
-        - `IDLE`: takes nothing.
-
         The moves of several doubles limit each other:
 
         - only one double meets the late rank in a round, and only one has no partner;
@@ -251,29 +178,8 @@ class DoublesSearch:
         - a double gives only one of its two chunks. The other one, of class c, comes to 2^(q - 2 -
           c) ranks less in the end. Just so many ranks less are wanted as `budgets` says.
 
-        Parameters
-        ----------
-        turn
-            The number of the round.
-        doubles
-            For each double its state before the round: the classes of its two chunks (`young`,
-            `old`), whether it has met the late rank (`met`), and whether it has missed a chunk
-            (`lost`).
-        budgets
-            ``budgets[class]``: to how many ranks less the chunk of this class has still to come.
-        debts
-            One class for each swap of the round before. The partner of the swapping double got a
-            young chunk, which has this class now, in place of the oldest one. In this round it
-            gets the missing chunk from some rank, and gives the young one for it; no double can
-            take it from this partner therefore.
-
-        Returns
-        -------
-        list of (DoublesStep, Budgets)
-            For each choice that is allowed: a record with the moves (``moves[double]``), the
-            doubles after the round (``doubles[double]``) and the debts of the next round; and
-            ``budgets[class]`` for the next round. Left out are choices after which some budget
-            cannot be met, or too few rounds are left for what each double has to do once.
+        ``budgets[class]``: to how many ranks less the chunk of this class has still to come.
+        `debts`: one class for each swap of the round before.
         """
         # Go through the doubles one by one. After each of them, `partial_steps` are all
         # combinations of the moves of the doubles until then that break no rule so far.
@@ -314,35 +220,9 @@ class DoublesSearch:
     def _list_options(self, turn: int, double: Double) -> list[_Option]:
         """List what one double can do in a round; a double is a rank that holds two chunks.
 
-        Chunks are copied from rank to rank, and are named by age: the chunk of *class* c has been
-        spreading for c rounds. It stops after q rounds, so class q - 1 is the oldest. Ranks
-        exchange chunks in pairs, one chunk each way. There are two cases:
-
-        - The double holds the oldest chunk. It gives this one, and takes another one in its place.
-        - It holds two younger chunks. It gives one of them, and keeps both.
-
-        The chunk that it does not give is *wasted* in this round: it spreads to fewer ranks.
-
         Example with q = 4. A double holds the classes 0 and 2. It has two options: give class 0
         and waste class 2, or give class 2 and waste class 0. A round later both are a round older,
-        1 and 3. Now it gives class 3, the oldest, wastes class 1, and takes class 0 or 2 for it;
-        or it meets the late rank and gets a new chunk; or it gives class 1 in place of class 3,
-        and takes class 2 (a *swap*).
-
-        Parameters
-        ----------
-        turn
-            The number of the round. Before round q there is no chunk of class q - 1 yet, and a
-            double may hold one chunk or none.
-        double
-            The classes of its two chunks before the round (`young`, `old`), and whether it has met
-            the late rank (`met`) and missed a chunk (`lost`).
-
-        Returns
-        -------
-        list of _Option
-            For each option the move, the class that is wasted, and the double in the next round.
-            Empty if the double cannot have two chunks in time.
+        1 and 3.
         """
         # Both chunks are younger than the oldest.
         if double.old < self.q - 1:
@@ -357,36 +237,11 @@ class DoublesSearch:
         return self._options_with_oldest_chunk(turn, double, no_chunk)
 
     def _class_without_chunk(self, turn: int) -> int:
-        """Return the number that stands for an empty place among the classes of a double.
-
-        The class of a chunk is how many rounds it has been spreading, from 0 to q - 1. An empty
-        place has a class that no chunk has in this round: q - 1 before round q, as no chunk is
-        that old yet, and q from then on.
-        """
+        """Return the number that stands for an empty place among the classes of a double."""
         return self.q - 1 if turn < self.q else self.q
 
     def _age(self, double: Double, turn: int, kept: tuple[int, int]) -> Double:
-        """Return what a rank with two chunks holds in the next round, when these are older.
-
-        The *class* of a chunk is its age: for how many rounds it has been spreading.
-
-        Parameters
-        ----------
-        double
-            The rank before the round, of which only `met` (it has met the late rank) and `lost`
-            (it has missed a chunk) are used.
-        turn
-            The number of the round.
-        kept
-            The two chunks that it has at the end of the round, by their classes in this round. A
-            class of -1 is a chunk that begins to spread in this round. The class that stands for
-            an empty place (`_class_without_chunk`) does not grow.
-
-        Returns
-        -------
-        Double
-            Its classes in the next round, with `met` and `lost` as before.
-        """
+        """Return what a rank with two chunks holds in the next round, when these are older."""
         no_chunk = self._class_without_chunk(turn)
         classes = [c if c == no_chunk else c + 1 for c in kept]
         return Double(min(classes), max(classes), double.met, double.lost)
@@ -394,32 +249,12 @@ class DoublesSearch:
     def _options_with_young_chunks(self, turn: int, double: Double) -> list[_Option]:
         """List what a double can do without the oldest chunk: it gives one of its two chunks.
 
-        A *double* is a rank that holds two chunks that are still being copied from rank to rank.
         Chunks are named by age: class c has been spreading for c rounds, and class q - 1 is the
-        oldest. The double keeps both of its chunks, and *wastes* the one that it does not give.
-        Its partner gives the oldest chunk in return, which stops spreading now, so nothing else
-        changes.
+        oldest. Its partner gives the oldest chunk in return, which stops spreading now, so nothing
+        else changes.
 
         Example: a double with the classes 0 and 2 gives class 0 and wastes class 2, or the other
         way round; in the next round it holds the classes 1 and 3.
-
-        Parameters
-        ----------
-        turn
-            The number of the round.
-        double
-            The classes of its two chunks (`young`, `old`), both below q - 1, and whether it has
-            missed a chunk already (`lost`).
-
-        Returns
-        -------
-        list of _Option
-            For each option:
-
-            - the move: `SEND` plus the class that it gives, or `LOSE` if it has no partner (the
-              number of ranks is odd) and misses the oldest chunk;
-            - the class that it wastes;
-            - the double in the next round.
         """
         young = double.young
         old = double.old
@@ -451,26 +286,6 @@ class DoublesSearch:
         Before round q no chunk is as old as that. A double with an empty place then moves as if it
         gave the oldest chunk. Before round q - 1 it may also take nothing, and may give its young
         chunk meanwhile.
-
-        Parameters
-        ----------
-        turn
-            The number of the round.
-        double
-            The classes of its two chunks before the round (`young`, `old`); `old` is q - 1, the
-            oldest chunk, or `no_chunk`. Its `met` tells whether it has met the late rank.
-        no_chunk
-            The class that stands for an empty place: q - 1 before round q, and q after it.
-
-        Returns
-        -------
-        list of _Option
-            For each option:
-
-            - the move: a class from 0 that it takes, or `EXCHANGE` (meets the late rank), `SWAP`,
-              `IDLE` (takes nothing), or `SEND` plus a class that it gives;
-            - the class that it wastes, or `NO_WASTE`;
-            - the double in the next round.
         """
         q = self.q
         young = double.young
@@ -510,32 +325,14 @@ class DoublesSearch:
     ) -> DoublesStep | None:
         """Add the move of one more double to a round, unless the moves of the others rule it out.
 
-        A *double* is a rank that holds two chunks that are still being copied from rank to rank.
-        Chunks are named by age: class c has been spreading for c rounds, from 0 to q - 1. A double
-        *wastes* the chunk that it keeps and does not give in the round: the chunk comes to 2^(q -
-        2 - c) ranks less in the end. The *budget* says how many ranks less are wanted.
+        Chunks are named by age: class c has been spreading for c rounds, from 0 to q - 1.
 
         Example with q = 5 and a budget of 3 for class 2. One double may waste class 2, which takes
         2 ranks from its chunk; a second one may not, as that would be 4.
 
-        Parameters
-        ----------
-        turn
-            The number of the round. The chunk of class c is chunk number turn - 1 - c.
-        step
-            The part of the round that is known, of the doubles before this one: `moves`, their
-            states after the round (`doubles`), how many of them waste each class
-            (``wasted[class]``) and take it (``asked[class]``), and `debts`.
-        option
-            The move of this double, the class that it wastes, and its state after the round.
-        budgets
-            ``budgets[class]``: how many ranks less the chunk of this class has still to come to.
-
-        Returns
-        -------
-        DoublesStep or None
-            The step with this move. None if a second double would meet the late rank (`EXCHANGE`)
-            or be without a partner (`LOSE`) in the same round, or if a budget is exceeded.
+        ``budgets[class]`` tells how many ranks less the chunk of this class has still to come to.
+        The result is None if a second double would meet the late rank (`EXCHANGE`) or be without a
+        partner (`LOSE`) in the same round, or if a budget is exceeded.
         """
         # One rank meets the late rank in a round, and one faces the absent rank.
         move = option.move
@@ -579,42 +376,14 @@ class DoublesSearch:
     ) -> Budgets | None:
         """Check the moves of all doubles in a round, and count what they have still to hold back.
 
-        Chunks are copied from rank to rank for q rounds. The *class* of a chunk is its age in
-        rounds, 0 to q - 1. If every rank gave on all that it has, each chunk would come to too
-        many ranks; how many are too many is called the *surplus*. A *double*, a rank that holds
-        two chunks, gives one of them in a round and *wastes* the other one: a wasted chunk of
-        class c comes to 2^(q - 2 - c) ranks less. The *budget* of a class is what is left of the
-        surplus of its chunk.
+        Chunks are copied from rank to rank for q rounds.
 
         Example with q = 4 and a surplus of 1. A new chunk has a budget of 1. When it has class 2,
         one double wastes it for a round, which takes 2^0 = 1 off the budget. It is 0 when the
         chunk has class 3, the oldest, as it has to be.
 
-        Parameters
-        ----------
-        turn
-            The number of the round. The chunk of class c is chunk number turn - 1 - c.
-        step
-            The round as all doubles play it: ``moves[double]``; ``wasted[class]``, how many of
-            them waste a class; ``asked[class]``, how many take it; and ``doubles``, their states
-            after it.
-        doubles
-            The doubles before the round, with the classes of their two chunks.
-        budgets
-            ``budgets[class]`` before the round, in ranks.
-        debts
-            One class for each swap of the round before: one rank with the chunk of this class has
-            to give it to the rank that makes up for the swap, and not to a double.
-
-        Returns
-        -------
-        tuple of int or None
-            ``budgets[class]`` after the round, when each chunk is one class older. None if
-
-            - too few rounds are left in which doubles can meet the late rank;
-            - a budget is not used up in time, or cannot be any more;
-            - fewer ranks give a class than doubles take it;
-            - after the first q rounds, ranks do not hold the right number of chunks.
+        ``budgets[class]``: before the round, in ranks. The result ``budgets[class]`` is after the
+        round, when each chunk is one class older.
         """
         # Every double has to meet the late rank in time.
         if not self._has_rounds_for_meetings(turn, step):
@@ -657,25 +426,7 @@ class DoublesSearch:
         return tuple(budgets_after)
 
     def _has_rounds_for_meetings(self, turn: int, step: DoublesStep) -> bool:
-        """Tell whether enough rounds are left for what each double has to do once.
-
-        A *double* is a rank that holds two chunks. Each double has to meet the late rank, one in a
-        round, before round n_chunks. If the number of ranks is odd, `n_losers` of them also have
-        to be without a partner once, one in a round, until the last round, n_chunks + q - 2.
-
-        Parameters
-        ----------
-        turn
-            The number of the round whose moves are `step`.
-        step
-            Its ``doubles`` are the doubles after the round: whether each has met the late rank
-            (`met`), and was without a partner (`lost`).
-
-        Returns
-        -------
-        bool
-            Whether the rounds after this one are enough for both.
-        """
+        """Tell whether enough rounds are left for what each double has to do once."""
         # Rounds turn + 1 to n_chunks - 1 are left for meetings.
         n_to_meet = sum(not double.met for double in step.doubles)
         if n_to_meet > max(0, self.n_chunks - 1 - turn):
@@ -695,39 +446,8 @@ class DoublesSearch:
     ) -> bool:
         """Tell whether as many ranks give a certain chunk in a round as are wanted to take it.
 
-        Chunks are copied from rank to rank. This one has *class* c: it has been spreading for c
-        rounds. Most ranks hold one chunk and give it in every round. A *double* holds two, and
-        gives the one that its move says. Hence the ranks that give this chunk are
-
-        - all ranks that hold it,
-        - less the doubles that hold it but give their other chunk,
-        - less ranks that have to give it to make up for a swap of the round before.
-
         Example: 4 ranks hold the chunk, two of them are doubles, and one of these gives it. Then 3
         ranks give it, and at most 3 doubles can take it.
-
-        Parameters
-        ----------
-        c
-            The class of the chunk.
-        step
-            The moves of all doubles in the round. In `moves`, ``SEND + c`` gives the chunk, and
-            `LOSE` means that the double is without a partner. ``asked[c]`` counts the doubles that
-            take the chunk.
-        doubles
-            The classes of the two chunks of each double before the round (`young`, `old`).
-        budget
-            How many ranks less the chunk has still to come to; it tells how many ranks hold it
-            now.
-        debts
-            One class for each swap of the round before: a rank has to give the chunk of this class
-            to the rank that makes up for the swap.
-
-        Returns
-        -------
-        bool
-            Whether there are enough. If the number of ranks is odd, one giver of class q - 2 is
-            without a partner, unless a double is (`LOSE`).
         """
         # Ranks with this chunk alone that are free to give it, and doubles that do.
         n_doubles_with_it = sum(c in (double.young, double.old) for double in doubles)
@@ -741,26 +461,8 @@ class DoublesSearch:
     def _count_holders(self, c: int, budget: int) -> int:
         """Return how many ranks hold a chunk that has been copied for so many rounds.
 
-        If all its holders give a chunk on in each round, 2^c ranks hold it after c rounds. In the
-        end, when c is q - 1, it should be at fewer ranks, by a number that is called the
-        *surplus*. Some of this is saved already, by ranks that did not give the chunk on. A rank
-        that is saved in the end counts half a rank one round earlier, a quarter two rounds
-        earlier, and so on.
-
         Example with q = 5 and a surplus of 3: if 2 are saved after 3 rounds, there are 2^3 - 2 / 2
         = 7 holders.
-
-        Parameters
-        ----------
-        c
-            For how many rounds the chunk has been copied (its *class*).
-        budget
-            The part of the surplus that is still to be saved later on, in ranks.
-
-        Returns
-        -------
-        int
-            The number of ranks.
         """
         wasted = self.surplus - budget
         return (1 << c) - (wasted >> (self.q - 1 - c))

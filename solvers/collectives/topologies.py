@@ -52,17 +52,8 @@ def list_topologies(problem: Collective) -> list[Topology]:
     - for one-way circuits with two ports or more, graphs of de Bruijn and Kautz, and a random
       regular graph.
 
-    Parameters
-    ----------
-    problem
-        The collective, with its ranks, ports and switches.
-
-    Returns
-    -------
-    list of Topology
-        Each with ``peer[lane, rank]``, the rank to which a port leads, -1 if it is dark; a lane is
-        one port of every rank. Graphs that the ports cannot hold are left out; no two have the
-        same circuits.
+    Returns each has ``peer[lane, rank]``, the rank to which a port leads, -1 if it is dark; a lane
+    is one port of every rank.
     """
     n = problem.n_ranks
     if n < 2:
@@ -102,16 +93,6 @@ def _without_equals(topologies: list[Topology]) -> list[Topology]:
 
     Topologies are equal if each rank leads to the same ranks, equally often, over whichever ports.
     Between 3 ranks with two-way circuits, for example, all sets of shifts are rings.
-
-    Parameters
-    ----------
-    topologies
-        Graphs with the same numbers of lanes and ranks.
-
-    Returns
-    -------
-    list of Topology
-        The first one of each set of equal ones, in the same order.
     """
     first_of_circuits: dict[bytes, Topology] = {}
     for topology in topologies:
@@ -130,20 +111,6 @@ def list_shift_sets(n: int, lanes: int, *, two_way: bool) -> Iterator[tuple[int,
 
     Example: 8 ranks with two one-way lanes. The first set is (1, 3), two rings around all ranks;
     then come (1, 2), (1, 4) and (1, 5).
-
-    Parameters
-    ----------
-    n
-        The number of ranks.
-    lanes
-        The number of ports of a rank.
-    two_way
-        Whether circuits are two-way. A shift then takes two lanes, and stands for both directions.
-
-    Yields
-    ------
-    tuple of int
-        Different shifts, ascending. There are as many as lanes allow, or fewer.
     """
     # The shifts nearest to 1 that have no factor in common with n: each makes one ring of all
     # ranks. A two-way shift above n / 2 is the opposite of one below.
@@ -172,19 +139,8 @@ def list_shift_sets(n: int, lanes: int, *, two_way: bool) -> Iterator[tuple[int,
 def inverse_circuits(peer: IntArray, *, two_way: bool) -> IntArray:
     """Return from which rank data come in over each port, given where each port leads.
 
-    Parameters
-    ----------
-    peer
-        ``peer[..., lane, rank]``: the rank to which a port leads, -1 if it is dark; a lane is a
-        port of every rank.
-    two_way
-        Whether circuits lead both ways. Data then come in from where a port leads, and the result
-        is `peer` itself.
-
-    Returns
-    -------
-    int array, shape of `peer`
-        ``source[..., lane, rank]``: the rank whose port of this lane leads here; -1 if none does.
+    ``peer[..., lane, rank]`` is the rank to which a port leads, -1 if it is dark. The result
+    ``source[..., lane, rank]`` is the rank whose port of this lane leads here; -1 if none does.
     """
     if two_way:
         return peer
@@ -198,16 +154,8 @@ def inverse_circuits(peer: IntArray, *, two_way: bool) -> IntArray:
 def count_parallel(peer: IntArray) -> IntArray:
     """Count how many ports of a rank lead to the same peer, over parallel circuits.
 
-    Parameters
-    ----------
-    peer
-        Int array, shape (lanes, ranks): the rank to which a port leads, -1 if it is dark.
-
-    Returns
-    -------
-    int array, shape (lanes, ranks)
-        ``width[lane, rank]``: the number of circuits of the rank to this peer, at the first lane
-        that leads there; 0 at its other lanes, and at dark ports.
+    The result ``width[lane, rank]`` is the number of circuits of the rank to this peer, at the
+    first lane that leads there; 0 at its other lanes, and at dark ports.
     """
     width = np.zeros_like(peer)
     for lane, row in enumerate(peer):
@@ -227,25 +175,12 @@ def lay_circulant(problem: Collective, shifts: tuple[int, ...]) -> Topology | No
     - two-way circuits take two lanes, one onward and one back;
     - two-way circuits between opposite ranks (2 s = n) take one lane.
 
-    Lanes may be on different switches, called *planes*.
-
     Example: 6 ranks with three two-way lanes, and the shift 1. Lane 0 leads from each rank to the
     next one, lane 1 to the one before, and lane 2 to the rank opposite, three places onward.
 
-    Parameters
-    ----------
-    problem
-        The collective. Used of it: the numbers of ranks, lanes and ports on a plane, and whether
-        circuits are two-way.
-    shifts
-        The shifts that are wanted, in the order in which they get lanes.
-
-    Returns
-    -------
-    Topology or None
-        ``peer[lane, rank]``, the rank to which a port leads (-1: to none), and the shifts that got
-        lanes. None if no shift finds lanes, or if two lanes on different planes would have to join
-        a cycle of an odd number of ranks.
+    The result ``peer[lane, rank]`` is the rank to which a port leads (-1: to none), and the shifts
+    that got lanes. It is None if no shift finds lanes, or if two lanes on different planes would
+    have to join a cycle of an odd number of ranks.
     """
     n = problem.n_ranks
     lanes = problem.lanes
@@ -299,21 +234,7 @@ def lay_circulant(problem: Collective, shifts: tuple[int, ...]) -> Topology | No
 def _choose_two_lanes(problem: Collective, free_lanes: list[int]) -> tuple[int, int] | None:
     """Choose two free ports of every rank, if possible of the same switch.
 
-    Switches are called *planes*. A *lane* is one port of every rank, with the number
-    ``plane * ports + port``.
-
-    Parameters
-    ----------
-    problem
-        Has the number of ports of a rank on each plane.
-    free_lanes
-        The lanes that are not used yet, ascending.
-
-    Returns
-    -------
-    tuple of two int, or None
-        Two neighbouring free lanes of one plane; if no plane has two, the first two lanes. None if
-        fewer than two are free.
+    The result is None if fewer than two are free.
     """
     for place, lane in enumerate(free_lanes[:-1]):
         if lane // problem.ports == free_lanes[place + 1] // problem.ports:
@@ -327,17 +248,7 @@ def _place_in_cycle(n: int, shift: int) -> IntArray:
     Example for 6 ranks and 2 places onward: the cycles are 0 2 4 and 1 3 5, and the result is
     ``[0, 0, 1, 1, 2, 2]``.
 
-    Parameters
-    ----------
-    n
-        The number of ranks; ranks count modulo n.
-    shift
-        How many places onward one step leads.
-
-    Returns
-    -------
-    int array, shape (ranks,)
-        ``place[rank]``: the number of steps.
+    The result ``place[rank]`` is the number of steps.
     """
     place = np.zeros(n, dtype=np.int64)
     cycles = int(np.gcd(n, shift))
@@ -352,18 +263,8 @@ def _lay_path(problem: Collective) -> Topology | None:
     Circuits are two-way. Paths need no odd cycle, so they fit where each plane (a switch of its
     own) has one port and n is odd.
 
-    Parameters
-    ----------
-    problem
-        The collective, with its ranks and its lanes, the ports of a rank on all planes. An odd
-        lane stays dark.
-
-    Returns
-    -------
-    Topology or None
-        With ``peer[lane, rank]``, the rank to which a port leads, -1 if it is dark. Even lanes
-        join 0 with 1, 2 with 3, ..., odd lanes 1 with 2, 3 with 4, ... None if a rank has one lane
-        only, or there are fewer than three ranks.
+    The result has ``peer[lane, rank]``, the rank to which a port leads, -1 if it is dark. It is
+    None if a rank has one lane only, or there are fewer than three ranks.
     """
     n = problem.n_ranks
     if problem.lanes < 2 or n < 3:
@@ -379,26 +280,10 @@ def _lay_path(problem: Collective) -> Topology | None:
 def _lay_arcs(n: int, degree: int, family: tuple[str, int, int]) -> Topology:
     """Lay a de Bruijn or a Kautz graph over the ports, for any number of ranks.
 
-    Rank x leads to ``sign * (d x + k) + first`` (modulo the number of ranks) for k = 0 ... d - 1,
-    where d is the degree. For sign 1 and first 0 it is a de Bruijn graph, for -1 and -1 a Kautz
-    graph.
-
     A rank that the formula joins to itself is joined to another such rank instead. If there is
     only one such rank, its port stays dark.
 
-    Parameters
-    ----------
-    n
-        The number of ranks.
-    degree
-        The number d of ports of a rank that are used.
-    family
-        The name of the graph, and the sign and the first number of the formula.
-
-    Returns
-    -------
-    Topology
-        With ``peer[lane, rank]``, the rank to which a port leads, -1 if it is dark; d lanes.
+    The result has ``peer[lane, rank]``, the rank to which a port leads, -1 if it is dark; d lanes.
     """
     name, sign, first = family
     ranks = np.arange(n)
@@ -413,15 +298,7 @@ def _lay_arcs(n: int, degree: int, family: tuple[str, int, int]) -> Topology:
 def _join_ranks_with_loops(counts: IntArray) -> None:
     """Replace circuits of ranks to themselves by a cycle through all ranks that have one.
 
-    A rank with such a loop has one circuit less to hear from others, and all that it gathers would
-    come over the rest of them: twice the time with two ports.
-
-    Parameters
-    ----------
-    counts
-        ``counts[source, destination]``: the number of circuits, shape (ranks, ranks); changed.
-        Rows and columns keep their sums. A single loop stays, as there is nobody to join it to,
-        and so do all loops if some rank has several.
+    ``counts[source, destination]`` is the number of circuits, shape (ranks, ranks); changed.
     """
     # A rank with several loops is listed as often, so that it would follow itself.
     looped = np.repeat(np.arange(len(counts)), counts.diagonal())
@@ -435,19 +312,8 @@ def _join_ranks_with_loops(counts: IntArray) -> None:
 def lay_de_bruijn_graph(problem: Collective, degree: int) -> Topology | None:
     """Lay the de Bruijn graph in which rank x leads to d x + k modulo n, for k = 0 ... d - 1.
 
-    Parameters
-    ----------
-    problem
-        The collective, with its n ranks and their ports.
-    degree
-        The number d, 2 or more. It takes as many ports of a rank, or twice as many of two-way
-        ones; ports beyond these stay dark.
-
-    Returns
-    -------
-    Topology or None
-        ``peer[lane, rank]``, the rank to which a port leads, -1 if it is dark. None if the
-        circuits find no ports, or all ranks can be joined directly.
+    The result ``peer[lane, rank]`` is the rank to which a port leads, -1 if it is dark. It is None
+    if the circuits find no ports, or all ranks can be joined directly.
     """
     if problem.two_way:
         return next(_lay_undirected(problem, degree, families=(("de-bruijn", 1, 0),)), None)
@@ -468,31 +334,8 @@ def _lay_undirected(
 ) -> Iterator[Topology | None]:
     """Lay de Bruijn and Kautz graphs over two-way circuits.
 
-    Both are graphs in which few hops lead from each rank to each other one. A rank needs two ports
-    for each number k below: its circuit leads to another rank, and others lead to it. With n
-    ranks, rank x is joined, for k = 0 ... d - 1, to
-
-    - d x + k modulo n in a de Bruijn graph;
-    - -(d x + k) - 1 modulo n in a Kautz graph.
-
-    Circuits from a rank to itself are left out. Example with 8 ranks and d = 2: rank 1 is joined
-    to 2 and 3 in the former, and to 5 and 4 in the latter.
-
-    Parameters
-    ----------
-    problem
-        The collective, with its ranks and its lanes, the ports of a rank.
-    degree
-        The number d of the formula.
-    families
-        The graphs: a name, and the sign and the first number of the formula.
-
-    Yields
-    ------
-    Topology or None
-        With ``peer[lane, rank]``, the rank to which a port leads, -1 if it is dark. None if the
-        circuits find no ports. Nothing is listed if d is below 2, or so large that all ranks can
-        be joined directly.
+    The result has ``peer[lane, rank]``, the rank to which a port leads, -1 if it is dark. It is
+    None if the circuits find no ports.
     """
     n = problem.n_ranks
     if degree < 2 or problem.lanes >= n - 1:
@@ -515,17 +358,6 @@ def _lay_regular_graphs(problem: Collective) -> Iterator[Topology]:
     take cycles, over two lanes each: one port of a rank leads onward and another one back, so that
     an odd lane is left dark. One-way circuits have de Bruijn and Kautz graphs besides, so one
     graph of another kind is enough.
-
-    Parameters
-    ----------
-    problem
-        The collective, with its ranks, its lanes (ports of a rank), and the kind of circuits.
-
-    Yields
-    ------
-    Topology
-        With ``peer[lane, rank]``, the rank to which a port leads. Nothing is listed if a rank has
-        too few lanes, or so many that all ranks can be joined directly.
     """
     n = problem.n_ranks
     lanes = problem.lanes
@@ -544,22 +376,7 @@ def _lay_regular_graphs(problem: Collective) -> Iterator[Topology]:
 def _lay_regular_cycles(problem: Collective) -> Iterator[Topology]:
     """Lay random regular graphs of an odd number of ranks, made of cycles of two-way circuits.
 
-    An odd number of ranks has no perfect matching, so the circuits of two lanes (ports of a rank)
-    make cycles: one leads to the next rank, and one to the rank before. If all lanes together
-    hold no such cycles, since each plane (a switch of its own) has an odd number of ports, cycles
-    are laid on each plane by itself, and one port of each rank there stays dark.
-
-    Parameters
-    ----------
-    problem
-        The collective, with its ranks, its planes, and ports.
-
-    Yields
-    ------
-    Topology
-        With ``peer[lane, rank]``, the rank to which a port leads, -1 if it is dark. Nothing is
-        listed where there is one cycle alone, or if planes have no two ports for both neighbours
-        of a rank on a cycle.
+    The result has ``peer[lane, rank]``, the rank to which a port leads, -1 if it is dark.
     """
     for seed in range(RANDOM_GRAPHS):
         onward = _find_cycles(problem, problem.lanes // 2, seed)
@@ -576,20 +393,7 @@ def _lay_regular_cycles(problem: Collective) -> Iterator[Topology]:
 def _find_cycles(problem: Collective, n_cycles: int, seed: int) -> IntArray:
     """Find cycles through all ranks whose circuits together make a graph with few hops.
 
-    Parameters
-    ----------
-    problem
-        The collective, with its number of ranks.
-    n_cycles
-        How many cycles are wanted. One cycle has no short ways, so for fewer than two there are
-        none.
-    seed
-        The seed of the random cycles with which the search begins.
-
-    Returns
-    -------
-    int array, shape (cycles, ranks)
-        ``onward[cycle, rank]``: the next rank on the cycle. Without rows if `n_cycles` is below 2.
+    The result ``onward[cycle, rank]`` is the next rank on the cycle.
     """
     if n_cycles < 2:
         return np.empty((0, problem.n_ranks), dtype=np.int64)
@@ -600,19 +404,8 @@ def _find_cycles(problem: Collective, n_cycles: int, seed: int) -> IntArray:
 def _lay_cycles_on_planes(problem: Collective, onward: IntArray) -> IntArray:
     """Lay as many cycles on each plane as its pairs of ports hold.
 
-    Parameters
-    ----------
-    problem
-        The collective; each rank has ``ports`` ports on each of its ``planes``.
-    onward : int array, shape (planes * (ports // 2), ranks)
-        ``onward[cycle, rank]``: the next rank on the cycle.
-
-    Returns
-    -------
-    int array, shape (lanes, ranks)
-        ``peer[lane, rank]``: the rank to which a port leads, -1 if it is dark. Lane
-        ``plane * ports + port``; ports 0 and 1 lead onward and back on the first cycle of a plane,
-        ports 2 and 3 on its second one, and so on.
+    ``onward[cycle, rank]`` is the next rank on the cycle. The result ``peer[lane, rank]`` is the
+    rank to which a port leads, -1 if it is dark.
     """
     n, ports, planes = problem.n_ranks, problem.ports, problem.planes
     peer = np.full((planes, ports, n), IDLE)
@@ -626,29 +419,11 @@ def _lay_cycles_on_planes(problem: Collective, onward: IntArray) -> IntArray:
 def split_into_matchings(counts: IntArray, degree: int) -> IntArray:
     """Share out the circuits of a graph among the ports of its ranks.
 
-    Each rank sends over `degree` circuits, and receives over as many. A port carries one of them
-    each way, so the graph has to be split into `degree` perfect matchings, each of which gives
-    every rank one receiver and one sender. By Koenig's theorem that is always possible, for a
-    matching at a time: a regular graph has a perfect matching, and what is left is regular again.
-
     A matching is found as an assignment in which a pair of ranks costs 1 if no circuit between
     them is left, else 0. The least cost is 0.
 
-    SciPy's search for a matching of a sparse graph is not used: on Kautz graphs of 512 ranks and
-    12 circuits it does not end within minutes. The assignment takes O(ranks^3) at most, and a few
-    milliseconds on such graphs.
-
-    Parameters
-    ----------
-    counts
-        ``counts[source, destination]``: the number of circuits, shape (ranks, ranks).
-    degree
-        The sum of each row and each column.
-
-    Returns
-    -------
-    int array, shape (degree, ranks)
-        ``peer[lane, rank]``: the rank to which each port leads.
+    ``counts[source, destination]`` is the number of circuits, shape (ranks, ranks). The result
+    ``peer[lane, rank]`` is the rank to which each port leads.
     """
     with uncounted():
         from scipy.optimize import linear_sum_assignment
@@ -669,18 +444,8 @@ def assign_ports(problem: Collective, pairs: list[tuple[int, int]]) -> IntArray 
     has one port on each plane, the circuits of a cycle have to take planes in turn, which an odd
     cycle over two planes cannot; circuits are taken in the order along paths and cycles then.
 
-    Parameters
-    ----------
-    problem
-        The collective, with its ranks, planes, and ports of a rank on each plane.
-    pairs
-        The two ranks of each circuit; parallel circuits are listed as often as there are.
-
-    Returns
-    -------
-    int array, shape (lanes, ranks), or None
-        ``peer[lane, rank]``: the rank to which a port leads, -1 if it is dark; lane
-        ``plane * ports + port``. None if some circuit finds no ports.
+    The result ``peer[lane, rank]`` is the rank to which a port leads, -1 if it is dark; lane
+    ``plane * ports + port``. It is None if some circuit finds no ports.
     """
     n, ports, planes = problem.n_ranks, problem.ports, problem.planes
     peer = np.full((planes, ports, n), IDLE)
@@ -708,16 +473,6 @@ def _in_path_order(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """Order circuits so that each one follows a neighbour, along the cycles that they make.
 
     Example: (0, 1), (2, 3), (1, 2) become (0, 1), (1, 2), (2, 3).
-
-    Parameters
-    ----------
-    pairs
-        The two ranks of each circuit.
-
-    Returns
-    -------
-    list of (rank, rank)
-        The same pairs in another order.
     """
     circuits_of: dict[int, list[int]] = {}
     for number, pair in enumerate(pairs):

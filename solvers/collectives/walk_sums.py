@@ -78,25 +78,7 @@ class WalkGraph(NamedTuple):
     """The first arc to each rank that the last step uses; a multiple of c."""
 
     def arcs(self, n_arcs: int, first_arc: int = 0) -> Arcs:
-        """Return some arcs (circuits in one direction) of every rank, as senders and receivers.
-
-        In a de Bruijn graph of degree d, d arcs lead to each rank z, from the ranks d z to d z + d
-        - 1, modulo the number of ranks n. For example, with n = 8 and d = 2, rank 3 hears from 6
-        and 7, and rank 5 from 10 - 8 = 2 and from 3.
-
-        Parameters
-        ----------
-        n_arcs
-            How many of the d arcs of each rank are taken.
-        first_arc
-            The number of the first of them, k, from 0: they come from d z + k, d z + k + 1, ...
-
-        Returns
-        -------
-        Arcs
-            ``source`` and ``target`` of n * n_arcs arcs, int arrays: who sends, and who receives.
-            If ``self.is_against``, data go against the arcs: the two are exchanged.
-        """
+        """Return some arcs (circuits in one direction) of every rank, as senders and receivers."""
         # head[arc] is the rank z to which an arc leads, and tail[arc] the one it comes from.
         head = np.repeat(np.arange(self.n), n_arcs)
         digit = np.tile(np.arange(first_arc, first_arc + n_arcs), self.n)
@@ -106,16 +88,7 @@ class WalkGraph(NamedTuple):
         return Arcs(tail, head)
 
     def list_steps(self) -> list[Arcs]:
-        """List the arcs that carry sums in each of the D rounds; D is the length of a walk.
-
-        All d arcs of a rank are used in each round but one. In that one c of them are enough, as n
-        is c d^(D - 1). It is the last round, or the first one if data go against the arcs.
-
-        Returns
-        -------
-        list of Arcs
-            For each round who sends to whom.
-        """
+        """List the arcs that carry sums in each of the D rounds; D is the length of a walk."""
         steps = [self.arcs(self.degree)] * (self.n_steps - 1)
         last_step = self.arcs(self.last_digit, self.first_arc)
         if self.is_against:
@@ -123,25 +96,7 @@ class WalkGraph(NamedTuple):
         return [*steps, last_step]
 
     def roots(self, number: int, n_classes: int) -> BoolArray:
-        """Return the ranks that get the sum of a chunk, and then tell it to all others.
-
-        Ranks are divided into classes. With d arcs to each rank and d^a classes, the sum can
-        spread from the ranks of any one class to all others in `a` rounds. Along the arcs, the
-        ranks of class k are k, k + d^a, k + 2 d^a, ...; against the arcs they are ranks in a row.
-        With 8 ranks and 2 classes, class 1 has the ranks 1, 3, 5 and 7, or 4, 5, 6 and 7.
-
-        Parameters
-        ----------
-        number
-            The number of the class of roots, below `n_classes`.
-        n_classes
-            How many classes there are, a power of d that divides n; each has as many roots.
-
-        Returns
-        -------
-        bool array, shape (ranks,)
-            Whether each rank is a root.
-        """
+        """Return the ranks that get the sum of a chunk, and then tell it to all others."""
         ranks = np.arange(self.n)
         class_of_rank = ranks % n_classes
         if self.is_against:
@@ -152,28 +107,7 @@ class WalkGraph(NamedTuple):
 def find_walk_graph(n: int, degree: int) -> WalkGraph | None:
     """Return the de Bruijn graph in which walks of equal length lead from all ranks to each rank.
 
-    In this graph d arcs (circuits in one direction) lead to each rank, where d is the degree. If
-    all ranks send their sum over all arcs D times, each rank gets the sum of d^D ranks. That is
-    the sum of all n ranks, each once, if n is d^D. If n is c d^(D - 1) for some c below d, only c
-    arcs to each rank are used in the last step.
-
-    Parameters
-    ----------
-    n
-        The number of ranks.
-    degree
-        The number of arcs that lead to each rank, 2 or more.
-
-    Returns
-    -------
-    WalkGraph or None
-        ``n_steps`` is D, and ``last_digit`` is c. None if n is not such a number.
-
-    Examples
-    --------
-    >>> graph = find_walk_graph(32, 4)
-    >>> graph.n_steps, graph.last_digit  # 32 = 2 * 4**2
-    (3, 2)
+    The result is None if n is not such a number.
     """
     if degree < 2 or n <= degree:
         return None
@@ -190,29 +124,7 @@ def find_walk_graph(n: int, degree: int) -> WalkGraph | None:
 
 
 def list_walk_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
-    """List all-reduces over a de Bruijn graph of circuits that stay, before they are made.
-
-    In such an all-reduce every rank sends its sum over its circuits in each of a few rounds, and
-    then has the sum of all ranks from which a walk of so many circuits leads to it. Small buffers
-    are sent as a whole. Large ones are cut into chunks: the sum of a chunk comes only to some
-    ranks, its *roots*, and spreads from there to all others in further rounds. The more chunks
-    there are, the fewer bytes are sent, and the more rounds it takes.
-
-    Parameters
-    ----------
-    problem
-        The all-reduce, with its ranks and their ports.
-    clock
-        Says whether there is time for plans of more sends, whose sends are listed here.
-
-    Yields
-    ------
-    Offer
-        One for each number of rounds in which sums are spread from roots, from 0 on: a time that
-        the plan does not beat, the number of its sends, and a function that makes it. Nothing is
-        listed where the ranks are not those of a de Bruijn graph, or where the ports cannot hold
-        it.
-    """
+    """List all-reduces over a de Bruijn graph of circuits that stay, before they are made."""
     graph = _find_largest_graph(problem)
     if graph is None:
         return
@@ -257,15 +169,7 @@ def _find_largest_graph(problem: Collective) -> WalkGraph | None:
     With two-way circuits a rank needs twice as many ports: for those that lead to it, and for
     those that lead to others.
 
-    Parameters
-    ----------
-    problem
-        The all-reduce, with its ranks and their ports.
-
-    Returns
-    -------
-    WalkGraph or None
-        None if no degree of 2 or more fits the number of ranks.
+    The result is None if no degree of 2 or more fits the number of ranks.
     """
     most_degree = problem.lanes
     if problem.two_way:
@@ -288,23 +192,6 @@ def _list_rounds(
     1. into *parts* that use different circuits in the last step of the sums, or the same circuits
        in the opposite direction. There is one part if neither is possible;
     2. each part into a chunk for each class of ranks, which are the roots of this chunk.
-
-    Parameters
-    ----------
-    problem
-        The all-reduce.
-    graph
-        The graph, whose arcs (circuits in one direction) are circuits of the topology.
-    topology
-        The circuits, which stay.
-    n_classes
-        Into how many classes ranks are divided; 1 if all ranks are roots of all chunks.
-
-    Returns
-    -------
-    Rounds
-        The sends of all chunks, rows of round, source, destination, chunk and kind, sorted by
-        round; and the circuits, which are the same in all rounds.
     """
     # If the last step uses c of the d arcs, and c divides d, other chunks use the others. Sums of
     # ranks in a row begin at another rank then, but they still are all ranks once.
@@ -350,18 +237,6 @@ def _add_up_along_walks(graph: WalkGraph, roots: BoolArray) -> list[IntArray]:
 
     Only sums that are wanted are sent: those from which a walk of the rest of the rounds leads to
     a root.
-
-    Parameters
-    ----------
-    graph
-        The graph, whose walks have D arcs.
-    roots
-        Bool array, shape (ranks,): the ranks that are to get the sum.
-
-    Returns
-    -------
-    list of int array, shape (sends, 3)
-        For each of D rounds rows of source, destination and kind.
     """
     # The ranks whose sum is wanted at the end of each step, from the last step back to the first.
     steps = graph.list_steps()
@@ -396,21 +271,6 @@ def _copy_from_roots(graph: WalkGraph, roots: BoolArray, number: int) -> list[In
 
     In each round all ranks that lack the sum, and have a circuit from a rank that has it, get a
     copy of it over one such circuit.
-
-    Parameters
-    ----------
-    graph
-        The graph, whose arcs are circuits in one direction.
-    roots
-        Bool array, shape (ranks,): the ranks that have the sum.
-    number
-        The number of the chunk in its part of the buffer, from 0. If a rank can get the sum over
-        several arcs, chunks of different numbers use different ones, so that none is crowded.
-
-    Returns
-    -------
-    list of int array, shape (sends, 3)
-        For each round rows of source, destination and kind; no round if all ranks are roots.
     """
     sends: list[IntArray] = []
     is_informed = roots.copy()

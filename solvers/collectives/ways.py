@@ -45,32 +45,20 @@ class Paths(NamedTuple):
 def list_paths(demand_s: FloatArray, sequence: Sequence, every: bool) -> Paths | None:
     """List paths of each block over a given sequence of circuits, the short ones first.
 
-    A *block* is what one rank has to send to one other. The circuits change from round to round. A
-    path takes one circuit in each of some rounds, one after another, and waits at a rank in the
-    rounds between. It comes to no rank twice.
+    The circuits change from round to round. A path takes one circuit in each of some rounds, one
+    after another, and waits at a rank in the rounds between. It comes to no rank twice.
 
     Example: the circuit 0 -> 1 in round 0, and 1 -> 2 and 0 -> 2 in round 1. The block from 0 to 2
     has two paths: directly in round 1, or over rank 1 in both rounds.
 
     Once a block has `ENOUGH` paths, no longer ones are listed for it.
 
-    Parameters
-    ----------
-    demand_s
-        ``demand_s[source, target]``: the size of the block of each pair of ranks, as the seconds
-        that one circuit takes for it; shape (ranks, ranks). Blocks of 0 have no paths.
-    sequence
-        ``sequence[round, lane, rank]``: the rank to which a rank transmits; its own number stands
-        for nobody. A lane is one port of every rank.
-    every
-        True lists the longer paths of all blocks, too.
-
-    Returns
-    -------
-    Paths or None
-        ``source[path]`` and ``target[path]``, the ranks at the ends of each path, and ``hop``, an
-        int array of shape (hops, 4): rows of path, round, lane, and the rank that sends. None if
-        some block has no path, or there are more paths than `MOST`.
+    ``demand_s[source, target]`` is the size of the block of each pair of ranks, as the seconds
+    that one circuit takes for it; shape (ranks, ranks). ``sequence[round, lane, rank]`` is the
+    rank to which a rank transmits; its own number stands for nobody. Returns ``source[path]`` and
+    ``target[path]``, the ranks at the ends of each path, and ``hop``, an int array of shape (hops,
+    4): rows of path, round, lane, and the rank that sends. It is None if some block has no path,
+    or there are more paths than `MOST`.
     """
     rounds, lanes, n = sequence.shape
     ranks = np.arange(n)
@@ -154,15 +142,8 @@ class _Steps:
     def __init__(self, demand_s: FloatArray, sequence: Sequence) -> None:
         """List the lanes of all rounds one after another, and the blocks that have bytes.
 
-        A *step* is one lane (port of every rank) of one round; lane k of round t is step
-        ``t * lanes + k``.
-
-        Parameters
-        ----------
-        demand_s
-            ``demand_s[source, target]``: how long one circuit takes for a block, in seconds.
-        sequence
-            ``sequence[round, lane, rank]``: to whom a rank transmits; itself stands for nobody.
+        ``demand_s[source, target]`` tells how long one circuit takes for a block, in seconds.
+        ``sequence[round, lane, rank]`` tells to whom a rank transmits; itself stands for nobody.
         """
         self.rounds, self.lanes, self.n = sequence.shape
         self.peer = sequence.reshape(-1, self.n)
@@ -183,21 +164,13 @@ class _Steps:
     def draw(self, price: FloatArray) -> _Draw | None:
         """Find the cheapest path of each block, by dynamic programming over rounds.
 
-        A *block* is what one rank has to send to one other. A path takes circuits of later and
-        later rounds, at most one in each round, and costs the sum of their prices. A *step* is one
-        lane (one port of every rank) of one round; steps are numbered round by round.
+        A path takes circuits of later and later rounds, at most one in each round, and costs the
+        sum of their prices.
 
-        Parameters
-        ----------
-        price
-            ``price[step, rank]``: the price of the circuit over which a rank sends.
-
-        Returns
-        -------
-        _Draw or None
-            ``used[step, block]``, whether the path of a block takes a circuit of the step, and
-            ``loads[step, rank]``, the seconds that all blocks together take on each circuit. None
-            if some block has no path.
+        ``price[step, rank]`` is the price of the circuit over which a rank sends. The result
+        ``used[step, block]`` tells whether the path of a block takes a circuit of the step, and
+        ``loads[step, rank]``, the seconds that all blocks together take on each circuit. It is
+        None if some block has no path.
         """
         n_steps = len(self.peer)
 
@@ -239,17 +212,8 @@ class _Steps:
     def list_hops(self, used: NDArray[np.bool_], block: IntArray) -> IntArray:
         """List rows of path, round, lane and rank of paths, of which ``used[step, path]`` tells.
 
-        Parameters
-        ----------
-        used
-            ``used[step, path]``: whether a path takes a circuit of this step, a lane of a round.
-        block
-            ``block[path]``: the number of the block that a path carries.
-
-        Returns
-        -------
-        int array, shape (hops, 4)
-            Rows of path, round, lane, and the rank that sends, by path and then by round.
+        ``used[step, path]`` tells whether a path takes a circuit of this step, a lane of a round.
+        ``block[path]`` is the number of the block that a path carries.
         """
         rank = self.source[block]
         rows = []
@@ -266,27 +230,17 @@ class _Steps:
 def draw_paths(demand_s: FloatArray, sequence: Sequence) -> Paths | None:
     """Find a few good paths of each block, by a search that makes busy circuits dear.
 
-    A *block* is what one rank has to send to one other. A *path* takes it over circuits of later
-    and later rounds. All blocks together should load the circuits of a round evenly.
+    All blocks together should load the circuits of a round evenly.
 
     The method is that of Frank and Wolfe. It draws `DRAWS` times the cheapest path of every block.
     A draw number k = 0, 1, ... takes over the part 2 / (k + 2) of all blocks: all of them at
     first, then two thirds, a half, and so on. After each draw the busiest circuits of a round get
     higher prices.
 
-    Parameters
-    ----------
-    demand_s
-        ``demand_s[source, target]``: the size of the block of each pair of ranks, as the seconds
-        that one circuit takes for it; shape (ranks, ranks).
-    sequence
-        ``sequence[round, lane, rank]``: the rank to which a rank transmits; its own number stands
-        for nobody. A lane is one port of every rank.
-
-    Returns
-    -------
-    Paths or None
-        For each block up to `KEPT` paths, those that carry most. None if some block has no path.
+    ``demand_s[source, target]`` is the size of the block of each pair of ranks, as the seconds
+    that one circuit takes for it; shape (ranks, ranks). ``sequence[round, lane, rank]`` is the
+    rank to which a rank transmits; its own number stands for nobody. The result is None if some
+    block has no path.
     """
     steps = _Steps(demand_s, sequence)
     n_steps = len(steps.peer)
@@ -342,33 +296,9 @@ def exchange(
 ) -> Sequence:
     """Change the circuits of an all-to-all a little, such that data get cheaper paths.
 
-    A *block* is what one rank has to send to one other. Its path takes circuits of later and later
-    rounds. One step of the change takes two ranks a and b. If a transmits to c and b to d, then
-    afterwards a transmits to d and b to c. This is done in lane 0, the first port of every rank.
-    If the same circuits stay for several rounds, all of these change alike.
-
-    The saving of a step is estimated by the *toll* of circuits: a number that is high between
-    ranks whose circuits are busy. How busy circuits are is known only for the best sequence so
-    far, for which a linear programme was solved. The caller changes a sequence several times
-    without solving it again, and so the tolls come from `best`, while `sequence` is changed.
-
-    Parameters
-    ----------
-    sequence
-        Int array, shape (rounds, lanes, ranks). ``sequence[round, lane, rank]`` is the rank to
-        which a rank transmits; its own number stands for nobody.
-    demand_s
-        ``demand_s[source, target]``: the size of each block, as the seconds that one circuit takes
-        for it.
-    best
-        The best sequence so far, in the same form as `sequence`.
-    price
-        ``price[round, lane, rank]``: a number for each circuit of `best`, high where it is busy.
-
-    Returns
-    -------
-    int array, shape (rounds, lanes, ranks)
-        A changed copy of the sequence. The other lanes are the same.
+    ``demand_s[source, target]`` is the size of each block, as the seconds that one circuit takes
+    for it. ``price[round, lane, rank]`` is a number for each circuit of `best`, high where it is
+    busy. Returns a changed copy of the sequence.
     """
     # toll[rank, peer]: what any circuit from one rank to another costs, up or not.
     toll = _toll_of_circuits(best, price)
@@ -392,22 +322,8 @@ def exchange(
 def _toll_of_circuits(best: Sequence, price: FloatArray) -> FloatArray:
     """Set the price of each possible circuit by how busy its two ranks are in the best sequence.
 
-    A circuit that is not in the best sequence has no load of its own. It is taken for dear if the
-    rank at its begin sends over busy circuits, and if the rank at its end receives over such.
-
-    Parameters
-    ----------
-    best
-        ``best[round, lane, rank]``: the rank to which a rank transmits; a lane is one port of
-        every rank.
-    price
-        ``price[round, lane, rank]``: the price of each of these circuits, high where it is busy.
-
-    Returns
-    -------
-    float array, shape (ranks, ranks)
-        ``toll[rank, peer]``: 2, so that paths of few circuits are cheaper, and the prices of all
-        circuits from `rank`, and of all circuits to `peer`, each as a multiple of its mean.
+    ``best[round, lane, rank]`` is the rank to which a rank transmits. ``price[round, lane, rank]``
+    is the price of each of these circuits, high where it is busy.
     """
     n_ranks = best.shape[2]
     sent = price.sum(axis=(0, 1))
@@ -422,15 +338,7 @@ def _choose_exchanges(gain: FloatArray) -> list[tuple[int, int]]:
     Gains are counted for one exchange alone, and are less if others are made, too. Exchanges that
     gain less than 0.3 of the best one are therefore not made.
 
-    Parameters
-    ----------
-    gain
-        ``gain[a, b]``, shape (ranks, ranks): what is saved if a and b exchange their circuits.
-
-    Returns
-    -------
-    list of (a, b)
-        Pairs of ranks, from among as many of the best pairs as there are ranks.
+    ``gain[a, b]``: shape (ranks, ranks): what is saved if a and b exchange their circuits.
     """
     n_ranks = len(gain)
     least_gain = 0.3 * gain.max()
@@ -456,33 +364,14 @@ def _gains_of_exchange(
     Example: a transmits to c and b to d. After the exchange a transmits to d and b to c. Paths
     over the two old circuits are lost, and two new circuits can be used.
 
-    A *block* is what one rank has to send to one other. The circuits that are looked at stay for
-    some rounds; before and after these there are other circuits. A block takes the cheapest path:
-    some circuits of the rounds before, then one of the circuits in question or none, then some
-    circuits of the rounds after. The price of a path is the sum of the prices of its circuits.
-
-    Parameters
-    ----------
-    peer
-        ``peer[rank]``: the rank to which a rank transmits at present.
-    toll
-        ``toll[rank, peer]``: the price of a circuit between the two, a number without a unit.
-    demand_s
-        ``demand_s[source, target]``: the size of each block, as the seconds that one circuit takes
-        for it.
-    before
-        ``before[source, rank]``: the price of the cheapest path from a source that is at the rank
-        when these circuits begin; `NO_PATH`, a large number, if there is none.
-    after
-        ``after[rank, target]``: the price from a rank on to a target, when these circuits have
-        ended.
-
-    Returns
-    -------
-    float array, shape (ranks, ranks)
-        ``gain[a, b]`` for a < b: the fall of the price of each block times its seconds, added up
-        over all blocks; less than 0 if they lose. It is 0 for a >= b, and where a rank would
-        transmit to itself.
+    ``peer[rank]`` is the rank to which a rank transmits at present. ``toll[rank, peer]`` is the
+    price of a circuit between the two, a number without a unit. ``demand_s[source, target]`` is
+    the size of each block, as the seconds that one circuit takes for it. ``before[source, rank]``
+    is the price of the cheapest path from a source that is at the rank when these circuits begin;
+    `NO_PATH`, a large number, if there is none. ``after[rank, target]`` is the price from a rank
+    on to a target, when these circuits have ended. The result ``gain[a, b]`` is for a < b: the
+    fall of the price of each block times its seconds, added up over all blocks; less than 0 if
+    they lose.
     """
     # `without[source, target]` is the price of the cheapest path over none of these circuits.
     n = len(peer)
@@ -528,18 +417,9 @@ def _cheapest_paths(sequence: Sequence, toll: FloatArray) -> FloatArray:
 
     A path takes one circuit at most in each round, in the order of rounds, and waits in others.
 
-    Parameters
-    ----------
-    sequence
-        ``sequence[round, lane, rank]``: to whom a rank transmits; itself stands for nobody. A lane
-        is a port of every rank.
-    toll
-        ``toll[rank, peer]``: what a circuit between the two costs.
-
-    Returns
-    -------
-    float array, shape (ranks, ranks)
-        ``cost[source, target]``: the sum of the tolls of its circuits; `NO_PATH` without a path.
+    ``sequence[round, lane, rank]`` tells to whom a rank transmits; itself stands for nobody.
+    ``toll[rank, peer]``: what a circuit between the two costs. The result ``cost[source, target]``
+    is the sum of the tolls of its circuits; `NO_PATH` without a path.
     """
     n = len(toll)
     cost = np.where(np.eye(n) > 0, 0.0, NO_PATH)

@@ -62,19 +62,6 @@ class Layout:
 
         In an all-to-all with blocks of different sizes a unit is the greatest common divisor of
         their bytes; in all else a chunk is a unit.
-
-        Parameters
-        ----------
-        runtime
-            The name of the runtime that will run the plan, for errors.
-        solution
-            A solution of a collective.
-
-        Raises
-        ------
-        InputError
-            If the plan sends parts of chunks, keeps them in places or replaces sums, or if blocks
-            are no whole bytes.
         """
         # A runtime sends whole chunks, and puts each in its own place.
         self.plan = plan_of(solution)
@@ -103,23 +90,7 @@ class Layout:
         self._slots: dict[tuple[int, int], Slot] = {}
 
     def find_slot(self, rank: int, chunk: int) -> Slot:
-        """Return where a rank has a chunk.
-
-        In an all-to-all a chunk is in the input of its source, in the output of its destination,
-        and in the scratch buffer of ranks between, which grows for it.
-
-        Parameters
-        ----------
-        rank
-            The rank.
-        chunk
-            The number of the chunk; in an all-to-all source * ranks + destination.
-
-        Returns
-        -------
-        Slot
-            The buffer ("i" input, "o" output, or scratch) and the first unit in it.
-        """
+        """Return where a rank has a chunk."""
         if not self.is_all_to_all:
             is_in_output = self.problem.operation in ("all-gather", "broadcast")
             return Slot("o" if is_in_output else "i", chunk)
@@ -128,21 +99,7 @@ class Layout:
         return self._slots[rank, chunk]
 
     def _new_slot(self, rank: int, chunk: int) -> Slot:
-        """Choose where a rank has a chunk of an all-to-all: in its input, output or scratch.
-
-        Parameters
-        ----------
-        rank
-            The rank.
-        chunk
-            The number of the chunk: source * ranks + destination. Only the source has it in its
-            input and only the destination in its output; others on its way have it in scratch.
-
-        Returns
-        -------
-        Slot
-            The buffer ("i" input, "o" output, or scratch) and the first unit in it.
-        """
+        """Choose where a rank has a chunk of an all-to-all: in its input, output or scratch."""
         n_ranks = self.problem.n_ranks
         # Blocks lie in the input by destination, and in the output by source.
         blocks = self.units.reshape(n_ranks, n_ranks)
@@ -162,16 +119,7 @@ class Layout:
     def own_block(self, rank: int) -> LocalCopy | None:
         """Return the copy of a rank's own block of an all-to-all, from its input to its output.
 
-        Parameters
-        ----------
-        rank
-            The rank.
-
-        Returns
-        -------
-        LocalCopy or None
-            Where the block is, where it goes, and its units. None if it is empty, or the operation
-            is another one.
+        The result is None if it is empty, or the operation is another one.
         """
         if not self.is_all_to_all:
             return None
@@ -184,19 +132,7 @@ class Layout:
         return LocalCopy(self.find_slot(rank, chunk), Slot("o", first_unit), n_units)
 
     def buffer_units(self, rank: int) -> tuple[int, int]:
-        """Return the sizes of the input and of the output of a rank.
-
-        Parameters
-        ----------
-        rank
-            The rank.
-
-        Returns
-        -------
-        n_input, n_output : int
-            In units. In an all-gather the input is one rank's part of all chunks, in a
-            reduce-scatter the output is; else both have all chunks.
-        """
+        """Return the sizes of the input and of the output of a rank."""
         n_ranks = self.problem.n_ranks
         if self.is_all_to_all:
             blocks = self.units.reshape(n_ranks, n_ranks)

@@ -113,23 +113,6 @@ class _Gpu:
         of the file waits for at most one step of another block, and moves a limited number of
         units. Further waits become steps before it that do nothing (``nop``), and further units
         steps after.
-
-        Parameters
-        ----------
-        channel
-            The thread block of this channel gets the step.
-        kind
-            MSCCL's name: ``s`` (send), ``r`` (receive), ``rrc`` (receive, reduce, copy) or
-            ``cpy``.
-        copy
-            Where it reads and writes, and how many units.
-        waits_for
-            Steps that have to be done before, of any block.
-
-        Returns
-        -------
-        StepNumber
-            The last of the steps: its block and its place there.
         """
         block = self.block_of_channel.setdefault(channel, len(self.steps))
         if block == len(self.steps):
@@ -156,19 +139,7 @@ class _Gpu:
     def _append(
         self, block: int, kind: str, copy: LocalCopy, waits_for: StepNumber | None
     ) -> None:
-        """Append one step of MSCCL to a thread block.
-
-        Parameters
-        ----------
-        block
-            The number of the thread block.
-        kind
-            The type of the step, as MSCCL calls it.
-        copy
-            From where to where, and how many units.
-        waits_for
-            The step of another thread block that has to be over before; None for none.
-        """
+        """Append one step of MSCCL to a thread block."""
         # Attributes of the XML: -1 for a step that waits for none; hasdep is set when another
         # waits for it.
         self.steps[block].append(
@@ -193,27 +164,6 @@ def write_msccl(solution: Solution, dialect: str = "msccl") -> str:
     The program has a list of steps for each GPU: send a chunk, receive it, or receive and add it.
     A step may have to wait for others. For example, a chunk that GPU 1 forwards is sent after the
     step that received it; and a place is overwritten after all steps that read it.
-
-    Parameters
-    ----------
-    solution
-        A solution of a collective operation. Two cases are written in a way of their own:
-
-        - an all-to-all with given bytes counts in units, the greatest common divisor of its
-          blocks;
-        - a broadcast begins at the root of the problem, which MSCCL itself does not know.
-    dialect
-        A name in `DIALECTS`: the runtime that is to read the program.
-
-    Returns
-    -------
-    str
-        The program as XML.
-
-    Raises
-    ------
-    InputError
-        For an unknown dialect, and for what its runtime cannot hold.
     """
     if dialect not in DIALECTS:
         raise InputError(f"dialect {dialect!r}: one of {', '.join(DIALECTS)}", where="dialect")
@@ -259,20 +209,7 @@ def write_msccl(solution: Solution, dialect: str = "msccl") -> str:
 
 
 def _check_limits(gpus: Sequence[_Gpu], dialect: str) -> None:
-    """Refuse a program that the runtime of a dialect of MSCCL cannot hold.
-
-    Parameters
-    ----------
-    gpus
-        By rank: its thread blocks and their steps.
-    dialect
-        A name in `DIALECTS`, which has the limits.
-
-    Raises
-    ------
-    InputError
-        If a rank has too many thread blocks, steps in a block, or elements of XML.
-    """
+    """Refuse a program that the runtime of a dialect of MSCCL cannot hold."""
     limits = DIALECTS[dialect]
     for rank, gpu in enumerate(gpus):
         n_blocks = len(gpu.steps)
@@ -294,19 +231,7 @@ def _check_limits(gpus: Sequence[_Gpu], dialect: str) -> None:
 def _format_program(layout: Layout, gpus: Sequence[_Gpu], dialect: Dialect) -> str:
     """Write the programs of all ranks as XML: a `gpu` for each rank, its thread blocks and steps.
 
-    Parameters
-    ----------
-    layout
-        Where chunks lie in the buffers of ranks, in units of equal bytes.
-    gpus
-        ``gpus[rank]``: the thread blocks of a rank, each for one channel, with their steps.
-    dialect
-        The names and attributes that the runtime knows.
-
-    Returns
-    -------
-    str
-        The file, indented, with a line break at the end.
+    ``gpus[rank]`` is the thread blocks of a rank, each for one channel, with their steps.
     """
     problem = layout.problem
     n_ranks = problem.n_ranks
@@ -348,24 +273,7 @@ def _format_program(layout: Layout, gpus: Sequence[_Gpu], dialect: Dialect) -> s
 
 
 def _channel_number(rank: int, channel: _Channel, n_ranks: int) -> int:
-    """Return the number of the channel of a thread block, which is the same at both of its ends.
-
-    It follows from how far data go around all ranks, so that no channel has too many peers.
-
-    Parameters
-    ----------
-    rank
-        The rank of the thread block.
-    channel
-        Its role ("copy", "send" or another one, which receives) and its peer.
-    n_ranks
-        The number of ranks.
-
-    Returns
-    -------
-    int
-        From 0 on; 0 for copies.
-    """
+    """Return the channel of a thread block, which is the same at both of its ends."""
     if channel.role == "copy":
         return 0
     if channel.role == "send":

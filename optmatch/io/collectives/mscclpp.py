@@ -69,23 +69,7 @@ _NOTHING = Operation("nop")
 
 
 def write_mscclpp(solution: Solution) -> str:
-    """Write the sends of a plan as an execution plan of MSCCL++.
-
-    Parameters
-    ----------
-    solution
-        A solution of a collective, as `write_msccl` takes it.
-
-    Returns
-    -------
-    str
-        JSON, with the operations of each rank in thread blocks.
-
-    Raises
-    ------
-    InputError
-        If the executor cannot hold it.
-    """
+    """Write the sends of a plan as an execution plan of MSCCL++."""
     layout = Layout("MSCCL++", solution)
     n_ranks = layout.problem.n_ranks
     programs = _list_operations(layout)
@@ -116,18 +100,7 @@ def write_mscclpp(solution: Solution) -> str:
 
 
 def _list_operations(layout: Layout) -> list[list[Operation]]:
-    """List the operations of each rank for all rounds of a plan.
-
-    Parameters
-    ----------
-    layout
-        The plan, and where each rank has each chunk.
-
-    Returns
-    -------
-    list of list of Operation
-        By rank, in order.
-    """
+    """List the operations of each rank for all rounds of a plan."""
     n_ranks = layout.problem.n_ranks
     rounds = list(layout.rounds())
     programs = [_begin_program(layout, rank, rounds) for rank in range(n_ranks)]
@@ -142,20 +115,6 @@ def _begin_program(layout: Layout, rank: int, rounds: Sequence[Sequence[Send]]) 
 
     Its buffers may be written from outside once it runs: it signals those that will send to it,
     and waits for those that it will send to.
-
-    Parameters
-    ----------
-    layout
-        Where each rank has each chunk.
-    rank
-        The rank.
-    rounds
-        The sends of each round of the plan.
-
-    Returns
-    -------
-    list of Operation
-        Ending with an operation that does nothing, which keeps later ones behind them.
     """
     pairs = {(send.source, send.target) for sends in rounds for send in sends}
     sources = sorted(source for source, target in pairs if target == rank)
@@ -182,18 +141,7 @@ def _add_round(
     then adds or copies what has arrived. Data that may not overwrite its place at once arrives in
     a scratch buffer first.
 
-    Parameters
-    ----------
-    layout
-        Where chunks lie in the buffers of ranks; its scratch buffers grow where they are needed.
-    programs
-        ``programs[rank]``: operations of earlier rounds. Those of this round are appended.
-    sends
-        The sends of the round. Each has the ranks `source` and `target`, the number of a `chunk`,
-        and a `kind`: `REDUCE` adds the chunk to what is there, any other one replaces it.
-    filled
-        Pairs of a rank and a place in its buffers that has data already. Those of this round are
-        added.
+    ``programs[rank]``: operations of earlier rounds.
     """
     # For each rank: what it puts elsewhere, what it does afterwards with data in scratch, and from
     # whom data comes. Places that are filled in this round count from the next one on.
@@ -234,18 +182,7 @@ def _add_round(
 
 
 def _put(puts: Sequence[tuple[Slot, RemoteEnd]]) -> Iterator[Operation]:
-    """Put data into buffers of other ranks, tell them, and wait until all is done.
-
-    Parameters
-    ----------
-    puts
-        From where, and into which place of another rank. `MOST_AT_ONCE` go into one operation.
-
-    Yields
-    ------
-    Operation
-        Puts, then signals to the peers, then flushes; nothing if there are no puts.
-    """
+    """Put data into buffers of other ranks, tell them, and wait until all is done."""
     if not puts:
         return
     for first in range(0, len(puts), MOST_AT_ONCE):
@@ -268,18 +205,7 @@ def _put(puts: Sequence[tuple[Slot, RemoteEnd]]) -> Iterator[Operation]:
 
 
 def _filled_at_first(layout: Layout) -> set[tuple[int, Slot]]:
-    """List the places of ranks that have data before the collective begins.
-
-    Parameters
-    ----------
-    layout
-        Where each rank has each chunk.
-
-    Returns
-    -------
-    set
-        Pairs of a rank and a slot of its buffers.
-    """
+    """List the places of ranks that have data before the collective begins."""
     n_ranks = layout.problem.n_ranks
     chunks = np.arange(layout.n_chunks)
     owners = {
@@ -318,13 +244,7 @@ class _Block:
     """Rank and buffer."""
 
     def has_room_for(self, operation: Operation) -> bool:
-        """Tell whether one more operation is within the limits of a thread block.
-
-        Parameters
-        ----------
-        operation
-            The operation, with the peers and the remote buffers that it needs.
-        """
+        """Tell whether one more operation is within the limits of a thread block."""
         if len(self.operations) >= MOST_OPERATIONS - _RESERVED_OPERATIONS:
             return False
         n_peers = len(self.peers.union(operation.peers))
@@ -344,25 +264,7 @@ def _remote_buffers(operation: Operation) -> set[tuple[int, str]]:
 
 
 def _cut_into_blocks(rank: int, program: Iterable[Operation]) -> list[_Block]:
-    """Cut the operations of a rank into thread blocks, each as full as it may be.
-
-    Parameters
-    ----------
-    rank
-        The rank, for errors.
-    program
-        Its operations in order.
-
-    Returns
-    -------
-    list of _Block
-        They run one after another, kept in order by semaphores.
-
-    Raises
-    ------
-    InputError
-        If there are more blocks than semaphores allow.
-    """
+    """Cut the operations of a rank into thread blocks, each as full as it may be."""
     blocks = [_Block()]
     for operation in program:
         if not blocks[-1].has_room_for(operation):
@@ -379,17 +281,6 @@ def _format_rank(blocks: Sequence[_Block]) -> dict[str, Any]:
     """Return the entries of a rank in the plan: its thread blocks, channels and remote buffers.
 
     Thread blocks number their own peers and remote buffers, and refer to those of the rank.
-
-    Parameters
-    ----------
-    blocks
-        The thread blocks of the rank, which do their operations one after another: each waits for
-        a semaphore that the one before it releases.
-
-    Returns
-    -------
-    dict
-        For JSON, as MSCCL++ reads it.
     """
     peers = sorted(set[int]().union(*(block.peers for block in blocks)))
     buffers = sorted(set[tuple[int, str]]().union(*(block.remote_buffers for block in blocks)))
@@ -430,15 +321,6 @@ def _format_operations(block: _Block, number: int, n_blocks: int) -> list[dict[s
 
     All blocks but the first one wait for the semaphore of the block before them, and all but the
     last one release their own. A `nop` keeps the operations of a block from passing these.
-
-    Parameters
-    ----------
-    block
-        Its operations, peers and buffers of others.
-    number
-        The place of the block among those of its rank, from 0 on.
-    n_blocks
-        The number of blocks of the rank.
     """
     peers = sorted(block.peers)
     buffers = sorted(block.remote_buffers)
@@ -456,22 +338,7 @@ def _format_operations(block: _Block, number: int, n_blocks: int) -> list[dict[s
 def _format_operation(
     operation: Operation, peers: Sequence[int], buffers: Sequence[tuple[int, str]]
 ) -> dict[str, Any]:
-    """Return an operation for JSON, with the numbers that its thread block gives to peers.
-
-    Parameters
-    ----------
-    operation
-        Its name, sources, target, and the ranks and remote places that it is about.
-    peers
-        The ranks of the channels of the block; their places are the numbers.
-    buffers
-        Rank and buffer of the remote buffers of the block; their places are the numbers.
-
-    Returns
-    -------
-    dict
-        As MSCCL++ reads it; offsets and sizes in units.
-    """
+    """Return an operation for JSON, with the numbers that its thread block gives to peers."""
     entry: dict[str, Any] = {"name": operation.name}
     if operation.sources:
         entry["src_buff"] = [_local_end(slot, n_units) for slot, n_units in operation.sources]

@@ -26,17 +26,7 @@ class _RankTrace:
     """The nodes of the round before it, for which all nodes of that round wait."""
 
     def append(self, round_: int, kind: int, attributes: dict[str, bool | int | str]) -> None:
-        """Add a node of a round, which waits for all nodes of the last round before it.
-
-        Parameters
-        ----------
-        round_
-            The number of the round, not below that of the node before.
-        kind
-            Whether it sends or receives, as Chakra numbers it.
-        attributes
-            The bytes, the tag and the two ranks.
-        """
+        """Add a node of a round, which waits for all nodes of the last round before it."""
         if round_ != self.round_:
             self.round_ = round_
             self.nodes_before = self.nodes_of_round
@@ -47,22 +37,7 @@ class _RankTrace:
 
 
 def write_traces(solution: Solution) -> dict[str, bytes]:
-    """Write the sends of a plan as Chakra traces, a file for each rank.
-
-    Data that go from one rank to another in a round are one node that sends and one that receives,
-    with the round as tag. Both wait for all that their rank did in the last round in which it took
-    part, so rounds keep their order. Chakra knows no circuits; exports to astra-sim do.
-
-    Parameters
-    ----------
-    solution
-        A solution of a collective.
-
-    Returns
-    -------
-    dict
-        The content of each file by the ending of its name: ``.0.et`` for rank 0.
-    """
+    """Write the sends of a plan as Chakra traces, a file for each rank."""
     plan = plan_of(solution)
     n_ranks = plan.circuits.shape[2]
     traces = [_RankTrace() for _ in range(n_ranks)]

@@ -48,27 +48,7 @@ class BoundTerms(NamedTuple):
 
 
 def reach(rounds: int, lanes: int, two_way: bool) -> int:
-    """Count the ranks that one can know after so many rounds with the same circuits, itself too.
-
-    This is the Moore bound. In the first round a rank hears from one rank over each lane, a port
-    of its own. In each further round these have heard from others, over all their lanes, or, if
-    circuits are two-way, over all but the one that leads to the rank itself. With 3 two-way lanes
-    a rank knows 1 + 3 = 4 ranks after one round, and 1 + 3 + 3 * 2 = 10 after two.
-
-    Parameters
-    ----------
-    rounds
-        The number of rounds; also the diameter of the graph, in hops.
-    lanes
-        The number of circuits of each rank (its degree).
-    two_way
-        Whether circuits lead both ways.
-
-    Returns
-    -------
-    int
-        The most ranks that can be known.
-    """
+    """Count the ranks that one can know after so many rounds with equal circuits, itself too."""
     onward = lanes - 1 if two_way else lanes
     if onward == 1:
         return 1 + lanes * rounds
@@ -80,27 +60,11 @@ def reach(rounds: int, lanes: int, two_way: bool) -> int:
 def fewest_rounds(n_ranks: int, configurations: int, lanes: int = 1, two_way: bool = False) -> int:
     """Bound the rounds in which each of n ranks can know of each, with K configurations in a row.
 
-    Configuration k, a set of circuits, is held for r_k rounds, and so the data of a rank can come
-    to a certain number of ranks, its *reach*; reaches of configurations in a row multiply. Example
-    of 8 ranks with one one-way lane (port) each: one configuration, a ring, reaches 1 + r ranks in
-    r rounds, so it takes 7; two of them reach (1 + 2) (1 + 2) = 9 ranks in 4 rounds.
+    Example of 8 ranks with one one-way lane (port) each: one configuration, a ring, reaches 1 + r
+    ranks in r rounds, so it takes 7; two of them reach (1 + 2) (1 + 2) = 9 ranks in 4 rounds.
 
-    Parameters
-    ----------
-    n_ranks
-        The number of ranks, n.
-    configurations
-        How many configurations there are in a row, K.
-    lanes
-        The number of ports of a rank.
-    two_way
-        Whether circuits lead both ways.
-
-    Returns
-    -------
-    int
-        The smallest sum of r_1 .. r_K, each at least 1, whose reach has a product of n or more; -1
-        if there is none.
+    Returns the smallest sum of r_1 .. r_K, each at least 1, whose reach has a product of n or
+    more; -1 if there is none.
     """
     # A single two-way circuit reaches one other rank, however long it is held.
     if lanes == 1 and two_way and reach(1, lanes, two_way) ** configurations < n_ranks:
@@ -124,21 +88,6 @@ def distances(n_ranks: int, lanes: int = 1, two_way: bool = False) -> Iterator[I
 
     Example: 8 ranks with one lane. One configuration is a ring, with 1, 2, ..., 7 hops. Two
     configurations have 1, 1, 2, 2, 2, 3, 3 hops at best.
-
-    Parameters
-    ----------
-    n_ranks
-        The number of ranks, n.
-    lanes
-        The number of ports of a rank.
-    two_way
-        Whether circuits lead both ways.
-
-    Yields
-    ------
-    int array, shape (reached,)
-        For one more configuration each time: the hops, ascending. No circuits can have fewer hops
-        to the k-th nearest rank. There are fewer than n - 1 numbers if not all can be reached.
     """
     n_others = n_ranks - 1
     onward = lanes - 1 if two_way else lanes
@@ -175,36 +124,9 @@ def hops_within(
 ) -> IntArray:
     """Bound the hops to all other ranks, if circuits are set up K times and rounds are limited.
 
-    A *configuration* is a set of circuits that is held for some rounds; each rank has as many of
-    them as it has lanes (ports). In a configuration of r rounds data can go over up to r circuits.
-    From one rank they reach at most
-
-    - 1 rank in 0 hops, the rank itself, and `lanes` ranks in 1 hop;
-    - `onward` times as many in each further hop, where `onward` is the number of lanes, or one
-      less if circuits are two-way, as one of them leads back.
-
     These numbers are the coefficients of a polynomial. The product of the polynomials of all
     configurations has the numbers for all of them together. It is largest if all are held for
     equally many rounds.
-
-    Parameters
-    ----------
-    n_ranks
-        The number of ranks, n.
-    configurations
-        How many sets of circuits follow each other, K.
-    rounds
-        For how many rounds all of them together are held.
-    lanes
-        The number of ports of a rank.
-    two_way
-        Whether circuits lead both ways.
-
-    Returns
-    -------
-    int array, shape (reached,)
-        The hops to the nearest rank, the second nearest one, and so on: no plan of so many rounds
-        has fewer. There are fewer than n - 1 numbers if not all can be reached.
     """
     # 7 rounds of 3 configurations are shared as 3, 2 and 2.
     onward = lanes - 1 if two_way else lanes
@@ -240,11 +162,7 @@ def even_demand(n_ranks: int, size_bytes: float) -> FloatArray:
 
 
 def plain_fields(problem: Any) -> SimpleNamespace:
-    """Return the declared fields of a `Collective` and what follows from them, without its class.
-
-    Bounds that are counted from it do not depend on any method or property of the problem, so that
-    the verifier need not trust these.
-    """
+    """Return the declared fields of a collective and what follows from them, without its class."""
     plain = SimpleNamespace(**{part.name: getattr(problem, part.name) for part in fields(problem)})
     plain.lanes = plain.planes * plain.ports
     plain.late = late_times(plain.n_ranks, plain.late_s)
@@ -255,23 +173,7 @@ def plain_fields(problem: Any) -> SimpleNamespace:
 
 
 def bound_terms(problem: Any) -> BoundTerms:
-    """Return the best lower bound of the time of a collective without islands.
-
-    A problem whose rounds are given from outside (steps) has a bound of its own. Otherwise two
-    bounds are counted, and the larger one is returned: as if no rank were late, and by what the
-    last late rank still has to send or to receive.
-
-    Parameters
-    ----------
-    problem
-        The fields of a `Collective`, as `plain_fields` returns them.
-
-    Returns
-    -------
-    BoundTerms
-        The seconds that no plan can beat, the name of the kind of bound, and how often circuits
-        are set up in the plans that it comes from.
-    """
+    """Return the best lower bound of the time of a collective without islands."""
     if problem.steps is not None:
         return BoundTerms(_bound_steps(problem), "steps")
     return max(_bound_without_waiting(problem), _bound_late(problem))
@@ -294,22 +196,7 @@ class _Traffic(NamedTuple):
     """Whether each rank needs something of every other one."""
 
     def bytes_over(self, hops: IntArray) -> float:
-        """Return the bytes that cross a circuit, counted at each hop, for each rank on average.
-
-        The largest blocks go over the fewest hops: the k-th largest one is multiplied by the hops
-        to the k-th nearest rank.
-
-        Parameters
-        ----------
-        hops
-            Int array, shape (others,): the hops to the other ranks, ascending.
-
-        Returns
-        -------
-        float
-            Bytes: those that are sent or those that are received, whichever are more, and those
-            that ports cannot carry.
-        """
+        """Return the bytes that cross a circuit, counted at each hop, for each rank on average."""
         carried = self.sorted_bytes[:, : len(hops)] @ hops
         return float(carried.max()) + self.idle_bytes
 
@@ -319,26 +206,6 @@ def _measure_traffic(problem: Any) -> _Traffic:
 
     A *block* is what one rank sends to one other rank in an all-to-all, in bytes. Blocks may have
     different sizes; all other operations have no blocks.
-
-    Parameters
-    ----------
-    problem
-        The `Collective`. ``demand[source, destination]`` has the blocks of an all-to-all.
-
-    Returns
-    -------
-    _Traffic
-        With the fields
-
-        - ``least_bytes``: the bytes that the busiest rank sends or receives at least;
-        - ``n_known``: the most ranks that some rank has to exchange data with, itself included;
-        - ``sorted_bytes``: shape (2, ranks - 1), of an all-to-all the blocks that a rank sends
-          (row 0) and receives (row 1), the largest first; the mean over all ranks. Otherwise 0;
-        - ``idle_bytes``: bytes that ports could carry but do not, as the mean over all ranks. A
-          rank that sends 10 bytes and receives 4 has its receiving ports idle for 6 bytes, and its
-          sending ports for none: 3 on average of both directions;
-        - ``tells_all``: whether every rank needs something of every other one. This is true but
-          for broadcasts, and all-to-alls in which some blocks are empty.
     """
     n_others = problem.n_ranks - 1
     sorted_bytes = np.zeros((2, n_others))
@@ -375,18 +242,8 @@ def _bound_without_waiting(problem: Any) -> BoundTerms:
     """Bound the time of a collective as if no rank were late.
 
     A *configuration* is a set of circuits that is held for some rounds; between two of them there
-    is a delay. How many of them the best plan has is not known: each number of configurations in
-    a row has a bound of its own, and the least of them holds for all plans.
-
-    Parameters
-    ----------
-    problem
-        The `Collective`; typed as Any, as its module imports this one.
-
-    Returns
-    -------
-    BoundTerms
-        Seconds, the kind of bound, and the number of configurations that it belongs to.
+    is a delay. How many of them the best plan has is not known: each number of configurations in a
+    row has a bound of its own, and the least of them holds for all plans.
     """
     n_ranks = problem.n_ranks
     traffic = _measure_traffic(problem)
@@ -429,39 +286,6 @@ def _bound_configurations(
     With more rounds there are more start-ups, but data can wait for shorter ways, and circuits
     carry fewer bytes. Hence the function bounds each number of rounds by itself, from the fewest
     on. The least of these bounds holds for all plans.
-
-    Parameters
-    ----------
-    problem
-        The collective: its delay, start-ups and rates.
-    traffic
-        What its ranks have to send. Used of it:
-
-        - ``least_bytes``: the bytes that the busiest rank sends or receives at least;
-        - ``n_known``: how many ranks some rank has to reach, itself too;
-        - ``sorted_bytes``: for an all-to-all the sizes of blocks, else 0;
-        - ``bytes_over(hops)``: the bytes that circuits carry if the k-th nearest rank is
-          ``hops[k]`` circuits away and the largest blocks go to the nearest ranks.
-    configurations
-        How many configurations there are.
-    hops
-        Int array, shape (reached,): over how many circuits data go at least to the nearest rank,
-        to the second nearest one, and so on, however many rounds there are.
-    terms
-        The bounds of fewer configurations. Rounds are added only while a bound is below the least
-        of these.
-
-    Returns
-    -------
-    list of BoundTerms
-        One for each number of rounds that was looked at, with
-
-        - ``seconds``: the bound;
-        - ``name``: what decides: ``"distance"`` if data go over several circuits, ``"reach"`` if
-          rounds or delays take time, else ``"bytes"``;
-        - ``configurations``: as given.
-
-        Empty if so few configurations do not reach all ranks.
     """
     rounds = _count_rounds(problem, traffic, configurations)
     if rounds < 0 or len(hops) < traffic.n_known - 1:
@@ -522,25 +346,7 @@ def _bound_configurations(
 def _count_rounds(problem: Any, traffic: _Traffic, configurations: int) -> int:
     """Bound the rounds in which all ranks know what they need, with K sets of circuits in a row.
 
-    Data go from rank to rank over circuits, one circuit in a round. Circuits may change K - 1
-    times. Counting shows how far data can get at most. In two cases one can show that counting
-    promises too much: some rank is left over, or there is no graph of so many nodes whose nodes
-    are all so near to each other.
-
-    Parameters
-    ----------
-    problem
-        The `Collective`.
-    traffic
-        The data that have to move; here how many ranks one rank has to reach, itself included
-        (`n_known`), and whether each rank needs something of every other one (`tells_all`).
-    configurations
-        The number of sets of circuits that follow each other, K.
-
-    Returns
-    -------
-    int
-        A lower bound; -1 if so few configurations cannot do.
+    Returns a lower bound; -1 if so few configurations cannot do.
     """
     rounds = fewest_rounds(traffic.n_known, configurations, problem.lanes, problem.two_way)
     if rounds < 0 or not traffic.tells_all:
@@ -555,42 +361,13 @@ def _count_rounds(problem: Any, traffic: _Traffic, configurations: int) -> int:
 
 
 def _leaves_rank_over(problem: Any, configurations: int) -> bool:
-    """Tell whether pairs of an odd number of ranks need more configurations (gossip).
-
-    A configuration is a set of circuits that is held for some rounds. With one two-way circuit
-    each rank meets one other in a configuration, after which it knows at most twice as many ranks.
-    If n is odd, one rank is left over in each configuration; with K of them it knows at most
-    2^(K - 1) in the end, which have to be all (Knoedel 1975).
-    """
+    """Tell whether pairs of an odd number of ranks need more configurations (gossip)."""
     is_paired = problem.lanes == 1 and problem.two_way and problem.n_ranks % 2 == 1
     return bool(is_paired and 2 ** (configurations - 1) < problem.n_ranks)
 
 
 def is_no_graph(n_ranks: int, degree: int, diameter: int, two_way: bool) -> bool:
-    """Tell whether it is known that no graph of n ranks has such a degree and diameter.
-
-    Counting allows at most M ranks, as `reach` does (Moore bound). With M ranks itself there are
-    only complete graphs and cycles and, of undirected graphs, those of diameter 2 and degree 3, 7
-    and perhaps 57 (Hoffman and Singleton 1960, Damerell 1973, Bannai and Ito 1973); of directed
-    graphs no others (Plesnik and Znam 1974, Bridges and Toueg 1980). With M - 1 ranks there are
-    undirected graphs only of degree 2 (Erdos, Fajtlowicz and Hoffman 1980, Bannai and Ito 1981).
-
-    Parameters
-    ----------
-    n_ranks
-        The number of ranks.
-    degree
-        How many circuits a rank has.
-    diameter
-        The most hops from any rank to any other one; one is always possible if counting allows it.
-    two_way
-        Whether circuits lead both ways.
-
-    Returns
-    -------
-    bool
-        False if there is such a graph, or if nothing is known.
-    """
+    """Tell whether it is known that no graph of n ranks has such a degree and diameter."""
     if diameter < 2 or degree < 2 or (two_way and degree == 2):
         return False
     most_ranks = reach(diameter, degree, two_way)
@@ -607,19 +384,6 @@ def _bound_static_sums(problem: Any, fewest: int) -> BoundTerms:
     With few rounds a byte has to be sent more often, as it cannot wait to be added up. Each number
     of rounds therefore has a bound of its own: its start-ups, and its fewest sends of a byte
     (`least_sum_sends`), which all circuits share. The least of them holds for all plans.
-
-    Parameters
-    ----------
-    problem
-        An all-reduce in which nothing is forwarded within a round.
-    fewest
-        The fewest rounds that counting allows.
-
-    Returns
-    -------
-    BoundTerms
-        The bound in seconds; its name, "distance" if a byte has to be sent more than 2 (n - 1)
-        times; and 1, the number of sets of circuits.
     """
     n_ranks = problem.n_ranks
     send_s = _sending_s(problem, problem.size_bytes) / n_ranks
@@ -657,19 +421,6 @@ def _bound_pipeline(problem: Any, distance: int) -> BoundTerms:
       the far rank takes for all that it lacks. Together these are all bytes once, and those of the
       g rounds twice. As bytes leave the root in m rounds, some g rounds in a row have the part
       1 / ceil(m / g) of them or more.
-
-    Parameters
-    ----------
-    problem
-        A broadcast in which nothing is forwarded within a round.
-    distance
-        The fewest hops to the farthest rank that counting allows.
-
-    Returns
-    -------
-    BoundTerms
-        The bound in seconds, its name ("cut", or "reach" if there are no bytes), and 1, the number
-        of sets of circuits.
     """
     # `whole_s` is how long one rank sends the whole buffer over all its ports, and `gap` is g.
     whole_s = _sending_s(problem, problem.size_bytes)
@@ -712,29 +463,12 @@ def _bound_pipeline(problem: Any, distance: int) -> BoundTerms:
 def _bound_by_cuts(problem: Any, distance: int, window: int) -> float:
     """Bound the time in which circuits carry the bytes of a broadcast, by cuts one after another.
 
-    The data go from one rank, the root, over circuits that stay; each circuit on the way is a
-    *hop*. A *cut* is all circuits from the ranks at one distance from the root to those at the
-    next distance, or the same seen from the farthest rank. All bytes have to pass each cut. Near
-    the root, and near the farthest rank, cuts have few circuits: 1, then `onward`, then its square
-    for each port of the root.
+    All bytes have to pass each cut. Near the root, and near the farthest rank, cuts have few
+    circuits: 1, then `onward`, then its square for each port of the root.
 
     Each byte makes hop j in one of the `window` rounds from j on. With a window of 3, hops 1, 4, 7
     are made in different rounds, and the times of their cuts add up. The function takes such hops
     from both ends.
-
-    Parameters
-    ----------
-    problem
-        The broadcast.
-    distance
-        The hops to the farthest rank.
-    window
-        In how many rounds a byte can make one of its hops.
-
-    Returns
-    -------
-    float
-        Seconds, without the start-ups of rounds.
     """
     lanes = problem.lanes
     onward = lanes - 1 if problem.two_way else lanes
@@ -756,29 +490,8 @@ def _bound_by_cuts(problem: Any, distance: int, window: int) -> float:
 def _bound_in_fewest_rounds(problem: Any, distance: int) -> float:
     """Bound the time of a broadcast that has as many rounds as the farthest rank is hops away.
 
-    In a broadcast all data go from one rank, the root, to all others. A *hop* is a circuit on the
-    way. With so few rounds a byte has no choice: in round j it makes hop j. Each round lasts at
-    least as long as the larger one of two times:
-
-    - all circuits of hop j together carry all bytes once;
-    - some rank gets all bytes over the few circuits that lead to it. At the last hop there are
-      many ranks, and so few circuits to each of them that some rank has only `n_circuits`. The
-      ranks before it have to hold these bytes in the round before, and so on back to the root.
-
     Two circuits that lead to one rank leave out another rank, and all that would be reached from
     it. If circuits could reach `n_spare` ranks more than there are, only so many may be left out.
-
-    Parameters
-    ----------
-    problem
-        The broadcast.
-    distance
-        The hops to the farthest rank, and the number of rounds.
-
-    Returns
-    -------
-    float
-        Seconds, without the start-ups of rounds.
     """
     lanes = problem.lanes
     onward = lanes - 1 if problem.two_way else lanes
@@ -803,10 +516,7 @@ def _bound_in_fewest_rounds(problem: Any, distance: int) -> float:
 
 
 def _first_delay_s(problem: Any) -> float:
-    """Return the delay before the first circuits are there, in seconds.
-
-    It is 0 unless the problem starts "dark", without circuits.
-    """
+    """Return the delay before the first circuits are there, in seconds."""
     is_dark = isinstance(problem.start, str) and problem.start == "dark"
     return float(problem.delay_s) if is_dark else 0.0
 
@@ -822,16 +532,6 @@ def _bound_late(problem: Any) -> BoundTerms:
     Nothing of this rank moves before it is ready. From then on it takes the start-ups of the
     rounds in which it reaches all ranks that want its data, and its bytes over all its lanes. What
     it receives may wait at one of its neighbours by then, and needs no more than one round.
-
-    Parameters
-    ----------
-    problem
-        The `Collective`; typed as Any, as its module imports this one.
-
-    Returns
-    -------
-    BoundTerms
-        0 seconds if no rank is late, or the last one has no bytes of its own.
     """
     late_s = problem.late
     n_ranks = problem.n_ranks
@@ -875,16 +575,7 @@ def _bound_steps(problem: Any) -> float:
     - all planes together have some work: bytes, start-ups, and a delay for each set of circuits
       that is not there from the beginning. It is at best divided evenly among them.
 
-    Parameters
-    ----------
-    problem
-        The `Collective`; ``problem.steps`` has rows of configuration (the number of the circuits
-        that a step needs) and bytes. A plane is a switch that changes circuits by itself.
-
-    Returns
-    -------
-    float
-        Seconds; 0 if there are no steps.
+    Returns seconds; 0 if there are no steps.
     """
     configurations = problem.steps[:, 0]
     step_bytes = problem.steps[:, 1]
@@ -910,18 +601,6 @@ def _least_bytes(problem: Any) -> float:
     """Return the bytes that the busiest rank has to send or to receive at least.
 
     Sizes are of a buffer of S bytes at each of n ranks.
-
-    Parameters
-    ----------
-    problem
-        The `Collective`.
-
-    Returns
-    -------
-    float
-        In an all-to-all the largest row or column of its demand; in a broadcast the buffer S; in
-        an all-gather or a reduce-scatter S (n - 1) / n, in an all-reduce twice as much, which is
-        the mean over all ranks.
     """
     n_ranks = problem.n_ranks
     size_bytes = problem.size_bytes
@@ -937,19 +616,7 @@ def _least_bytes(problem: Any) -> float:
 
 
 def _most_partners(problem: Any) -> int:
-    """Return how many others some rank has to reach, or to hear from, at most.
-
-    Parameters
-    ----------
-    problem
-        The collective. In an all-to-all some pairs of ranks may have no bytes; in all other
-        operations each rank has to do with all others.
-
-    Returns
-    -------
-    int
-        The greatest number of pairs with bytes in a row or a column of the demand.
-    """
+    """Return how many others some rank has to reach, or to hear from, at most."""
     if problem.operation != "all-to-all":
         return int(problem.n_ranks) - 1
     is_wanted = problem.demand > 0
@@ -962,18 +629,6 @@ def _doublings(n_known: int, lanes: int) -> int:
     In each round a rank that knows something tells one other over each of its lanes (ports), and
     thus the ranks that know it become ``lanes + 1`` times as many. With 2 lanes 9 ranks are
     reached in 2 rounds.
-
-    Parameters
-    ----------
-    n_known
-        The number of ranks that have to know, the first one included.
-    lanes
-        The number of ports of a rank.
-
-    Returns
-    -------
-    int
-        The number of rounds.
     """
     n_rounds = 0
     n_reached = 1
@@ -984,28 +639,7 @@ def _doublings(n_known: int, lanes: int) -> int:
 
 
 def fewest_late_rounds(n_ranks: int) -> int:
-    """Bound the rounds of an all-reduce after its one late rank is ready, from below.
-
-    An all-reduce adds up the data of all n ranks and brings the sum to each of them. One rank is
-    late; the others may have added up their own data before. The buffer is cut into n - 1 equal
-    chunks. In a round ranks are paired, and each sends one chunk to its partner. Two bounds hold:
-
-    - The late rank sends its data of one chunk in a round, so after n - 1 rounds the last chunk is
-      at two ranks. The ranks that have it double in each further round: ceil(log2 n) - 1 rounds
-      until all n have it, or n + ceil(log2 n) - 2 rounds in all.
-    - Each rank has to receive something of each chunk: the late rank the sum of the others, and
-      the others what contains its data. These n (n - 1) useful receives have to fit into rounds.
-
-    Parameters
-    ----------
-    n_ranks
-        The number of ranks n, the late one included.
-
-    Returns
-    -------
-    int
-        The least number of rounds that both bounds allow; 0 for one rank.
-    """
+    """Bound the rounds of an all-reduce after its one late rank is ready, from below."""
     if n_ranks < 2:
         return 0
     n_by_doubling = n_ranks + math.ceil(math.log2(n_ranks)) - 2

@@ -52,36 +52,12 @@ def extra_rounds(islands: int, members: int, static: bool) -> Iterator[int]:
     island hears over a rail, and its rank then tells the other one. With two rounds over rails no
     other round is needed. The results are 1, 0, 0, ...
 
-    Parameters
-    ----------
-    islands
-        The number of islands.
-    members
-        The number of ranks of an island.
-    static
-        Whether circuits never change, so that a rank sends to one other island at most.
-
-    Yields
-    ------
-    int
-        The first value is for one round over rails, the second one for two, and so on: the least
-        number of rounds inside islands alone; -1 if so few rounds over rails cannot reach all.
+    Returns the first value is for one round over rails, the second one for two, and so on: the
+    least number of rounds inside islands alone; -1 if so few rounds over rails cannot reach all.
     """
 
     def tell_members(reach: _Reach, n_begun: int) -> _Reach:
-        """Return the reach after islands have told their members, and rails `n_begun` others.
-
-        The islands that were begun become whole, and their members that hear now have not sent.
-
-        Parameters
-        ----------
-        reach
-            How far the data have come at most: ``whole`` islands all of whose ranks know,
-            ``begun`` islands of which one rank knows, and ``unsent`` ranks that know and have not
-            sent over their circuit.
-        n_begun
-            How many other islands are begun in this round.
-        """
+        """Return the reach after islands have told their members, and rails `n_begun` others."""
         return _Reach(
             whole=min(reach.whole + reach.begun, islands),
             begun=n_begun,
@@ -89,16 +65,7 @@ def extra_rounds(islands: int, members: int, static: bool) -> Iterator[int]:
         )
 
     def send_over_rails(reach: _Reach) -> _Reach:
-        """Return the reach after a round over rails, in which members are told beside.
-
-        All ranks that know send. If circuits never change, only those send that have not sent yet:
-        whoever has sent would tell the same rank again.
-
-        Parameters
-        ----------
-        reach
-            How many islands know as a whole, and by one rank, and how many ranks have not sent.
-        """
+        """Return the reach after a round over rails, in which members are told beside."""
         n_senders = members * reach.whole + reach.begun
         if static:
             n_senders = reach.unsent
@@ -133,10 +100,7 @@ def extra_rounds(islands: int, members: int, static: bool) -> Iterator[int]:
 
 
 def bound_collective(problem: Any) -> BoundTerms:
-    """Return the best lower bound of the time of a `Collective`, counted from its declared fields.
-
-    The problem asks this function, and so does the verifier, which trusts no method of a problem.
-    """
+    """Return the best lower bound of the time of a collective, counted from declared fields."""
     plain = plain_fields(problem)
     return bound_islands(plain) if plain.island > 1 else bound_terms(plain)
 
@@ -144,21 +108,10 @@ def bound_collective(problem: Any) -> BoundTerms:
 def bound_islands(problem: Any) -> BoundTerms:
     """Return the best lower bound of the time of a collective between islands.
 
-    An *island* is a group of ranks with links among them. Each rank also has a *rail*, a circuit
-    to another island. The rails may be set up once or several times in a row, with a delay
-    between. Each number of times has a bound: its delays, and the time of rounds and bytes. The
-    least of these holds for all plans. Another bound is how much rails and links can carry
-    together, and the larger one of the two is the result.
-
-    Parameters
-    ----------
-    problem
-        The fields of a `Collective`, as `plain_fields` returns them.
-
-    Returns
-    -------
-    BoundTerms
-        Seconds, the name of the kind of bound ("cut"), and how many times rails are set up.
+    The rails may be set up once or several times in a row, with a delay between. Each number of
+    times has a bound: its delays, and the time of rounds and bytes. The least of these holds for
+    all plans. Another bound is how much rails and links can carry together, and the larger one of
+    the two is the result.
     """
     members = problem.island
     islands = problem.n_ranks // members
@@ -194,10 +147,7 @@ def bound_islands(problem: Any) -> BoundTerms:
 
 
 def _block_bytes(problem: Any) -> float:
-    """Return the bytes of a block, an n-th of the buffer: what one rank sends to, or has for, one.
-
-    The problem is a `Collective` of n ranks.
-    """
+    """Return the bytes of a block, an n-th of the buffer."""
     return float(problem.size_bytes / problem.n_ranks)
 
 
@@ -213,8 +163,7 @@ class _RoundsBound(NamedTuple):
 def _bound_rounds(problem: Any, configurations: int, n_hops: float) -> float:
     """Bound from below how long a collective takes with a given number of circuit sets.
 
-    Ranks are in *islands*, equal groups with links among their members. Each rank also has a
-    *rail*, a circuit to another island. The time to change circuits is not counted here.
+    The time to change circuits is not counted here.
 
     A plan may use its rails in 1, 2, 3, ... rounds. Each of these numbers has a bound of its own,
     the sum of four terms in seconds:
@@ -226,23 +175,6 @@ def _bound_rounds(problem: Any, configurations: int, n_hops: float) -> float:
 
     Nobody knows how many rounds the best plan has, so the least of these bounds is the result. The
     bounds of an all-reduce are raised by linear programmes, up to `MOST_PROGRAMMED` rounds.
-
-    Parameters
-    ----------
-    problem
-        The `Collective`; typed as Any, as its module imports this one. Used of it: the numbers of
-        ranks and of ranks of an island, the operation, and start-ups in seconds.
-    configurations
-        How many sets of circuits follow each other, at least 1. Each of them takes a round or
-        more.
-    n_hops
-        For an all-to-all, the sum over all other islands of how many rails data pass on their way
-        from one island to it; 0 if this is not known, and for other operations.
-
-    Returns
-    -------
-    float
-        The bound in seconds.
     """
     members = problem.island
     islands = problem.n_ranks // members
@@ -289,24 +221,9 @@ def _bound_rounds(problem: Any, configurations: int, n_hops: float) -> float:
 def _bound_programmed(problem: Any, seconds_of_rounds: dict[int, float]) -> float:
     """Bound an all-reduce by linear programmes where these can say more than the counts.
 
-    Ranks are in islands, groups with links among them, and have *rails*, circuits between islands.
     How many rounds over rails the best plan has is not known, so the least bound of all numbers of
     rounds holds. Counting bounds each of them; a programme may raise that for 2 rounds up to
     `MOST_PROGRAMMED`.
-
-    Parameters
-    ----------
-    problem
-        The all-reduce: its start-ups in seconds and rates in bytes per second, of rails and of
-        links inside islands.
-    seconds_of_rounds
-        The bound that counting gives, in seconds, by rounds over rails (circuits between islands);
-        changed where a programme bounds more.
-
-    Returns
-    -------
-    float
-        The least of all these bounds, in seconds.
     """
     members = problem.island
     islands = problem.n_ranks // members
@@ -333,29 +250,7 @@ def _bound_programmed(problem: Any, seconds_of_rounds: dict[int, float]) -> floa
 def _bound_bytes(
     problem: Any, configurations: int, n_hops: float, rounds: int, n_extra: int
 ) -> _RoundsBound:
-    """Bound the time of the bytes with so many rounds over rails.
-
-    An *island* is a group of ranks with links among them. A *rail* is the circuit of a rank to
-    another island; other bytes go over links inside islands.
-
-    Parameters
-    ----------
-    problem
-        The `Collective`; typed as Any, as its module imports this one.
-    configurations
-        How many configurations of circuits there are in a row.
-    n_hops
-        In an all-to-all the hops from an island to all others together; 0 if they are unknown.
-    rounds
-        How many rounds use rails.
-    n_extra
-        How many rounds without rails are needed beside them.
-
-    Returns
-    -------
-    _RoundsBound
-        Seconds while rails carry bytes, and seconds of links inside islands alone.
-    """
+    """Bound the time of the bytes with so many rounds over rails."""
     islands = problem.n_ranks // problem.island
     if problem.operation == "all-to-all":
         return _RoundsBound(_exchange_s(problem, configurations, n_hops, rounds), 0.0)
@@ -371,26 +266,7 @@ def _bound_bytes(
 def _bound_gather(problem: Any, rounds: int, n_extra: int) -> _RoundsBound:
     """Bound the time of the bytes of an all-gather or a reduce-scatter.
 
-    An *island* is a group of ranks with links among them, and a *rail* the circuit of a rank to
-    another island. In an all-gather the *block* of each rank has to come to all others: over a
-    rail to each other island, and over links inside it. Bytes that come in the last rounds are
-    handed on inside islands after that, which is the *rest*. A reduce-scatter is an all-gather
-    backwards.
-
-    Parameters
-    ----------
-    problem
-        The `Collective`; its blocks have the same size.
-    rounds
-        The number of rounds over rails.
-    n_extra
-        The number of rounds without rails that are needed beside them.
-
-    Returns
-    -------
-    _RoundsBound
-        Seconds while rails (circuits between islands) carry the bytes, and seconds in which links
-        inside islands hand on what came last.
+    A reduce-scatter is an all-gather backwards.
     """
     members = problem.island
     islands = problem.n_ranks // members
@@ -414,23 +290,8 @@ def _bound_gather(problem: Any, rounds: int, n_extra: int) -> _RoundsBound:
 def _bound_sum(problem: Any, rounds: int) -> _RoundsBound:
     """Bound the time of the bytes of an all-reduce with R >= 2 rounds between islands.
 
-    An *island* is a group of g ranks with links among them, and a *rail* the circuit of a rank to
-    another island. There are I islands. Each byte has to be added up over all islands and brought
-    back: 2 (I - 1) messages over rails, which all rails share. Bytes that come in the last rounds
-    still have to be handed on inside islands afterwards: this time is the *rest*.
-
-    Parameters
-    ----------
-    problem
-        The `Collective`, an all-reduce among islands.
-    rounds
-        The number of rounds over rails, R.
-
-    Returns
-    -------
-    _RoundsBound
-        ``rails_s``, the seconds in which rails carry bytes, and ``rest_s``; neither counts
-        start-ups. For two rounds ``rails_s`` is the sum of both, and ``rest_s`` is 0.
+    There are I islands. Each byte has to be added up over all islands and brought back: 2 (I - 1)
+    messages over rails, which all rails share.
     """
     members = problem.island
     islands = problem.n_ranks // members
@@ -458,44 +319,14 @@ def _rest_s(
 ) -> float:
     """Bound the seconds that islands need, at the end, to hand on what came last.
 
-    An *island* is a group of ranks with fast links among them. Each rank also has a *rail*, a
-    circuit to another island. A byte comes to an island over one rail, and links bring it to the
-    other ranks that want it. Links work while later rounds go over rails. But after the last bytes
-    there are no later rounds: the plan takes some seconds more than the rails do, the *rest* x.
-
-    Let y_k be the bytes of a port that come in the last k + 1 rounds, with y_(-1) = 0. Each of
-    them is needed at ``copies - 1`` more ranks. Links can carry them only after they have come:
-
-        ``(copies - 1) y_k <= k s + (L / R) y_(k - 1) + (L + R) x``,
-
-    where L and R are the rates of links and of a rail. The three terms on the right side are
-
-    - what links carry during the start-ups of the k later rounds, s bytes each;
-    - what links carry while rails carry y_(k - 1);
-    - what links and rails can carry in the rest.
+    A byte comes to an island over one rail, and links bring it to the other ranks that want it.
+    Links work while later rounds go over rails.
 
     From this follows y_k <= ``fixed_bytes + slope x``, round by round. All rounds together bring
     ``moved_bytes``, which bounds x from below.
 
-    Parameters
-    ----------
-    problem
-        The `Collective`: rates of a rail and of the links of a rank, in bytes per second, and the
-        start-ups of rounds over rails and inside islands, in seconds.
-    moved_bytes
-        The bytes that come to each port over rails in all rounds together, each byte once.
-    rounds
-        How many rounds over rails there are.
-    copies
-        At how many ranks of an island each byte that comes is wanted, on average.
-    first_bytes
-        The most bytes of each port that can come in the first round.
-
-    Returns
-    -------
-    float
-        The least rest, in seconds; 0 if an island wants each byte once, or if the last rounds can
-        bring all bytes without it.
+    Returns the least rest, in seconds; 0 if an island wants each byte once, or if the last rounds
+    can bring all bytes without it.
     """
     if copies <= 1:
         return 0.0
@@ -529,24 +360,6 @@ def _exchange_s(problem: Any, configurations: int, n_hops: float, rounds: int) -
     circuit to a rank of another island. A *block* is what one rank sends to one other rank. If it
     is for another island, it goes over one rail, a *hop*, or over several by way of other islands.
     It takes time on each of them.
-
-    Parameters
-    ----------
-    problem
-        The `Collective`, an all-to-all among islands with blocks of equal size.
-    configurations
-        How many configurations (sets of circuits) follow each other.
-    n_hops
-        The hops from an island to all others together; 0 if they are unknown, which counts as one
-        hop to each.
-    rounds
-        The number of rounds over rails.
-
-    Returns
-    -------
-    float
-        Seconds, without start-ups and delays. With a single round over rails they include what
-        links inside islands have to carry before and after it.
     """
     members = problem.island
     block_bytes = _block_bytes(problem)

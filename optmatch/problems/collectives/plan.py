@@ -172,24 +172,7 @@ class CollectivePlan(Value):
 
 
 def plan_of(solution: Solution) -> CollectivePlan:
-    """Return the plan of a solution, to be read without a look at the verifier.
-
-    Parameters
-    ----------
-    solution
-        A solution of a collective.
-
-    Returns
-    -------
-    CollectivePlan
-        Its answer. All rounds, ranks, chunks, kinds and epochs that it names exist; whether it
-        does what the collective asks for is not checked.
-
-    Raises
-    ------
-    InputError
-        If there are no sends, or some entry is no round, rank, chunk, kind or epoch of the plan.
-    """
+    """Return the plan of a solution, to be read without a look at the verifier."""
     plan = solution.answer
     if not isinstance(plan, CollectivePlan) or not len(plan.sends):
         raise InputError(f"status {solution.status.value}: there are no sends")

@@ -230,16 +230,6 @@ def _set_fabric(problem: Collective) -> None:
     The ports of all ranks on one plane are those of the switch: port p of rank r is ``r * ports +
     p``, and none of them may be dead. A switch of bidirectional ports takes two-way circuits
     alone, and one with cells inside cannot be several planes.
-
-    Parameters
-    ----------
-    problem
-        The collective, with its switch, its ranks, and their ports on each plane.
-
-    Raises
-    ------
-    InputError
-        Naming the field that does not fit.
     """
     needed = problem.n_ranks * problem.ports
     fabric = problem.fabric
@@ -254,21 +244,7 @@ def _set_fabric(problem: Collective) -> None:
 
 
 def _set_sizes(problem: Collective) -> None:
-    """Refuse wrong sizes; set that of an uneven all-to-all to its busiest row or column.
-
-    Parameters
-    ----------
-    problem
-        The collective; its ``size_bytes`` is set. ``demand_bytes[source, destination]``, shape
-        (ranks, ranks), belongs to all-to-alls alone, and ``size_bytes`` may be left at 0 beside
-        it. The size that is set, in bytes, is the most that one rank sends or receives.
-
-    Raises
-    ------
-    InputError
-        If there is a demand of another operation or shape, if ranks send to themselves, or if a
-        size is given that differs from it; and if there is neither a demand nor a size.
-    """
+    """Refuse wrong sizes; set that of an uneven all-to-all to its busiest row or column."""
     n = problem.n_ranks
     demand = problem.demand_bytes
     if demand is not None:
@@ -290,16 +266,6 @@ def _check_times(problem: Collective) -> None:
     Times may be `LONGEST_S` at most, and bytes no more than are sent in this time over one port.
     Amounts that are sent have to last `_SHORTEST_S` at least. Beyond these limits rounding errors
     would hide parts of the time.
-
-    Parameters
-    ----------
-    problem
-        The collective, with its rates in bytes per second, times in seconds, and sizes in bytes.
-
-    Raises
-    ------
-    InputError
-        Naming the field that is out of these limits.
     """
     most_bytes = LONGEST_S * problem.rate_bytes_per_s
     limits = dict.fromkeys(("alpha_s", "hop_s", "delay_s", "island_alpha_s"), LONGEST_S)
@@ -330,16 +296,6 @@ def _check_islands(problem: Collective) -> None:
     is 1 there are no islands, and fields that describe them have to keep their defaults. With
     islands each rank has one one-way circuit, its *rail*, over an ideal switch; fields for
     anything more have to keep their defaults.
-
-    Parameters
-    ----------
-    problem
-        The collective.
-
-    Raises
-    ------
-    InputError
-        Naming the first field that does not fit.
     """
     if problem.island == 1:
         for name, default in (("island_rate_bytes_per_s", 450e9), ("island_alpha_s", 0.0)):
@@ -377,19 +333,7 @@ def _set_root(problem: Collective) -> None:
 
 
 def _set_start(problem: Collective) -> None:
-    """Refuse first circuits that the ports cannot hold, or a name that says none.
-
-    Parameters
-    ----------
-    problem
-        The collective. Its ``start`` is one of `STARTS`, which are texts, or an int array of shape
-        (lanes, ranks): the rank to which each port leads, -1 if it is dark.
-
-    Raises
-    ------
-    InputError
-        If it is another text, or an array of another shape, or if two ports cannot be joined so.
-    """
+    """Refuse first circuits that the ports cannot hold, or a name that says none."""
     if isinstance(problem.start, str):
         if problem.start not in STARTS:
             _refuse("start", problem.start, f"{' or '.join(STARTS)}, or circuits")
@@ -401,19 +345,7 @@ def _set_start(problem: Collective) -> None:
 
 
 def _set_late(problem: Collective) -> None:
-    """Refuse wrong late ranks; leave out those that are not late, and order the others by rank.
-
-    Parameters
-    ----------
-    problem
-        The collective; its ``late_s`` is set: when a rank is ready, in seconds, by the number of
-        the rank as text. One rank has to be ready at 0, since all times count from it.
-
-    Raises
-    ------
-    InputError
-        If a key is no rank, if a time is too long, or if all ranks are late.
-    """
+    """Refuse wrong late ranks; leave out those that are not late, and order the others by rank."""
     late: dict[int, float] = {}
     names = {str(rank) for rank in range(problem.n_ranks)}  # "03" is none
     for key, seconds in problem.late_s.items():
@@ -429,19 +361,7 @@ def _set_late(problem: Collective) -> None:
 
 
 def _set_steps(problem: Collective) -> None:
-    """Refuse given steps that are wrong, or that come with late ranks or first circuits.
-
-    Parameters
-    ----------
-    problem
-        The collective. Its ``steps`` are rows of a configuration (a whole number, which names the
-        circuits that a step needs) and bytes, shape (steps, 2); None if it gives none.
-
-    Raises
-    ------
-    InputError
-        Naming the first row that is wrong, or the field that does not fit.
-    """
+    """Refuse given steps that are wrong, or that come with late ranks or first circuits."""
     if problem.steps is None:
         return
     wrong = (problem.steps[:, 0] % 1 != 0) | (problem.steps[:, 1] == 0)
@@ -463,24 +383,6 @@ def check_circuits(
       rank;
     - two-way circuits: as many lead back from one rank to another as lead there, perhaps over
       ports of other numbers.
-
-    Parameters
-    ----------
-    name
-        The name of the array, for messages.
-    circuits
-        Int array, ``circuits[epoch, lane, rank]``: the rank to which this rank sends, or -1. An
-        *epoch* are rounds in a row with the same circuits. Lane ``plane * ports + port`` is a port
-        on a *plane*, a switch of its own.
-    two_way
-        Whether a circuit joins two ports in both directions.
-    ports
-        The ports of a rank on each plane; None: all lanes are on one plane.
-
-    Raises
-    ------
-    InputError
-        Naming the first rank whose circuit is wrong.
     """
     lanes_of_epochs = np.asarray(circuits).astype(np.int64)
     _, n_lanes, n = lanes_of_epochs.shape
@@ -520,27 +422,9 @@ def facing_lanes(circuits: NDArray[np.int64], ports: int) -> NDArray[np.int64]:
     If several circuits of a plane join two ranks, then the first lane of one rank that leads to
     the other faces the first lane there that leads back, the second one the second, and so on.
 
-    Parameters
-    ----------
-    circuits
-        ``circuits[epoch, lane, rank]``: the rank to which a port leads, or -1. A lane is a port of
-        a rank on some plane (a switch of its own), with the number ``plane * ports + port``; an
-        epoch are rounds in a row with the same circuits.
-    ports
-        The ports of a rank on each plane.
-
-    Returns
-    -------
-    int array, shape (epochs, lanes, ranks)
-        ``facing[epoch, lane, rank]``: the lane of the peer; -1 where no circuit leads back, or
-        none is there.
-
-    Examples
-    --------
-    A ring of three ranks with two ports each: port 0 of each rank faces port 1 of the next.
-
-    >>> facing_lanes(np.array([[[1, 2, 0], [2, 0, 1]]]), ports=2).tolist()
-    [[[1, 1, 1], [0, 0, 0]]]
+    ``circuits[epoch, lane, rank]`` is the rank to which a port leads, or -1. The result
+    ``facing[epoch, lane, rank]`` is the lane of the peer; -1 where no circuit leads back, or none
+    is there.
     """
     # From here on arrays have one entry for each circuit, an entry of `circuits` that is not -1.
     # `plane` numbers the planes of all epochs, so that those of different epochs differ.
@@ -574,22 +458,7 @@ def facing_lanes(circuits: NDArray[np.int64], ports: int) -> NDArray[np.int64]:
 def check_rails(name: str, circuits: NDArray[np.int32], island: int) -> None:
     """Refuse circuits between ranks that have different places in their islands.
 
-    An *island* is a group of ranks with links of its own. Ranks with the same place in all islands
-    are joined by one *rail*, and circuits have to stay on it.
-
-    Parameters
-    ----------
-    name
-        The array, for messages.
-    circuits
-        ``circuits[epoch, lane, rank]``: the rank to which this rank transmits, or -1.
-    island
-        The ranks of an island; rank r has place ``r % island``.
-
-    Raises
-    ------
-    InputError
-        Naming the first circuit that leaves its rail.
+    ``circuits[epoch, lane, rank]`` is the rank to which this rank transmits, or -1.
     """
     ranks = np.arange(circuits.shape[-1])
     leaves_rail = (circuits != IDLE) & (circuits % island != ranks % island)

@@ -64,39 +64,6 @@ def least_sum_sends(n_ranks: int, rounds: int, lanes: int, two_way: bool) -> flo
     Each byte of the sum needs data of all ranks, and each rank needs the byte. With many rounds 2
     (n - 1) sends are enough: all data are added up on the way to one rank, and the sum goes back.
     With few rounds data cannot wait for others, so the byte is sent more often.
-
-    How it is counted: from each rank u there are ranks L circuits away or more. On its way to such
-    a rank v, the data of u make hops 1, 2, ..., L, each to a rank that is farther from u. With R
-    rounds in all, hop j has to be made in one of the rounds from j to R - L + j, its *window*, as
-    before and after it there are other hops to make. One send can be hop j for a limited number of
-    ranks u and v alone. Each window therefore needs some number of sends. Windows without a
-    common round add up.
-
-    Parameters
-    ----------
-    n_ranks
-        The number of ranks, n.
-    rounds
-        The number of rounds, R.
-    lanes
-        The number of circuits of a rank.
-    two_way
-        Whether circuits lead both ways.
-
-    Returns
-    -------
-    float
-        No plan of so many rounds sends a byte less often, on average over all bytes. Never below
-        2 (n - 1), which is enough if there are many rounds.
-
-    Examples
-    --------
-    Around a ring of 8 ranks, with circuits both ways, data need 4 rounds to the opposite rank.
-    In 4 rounds no send can wait, so each rank sends in every round. With one round more each rank
-    has two rounds for a send.
-
-    >>> least_sum_sends(8, 4, 2, True), least_sum_sends(8, 5, 2, True)
-    (32.0, 16.0)
     """
     # `onward` circuits lead on from a rank: all but the one over which data came, if circuits are
     # two-way. `lengths` are distances that some ranks must have from each rank, the largest first.
@@ -126,29 +93,7 @@ def least_sum_sends(n_ranks: int, rounds: int, lanes: int, two_way: bool) -> flo
 
 
 def _count_around(n_ranks: int, rounds: int, length: int, two_way: bool) -> float:
-    """Bound how often a byte of an all-reduce is sent over circuits that make rings.
-
-    The data of a rank make a hop in each of `length` windows of rounds before they are at ranks
-    this far away. A window has ``rounds - length + 1`` rounds, since the other hops need one round
-    each. On a ring a send can be a certain hop for one rank alone, so that all windows need
-    equally many sends. As many windows as fit one after another into the rounds add up.
-
-    Parameters
-    ----------
-    n_ranks
-        The number of ranks.
-    rounds
-        The number of rounds.
-    length
-        The distance in circuits, at least 1; some ranks are at least as far from each rank.
-    two_way
-        Whether the ring is used both ways.
-
-    Returns
-    -------
-    float
-        The number of sends.
-    """
+    """Bound how often a byte of an all-reduce is sent over circuits that make rings."""
     # Fewer than `length` circuits lead to `n_near` ranks; the others are far. One send brings data
     # of one rank to `n_reached` of these at most, and -(-a // b) is a / b rounded up.
     n_near = min(n_ranks, 1 + (length - 1) * (2 if two_way else 1))
@@ -158,20 +103,7 @@ def _count_around(n_ranks: int, rounds: int, length: int, two_way: bool) -> floa
 
 
 def _add_up_windows(windows: list[_Window], rounds: int) -> float:
-    """Return the most sends of windows without a common round (weighted interval scheduling).
-
-    Parameters
-    ----------
-    windows
-        The windows, with the fewest sends of each.
-    rounds
-        The number of rounds, which count from 1.
-
-    Returns
-    -------
-    float
-        The largest sum.
-    """
+    """Return the most sends of windows without a common round (weighted interval scheduling)."""
     windows_by_end: dict[int, list[_Window]] = {}
     for window in windows:
         windows_by_end.setdefault(window.last, []).append(window)
@@ -190,22 +122,6 @@ def _list_lengths(n_ranks: int, lanes: int, onward: int, rounds: int) -> range:
 
     For example, with two one-way circuits of each rank at most 1 + 2 + 4 = 7 ranks are within two
     circuits. With 8 ranks one is three circuits away, so the distances are 3, 2 and 1.
-
-    Parameters
-    ----------
-    n_ranks
-        The number of ranks.
-    lanes
-        The number of circuits of a rank.
-    onward
-        Over how many circuits data go on from a rank, without the one over which they came.
-    rounds
-        The number of rounds; larger distances are left out.
-
-    Returns
-    -------
-    range
-        The largest distance that any graph must have, and all below it, down to 1.
     """
     length = 1
     while length < rounds and _count_within(length, lanes, onward, n_ranks) < n_ranks:
@@ -214,24 +130,7 @@ def _list_lengths(n_ranks: int, lanes: int, onward: int, rounds: int) -> range:
 
 
 def _count_within(hops: int, lanes: int, onward: int, most: int) -> int:
-    """Count the ranks within so many circuits of one rank, itself too, at most (Moore bound).
-
-    Parameters
-    ----------
-    hops
-        The number of circuits.
-    lanes
-        The number of circuits of a rank.
-    onward
-        Over how many circuits data go on from a rank, without the one over which they came.
-    most
-        The number of all ranks, which is the result if more could be counted.
-
-    Returns
-    -------
-    int
-        The number of ranks.
-    """
+    """Count the ranks within so many circuits of one rank, itself too, at most (Moore bound)."""
     # For example, with three two-way circuits 1 + 3 + 3 * 2 ranks are within two circuits. Along a
     # ring each circuit reaches as many more as the one before, which needs no loop over hops.
     if onward == 1:
@@ -247,28 +146,7 @@ def _count_within(hops: int, lanes: int, onward: int, most: int) -> int:
 
 
 def _count_reached(nearest: int, farthest: int, onward: int, two_way: bool) -> int:
-    """Count how many ranks one send of the data of one rank can lead to, at most.
-
-    The data go on from the receiver of the send, over `onward` circuits of each rank. At distance
-    s from the receiver there are ``onward ** s`` ranks at most. Over two-way circuits a shortest
-    way may also lead back over the sender: that adds ``onward ** (s - 1)`` ranks.
-
-    Parameters
-    ----------
-    nearest, farthest
-        The least and the largest distance from the receiver of the ranks that count, in circuits:
-        nearer ones could have got the data later, and farther ones cannot be reached in the rounds
-        that are left.
-    onward
-        Over how many circuits data go on from a rank, without the one over which they came.
-    two_way
-        Whether circuits lead both ways, so that some ways lead back over the sender.
-
-    Returns
-    -------
-    int
-        The number of ranks, 1 or more.
-    """
+    """Count how many ranks one send of the data of one rank can lead to, at most."""
     # Ranks behind the sender are a circuit nearer to it than to the receiver. In powers of
     # `onward` they are those from `nearest` + 1 to `farthest` - 1.
     n_reached = _add_powers(onward, nearest, farthest)
@@ -280,19 +158,7 @@ def _count_reached(nearest: int, farthest: int, onward: int, two_way: bool) -> i
 def _add_powers(base: int, first: int, last: int) -> int:
     """Add up the powers of a base from one exponent to another.
 
-    With base 2, from 1 to 3, it is 2 + 4 + 8 = 14.
-
-    Parameters
-    ----------
-    base
-        The base, > 0.
-    first, last
-        The exponents, both included.
-
-    Returns
-    -------
-    int
-        The sum; 0 if `last` is below `first`.
+    Returns the sum; 0 if `last` is below `first`.
     """
     if last < first:
         return 0

@@ -110,13 +110,7 @@ class _Inequalities:
     """
 
     def __init__(self, n_variables: int) -> None:
-        """Begin without a row.
-
-        Parameters
-        ----------
-        n_variables
-            The number of columns, one for each variable of the programme.
-        """
+        """Begin without a row."""
         self.n_variables = n_variables
         self.rows: list[FloatArray] = []
         """The coefficients of each inequality, one for each variable."""
@@ -124,16 +118,7 @@ class _Inequalities:
         """The least value of each row."""
 
     def require(self, at_least: float, *terms: Term) -> None:
-        """Add the inequality that the sum of some terms is at least a number.
-
-        Parameters
-        ----------
-        at_least
-            The number.
-        *terms
-            Pairs of a slice of columns and their coefficients, one number for all of them or one
-            for each. Columns that several terms have get the sum of their coefficients.
-        """
+        """Add the inequality that the sum of some terms is at least a number."""
         row = np.zeros(self.n_variables)
         for columns, coefficients in terms:
             row[columns] += coefficients
@@ -151,31 +136,12 @@ def bound_sums_s(
 ) -> float:
     """Bound the time of an all-reduce with a given number of rounds between islands.
 
-    An *island* is a group of ranks with links among them. Each rank also has a *rail*, a circuit
-    to another island. Rounds over rails alternate with pauses, in which bytes go inside islands
-    alone. A linear programme counts, for each round and pause, how often a byte is sent over rails
-    and inside islands, as means over all bytes. It minimises the sum of the lengths of all rounds
-    and pauses. Delays for changes of circuits are not counted.
+    Rounds over rails alternate with pauses, in which bytes go inside islands alone. A linear
+    programme counts, for each round and pause, how often a byte is sent over rails and inside
+    islands, as means over all bytes. It minimises the sum of the lengths of all rounds and pauses.
+    Delays for changes of circuits are not counted.
 
-    Parameters
-    ----------
-    islands
-        The number of islands, I.
-    members
-        The number of ranks of each island, g.
-    size_bytes
-        The buffer of each rank, in bytes.
-    costs
-        Four numbers: seconds of each round over rails, bytes per second of a rail, seconds of each
-        round inside islands, and bytes per second of a rank inside its island.
-    rounds
-        The number of rounds over rails, at least 2.
-
-    Returns
-    -------
-    float
-        Seconds that no such all-reduce can beat; 0 if the solver fails. The bound is cut off at
-        `_MOST` times the time of rounds and bytes over rails.
+    Returns seconds that no such all-reduce can beat; 0 if the solver fails.
     """
     alpha_s, rate, island_alpha_s, island_rate = costs
     n_ranks = islands * members
@@ -217,37 +183,7 @@ def bound_sums_s(
 
 
 def _number_variables(rounds: int) -> Variables:
-    """Give columns of a linear programme to its variables, for so many rounds over rails.
-
-    The programme bounds the time of an all-reduce among islands, which are groups of ranks. Rails
-    are the circuits between islands. All variables are means over the bytes of the buffer.
-
-    Parameters
-    ----------
-    rounds
-        The number of rounds over rails.
-
-    Returns
-    -------
-    Variables
-        A slice of columns for each kind of variable, in this order. With one column a round:
-
-        - ``collecting``: sends over rails before the sum of a byte is known on some island;
-        - ``spreading``: sends over rails after that;
-        - ``collected``: how many islands send the last of their data in the round;
-        - ``informed``: how many islands first hear of the sum in the round;
-        - ``excess``: sends over rails beyond the least number that is possible.
-
-        With three columns a round:
-
-        - ``share``: the part of all bytes whose sum is first known after the round; first the
-          columns for 1 or more than 3 islands that know it then, next for 2, and last for 3.
-
-        With one column for each of ``2 * rounds + 1`` times (pause, round, pause, ..., pause):
-
-        - ``inside``: sends inside islands;
-        - ``length``: how long the round or the pause lasts.
-    """
+    """Give columns of a linear programme to its variables, for so many rounds over rails."""
     # Five kinds with one column a round, then the shares with three: eight columns a round.
     by_round = [slice(k * rounds, (k + 1) * rounds) for k in range(5)]
     first_time = 8 * rounds
@@ -273,16 +209,7 @@ def _require_gossip(
     """Add to a linear programme which sends an all-reduce needs in one of its rounds over rails.
 
     An all-reduce adds up the data of all ranks and brings the sum to each of them. The programme
-    bounds its time from below. Ranks are in *islands* of g members each; circuits between islands
-    are *rails*.
-
-    For each byte, sends over rails are *collecting* until some island has the sum, and
-    *spreading* later. An island is
-
-    - *collected* in the round of the last collecting send that takes its data away. Until then
-      each of its members has sent: over a rail, or to another member before;
-    - *informed* in the round in which it first hears of the sum. From then on each of its members
-      has to hear: over a rail, or from another member later.
+    bounds its time from below.
 
     In numbers, for round r::
 
@@ -290,23 +217,6 @@ def _require_gossip(
         g * informed(from r)    <=  spreading(from r) + inside(after r)
         collected(r)            <=  collecting(r)
         informed(r)             <=  spreading(r)
-
-    Parameters
-    ----------
-    inequalities
-        Gets these four rows, and two more that `_require_islands` adds: how many islands have to
-        be collected or informed. A row is called by the number that its terms sum up to at least.
-    variables
-        The columns of each kind of variable, as slices. All are means over the bytes:
-
-        - ``collecting``, ``spreading``: sends over rails, one column a round;
-        - ``collected``, ``informed``: numbers of islands, one column a round;
-        - ``inside``: sends inside islands, one column for each time. Round r is time ``2 r + 1``,
-          and even times are the pauses between rounds.
-    sizes
-        The number of islands, and the number of members of each.
-    place
-        The round r, from 0, and the number of rounds over rails.
     """
     # Coefficients by round: 1 for the rounds up to this one, for those from it on, and for itself.
     # Times are numbered: pause 0, round 0 at time 1, pause 2, round 1 at time 3, and so on.
@@ -346,45 +256,7 @@ def _require_gossip(
 def _require_islands(
     inequalities: _Inequalities, variables: Variables, islands: int, place: tuple[int, int]
 ) -> None:
-    """Add to a linear programme how many islands have sent, or have heard, by one of its rounds.
-
-    An all-reduce adds up the data of all ranks and brings the sum to each of them. The programme
-    bounds its time from below. Ranks are in I *islands*; circuits between islands are *rails*.
-    For each byte,
-
-    - t is the first round after which some islands have its sum, and f is how many have it then;
-    - an island is *collected* in the last round up to t in which its data leave it;
-    - an island is *informed* in the first round in which it hears of the sum;
-    - the *excess* counts sends over rails beyond the least number, 2 (I - 1).
-
-    All islands but one are collected once and informed once, collected up to round t, and informed
-    from it on. Hence, for any round r, at least I - 1 islands are collected up to r or informed
-    after r: all are collected if r comes after t, and all are still to be informed if r comes
-    before. For r = t both hold, but for a few islands::
-
-        f = 1 or more than 3     at least 2 (I - 1) less the excess
-        f = 2                    at least 2 (I - 1) - 1 less the excess
-        f = 3                    at least 2 (I - 1) - 2 less the excess
-
-    Two rows say this, one of them without the islands that are collected in round r itself. Their
-    numbers are derived in the text of the module.
-
-    Parameters
-    ----------
-    inequalities
-        Gets two rows, each a sum of variables that is at least a number.
-    variables
-        The columns of each kind of variable, as slices. All are means over the bytes:
-
-        - ``collected``, ``informed``: numbers of islands, one column a round;
-        - ``excess``: one column a round, each for the bytes whose t is this round;
-        - ``share``: the part of the bytes whose t is a round. First one column a round for f = 1
-          or f > 3, then as many for f = 2, then as many for f = 3.
-    islands
-        The number of islands, I.
-    place
-        The round r, from 0, and the number of rounds over rails.
-    """
+    """Add to a linear programme how many islands have sent, or heard, by one of its rounds."""
     round_, rounds = place
     other_islands = islands - 1
     all_rounds = np.arange(rounds)
@@ -422,20 +294,7 @@ def _require_islands(
 def _require_length(
     inequalities: _Inequalities, variables: Variables, costs: Costs, place: tuple[int, int]
 ) -> None:
-    """Add that a round lasts at least as long as its start-up and all bytes sent over rails.
-
-    Parameters
-    ----------
-    inequalities
-        Gets one row.
-    variables
-        The columns: here the length of the round, and its collecting and spreading sends, which
-        are all sends over rails (circuits between islands).
-    costs
-        The fixed length of a round, and by how much it grows with a send of every byte.
-    place
-        The round, from 0, and the number of rounds over rails.
-    """
+    """Add that a round lasts at least as long as its start-up and all bytes sent over rails."""
     round_, rounds = place
     in_round = 1.0 * (np.arange(rounds) == round_)
     at_time = 1.0 * (np.arange(2 * rounds + 1) == 2 * round_ + 1)
@@ -450,40 +309,7 @@ def _require_length(
 def _require_lengths_inside(
     variables: Variables, costs: Costs, is_spent: tuple[bool, bool]
 ) -> tuple[FloatArray, FloatArray]:
-    """Return rows of a linear programme: what is sent inside islands takes its time.
-
-    An *island* is a group of ranks with links among them, and *rails* are circuits between
-    islands. Time is divided into pause, round, pause, ..., pause, where rounds go over rails, and
-    bytes may go inside islands in both. Each row says for one of these times::
-
-        length - inside_send * inside  >=  fixed length
-
-    The fixed length is
-
-    - of a round: the smaller one of those of a round over rails and of one inside islands;
-    - of a pause between rounds: 0;
-    - of the first and the last pause: that of a round inside islands if it is spent, else 0.
-
-    Parameters
-    ----------
-    variables
-        The columns: here the sends inside islands, and the lengths, both by time (pauses and
-        rounds).
-    costs
-        The fixed lengths of a round over rails and of one inside islands, and how much a round
-        inside islands grows for a send of every byte; in units of the programme.
-    is_spent
-        Whether a round inside islands is spent before the first and after the last round over
-        rails.
-
-    Returns
-    -------
-    rows : float array, shape (times, columns)
-        The coefficients: one row for each pause and each round, in this order: pause, round,
-        pause, and so on to the last pause.
-    least : float array, shape (times,)
-        The right sides: ``rows @ variables >= least``.
-    """
+    """Return rows of a linear programme: what is sent inside islands takes its time."""
     # Row k has the length of time k and what is sent inside islands in it.
     times = variables.length.stop - variables.length.start
     rows = np.zeros((times, variables.n_columns))
@@ -501,48 +327,7 @@ def _require_totals(
     """Add to a linear programme what an all-reduce needs in all its rounds together.
 
     An all-reduce adds up the data of all ranks and brings the sum to each of them. The programme
-    bounds its time from below. Ranks are in *islands*; circuits between islands are *rails*.
-
-    Each byte of the sum is followed on its own. In a first half, sends over rails *collect* the
-    data of all islands, until one island has the sum, or two or more get it in the same round:
-    the *first islands* of the byte. In a second half, sends over rails *spread* the sum to all
-    other islands. With I islands each half takes at least I - 1 sends over rails. The
-    *excess* of a byte is the number of its sends beyond these ``2 (I - 1)``.
-
-    All variables are means over the bytes. Each row says that a sum of variables, over all rounds,
-    is at least a number::
-
-        collecting + spreading - excess         >=  2 (I - 1)
-        excess - share with 3 first islands     >=  0
-        collected                                =  I - 1       (two rows)
-        informed                                 =  I - 1       (two rows)
-        collecting + spreading + inside         >=  2 (n - 1)   (n ranks)
-        share                                   >=  1
-
-    Parameters
-    ----------
-    inequalities
-        Gets these eight rows.
-    variables
-        The columns of each kind of variable, as slices. With one column a round:
-
-        - ``collecting``, ``spreading``: sends over rails of the first and of the second half;
-        - ``collected``: islands whose data leave them for the last time in the first half;
-        - ``informed``: islands that first hear in the second half;
-        - ``excess``: the excess of the bytes whose first half ends with this round.
-
-        With three columns a round:
-
-        - ``share``: the part of the bytes whose first half ends with this round. First all rounds
-          for bytes with 1 or more than 3 first islands, then all rounds for 2, then for 3.
-
-        With a column for each round and each pause between rounds:
-
-        - ``inside``: sends inside islands.
-    islands
-        The number of islands, I.
-    n_ranks
-        The number of ranks of all islands together, n.
+    bounds its time from below.
     """
     other_islands = islands - 1
     rounds = variables.collecting.stop - variables.collecting.start
@@ -577,38 +362,7 @@ def _require_totals(
 
 
 def _limit_variables(variables: Variables, costs: Costs, islands: int, rounds: int) -> FloatArray:
-    """Return the largest value of each variable of a linear programme that bounds an all-reduce.
-
-    Ranks are in groups, *islands*; circuits between islands are *rails*. The programme minimises
-    the time of all rounds, in units of the least time that rounds and bytes over rails take. The
-    bound is cut off at `_MOST` such units. No variable therefore needs to exceed what alone would
-    last that long. The variables, all means over the bytes of the buffer, and their limits:
-
-    - ``collecting``, ``spreading``, ``inside``: how often a byte is sent over rails until its sum
-      is known somewhere, over rails after that, and inside islands. A send takes ``costs.send`` or
-      ``costs.inside_send`` units, so the limit is `_MOST` over this;
-    - ``collected``, ``informed``: how many islands have sent their data, or have heard of the sum:
-      all but one at most;
-    - ``excess``: sends over rails beyond the fewest possible: at most all sends of all rounds;
-    - ``share``: a part of all bytes, at most 1;
-    - ``length``: how long a round lasts, at most `_MOST`.
-
-    Parameters
-    ----------
-    variables
-        Which columns of the programme are which variables.
-    costs
-        How much rounds and sends add to the length of a round, in units of the programme.
-    islands
-        The number of islands.
-    rounds
-        The number of rounds over rails, the circuits between islands.
-
-    Returns
-    -------
-    float array, shape (columns,)
-        The limit of each column.
-    """
+    """Return the largest value of each variable of the linear programme."""
     # Columns that are not set below are shares.
     most = np.full(variables.n_columns, 1.0)
     most[variables.collecting] = _MOST / costs.send
@@ -626,26 +380,7 @@ def _bound_programme(
 ) -> float:
     """Bound the least value of a linear programme from below, without trust in its solver.
 
-    The programme minimises ``goal @ x`` over all x with ``rows @ x >= least`` and ``0 <= x <=
-    most``. A solver gives multipliers (dual variables) of the rows, which may be slightly wrong.
-    By weak duality, any multipliers y >= 0 give a lower bound: ``goal @ x >= y @ least - max(y @
-    rows - goal, 0) @ most``.
-
-    Parameters
-    ----------
-    rows : float array, shape (rows, columns)
-        The coefficients of the inequalities.
-    least : float array, shape (rows,)
-        Their right sides.
-    goal : float array, shape (columns,)
-        The coefficients of the sum that is minimised.
-    most : float array, shape (columns,)
-        Columns with 0 are fixed at 0; the solver does not see the other limits.
-
-    Returns
-    -------
-    float
-        A lower bound; 0 if the solver fails.
+    Returns a lower bound; 0 if the solver fails.
     """
     from scipy.optimize import linprog
 

@@ -49,30 +49,8 @@ def check_planes(
     Example: two planes, and a round in which no rank sends more than 6 bytes. Shares of 4 and 2
     bytes are right, and so are shares of 6 and 0.
 
-    Parameters
-    ----------
-    problem
-        The collective.
-    plan
-        Its plan. ``shares_bytes``, ``start_s`` and ``end_s`` have shape (rounds, planes), in bytes
-        and seconds.
-    loads
-        The needs of the sends of each round. Two arrays of shape (rounds,) are used:
-
-        - ``busiest_bytes``: the most bytes that one port sends, if each rank divides what it sends
-          to another rank evenly among its ports with a circuit to this rank;
-        - ``ready_s``: when the ranks that take part are ready, in seconds.
-
-        None if the problem states its rounds as a list of *steps*, rows of a circuit number and
-        bytes; then there are no sends, and no rank is late.
-    findings
-        Gets the violations.
-
-    Returns
-    -------
-    starts_s, ends_s : float arrays, shape (rounds,)
-        When each round starts and ends, in seconds. None in place of both if the shares or the
-        circuits of the plan are not those of these rounds.
+    Returns none in place of both if the shares or the circuits of the plan are not those of these
+    rounds.
     """
     # Each round, or each step that the problem states, has a share of each plane.
     if loads is None:
@@ -116,21 +94,7 @@ def _check_bytes_of_rounds(
 ) -> None:
     """Check that the shares of all planes in a round together are what its busiest rank sends.
 
-    A *plane* is a switch of its own, on which each rank has some ports. Its *share* of a round are
-    the bytes that it carries of the rank that sends most. No share may be negative.
-
-    Parameters
-    ----------
-    problem
-        The collective. If it states its rounds as a list of steps, these are rows of a circuit
-        number and of the bytes that the busiest rank sends.
-    plan
-        The plan, with ``shares_bytes[round, plane]``.
-    loads
-        If the rounds follow from the sends of the plan: by round the bytes of the busiest circuit.
-        None if the problem states steps.
-    findings
-        Gets the first violation.
+    No share may be negative.
     """
     # The busiest circuit is that of one port, where all ports of the planes with a share carry
     # equally much. The busiest rank sends as much over each of its ports on these planes.
@@ -157,21 +121,9 @@ def _check_times(
 ) -> None:
     """Check when the shares of planes start, and how long they take.
 
-    A *plane* is a switch of its own, and its *share* of a round the bytes that it carries there.
     A plane without a share in a round must have 0 as its start and end.
 
-    Parameters
-    ----------
-    problem
-        The collective, with its rates in bytes per second and its latencies in seconds.
-    plan
-        The plan; its shares in bytes, and starts and ends in seconds, have shape (rounds, planes).
-    earliest_s
-        ``earliest_s[round]``: when a round may start, in seconds.
-    slack_s
-        By how many seconds times may be off.
-    findings
-        Gets the violations, the first one of each rule.
+    ``earliest_s[round]`` tells when a round may start, in seconds.
     """
     # A share takes the start-up of a round, the time of a hop if it is stated, and its bytes over
     # one port.
@@ -192,26 +144,10 @@ def _check_epochs_of_planes(
 ) -> bool:
     """Check the circuits of several switches, which carry the same rounds side by side.
 
-    A *plane* is a switch; each rank has some ports on every plane. In a round each plane carries a
-    share of the bytes, or nothing. All planes with a share have to have the same circuits, and
-    planes without one must have none.
+    In a round each plane carries a share of the bytes, or nothing. All planes with a share have to
+    have the same circuits, and planes without one must have none.
 
-    Parameters
-    ----------
-    problem
-        The collective, with the numbers of its planes, ports and ranks.
-    plan
-        The plan, whose circuits have shape (epochs, planes * ports, ranks). Where planes change
-        circuits by themselves, each round has an epoch of its own.
-    is_used
-        ``is_used[round, plane]``: whether the plane carries something in the round.
-    findings
-        Gets the violations.
-
-    Returns
-    -------
-    bool
-        False if circuits cannot be told by rounds, so that nothing more can be checked.
+    ``is_used[round, plane]`` tells whether the plane carries something in the round.
     """
     n_rounds = len(is_used)
     rule = "each round has an epoch of its own"
@@ -236,32 +172,9 @@ def _check_changes(
 ) -> None:
     """Check that a switch has the time to change its circuits between two rounds that differ.
 
-    A switch is called a *plane*; each rank has some ports on it. The plane takes part in some
-    rounds. If two of these that follow each other have the same circuits, no time is needed in
-    between, otherwise the delay. Rounds in which the plane takes no part do not count.
-
-    Parameters
-    ----------
-    problem
-        The collective. Used of it:
-
-        - ``delay_s``: the seconds of a change of circuits;
-        - ``start``: the circuits before the first round, an int array of shape (lanes, ranks); or
-          a text: "free", if the first circuits are there without a delay, and "dark", if none are
-          there, so that they take one;
-        - ``steps``: None, or, for rounds that the problem itself lists, an array with a row for
-          each: the number of the circuits that it needs, and its bytes;
-        - ``ports``: how many ports of a rank lead to a plane.
-    plan
-        The plan: ``circuits[round, lane, rank]``, the rank to which a port leads; and
-        ``shares_bytes``, ``start_s`` and ``end_s``, by round and plane. Lane
-        ``plane * ports + port`` is a port of every rank.
-    plane
-        The number of the plane.
-    slack_s
-        A start may be so many seconds too early, for rounding.
-    findings
-        Gets a violation for each round that starts too early.
+    The plane takes part in some rounds. If two of these that follow each other have the same
+    circuits, no time is needed in between, otherwise the delay. Rounds in which the plane takes no
+    part do not count.
     """
     # The circuits that the plane has at present; None as long as they are known as a text only.
     lanes = slice(plane * problem.ports, (plane + 1) * problem.ports)
@@ -295,41 +208,14 @@ def _check_changes(
 def _refuse_first(
     findings: Findings, is_wrong: NDArray[np.bool_], rule: str, got: NDArray[np.generic]
 ) -> None:
-    """Add a violation for the first round and plane that is wrong, if there is one.
-
-    Parameters
-    ----------
-    findings
-        Gets the violation.
-    is_wrong
-        ``is_wrong[round, plane]``; a plane is a switch of its own.
-    rule
-        The rule that is violated, in words.
-    got
-        The values that are reported as found, in an array of the same shape.
-    """
+    """Add a violation for the first round and plane that is wrong, if there is one."""
     for round_, plane in np.argwhere(is_wrong)[:1].tolist():
         where = f"round {round_}, plane {plane}"
         findings.refuse(rule, where, got[round_, plane].item(), rule)
 
 
 def check_sends(problem: Collective, plan: CollectivePlan, findings: Findings) -> bool:
-    """Check that rounds, ranks, chunks and kinds exist; without that nothing can be replayed.
-
-    Parameters
-    ----------
-    problem
-        The collective, with the number of ranks.
-    plan
-        The plan. Its sends are rows of round, source, destination, chunk and kind.
-    findings
-        Gets the first violation.
-
-    Returns
-    -------
-    bool
-        False if something does not exist, or a rank sends to itself.
-    """
+    """Check that rounds, ranks, chunks and kinds exist; without that nothing can be replayed."""
     # Each column of a send has a limit of its own; there are four kinds: copied, added,
     # both of these, and added in place of what was there.
     n_ranks = problem.n_ranks
@@ -354,25 +240,7 @@ def check_sends(problem: Collective, plan: CollectivePlan, findings: Findings) -
 
 
 def check_epochs(problem: Collective, plan: CollectivePlan, findings: Findings) -> bool:
-    """Check the circuits of a plan, and that its rounds go through them in order.
-
-    Rounds in a row with the same circuits are an *epoch*. A *lane* is one port of every rank.
-
-    Parameters
-    ----------
-    problem
-        The collective.
-    plan
-        The plan: ``circuits[epoch, lane, rank]``, the rank to which a port leads, -1 for none; and
-        ``epoch_of_round[round]``, which is 0 in the first round and grows by 0 or 1 in each other.
-    findings
-        Gets violations.
-
-    Returns
-    -------
-    bool
-        False if something is wrong, so that rounds have no times.
-    """
+    """Check the circuits of a plan, and that its rounds go through them in order."""
     # The number of the epoch grows by 0 or 1 from round to round, and the first one is 0.
     epochs = plan.epoch_of_round
     steps = np.diff(epochs, prepend=-1)
@@ -424,34 +292,8 @@ def measure_rounds(
 ) -> RoundLoads | None:
     """Check that each send has circuits to go over, and find what limits each round.
 
-    A send goes over one circuit, or is forwarded over several; each of these circuits is a *hop*.
-    Ranks of the same *island* (a group with links of its own) need no circuits. A *lane* is one
-    port of every rank. If several lanes have a circuit from one rank to another, the bytes from
-    the one to the other are shared evenly among them.
-
-    Parameters
-    ----------
-    problem
-        The collective.
-    plan
-        The plan. Used of it:
-
-        - ``sends``: int array, rows that begin with round, source and destination;
-        - ``sent_bytes[send]``: its bytes;
-        - ``epoch_of_round[round]``: the *epoch*, which are rounds in a row with the same circuits;
-        - ``circuits[epoch, lane, rank]``: the rank to which a rank transmits, `IDLE` for none.
-    findings
-        Gets the first violation.
-
-    Returns
-    -------
-    RoundLoads or None
-        Four arrays of shape (rounds,); None if a hop has no circuit.
-
-        - ``busiest_bytes``: the bytes of the busiest circuit;
-        - ``hops``: the hops of the longest way of a send, 0 without sends;
-        - ``ready_s``: when the last rank that takes part is ready, in seconds;
-        - ``island_bytes``: the bytes of the busiest rank inside its island, -1 without any.
+    If several lanes have a circuit from one rank to another, the bytes from the one to the other
+    are shared evenly among them.
     """
     n_ranks = problem.n_ranks
     n_rounds = plan.n_rounds
@@ -506,20 +348,7 @@ def measure_rounds(
 def _number_flows(flow_number: IntArray) -> tuple[IntArray, IntArray]:
     """Return the distinct numbers of flows, and which of them each hop belongs to.
 
-    The results are those of `numpy.unique`. Hops of most plans are listed in the order of their
-    flows, and then need not be sorted, which takes most of the time.
-
-    Parameters
-    ----------
-    flow_number
-        ``flow_number[hop]``: the number of the flow of a hop.
-
-    Returns
-    -------
-    flows : int array, shape (flows,)
-        The numbers, ascending, each once.
-    flow_of_hop : int array, shape (hops,)
-        ``flows[flow_of_hop]`` is `flow_number`.
+    ``flow_number[hop]`` is the number of the flow of a hop.
     """
     differences = np.diff(flow_number, prepend=-1)
     if (differences < 0).any():
@@ -532,19 +361,7 @@ def _number_flows(flow_number: IntArray) -> tuple[IntArray, IntArray]:
 def _load_islands(plan: CollectivePlan, n_ranks: int, send: IntArray) -> NDArray[np.float64]:
     """Return what the busiest rank sends, or receives, inside its island in each round.
 
-    Parameters
-    ----------
-    plan
-        The plan.
-    n_ranks
-        The number of ranks.
-    send
-        The numbers of the sends that stay inside an island.
-
-    Returns
-    -------
-    float array, shape (rounds,)
-        Bytes; -1 for rounds in which nothing is sent inside islands.
+    Returns bytes; -1 for rounds in which nothing is sent inside islands.
     """
     # Columns 1 and 2 of a send are its source and its destination. Bytes are added up by round and
     # rank, for either end; -1 stays where a round has no send inside islands.
@@ -562,28 +379,11 @@ def _load_islands(plan: CollectivePlan, n_ranks: int, send: IntArray) -> NDArray
 def _list_hops(problem: Collective, plan: CollectivePlan, findings: Findings) -> _Hops | None:
     """List all circuits that sends go over: one for a direct send, several for a forwarded one.
 
-    A *hop* is the way of a send over one circuit. A direct send from rank 0 to rank 2 has one hop,
-    0 -> 2. If rank 1 forwards it, it has two, 0 -> 1 and 1 -> 2, and the plan lists both as links.
+    A direct send from rank 0 to rank 2 has one hop, 0 -> 2. If rank 1 forwards it, it has two, 0
+    -> 1 and 1 -> 2, and the plan lists both as links.
 
-    Parameters
-    ----------
-    problem
-        The collective. Sends may be forwarded only if it states the time of a hop, ``hop_s``.
-    plan
-        The plan. Used of it:
-
-        - ``sends``: int array, rows of round, source, destination, chunk and kind;
-        - ``links``: int array of shape (links, 3) for forwarded sends, rows of send, from and to.
-          The links of a send follow each other in the order of its way. Direct sends have none.
-    findings
-        Gets the first violation.
-
-    Returns
-    -------
-    _Hops or None
-        The number of the send, the source and the target of each hop, as three int arrays; first
-        those of forwarded sends. None if a link names no send or rank, or if the links of a send
-        do not lead from its source to its destination.
+    The result is None if a link names no send or rank, or if the links of a send do not lead from
+    its source to its destination.
     """
     source_of_send = plan.sends[:, 1].astype(np.int64)
     target_of_send = plan.sends[:, 2].astype(np.int64)

@@ -19,15 +19,6 @@ def check_copies(problem: Collective, plan: CollectivePlan, findings: Findings) 
     This replays a plan of an all-gather, an all-to-all or a broadcast. These operations add
     nothing up and lose nothing, so it is enough to know in which round each *piece* of the data
     first comes to each rank. A piece is a part of a chunk that no send cuts.
-
-    Parameters
-    ----------
-    problem
-        An all-gather, an all-to-all or a broadcast.
-    plan
-        The plan; its sends may carry chunks or parts of chunks.
-    findings
-        Gets the first violation of each rule.
     """
     for send in np.flatnonzero(plan.sends[:, 4] != COPY)[:1]:
         kind = int(plan.sends[send, 4])
@@ -70,31 +61,13 @@ def check_copies(problem: Collective, plan: CollectivePlan, findings: Findings) 
 def _find_nearest(
     sorted_keys: NDArray[np.int64], searched_keys: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Return the place of each key in an ascending array, where it stands there at all.
-
-    Parameters
-    ----------
-    sorted_keys
-        Different keys, ascending; at least one.
-    searched_keys
-        The keys that are looked up, in any order.
-
-    Returns
-    -------
-    int array, as many as searched keys
-        The place of the first key that is not less, or the last place. The key that stands there
-        differs from the searched one if and only if that is not in the array.
-    """
+    """Return the place of each key in an ascending array, where it stands there at all."""
     place: NDArray[np.int64] = np.searchsorted(sorted_keys[:-1], searched_keys)
     return place
 
 
 def _first_owners(problem: Collective, n_chunks: int) -> NDArray[np.int64]:
-    """Return ``owner[chunk]``, the rank that has a chunk at the beginning.
-
-    In a broadcast it is the root. Otherwise the chunks of a rank stand side by side, as many for
-    each rank.
-    """
+    """Return ``owner[chunk]``, the rank that has a chunk at the beginning."""
     if problem.operation == "broadcast":
         return np.full(n_chunks, problem.root)
     return np.arange(n_chunks) // max(n_chunks // problem.n_ranks, 1)
@@ -103,22 +76,7 @@ def _first_owners(problem: Collective, n_chunks: int) -> NDArray[np.int64]:
 def _wanted_keys(problem: Collective, chunk: NDArray[np.int64]) -> NDArray[np.int64]:
     """List what has to be at which rank in the end, as keys ``rank * n_pieces + piece``.
 
-    A *piece* is a part of a chunk that no send cuts. A block of an all-to-all, which is what one
-    rank sends to one other, has to come to its destination if it has bytes; the data of all other
-    operations have to come to every rank.
-
-    Parameters
-    ----------
-    problem
-        An all-gather, an all-to-all or a broadcast.
-    chunk
-        ``chunk[piece]``: the chunk of each piece. In an all-to-all chunk ``source * n_ranks +
-        destination`` is a block.
-
-    Returns
-    -------
-    int array, shape (wanted,)
-        The keys.
+    ``chunk[piece]`` is the chunk of each piece.
     """
     n_ranks = problem.n_ranks
     n_pieces = len(chunk)

@@ -54,25 +54,7 @@ class Pieces(NamedTuple):
 def check_parts(problem: Collective, plan: CollectivePlan, findings: Findings) -> bool:
     """Check which parts of chunks a plan sends, and in which memories of ranks it puts them.
 
-    A *part* is a range of bytes of a chunk that one send carries. A *place* is a memory of a rank
-    for a chunk: `SUM` is that of its sum, and others keep data of other ranks beside it. Sends of
-    the kind `KEEP` are added to the sum, and kept at another place.
-
-    Parameters
-    ----------
-    problem
-        The collective. Only sums have places beside the first one.
-    plan
-        The plan. For each send, ``parts`` has its first byte and its number of bytes, and
-        ``places`` the place from which and into which it goes; without rows all sends are of whole
-        chunks, and from sum to sum.
-    findings
-        Gets the violations.
-
-    Returns
-    -------
-    bool
-        False if data cannot be replayed with these parts or places.
+    Sends of the kind `KEEP` are added to the sum, and kept at another place.
     """
     if len(plan.parts) and not _check_bytes_of_parts(problem, plan, findings):
         return False
@@ -97,20 +79,6 @@ def _check_bytes_of_parts(problem: Collective, plan: CollectivePlan, findings: F
 
     A part is a range of bytes. Plans that claim to be the best among those of whole blocks must
     have no parts.
-
-    Parameters
-    ----------
-    problem
-        The collective; ``problem.align_bytes`` divides all first bytes and sizes, unless it is 0.
-    plan
-        The plan. Its parts are rows of first byte and number of bytes, one for each send.
-    findings
-        Gets the first violation.
-
-    Returns
-    -------
-    bool
-        False if a part lies outside its chunk; other violations do not hinder a replay.
     """
     chunk_bytes = plan.chunk_bytes[plan.sends[:, 3]]
     first_byte, n_bytes = plan.parts.T
@@ -141,28 +109,11 @@ def cut_into_pieces(plan: CollectivePlan) -> Pieces:
     """Cut the chunks of a plan into pieces, so that each send carries whole pieces.
 
     A send may carry only a part of a chunk, a range of its bytes. Chunks are cut wherever such a
-    part begins or ends. A *piece* is what lies between two cuts that follow each other.
+    part begins or ends.
 
     Example: of a chunk of 10 bytes one send carries bytes 0 to 6, and another one bytes 4 to 10.
     The chunk is cut at 4 and 6 into three pieces, and each of the two sends becomes two sends of a
     piece.
-
-    Parameters
-    ----------
-    plan
-        The plan. Used of it:
-
-        - ``sends``: int array, rows of round, source, destination, chunk and kind;
-        - ``places``: the memories that each send reads and writes; empty if all are 0;
-        - ``parts``: the first byte and the number of bytes of each send; empty if all sends carry
-          whole chunks, and then each chunk is one piece;
-        - ``chunk_bytes[chunk]``.
-
-    Returns
-    -------
-    Pieces
-        The sends, one for each piece that they carry, and ``chunk[piece]``, the chunk of each
-        piece. Pieces are numbered over all chunks. Cuts that differ by rounding alone are one.
     """
     n_chunks = len(plan.chunk_bytes)
     all_chunks = np.arange(n_chunks)

@@ -42,15 +42,6 @@ def verify_collective(
 
     The replay follows the data of every rank from round to round, without trust in what the plan
     says of itself. Claims of a solution are its time, its lower bound and its status.
-
-    Parameters
-    ----------
-    problem
-        The collective.
-    subject
-        A solution; or an answer alone, which has to be a `CollectivePlan`.
-    findings
-        Gets violations, figures such as the time of the replay, and notes.
     """
     if not isinstance(subject, Solution):
         _replay(problem, subject, findings)
@@ -93,19 +84,7 @@ def _replay(problem: Collective, plan: object, findings: Findings) -> Seconds | 
 
     After a rule that is violated, later ones may not be checked.
 
-    Parameters
-    ----------
-    problem
-        The collective.
-    plan
-        The answer that is checked; anything but a `CollectivePlan` is refused.
-    findings
-        Gets violations, and figures such as the number of sends.
-
-    Returns
-    -------
-    float array, shape (rounds,), or None
-        When each round ends, in seconds; None if the plan is too wrong to define times.
+    Returns when each round ends, in seconds; None if the plan is too wrong to define times.
     """
     if not isinstance(plan, CollectivePlan):
         findings.refuse("the answer is a plan", "answer", type(plan).__name__, "CollectivePlan")
@@ -148,23 +127,7 @@ def _find_times(
 ) -> _RoundTimes | None:
     """Return the times of rounds: those of planes if these have shares, else one after another.
 
-    A *plane* is a switch of its own; its *share* of a round are the bytes that it carries there.
-
-    Parameters
-    ----------
-    problem
-        The collective.
-    plan
-        The plan, with ``shares_bytes[round, plane]`` if planes change circuits by themselves.
-    loads
-        The bytes of the busiest circuit of each round, and when its ranks are ready.
-    findings
-        Gets violations.
-
-    Returns
-    -------
-    _RoundTimes or None
-        When each round starts and ends, in seconds; None if shares are too wrong to tell.
+    Returns when each round starts and ends, in seconds; None if shares are too wrong to tell.
     """
     if not plan.shares_bytes.size:
         return _time_rounds(problem, plan, loads)
@@ -179,24 +142,7 @@ def _find_times(
 def _check_chunks(problem: Collective, plan: CollectivePlan, findings: Findings) -> bool:
     """Check that the chunks of a plan have the right number and sizes for its operation.
 
-    Data are divided into *blocks*: one for each pair of ranks in an all-to-all, one for each rank
-    in an all-gather or a reduce-scatter, and a single one, the whole buffer, in other operations.
     A plan cuts each block into equally many chunks; a block of an all-to-all is one chunk.
-
-    Parameters
-    ----------
-    problem
-        The collective. Used of it: its bytes, and ``align_bytes``, of which chunks are multiples.
-    plan
-        The plan: ``chunk_bytes[chunk]``. The chunks of a block stand side by side.
-    findings
-        Gets the first violation of each rule.
-
-    Returns
-    -------
-    bool
-        False if the number of chunks is wrong, so that nothing can be replayed. Wrong sizes are
-        violations, but do not hinder a replay.
     """
     n_ranks = problem.n_ranks
     n_chunks = len(plan.chunk_bytes)
@@ -240,29 +186,7 @@ def _time_rounds(problem: Collective, plan: CollectivePlan, loads: RoundLoads) -
 
     A round starts when the round before has ended, its circuits are set up, and all its ranks are
     ready. It lasts the sum of the latency, the bytes of its busiest circuit over the rate, and, if
-    the problem states the time of a hop, that of the most hops of a send. Between *islands*,
-    groups of ranks with links of their own, it lasts as long as circuits or links take, whichever
-    is more.
-
-    Parameters
-    ----------
-    problem
-        The collective, with its rates in bytes per second, and its latencies and delay in seconds.
-    plan
-        The plan. ``epoch_of_round[round]`` is the number of the circuits of a round; where it
-        changes, the delay comes first.
-    loads
-        By round:
-
-        - ``busiest_bytes``: the bytes of the busiest circuit;
-        - ``island_bytes``: those of the busiest rank inside its island, -1 without any;
-        - ``hops``: the most circuits that a send goes over, 0 if no send needs one;
-        - ``ready_s``: when the last rank that takes part is ready.
-
-    Returns
-    -------
-    _RoundTimes
-        When each round starts and ends, in seconds; shape (rounds,).
+    the problem states the time of a hop, that of the most hops of a send.
     """
     durations_s = loads.busiest_bytes / problem.rate_bytes_per_s + problem.alpha_s
     if problem.hop_s is not None:
@@ -287,11 +211,7 @@ def _time_rounds(problem: Collective, plan: CollectivePlan, loads: RoundLoads) -
 
 
 def _first_is_free(problem: Collective, plan: CollectivePlan) -> bool:
-    """Tell whether the circuits of the first epoch (the first rounds) cost no delay.
-
-    The start of a problem is "free" (any first circuits are there), "dark" (none are there), or
-    the circuits themselves, as an int array of shape (lanes, ranks).
-    """
+    """Tell whether the circuits of the first epoch (the first rounds) cost no delay."""
     start = problem.start
     if isinstance(start, str):
         return start == "free"
@@ -301,24 +221,7 @@ def _first_is_free(problem: Collective, plan: CollectivePlan) -> bool:
 def _conclude(
     problem: Collective, plan: CollectivePlan, times: _RoundTimes, findings: Findings
 ) -> Seconds:
-    """Compare the time and the counts that a plan states with those of its replay.
-
-    Parameters
-    ----------
-    problem
-        The collective, with its late ranks.
-    plan
-        The plan, with its time and its number of rounds after the last late rank is ready.
-    times
-        When each round starts and ends in the replay, in seconds.
-    findings
-        Gets violations, and the figures of the plan.
-
-    Returns
-    -------
-    float array, shape (rounds,)
-        When each round ends, in seconds.
-    """
+    """Compare the time and the counts that a plan states with those of its replay."""
     end_s = float(times.ends_s.max(initial=0.0))
     last_ready_s = float(problem.late.max(initial=0.0))
     n_rounds_late = 0
@@ -342,25 +245,12 @@ def _check_schedule(
 ) -> None:
     """Check that what the switch does, as the solution says, is what the plan needs.
 
-    The solution of a problem with one switch has a *schedule*, a list of slots. In each slot the
-    ports of the switch are joined in a certain way, for some time; before it circuits change, for
-    the time of the delay. A plan has *epochs*, rounds in a row with the same circuits. There has
-    to be one slot for each epoch, which joins the same ports and ends with the last round of the
-    epoch. Problems of several switches, or whose rounds are given as a list of steps, have no
-    schedule.
+    In each slot the ports of the switch are joined in a certain way, for some time; before it
+    circuits change, for the time of the delay. There has to be one slot for each epoch, which
+    joins the same ports and ends with the last round of the epoch. Problems of several switches,
+    or whose rounds are given as a list of steps, have no schedule.
 
-    Parameters
-    ----------
-    problem
-        The collective, with its switch (``fabric``), its number of switches (``planes``), and its
-        delay in seconds.
-    solution
-        The plan (``answer``), and the schedule: ``matchings[slot, port]``, the port to which a
-        port leads; ``durations_s[slot]``, in seconds; the delay; and the way of switching.
-    ends_s
-        ``ends_s[round]``: when each round of the plan ends in the replay, in seconds.
-    findings
-        Gets violations.
+    ``ends_s[round]`` tells when each round of the plan ends in the replay, in seconds.
     """
     schedule = solution.schedule
     plan = solution.answer
@@ -402,18 +292,6 @@ def _is_cut_off(problem: Collective) -> bool:
     A *link budget* is the most that light may lose on a circuit. Circuits over their budget cannot
     be used. Data may go over several circuits, from rank to rank. In a broadcast the root has to
     reach all ranks; in other operations each rank has to reach each other one.
-
-    Parameters
-    ----------
-    problem
-        The collective, whose switch may state losses and a budget. Port p of rank r is port
-        ``r * ports + p`` of the switch.
-
-    Returns
-    -------
-    bool
-        True if data cannot get to all ranks that want them. False without a check if the problem
-        states what each pair of ranks sends, as some pairs may send nothing, or lists its steps.
     """
     if problem.demand_bytes is not None or problem.steps is not None:
         return False
@@ -423,10 +301,7 @@ def _is_cut_off(problem: Collective) -> bool:
     ports = range(problem.ports)
 
     def is_joined(source: int, destination: int) -> bool:
-        """Tell whether a circuit within its budget may lead from one rank to another.
-
-        One-way circuits join ports of equal numbers, two-way circuits any ports of the two ranks.
-        """
+        """Tell whether a circuit within its budget may lead from one rank to another."""
         first = source * problem.ports
         last = destination * problem.ports
         return any(
@@ -458,21 +333,6 @@ def _has_circuits(problem: Collective, plan: CollectivePlan, schedule: Schedule)
 
     One-way circuits join ports of equal numbers. A two-way circuit may join others, but it leads
     back from the port to which it leads.
-
-    Parameters
-    ----------
-    problem
-        The collective, on one plane.
-    plan
-        The plan: ``circuits[epoch, port of a rank, rank]`` is a rank, or -1.
-    schedule
-        The schedule: ``matchings[slot, port]`` is a port of the fabric, or -1; a slot for each
-        epoch (rounds in a row with the same circuits).
-
-    Returns
-    -------
-    bool
-        False if some slot has a circuit that its epoch lacks, or lacks one that it has.
     """
     n_ports_of_rank = problem.ports
     shape = (plan.n_epochs, problem.fabric.n_ports)

@@ -27,18 +27,6 @@ def check_sums(problem: Collective, plan: CollectivePlan, findings: Findings) ->
     - a rank sends what it does not have;
     - data of a rank are added to a sum that has them already;
     - a rank lacks data of some rank in the end.
-
-    A *chunk* is a part of the buffer. A *piece* is a part of a chunk that each send carries wholly
-    or not at all; data of different pieces are never added.
-
-    Parameters
-    ----------
-    problem
-        An all-reduce or a reduce-scatter.
-    plan
-        The plan. Its chunks are cut into pieces so that each send takes whole pieces.
-    findings
-        Gets the first violation.
     """
     # Pieces do not mix, and can be replayed in batches. The sets of a batch, one for each rank and
     # piece or more, fit into about `MOST_BYTES`.
@@ -97,17 +85,6 @@ class _SumState:
         came from other ranks. For each slot that is used there is a *set*: the ranks whose data
         are in it, one bit for each rank. Sets are numbered; those of the sums come first, by rank
         and then by piece.
-
-        Parameters
-        ----------
-        problem
-            The collective, for the number of its ranks.
-        chunk
-            Int array, shape (pieces,): the chunk to which each piece belongs. A piece is a part of
-            a chunk that no send cuts.
-        sends
-            Arrays with one entry for each send: round, source, destination, piece, kind, and the
-            places that it reads and writes.
         """
         # Every sum has a slot, and so has what a send reads, what it writes, and the sum beside
         # what it writes, which is another slot only where something is kept beside it.
@@ -155,17 +132,11 @@ class _SumState:
     def _find_slots(
         self, place: NDArray[np.int64], rank: NDArray[np.int64], piece: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Return the slots of some places of pieces at ranks, all arrays of the same shape.
-
-        A slot is a place (a memory) of a piece at a rank, as one number.
-        """
+        """Return the slots of some places of pieces at ranks, all arrays of the same shape."""
         return (place * self.n_ranks + rank) * len(self.chunk) + piece
 
     def describe(self, round_: int, number: int | np.int64) -> str:
-        """Return the name of a set in messages: round, rank, chunk and place.
-
-        `number` is the number of a set, a row of ``self.sets``.
-        """
+        """Return the name of a set in messages: round, rank, chunk and place."""
         place_and_rank, piece = divmod(int(self.slot_of_set[number]), len(self.chunk))
         place, rank = divmod(place_and_rank, self.n_ranks)
         beside_sum = f", place {place}" if place else ""
@@ -173,23 +144,7 @@ class _SumState:
 
 
 def _replay_sends(state: _SumState, sends: PieceSends, findings: Findings) -> bool:
-    """Replay the sends of all rounds of an all-reduce or a reduce-scatter, round by round.
-
-    Parameters
-    ----------
-    state
-        Which data are where: for each memory of each rank the set of the ranks whose data are in
-        it; changed by the sends.
-    sends
-        The sends of all rounds, ascending by round; columns of shape (sends,).
-    findings
-        Gets the first violation.
-
-    Returns
-    -------
-    bool
-        False at the first thing that is wrong; the rounds after it are not replayed.
-    """
+    """Replay the sends of all rounds of an all-reduce or a reduce-scatter, round by round."""
     # The sends of each round are a range: `bounds` has its begin, and the begin of the next one.
     rounds, first_sends = np.unique(sends.round_, return_index=True)
     bounds = np.append(first_sends, len(sends.round_)).tolist()
@@ -223,31 +178,6 @@ def _replay_round(
     - something else comes to the memory that it copies to, in the same round, or something of
       another kind to one that it replaces;
     - it adds data of a rank to a memory that has data of this rank already.
-
-    Parameters
-    ----------
-    state
-        All sets. The arrays that are used here:
-
-        - ``sets[set]``: the ranks of a set, as bits; changed by the sends;
-        - ``is_filled[set]``: whether it has any rank; changed by the sends;
-        - ``source_set[send]``: the number of the set that a send of any round reads;
-        - ``target_set[send]``: the number of the set at its destination;
-        - ``sum_set[send]``: the number of the set of the sum at its destination;
-        - ``last_entry[set]``: space to work in.
-    kind
-        Int array, shape (sends of the round,): ``COPY``, ``REDUCE``, ``KEEP`` or ``REPLACE``.
-    of_round
-        The range of these sends among those of all rounds.
-    round_
-        The number of the round, for messages.
-    findings
-        Gets the first violation.
-
-    Returns
-    -------
-    bool
-        False if a send is not allowed; the state is of no more use then.
     """
     # All that is sent is read before anything is written.
     source = state.source_set[of_round]
@@ -330,24 +260,8 @@ def _add_data(
     one sum in the same round. They are made one after another, so that each is compared with what
     was added before.
 
-    Parameters
-    ----------
-    state
-        ``state.sets[set]``: the ranks whose data are in a sum, as bits; changed.
-    target
-        ``target[addition]``: the number of the set to which something is added. Additions to the
-        same set are neighbours.
-    data
-        ``data[addition]``: the ranks whose data are added, as bits; shape (additions, words).
-    round_
-        The number of the round, for messages.
-    findings
-        Gets the first violation.
-
-    Returns
-    -------
-    bool
-        False if a set has some of the data already.
+    ``target[addition]`` is the number of the set to which something is added. ``data[addition]``
+    is the ranks whose data are added, as bits; shape (additions, words).
     """
     # Each pass takes the first addition to each target that is still waiting: there are as many
     # passes as one set has additions at most.
@@ -376,31 +290,7 @@ def _add_data(
 def _check_ends(
     problem: Collective, state: _SumState, n_chunks_of_block: int, findings: Findings
 ) -> bool:
-    """Check that in the end every rank has the data of all ranks in the sums that it wants.
-
-    A *chunk* is a part of the buffer, and a *piece* a part of a chunk that no send cuts; each rank
-    has a sum of each piece.
-
-    Parameters
-    ----------
-    problem
-        An all-reduce, in which every rank wants all sums, or a reduce-scatter, in which a rank
-        wants those of its own block.
-    state
-        The state after the last round. The first rows of ``state.sets`` are the sums, one for each
-        rank and piece, by rank and then by piece; a row is a set of ranks as bits: those whose
-        data are in the sum.
-    n_chunks_of_block
-        How many chunks the block of a rank is cut into: chunk c of a reduce-scatter belongs to
-        rank ``c // n_chunks_of_block``.
-    findings
-        Gets the first sum that is wrong.
-
-    Returns
-    -------
-    bool
-        False if a sum is wrong.
-    """
+    """Check that in the end every rank has the data of all ranks in the sums that it wants."""
     n_ranks = problem.n_ranks
     n_sums = n_ranks * len(state.chunk)
     # The bits of all ranks are set; the last word may have more bits than ranks are left.

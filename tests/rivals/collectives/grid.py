@@ -147,7 +147,7 @@ def describe(problem: om.Collective) -> str:
     start = problem.start if isinstance(problem.start, str) else "a ring at first"
     words += [f"{problem.ports} ports", f"{problem.planes} planes", start]
     words += [f"{problem.rate_bytes_per_s:g} B/s", f"align {problem.align_bytes}"]
-    words += [f"hop {problem.hop_s:g} s"] * (problem.hop_s is not None)
+    words += [f"hop {problem.hop_s} s"] * (problem.hop_s is not None)
     words += ["two-way"] * problem.two_way + ["uneven"] * (problem.demand_bytes is not None)
     words += [f"late {dict(problem.late_s)}"] * bool(problem.late_s)
     words += [f"islands of {problem.island}"] * (problem.island > 1)
