@@ -113,7 +113,7 @@ def _takes_even_exchanges(problem: Collective) -> bool:
 
 
 def _takes_uneven_exchanges(problem: Collective) -> bool:
-    """Tell whether a problem is an uneven all-to-all of blocks to be cut, over one-way circuits."""
+    """Tell whether a problem is an uneven all-to-all of blocks to be cut, over one-way ports."""
     uneven = problem.demand_bytes is not None and not problem.align_bytes and not problem.two_way
     return uneven and problem.n_ranks > 1
 

@@ -94,7 +94,7 @@ def find_skewed_plan(problem: Collective, clock: Clock) -> Laid:
 
 
 def _list_direct_schedules(problem: Collective, clock: Clock) -> Iterator[list[DirectRound]]:
-    """Yield schedules of direct rounds that carry all blocks, by the rules for optical switches."""
+    """Yield schedules of direct rounds that carry all blocks, by rules for optical switches."""
     with uncounted():
         from optmatch.solvers.demands.quick_rules import QuickTask, Size, list_rules_in_order
 
