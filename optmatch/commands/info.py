@@ -22,11 +22,19 @@ from optmatch.commands.shared.options import (
     read_fabric_and_problem,
     with_options,
 )
-from optmatch.commands.shared.outcome import SOLVED, for_each, name_of, print_object, print_rows
+from optmatch.commands.shared.outcome import (
+    SOLVED,
+    STDIN,
+    for_each,
+    name_of,
+    print_object,
+    print_rows,
+)
 from optmatch.commands.shared.progress import listening
 from optmatch.fabrics import Fabric, Faulty, Netlist
 from optmatch.model.accounts import accounting
 from optmatch.model.declarations import Plain, form_of
+from optmatch.model.files import is_stream
 
 if TYPE_CHECKING:
     from optmatch.kinds import Kind
@@ -45,6 +53,9 @@ _PACKAGES = ("numpy", "scipy", "numba", "ortools", "networkx", "protobuf", "clic
 @click.pass_context
 def info(ctx: click.Context, /, files: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Show what each FILE asks, and what its fabric can do: a problem, a schedule or a netlist.
+
+    Of traffic and traces of a rank, show what they hold. Of all that other programs wrote, show
+    what was used and what was passed over.
 
     Without a FILE: versions, platform and the folder of compiled kernels.
     """
@@ -75,7 +86,12 @@ def _show_file(file: str, options: dict[str, Any], as_json: bool) -> int:
         The exit code.
     """
     with accounting(name_of(file)) as account:
-        fabric, problem = read_fabric_and_problem(file, options)
+        data = _describe_data(file)
+        if data is None:
+            fabric, problem = read_fabric_and_problem(file, options)
+    if data is not None:
+        _show_data(file, data, account.lines(), as_json)
+        return SOLVED
     facts = describe_fabric(fabric)
     if problem is not None:
         facts = {"problem": describe_problem(problem), **facts}
@@ -101,6 +117,49 @@ def _show_file(file: str, options: dict[str, Any], as_json: bool) -> int:
     for line in account.lines():
         click.echo(f"  read: {line}")
     return SOLVED
+
+
+def _describe_data(file: str) -> dict[str, Any] | None:
+    """Return the facts of a file of traffic or of the trace of a rank; None of other files."""
+    from optmatch.io.matrices.reader import holds_traffic, read_traffic
+    from optmatch.io.rails.chakra.traces import is_trace, read_trace
+    from optmatch.io.rails.kineto.recordings import is_recording, read_recording
+
+    if file == STDIN or is_stream(file):
+        return None
+    if is_trace(file):
+        trace = read_trace(file)
+        return {"type": "Chakra trace", "rank": trace.rank, "nodes": len(trace.node_id)}
+    if is_recording(file):
+        recording = read_recording(file)
+        return {
+            "type": "trace of PyTorch's profiler",
+            "rank": recording.rank,
+            "communications": len(recording.calls),
+            "computations": len(recording.computing),
+        }
+    if not holds_traffic(file):
+        return None
+    traffic = read_traffic(file)
+    rows, columns = traffic.demand_bytes.shape
+    return {
+        "type": "traffic",
+        "sources": rows,
+        "destinations": columns,
+        "entries": int((traffic.demand_bytes != 0).sum()),
+        "total_bytes": float(traffic.demand_bytes.sum()),
+    }
+
+
+def _show_data(file: str, facts: dict[str, Any], read: list[str], as_json: bool) -> None:
+    """Print the facts of a file without a fabric, and what of it was used or passed over."""
+    if as_json:
+        print_object("data", {"file": file, **facts, "read": read})
+        return
+    click.echo(f"{name_of(file)}: {facts.pop('type')}")
+    print_rows(facts)
+    for line in read:
+        click.echo(f"  read: {line}")
 
 
 def _write_dead_pairs(dead_pairs: list[tuple[int, int]]) -> str:

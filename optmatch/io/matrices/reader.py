@@ -150,6 +150,21 @@ def read_traffic(
     return Traffic(matrix, traffic.names)
 
 
+def holds_traffic(path: str | os.PathLike[str]) -> bool:
+    """Tell whether a file holds traffic: by its ending, of JSON by its structure."""
+    endings = [suffix.lower() for suffix in file_path(path).suffixes]
+    if endings[-1:] == [".gz"]:
+        endings = endings[:-1]
+    suffix = endings[-1] if endings else ""
+    if suffix != ".json":
+        return suffix in _READERS
+    tree = parse_json(unzip(read_bytes(path), path_name(path)), path_name(path))
+    if isinstance(tree, dict):
+        has_instance = any(isinstance(one, dict) and _QOBLIB in one for one in tree.values())
+        return has_instance or is_sndlib_json(tree)
+    return isinstance(tree, list)
+
+
 def read_matrix(
     path: str | os.PathLike[str],
     *,

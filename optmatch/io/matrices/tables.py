@@ -32,7 +32,7 @@ from optmatch.io.matrices.columns import (
 from optmatch.io.matrices.numbers import is_number, is_whole, read_number
 from optmatch.io.matrices.traffic import Traffic, check_order, traffic_of_labels
 from optmatch.model import FormatError
-from optmatch.model.accounts import accounting
+from optmatch.model.accounts import Level, accounting
 from optmatch.problems.demands.matrices import names_of_ports
 
 LAYOUTS = {
@@ -465,6 +465,11 @@ def _find_traffic(header: Row, columns: Sequence[int]) -> tuple[int, Unit]:
                 path=header.place,
             )
     ((amount, unit),) = of_traffic.items()
+    passed_over = [header.fields[column] for column in columns if column != amount]
+    used = tuple(name for name in header.fields if name not in passed_over)
+    reasons = dict.fromkeys(passed_over, "the bytes stand beside it")
+    with accounting() as account:
+        account.take(Level("column", used, reasons), header.fields)
     return amount, unit
 
 

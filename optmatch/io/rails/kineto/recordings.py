@@ -120,6 +120,14 @@ def read_recording(
     return recording
 
 
+def is_recording(path: str | os.PathLike[str]) -> bool:
+    """Tell whether a file is JSON, perhaps gzipped, with the events of a profiler."""
+    name = path_name(path)
+    if not name.endswith((".json", ".json.gz")):
+        return False
+    return b'"traceEvents"' in unzip(read_bytes(path), name)
+
+
 def _parse(content: bytes, file: str, skipped: list[str] | None) -> Any:
     """Return the tree of a file; the error about one that is no JSON says what it looks like."""
     with describing(content if content[:1] != b"{" else b""):
