@@ -99,7 +99,7 @@ def list_families(seats: Seats) -> list[Ints]:
 def list_orders(seats: Seats, families: Sequence[Ints]) -> Iterator[Ints]:
     """List orders of all seats, each once.
 
-    Grids of two families, rows of groups, spread groups, and all or a few random ones.
+    These are grids of two families, rows of groups, spread groups, and all or a few random orders.
     """
     seen = set()
     n_seats = len(seats.rail)
@@ -228,7 +228,7 @@ def _rank_groups(group: Ints, place: Ints) -> Ints:
 def close_rings(order: Ints, component: Ints) -> Ints:
     """Make the ring of an order and a cut.
 
-    By seat the next one of its part in the order, -1 if it is alone.
+    The result is by seat the next one of its part in the order, -1 if it is alone.
     """
     base = np.empty(len(order), np.int64)
     _close(order, component, base, np.empty_like(base), np.empty_like(base))

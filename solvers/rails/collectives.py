@@ -67,8 +67,8 @@ def choose_rounds(
 ) -> CommunicationRounds:
     """Choose how a communication is done over its lanes.
 
-    As one message or ring, in the rounds of the algorithm that the job names, or as an all-to-all
-    by shifts where that is shorter than a ring.
+    It is one message or ring, the rounds of the algorithm that the job names, or an all-to-all by
+    shifts where that is shorter than a ring.
     """
     # `total` is the bytes that each member sends if data go around a ring; of an all-to-all, those
     # of all its blocks for others.

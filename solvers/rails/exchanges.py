@@ -59,9 +59,10 @@ class _Way(NamedTuple):
 def list_menu(sizes: Iterable[int]) -> Menu:
     """List the ways to do an all-to-all in stages, for some numbers of members.
 
-    For each number of stages the strides of fewest hops, and one stage for each stride; each also
-    in reverse. With 4 members and strides 1 and 2, blocks for distances 1 and 3 take a hop in the
-    first stage, those for 2 and 3 in the second: each circuit carries 2 blocks in either.
+    There is one for each number of stages, with the strides of fewest hops, and one with a stage
+    for each stride; each also in reverse. With 4 members and strides 1 and 2, blocks for distances
+    1 and 3 take a hop in the first stage, those for 2 and 3 in the second: each circuit carries 2
+    blocks in either.
     """
     wanted_sizes = set(sizes)
     ways = [_Way((1,), [0])]  # row 0, for what goes straight without stages
@@ -109,7 +110,7 @@ def _choose_strides(n: int) -> tuple[tuple[int, ...], ...]:
 def _fewest_hops_by_stage(n: int, strides: tuple[int, ...]) -> list[Ints]:
     """Count after each stage the fewest hops to each distance, by dynamic programming.
 
-    N * n for one that is not reached. Entry 0 is before all stages.
+    A distance that is not reached has n * n. Entry 0 is before all stages.
     """
     distance = np.arange(n)
     n_hops_here = np.arange(n)[:, None]

@@ -66,7 +66,7 @@ class Folded(NamedTuple):
     def node_of(self, operations: NDArray[np.int64]) -> NDArray[np.int64]:
         """Look up the nodes of operations of any ranks.
 
-        Those of the same places in the first ranks' programs.
+        They are those of the operations at the same places in the programs of first ranks.
         """
         ranks = self.step.rank[operations]
         place_in_program = operations - self.step.rank_start[ranks]

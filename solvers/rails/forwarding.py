@@ -96,7 +96,8 @@ def plan_forwarded(
 def can_forward(job: RailJob) -> bool:
     """Tell whether the kernel of this search serves a job.
 
-    Ports of one direction, rings alone, each rank on one rail, and a step that fits into memory.
+    It needs ports of one direction, rings alone, each rank on one rail, and a step that fits into
+    memory.
     """
     step = job.step()
     if job.fabric is not None and job.fabric.bidirectional:
@@ -167,7 +168,8 @@ def _build(decoder: Decoder, choice: RailChoice) -> RailPlan:
 def _list_masks(decoder: Decoder, layout: Layout, masks: Ints) -> Ints:
     """List the ports of each communication as bits, given those of each bundle (`masks`).
 
-    Those of its bundle, or of all chords that serve it. Of no meaning for nodes that ride no rail.
+    A communication uses its bundle, or all chords that serve it. Entries of nodes that ride no
+    rail have no meaning.
     """
     seats = decoder.seats
 
@@ -244,7 +246,7 @@ def _spread_relays(seats: Seats, rows: Ints, ports_of_bundle: Ints) -> NDArray[n
 def _list_timelines(seats: Seats, result: Result, layout: Layout) -> tuple[RailTimeline, ...]:
     """List which circuits each switch holds when, once for all rails that are alike.
 
-    The homes, and then the noted changes in the order of time.
+    A rail begins with the homes; the noted changes follow in the order of time.
     """
     # The new circuits in the order of time.
     order = np.argsort(result.change_start_s, kind="stable")
@@ -287,10 +289,10 @@ def _list_timelines(seats: Seats, result: Result, layout: Layout) -> tuple[RailT
 def _list_states(
     first_state: Ints, start_s: NDArray[np.float64], changes: tuple[Ints, Ints, Ints]
 ) -> tuple[Ints, NDArray[np.float64]]:
-    """List the circuits of a rail after each time at which some change.
+    """List the circuits of a rail after each time at which some change, and these times.
 
-    ``states[state, bundle, gpu]``, -1 for none, and when each begins. Changes are bundles, senders
-    and receivers by ascending start; a receiver loses the circuit that it had.
+    ``states[state, bundle, gpu]`` is the GPU that a bundle leads to, -1 for none. Changes are
+    bundles, senders and receivers by ascending start; a receiver loses the circuit that it had.
     """
     bundle, sender, receiver = changes
     state = first_state.copy()

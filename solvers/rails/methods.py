@@ -159,11 +159,11 @@ def _list_plans(
     rng: np.random.Generator,
     start: Solution | None,
 ) -> Iterator[RailPlan]:
-    """List the plans of a method: one of a simple rule.
+    """List the plans of a method, one after another, until one is at the lower bound.
 
-    Of `prefetch` one in the order of a former solution, the best straight one, and faster ones by
-    search in which GPUs forward, and in which data change rail inside a server. It ends at the
-    lower bound. Cells of switches are not routed yet.
+    A simple rule has one. `prefetch` makes one in the order of a former solution, the best
+    straight one, and faster ones by search, in which GPUs forward, and in which data change rail
+    inside a server. Cells of switches are not routed yet.
     """
     if method != "prefetch" and method != "ilp":
         plan = plan_policy(problem, method)

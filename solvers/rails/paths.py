@@ -46,9 +46,7 @@ def longest_paths(duration_s: Sequence[float] | NDArray[np.float64], pairs: Ints
 
 @kernel
 def _walk(lasts_s, pairs, start_s, order, scratch, next_pair):
-    """Write starts and places of nodes, and return how many start.
-
-    Fewer than all if there is a circle.
+    """Write starts and places of nodes, and return how many start: fewer than all in a circle.
 
     With durations of 2 s, 3 s and 1 s and the pairs (0, 2) and (1, 2), nodes 0 and 1 start at 0 s
     and node 2 at 3 s. `start_s` has to be 0; `scratch`, shape (3, nodes), has the first pair of

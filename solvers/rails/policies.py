@@ -229,8 +229,8 @@ def _by_time(transfers: Transfers) -> Ints:
 def _draw_programs(transfers: Transfers, order: Sequence[Ints], lanes: Mapping[int, int]) -> Lines:
     """Draw the lines of all lanes in the order of programs.
 
-    ``place`` counts the nodes of all classes, one class behind another. A message of a class to
-    itself stands there twice.
+    Places count the nodes of all classes, one class behind another. A message of a class to itself
+    stands there twice.
     """
     uses = transfers.uses()
     n_nodes = len(transfers.duration_s)

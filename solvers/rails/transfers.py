@@ -144,7 +144,7 @@ class Transfers(NamedTuple):
     def rank(self, start: Sequence[float] | NDArray[np.float64]) -> Ints:
         """Rank nodes by start, ``start[node]`` of the folded step.
 
-        Ties, and rounds of one communication, in the order of who waits for whom.
+        Ties, and rounds of one communication, are in the order of who waits for whom.
         """
         place_of_node = np.empty(len(self.first), np.int64)
         start_s = np.asarray(start)[self.first]
@@ -437,8 +437,8 @@ def face(
 ) -> NDArray[np.int64]:
     """Look up the ranks that operations of one communication send to (side 0) or receive from.
 
-    Shape (rounds, lanes, operations), without the axes of a single lane or round, and
-    (operations,) for messages.
+    The result has shape (rounds, lanes, operations), without the axes of a single lane or round,
+    and (operations,) for messages.
     """
     step = transfers.folded.step
     if not len(operations) or step.kind[operations[0]] >= SEND:
@@ -455,8 +455,8 @@ def face(
 def list_sides(transfers: Transfers, op: int) -> tuple[int, ...]:
     """List the sides on which an operation has partners.
 
-    Both for a collective, sending (0) or receiving (1) for a message; on bidirectional ports 0 is
-    towards those that come next in a group.
+    A collective has both, sending (0) and receiving (1), a message one; on bidirectional ports 0
+    is towards those that come next in a group.
     """
     step = transfers.folded.step
     if step.kind[op] < SEND:

@@ -352,7 +352,7 @@ def _count_new_circuits(timeline: RailTimeline) -> int:
 def _partners_both_ways(matchings: NDArray[np.int32]) -> NDArray[np.int32]:
     """List by state and port the port that it sends to, and the one that it receives from.
 
-    Shape (states, 2, ports).
+    The result has shape (states, 2, ports).
     """
     receives_from = np.full_like(matchings, IDLE)
     state, source = np.nonzero(matchings != IDLE)

@@ -116,7 +116,7 @@ def _order_events(
 ) -> _Places:
     """Give each event and change its place in the order of the plan.
 
-    By start, changes first, then along chains of events that take no time.
+    The order is by start, changes first, and then along chains of events that take no time.
     """
     # Everything in one list, first the events and then the changes, with the time of its start.
     # ``events.part[event]`` is one operation of the event; all of them start together.
@@ -397,7 +397,7 @@ def _mark_demands(
 ) -> TriggerPlan:
     """Mark the triggers that wait for their first user to be ready.
 
-    Those that the plan asks for no sooner, and not just as the old circuits are free.
+    The plan asks for these no sooner, and not just as the old circuits are free.
     """
     # An event is a computation, or a communication of several ranks as one. ``ready_s[event]`` is
     # when all that it waits for is over, and ``latest_place[event]`` the last place of that in

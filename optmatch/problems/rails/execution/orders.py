@@ -153,10 +153,10 @@ class _Linking(NamedTuple):
 def link(job: RailJob, plan: TriggerPlan, find: Finder | None = None) -> tuple[TriggerPlan, Graph]:
     """Derive from the order of a plan what waits for what.
 
-    The tables `needs`, `after` and `wanted` of each rail, and the graph of all events, parts and
-    triggers. The plan needs no such tables; which triggers are on demand is read from `wanted`.
-    Raises `InputError` if something stands before what it waits for, or if the plan is not of this
-    job.
+    Fills the tables `needs`, `after` and `wanted` of each rail, and builds the graph of all
+    events, parts and triggers. The plan may lack these tables; which triggers are on demand is
+    read from `wanted`. Raises `InputError` if something stands before what it waits for, or if the
+    plan is not of this job.
     """
     events = job.events()
     if find is None:
@@ -244,7 +244,7 @@ def _cut_events(
 def check_triggers(job: RailJob, plan: TriggerPlan) -> Graph:
     """Check that the tables of a plan are those that follow from its order, and return its graph.
 
-    Raises `InputError` naming the first row that lacks, or that does not follow.
+    Raises `InputError` naming the first row that is absent, or that does not follow.
     """
     linked, graph = link(job, plan)
     for number, (stated, right) in enumerate(zip(plan.rails, linked.rails, strict=True)):
@@ -495,9 +495,9 @@ def _link_cuts(
 def list_wanted(
     job: RailJob, demanded: NDArray[Any], users: Ints, find: Finder
 ) -> NDArray[np.int32]:
-    """List the rows of `wanted`.
+    """List the rows of `wanted` for some triggers.
 
-    The first communication over the new circuits of each trigger on demand, a row for each of its
+    They name the first communication over the new circuits of a trigger, a row for each of its
     ranks.
     """
     # Event ``event_of[operation]`` is the communication to which an operation of one rank belongs.

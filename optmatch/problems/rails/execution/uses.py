@@ -242,7 +242,7 @@ def first_users(rail: RailTriggers, place: NDArray[np.int32], find: Finder) -> I
 def gather(keys: NDArray[Any], values: NDArray[Any]) -> tuple[Ints, Ints]:
     """Find all places of values among keys.
 
-    Pairs (row of the value, place of the key), row by row.
+    The result is pairs (row of the value, place of the key), row by row.
     """
     # The places of all matches, sorted by their keys: those of a value stand together.
     place = np.flatnonzero(np.isin(keys, values))

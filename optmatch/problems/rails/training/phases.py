@@ -95,7 +95,8 @@ class _Runs(NamedTuple):
 def phases(step: Step) -> tuple[Phase, ...]:
     """List the phases of all stages.
 
-    Runs of operations of one dimension, by ranks whose dimensions have the same order.
+    A phase is a run of operations of one dimension. Ranks whose runs have the same dimensions in
+    the same order have phases together.
     """
     dimension_of_operation = dimensions(step)
     rail_of_operation = step.rail

@@ -47,7 +47,8 @@ class Sizes:
     def __init__(self, split: Parallelism, workload: Workload, model: TransformerModel) -> None:
         """Work out the sizes of a micro-batch at a rank.
 
-        Weights of a layer, seconds of computations by the roofline, and bytes of what is sent.
+        These are weights of a layer, seconds of computations by the roofline, and bytes of what is
+        sent.
         """
         # The tokens of a micro-batch at a rank. With context parallelism (cp) a rank has a part of
         # each sequence.
@@ -111,7 +112,7 @@ class Sizes:
     def _lasts_s(self, flops: float, weights: float, activations: float) -> float:
         """Return the seconds of a computation, at the rate of processors or of memory.
 
-        `activations` in inputs of a layer.
+        `weights` are numbers that are read; `activations` count in inputs of a layer.
         """
         # The roofline: work at the rate of all tensor-parallel ranks, or bytes at that of memory.
         work = self.workload

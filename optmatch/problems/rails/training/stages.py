@@ -45,8 +45,8 @@ def build_step(
 ) -> Step:
     """Write the step of all ranks.
 
-    A program for each stage of the pipeline, its communications cut into those inside servers and
-    those over rails, and copied to the ranks of the stage.
+    Each stage of the pipeline has a program, whose communications are cut into those inside
+    servers and those over rails, and which is copied to the ranks of the stage.
     """
     assert workload.model is not None  # checked when the job was made
     batches = workload.count_micro_batches(split.dp)

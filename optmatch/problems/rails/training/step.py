@@ -276,8 +276,8 @@ def number_streams(groups: tuple[Group, ...]) -> NDArray[np.int64]:
 def ring_bytes(kind: ArrayLike, size_bytes: ArrayLike, members: ArrayLike) -> NDArray[np.float64]:
     """Return the bytes that each member sends around a ring.
 
-    (n - 1) / n of a buffer of n members, twice in an all-reduce; n - 1 shards of an all-gather;
-    all of a broadcast or message.
+    Of a buffer of n members these are (n - 1) / n, twice in an all-reduce; in an all-gather n - 1
+    shards; in a broadcast or message all.
     """
     n = np.maximum(np.asarray(members, dtype=np.float64), 1.0)
     kinds = np.asarray(kind)

@@ -121,7 +121,7 @@ def orders(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """List pairs of operations of which the first ends before the second starts.
 
-    Dependencies, and operations of one stream one after another.
+    These are dependencies, and operations of one stream one after another.
     """
     # The compressed rows of dependencies of these operations, one after the other: entry k of all
     # of them is entry `skipped + k` of ``step.dep``, with the `skipped` of its operation.
