@@ -69,37 +69,12 @@ def plan_heater_steps(
     *,
     most_mw: float | None = None,
 ) -> list[HeaterStep]:
-    """Plan the voltages of all heaters of a chip, slot by slot, and the order of setting them.
-
-    A cell has two arms. A heater on an arm turns the phase of its light, the more the more power
-    it takes. The difference of the phases of both arms decides in which state the cell is.
+    """Plan the voltages of all heaters of a chip, slot by slot, in the order of setting them.
 
     A free cell keeps the voltages that it has; before the first slot there is no voltage. At the
-    beginning of each slot heaters are turned down first, and only then others up. The total power
-    on the way is then never above that of both slots.
-
-    Parameters
-    ----------
-    fabric
-        The chip.
-    cell_states
-        ``cell_states[slot, cell]``: 0 bar, 1 cross, -1 free; shape (slots, cells).
-    table
-        Its heaters, by cell and arm (1 or 2).
-    most_mw
-        The power in mW that all heaters together may take at any time; None for no limit.
-
-    Returns
-    -------
-    list of HeaterStep
-        In the order in which they are to be made. A step sets one heater, given by slot, cell and
-        arm, to a turn in rad and a voltage. Heaters that keep their voltage have no step.
-
-    Raises
-    ------
-    InputError
-        If a set cell has no heater, or none that reaches its phase; or the power of a slot exceeds
-        `most_mw`, or is not known and there is such a limit.
+    beginning of each slot heaters are turned down first, and only then others up, hence the total
+    power on the way is never above that of both slots. Heaters that keep their voltage have no
+    step. A cell that no heater brings to its phase is refused, and so is a slot above `most_mw`.
     """
     n_cells = fabric.n_cells
     driver = _Driver(fabric, table)
@@ -121,24 +96,7 @@ class _Driver:
     """Heaters of one chip as arrays, shape (cells, 2 arms)."""
 
     def __init__(self, fabric: Fabric, table: HeaterTable) -> None:
-        """Put what is known about the heaters of a chip into arrays by cell and arm.
-
-        A cell is a 2 x 2 switch: an interferometer with two arms, 1 and 2. A heater turns the
-        phase of light in its arm; the difference of the phases of both arms sets the state.
-
-        Parameters
-        ----------
-        fabric
-            The chip with its cells.
-        table
-            Its heaters, each with the phase at rest and the largest turn that its voltage allows,
-            in rad.
-
-        Raises
-        ------
-        InputError
-            If the chip has no cells, or the table is of another number of cells.
-        """
+        """Put what is known about the heaters of a chip into arrays by cell and arm."""
         graph = fabric.graph
         if graph is None:
             raise InputError("a switch without cells has no heaters")
@@ -176,11 +134,8 @@ class _Driver:
     def _settle_rest(self, fabric: Fabric, offset_rad: NDArray[np.float64]) -> None:
         """Take the difference without power from the table of cells where heaters state none.
 
-        Raises
-        ------
-        InputError
-            If both state one, and they contradict each other; or if nobody does, and the arms of
-            the cell are of unlike length.
+        Refuse cells of which both state one and contradict each other, and cells with arms of
+        unlike length of which nobody states it.
         """
         heated = (self.largest_rad >= 0).any(axis=1)
         for cell in np.flatnonzero(heated):
@@ -202,29 +157,11 @@ class _Driver:
             self.at_rest_rad[cell] = by_heaters if by_heaters != 0 else by_table
 
     def turns_for(self, states: NDArray[np.int8], slot: int) -> NDArray[np.float64]:
-        """Find how far heaters must turn the phases of their arms to set the cells.
+        """Find ``turn_rad[cell, arm]`` by which heaters must turn phases to set the cells.
 
-        A cell is a 2 x 2 switch with two arms; the difference of the phases of its arms is its
-        state. A heater also warms other cells, whose heaters then have less to do. The turns are
-        therefore found again and again, each time with the heat of the last ones, until they
-        settle (fixed-point iteration).
-
-        Parameters
-        ----------
-        states
-            ``states[cell]``: 0 bar, 1 cross, -1 free.
-        slot
-            The slot, for messages.
-
-        Returns
-        -------
-        float array, shape (cells, 2)
-            ``turn_rad[cell, arm]``: by how much each heater turns its phase; 0 for free cells.
-
-        Raises
-        ------
-        InputError
-            If a heater does not reach its phase, or turns do not settle.
+        A heater also warms other cells, whose heaters then have less to do. The turns are
+        therefore found again, each time with the heat of the last ones, until they settle
+        (fixed-point iteration).
         """
         # wanted_rad: the difference of phases that heat has to make in each set cell.
         cells = np.flatnonzero(states != FREE)
@@ -255,25 +192,10 @@ class _Driver:
     ) -> NDArray[np.float64]:
         """Choose for each cell which of its two heaters turns the phase, and how far.
 
-        A cell has two arms with a heater each; only the difference of their phases counts. The
-        heater that needs less power, and can reach the phase, is taken. This is called in rounds:
-        the heater of the round before is kept unless the other one needs less than half, since
-        two that need the same power would alternate.
-
-        Parameters
-        ----------
-        cells
-            The numbers of the cells, shape (set cells,).
-        missing_rad
-            The difference of phases that each lacks, shape (set cells,). A heater on arm 1 adds to
-            it, one on arm 2 takes from it; whole turns make no difference.
-        former_rad
-            ``turn_rad[cell, arm]`` of the round before, shape (set cells, 2).
-
-        Returns
-        -------
-        float array, shape (set cells, 2)
-            ``turn_rad[cell, arm]``: by how much each heater turns its phase; 0 for one of both.
+        A heater on arm 1 adds to the difference that is missing, one on arm 2 takes from it, and
+        whole turns make no difference. The heater that needs less power, and can reach the phase,
+        is taken. In further rounds the former heater is kept unless the other one needs less than
+        half, since two that need the same power would alternate.
         """
         # By cell and arm: the turn that would be needed, and its cost, infinite if out of reach.
         by_arm_rad = _wrapped(np.stack([missing_rad, -missing_rad], axis=1))
@@ -295,27 +217,7 @@ class _Driver:
         missing_rad: NDArray[np.float64],
         turns_rad: NDArray[np.float64],
     ) -> None:
-        """Refuse a slot with a cell whose heaters do not reach its phase.
-
-        The phase of a cell is that of arm 1 less that of arm 2. A heater on arm 1 adds to it, one
-        on arm 2 takes from it, and whole turns make no difference.
-
-        Parameters
-        ----------
-        slot
-            The number of the slot, for messages.
-        cells
-            The numbers of the cells that are set, shape (set cells,).
-        missing_rad
-            The phase that each of them lacks, in rad, shape (set cells,).
-        turns_rad
-            By how much each heater turns its phase at present, in rad, shape (set cells, 2).
-
-        Raises
-        ------
-        InputError
-            Naming a cell that no heater brings to its phase, and how far each arm reaches.
-        """
+        """Refuse a slot with a cell whose heaters do not reach its phase."""
         for cell, missing in zip(cells, missing_rad, strict=True):
             reach_rad = self.largest_rad[cell]
             needed_rad = _wrapped(np.array([missing, -missing]))
@@ -340,29 +242,11 @@ class _Driver:
         before_rad: NDArray[np.float64],
         after_rad: NDArray[np.float64],
     ) -> list[HeaterStep]:
-        """List the heaters to be changed for a slot, in an order that never takes too much power.
+        """List the steps of a slot in an order that never takes too much power.
 
-        Heaters whose power falls come first, those whose power rises last. The total on the way
-        is then never above the larger one of the totals before and after.
-
-        Example: heater A falls from 5 to 1 mW and heater B rises from 0 to 4 mW. The total is 5,
-        1, 5 mW; in the other order it would be 5, 9, 5 mW.
-
-        Parameters
-        ----------
-        slot
-            The number of the slot, for the steps.
-        states
-            ``states[cell]`` in this slot: 0 bar, 1 cross, -1 free; shape (cells,).
-        before_rad, after_rad
-            ``turn_rad[cell, arm - 1]``: by how much each heater turns its phase before and in the
-            slot, in rad; shape (cells, 2).
-
-        Returns
-        -------
-        list of HeaterStep
-            A step for each heater that changes: cell, arm, turn in rad, voltage, its power and the
-            power of all heaters after it in mW, and the time in seconds until it settles.
+        Heaters whose power falls come first, those whose power rises last. Example: heater A falls
+        from 5 to 1 mW and heater B rises from 0 to 4 mW. The total is 5, 1, 5 mW; in the other
+        order it would be 5, 9, 5 mW.
         """
         # The heaters whose turn changes, with the rise of their power, and the total before.
         changes = []
@@ -402,19 +286,9 @@ class _Driver:
         return steps
 
     def power_mw(self, cell: int, arm: int, turn_rad: float) -> float:
-        """Return the power of a heater that turns its phase; by its resistance, or the device.
+        """Return the power of a heater by its resistance, or by the device.
 
-        Parameters
-        ----------
-        cell, arm
-            The cell, from 0, and its arm, 1 or 2.
-        turn_rad
-            By how much the heater turns its phase, in rad.
-
-        Returns
-        -------
-        float
-            In mW; not a number (NaN) if neither the resistance nor the device says it.
+        NaN if neither says it.
         """
         heater = self.table.heaters[cell, arm]
         if heater.resistance_ohm is not None:
@@ -423,24 +297,7 @@ class _Driver:
         return mw_per_pi * turn_rad / math.pi if mw_per_pi > 0 else math.nan
 
     def check_power(self, slot: int, turns_rad: NDArray[np.float64], most_mw: float) -> None:
-        """Refuse a slot whose heaters together take more than a limit, or an unknown power.
-
-        Parameters
-        ----------
-        slot
-            The number of the slot, for messages.
-        turns_rad
-            ``turns_rad[cell, arm - 1]``: by how much each heater turns its phase, in rad; shape
-            (cells, 2).
-        most_mw
-            The limit of the sum over all heaters, in mW.
-
-        Raises
-        ------
-        InputError
-            If the power is above the limit, but for rounding, or the resistance of a heater is
-            unknown.
-        """
+        """Refuse a slot whose heaters together take more than a limit, or an unknown power."""
         total_mw = 0.0
         for cell, arm in sorted(self.table.heaters):
             power_mw = self.power_mw(cell, arm, turns_rad[cell, arm - 1])

@@ -37,23 +37,11 @@ class Waveguides(NamedTuple):
 
 @lru_cache(maxsize=64)
 def measure_waveguides(graph: CellGraph) -> Waveguides:
-    """Measure the waveguides of a chip: how long they are, how often they bend and cross.
+    """Measure the waveguides of a chip as straight lines, in read-only arrays by link.
 
-    A link is a waveguide between two cells, measured as a straight line. A link
-    between cells that touch at a corner, and one behind a free terminal (where light comes in and
-    out), have length 0, no bends and no crossings. Every two links are compared: time is quadratic
-    in their number.
-
-    Parameters
-    ----------
-    graph
-        The cells, with the places of their ends, in lengths of a cell.
-
-    Returns
-    -------
-    Waveguides
-        Three read-only arrays of shape (links,): length in lengths of a cell; bends (0 or 2); and
-        how many other links each one crosses.
+    A link between cells that touch at a corner, and one behind a free terminal (where light comes
+    in and out), have length 0, no bends and no crossings. Every two links are compared: time is
+    quadratic in their number.
     """
     links = graph.links
     n_terminals = len(graph.mate)
@@ -92,10 +80,10 @@ def measure_waveguides(graph: CellGraph) -> Waveguides:
 def _cross(
     graph: CellGraph, first: NDArray[np.intp], offset: float
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Count the crossings and bends of links, with side 1 of cells to the left by `offset`.
+    """Count the crossings and bends of the links that begin at the terminals `first`.
 
-    Links begin at the terminals `first`; both results have their order. A link bends twice unless
-    it is parallel to its cell.
+    Side 1 of cells lies to the left by `offset`. A link bends twice unless it is parallel to its
+    cell.
     """
     point = graph.terminal_positions(inset=0.0, offset=offset)
     start = point[first]
@@ -110,20 +98,7 @@ def _cross(
 
 
 def waveguide_loss_db(graph: CellGraph, device: Device) -> NDArray[np.float64]:
-    """Return what each waveguide between cells loses by its length, bends and crossings.
-
-    Parameters
-    ----------
-    graph
-        The cells, with their places on the chip.
-    device
-        The losses in dB by m, bend and crossing, and the length of a cell in m.
-
-    Returns
-    -------
-    NDArray
-        ``loss_db[link]`` in dB; float64, shape (links,).
-    """
+    """Return what each waveguide between cells loses by its length, bends and crossings, in dB."""
     guides = measure_waveguides(graph)
     loss_db = guides.length * device.cell_length_m * device.waveguide_loss_db_per_m
     loss_db += guides.bends * device.bend_loss_db + guides.crossings * device.crossing_loss_db
@@ -131,26 +106,11 @@ def waveguide_loss_db(graph: CellGraph, device: Device) -> NDArray[np.float64]:
 
 
 def heat_turns(graph: CellGraph, cells: CellDevice, states: ArrayLike) -> NDArray[np.float64]:
-    """Return how far heat of all other cells turns the phase of each cell.
+    """Return by how many rad the heat of all other cells turns the phase of each cell.
 
-    A heater sets the state of a cell by turning a phase, and warms other cells beside. Each cell
-    gets a share of the turn of every other one, which falls off with the distance on the chip; all
-    shares add up, as phases grow with heat [1]_. That shares fall off exponentially is an
-    assumption; with trenches between cells they are measured to fall faster [2]_.
-
-    Parameters
-    ----------
-    graph
-        The cells, with their places on the chip.
-    cells
-        The device of each cell: by how many rad its heaters turn the phase in each state.
-    states
-        ``states[..., cell]``: 0 bar, 1 cross.
-
-    Returns
-    -------
-    NDArray
-        ``turn_rad[..., cell]``; float64, of the shape of `states`.
+    A heater sets the state of a cell by turning a phase, and each other cell gets a share of that
+    turn; all shares add up, as phases grow with heat [1]_. That shares fall off exponentially is
+    an assumption; with trenches between cells they are measured to fall faster [2]_.
 
     References
     ----------
@@ -167,23 +127,9 @@ def heat_turns(graph: CellGraph, cells: CellDevice, states: ArrayLike) -> NDArra
 
 
 def heat_shares(graph: CellGraph, device: Device) -> NDArray[np.float64]:
-    """Return the part of a heater's turn that the phase of another cell gets.
+    """Return ``share[heated, cell]``: the part of a heater's turn that another cell's phase gets.
 
-    It falls off exponentially with the distance of the middles of both cells. A cell has no share
-    of itself.
-
-    Parameters
-    ----------
-    graph
-        The cells, with their places on the chip.
-    device
-        ``thermal_crosstalk`` is the share at no distance, ``thermal_decay_cells`` the distance
-        over which it falls to 1 / e, in lengths of a cell.
-
-    Returns
-    -------
-    NDArray
-        ``share[heated, cell]``; float64, shape (cells, cells).
+    It falls off exponentially with the distance of the middles of both cells.
     """
     middle = places_on_chip(graph).mean(axis=1)
     distance = np.linalg.norm(middle[:, None] - middle, axis=2)
@@ -195,13 +141,7 @@ def heat_shares(graph: CellGraph, device: Device) -> NDArray[np.float64]:
 
 
 def measure_area(graph: CellGraph) -> float:
-    """Measure the rectangle around all cells, in squares of the length of a cell.
-
-    Parameters
-    ----------
-    graph
-        The cells, with their places.
-    """
+    """Measure the rectangle around all cells, in squares of the length of a cell."""
     ends = places_on_chip(graph)
     if graph.placed or _is_drawn_in_columns(graph):
         axis = ends[:, 1] - ends[:, 0]
@@ -214,14 +154,10 @@ def measure_area(graph: CellGraph) -> float:
 
 
 def places_on_chip(graph: CellGraph) -> NDArray[np.float64]:
-    """Return where both ends of each cell lie on the chip, in lengths of a cell.
+    """Return ``ends[cell, end]``, where cells lie on the chip, in lengths of a cell.
 
     Places of a netlist and meshes stay as they are. In columns that are drawn for the eye, heights
     and the channels between columns are `SHRINK` times as long on a chip.
-
-    Returns
-    -------
-    float array, shape (cells, 2 ends, 2)
     """
     ends = graph.ends
     if graph.placed or not _is_drawn_in_columns(graph):
@@ -251,23 +187,7 @@ def _count_crossed(
     start: NDArray[np.float64],
     end: NDArray[np.float64],
 ) -> int:
-    """Count the lines that cross the line from p to q.
-
-    Two lines cross if each has its ends on different sides of the other; lines that only touch do
-    not.
-
-    Parameters
-    ----------
-    p, q
-        x and y of the ends of one line, shape (2,).
-    start, end
-        x and y of the ends of the other lines, shape (lines, 2).
-
-    Returns
-    -------
-    int
-        How many of the other lines cross it.
-    """
+    """Count the lines that cross the line from p to q; lines that only touch do not."""
 
     def side(
         a: NDArray[np.float64], b: NDArray[np.float64], c: NDArray[np.float64]

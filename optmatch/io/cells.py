@@ -39,7 +39,7 @@ def read_cells(
     names: Sequence[str] = (),
     phases_rad: NDArray[np.float64] | None = None,
 ) -> CellDevice:
-    """Read the measured losses, and other figures, of the cells of a fabric (2 x 2 switches).
+    """Read the measured losses, and other figures, of the cells of a fabric.
 
     Parameters
     ----------
@@ -52,24 +52,11 @@ def read_cells(
     device
         What a cell does that was not measured, and what waveguides and facets do.
     names
-        The names of the cells, by which a file may call them instead of by their numbers. An
-        instance of a recursive netlist that holds exactly one cell stands for it.
+        The names of the cells. An instance of a recursive netlist that holds exactly one cell
+        stands for it.
     phases_rad
-        ``phases_rad[cell, state]``: the difference of phases in bar and in cross of a cell for
-        which the file does not state it; None for ideal cells.
-
-    Returns
-    -------
-    CellDevice
-        The device of every cell: as measured, and as `device` where nothing was measured.
-
-    Raises
-    ------
-    FormatError
-        If the file cannot be read, a name is unknown, a value is no number, a cell does not exist,
-        or it is there twice.
-    InputError
-        If a value is out of range.
+        ``phases_rad[cell, state]`` of a cell for which the file does not state its phases; None
+        for ideal cells.
     """
     name = path_name(path)
     content = read_bytes(path)
@@ -108,31 +95,7 @@ def read_cells(
 def _csv_rows(
     content: bytes, path: str, number_of_name: Mapping[str, int]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Read the rows of a CSV table, the first line of which names the columns.
-
-    Parameters
-    ----------
-    content
-        The file: UTF-8, with or without a byte order mark.
-    path
-        The name of the file, for messages.
-    number_of_name
-        The numbers of cells by their names, which the column ``cell`` may hold instead.
-
-    Yields
-    ------
-    place : str
-        ``"line 7"``, for messages.
-    values : dict
-        The number in each column, in the unit that its name states; ``cell`` is the number of the
-        cell. Empty entries are left out, as are empty lines.
-
-    Raises
-    ------
-    FormatError
-        If it is no CSV in UTF-8, a column is unknown or there twice, a line has too many or too
-        few entries, or an entry is no number.
-    """
+    """Yield the place and the numbers by column of each line; empty entries are left out."""
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -171,30 +134,7 @@ def _read_number(key: str, text: str, place: str) -> float:
 def _json_rows(
     content: bytes, path: str, number_of_name: Mapping[str, int]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Read the rows of a JSON table: an object with a ``format``, and with a list of ``cells``.
-
-    Parameters
-    ----------
-    content
-        The file.
-    path
-        The name of the file, for messages.
-    number_of_name
-        The numbers of cells by their names, which the key ``cell`` may have instead.
-
-    Yields
-    ------
-    place : str
-        The JSON pointer of the row, such as ``"/cells/7"``, for messages.
-    values : dict
-        The number under each key, in the unit that its name states; ``cell`` is the number of the
-        cell.
-
-    Raises
-    ------
-    FormatError
-        If it is no JSON or of another format, a key is unknown, or a value is no number.
-    """
+    """Yield the JSON pointer and the numbers by key of each object in the list of cells."""
     tree = parse_json(content, path)
     check_object(tree, "")
     choose(tree, "format", {CELLS_FORMAT: CellDevice}, "")
@@ -219,15 +159,7 @@ def _json_rows(
 
 
 def _check_names(names: list[str], place: str) -> None:
-    """Refuse columns that are unknown or there twice.
-
-    Parameters
-    ----------
-    names
-        The names of the columns of a table of cells.
-    place
-        Where the names stand in the file, for errors.
-    """
+    """Refuse columns that are unknown or there twice."""
     for name in names:
         if name not in ("cell", *CELL_FIELDS):
             columns = ", ".join(("cell", *CELL_FIELDS))
@@ -240,20 +172,7 @@ def write_cells(cells: CellDevice, *, names: Sequence[str] = (), as_json: bool =
     """Write a table with the devices of all cells, CSV or JSON.
 
     Columns that are ideal in every cell are left out where `CellDevice` has a default for them.
-
-    Parameters
-    ----------
-    cells
-        The device of each cell.
-    names
-        What cells are called; their numbers if it is empty, or if numbers are their names.
-    as_json
-        Whether the table is JSON, else CSV.
-
-    Returns
-    -------
-    str
-        A row for each cell, in their order; the units are in the names of the columns.
+    Cells have numbers where these are their names.
     """
     keys: Sequence[int | str] = range(cells.n_cells)
     if names and list(names) != [str(cell) for cell in keys]:

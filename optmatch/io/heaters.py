@@ -51,35 +51,13 @@ Entry = Mapping[str, str | float | Sequence[float]]
 
 
 def read_heaters(path: str | os.PathLike[str], fabric: Fabric) -> dict[tuple[int, int], Heater]:
-    """Read how the heaters of a chip turn the phase of light, heater by heater.
+    """Read how the heaters of a chip turn the phase of light, by pairs of cell and arm.
 
-    A heater is in one of the two arms, 1 or 2, of a cell. Its phase over voltage is stated by two
-    coefficients, or by measured points.
-
-    Parameters
-    ----------
-    path
-        A file of one of two kinds:
-
-        - CSV with the columns ``cell`` and ``arm``, and either ``a_rad, b_rad_per_v2`` (one line
-          for a heater) or ``v, phase_rad`` (a line for each point). The columns
-          ``resistance_ohm``, ``max_v`` and ``settling_s`` may follow;
-        - JSON with ``"format": "optmatch/heaters/1"`` and under ``"heaters"`` objects with the
-          same names, where ``v`` and ``phase_rad`` are lists.
-    fabric
-        The chip, whose cells and heaters may be stated by name or number.
-
-    Returns
-    -------
-    dict
-        Heaters by pairs of the number of a cell and an arm.
-
-    Raises
-    ------
-    FormatError
-        If the file cannot be read, or a name, cell or arm is unknown or there twice.
-    InputError
-        If a value is out of range.
+    The file is CSV with the columns ``cell`` and ``arm``, and either ``a_rad, b_rad_per_v2`` (one
+    line for a heater) or ``v, phase_rad`` (a line for each point); ``resistance_ohm``, ``max_v``
+    and ``settling_s`` may follow. Or it is JSON with ``"format": "optmatch/heaters/1"`` and under
+    ``"heaters"`` objects with the same names, where ``v`` and ``phase_rad`` are lists. Cells and
+    heaters are stated by name or number.
     """
     name = path_name(path)
     content = read_bytes(path)
@@ -122,27 +100,9 @@ def read_heaters(path: str | os.PathLike[str], fabric: Fabric) -> dict[tuple[int
 
 
 def _rows_of_csv(text: str) -> Iterable[tuple[str, dict[str, Any]]]:
-    """Yield the place of each line and its entries by name.
+    """Yield the place and the entries by column of each line; empty entries are left out.
 
-    The first line has the names. Empty lines, lines that begin with ``#`` and empty entries are
-    left out.
-
-    Parameters
-    ----------
-    text
-        The CSV.
-
-    Yields
-    ------
-    place : str
-        Such as ``line 3``, for messages.
-    entries : dict
-        The entries of the line as texts, by the names of their columns.
-
-    Raises
-    ------
-    FormatError
-        If a line has another number of entries than names, or the text is no CSV.
+    Lines that begin with ``#`` are comments.
     """
     reader = csv.reader(io.StringIO(text))
     names: list[str] = []
@@ -169,20 +129,7 @@ def _rows_of_csv(text: str) -> Iterable[tuple[str, dict[str, Any]]]:
 
 
 def _rows_of_json(content: bytes, path: str) -> list[tuple[str, dict[str, Any]]]:
-    """List the rows of a JSON file of heaters.
-
-    Parameters
-    ----------
-    content
-        ``{"format": ..., "heaters": [{...}, ...]}``.
-    path
-        The name of the file, for errors.
-
-    Returns
-    -------
-    list of tuple
-        The JSON pointer of each row and its values by key; null is left out.
-    """
+    """List the JSON pointer and the values of each row; null is left out."""
     tree = parse_json(content, path)
     check_object(tree, "")
     choose(tree, "format", {HEATERS_FORMAT: Heater}, "")
@@ -200,27 +147,7 @@ def _rows_of_json(content: bytes, path: str) -> list[tuple[str, dict[str, Any]]]
 
 
 def _fields_of_row(row: Mapping[str, Any], place: str) -> dict[str, Any]:
-    """Return the fields of `Heater` that a row states.
-
-    Parameters
-    ----------
-    row
-        Entries by their names in files, of CSV as texts.
-    place
-        The line or the JSON pointer of the row, for messages.
-
-    Returns
-    -------
-    dict
-        A number for each field, or a list of numbers where the row has a list. The cell and the
-        arm are no part of it.
-
-    Raises
-    ------
-    FormatError
-        If a field is there by two names, an entry is no number, or volts and
-        phases are not there together.
-    """
+    """Return the fields of `Heater` that a row states, as numbers or lists of numbers."""
     fields: dict[str, Any] = {}
     for key, entry in row.items():
         if key not in _COLUMNS:
@@ -238,17 +165,7 @@ def _fields_of_row(row: Mapping[str, Any], place: str) -> dict[str, Any]:
 
 
 def _number(name: str, entry: Any, place: str) -> float:
-    """Return a finite number, given as a JSON value or a CSV entry.
-
-    Parameters
-    ----------
-    name
-        The name of the column, for errors.
-    entry
-        A number, or a text that is one.
-    place
-        Where it stands in the file, for errors.
-    """
+    """Return a finite number, given as a JSON value or a CSV entry."""
     message = f"{name} = {shorten(entry)}: a number is expected"
     if isinstance(entry, bool) or not isinstance(entry, str | int | float):
         raise FormatError(message, where=place)
@@ -262,27 +179,7 @@ def _number(name: str, entry: Any, place: str) -> float:
 
 
 def find_cell(fabric: Fabric, name: Any, place: str) -> int:
-    """Find a cell by its name or its number.
-
-    Parameters
-    ----------
-    fabric
-        The chip, whose cells may have names.
-    name
-        The field of a table: a name or a number.
-    place
-        Where the field stands, for messages.
-
-    Returns
-    -------
-    int
-        The number of the cell.
-
-    Raises
-    ------
-    FormatError
-        If the field is empty, or there is no such cell; the message lists some.
-    """
+    """Find a cell by its name or its number; the message of an error lists some."""
     text = str(name).strip()
     names = list(fabric.cell_names)
     cell = numbers_of_names(names).get(text)
@@ -303,29 +200,11 @@ def find_cell(fabric: Fabric, name: Any, place: str) -> int:
 
 
 def find_arm(fabric: Fabric, cell: int, name: Any, place: str) -> int:
-    """Find the arm of an interferometer cell that a file names.
+    """Find the arm, 1 or 2, of a cell by its number or the name of a heater on it.
 
-    Parameters
-    ----------
-    fabric
-        The switch; the circuits of its cells may be known, with their heaters.
-    cell
-        The number of the cell.
-    name
-        The number of the arm, or the name of a heater on it; empty if none is stated.
-    place
-        Where it stands in the file, for errors.
-
-    Returns
-    -------
-    int
-        1 or 2. If none is stated, the one arm that has a heater; 1 where the heaters of the cell
-        are not known.
-
-    Raises
-    ------
-    FormatError
-        If there is no such arm, it has no heater, or none is stated and both have one.
+    If none is stated, it is the one arm that has a heater; and arm 1, which the account says,
+    where the heaters of the cell are not known. An arm without a heater is refused, as is a
+    missing name where both arms have one.
     """
     text = str(name).strip()
     circuit = cell_circuits(fabric)[cell]
@@ -365,22 +244,7 @@ def _is_assumed(fabric: Fabric, cell: int) -> bool:
 
 
 def arm_name(fabric: Fabric, cell: int, arm: int) -> str:
-    """Return the name of the heater on an arm of a cell, as files have it.
-
-    Parameters
-    ----------
-    fabric
-        The switch; the circuits of its cells may be known, with their heaters.
-    cell
-        The number of the cell.
-    arm
-        1 or 2.
-
-    Returns
-    -------
-    str
-        The number of the arm, if it has no heater or several.
-    """
+    """Return the name of the heater on an arm, or its number if it has none or several."""
     circuit = cell_circuits(fabric)[cell]
     if circuit is not None and len(circuit.arms[arm - 1]) == 1:
         return str(circuit.arms[arm - 1][0])
@@ -404,30 +268,8 @@ def write_drive_table(
 ) -> str:
     """Write which heater gets which voltage in each slot, in the order of the steps, as CSV.
 
-    Parameters
-    ----------
-    solution
-        A solution with cell states.
-    heaters
-        The file of calibrations, see `read_heaters`; None is refused.
-    most_mw
-        The power that all heaters together may take at any time, in mW; None for no limit.
-    cells
-        The chip, for heat that reaches other cells, and for power and settling times of heaters
-        that the calibrations do not state; None for ideal cells.
-
-    Returns
-    -------
-    str
-        A line for each step: slot, cell, arm, state, turn of the phase in rad, voltage, power of
-        the heater and of all heaters in mW, and settling time in seconds. Numbers that are not
-        known are empty.
-
-    Raises
-    ------
-    InputError
-        If there are no cell states or no calibrations, a set cell has no heater that reaches its
-        phase, or the power exceeds the limit.
+    `cells` is the chip, for heat that reaches other cells, for phases, and for power and settling
+    times of heaters that the calibrations do not state. Numbers that are not known are empty.
     """
     states = stated_cells(solution)
     fabric = solution.problem.fabric

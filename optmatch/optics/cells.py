@@ -20,30 +20,13 @@ def cell_matrices(
     errors_rad: NDArray[np.float64] | None = None,
     coupling_change: float = 0.0,
 ) -> NDArray[np.complex128]:
-    """Return the matrices of all cells in given states, with the losses and leaks of a device.
+    """Return ``T[..., cell, b side, a side]`` of all cells in given states of a device.
 
-    A cell has two inputs and two outputs; its matrix says with which amplitude light of each input
-    leaves by each output. A device states losses, leaks and phase errors of an ideal cell. Where
-    the circuit of a cell is known (the parts that it is made of), its matrix is taken in place of
-    the ideal one, and the effect of the device is multiplied with it.
-
-    Parameters
-    ----------
-    fabric
-        The fabric, whose cells may have circuits.
-    cells
-        Losses, extinctions and phase offsets of each cell.
-    states
-        ``states[..., cell]``: 0 bar, 1 cross.
-    errors_rad
-        ``errors_rad[..., cell, arm]``: errors of the phases of the arms; None for none.
-    coupling_change
-        By how much more of the power crosses in each coupler than at the central wavelength.
-
-    Returns
-    -------
-    NDArray
-        ``T[..., cell, b side, a side]``, complex128. Light from b to a has the transposed matrix.
+    A device states losses, leaks and phase errors of an ideal cell. Where the circuit of a cell is
+    known (the parts that it is made of), its matrix takes the place of the ideal one, and the
+    effect of the device is multiplied with it. `errors_rad` has an entry for each arm;
+    `coupling_change` is by how much more of the power crosses in each coupler than at the central
+    wavelength.
     """
     real = cells.cell(states, errors_rad)
     detuned = detune_couplers(real, coupling_change)
@@ -73,22 +56,9 @@ def detune_couplers(
 
     With 50:50 couplers a cell has the matrix :math:`g j e^{j\Delta} ((s, c), (c, -s))` with
     :math:`s = \sin\vartheta` and :math:`c = \cos\vartheta`. If both couplers send the share
-    :math:`1/2 + \delta` of the power across, multiplying couplers and arms out gives
-    :math:`g j e^{j\Delta} ((s + 2j\delta c, c w), (c w, -s + 2j\delta c))` with
-    :math:`w^2 = 1 - 4\delta^2`. In cross the power :math:`4\delta^2` thus stays on its side, and
-    bar does not change.
-
-    Parameters
-    ----------
-    matrices
-        ``T[..., side left by, side entered]`` with even couplers; both crossing entries are equal.
-    coupling_change
-        :math:`\delta`, from -1/2 to 1/2.
-
-    Returns
-    -------
-    NDArray
-        complex128, the same shape.
+    :math:`1/2 + \delta` of the power across, multiplying couplers and arms out gives :math:`g j
+    e^{j\Delta} ((s + 2j\delta c, c w), (c w, -s + 2j\delta c))` with :math:`w^2 = 1 - 4\delta^2`.
+    In cross the power :math:`4\delta^2` thus stays on its side, and bar does not change.
     """
     if coupling_change == 0.0:
         return matrices

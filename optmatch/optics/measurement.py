@@ -209,25 +209,7 @@ class _Slot(NamedTuple):
 
 
 def _schedule_of(fabric: Fabric, subject: Schedule | Solution) -> Schedule:
-    """Return the schedule whose light is to be measured, if it fits the fabric's ports and cells.
-
-    Parameters
-    ----------
-    fabric
-        A switch with cells.
-    subject
-        A schedule with the states of the cells, or a solution with such a schedule.
-
-    Returns
-    -------
-    Schedule
-        With matchings of the fabric's ports and ``cell_states[slot, cell]``.
-
-    Raises
-    ------
-    InputError
-        If the fabric has no cells, or the schedule is one of other ports or cells.
-    """
+    """Return the schedule whose light is to be measured, if it fits the fabric."""
     if fabric.graph is None:
         raise InputError(f"a fabric of type {fabric.type} has no cells, and no optics")
     schedule = subject.schedule if isinstance(subject, Solution) else subject
@@ -243,19 +225,7 @@ def _schedule_of(fabric: Fabric, subject: Schedule | Solution) -> Schedule:
 
 
 def _note_lost_digits(slots: Sequence[_Slot]) -> tuple[str, ...]:
-    """Write a note for each slot whose balance of energy is off: its figures have few digits.
-
-    Parameters
-    ----------
-    slots
-        The solved light of each slot: the power that arrives at each port and that is lost, over
-        the power of a source. Both together should be 1.
-
-    Returns
-    -------
-    tuple of str
-        Empty if all are exact to `DIGITS_LOST`.
-    """
+    """Write a note for each slot whose balance of energy is off: its figures have few digits."""
     notes = []
     for number, slot in enumerate(slots):
         balance = slot.power.sum(axis=2) + slot.lost - 1
@@ -271,33 +241,11 @@ def _note_lost_digits(slots: Sequence[_Slot]) -> tuple[str, ...]:
 def _settle_free_cells(
     graph: CellGraph, stated: NDArray[np.int8], idle: Idle | ArrayLike
 ) -> NDArray[np.int8]:
-    """Put every free cell into a state, and every stuck one into the state in which it is stuck.
+    """Put every free cell into a state, and every stuck one into that in which it is stuck.
 
-    A schedule may leave cells free in a slot, because no circuit passes them. For optics each cell
-    has to be in some state, bar or cross. The user says how free cells are put into one.
-
-    Parameters
-    ----------
-    graph
-        The cells. Where ``graph.stuck[cell]`` is 0 (bar) or 1 (cross), the cell is broken and
-        stays in that state, whatever the schedule and `idle` say.
-    stated
-        (slots, cells): the states of a schedule, 0 bar, 1 cross, -1 free: no circuit passes.
-    idle
-        The states of free cells. ``"bar"`` and ``"cross"`` are that state; ``"keep"`` is the state
-        in the slot before, and cross if the schedule has not driven the cell yet. An array (slots,
-        cells) of 0 and 1 states all cells, and must agree with `stated` where that is not free.
-
-    Returns
-    -------
-    NDArray
-        int8, (slots, cells): 0 bar, 1 cross; none is free.
-
-    Raises
-    ------
-    InputError
-        If `idle` is an unknown word, or an array of another shape, with other numbers, or with
-        another state than `stated`.
+    `idle` is the state of free cells; ``"keep"`` is the state in the slot before, and cross if the
+    schedule has not driven the cell yet. An array states all cells, and must agree with `stated`
+    where that is not free.
     """
     states = stated.copy()
     if isinstance(idle, str):
@@ -329,22 +277,7 @@ def _settle_free_cells(
 
 
 def _build_chip(fabric: Fabric, graph: CellGraph, cells: CellDevice, seed: int) -> _Chip:
-    """Draw the phase errors of a chip, and find what is left of light behind its waveguides.
-
-    Parameters
-    ----------
-    fabric, graph
-        The switch, its cells and links.
-    cells
-        The device of each cell.
-    seed
-        The seed of the errors; a device without errors draws none.
-
-    Returns
-    -------
-    _Chip
-        With errors in rad, shape (cells, 2 arms), and an amplitude for each waveguide.
-    """
+    """Draw the phase errors of a chip, and find the amplitude behind each waveguide."""
     errors_rad = cells.device.draw_errors(graph.n_cells, seed)
     if errors_rad is None:
         errors_rad = np.zeros((graph.n_cells, 2))
@@ -358,38 +291,11 @@ def _solve_slot(
     frequencies_hz: NDArray[np.float64],
     inputs: NDArray[np.int32],
 ) -> _Slot:
-    """Compute where light goes on a chip in one time slot, at every frequency.
+    """Compute where light goes on a chip in one slot, at every frequency.
 
-    Each cell of the chip has four terminals: two at end a, two at end b. Waveguides join terminals
-    of different cells; the terminals on the perimeter are free. Light of each source is followed
-    alone, over all leaks and loops, as the solution of one linear system for each frequency.
-
-    Parameters
-    ----------
-    chip
-        The chip with its device. The fields that are read here:
-
-        - ``graph``: cells and joins; ``mate[terminal]`` is the terminal that a waveguide joins to
-          it, negative if it is free; ``stuck[cell]`` says whether a cell is dead;
-        - ``cells``: the device of each cell, with losses, heat and delay;
-        - ``errors_rad``: the phase errors of both arms of each cell, shape (cells, 2);
-        - ``waveguide_amplitude[link]``: the amplitude that is left behind a waveguide.
-    states
-        (cells,): the state of each cell in the slot, 0 bar, 1 cross.
-    frequencies_hz
-        (frequencies,): optical frequencies, as distances from the central one.
-    inputs
-        (sources,): the terminal at which the light of each source enters.
-
-    Returns
-    -------
-    _Slot
-        Powers, as parts of the power that a source sends; losses at facets are not counted:
-
-        - ``power``: what leaves at each free terminal, (frequencies, sources, free terminals);
-        - ``lost``: what cells and waveguides absorb, (frequencies, sources);
-        - ``loops``: the cells of each closed loop that no port leads into;
-        - ``loop_power``: the most power in any of these loops, over all frequencies and sources.
+    Light of each source enters at its terminal of `inputs`, and is followed alone over all leaks
+    and loops, as the solution of one linear system for each frequency. Powers are parts of what a
+    source sends, without losses at facets.
     """
     from optmatch.optics.scattering import scatter  # here only, since it needs SciPy
 
@@ -447,24 +353,7 @@ def _solve_slot(
 def _measure_routes(
     fabric: Fabric, graph: CellGraph, matchings: NDArray[np.int32], states: NDArray[np.int8]
 ) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-    """Count the cells that each circuit passes, and measure its waveguides.
-
-    Parameters
-    ----------
-    fabric, graph
-        The switch, its cells and links.
-    matchings
-        ``matchings[slot, source]``: the destination, -1 if idle; shape (slots, sources).
-    states
-        ``states[slot, cell]``: 0 bar, 1 cross.
-
-    Returns
-    -------
-    n_cells : int32 array, shape (slots, sources)
-        Cells on the way of a circuit, 0 where there is none.
-    length : float64 array, shape (slots, sources)
-        The length of all its waveguides, over that of a cell; 0 where there is none.
-    """
+    """Return the number of cells on each circuit, and the length of its waveguides in cells."""
     light = trace(graph, states, np.where(matchings == IDLE, -1, fabric.source_terminals))
     n_cells_passed = np.zeros(matchings.shape, dtype=np.int32)
     np.add.at(n_cells_passed, (light.slot, light.beam), 1)

@@ -70,11 +70,9 @@ def scatter(
 ) -> Waves:
     """Compute the light everywhere on a chip, over all leaks and all loops.
 
-    A cell has four terminals, two at end a and two at end b: terminal ``4 * cell + 2 * end +
-    side``. Light that enters a cell leaves it at the other end, divided between both sides; a
-    waveguide leads it to the next cell. Light of each input is followed alone, as the solution of
-    a linear system. It is described by amplitudes, complex numbers whose squared size is the
-    power.
+    Light that enters a cell leaves it at the other end, divided between both sides; a waveguide
+    leads it to the next cell. Light of each input is followed alone, as the solution of a linear
+    system.
 
     Parameters
     ----------
@@ -88,20 +86,6 @@ def scatter(
     inputs
         (inputs,): terminals at which light of amplitude 1 enters, each for itself: free ones or,
         to learn how light comes back to a cell, joined ones.
-
-    Returns
-    -------
-    Waves
-        ``entering`` and ``leaving``, both of shape (terminals, inputs): the amplitude that enters
-        a cell at a terminal, and the one that leaves it there. Where no light can get they are 0,
-        even in a loop free of loss.
-
-    Raises
-    ------
-    InputError
-        If shapes disagree.
-    SolverError
-        If light grows without end, which takes a cell that amplifies.
 
     Notes
     -----
@@ -141,31 +125,12 @@ def scatter(
 def _solve_reached_terminals(
     pattern: _Pattern, entries: NDArray[np.complex128], inputs: NDArray[np.integer]
 ) -> NDArray[np.complex128]:
-    """Solve for the light that enters each cell of a chip; where light does not come, it is 0.
+    """Solve for the light that enters each cell; where light does not come, it is 0.
 
-    A closed loop of cells without loss makes the linear system singular. Such loops are left out
-    if no light leads into them. If the system is singular even so, ways into loops that are very
-    faint (`FAINT`) are left out, too.
-
-    Parameters
-    ----------
-    pattern
-        The places of the entries of C S in the sparse system.
-    entries
-        (entries,): the amplitude from terminal to terminal, through a cell and a waveguide. Those
-        that lead to terminals without light are set to 0 in place.
-    inputs
-        (inputs,): terminals at which light of amplitude 1 enters, each for itself.
-
-    Returns
-    -------
-    NDArray
-        complex128, (inputs, unknowns): amplitudes that enter cells.
-
-    Raises
-    ------
-    SolverError
-        If light grows without end.
+    A closed loop of cells without loss makes the system singular. It is left out if no light leads
+    into it, and if the system is singular even so, faint ways (`FAINT`) into loops are left out,
+    too. Entries that lead to dark terminals are set to 0 in place. Raise `SolverError` if light
+    grows without end.
     """
     strength = np.abs(entries)
     # First only entries of exactly 0 are no way for light, then all faint ones.
@@ -186,39 +151,11 @@ def _solve_reached_terminals(
 def _eliminate(
     pattern: _Pattern, entries: NDArray[np.complex128], inputs: NDArray[np.integer]
 ) -> NDArray[np.complex128]:
-    """Find the light that enters each cell of a chip, for light that is sent in at one terminal.
+    """Solve :math:`(I - C S) x = b` for the light x that enters each cell at a joined terminal.
 
-    The unknowns x are the amplitudes of light that enters a cell at a terminal to which a
-    waveguide leads. All such light has either been sent in there (b), or has passed another cell
-    (S) and then the waveguide (C): ``x = C S x + b``. Hence x solves the linear system
-    :math:`(I - C S) x = b`. It is sparse, and solved by LU elimination without pivots, once for
-    all inputs.
-
-    Parameters
-    ----------
-    pattern
-        What all systems of this chip have in common. Its fields are
-
-        - ``terminal_of_unknown``: the joined terminal of each unknown, in elimination order;
-        - ``unknown_of_terminal``: the unknown of each terminal, -1 for a free one;
-        - ``entered_before`` and ``entered_next``, for each entry of C S: light that has entered
-          a cell at the former terminal enters the next cell at the latter one;
-        - ``order``, ``row_indices`` and ``column_starts``: the sparse matrix by columns.
-    entries
-        complex128, (entries,): the amplitude behind cell and waveguide for each entry of C S.
-    inputs
-        (inputs,): terminals at which light of amplitude 1 enters, each for itself.
-
-    Returns
-    -------
-    NDArray
-        complex128, (inputs, unknowns): the amplitudes x that enter cells at joined terminals, a
-        row for each input.
-
-    Raises
-    ------
-    RuntimeError
-        If a pivot is 0.
+    Such light has either been sent in there (b), or has passed another cell (S) and then the
+    waveguide (C). The system is sparse, and solved by LU elimination without pivots, once for all
+    inputs: ``x[input, unknown]``. Raise `RuntimeError` if a pivot is 0.
     """
     n_unknowns = len(pattern.terminal_of_unknown)
     right_sides = np.zeros((len(inputs), n_unknowns), dtype=np.complex128)
@@ -264,24 +201,7 @@ def _eliminate(
 def _pass_cells(
     cells: NDArray[np.complex128], entering: NDArray[np.complex128]
 ) -> NDArray[np.complex128]:
-    """Return the light that leaves the cells, given what enters them, in both directions.
-
-    A cell mixes the light of the two sides of one end, and sends it out at the other end.
-
-    Parameters
-    ----------
-    cells
-        ``cells[cell, b side, a side]``: complex amplitudes from end a to end b, shape
-        (cells, 2, 2). From b to a the transposed matrix holds.
-    entering
-        ``entering[input, terminal]``: complex amplitudes. Terminal 4 k + 2 e + s is side s of end
-        e (0 a, 1 b) of cell k.
-
-    Returns
-    -------
-    complex128 array
-        ``leaving[input, terminal]``, of the same shape.
-    """
+    """Return ``leaving[input, terminal]``, given the light that enters, in both directions."""
     entering_ends = entering.reshape(len(entering), len(cells), 2, 2)  # input, cell, end, side
     leaving_ends = np.empty_like(entering_ends)
     for end, matrices in enumerate((cells, cells.swapaxes(1, 2))):
@@ -297,22 +217,7 @@ def _pass_cells(
 def _find_lit_terminals(
     pattern: _Pattern, is_bright: NDArray[np.bool_], inputs: NDArray[np.integer]
 ) -> NDArray[np.bool_]:
-    """Find the terminals that light comes to, if it passes bright connections alone.
-
-    Parameters
-    ----------
-    pattern
-        All connections: light that enters at one terminal enters at another one next.
-    is_bright
-        Which connections are bright, shape (connections,).
-    inputs
-        The terminals where light comes in.
-
-    Returns
-    -------
-    bool array
-        Whether light enters there, shape (terminals,).
-    """
+    """Find the terminals that light comes to from `inputs` over bright connections alone."""
     entered_next = pattern.entered_next[is_bright]
     entered_before = pattern.entered_before[is_bright]
     is_lit = np.zeros(len(pattern.unknown_of_terminal), dtype=bool)
@@ -332,31 +237,10 @@ def _prepare_pattern(graph: CellGraph) -> _Pattern:
     """Lay out the sparse linear system of the light on a chip, before its numbers are known.
 
     An unknown is the amplitude of light that enters a cell at a terminal which a waveguide joins
-    to another cell. That light has passed the other cell, and has entered it at one of two
-    terminals. Each unknown therefore depends on two others: two entries of the matrix.
-
-    The unknowns are put into the order of minimum degree, in which elimination adds few entries.
-    SuperLU finds it for any matrix with entries at the same places. The result depends on the
-    waveguides alone, not on states or devices, and is kept for later calls.
-
-    Parameters
-    ----------
-    graph
-        The cells. ``mate[terminal]`` is the terminal at the other end of its waveguide, -1 if it
-        is free. Cell k has the terminals 4 k .. 4 k + 3.
-
-    Returns
-    -------
-    _Pattern
-        With the fields
-
-        - ``terminal_of_unknown``, ``unknown_of_terminal``: unknowns and their terminals (-1 for a
-          free terminal);
-        - ``entered_before``, ``entered_next``: for each of the two entries of an unknown, where
-          light enters the cell before, and where it enters the next one;
-        - ``order``: which entries the matrix has, column by column, as places in the list of the
-          ones of the diagonal followed by all entries;
-        - ``row_indices``, ``column_starts``: the sparse matrix by columns, as SciPy has it.
+    to another cell. That light has entered the other cell at one of two terminals: two entries of
+    the matrix. The unknowns are put into the order of minimum degree, in which elimination adds
+    few entries; SuperLU finds it. The result depends on the waveguides alone, not on states or
+    devices, and is kept for later calls.
     """
     # An unknown for each joined terminal. Light enters there that has left the cell of its mate,
     # after it has entered that cell at one of the two terminals of its other end.

@@ -25,40 +25,14 @@ MAX_LEAK = 0.1
 def circuit_matrix(
     circuit: CellCircuit, difference_rad: float, coupling_change: float = 0.0
 ) -> NDArray[np.complex128]:
-    r"""Compute what a cell does to light from the optical parts that it is made of.
+    """Compute ``T[b side, a side]`` of a cell from the optical parts that it is made of.
 
-    A cell has two inputs at its side a and two outputs at its side b. In between are parts:
-    couplers, which split light, and two arms with phase shifters. The parts have pins, which are
-    joined in pairs. Let :math:`x` be the amplitudes that enter parts at all pins, and :math:`y`
-    those that leave them.
-
-    - Parts lead light from pin to pin: :math:`y = S x`.
-    - A join leads what leaves one pin into the other. With the light :math:`s` that comes from
-      outside it is :math:`x = C y + s`.
-
-    Together these are the linear equations :math:`(I - C S) x = s`, which are solved.
-
-    Parameters
-    ----------
-    circuit
-        The cell. The fields that are read here:
-
-        - ``parts``: each with a name, pins, and the amplitudes between its pins;
-        - ``joins``: pairs of pins, each written as ``"part,pin"``;
-        - ``arms``: for each of both arms the names of its phase shifters;
-        - ``terminals``: the pins of a1, a2, b1 and b2, empty for one that is not there.
-    difference_rad
-        The phase of arm 1 less that of arm 2. The first phase shifter of arm 1 has it; if arm 1
-        has none, the first one of arm 2 has its negative.
-    coupling_change
-        By how much more of the power crosses in each coupler of four pins than its matrix says:
-        at another wavelength.
-
-    Returns
-    -------
-    NDArray
-        ``T[b side, a side]``, complex128, shape (2, 2): the amplitudes at terminals b1 and b2 for
-        light of amplitude 1 at a1 and a2; 0 at terminals that the cell does not have.
+    With the amplitudes :math:`x` that enter parts at all pins, :math:`y` that leave them, and the
+    light :math:`s` from outside, parts are :math:`y = S x` and joins :math:`x = C y + s`; hence
+    :math:`(I - C S) x = s` is solved. The first phase shifter of arm 1 has the difference of
+    phases; if arm 1 has none, the first one of arm 2 has its negative. `coupling_change` is by how
+    much more of the power crosses in couplers of four pins than their matrices say: at another
+    wavelength. Entries of terminals that the cell lacks are 0.
     """
     arm_1, arm_2 = circuit.arms
     phase_of_part = {arm_1[0]: difference_rad} if arm_1 else {arm_2[0]: -difference_rad}
@@ -98,24 +72,10 @@ def circuit_matrix(
 def _ways_through(
     part: CellPart, phase_rad: float, coupling_change: float
 ) -> list[tuple[str, str, complex]]:
-    """List all ways of light through a part of a cell, in both directions.
+    """List exit, entry and amplitude of all ways through a part, in both directions.
 
-    Parameters
-    ----------
-    part
-        A coupler with its own matrix, or a piece of waveguide, which leads a1 to b1 and a2 to b2.
-        Its pins are a1, a2, b1, b2; those that it does not have are empty.
-    phase_rad
-        The phase that a part without a matrix adds.
-    coupling_change
-        What is added to the share of the power that crosses in a coupler of four pins. A coupler
-        of three pins is symmetric, and splits evenly at each wavelength.
-
-    Returns
-    -------
-    list of tuple
-        Exit and entry, each as ``"part,pin"``, and the complex amplitude at the exit for light of
-        amplitude 1 at the entry. A part is reciprocal: both directions have the same amplitude.
+    A part without a matrix leads a1 to b1 and a2 to b2, and adds a phase. A coupler of three pins
+    is symmetric, and splits evenly at each wavelength.
     """
     # The last axis of a part's matrix holds the real and the imaginary part.
     a_pins, b_pins = part.pins[:2], part.pins[2:]
@@ -140,19 +100,8 @@ def _with_other_coupling(
 ) -> NDArray[np.complex128]:
     """Return the matrix of a 2x2 coupler in which another share of the power crosses.
 
-    Phases stay, and so does the power that leaves the coupler altogether.
-
-    Parameters
-    ----------
-    coupler
-        ``T[b side, a side]``: complex amplitudes, shape (2, 2).
-    coupling_change
-        What is added to the share of the power that crosses. The share ends at 0 and at 1.
-
-    Returns
-    -------
-    complex128 array
-        The new matrix, shape (2, 2).
+    Phases stay, and so does the power that leaves the coupler altogether; the share ends at 0 and
+    1.
     """
     if coupling_change == 0.0:
         return coupler
@@ -170,21 +119,7 @@ def _with_other_coupling(
 def circuit_matrices(
     fabric: Fabric, coupling_change: float = 0.0
 ) -> NDArray[np.complex128] | None:
-    """Return the transfer matrix of every cell in both of its states.
-
-    Parameters
-    ----------
-    fabric
-        The fabric, whose cells may have circuits.
-    coupling_change
-        By how much more of the power crosses in couplers, at another wavelength.
-
-    Returns
-    -------
-    NDArray or None
-        ``T[cell, state, b side, a side]``, complex128, shape (cells, 2, 2, 2); read-only. A cell
-        whose circuit is not known is ideal. None if no circuit is known.
-    """
+    """Return ``T[cell, state, b side, a side]``, read-only; None if no circuit is known."""
     circuits = cell_circuits(fabric)
     if not any(circuits):
         return None
@@ -201,18 +136,7 @@ def circuit_matrices(
 
 
 def ideal_matrix(state: int) -> NDArray[np.complex128]:
-    """Return the matrix of an ideal interferometer, by the convention of `CellDevice`.
-
-    Parameters
-    ----------
-    state
-        0 bar, 1 cross.
-
-    Returns
-    -------
-    complex128 array
-        ``T[b side, a side]``: amplitudes, shape (2, 2).
-    """
+    """Return ``T[b side, a side]`` of an ideal interferometer, as of `CellDevice`."""
     if state == BAR:
         return np.array([[1j, 0], [0, -1j]])
     return np.array([[0, 1j], [1j, 0]])
@@ -229,22 +153,10 @@ class WrongState(NamedTuple):
 def find_wrong_states(fabric: Fabric) -> list[WrongState]:
     """List the states of cells in which light does not go where the state says.
 
-    Only cells whose circuit is known are checked; the matrices are those of their parts. In bar
-    light goes from a1 to b1 and from a2 to b2, in cross from a1 to b2 and from a2 to b1, as far as
-    the cell has these terminals. All else that leaves the terminal where it goes, or comes from
-    where it starts, may be `MAX_LEAK` of its power at most. A cell with one terminal on each side
-    is dark in cross.
-
-    Parameters
-    ----------
-    fabric
-        A switch with cells.
-
-    Returns
-    -------
-    list of WrongState
-        The cell, the state (0 bar, 1 cross) and the matrix of the cell in it; empty if all is
-        right, or no circuit is known.
+    The matrices are those of the parts of a cell. In bar light goes from a1 to b1 and from a2 to
+    b2, in cross from a1 to b2 and from a2 to b1, as far as the cell has these terminals. All else
+    that leaves the terminal where it goes, or comes from where it starts, may be `MAX_LEAK` of its
+    power at most. A cell with one terminal on each side is dark in cross.
     """
     matrices = circuit_matrices(fabric)
     if matrices is None:
@@ -272,20 +184,8 @@ def _goes_right(
 ) -> bool:
     """Tell whether the power that a state should pass outweighs all that leaks beside it.
 
-    Parameters
-    ----------
-    power
-        ``power[b side, a side]``: the part of the power from each a side at each b side, (2, 2).
-    has_a, has_b
-        Which sides the cell has, shape (2,) each.
-    state
-        0 bar: side 0 to 0 and 1 to 1; 1 cross: 0 to 1 and 1 to 0.
-
-    Returns
-    -------
-    bool
-        False if a wanted entry is 0, or an entry in its row or column is more than `MAX_LEAK`
-        of it.
+    It does not if a wanted entry of ``power[b side, a side]`` is 0, or an entry in its row or
+    column is more than `MAX_LEAK` of it.
     """
     for a_side in np.flatnonzero(has_a):
         b_side = a_side if state == BAR else 1 - a_side

@@ -157,15 +157,7 @@ class CellCircuit(Value):
 
 
 def cell_circuits(fabric: Fabric) -> tuple[CellCircuit | None, ...]:
-    """Return the circuit of each cell of a fabric; None where it is not known.
-
-    Fabrics with faults, or of some ports of another one, have the cells of the fabric below them.
-
-    Parameters
-    ----------
-    fabric
-        Any fabric; only those that were read from netlists know what their cells are made of.
-    """
+    """Return the circuit of each cell of a fabric, or of the one below it; None if not known."""
     below = getattr(fabric, "fabric", None)
     if isinstance(below, Fabric):
         return cell_circuits(below)
@@ -174,18 +166,9 @@ def cell_circuits(fabric: Fabric) -> tuple[CellCircuit | None, ...]:
 
 
 def find_differences(fabric: Fabric) -> NDArray[np.float64]:
-    r"""Return the phase of arm 1 less that of arm 2 in bar and in cross, in rad, of each cell.
+    r"""Return ``difference_rad[cell, state]``, the phase of arm 1 less that of arm 2.
 
-    Parameters
-    ----------
-    fabric
-        Any fabric; the circuits of its cells are known if it was read from a netlist.
-
-    Returns
-    -------
-    NDArray
-        ``difference_rad[cell, state]``, float64, shape (cells, 2): :math:`\pi` and 0 for a cell
-        whose circuit is not known.
+    It is :math:`\pi` in bar and 0 in cross for a cell whose circuit is not known.
 
     Examples
     --------
@@ -202,28 +185,9 @@ def find_differences(fabric: Fabric) -> NDArray[np.float64]:
 
 
 def with_cell_phases(fabric: Fabric, cells: CellDevice) -> CellDevice:
-    """Give cells the differences of phases that set their states, unless their table states them.
+    """Give cells the phases that set their states by their circuits, unless their table has some.
 
     Their heaters then take the power, and give the heat, that the circuits of a netlist need.
-
-    Parameters
-    ----------
-    fabric
-        The fabric, whose cells have known circuits if it was read from a netlist.
-    cells
-        The device of each cell; phases that it states stay.
-
-    Returns
-    -------
-    CellDevice
-        The same table, or one with the phases of bar and cross in rad, arm 1 less arm 2.
-
-    Examples
-    --------
-    >>> from optmatch.fabrics import Benes
-    >>> cells = CellDevice.of("smartlight", 1)
-    >>> with_cell_phases(Benes(2), cells) == cells
-    True
     """
     if cells.bar_phase_rad is not None or cells.cross_phase_rad is not None:
         return cells

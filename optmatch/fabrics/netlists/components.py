@@ -172,23 +172,8 @@ def length_of(part: Part, key: str = "length") -> float | None:
 def kind_of(component: str, declared: Mapping[str, str], n_pins: int) -> str | None:
     """Return the kind of a component, as its user declares it or by its name; None if unknown.
 
-    An ``mzi`` is a switch if more than two of its pins are used: with two, which it has in
-    gdsfactory, it is a filter or a modulator.
-
-    Parameters
-    ----------
-    component
-        The name of the component, such as ``mmi2x2``.
-    declared
-        Kinds by the names of components, as the user says them.
-    n_pins
-        How many pins of it the netlist uses.
-
-    Returns
-    -------
-    str or None
-        ``"switch"``, ``"coupler"``, ``"shifter"``, ``"crossing"`` or ``"pass"``, or another kind
-        that the user has declared; None if unknown.
+    An ``mzi`` is a switch if more than two of its pins are used: with two it is a filter or a
+    modulator.
     """
     if component in declared:
         return declared[component]
@@ -206,27 +191,9 @@ def make_parts(
     declared: Mapping[str, str],
     given: PinNames,
 ) -> dict[str, Part]:
-    """Tell for each part of a netlist what it does to light, and what its pins may be called.
+    """Tell for each instance what it does to light, and what its pins may be called.
 
-    An instance is one part, of some component, such as ``mzi``. The kind of a component (switch,
-    coupler, crossing, ...) says what it does. A narrow part has three pins instead of four.
-
-    Parameters
-    ----------
-    instances
-        The instances by name.
-    used_pins
-        For each instance the names of those of its pins that the netlist mentions.
-    declared
-        Kinds of components that the user declares.
-    given
-        The names of pins that the user says; empty for the usual ones.
-
-    Returns
-    -------
-    dict
-        For each instance its component, its kind (None if unknown), the names that its pins may
-        have, and its settings.
+    `given` has the names of pins that the user says.
     """
     # Whether an `mzi` is a 1x2 switch shows only if no instance of it uses a fourth pin.
     pins_of_component: dict[str, set[str]] = {}
@@ -262,20 +229,10 @@ def make_parts(
 def _has_three_pins(
     component: str, used_pins: set[str], narrow: PinNames, *, is_declared: bool
 ) -> bool:
-    """Tell whether a switch or coupler has three pins: by its name, or else by its used pins.
+    """Tell whether a switch or coupler has three pins.
 
-    The pins decide for an ``mzi``, and for a component whose kind the user declares.
-
-    Parameters
-    ----------
-    component
-        The name of the component; one with ``1x2`` in it has three pins.
-    used_pins
-        The names of all pins that instances of it use.
-    narrow
-        The names of the pins of parts with three pins.
-    is_declared
-        Whether the user has declared the kind of the component.
+    By its name, or by the pins that all its instances use, for an ``mzi`` and for a component
+    whose kind the user declares.
     """
     if re.search(r"2x2", component):
         return re.search(r"1x2", component) is not None
@@ -305,18 +262,7 @@ def _name_passing_pins(kind: str | None, used: Sequence[str], given: PinNames) -
 
 
 def find_unknown(parts: Mapping[str, Part]) -> list[str]:
-    """List the components that nobody knows, with the instances that have them.
-
-    Parameters
-    ----------
-    parts
-        The parts by name; ``kind`` is None for a component that is not known.
-
-    Returns
-    -------
-    list of str
-        A sentence for each such component, with advice.
-    """
+    """Return a sentence with advice for each component that nobody knows."""
     unknown: dict[str, list[str]] = {}
     for name, part in parts.items():
         if part.kind is None:
@@ -330,33 +276,14 @@ def find_unknown(parts: Mapping[str, Part]) -> list[str]:
 
 
 def coupler_matrix(part: Part, convention: str) -> NDArray[np.complex128]:
-    r"""Return the transfer matrix of a coupler by its settings, as sax has it.
+    r"""Return ``T[exit, entry]`` of a coupler by its settings, as sax has it.
 
     With the shares :math:`\kappa` of power that crosses and :math:`\tau` of power that stays, a
     2x2 coupler is :math:`((\sqrt{\tau}, j\sqrt{\kappa}), (j\sqrt{\kappa}, \sqrt{\tau}))`; a 1x2
-    coupler sends the amplitudes :math:`\sqrt{\tau}` and :math:`\sqrt{\kappa}` to its two outputs,
-    in phase. The settings ``coupling`` and ``splitting_ratio_cross`` are the share that crosses,
-    ``splitting_ratio_thru`` is the one that stays; one of them tells the other, and both are one
-    half if none is stated. ``loss_dB`` is lost of all light.
-
-    Parameters
-    ----------
-    part
-        The coupler.
-    convention
-        How its pins are called, a key of its names: sax counts pins ``o2``, ``o3`` from below, and
-        ``out0``, ``out1`` as outputs, so the output that gets :math:`\kappa` is another one.
-
-    Returns
-    -------
-    NDArray
-        ``matrix[exit, entry]``, complex128, shape (2, 2): exits b1, b2 and entries a1, a2; the
-        column of an entry that the coupler does not have is 0.
-
-    Raises
-    ------
-    ValueError
-        If a setting is no number, or out of range, or two contradict each other.
+    coupler sends :math:`\sqrt{\tau}` and :math:`\sqrt{\kappa}` to its two outputs, in phase. Which
+    output gets :math:`\kappa` depends on the convention of its pins: sax counts ``o2``, ``o3``
+    from below. One share tells the other, and both are one half if none is stated. Raise
+    `ValueError` if a setting is out of range, or two contradict each other.
     """
     coupling = _read_setting(part, "coupling", most=1.0)
     loss_db = _read_setting(part, "loss_dB", most=1000.0) or 0.0
@@ -385,22 +312,7 @@ def coupler_matrix(part: Part, convention: str) -> NDArray[np.complex128]:
 
 
 def _read_setting(part: Part, name: str, *, most: float) -> float | None:
-    """Return a number from 0 to `most` among the settings of a part; None if it is not stated.
-
-    Parameters
-    ----------
-    part
-        The part, whose settings were read from a file.
-    name
-        The name of the setting.
-    most
-        The largest value.
-
-    Raises
-    ------
-    ValueError
-        If it is no number, or out of range.
-    """
+    """Return a number from 0 to `most` among the settings of a part; None if it is not stated."""
     value = part.settings.get(name)
     if value is None:
         return None

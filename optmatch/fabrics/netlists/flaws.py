@@ -56,14 +56,7 @@ def split_pin(pin: str) -> Pair:
 
 
 def name_terminals(conventions: Mapping[str, Sequence[str]]) -> dict[str, int]:
-    """Return the terminal of a part, 0 to 3, for every name of a pin.
-
-    Parameters
-    ----------
-    conventions
-        By the name of a convention the four names of pins, in the order of terminals a1, a2, b1,
-        b2; an empty name stands for a pin that a part does not have.
-    """
+    """Return the terminal of a part, 0 to 3, for every name that its pins may have."""
     return {
         name: terminal
         for names in conventions.values()
@@ -86,31 +79,9 @@ def find_flaws(
 ) -> list[str]:
     """List everything that is wrong with how the parts of a netlist are joined.
 
-    A netlist has instances (named parts) with pins; joins lead from pin to pin, and ports lead
-    out. Flaws are
-
-    - instances or ports that are there twice, or none at all;
-    - pins of instances that do not exist, and pins that a part does not have;
-    - pins that are used twice, or not at all;
-    - parts that are not connected to all others.
-
-    Parameters
-    ----------
-    instances
-        The names of the parts.
-    joins
-        Pairs of pins ``"instance,pin"``.
-    ports
-        Pairs of a name and a pin.
-    open_pins
-        Pins that are meant to lead nowhere.
-    names_of
-        For each instance: for each of its pins the names that a netlist may use for it.
-
-    Returns
-    -------
-    list of str
-        A sentence for each flaw; empty if there is none.
+    Flaws are instances or ports that are there twice, or none at all; pins of instances that do
+    not exist, and pins that a part does not have; pins that are used twice, or not at all; and
+    parts that are not connected to all others.
     """
     # Names that are there twice, and nothing where something is needed.
     flaws = [f"instance {name} is there twice" for name in _find_repeated(instances)]
@@ -150,16 +121,7 @@ class _PinUsers:
     def __init__(
         self, names_of: Mapping[str, Mapping[str, Sequence[str]]], flaws: list[str]
     ) -> None:
-        """Begin with no pin in use.
-
-        Parameters
-        ----------
-        names_of
-            For each instance the conventions by which its pins may be called: four names each, in
-            the order of terminals a1, a2, b1, b2.
-        flaws
-            Receives a sentence for each pin that is not there.
-        """
+        """Begin with no pin in use."""
         self._names_of = names_of
         self._flaws = flaws
         # Thousands of instances share the same conventions, which are turned around once.
@@ -168,16 +130,9 @@ class _PinUsers:
         self._users: dict[tuple[str, int], list[Pair]] = {}
 
     def add(self, pin: str, place: str, user: str) -> None:
-        """Note what is connected to a pin, or that there is no such pin.
+        """Note that `user`, such as ``port in``, is connected to a pin.
 
-        Parameters
-        ----------
-        pin
-            The pin, ``"instance,pin"``.
-        place
-            Where the netlist says so, for messages, such as ``port in at m,a1``.
-        user
-            The thing that is connected to the pin, for messages, such as ``port in``.
+        A pin that is not there is a flaw.
         """
         instance, name = split_pin(pin)
         if instance not in self._terminals:
@@ -189,13 +144,7 @@ class _PinUsers:
             self._users.setdefault((instance, terminal), []).append((pin, user))
 
     def find_pins_used_twice(self) -> list[str]:
-        """List the pins that two or more things (connections, ports, open pins) are connected to.
-
-        Returns
-        -------
-        list of str
-            A sentence for each such pin, by the first name under which the netlist mentions it.
-        """
+        """List the pins that two or more things are connected to, by their first names."""
         flaws = []
         for entries in self._users.values():
             if len(entries) > 1:
@@ -205,13 +154,7 @@ class _PinUsers:
         return flaws
 
     def find_unused_pins(self, instance: str) -> list[str]:
-        """Say in a sentence each which pins of a part nothing is connected to.
-
-        Parameters
-        ----------
-        instance
-            The name of the part.
-        """
+        """Say in a sentence each which pins of a part nothing is connected to."""
         terminals = sorted(set(self._terminals[instance].values()))
         unused = [k for k in terminals if (instance, k) not in self._users]
         if not unused:
@@ -220,19 +163,7 @@ class _PinUsers:
         return [f"pin {instance},{names[k]} is connected to nothing" for k in unused]
 
     def _guess_convention(self, instance: str) -> Sequence[str]:
-        """Find the names that the netlist uses for the pins of a part, or of any part.
-
-        Parameters
-        ----------
-        instance
-            The name of the part.
-
-        Returns
-        -------
-        Sequence of str
-            Four names of pins, in the order of terminals: those of which the netlist uses the
-            most.
-        """
+        """Return the convention of which the netlist uses the most names, for a part or all."""
         of_part = [
             pin for (part, _), users in self._users.items() if part == instance for pin, _ in users
         ]
@@ -245,21 +176,7 @@ class _PinUsers:
 def find_port_flaws(
     ports: Sequence[Pair], tx: Sequence[str] | None, rx: Sequence[str] | None
 ) -> list[str]:
-    """List what is wrong with a choice of ports that send and that receive.
-
-    Parameters
-    ----------
-    ports
-        The ports of the netlist: names with their pins.
-    tx, rx
-        The names of ports that send and that receive; None for both: all do both.
-
-    Returns
-    -------
-    list of str
-        A sentence for each flaw: a name that is none, or is there twice, a port that is not
-        chosen, or unequal numbers.
-    """
+    """List what is wrong with a choice of ports that send and that receive."""
     if tx is None and rx is None:
         return []
     if tx is None or rx is None:
@@ -282,18 +199,7 @@ def _find_repeated(names: Sequence[str]) -> list[str]:
 def group_connected(instances: Sequence[str], joins: Iterable[Pair]) -> list[list[str]]:
     """Group the parts that joins connect, directly or through others (connected components).
 
-    Parameters
-    ----------
-    instances
-        The names of all parts.
-    joins
-        Pairs of pins such as ``"m1,o1"``; pins of parts that are not listed are left out.
-
-    Returns
-    -------
-    list of list of str
-        The groups, in the order of their first parts; each lists its parts in the order of
-        `instances`.
+    Groups have the order of their first parts. Pins of parts that are not listed are left out.
     """
     neighbours: dict[str, set[str]] = {name: set() for name in instances}
     for first_pin, second_pin in joins:
@@ -321,20 +227,7 @@ def group_connected(instances: Sequence[str], joins: Iterable[Pair]) -> list[lis
 
 
 def _find_separate_parts(instances: Sequence[str], joins: Sequence[Pair]) -> list[str]:
-    """Tell which instances are not connected with each other, group by group.
-
-    Parameters
-    ----------
-    instances
-        The names of the parts.
-    joins
-        Pairs of pins ``"instance,pin"``.
-
-    Returns
-    -------
-    list of str
-        One sentence, or none if all are connected.
-    """
+    """Tell in one sentence, if any, which instances are not connected with each other."""
     groups = group_connected(instances, joins)
     if len(groups) < 2:
         return []

@@ -77,31 +77,8 @@ class Found(NamedTuple):
 def find_interferometers(paths: LightPaths) -> Found:
     """Find the Mach-Zehnder interferometers of a netlist: pairs of couplers that two arms join.
 
-    An arm is a way of light from a pin of one coupler, straight through waveguides and phase
-    shifters, to a pin of the other. In a row of interferometers a coupler may be joined to one on
-    its left and one on its right::
-
-        c1 === c2 === c3 === c4        pairs: c1 + c2 and c3 + c4
-
-    Couplers at the ends have one possible partner. Pairs are made from there inward, which pairs
-    all couplers of such a row if their number is even.
-
-    Parameters
-    ----------
-    paths
-        The parts of the netlist by name (``paths.parts``), and where light goes from their pins.
-
-    Returns
-    -------
-    Found
-        Three lists, the first two in the order of the netlist
-
-        - ``cells``: interferometers with a phase shifter in an arm, which can switch;
-        - ``filters``: interferometers without one, which cannot;
-        - ``alone``: names of the couplers that have no partner.
-
-        Each interferometer holds its two couplers, its two arms, and the pins at which light
-        enters and leaves it: a1, a2 on the left, b1, b2 on the right.
+    In a row of interferometers ``c1 === c2 === c3 === c4`` a coupler has two possible partners.
+    Pairs are made from the ends inward, where a coupler has one: c1 + c2 and c3 + c4.
     """
     # links[coupler][other]: the two arms from one side of a coupler to another coupler.
     couplers = [name for name, part in paths.parts.items() if part.kind == "coupler"]
@@ -142,26 +119,10 @@ def find_interferometers(paths: LightPaths) -> Found:
 
 
 def _find_link(paths: LightPaths, name: str, side: int) -> Link | None:
-    """Follow both arms on one side of a coupler to the coupler that they meet in.
+    """Follow both arms on one side of a coupler, whose first pin is `side`.
 
-    A coupler has two sides with one or two pins each. An arm is the way of light from a pin,
-    through waveguides and phase shifters, to the next coupler or switch. Two couplers that are
-    joined by two arms are an interferometer.
-
-    Parameters
-    ----------
-    paths
-        The parts of the netlist, and where their light goes.
-    name
-        The coupler at which the arms begin.
-    side
-        The number of the first of the two pins on that side.
-
-    Returns
-    -------
-    Link or None
-        None if the side has one pin, or if the arms do not end at both pins of one side of another
-        coupler.
+    Return None if the side has one pin, or the arms do not end at both pins of one side of another
+    coupler.
     """
     starts = [(name, side), (name, side + 1)]
     if not all(map(paths.has_pin, starts)):
@@ -184,23 +145,10 @@ def _put_left_first(link: Link, reverse: Link) -> Link:
 
 
 def _find_terminals(paths: LightPaths, link: Link) -> tuple[Terminal | None, ...]:
-    """Return the outer pins of both couplers in the order a1, a2, b1, b2.
+    """Return the outer pins of both couplers, None for one that a coupler lacks.
 
     Terminals a1 and b1 are in line with arm 1. If the arms arrive exchanged at the second coupler,
-    b1 is its lower pin: this keeps the convention that equal phases of both arms are the cross
-    state.
-
-    Parameters
-    ----------
-    paths
-        The parts of the netlist, and which pins they have.
-    link
-        Two couplers and the two arms that join them.
-
-    Returns
-    -------
-    tuple
-        Four pins (instance, number of the pin); None for one that a coupler does not have.
+    b1 is its lower pin, hence equal phases of both arms are always the cross state.
     """
     terminals: list[Terminal | None] = []
     for starts in ([_start_of(arm) for arm in link.arms], [arm.end for arm in link.arms]):
@@ -238,21 +186,7 @@ class ArmAmplitudes(NamedTuple):
 def find_amplitudes(paths: LightPaths, interferometer: Interferometer) -> ArmAmplitudes:
     """Compute what goes through each arm, from each terminal on the left to each on the right.
 
-    An amplitude is the product of those of both couplers: into the arm and out of it.
-
-    Parameters
-    ----------
-    paths
-        The parts of the netlist, with the matrices of couplers.
-    interferometer
-        Two couplers with their two arms, and the terminals outside: two on the left, then two on
-        the right, None where a coupler has none.
-
-    Returns
-    -------
-    ArmAmplitudes
-        For each arm ``amplitude[exit, entry]``, complex, shape (2, 2); 0 where there is no
-        terminal.
+    The product of the amplitudes of both couplers, into the arm and out of it.
     """
     terminals = interferometer.terminals
     through = []
@@ -273,21 +207,7 @@ def find_amplitudes(paths: LightPaths, interferometer: Interferometer) -> ArmAmp
 
 
 def _amplitude(paths: LightPaths, entered: Terminal, left: Terminal) -> complex:
-    """Return the amplitude between two pins of a coupler, on different sides of it.
-
-    Parameters
-    ----------
-    paths
-        The parts of the netlist, with the matrices of couplers.
-    entered, left
-        The pin that light enters at and the pin that it leaves by: the coupler, and the number of
-        the pin, 0 to 3 for a1, a2, b1, b2.
-
-    Returns
-    -------
-    complex
-        The amplitude of the light that leaves, for light of amplitude 1 that enters.
-    """
+    """Return the amplitude between two pins on different sides of a coupler."""
     name = entered[0]
     matrix = coupler_matrix(paths.parts[name], paths.convention_of(name))
     if side_of(entered) == RIGHT:
@@ -306,25 +226,10 @@ class States(NamedTuple):
 def find_states(amplitudes: ArmAmplitudes, terminals: Sequence[Terminal | None]) -> States:
     r"""Find the two phases that make a switch of an interferometer: bar and cross.
 
-    Light passes two arms, and a phase shifter sets the difference d of their phases. In state bar
-    most light goes straight (a1 to b1, a2 to b2), in state cross most goes to the other side.
-
-    With amplitudes :math:`A_1, A_2` through the arms, the power between two terminals is
-    :math:`|A_1|^2 + |A_2|^2 + 2 \Re(A_1 \bar A_2 e^{jd})`. The power that leaks, less the power
-    that goes where it should, is such a sinusoid of d, too: its minimum is known in closed form.
-
-    Parameters
-    ----------
-    amplitudes
-        What goes through each arm: :math:`A_1` and :math:`A_2`, by exit and entry.
-    terminals
-        The terminals a1, a2, b1, b2; None for one that the cell does not have.
-
-    Returns
-    -------
-    States
-        The differences of phase in bar and cross, in rad, and the extinction of each state in dB;
-        minus infinity if the phase changes nothing.
+    With :math:`A_1, A_2` through the arms and the difference d of their phases, the power between
+    two terminals is :math:`|A_1|^2 + |A_2|^2 + 2 \Re(A_1 \bar A_2 e^{jd})`. The power that leaks,
+    less the power that goes where it should, is such a sinusoid of d, too, whose minimum is known
+    in closed form. The extinction is minus infinity if the phase changes nothing.
     """
     # exists[b, a]: whether the cell has both terminals. Tables below are by exit b and entry a.
     exists = np.array([[bool(b and a) for a in terminals[:2]] for b in terminals[2:]])
@@ -356,24 +261,10 @@ def find_states(amplitudes: ArmAmplitudes, terminals: Sequence[Terminal | None])
 def _extinction_db(
     power: NDArray[np.float64], goes_there: NDArray[np.bool_], exists: NDArray[np.bool_]
 ) -> float:
-    """Compare the power where light should go with the most that leaks beside it.
+    """Return the least ratio in dB of the wanted power to that of a leak beside it.
 
-    All arrays have the shape (2, 2), ``[b side, a side]``. A leak leaves by the same terminal as
-    the light that should, or comes from the same one.
-
-    Parameters
-    ----------
-    power
-        The part of the power that goes from each terminal of side a to each of side b.
-    goes_there
-        Whether light should go from one to the other in this state.
-    exists
-        Whether both terminals exist.
-
-    Returns
-    -------
-    float
-        The least ratio in dB over all wanted ways; infinite if nothing leaks.
+    A leak leaves by the same terminal as wanted light, or comes from the same one. All arrays are
+    ``[b side, a side]``.
     """
     worst_db = math.inf
     leak = np.where(exists & ~goes_there, power, 0.0)
@@ -384,17 +275,9 @@ def _extinction_db(
 
 
 def _ratio_db(power: float, leaked: float) -> float:
-    """Return a ratio of powers in dB; infinite where nothing leaks but rounding.
+    """Return a ratio of powers in dB.
 
-    Parameters
-    ----------
-    power, leaked
-        Shares of the power that goes in.
-
-    Returns
-    -------
-    float
-        Minus infinity if the first power is no light.
+    Infinite where nothing leaks but rounding, minus infinity where there is no light.
     """
     if power < _NO_LIGHT:
         return -math.inf
@@ -412,25 +295,7 @@ def _round_phase(phase_rad: float) -> float:
 def make_circuit(
     paths: LightPaths, interferometer: Interferometer, difference_rad: tuple[float, float]
 ) -> CellCircuit:
-    """Record what a cell is made of, and which phases set it.
-
-    A cell is an interferometer: two couplers, joined by two arms with phase shifters.
-
-    Parameters
-    ----------
-    paths
-        The parts of the netlist, and where their light goes.
-    interferometer
-        The two couplers of the cell and their arms.
-    difference_rad
-        The differences of phase of the arms in bar and in cross, in rad.
-
-    Returns
-    -------
-    CellCircuit
-        Parts and joins of both arms by the names of the netlist; the pins a1, a2, b1, b2, empty
-        where a coupler has none; the phase shifters of each arm.
-    """
+    """Record what a cell is made of, and which phases set it to bar and to cross."""
     link = interferometer.link
     passed = dict.fromkeys(name for arm in link.arms for name in arm.passed)
     arm_1, arm_2 = link.arms
@@ -494,21 +359,7 @@ def _compare_arms(paths: LightPaths, interferometer: Interferometer) -> float:
 
 
 def _make_part(paths: LightPaths, name: str) -> CellPart:
-    """Record one part of a cell; a coupler has a matrix.
-
-    Parameters
-    ----------
-    paths
-        The parts of the netlist, and the names of pins that it uses.
-    name
-        The name of the part.
-
-    Returns
-    -------
-    CellPart
-        Its name, component, kind and pins, and for a coupler the real and imaginary parts of its
-        amplitudes.
-    """
+    """Record one part of a cell; a coupler has a matrix."""
     part = paths.parts[name]
     matrix = None
     if part.kind == "coupler":
@@ -526,23 +377,10 @@ def _make_part(paths: LightPaths, name: str) -> CellPart:
 def find_cells(
     paths: LightPaths, flaws: list[str]
 ) -> Iterator[tuple[Interferometer, CellCircuit]]:
-    """Find the 2 x 2 switches of a netlist that are made of couplers and phase shifters.
+    """Yield the interferometers that switch, with their circuits.
 
-    Two couplers that are joined by two arms, with a phase shifter in one, are a cell: the phase
-    decides whether light goes straight (bar) or to the other side (cross).
-
-    Parameters
-    ----------
-    paths
-        The parts of the netlist, and where their light goes.
-    flaws
-        Receives a sentence for couplers that are part of no cell: single ones, pairs without a
-        phase shifter, and pairs that no phase sets to bar and to cross.
-
-    Yields
-    ------
-    Interferometer, CellCircuit
-        The couplers and arms of a cell, and what its circuit does in each state.
+    Couplers that are part of no cell are flaws: single ones, pairs without a phase shifter, and
+    pairs that no phase sets to bar and to cross.
     """
     couplers = find_interferometers(paths)
     if couplers.alone:
@@ -577,17 +415,9 @@ def find_cells(
 
 
 def format_matrix(matrix: NDArray[np.complex128]) -> str:
-    """Return a matrix for messages, by rows: the exits b1 and b2.
+    """Return a matrix for messages by its rows, the exits b1 and b2.
 
-    Parameters
-    ----------
-    matrix
-        Amplitudes ``[exit, entry]``, complex128, shape (2, 2).
-
-    Returns
-    -------
-    str
-        Such as ``"((0.707, 0.707j), (0.707j, 0.707))"``.
+    ``"((0.707, 0.707j), (0.707j, 0.707))"``.
     """
 
     def entry(value: complex) -> str:

@@ -16,22 +16,12 @@ _GAP = 1.05  # to which they are moved, in lengths of a cell
 
 
 def lay_out(mate: NDArray[np.int32]) -> NDArray[np.float64]:
-    """Place cells so that joined ones are near each other, and point them along their joins.
+    """Place cells so that joined ones are near each other, and return ``ends[cell, end]``.
 
     Cells through which light goes from end a to end b only stand in columns, each to the right of
     all that lead to it, and are sorted by the heights of their neighbours [2]_. Of others the two
     slowest modes of the Laplacian are the coordinates [1]_, in time cubic in their number.
-
-    Parameters
-    ----------
-    mate
-        ``mate[terminal]``: the terminal it is joined to, -1 if free; int32, shape (4 * cells,).
-
-    Returns
-    -------
-    NDArray
-        ``ends[cell, end]``: positions of ends a and b in lengths of a cell, float64, shape
-        (cells, 2, 2). They depend on `mate` alone.
+    Positions are in lengths of a cell, and depend on `mate` alone.
 
     References
     ----------
@@ -50,20 +40,10 @@ def lay_out(mate: NDArray[np.int32]) -> NDArray[np.float64]:
 
 
 def _place_by_modes(mate: NDArray[np.int32]) -> NDArray[np.float64]:
-    """Place cells in the plane such that cells that are joined are near each other.
+    """Place the middles of cells by a spectral layout, in which joins act like springs.
 
-    This is a spectral layout: x and y are the two eigenvectors of the graph Laplacian with the
-    smallest eigenvalues above that of the constant one. Joins act like springs.
-
-    Parameters
-    ----------
-    mate
-        ``mate[terminal]``: the terminal that each is joined to, -1 for none; four a cell.
-
-    Returns
-    -------
-    float array, shape (cells, 2)
-        The middle of each cell; neighbours are `APART` lengths of a cell apart in the mean.
+    x and y are the two eigenvectors of the graph Laplacian with the smallest eigenvalues above
+    that of the constant one; neighbours are `APART` lengths of a cell apart in the mean.
     """
     n_cells = len(mate) // 4
     middle = np.zeros((n_cells, 2))
@@ -89,25 +69,10 @@ def _place_by_modes(mate: NDArray[np.int32]) -> NDArray[np.float64]:
 
 
 def _stack_columns(mate: NDArray[np.int32], columns: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Draw cells in columns such that few joins between them cross.
+    """Draw cells in given columns such that few joins between them cross (barycentre method).
 
     Each column is sorted by the mean height of the cells that its cells are joined to in the
-    columns on one side (the barycentre method of Sugiyama, Tagawa and Toda). Sweeps go to the
-    right, with the joins to the left, then back.
-
-    Parameters
-    ----------
-    mate
-        ``mate[terminal]``: the terminal it is joined to, -1 if free; terminals a1, a2, b1, b2 of a
-        cell are 4 * cell + 0 to 3.
-    columns
-        ``columns[cell]``: the column from the left, from 0; shape (cells,).
-
-    Returns
-    -------
-    NDArray
-        ``ends[cell, end]``: x and y of end a and end b, in lengths of a cell; float64, shape
-        (cells, 2, 2).
+    columns on one side. Sweeps go to the right, with the joins to the left, then back.
     """
     n_columns = int(columns.max()) + 1
     cells_of_column = [np.flatnonzero(columns == column) for column in range(n_columns)]
@@ -140,20 +105,10 @@ def _centred_ranks(count: int) -> NDArray[np.float64]:
 
 
 def _spread(middle: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Move cells apart that are less than a length from each other.
+    """Move cells apart that are less than a length from each other, for at most `_PUSHES` rounds.
 
     Each pair that is too close moves apart by what it lacks; a cell moves by the mean of its
-    pushes. It ends when no pair is too close, or after `_PUSHES` rounds.
-
-    Parameters
-    ----------
-    middle
-        The middles of cells, in lengths of a cell; shape (cells, 2).
-
-    Returns
-    -------
-    float array, shape (cells, 2)
-        The new middles.
+    pushes.
     """
     moved = middle.copy()
     n_cells = len(moved)
@@ -176,22 +131,7 @@ def _spread(middle: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _point_cells(mate: NDArray[np.int32], middle: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Turn each cell from its neighbours at end a towards those at end b.
-
-    Parameters
-    ----------
-    mate
-        ``mate[terminal]``: the terminal it is joined to, -1 if free; terminals a1, a2, b1, b2 of a
-        cell are 4 * cell + 0 to 3.
-    middle
-        x and y of the middle of each cell, in lengths of a cell; shape (cells, 2).
-
-    Returns
-    -------
-    NDArray
-        ``ends[cell, end]``: x and y of end a and end b, shape (cells, 2, 2). Each cell has length
-        1; one without neighbours points to the right.
-    """
+    """Turn each cell from its neighbours at end a towards those at end b; else to the right."""
     ends = np.zeros((len(middle), 2, 2))
     for cell in range(len(middle)):
         sides = []

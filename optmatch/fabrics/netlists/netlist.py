@@ -197,15 +197,7 @@ class Netlist(Fabric):
         )
 
     def _ends(self) -> Ends:
-        """Return the terminals where light of each port enters, and where light to it leaves.
-
-        Without `tx` and `rx` each port does both at its terminal.
-
-        Returns
-        -------
-        sources, destinations : NDArray
-            Terminals, 4 * cell + 0 to 3 for a1, a2, b1, b2; int32, shape (ports,) each.
-        """
+        """Return the terminals where light of each port enters, and where light to it leaves."""
         number = {name: cell for cell, name in enumerate(self.instances)}
         terminal_of_port = {name: _terminal(pin, number) for name, pin in self.ports}
         senders = self.tx or terminal_of_port
@@ -218,22 +210,7 @@ class Netlist(Fabric):
 
 @lru_cache(maxsize=32)
 def _graph(netlist: Netlist) -> CellGraph:
-    """Make the graph of the cells of a netlist: pins become terminals, connections joins.
-
-    Cells are numbered in the order of ``netlist.instances``. In the perimeter the terminals of
-    ports come first, in the order of ports, and then those that lead nowhere.
-
-    Parameters
-    ----------
-    netlist
-        Its pins are ``"instance,a1"`` to ``"instance,b2"``; terminals a1, a2, b1, b2 of a cell
-        become 4 * cell + 0 to 3.
-
-    Returns
-    -------
-    CellGraph
-        The graph; cells without a place in the netlist are laid out by their joins.
-    """
+    """Make the graph of the cells; in its perimeter ports come first, in their order."""
     number = {name: cell for cell, name in enumerate(netlist.instances)}
     mate = np.full(4 * len(number), -1, dtype=np.int32)
     for first_pin, second_pin in netlist.connections.items():

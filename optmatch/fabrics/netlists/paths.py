@@ -54,15 +54,7 @@ class LightPaths:
     """
 
     def __init__(self, parts: Mapping[str, Part], joins: Iterable[Pair]) -> None:
-        """Note which pins of parts are joined to which.
-
-        Parameters
-        ----------
-        parts
-            The parts by name.
-        joins
-            Pairs of pins ``"instance,pin"``; all pins are known to their parts.
-        """
+        """Note which pins of parts are joined to which."""
         self.parts = parts
         self._joined: dict[Terminal, Terminal] = {}
         self._names_used: dict[Terminal, str] = {}
@@ -73,15 +65,7 @@ class LightPaths:
             self._joined[second_terminal] = first_terminal
 
     def terminal_of(self, pin: str) -> Terminal:
-        """Return the terminal of a pin ``"instance,pin"``, and remember the name of the pin.
-
-        The name is what stands behind the comma: the pin ``"x,O1"`` is remembered as ``"O1"``.
-
-        Returns
-        -------
-        tuple of (str, int)
-            The part, and 0 to 3 for its pins a1, a2, b1, b2.
-        """
+        """Return the terminal of a pin ``"instance,pin"``, and remember how it is called."""
         instance, name = split_pin(pin)
         terminal = (instance, name_terminals(self.parts[instance].names)[name])
         self._names_used[terminal] = name
@@ -94,13 +78,7 @@ class LightPaths:
         return max(names, key=lambda convention: len(used & set(names[convention])))
 
     def pin_names(self, instance: str) -> tuple[str, str, str, str]:
-        """Return the names of pins a1, a2, b1 and b2 of a part; empty for one it does not have.
-
-        Parameters
-        ----------
-        instance
-            The name of the part.
-        """
+        """Return the names of pins a1, a2, b1 and b2 of a part; empty for one it does not have."""
         standard = self.parts[instance].names[self.convention_of(instance)]
         names = [self._names_used.get((instance, k), standard[k]) for k in range(4)]
         return names[0], names[1], names[2], names[3]
@@ -117,19 +95,7 @@ class LightPaths:
         return any(names[k] for names in self.parts[instance].names.values() if len(names) > k)
 
     def follow(self, terminal: Terminal) -> Path:
-        """Follow light that leaves a part by a pin, as far as it is neither split nor switched.
-
-        Parameters
-        ----------
-        terminal
-            The part that it leaves, and the number of the pin.
-
-        Returns
-        -------
-        Path
-            The pin by which it enters a switch or coupler, or leaves the netlist; the parts that
-            it passes, such as waveguides and phase shifters; and the joins on the way.
-        """
+        """Follow light that leaves a part by a pin, as far as it is neither split nor switched."""
         passed: list[str] = []
         joins: list[tuple[Terminal, Terminal]] = []
         while terminal in self._joined:
@@ -144,16 +110,7 @@ class LightPaths:
     def enter(self, pin: str) -> Terminal:
         """Return where light that enters at a pin from outside meets a switch or coupler.
 
-        Parameters
-        ----------
-        pin
-            The pin, ``"instance,pin"``.
-
-        Returns
-        -------
-        tuple of (str, int)
-            The part, and 0 to 3 for its pins a1, a2, b1, b2; if there is no switch or coupler,
-            where the light leaves the last part.
+        If it meets none, that is where it leaves the last part.
         """
         terminal = self.terminal_of(pin)
         if self.parts[terminal[0]].kind in PASSING:

@@ -221,13 +221,7 @@ def _texts(info: Mapping[str, Any], key: str) -> dict[str, str]:
 
 
 def _check_kinds(components: Mapping[str, str]) -> Mapping[str, str]:
-    """Refuse kinds of components that there are not.
-
-    Parameters
-    ----------
-    components
-        Kinds by the names of components, as the user says them.
-    """
+    """Refuse kinds of components that there are not."""
     for name, kind in form_of(Mapping[str, Any]).check("components", components).items():
         if not isinstance(kind, str) or kind not in KINDS:
             raise InputError(
@@ -264,22 +258,10 @@ def _given_pins(pins: Mapping[str, str] | None) -> Mapping[str, Sequence[str]]:
 
 
 def _leave_out_parts_without_cells(wiring: Wiring, parts: Mapping[str, Part]) -> dict[str, Part]:
-    """Leave out what is joined to no part that may be a cell, with a note in the log.
+    """Leave out groups of parts that hold no cell, such as loopbacks, with a note in the log.
 
-    A chip also has loopbacks for the alignment of fibres, structures for tests, and labels. If
-    nothing on it may be a cell, all parts stay, so that the flaws of all of them are told.
-
-    Parameters
-    ----------
-    wiring
-        The netlist; it is reduced in place.
-    parts
-        For each instance, by its name, how it treats light.
-
-    Returns
-    -------
-    dict
-        The parts that stay.
+    If no group may hold one, all parts stay, so that the flaws of all are told. `wiring` is
+    reduced in place.
     """
     groups = group_connected(list(parts), wiring.joins)
     useless = [group for group in groups if not _may_switch([parts[name].kind for name in group])]
@@ -301,20 +283,7 @@ def _may_switch(kinds: Sequence[str | None]) -> bool:
 
 
 def _list_unused_pins(parts: Mapping[str, Part], used: Mapping[str, Sequence[str]]) -> list[str]:
-    """List the pins that are not mentioned, by the first names that they may have.
-
-    Parameters
-    ----------
-    parts
-        The parts by name, with the names that their pins may have.
-    used
-        For each part the names of its pins that the netlist mentions.
-
-    Returns
-    -------
-    list of str
-        Pins ``"instance,pin"``.
-    """
+    """List the pins that nothing mentions, by the first names that they may have."""
     unused = []
     for name, part in parts.items():
         terminals = name_terminals(part.names)
@@ -329,24 +298,12 @@ def _list_unused_pins(parts: Mapping[str, Part], used: Mapping[str, Sequence[str
 def _find_directions(
     names: Sequence[str], directed: bool | None, info: Mapping[str, Any]
 ) -> tuple[list[str] | None, list[str] | None]:
-    """Split ports in those that send and those that receive, by their names or by the info.
+    """Return the ports that send and those that receive, by the info or by their names.
 
-    In gdsfactory all ports are o1, o2, ..., which says nothing; names with O and a digit mean an
-    output only beside names with I and a digit.
+    None for both if each port does both.
 
-    Parameters
-    ----------
-    names
-        The names of all ports.
-    directed
-        Whether ports either send or receive; None: if their names or the info say so.
-    info
-        Further remarks of the netlist; ``tx`` and ``rx`` may list ports that send and receive.
-
-    Returns
-    -------
-    tx, rx : list of str or None
-        Ports that send and ports that receive; None for both if each port does both.
+    In gdsfactory all ports are o1, o2, ..., which says nothing; O and a digit mean an output only
+    beside I and a digit.
     """
     senders = info.get("tx")
     receivers = info.get("rx")
@@ -365,15 +322,7 @@ def _find_directions(
 
 
 def _warn_of_guesses(parts: Mapping[str, Part], declared: Mapping[str, str]) -> None:
-    """Say in the log which components are taken for switches by a name that may mislead.
-
-    Parameters
-    ----------
-    parts
-        The parts by name.
-    declared
-        Kinds by the names of components that the user has said; those need no warning.
-    """
+    """Say in the log which components are taken for switches by a name that may mislead."""
     for component in guessed_switches(parts.values(), declared):
         _log.warning(
             "component %s is taken for a switch by its name: say --component %s=switch, or"
@@ -394,41 +343,13 @@ class _Cells(NamedTuple):
 
 
 def _keep_cells(parts: Mapping[str, Part], wiring: Wiring) -> _Cells:
-    """Reduce a netlist of optical parts to its cells (2 x 2 switches), and how these are joined.
+    """Reduce a netlist to its cells, and how light joins these.
 
-    A cell is a part that is a switch already, or two couplers joined by two arms with a phase
-    shifter (a Mach-Zehnder interferometer). Light goes straight through all other parts, such as
-    waveguides: they become plain joins between cells::
+    All other parts become plain joins.
 
-        switch s1 -- waveguide -- crossing -- switch s2      becomes      s1,b1 -- s2,a1
-
-    A cell has four pins: ``"cell,a1"``, ``"cell,a2"`` on the left, ``"cell,b1"``, ``"cell,b2"`` on
-    the right.
-
-    Parameters
-    ----------
-    parts
-        For each instance, by its name, how it treats light.
-    wiring
-        How the parts are joined, of which this reads
-
-        - ``joins``: pairs of pins that are joined;
-        - ``ports``: pairs (name of a port, its pin);
-        - ``open_pins``: pins that are left open on purpose.
-
-    Returns
-    -------
-    _Cells
-        - ``instances``: the names of the cells;
-        - ``connections``: for a pin the pin that it is joined to, each join once;
-        - ``ports``: pairs (name of a port, pin of a cell);
-        - ``open_pins``: pins of cells that have neither;
-        - ``circuits``: for each cell what light does in its states, None where it is not known.
-
-    Raises
-    ------
-    NetlistError
-        If a part belongs to no switch, there are no cells, or a port reaches none.
+    A cell is a switch, or an interferometer of two couplers and two arms with a phase shifter.
+    Example: ``s1 -- waveguide -- crossing -- s2`` becomes ``s1,b1 -- s2,a1``. Raise `NetlistError`
+    if a part belongs to no switch, there are no cells, or a port reaches none.
     """
     flaws: list[str] = []
     paths = LightPaths(parts, wiring.joins)
@@ -510,26 +431,13 @@ def _first_part(terminals: Sequence[Terminal | None]) -> str:
 def _place(
     cells: _Cells, places: Mapping[str, Place | None], cell_length: Any
 ) -> NDArray[np.float64] | None:
-    """Return where cells lie on the chip, in lengths of a cell; None if that is not known.
+    """Return ``ends[cell, end]``, where cells lie on the chip in lengths of a cell.
 
-    A cell is a line through its middle, from end a to end b, in the direction of its rotation. One
-    that is made of couplers lies in the middle between them, and leads from the first to the last.
-    Cells whose places are not known, or two at one place, are named in the account.
+    None if that is not known, which the account says.
 
-    Parameters
-    ----------
-    cells
-        The cells.
-    places
-        Where instances lie; None for one whose place is not understood.
-    cell_length
-        The length of a cell in the unit of the placements. None: the distance of the couplers of
-        cells that are made of them, else one at which the nearest cells do not touch.
-
-    Returns
-    -------
-    NDArray or None
-        ``ends[cell, end]``: positions of ends a and b, float64, shape (cells, 2, 2).
+    A cell of couplers lies in the middle between them, and leads from the first to the last.
+    Without a `cell_length` the distance of these couplers is taken for it, else one at which the
+    nearest cells do not touch.
     """
     rows = []
     spans = []

@@ -164,16 +164,7 @@ class Wiring:
     """The netlist as it was given, or the outermost one of several."""
 
     def used_pins(self) -> dict[str, list[str]]:
-        """Return for every instance the names of those of its pins that are mentioned.
-
-        Joins, ports and open pins mention pins as ``"instance,pin"``; pins of instances that are
-        not there are passed over.
-
-        Returns
-        -------
-        dict
-            Names of pins by instance, each once and in the order of the netlist.
-        """
+        """Return for every instance the names of its pins that are mentioned, each once."""
         pins: dict[str, dict[str, None]] = {name: {} for name in self.instances}
         port_pins = (pin for _, pin in self.ports)
         for pin in chain(*self.joins, port_pins, self.open_pins):
@@ -183,17 +174,10 @@ class Wiring:
         return {name: list(names) for name, names in pins.items()}
 
     def leave_out(self, names: Iterable[str], flaws: list[str]) -> None:
-        """Remove instances and ports by their names; pins that led to them stay open.
+        """Remove instances and ports by name; pins that led to them stay open.
 
-        The name of an instance that holds others, or of an array, stands for all in it. A name
-        that neither an instance nor a port has is one of the `flaws`.
-
-        Parameters
-        ----------
-        names
-            Names of instances and ports.
-        flaws
-            Receives a sentence for each name that is none.
+        The name of an instance that holds others, or of an array, stands for all in it; a name
+        that is neither is a flaw.
         """
         left_out = set(names)
         removed = {name for name in self.instances if _outer_names(name) & left_out}
@@ -216,13 +200,7 @@ class Wiring:
         self.ports = [pair for pair in self.ports if pair[0] not in left_out]
 
     def keep(self, names: Iterable[str]) -> None:
-        """Keep some instances, and what leads from one of them to another.
-
-        Parameters
-        ----------
-        names
-            The instances that stay; ports and open pins of the others go with them.
-        """
+        """Keep some instances, and the joins, ports and open pins of these alone."""
         instances = set(names)
 
         def is_kept(pin: str) -> bool:
@@ -270,19 +248,7 @@ class WiringReader:
     def __init__(
         self, tree: Any, declared: Mapping[str, str], optical: Iterable[str], flaws: list[str]
     ) -> None:
-        """Take a tree of mappings and lists apart into the outermost netlist and those within it.
-
-        Parameters
-        ----------
-        tree
-            The content of a file: a netlist, or several by the names of components.
-        declared
-            Kinds by the names of components, as the user says them; their netlists are not opened.
-        optical
-            Names of pins that carry light although they look electrical.
-        flaws
-            Receives a sentence for each flaw.
-        """
+        """Split the tree into the outermost netlist and those of components within it."""
         self._declared = declared
         self._optical = set(optical)
         self._flaws = flaws
@@ -292,17 +258,9 @@ class WiringReader:
         self._switching: dict[str, bool] = {}
 
     def read(self) -> Wiring:
-        """Read the whole netlist as one flat wiring, in which components with netlists are opened.
+        """Return the whole netlist as one flat wiring, by full names such as ``row1.m3``.
 
-        Returns
-        -------
-        Wiring
-            Instances, joins (each once), ports and open pins, by full names such as ``row1.m3``.
-
-        Raises
-        ------
-        NetlistError
-            If a component is part of itself.
+        Raise `NetlistError` if a component is part of itself.
         """
         check_size("cells", self._count_instances(self._top, 0), "instances")
         wiring = Wiring(top=self._top)
@@ -318,34 +276,13 @@ class WiringReader:
         wiring: Wiring,
         origin: Place | None,
     ) -> list[Pair]:
-        """Add one netlist to a flat list of parts and joins, and those inside it in turn.
+        """Add one netlist to the flat wiring, and return its ports with the full names of pins.
 
-        A netlist has instances: named parts, each of some component. A component may have a
-        netlist of its own in the file. It is then opened, unless somebody has said what it does:
-        its parts take its place in the flat list, under long names.
-
-        Example: instance ``row1`` has a netlist with an instance ``m3``. The flat list gets
-        ``row1.m3``, and a join to the port ``in`` of ``row1`` becomes one to the pin behind it,
-        such as ``row1.m3,a1``.
-
-        Parameters
-        ----------
-        tree
-            The netlist, as read from the file.
-        above
-            The prefix of all its names, such as ``"row1."``; empty for the outermost.
-        within
-            The components that it lies in, the outermost first; one that contains itself is
-            refused.
-        wiring
-            The flat list: receives instances, joins, open pins and places by their full names.
-        origin
-            Where the netlist lies on the chip; None if that is not known.
-
-        Returns
-        -------
-        list of (str, str)
-            The ports of the netlist, each with its pin by its full name.
+        The netlist of an opened component takes the place of its instance: instance ``row1`` with
+        ``m3`` inside adds ``row1.m3``, and a join to the port ``in`` of ``row1`` becomes one to
+        the pin behind it, such as ``row1.m3,a1``. `above` is the prefix of all names, such as
+        ``"row1."``, `within` lists the components around, of which none may come again, and
+        `origin` is where the netlist lies.
         """
         check_size("depth", len(within), "instances")
         level = self._read_level(tree)
@@ -377,13 +314,7 @@ class WiringReader:
                 wiring.instances[above + name] = instance
 
         def full_name(pin: str) -> str:
-            """Name a pin in the whole netlist; empty for a port that an inner netlist lacks.
-
-            Parameters
-            ----------
-            pin
-                A pin ``"instance,pin"`` of this netlist.
-            """
+            """Return the full name of a pin; empty for a port that an inner netlist lacks."""
             instance, port = split_pin(pin)
             if instance in ports_of_inner:
                 return ports_of_inner[instance].get(port, "")
@@ -400,18 +331,7 @@ class WiringReader:
         return [(name, full_name(pin)) for name, pin in level.ports if full_name(pin)]
 
     def _read_level(self, tree: Mapping[str, Any]) -> _Level:
-        """Read instances, joins and ports of one netlist, and drop what is electrical.
-
-        Parameters
-        ----------
-        tree
-            One netlist of the file, of gdsfactory's form.
-
-        Returns
-        -------
-        _Level
-            Its instances, joins, ports and open pins, without those of other levels within it.
-        """
+        """Read one netlist, without those within it and without what is electrical."""
         unknown = [key for key in tree if key not in (*_KEYS, *_IGNORED)]
         self._flaws += [f"unknown key {key}: known are {', '.join(_KEYS)}" for key in unknown]
         take(_TOP, [str(key) for key in tree if key not in unknown])
@@ -427,19 +347,7 @@ class WiringReader:
         return self._drop_electrical(level)
 
     def _read_instances(self, tree: Mapping[str, Any]) -> dict[str, Instance]:
-        """Return the instances of one netlist; an array becomes its cells ``name<column.row>``.
-
-        Parameters
-        ----------
-        tree
-            One netlist of the file.
-
-        Returns
-        -------
-        dict
-            The component and settings of each instance; a flaw is noted for one without a
-            component.
-        """
+        """Return the instances of one netlist; an array becomes its cells ``name<column.row>``."""
         instances = {}
         for name, entry in mapping(tree, "instances", self._flaws).items():
             component = self._component_of(entry)
@@ -459,18 +367,7 @@ class WiringReader:
         return instances
 
     def _drop_electrical(self, level: _Level) -> _Level:
-        """Leave out electrical pins, what is joined to them, and parts that have no other pins.
-
-        Parameters
-        ----------
-        level
-            One netlist of the file: instances, joins, ports and open pins.
-
-        Returns
-        -------
-        _Level
-            The same with optical pins alone.
-        """
+        """Leave out electrical pins, what is joined to them, and parts that have no other pins."""
         pins = [*chain(*level.joins), *(pin for _, pin in level.ports)]
         electrical = {pin for pin in pins if self._is_electrical(pin)}
         joins = [pair for pair in level.joins if not electrical.intersection(pair)]
@@ -489,11 +386,7 @@ class WiringReader:
     def _component_of(self, entry: Any) -> str:
         """Return the component of an instance; empty if it has none.
 
-        Parameters
-        ----------
-        entry
-            The entry of the instance in the netlist. Where the file has models, a name there
-            stands for that of a component, unless the user has declared the name itself.
+        Models of the file may rename it, unless the user declares what it is.
         """
         component = _component_name(entry)
         if not isinstance(component, str):
@@ -503,24 +396,11 @@ class WiringReader:
         return str(self._models.get(component, component))
 
     def _is_opened(self, component: str, n_used: int) -> bool:
-        """Tell whether a component is replaced by the parts of its own netlist.
+        """Tell whether the parts of a component's own netlist take its place.
 
-        It is not if the user has declared what it does, or if the file has no netlist for it. The
-        netlist of a coupler or a waveguide may only list the pieces that it is drawn of. Therefore
-        a component whose name tells what it is, other than a switch, is replaced only if there is
-        something in its netlist that switches.
-
-        Parameters
-        ----------
-        component
-            The name of the component.
-        n_used
-            How many of its pins are used.
-
-        Returns
-        -------
-        bool
-            Whether it is replaced.
+        The netlist of a coupler or waveguide may only list the pieces that it is drawn of. A
+        component whose name tells what it is, other than a switch, is therefore opened only if
+        something in its netlist switches; one that the user declares is never opened.
         """
         netlist = self._library.get(component)
         if component in self._declared or netlist is None:
@@ -532,20 +412,7 @@ class WiringReader:
         return describes_light and (kind == "switch" or self._can_switch(component, ()))
 
     def _can_switch(self, component: str, within: tuple[str, ...]) -> bool:
-        """Tell whether the netlist of a component has a switch, or phase shifters and couplers.
-
-        Parameters
-        ----------
-        component
-            The name of a component with a netlist of its own. The answer is remembered.
-        within
-            The components that it lies in, from the outermost on, which are not opened again.
-
-        Returns
-        -------
-        bool
-            Whether there is one, in it or in the netlists of its parts.
-        """
+        """Tell whether the netlist of a component, at any depth, may have a switch in it."""
         if component not in self._switching:
             self._switching[component] = False  # a component within itself adds nothing
             kinds = set()
@@ -558,13 +425,7 @@ class WiringReader:
         return self._switching[component]
 
     def _inner_components(self, tree: Mapping[str, Any]) -> list[str]:
-        """List the components of all instances of one netlist; arrays have one for each cell.
-
-        Parameters
-        ----------
-        tree
-            One netlist of the file.
-        """
+        """List the components of all instances of one netlist, of an array once for each cell."""
         entries = mapping(tree, "instances", [])
         return [
             self._component_of(entry)
@@ -573,19 +434,9 @@ class WiringReader:
         ]
 
     def _count_instances(self, tree: Mapping[str, Any], depth: int) -> int:
-        """Count the instances of a netlist and of those within it, each of which is read once.
+        """Count the instances of a netlist and of those within it, wherever they are used.
 
-        Parameters
-        ----------
-        tree
-            One netlist of the file.
-        depth
-            In how many others it lies; it has a limit.
-
-        Returns
-        -------
-        int
-            All of them, with those of inner netlists once for each place where they are used.
+        Sizes are remembered, hence a small file that stands for a huge chip is refused at once.
         """
         check_size("depth", depth, "instances")
         components = self._inner_components(tree)
@@ -599,22 +450,7 @@ class WiringReader:
 
 
 def mapping(tree: Mapping[str, Any], key: str, flaws: list[str]) -> Mapping[str, Any]:
-    """Return a mapping within a mapping; note in `flaws` if the value is no mapping.
-
-    Parameters
-    ----------
-    tree
-        A part of a netlist.
-    key
-        The key of the value.
-    flaws
-        Receives a sentence if the value is something else.
-
-    Returns
-    -------
-    Mapping
-        The value; empty if there is none.
-    """
+    """Return a mapping within a mapping, empty if there is none; any other value is a flaw."""
     value = tree.get(key) or {}
     if isinstance(value, Mapping):
         return value
@@ -637,27 +473,10 @@ def _component_name(entry: Any) -> Any:
 
 
 def _unwrap(tree: Any) -> tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]]:
-    """Split the content of a netlist file into the main netlist, models and other netlists.
+    """Split the content of a file into the main netlist, models, and netlists by component.
 
-    A file may have several netlists, one for each component by its name. The main one is then the
-    first that is part of no other.
-
-    Parameters
-    ----------
-    tree
-        The content of a file: a netlist, or several by the names of components, perhaps under
-        ``netlist`` beside ``models``.
-
-    Returns
-    -------
-    tuple of three mappings
-        The main netlist; the models by name of a component, empty for none; and the netlists by
-        name of a component, empty if there is the main one alone.
-
-    Raises
-    ------
-    NetlistError
-        If it is no mapping.
+    PICBench has both under ``netlist`` and ``models``. Of several netlists the main one is the
+    first that is part of no other; in a circle it is the first.
     """
     models = _value_of(tree, "models")
     if not isinstance(models, Mapping):
@@ -686,20 +505,9 @@ def _has_instances(netlist: Any) -> bool:
 
 
 def _from_kfactory(tree: Any) -> Any:
-    """Translate a netlist of kfactory, whose nets are lists of pins and ports, into our form.
+    """Translate a netlist of kfactory into our form; any other tree is returned as it is.
 
-    A net is a list of entries ``{"instance": ..., "port": ...}`` and ``{"name": ...}``, of which
-    the latter is a port of the netlist. Any other tree is returned as it is.
-
-    Parameters
-    ----------
-    tree
-        A netlist of either form.
-
-    Returns
-    -------
-    object
-        The netlist with ``nets`` as pairs ``p1``, ``p2`` and ``ports`` by name, or `tree` itself.
+    Its nets are lists of pins ``{"instance": ..., "port": ...}`` and of ports ``{"name": ...}``.
     """
     nets = _value_of(tree, "nets")
     if not isinstance(nets, list) or not nets or not all(isinstance(net, list) for net in nets):
@@ -723,21 +531,7 @@ def _kfactory_pin(entry: Mapping[str, Any]) -> str:
 
 
 def _cells_of_array(name: str, entry: Any) -> Iterator[str]:
-    """Yield the names of the cells of an array, or the instance itself if it is none.
-
-    Parameters
-    ----------
-    name
-        The name of the instance.
-    entry
-        Its entry in the netlist; ``array``, or the entry itself, has the numbers of columns and
-        rows.
-
-    Yields
-    ------
-    str
-        ``name<column.row>`` for each cell of an array.
-    """
+    """Yield ``name<column.row>`` for each cell of an array, or the name if the entry is none."""
     array = _value_of(entry, "array")
     if array is not None and not isinstance(array, Mapping):
         raise NetlistError(
@@ -762,20 +556,7 @@ def _cells_of_array(name: str, entry: Any) -> Iterator[str]:
 
 
 def _array_size(array: Mapping[str, Any], keys: Iterable[str]) -> int:
-    """Return the number of columns or rows of an array, which has one of several names.
-
-    Parameters
-    ----------
-    array
-        The entry of an array in a netlist.
-    keys
-        The names that the number may have; the first that is there counts.
-
-    Returns
-    -------
-    int
-        At least 1, also if nothing is said.
-    """
+    """Return the number of columns or rows, the first of `keys` that is there; 1 if none is."""
     values = [array[key] for key in keys if array.get(key) is not None]
     if not values:
         return 1
@@ -786,19 +567,7 @@ def _array_size(array: Mapping[str, Any], keys: Iterable[str]) -> int:
 
 
 def _name_single_cells_of_arrays(level: _Level) -> _Level:
-    """Write the pin of an array of one cell, ``name<0.0>,pin``, as that of the instance.
-
-    Parameters
-    ----------
-    level
-        One netlist of the file: instances, joins, ports and open pins.
-
-    Returns
-    -------
-    _Level
-        The same with such pins renamed: ``m<0.0>,o1`` is ``m,o1``, unless there is an instance of
-        the name ``m<0.0>``.
-    """
+    """Write the pin of an array of one cell, ``m<0.0>,o1``, as that of the instance, ``m,o1``."""
 
     def rename(pin: str) -> str:
         """Return the pin of the instance, if it is one of an array of one cell."""
@@ -817,18 +586,7 @@ def _name_single_cells_of_arrays(level: _Level) -> _Level:
 
 
 def find_array_flaws(wiring: Wiring) -> list[str]:
-    """List arrays whose pins are mentioned without the number of a cell.
-
-    Parameters
-    ----------
-    wiring
-        A flat netlist; cells of arrays are called ``name<column.row>``.
-
-    Returns
-    -------
-    list of str
-        A sentence for each array.
-    """
+    """List arrays whose pins are mentioned without the number of a cell."""
     arrays = {_ARRAY_INDEX.sub("", name) for name in wiring.instances if _ARRAY_INDEX.search(name)}
     pins = chain(chain(*wiring.joins), (pin for _, pin in wiring.ports), wiring.open_pins)
     named = Counter(split_pin(pin)[0] for pin in pins)
@@ -840,17 +598,7 @@ def find_array_flaws(wiring: Wiring) -> list[str]:
 
 
 def _read_pairs(key: str, entries: Mapping[Any, Any], flaws: list[str]) -> list[Pair]:
-    """Return the entries that are pairs of texts; the others are flaws.
-
-    Parameters
-    ----------
-    key
-        The name of the table, for messages.
-    entries
-        The table.
-    flaws
-        Receives a sentence for each entry whose value is no text, or an empty one.
-    """
+    """Return the entries that are pairs of texts; the others are flaws."""
     pairs = []
     for name, value in entries.items():
         if isinstance(value, str) and value.strip():
@@ -861,26 +609,13 @@ def _read_pairs(key: str, entries: Mapping[Any, Any], flaws: list[str]) -> list[
 
 
 def _read_joins(tree: Mapping[str, Any], flaws: list[str]) -> list[Pair]:
-    """List which pins of a netlist are joined, from the three places where it may say so.
+    """List the pairs of pins that are joined, from the three places where a netlist may say so.
 
-    Example of the three, each for one join::
+    Each of these is one join::
 
         connections: {"a,o2": "b,o1"}
         nets: [{"p1": "a,o2", "p2": "b,o1"}]
         routes: {"r1": {"links": {"a,o2": "b,o1"}}}
-
-    Parameters
-    ----------
-    tree
-        The netlist. ``connections`` and the ``links`` of each of ``routes`` map a pin to a pin;
-        ``nets`` lists pairs ``p1``, ``p2``.
-    flaws
-        Receives a sentence for each entry that is no pair of pins.
-
-    Returns
-    -------
-    list of (str, str)
-        Pairs of pins such as ``"m1,o1"``. A link of a route may stand for several.
     """
     joins = _read_pairs("connections", mapping(tree, "connections", flaws), flaws)
     nets = tree.get("nets") or []
@@ -913,21 +648,7 @@ def _expand_bundle(first: str, second: str, place: str, flaws: list[str]) -> lis
     """Return the joins of one link of a route, which may stand for many.
 
     A bundle counts up or down in a pin, ``m,o1-4``, in an instance, ``m1-4,o1``, or in an array,
-    ``m<0-3.0>,o1``; an older form is ``m,o:1:4``.
-
-    Parameters
-    ----------
-    first, second
-        The pins of both sides, ``"instance,pin"``, perhaps with a range of numbers.
-    place
-        Where the netlist says so, for messages.
-    flaws
-        Receives a sentence if both sides stand for different numbers of pins.
-
-    Returns
-    -------
-    list of tuple
-        Pairs of pins; none if there is a flaw.
+    ``m<0-3.0>,o1``.
     """
     sides = [_expand_pin(first), _expand_pin(second)]
     if len(sides[0]) != len(sides[1]):
@@ -937,18 +658,10 @@ def _expand_bundle(first: str, second: str, place: str, flaws: list[str]) -> lis
 
 
 def _expand_pin(pin: str) -> list[str]:
-    """List the pins that a range of numbers stands for; one that has none stands for itself.
+    """List the pins of a range, in its order.
 
-    Parameters
-    ----------
-    pin
-        A pin ``"instance,pin"``; ``m,o1-4`` stands for ``m,o1`` to ``m,o4``, and ``m,o4-1`` for
-        the same in the other order.
-
-    Returns
-    -------
-    list of str
-        The pins, in the order of the range.
+    ``m,o4-1`` and the older ``m,o:4:1`` stand for ``m,o4`` to ``m,o1``; a pin without a range
+    stands for itself.
     """
     spelled = _OLD_BUNDLE.sub(r"\1-\2", pin)
     span = _BUNDLE.search(spelled)

@@ -118,34 +118,11 @@ def netlist_tree(
     component: str = "mzi2x2",
     pins: Sequence[str] = TERMINAL_NAMES,
 ) -> dict[str, Any]:
-    """Write a fabric with cells as a netlist.
+    """Write a fabric with cells, but not its faults, as a netlist of gdsfactory.
 
     Names are those that sax and gdsfactory take: letters, digits and underscores. Where a cell or
     a port has another name, it stands under ``info``, and `netlist_from_tree` gives it back.
-
-    Parameters
-    ----------
-    fabric
-        A fabric with cells; faults are not written.
-    states
-        ``states[cell]``: 0 bar, 1 cross, -1 free; they become settings of the cells. None for no
-        settings.
-    component
-        The name of a cell's component.
-    pins
-        The names of a1, a2, b1, b2.
-
-    Returns
-    -------
-    dict
-        A tree of mappings with ``instances`` (component and settings of each cell),
-        ``connections`` (pin to pin), ``ports`` (name to pin), ``placements`` (in lengths of a
-        cell, and degrees) and ``info``. A pin is written ``"cell,pin"``.
-
-    Raises
-    ------
-    InputError
-        If the fabric has no cells.
+    `states` become settings of the cells, and placements are in lengths of a cell.
     """
     fabric = fabric.fabric if isinstance(fabric, Faulty) else fabric
     graph = fabric.graph
@@ -194,16 +171,6 @@ def make_valid(names: Iterable[str]) -> list[str]:
     Other characters become underscores, and a digit in front gets one. Names that are valid stay
     as they are; a new name that is taken gets a number from 2 on.
 
-    Parameters
-    ----------
-    names
-        Any names, all different.
-
-    Returns
-    -------
-    list of str
-        A valid name for each of them.
-
     Examples
     --------
     >>> make_valid(["c1+c2", "c1.c2", "m", "3"])
@@ -234,20 +201,7 @@ def make_valid(names: Iterable[str]) -> list[str]:
 def _list_changed(
     key: str, written: Sequence[str], originals: Sequence[str]
 ) -> dict[str, dict[str, str]]:
-    """Return an entry of ``info`` with the names that are written in another way.
-
-    Parameters
-    ----------
-    key
-        The name of the entry.
-    written, originals
-        Names as they are written and as they were, in the same order.
-
-    Returns
-    -------
-    dict
-        ``{key: {written: original}}``; empty if no name has changed.
-    """
+    """Return the entry ``{key: {written: original}}`` of ``info``; empty if none has changed."""
     changed = {
         name: original
         for name, original in zip(written, originals, strict=True)
@@ -271,18 +225,7 @@ def _list_settings(graph: CellGraph, states: NDArray[np.int8] | None) -> list[di
 
 
 def _list_placements(graph: CellGraph) -> list[dict[str, float]]:
-    """Return where each cell lies in a layout, and how it is turned.
-
-    Parameters
-    ----------
-    graph
-        ``ends[cell]``: the points of end a and of end b, in lengths of a cell.
-
-    Returns
-    -------
-    list of dict
-        ``x`` and ``y`` of the middle in lengths of a cell, and ``rotation`` in degrees.
-    """
+    """Return where the middle of each cell lies in lengths of a cell, and how it is turned."""
     placements = []
     for a, b in places_on_chip(graph).tolist():
         rotation = math.degrees(math.atan2(b[1] - a[1], b[0] - a[0]))
@@ -295,19 +238,10 @@ def _list_placements(graph: CellGraph) -> list[dict[str, float]]:
 def _list_ports(fabric: Fabric) -> list[tuple[str, int]]:
     """List the name and the terminal of each port, such that a reader finds the same ports again.
 
-    Parameters
-    ----------
-    fabric
-        A switch with cells.
-
-    Returns
-    -------
-    list of tuple
-        A name, and a terminal ``4 * cell + k`` with k = 0, 1, 2, 3 for a1, a2, b1, b2. A
-        bidirectional port has one entry, with its own name, in which spaces become underscores
-        unless the fabric was read from a netlist. Other ports have two: all that send, then all
-        that receive. Their names are those of the netlist that the fabric was read from, or
-        ``in0``, ``in1``, ... and ``out0``, ``out1``, ..., which readers take for directions.
+    A bidirectional port has one entry, in whose name spaces become underscores unless it was read
+    from a netlist. Other ports have two: all that send, then all that receive, with the names of
+    the netlist or ``in0``, ``in1``, ... and ``out0``, ``out1``, ..., which readers take for
+    directions.
     """
     sources = fabric.source_terminals.tolist()
     if fabric.bidirectional:
@@ -334,22 +268,7 @@ def layout_tree(
     """Write a fabric as a layout that gdsfactory builds: cells on a staircase, joins as routes.
 
     Cells have no settings, which the component would refuse; their states are in ``info``.
-
-    Parameters
-    ----------
-    fabric
-        The switch, with its cells.
-    states
-        ``states[cell]``: 0 bar, 1 cross, -1 free; None if none are stated.
-    component
-        The name of the component of gdsfactory that each cell is.
-    pins
-        Its pins for the terminals a1, a2, b1 and b2.
-
-    Returns
-    -------
-    dict
-        For a YAML file: instances, placements in micrometres, routes, ports and info.
+    Placements are in micrometres.
     """
     tree = netlist_tree(fabric, states, component, pins)
     joins = tree.pop("connections")
@@ -371,53 +290,22 @@ def layout_tree(
 def write_netlist(solution: Solution, **names: Any) -> str | dict[str, str]:
     """Write each slot of a schedule as a netlist, with cell states as settings of the cells.
 
-    Parameters
-    ----------
-    solution
-        A solution whose schedule has cell states.
-    names
-        ``component`` and ``pins``, see `netlist_tree`.
-
-    Returns
-    -------
-    str or dict
-        JSON, which is YAML too. If the schedule has several slots, a text for each, by the ending
-        of its file's name.
-
-    Raises
-    ------
-    InputError
-        If there are no cell states.
+    The text is JSON, which is YAML too; of several slots there is one for each ending of a file.
     """
     return _write_slots(solution, netlist_tree, names)
 
 
 def write_layout(solution: Solution, **names: Any) -> str | dict[str, str]:
-    """Write each slot of a schedule as a layout that gdsfactory builds, see `layout_tree`.
-
-    Arguments, result and errors are those of `write_netlist`.
-    """
+    """Write each slot of a schedule as a layout that gdsfactory builds, see `layout_tree`."""
     return _write_slots(solution, layout_tree, names)
 
 
 def _write_slots(
     solution: Solution, make_tree: Callable[..., dict[str, Any]], names: Mapping[str, Any]
 ) -> str | dict[str, str]:
-    """Write the fabric of a solution with the cell states of each slot, as JSON.
+    """Write the fabric with the cell states of each slot.
 
-    Parameters
-    ----------
-    solution
-        A solution whose schedule has cell states.
-    make_tree
-        `netlist_tree` or `layout_tree`: called with the fabric and ``states[cell]`` of a slot.
-    names
-        Further arguments of `make_tree`: ``component`` and ``pins``.
-
-    Returns
-    -------
-    str or dict
-        One text for one slot; for several, a text for each ending of a file: ``".0.yml"``, ...
+    Several texts by endings as ``".0.yml"``.
     """
     states = stated_cells(solution)
     fabric = solution.problem.fabric

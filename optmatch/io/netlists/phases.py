@@ -32,18 +32,7 @@ _SMARTLIGHT = {BAR: "=", CROSS: "x"}
 
 
 def stated_cells(solution: Solution) -> NDArray[np.int8]:
-    """Return the states of all cells in the schedule of a solution.
-
-    Parameters
-    ----------
-    solution
-        A solution; one without a schedule, or of a switch without cells, is an `InputError`.
-
-    Returns
-    -------
-    int8 array
-        ``states[slot, cell]``: 0 bar, 1 cross, -1 free.
-    """
+    """Return ``states[slot, cell]`` of a solution; one without a schedule or cells is refused."""
     if solution.schedule is None:
         outcome = f"{solution.problem.kind}, {solution.status.value}"
         raise InputError(f"{outcome}: there is no schedule with cell states")
@@ -76,19 +65,7 @@ class CellPhases(NamedTuple):
 
 
 def find_phases(solution: Solution) -> Iterator[CellPhases]:
-    """Yield the phases of every cell that is set, slot by slot.
-
-    Parameters
-    ----------
-    solution
-        A solution whose schedule has states of cells.
-
-    Yields
-    ------
-    CellPhases
-        The slot, the label of the cell, its state, and its phases in rad: theta, half the
-        difference of both arms, and phi. Free cells are left out.
-    """
+    """Yield the phases of every cell that is set, slot by slot; free cells are left out."""
     fabric = solution.problem.fabric
     labels = _cell_labels(solution)
     circuits = cell_circuits(fabric)
@@ -112,21 +89,9 @@ def find_phases(solution: Solution) -> Iterator[CellPhases]:
 
 
 def _share_phase(circuit: CellCircuit | None, theta_rad: float) -> tuple[float, dict[str, float]]:
-    """Share the difference of the phases of both arms among the phase shifters of a cell.
+    """Return half the sum of both arms' phases, and the phase of each shifter by name.
 
-    Parameters
-    ----------
-    circuit
-        The parts of the cell; None if they are not known.
-    theta_rad
-        Half the phase of arm 1 less that of arm 2.
-
-    Returns
-    -------
-    phi_rad
-        Half the sum of both phases. It follows if an arm has no shifter: its phase is then 0.
-    shifters
-        The phase of each shifter in rad, by name. The first shifter of an arm has all its phase.
+    An arm without a shifter has the phase 0. The first shifter of an arm has all its phase.
     """
     if circuit is None:
         return 0.0, {}
@@ -148,16 +113,8 @@ def _share_phase(circuit: CellCircuit | None, theta_rad: float) -> tuple[float, 
 def write_smartlight(solution: Solution) -> str:
     """Write the set cells of each slot as the SmartLight API takes them.
 
-    Parameters
-    ----------
-    solution
-        A solution whose schedule has states of cells; one without is refused.
-
-    Returns
-    -------
-    str
-        A line for each slot: a JSON list of ``[cell, "x" | "="]``, cross and bar, as for
-        ``manual_circuit_configuration``. Free cells are left out.
+    A slot is a line with a JSON list of ``[cell, "x" | "="]``, cross and bar, as for
+    ``manual_circuit_configuration``.
     """
     states = stated_cells(solution)
     labels = _cell_labels(solution)
@@ -171,19 +128,7 @@ def write_smartlight(solution: Solution) -> str:
 
 
 def write_phases_csv(solution: Solution) -> str:
-    """Write slot, cell, state and both phases of every set cell as CSV.
-
-    Parameters
-    ----------
-    solution
-        A solution whose schedule has states of cells.
-
-    Returns
-    -------
-    str
-        The convention of the phases as a comment, a line of names, and a line for each set cell of
-        each slot, with phases in rad.
-    """
+    """Write slot, cell, state and both phases of every set cell as CSV."""
     text = io.StringIO()
     text.write(f"# {CONVENTION}\n")
     writer = csv.writer(text, lineterminator="\n")
@@ -195,19 +140,7 @@ def write_phases_csv(solution: Solution) -> str:
 
 
 def write_phases_json(solution: Solution) -> str:
-    """Write the phases of every set cell as one JSON object, with the convention of the phases.
-
-    Parameters
-    ----------
-    solution
-        A solution whose schedule has states of cells.
-
-    Returns
-    -------
-    str
-        ``slots`` is a list of cells for each slot: the cell, its state, and its phases in rad.
-        Cells whose parts are known have the phase of each of their shifters too.
-    """
+    """Write the phases of every set cell as one JSON object, with the convention of the phases."""
     slots: list[list[dict[str, object]]] = [[] for _ in stated_cells(solution)]
     for entry in find_phases(solution):
         row: dict[str, object] = {

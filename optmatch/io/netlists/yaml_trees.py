@@ -27,31 +27,11 @@ _NULL = re.compile(r"^(?:~|null|Null|NULL|)$")
 
 
 def read_tree(path: str | os.PathLike[str], flaws: list[str]) -> Any:
-    """Read the tree of a YAML or JSON file.
+    """Read the tree of a YAML or JSON file; a template of gdsfactory gets its default settings.
 
-    In YAML all scalars are texts: ``on``, ``off`` and ``1_0`` are names of parts, not values. A
-    template of gdsfactory gets its default settings.
-
-    Parameters
-    ----------
-    path
-        The file.
-    flaws
-        Keys that are there twice, of which YAML would drop one, are added here.
-
-    Returns
-    -------
-    dict, list, str or None
-        The tree: mappings, lists and, from YAML, texts for all scalars but null. From JSON
-        scalars have the types of JSON.
-
-    Raises
-    ------
-    FormatError
-        If the file cannot be read, is neither YAML nor JSON, or is of a format without names of
-        pins: the message says what to export instead.
-    SolverUnavailable
-        If it is YAML, and PyYAML is not installed.
+    In YAML all scalars but null are texts: ``on``, ``off`` and ``1_0`` are names of parts, not
+    values. Keys that are there twice, of which YAML would drop one, are added to `flaws`. A format
+    without names of pins is refused with what to export instead.
     """
     content = read_bytes(path)
     name = path_name(path)
@@ -92,20 +72,7 @@ def read_tree(path: str | os.PathLike[str], flaws: list[str]) -> Any:
 
 
 def _text_loader(yaml: Any) -> Any:
-    """Make a loader of PyYAML for which all scalars but null are texts.
-
-    Otherwise a cell that is called ``on`` or ``1e3`` would become a boolean or a number.
-
-    Parameters
-    ----------
-    yaml
-        The module PyYAML.
-
-    Returns
-    -------
-    class
-        A safe loader.
-    """
+    """Make a loader of PyYAML for which all scalars but null are texts."""
     fast: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # 10 times as fast
 
     class TextLoader(fast):  # type: ignore[misc]
@@ -126,24 +93,7 @@ def _text_loader(yaml: Any) -> Any:
 
 
 def _fill_template(content: bytes, yaml: Any) -> bytes:
-    """Put the default settings of a template of gdsfactory in their places.
-
-    Such a file begins with ``default_settings``, each with a ``value``, and refers to them by
-    ``{{ settings.name }}``. Other expressions of templates stay, and are no YAML.
-
-    Parameters
-    ----------
-    content
-        The file. Bytes that are no UTF-8 go through unchanged.
-    yaml
-        The module PyYAML, which is optional and imported only where it is needed.
-
-    Returns
-    -------
-    bytes
-        The file without its block of default settings and with their values; the file itself if
-        it is no template with settings.
-    """
+    """Return a file with the values of its block of default settings in their places."""
     text = content.decode("utf-8", errors="surrogateescape")
     block = _DEFAULT_SETTINGS.search(text)
     if block is None or _SETTING.search(text) is None:
@@ -163,24 +113,9 @@ def _fill_template(content: bytes, yaml: Any) -> bytes:
 def _check_events(events: Iterable[Any], path: str) -> None:
     """Refuse a YAML document that would become too large a tree, before the tree is built.
 
-    In YAML a part may be given a name (an anchor, ``&a``) and be repeated by it (an alias,
-    ``*a``). A small file with aliases of aliases may stand for a huge tree.
-
-    Parameters
-    ----------
-    events
-        The events of PyYAML's parser: a scalar, an alias, or the start or end of a list, a mapping
-        or the document.
-    path
-        The name of the file, for messages.
-
-    Raises
-    ------
-    FormatError
-        If an alias stands inside a part with an anchor, or a text has half of a pair of
-        surrogates.
-    InputError
-        If the tree is too deep, or aliases repeat too much.
+    A part may be named (an anchor, ``&a``) and repeated by its name (an alias, ``*a``): a small
+    file with aliases of aliases may stand for a huge tree. Texts with half of a pair of surrogates
+    are refused, too.
     """
     # The parts that are open, the innermost last: its anchor, the number of its first event, and
     # whether it is inside a part with an anchor.
@@ -213,19 +148,7 @@ def _check_events(events: Iterable[Any], path: str) -> None:
 
 
 def _find_repeated_keys(node: Any) -> list[str]:
-    """Find keys that are there twice in a mapping, anywhere below a node.
-
-    Parameters
-    ----------
-    node
-        A node as PyYAML composes it: the value of a scalar is its text, that of a list its nodes,
-        and that of a mapping its pairs of nodes. None is an empty document.
-
-    Returns
-    -------
-    list of str
-        A message with the line of each second key.
-    """
+    """List keys that are there twice in a mapping, anywhere below a node, by their lines."""
     flaws = []
     waiting = [node]
     visited = set[int]()
