@@ -375,10 +375,8 @@ def kind_of(problem: object) -> Kind:
 
 def view_of_solution(solution: Solution) -> View:
     """Return how a solution is shown; `InputError` if its answer does not fit its problem."""
-    from optmatch.problems.answers import check_solution_fits
-
     view = kind_of(solution.problem).view()
-    check_solution_fits(solution)
+    solution.check_fits()
     return view
 
 

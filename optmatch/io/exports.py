@@ -30,7 +30,6 @@ from optmatch.io.switches.exports import (
 from optmatch.io.text import layout
 from optmatch.model import InputError, Solution
 from optmatch.model.files import check_target, is_stream, path_name, replace_file
-from optmatch.problems.answers import check_solution_fits
 from optmatch.problems.rails.execution.triggers import TriggerPlan
 
 Exported = str | Mapping[str, str | bytes]
@@ -335,7 +334,7 @@ def _write(
     """
     if to not in EXPORTERS:
         raise InputError(f"format {to!r}: known are {', '.join(EXPORTERS)}")
-    check_solution_fits(solution)
+    solution.check_fits()
     written = EXPORTERS[to].write(solution, rate_bytes_per_s, names)
     if isinstance(written, Mapping) and not written:
         raise InputError(f"{to}: there is nothing to write, as the answer has no slots")

@@ -37,7 +37,6 @@ from optmatch.problems import (
     SpectralProof,
     SupplyProof,
 )
-from optmatch.problems.answers import check_answer_fits
 
 CERTIFICATES: dict[str, type[Value]] = {
     "block": BlockProof,
@@ -287,7 +286,7 @@ def _check_fits(problem: Problem, answer: Any, where: str) -> None:
         The JSON pointer of the answer, for the error.
     """
     try:
-        check_answer_fits(problem, answer)
+        answer.check_fits(problem)
     except InputError as exc:
         names = frozenset(field.name for field in fields(answer))
         exc.where = place_in(exc.where, exc.message, names, where)

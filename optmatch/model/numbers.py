@@ -526,3 +526,80 @@ def check_size(kind: str, count: int, where: str) -> None:
         raise InputError(
             f"{amount} {kind}: at most {largest(kind)} (OPTMATCH_MAX_{kind.upper()})", where=where
         )
+
+
+_LONGEST_S = 1e100
+"""Sums and nanoseconds of times up to here are finite floats."""
+
+
+def check_time(name: str, end_s: float) -> None:
+    """Refuse times of which sums, or nanoseconds, exceed what a float holds."""
+    if not end_s <= _LONGEST_S:
+        raise InputError(f"{name}: {end_s:g} s, at most {_LONGEST_S:g} s are expected", where=name)
+
+
+def check_length(name: str, entries: Sequence[Any] | Any, expected: int, nouns: str) -> None:
+    """Refuse a field that has not one entry for each thing.
+
+    Parameters
+    ----------
+    name
+        The field, for messages.
+    entries
+        Its entries.
+    expected
+        How many things there are.
+    nouns
+        The name of these things.
+
+    Raises
+    ------
+    InputError
+        Naming both numbers.
+    """
+    if len(entries) != expected:
+        raise InputError(
+            f"{name} has {len(entries)} entries, the problem has {expected} {nouns}", where=name
+        )
+
+
+def check_below(
+    name: str, numbers: ArrayLike, count: int, what: str, *, at_least: int | None = None
+) -> None:
+    """Refuse numbers that are too large to index something, or too small.
+
+    Parameters
+    ----------
+    name
+        The field, for messages.
+    numbers
+        Whole numbers of any shape, perhaps none.
+    count
+        Each has to be less.
+    what
+        The kind of thing that a number stands for, for messages.
+    at_least
+        Each has to be this or more; None where lower ones are allowed, such as -1 for none.
+
+    Raises
+    ------
+    InputError
+        Naming the field, and its largest or smallest number.
+    """
+    array = np.asarray(numbers)
+    if not array.size:
+        return
+    largest = int(array.max())
+    smallest = int(array.min())
+    if largest >= count:
+        raise InputError(f"{name}: {what} {largest} given, less than {count} expected", where=name)
+    if at_least is not None and smallest < at_least:
+        raise InputError(
+            f"{name}: {what} {smallest} given, {at_least} or more expected", where=name
+        )
+
+
+def shorten_numbers(numbers: Sequence[int]) -> str:
+    """Write the first ten numbers, as a part of a message; ``none`` if there are none."""
+    text = ", ".join(map(str, numbers[:10]))
+    return f"{text}, ..." if len(numbers) > 10 else text or "none"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,6 +19,7 @@ from optmatch.model.declarations import (
     given,
 )
 from optmatch.model.errors import InputError
+from optmatch.model.numbers import check_time
 from optmatch.model.values import Value
 
 IDLE = -1
@@ -180,6 +181,20 @@ class Schedule(Value):
         """``ends_s[slot]``: when it ends, in seconds; float64."""
         ends: NDArray[np.float64] = np.cumsum(self.durations_s + self.waits_s)
         return ends
+
+    def check_fits(self, problem: Any, where: str = "") -> None:
+        """Refuse a schedule whose arrays belong to another switch, or whose time is too long."""
+        if problem.fabric is None:
+            raise InputError(f"{problem.kind} has no switch, and no schedule")
+        columns = {"matchings": problem.fabric.n_ports, "cell_states": problem.fabric.n_cells}
+        for name, expected in columns.items():
+            array = getattr(self, name)
+            if array is not None and array.shape[1] != expected:
+                raise InputError(
+                    f"{name} has rows of {array.shape[1]} entries, the fabric needs {expected}",
+                    where=f"{where}{name}",
+                )
+        check_time(f"{where}durations_s", self.makespan_s)
 
 
 def check_matchings(matchings: ArrayLike) -> None:

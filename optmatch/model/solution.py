@@ -454,6 +454,31 @@ class Solution(Value, Generic[Answer]):
 
         return solution_html(self)
 
+    def check_fits(self) -> None:
+        """Refuse a schedule or an answer whose shapes and indices are not those of the problem.
+
+        Whether it is right, `verify` tells; drawings and exports use its numbers as indices.
+        Answers of plugins that have no ``check_fits`` are not checked.
+
+        Raises
+        ------
+        InputError
+            Naming the field, its value or shape, and what the problem allows.
+
+        Examples
+        --------
+        >>> import optmatch as om
+        >>> schedule = om.Schedule(matchings=[[1, 0, 2]], durations_s=[1.0])
+        >>> schedule.check_fits(om.AllToAll(om.IdealSwitch(2)))
+        Traceback (most recent call last):
+            ...
+        optmatch.model.errors.InputError: matchings has rows of 3 entries, the fabric needs 2
+        """
+        for part in (self.schedule, self.answer):
+            check = getattr(part, "check_fits", None)
+            if check is not None:
+                check(self.problem)
+
     @property
     def gap(self) -> float:
         """(objective - lower bound) / objective; 0 if they agree, infinite without an answer.

@@ -24,6 +24,7 @@ from optmatch.model import (
     frozen,
     given,
 )
+from optmatch.model.numbers import check_below, check_length
 
 Pattern = Literal["all-to-all", "ring", "demand"]
 PlacementObjective = Literal["worst-loss-db", "total-loss-db"]
@@ -51,6 +52,11 @@ class HostPorts(Value):
     def summary(self) -> str:
         """Return the ports in the order of hosts."""
         return f"ports: {', '.join(map(str, self.port_of_host.tolist()))}"
+
+    def check_fits(self, problem: Any) -> None:
+        """Refuse a placement without a port of the switch for each host."""
+        check_length("port_of_host", self.port_of_host, problem.n_hosts, "hosts")
+        check_below("port_of_host", self.port_of_host, problem.fabric.n_ports, "port")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from optmatch.model import (
     check_size,
     given,
 )
+from optmatch.model.numbers import check_below, check_length
 from optmatch.problems.all_to_all import AllToAll
 from optmatch.problems.collectives.plan import CollectivePlan
 from optmatch.problems.collectives.problem import Collective
@@ -142,6 +143,29 @@ class TenancyPlan(Value):
         for job, ports in enumerate(self.ports):
             job_of_port[list(ports)] = job
         return tuple(tenant.name for tenant in problem.tenants), job_of_port
+
+    def check_fits(self, problem: Any) -> None:
+        """Refuse ports and plans of jobs that do not fit the jobs of a switch."""
+        check_length("ports", self.ports, len(problem.tenants), "jobs")
+        check_length("plans", self.plans, len(problem.tenants), "jobs")
+        for job, tenant in enumerate(problem.tenants):
+            ports = self.ports[job]
+            check_length(f"ports[{job}]", ports, tenant.n_ports, "ports of the job")
+            check_below(f"ports[{job}]", ports, problem.fabric.n_ports, "port")
+            if len(set(ports)) < len(ports):
+                raise InputError(f"ports[{job}]: a port is there twice", where=f"ports[{job}]")
+
+            # A plan is checked against the question of its job alone, as a problem on these ports.
+            plan = self.plans[job]
+            if plan is not None:
+                question = problem.question(tenant, ports)
+                if not isinstance(question, Collective):
+                    raise InputError(
+                        f"plans[{job}]: a plan of a collective, of a job that asks for"
+                        f" {tenant.question}",
+                        where=f"plans[{job}]",
+                    )
+                plan.check_fits(question, f"plans[{job}].")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -20,6 +20,7 @@ from optmatch.model import (
     check_fields,
     frozen,
 )
+from optmatch.model.numbers import check_below
 
 COPY = 0
 """A kind of send: the receiver has what the sender had."""
@@ -39,7 +40,6 @@ OWN = 1
 
 SEND_COLUMNS = ("round", "source", "destination", "chunk", "kind")
 """The columns of `CollectivePlan.sends`."""
-
 
 # Empty arrays of so many dimensions.
 _ONE: Any = ()
@@ -169,6 +169,32 @@ class CollectivePlan(Value):
     def n_epochs(self) -> int:
         """The number of times that circuits were set up, the first included."""
         return len(self.circuits)
+
+    def check_fits(self, problem: Any, where: str = "") -> None:
+        """Refuse a plan of a collective whose arrays belong to other ranks, epochs or chunks."""
+        n_ranks = problem.n_ranks
+        n_epochs = len(self.circuits)
+        expected = (n_epochs, problem.lanes, n_ranks)
+        if n_epochs and self.circuits.shape != expected:
+            raise InputError(
+                f"circuits has shape {self.circuits.shape}, the problem needs {expected}",
+                where=f"{where}circuits",
+            )
+        check_below(f"{where}circuits", self.circuits, n_ranks, "rank")
+        check_below(f"{where}epoch_of_round", self.epoch_of_round, n_epochs, "epoch")
+
+        # Each column of the sends is an index; these are the numbers that it has to stay below.
+        limits = (self.n_rounds, n_ranks, n_ranks, len(self.chunk_bytes), len(KINDS))
+        for column, (noun, count) in enumerate(zip(SEND_COLUMNS, limits, strict=True)):
+            check_below(f"{where}sends", self.sends[:, column], count, noun)
+        check_below(f"{where}links", self.links[:, 0], len(self.sends), "send")
+        check_below(f"{where}links", self.links[:, 1:], n_ranks, "rank")
+        if len(self.shares_bytes) and self.shares_bytes.shape[1] != problem.planes:
+            raise InputError(
+                f"shares_bytes has rows of {self.shares_bytes.shape[1]} entries, the problem has"
+                f" {problem.planes} planes",
+                where=f"{where}shares_bytes",
+            )
 
 
 def plan_of(solution: Solution) -> CollectivePlan:

@@ -29,6 +29,7 @@ from optmatch.model import (
     given,
 )
 from optmatch.model.declarations import form_of
+from optmatch.model.numbers import check_length
 from optmatch.model.schedule import Switching
 from optmatch.problems.demands.bounds import (
     bound_groups,
@@ -80,6 +81,12 @@ class PlaneSchedules(Value):
     def makespan_s(self) -> float:
         """When the last plane has finished, in seconds."""
         return max((schedule.makespan_s for schedule in self.schedules), default=-inf)
+
+    def check_fits(self, problem: Any) -> None:
+        """Refuse schedules that are not one for each plane, or that belong to another switch."""
+        check_length("schedules", self.schedules, problem.planes, "planes")
+        for plane, schedule in enumerate(self.schedules):
+            schedule.check_fits(problem, f"schedules[{plane}].")
 
 
 class _InTicks(Displayed):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from optmatch.model import (
     check_fields,
     given,
 )
+from optmatch.model.numbers import check_below
 
 if TYPE_CHECKING:
     from optmatch.fabrics import Fabric
@@ -161,6 +162,38 @@ class Transition(Value):
                 line += f": port {source} to port {destination}"
             lines.append(line)
         return lines
+
+    def check_fits(self, problem: Any) -> None:
+        """Refuse a repair that names units, circuits, ports or fibres that do not exist."""
+        n_circuits = len(problem.circuits)
+        check_below("moves", self.moves, problem.n_units, problem.units.unit_name)
+        check_below("changed", self.changed, n_circuits, "circuit")
+        check_below("circuits", self.circuits, problem.fabric.n_ports, "port")
+
+        # Light in a rack with ideal interposers passes fibres; elsewhere it enters cells.
+        if problem.fabric.graph is None:
+            n_parts = problem.units.n_fibres
+            part = "fibre"
+        else:
+            n_parts = 4 * problem.fabric.n_cells
+            part = "terminal"
+        for k, route in enumerate(self.routes):
+            check_below(f"routes[{k}]", route, n_parts, part)
+
+        # Each row of steps is a kind, a cell (`SET`) or a circuit (`DROP`, `RAISE`), and a state.
+        # Only circuits that change have a new route on which they can be raised.
+        kind_of_step = self.steps[:, 0]
+        part_of_step = self.steps[:, 1]
+        cells = part_of_step[kind_of_step == SET]
+        dropped = part_of_step[kind_of_step == DROP]
+        raised = part_of_step[kind_of_step == RAISE]
+        check_below("steps", cells, problem.fabric.n_cells, "cell", at_least=0)
+        check_below("steps", dropped, n_circuits, "circuit", at_least=0)
+        unchanged = np.setdiff1d(raised, self.changed)
+        if len(unchanged):
+            raise InputError(
+                f"steps: circuit {unchanged[0]} is raised, and not changed", where="steps"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

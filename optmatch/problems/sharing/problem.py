@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from optmatch.model import (
     check_fields,
     given,
 )
+from optmatch.model.numbers import check_below, check_length
 from optmatch.problems.sharing.classes import Classes, classify
 from optmatch.problems.sharing.resources import Jobs, Places, Resources
 
@@ -56,6 +57,11 @@ class Assignment(Value):
     def summary(self) -> str:
         """Return how much is used."""
         return f"used: {int((self.job_of >= 0).sum())} of {len(self.job_of)} resources"
+
+    def check_fits(self, problem: Any) -> None:
+        """Refuse an assignment without a job, by its number, for each resource."""
+        check_length("job_of", self.job_of, problem.resources.n_resources, "resources")
+        check_below("job_of", self.job_of, problem.jobs.n_jobs, "job")
 
 
 @dataclass(frozen=True, eq=False)

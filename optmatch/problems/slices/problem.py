@@ -25,6 +25,7 @@ from optmatch.model import (
     given,
 )
 from optmatch.model.declarations import form_of
+from optmatch.model.numbers import check_below
 from optmatch.problems.slices.server_routes import routes_between
 from optmatch.problems.slices.shape import Shape, SliceShape, cut_shape, orient
 
@@ -65,6 +66,19 @@ class Allocation(Value):
     routes: tuple[tuple[Index, ...], ...]
     circuits: Annotated[Given[np.int32], Axes(2, 2), Range(0)] = given()
     fibres: Annotated[Given[np.int32], Axes(2, 2), Range(0)] = given()
+
+    def check_fits(self, problem: Any) -> None:
+        """Refuse an allocation without servers, or with numbers of no server or fibre."""
+        fabric = problem.fabric
+        if not len(self.servers):
+            raise InputError("servers: none is given, a slice has one at least", where="servers")
+        check_below("servers", self.servers, fabric.n_servers, "server")
+        check_below("circuits", self.circuits, fabric.n_ports, "port")
+        check_below("fibres", self.fibres[:, 0], len(self.circuits), "circuit")
+        check_below("fibres", self.fibres[:, 1], fabric.n_fibres, "fibre")
+        for k, route in enumerate(self.routes):
+            n_nodes = fabric.n_servers + fabric.n_rack_switches
+            check_below(f"routes[{k}]", route, n_nodes, "server or switch")
 
 
 _MOST_ROUTES = 50

@@ -12,7 +12,6 @@ from hypothesis import HealthCheck, given, settings
 import optmatch as om
 from optmatch.cli import main
 from optmatch.io import dumps, loads
-from optmatch.problems.answers import check_answer_fits
 from optmatch.problems.rails.training.layout import coordinates, place_ranks
 from optmatch.problems.rails.training.step import COMPUTE, RECV, SEND, ring_bytes
 from tests.helpers.rails import MODEL, make_job, message_step, random_jobs, small_job
@@ -289,4 +288,4 @@ def test_a_plan_on_a_fabric_with_more_ports_than_gpus_is_read_again(tmp_path: An
 
     other = replace(job, network=replace(job.network, fabric=om.Crossbar(7)))
     with pytest.raises(om.InputError, match="rows of 6 entries, rail 0 has 7 ports"):
-        check_answer_fits(other, solution.answer)
+        solution.answer.check_fits(other)

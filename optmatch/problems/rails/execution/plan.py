@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from optmatch.model import (
     check_fields,
     given,
 )
+from optmatch.model.numbers import check_below, check_length, check_time, shorten_numbers
 from optmatch.model.schedule import check_matchings
 from optmatch.problems.rails.training.step import SCALE_UP, Step
 
@@ -252,6 +253,52 @@ class RailPlan(Value):
             repeated = next(rail for rail in named if named.count(rail) > 1)
             raise InputError(f"rails: rail {repeated} is there twice", where="rails")
         _check_relays(self.relays, operations)
+
+    def check_fits(self, problem: Any) -> None:
+        """Refuse a plan of a training step whose arrays belong to another job or other rails."""
+        step = problem.step()
+        n_ports = problem.network.ports_per_gpu
+        n_shares = n_ports
+        if self.pooled:  # each GPU has a share of the ports of all rails of its server
+            n_shares *= problem.network.gpus_per_server
+            if n_shares > MOST_PORTS:
+                raise InputError(
+                    f"{n_shares} ports of a server, {MOST_PORTS} fit into a set", where="pooled"
+                )
+
+        # Times of operations, sets of ports (numbers below 2**ports) and relays.
+        check_length("start_s", self.start_s, step.n_operations, "operations")
+        check_time("start_s", float(np.abs(self.start_s).max(initial=0.0)))
+        check_time("end_s", float(np.abs(self.end_s).max(initial=0.0)))
+        check_time("step_s", self.step_s)
+        check_below("ports", self.ports, 1 << n_shares, "set of ports", at_least=0)
+        check_below("relays", self.relays[:, 1], step.n_ranks, "rank", at_least=0)
+        check_below("relays", self.relays[:, 2], 1 << n_shares, "set of ports", at_least=0)
+
+        # Each rail of the job stands in one timeline, which has a column for each port of its
+        # switch: an ideal one has as many as the GPUs of the rail, a fabric may have more.
+        ranks_of_rail = ranks_of_rails(step)
+        planned = sorted(rail for timeline in self.rails for rail in timeline.rails)
+        if planned != list(ranks_of_rail):
+            raise InputError(
+                f"rails has timelines of rails {shorten_numbers(planned)}, the job has"
+                f" {shorten_numbers(list(ranks_of_rail))}",
+                where="rails",
+            )
+        for k, timeline in enumerate(self.rails):
+            check_time(f"rails[{k}].asked_s", float(np.abs(timeline.asked_s).max()))
+            check_time(f"rails[{k}].starts_s", float(np.abs(timeline.starts_s).max()))
+            for rail in timeline.rails:
+                expected = len(ranks_of_rail[rail]) * n_ports
+                if problem.fabric is not None:
+                    expected = problem.fabric.n_ports
+                if timeline.matchings.shape[1] != expected:
+                    n_columns = timeline.matchings.shape[1]
+                    raise InputError(
+                        f"rails[{k}].matchings has rows of {n_columns} entries, rail {rail} has"
+                        f" {expected} ports",
+                        where=f"rails[{k}]",
+                    )
 
 
 def _check_relays(rows: NDArray[np.int32], n_operations: int) -> None:
