@@ -17,7 +17,7 @@ import click
 import numpy as np
 from click.core import ParameterSource
 
-from optmatch.commands.shared.outcome import STDIN, name_of, read, say, say_remarks
+from optmatch.commands.shared.outcome import HINTS, STDIN, name_of, read, say, say_remarks
 from optmatch.fabrics import SWITCHES, Fabric, Faulty
 from optmatch.model import InputError, Problem, Solution
 from optmatch.model.declarations import Choice, Form, Plain, Word, forms_of, meanings_of
@@ -1073,6 +1073,9 @@ def hint_of_unit(word: str, ctx: click.Context) -> str:
             continue
         return f"{word}: a number and its unit are one word: {param.opts[0]} '{value:g} {word}'"
     return ""
+
+
+HINTS.append(hint_of_unit)
 
 
 def given_traces(kineto: bool, files: tuple[str, ...]) -> tuple[str, ...] | None:

@@ -279,14 +279,19 @@ class Main(LaterGroup):
 
 def _hint_at_units(error: click.ClickException) -> click.ClickException:
     """Return what to type instead of an error on a word too many, where the word is a unit."""
-    from optmatch.commands.shared.options import hint_of_unit
-
     word = re.fullmatch(r"Got unexpected extra argument \((\S+)\)", error.message)
     ctx = getattr(error, "ctx", None)
     if word is None or ctx is None:
         return error
-    hint = hint_of_unit(word[1], ctx)
-    return click.UsageError(hint, ctx) if hint else error
+    for find_hint in HINTS:
+        hint = find_hint(word[1], ctx)
+        if hint:
+            return click.UsageError(hint, ctx)
+    return error
+
+
+HINTS: list[Callable[[str, click.Context], str]] = []
+"""Functions that say what to type instead of a word too many; empty where they know nothing."""
 
 
 def code_of(error: Exception) -> int:
