@@ -273,9 +273,11 @@ def list_gathered(ways: RelayRoutes, n: int) -> Carried:
     return Carried(way, turned, (ways.owner[way] + turned) * ways.pieces + piece)
 
 
-def list_exchanged(ways: RelayRoutes, n: int) -> Carried:
-    """List the sends of an all-to-all: blocks take the ways of the gather to their receivers."""
-    n_turns = n if ways.n_owners == 1 else 1
+def list_exchanged(ways: RelayRoutes, n: int, n_turns: int) -> Carried:
+    """List the sends of an all-to-all: blocks take the ways of the gather to their receivers.
+
+    Where the ways of all owners are alike, those of the first `n_turns` owners are listed.
+    """
     way_of = np.full((ways.n_owners, n), -1)
     way_of[ways.owner, ways.target] = np.arange(len(ways.turn))
     receiver = np.tile(ways.target, n_turns)
@@ -443,12 +445,14 @@ def _offer_gathers(problem: Collective, relay: Relay, gather: RelayRoutes) -> It
     name = f"{relay.topologies[0].name} in {len(relay.strides)}"
     n_rows = _count_rows(gather, n)
     if problem.operation == "all-to-all":
-        exchanged = list_exchanged(gather, n)
-        load = _load_blocks(problem, relay, gather, exchanged)
+        n_turns = n if gather.n_owners == 1 else 1
+        priced = list_exchanged(gather, n, 1)
+        load = _load_blocks(problem, relay, gather, priced)
         seconds = gather._replace(load=load).seconds(problem, 1.0)
-        rows = int(gather.n_links[exchanged.way].sum()) + len(exchanged.way)
+        rows = n_turns * (int(gather.n_links[priced.way].sum()) + len(priced.way))
 
         def build_exchange() -> Laid:
+            exchanged = list_exchanged(gather, n, n_turns)
             return list_sends(gather, exchanged, relay, n, adds=False).lay(problem, n * n)
 
         yield Offer(seconds + changes_s, rows, name, build_exchange)
@@ -502,15 +506,18 @@ def _load_blocks(
     number = np.repeat(np.arange(len(n_links)), n_links)
     place = np.arange(len(number)) - np.repeat(np.cumsum(n_links) - n_links, n_links)
     link = ways.first_link[exchanged.way][number] + place
-    turned = exchanged.turned[number]
     load = np.zeros(len(relay.strides))
     for turn, topology in enumerate(relay.topologies):
         here = ways.turn[exchanged.way][number] == turn
-        source = (ways.link_from[link[here]] + turned[here]) % n
-        target = (ways.link_to[link[here]] + turned[here]) % n
-        pairs, which = np.unique(source * n + target, return_inverse=True)
+        source, target = ways.link_from[link[here]], ways.link_to[link[here]]
+        if ways.n_owners == 1:
+            # All circuits of a shift carry what the blocks of one owner carry over this shift.
+            circuits, which = np.unique((target - source) % n, return_inverse=True)
+            width = (np.array(topology.shifts)[:, None] == circuits).sum(axis=0)
+        else:
+            circuits, which = np.unique(source * n + target, return_inverse=True)
+            width = (topology.peer[:, circuits // n] == circuits % n).sum(axis=0)
         amounts = np.bincount(which.reshape(-1), sizes[number[here]])
-        width = (topology.peer[:, pairs // n] == pairs % n).sum(axis=0)
         load[turn] = (amounts / width).max()
     return load
 

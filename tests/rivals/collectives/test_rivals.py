@@ -65,6 +65,7 @@ def test_pairs_of_any_number_of_ranks_are_no_faster_than_ours(operation: Any, n:
 def test_cells_draw_all_fields_that_the_grid_does_not_name() -> None:
     drawn = set()
     for problem in grid.draw_cells(np.random.default_rng(0), 300, most_ranks=16):
+        assert grid.describe(problem).startswith(problem.operation)
         plain = om.Collective(problem.operation, problem.n_ranks, problem.size_bytes)
         for field in fields(om.Collective):
             mine, default = getattr(problem, field.name), getattr(plain, field.name)

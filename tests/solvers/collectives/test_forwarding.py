@@ -1,0 +1,51 @@
+"""Plans whose data pass ranks inside a round: they are right, and take what was offered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import optmatch as om
+from optmatch.problems.collectives.problem import OPERATIONS
+from optmatch.solvers.collectives.forwarding import list_forwarding_offers, list_strides
+from tests.helpers.collectives import compute
+from tests.helpers.modes import compiled_only
+
+
+@compiled_only
+@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize(
+    ("n", "ports", "two_way"), [(5, 1, False), (8, 3, False), (12, 2, False), (8, 3, True)]
+)
+def test_offers_move_the_right_data_in_the_seconds_that_they_promise(
+    operation: Any, n: int, ports: int, two_way: bool
+) -> None:
+    problem = om.Collective(
+        operation, n, 1e5, alpha_s=1e-6, hop_s=2e-7, delay_s=1e-6, ports=ports, two_way=two_way
+    )
+    offers = list(list_forwarding_offers(problem, om.Limits(time_s=1000.0).start()))
+    for offer in offers[:: max(1, len(offers) // 4)]:
+        plan = offer.build().plan
+        report = om.verify(problem, plan)
+        assert report.valid, (offer.name, report.complaint)
+        assert compute(problem, plan)
+        assert plan.time_s == pytest.approx(offer.seconds, rel=1e-9)
+        assert plan.time_s >= problem.lower_bound() * (1 - 1e-9)
+
+
+def test_a_small_all_to_all_of_one_port_takes_one_round() -> None:
+    """Before, the fastest plan took 13.58 us."""
+    costs: dict[str, Any] = {"alpha_s": 2.7e-6, "rate_bytes_per_s": 1e9, "delay_s": 0.01}
+    problem = om.Collective("all-to-all", 24, 7.0, hop_s=0.0, **costs)
+    solution = om.solve(problem, seed=0)
+    assert solution.objective == pytest.approx(2.7805e-6)
+    assert solution.status is om.Status.OPTIMAL
+
+
+def test_strides_descend_to_one() -> None:
+    for n in (3, 8, 17, 100):
+        strides = list(list_strides(n))
+        assert strides[0] == (1,)
+        assert all(each[-1] == 1 and list(each) == sorted(each, reverse=True) for each in strides)
+        assert max(len(each) for each in strides) >= (n - 1).bit_length() - 1
