@@ -218,7 +218,7 @@ class _Driver:
         turns_rad: NDArray[np.float64],
     ) -> None:
         """Refuse a slot with a cell whose heaters do not reach its phase."""
-        for cell, missing in zip(cells, missing_rad, strict=True):
+        for cell, missing in zip(cells.tolist(), missing_rad, strict=True):
             reach_rad = self.largest_rad[cell]
             needed_rad = _wrapped(np.array([missing, -missing]))
             if (needed_rad <= np.maximum(reach_rad, 0.0)).any():

@@ -53,15 +53,15 @@ def test_a_run_that_ends_before_the_journal_is_locked_is_resumed_where_it_stood(
     """The former run notes its last moment just before it gives up the lock."""
     path = tmp_path / "play.jsonl"
     journals.PlayJournal(path, {"plan": "a"}, resume=False).close()
-    lock = journals._lock
+    lock = journals.lock_at_once
 
-    def end_former_run(file: Any, name: str) -> None:
+    def end_former_run(file: Any) -> bool:
         entry = {"event": "tuned", "round": 2, "moment": 1, "n_changed": 0, "delay_s": 0.0}
         with path.open("a", encoding="utf-8") as former:
             former.write(json.dumps(entry) + "\n")
-        lock(file, name)
+        return lock(file)
 
-    monkeypatch.setattr(journals, "_lock", end_former_run)
+    monkeypatch.setattr(journals, "lock_at_once", end_former_run)
     resumed = journals.PlayJournal(path, {"plan": "a"}, resume=True)
     assert resumed.position == journals.Position(2, 1, is_tuned=True)
     resumed.write(event="ended")

@@ -348,7 +348,10 @@ def _compare_arms(paths: LightPaths, interferometer: Interferometer) -> float:
             " taken for equally long"
         )
         return 0.0
-    longer_um = math.fsum(lengths_um[0]) - math.fsum(lengths_um[1])
+    first_um, second_um = (
+        math.fsum(length for length in arm if length is not None) for arm in lengths_um
+    )
+    longer_um = first_um - second_um
     if abs(longer_um) < 1e-6:
         return 0.0
     assume(
@@ -443,9 +446,11 @@ def assume_circuit(name: str, *, is_narrow: bool, longer_um: float) -> CellCircu
     """
     wide = {"optical": CONVENTIONS["optical"]}
     heater = Part("straight_heater_metal", "shifter", {"own": ("o1", "", "o2", "")}, {})
-    splitter = Part("mmi1x2", "coupler", NARROW, {}) if is_narrow else None
-    instances = {
-        f"{name}.splitter": splitter or Part("mmi2x2", "coupler", wide, {}),
+    splitter = Part("mmi2x2", "coupler", wide, {})
+    if is_narrow:
+        splitter = Part("mmi1x2", "coupler", NARROW, {})
+    instances: dict[str, Part | None] = {
+        f"{name}.splitter": splitter,
         f"{name}.heater": heater,
         f"{name}.combiner": Part("mmi2x2", "coupler", wide, {}),
     }

@@ -239,7 +239,7 @@ def _given_pins(pins: Mapping[str, str] | None) -> Mapping[str, Sequence[str]]:
     if pins is None:
         return {}
     form_of(Mapping[str, str]).check("pins", pins)
-    names_of = {terminal: [] for terminal in TERMINAL_NAMES}
+    names_of: dict[str, list[str]] = {terminal: [] for terminal in TERMINAL_NAMES}
     for name, terminal in pins.items():
         if terminal not in names_of:
             allowed = ", ".join(TERMINAL_NAMES)

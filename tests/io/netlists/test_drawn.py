@@ -272,12 +272,13 @@ def test_couplers_split_as_their_settings_say(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """0.4 across twice: 0.96 in cross, 0.04 to the other side."""
-    for settings in (
+    understood: tuple[dict[str, Any], ...] = (
         {"splitting_ratio_cross": 0.4, "splitting_ratio_thru": 0.6},
         {"splitting_ratio_cross": 0.4},
         {"splitting_ratio_thru": 0.6},
         {"coupling": 0.4},
-    ):
+    )
+    for settings in understood:
         tree = with_settings(c1=settings, c2=settings)
         assert warnings_of(caplog, tree) == ""
         schedule = om.Schedule(matchings=[[1, 0]], durations_s=[1.0], cell_states=[[1]])
@@ -285,11 +286,12 @@ def test_couplers_split_as_their_settings_say(
         optics = om.measure_optics(problem, schedule, "ideal")
         assert optics.insertion_loss_db[0] == pytest.approx(-10 * np.log10(0.96))
         assert optics.crosstalk[0, 0] == pytest.approx(0.04)
-    for settings, match in (
+    refused: tuple[tuple[dict[str, Any], str], ...] = (
         ({"splitting_ratio_cross": 0.4, "splitting_ratio_thru": 0.7}, "more than all"),
         ({"splitting_ratio_cross": 0.4, "coupling": 0.5}, "coupling = 0.5"),
         ({"coupling": True}, "a number from 0 to 1"),
-    ):
+    )
+    for settings, match in refused:
         with pytest.raises(om.InputError, match=match):
             netlist_from_tree(with_settings(c1=settings))
 
@@ -338,7 +340,7 @@ def test_declared_components_have_the_pins_that_are_used(
 
 
 def test_columns_and_rows_stand_in_the_instance_too() -> None:
-    tree = {
+    tree: dict[str, Any] = {
         "instances": {"s": {"component": "mzi2x2", "columns": 2, "rows": 1, "column_pitch": 500}},
         "connections": {"s<0.0>,o3": "s<1.0>,o2", "s<0.0>,o4": "s<1.0>,o1"},
         "ports": {

@@ -42,10 +42,9 @@ def test_tables_are_read(tmp_path: Path, ending: str) -> None:
     assert resources == EXPECTED
     jobs = read_jobs(write(tmp_path / f"jobs.{ending}", JOBS), resources)
     assert jobs.demand.tolist() == [1, 1]
-    assert jobs.public.tolist() == [[6.0, 0.0], [0.0, 0.0]] and jobs.plane_caps.tolist() == [
-        [1, 1],
-        [2, 0],
-    ]  # type: ignore[union-attr]
+    assert jobs.public.tolist() == [[6.0, 0.0], [0.0, 0.0]]
+    assert jobs.plane_caps is not None
+    assert jobs.plane_caps.tolist() == [[1, 1], [2, 0]]
     assert om.solve(om.PortSharing(resources, jobs), seed=0).answer.job_of.tolist() == [1, 0]
 
 
