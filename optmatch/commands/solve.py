@@ -57,20 +57,7 @@ from optmatch.model import (
 
 
 def _complete_method(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
-    """List the methods whose names begin so, for the completion of a shell.
-
-    Parameters
-    ----------
-    ctx, param
-        The command and its option, which click hands over; they are not used.
-    incomplete
-        The text that is typed so far.
-
-    Returns
-    -------
-    list of CompletionItem
-        Names with their summaries.
-    """
+    """List the methods whose names begin so, for the completion of a shell."""
     from click.shell_completion import CompletionItem
 
     from optmatch.kinds import all_methods
@@ -164,21 +151,9 @@ class _Request(NamedTuple):
 
 @unbroken()
 def _solve_file(file: str, target: str | None, request: _Request) -> int:
-    """Solve one problem file, save the answer and print it.
+    """Solve one problem file, save the answer, print it, and return the exit code.
 
-    Parameters
-    ----------
-    file
-        The problem file, ``-`` for stdin.
-    target
-        The schedule file, ``-`` for stdout, None to save nothing.
-    request
-        The options of the command: method, seed, limit in seconds, start, and what is printed.
-
-    Returns
-    -------
-    int
-        The exit code: 0 for an answer, others where there is none, or the search was interrupted.
+    The target ``-`` is stdout, None saves nothing.
     """
     # Reading counts in the time limit; importing, checking, compiling and writing do not.
     clock = Limits(time_s=request.time_limit_s).start()
@@ -233,19 +208,8 @@ def _listening_to_search(
 ) -> Iterator[tuple[OnEvent, Callable[[str], None]]]:
     """Show the progress of a search on stderr while the block runs.
 
-    Parameters
-    ----------
-    name
-        The name of the problem file.
-    request
-        The options of the command, which say how much is shown.
-
-    Yields
-    ------
-    listen
-        Hears the events of the method.
-    show_unit
-        Sets the unit of objectives, which is known once the problem is read.
+    It gets the listener of the method, and a function that sets the unit of objectives once the
+    problem is read.
     """
     units = [""]
     with listening(
@@ -262,17 +226,7 @@ def _listening_to_search(
 def _read_within_limit(file: str, request: _Request) -> Problem:
     """Read a problem file, and say on stderr what is unusual about it.
 
-    Parameters
-    ----------
-    file
-        The problem file, ``-`` for stdin.
-    request
-        The options of the command; a quiet one says nothing.
-
-    Raises
-    ------
-    LimitReached
-        If the time limit, whose clock runs already, is over before the problem is read.
+    `LimitReached` says that the time limit, whose clock runs already, was over before.
     """
     try:
         problem = read_problem(file)
@@ -289,12 +243,7 @@ _DRAWN = (".png", ".svg", ".pdf", ".html")
 def _check_target(target: str | None, request: _Request) -> None:
     """Refuse a schedule file that cannot be written, before the search spends time.
 
-    Parameters
-    ----------
-    target
-        The schedule file; None and ``-``, which is stdout, are always fine.
-    request
-        The options of the command. For several files, their folder is made if it is missing.
+    The name of a picture is refused too. For several files, their folder is made if it is missing.
     """
     from optmatch.io import check_target
 
@@ -316,18 +265,7 @@ def _increases(before_s: dict[str, float], after_s: dict[str, float]) -> dict[st
 
 
 def _read_params(texts: Sequence[str]) -> dict[str, float]:
-    """Read parameters of a method, given as texts such as ``restarts=3``.
-
-    Returns
-    -------
-    dict
-        The numbers by name; whole numbers stay whole.
-
-    Raises
-    ------
-    click.UsageError
-        If a name is there twice, or a value is no number.
-    """
+    """Read parameters of a method, given as texts such as ``restarts=3``."""
     params: dict[str, float] = {}
     for text in texts:
         name, _, value = text.partition("=")
@@ -344,23 +282,8 @@ def _read_params(texts: Sequence[str]) -> dict[str, float]:
 def _choose_targets(files: Sequence[str], output: str | None) -> dict[str, str | None]:
     """Choose the schedule file of each problem file, so that no two have the same.
 
-    Parameters
-    ----------
-    files
-        The problem files.
-    output
-        A file or, for several of them, a folder; ``-`` for stdout; None to save nothing.
-
-    Returns
-    -------
-    dict
-        The schedule file by problem file; ``-`` for stdout, None to save nothing. In a folder,
-        ``a.json`` has its schedule in ``a.schedule.json``.
-
-    Raises
-    ------
-    click.UsageError
-        If two files would share a schedule file, or `output` is no folder where one is needed.
+    `output` is a file or, for several of them, a folder, in which ``a.json`` has its schedule in
+    ``a.schedule.json``; ``-`` for stdout, None to save nothing.
     """
     if len(set(files)) < len(files):
         raise click.UsageError("the same FILE twice")
@@ -393,22 +316,9 @@ def _choose_targets(files: Sequence[str], output: str | None) -> dict[str, str |
 
 
 def _save(solution: Solution, target: str | None, force: bool) -> str | None:
-    """Write what is worth keeping: a schedule, or the proof that there is none.
+    """Write a schedule, or the proof that there is none, and return the file.
 
-    Parameters
-    ----------
-    solution
-        The solution.
-    target
-        The schedule file, ``-`` for stdout, None to save nothing.
-    force
-        Whether a file that is there is replaced.
-
-    Returns
-    -------
-    str or None
-        The file that is written; None if nothing is, since there is no target or nothing was
-        found.
+    None says that nothing is written, since there is no target or nothing was found.
     """
     from optmatch.io import dumps, save
 
@@ -430,13 +340,10 @@ def _exit_code(solution: Solution) -> int:
 
 
 def _result_object(solution: Solution) -> dict[str, Any]:
-    """Return what `--json` prints of a solution, as plain values of JSON.
+    """Return what `--json` prints of a solution.
 
-    Returns
-    -------
-    dict
-        Status, objective, bound, gap (relative, not in percent), method, and time in seconds;
-        ``slots`` is the number of slots of all planes, None without an answer.
+    Its gap is relative, not in percent, and ``slots`` is the number of slots of all planes, None
+    without an answer.
     """
     from optmatch.io import problem_digest
 
@@ -465,16 +372,8 @@ def _print_solution(
 ) -> None:
     """Print the status of a solution, and its figures below each other.
 
-    Parameters
-    ----------
-    name
-        The name of the problem file.
-    solution
-        The solution: status, objective, lower bound, gap (a share), proof, and statistics.
-    uncounted_here_s
-        Seconds that do not count in the time of the solution, by what they were spent on.
-    verbose
-        Whether statistics are printed that are no numbers.
+    They include the seconds that do not count in its time, and with `verbose` statistics that are
+    no numbers.
     """
     has_answer = solution.status in (Status.OPTIMAL, Status.FEASIBLE)
     click.echo(f"{name}: {paint(solution.status.value, has_answer)}")
@@ -526,17 +425,7 @@ def _slots_of_planes(solution: Solution) -> list[int]:
 
 
 def _explain(name: str, solution: Solution, saved_to: str | None) -> None:
-    """Say on stderr what the figures do not say: why a search stopped, and where the answer is.
-
-    Parameters
-    ----------
-    name
-        The name of the problem file.
-    solution
-        The solution.
-    saved_to
-        The file that is written, ``-`` for stdout, None if nothing is.
-    """
+    """Say on stderr why a search stopped, and where the answer is."""
     if solution.limit is Limit.INTERRUPTED:
         say(f"{name}: interrupted")
     elif solution.limit not in (None, Limit.EXHAUSTED):
@@ -552,19 +441,8 @@ def _explain(name: str, solution: Solution, saved_to: str | None) -> None:
 def suggest_next_step(solution: Solution, method: str | None, time_limit_s: float | None) -> str:
     """Say how to improve or prove an answer whose search has nothing left to try.
 
-    Parameters
-    ----------
-    solution
-        A solution that is not proved to be optimal.
-    method
-        The name of the method that the user has chosen; None for the default one.
-    time_limit_s
-        The time limit that the user has set, in seconds; None for none.
-
-    Returns
-    -------
-    str
-        A line without a full stop, which names an exact method or a time limit where one may help.
+    An exact method or a time limit may help, where the user has set none. The line has no full
+    stop.
     """
     from optmatch.kinds import kind_of
 

@@ -91,12 +91,9 @@ def verify(
         raise click.UsageError("either --all, or --optics or --against")
 
     def verify_file(file: str) -> int:
-        """Verify one file, and return its exit code: the worst of its schedule and of the switch.
+        """Verify one file, and return the worst exit code of its schedule and of the switch.
 
-        Parameters
-        ----------
-        file
-            A schedule file, ``-`` for stdin or, with ``--all``, a store of sweeps.
+        With ``--all`` the file is a store of sweeps.
         """
         if whole_store:
             code = _verify_store(file, discard, as_json)
@@ -120,22 +117,8 @@ def verify(
 def _print_comparison(file: str, nearest: NearestState, config: str, as_json: bool) -> int:
     """Print which slot a switch holds, or how its circuits differ from the nearest one.
 
-    Parameters
-    ----------
-    file
-        A schedule file.
-    nearest
-        The slot of the schedule that the switch is nearest to: the one that needs the fewest
-        changes, and these changes.
-    config
-        The `config_db.json` of the switch.
-    as_json
-        Whether one JSON object is printed.
-
-    Returns
-    -------
-    int
-        The exit code: 0 if the switch holds a slot, else that of a failed check.
+    The nearest slot is the one that needs the fewest changes of `config_db.json`. The exit code is
+    0 if it holds a slot, else that of a failed check.
     """
     removals = [circuit.name for circuit in nearest.difference.removals]
     additions = [circuit.name for circuit in nearest.difference.additions]
@@ -161,22 +144,10 @@ def _print_comparison(file: str, nearest: NearestState, config: str, as_json: bo
 
 
 def _verify_store(file: str, discard: bool, as_json: bool) -> int:
-    """Verify all answers of a store of sweeps, and print how many hold and which do not.
+    """Verify all answers of a store of sweeps, and print how many hold.
 
-    Parameters
-    ----------
-    file
-        The store.
-    discard
-        Whether rows are removed whose answers do not hold.
-    as_json
-        Whether one JSON object is printed.
-
-    Returns
-    -------
-    int
-        The exit code: that of a failed check if an answer is wrong or damaged, else that of
-        unproved claims if there are any, else 0.
+    With `discard` those that do not are removed. The exit code is that of a failed check if an
+    answer is wrong or damaged, else that of unproved claims if there are any, else 0.
     """
     from optmatch.sweeps.checks import check_store
     from optmatch.sweeps.store import Store
@@ -210,23 +181,8 @@ def _verify_store(file: str, discard: bool, as_json: bool) -> int:
 def _verify_schedule(file: str, solution: Solution, options: dict[str, Any], as_json: bool) -> int:
     """Replay one schedule, with `--optics` measure its light, and print the report.
 
-    Parameters
-    ----------
-    file
-        The schedule file, ``-`` for stdin.
-    solution
-        Its content.
-    options
-        The options of optics by name: "optics", whether light is measured, and what is measured
-        how.
-    as_json
-        Whether one JSON object is printed.
-
-    Returns
-    -------
-    int
-        The exit code: that of a failed check if a rule does not hold or the optical budget is not
-        kept, else that of unproved claims if there are any, else 0.
+    The exit code is that of a failed check if a rule does not hold or the optical budget is not
+    kept, else that of unproved claims if there are any, else 0.
     """
     from optmatch.entrances import verify as replay
 
@@ -256,17 +212,7 @@ def _verify_schedule(file: str, solution: Solution, options: dict[str, Any], as_
 
 
 def _print_report(name: str, report: Report, unit: str) -> None:
-    """Print a report: the verdict, violations, figures, and what is unproved.
-
-    Parameters
-    ----------
-    name
-        The name of the schedule file.
-    report
-        The findings of the verifier.
-    unit
-        The unit of the objective, for scores of several levels.
-    """
+    """Print a report: the verdict, violations, figures, and what is unproved."""
     if not report.valid:
         verdict = paint("FAILED", False)
     elif report.ok:

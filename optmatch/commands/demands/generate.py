@@ -197,19 +197,9 @@ def demand(
 
 
 def _size_of_unit(unit: str | None, matrix: str | None) -> float:
-    """Return the bytes of the unit in which a matrix is given.
+    """Return the bytes of the unit in which a matrix is given, None for bytes.
 
-    Parameters
-    ----------
-    unit
-        The name of the unit; None, the unit is not stated, means bytes.
-    matrix
-        The file of the matrix, ``-`` for stdin, None without one.
-
-    Raises
-    ------
-    click.UsageError
-        If a unit is stated for a model or a trace, which say themselves how many bytes there are.
+    Models and traces say themselves how many bytes there are, so that a unit is a usage error.
     """
     from optmatch.io.rails.chakra.traces import is_trace
 
@@ -225,17 +215,7 @@ def _size_of_unit(unit: str | None, matrix: str | None) -> float:
 def _fabric_of_options(type_: str, fabric_options: dict[str, Any]) -> Fabric | None:
     """Return the fabric that options describe beside a matrix that is read.
 
-    Parameters
-    ----------
-    type_
-        The type of the fabric, which has a default.
-    fabric_options
-        The other options of the fabric by name, None where they are not set.
-
-    Returns
-    -------
-    Fabric or None
-        None without any option: a switch that fits the matrix.
+    Without any option it is None, a switch that fits the matrix.
     """
     options_set = {key for key, value in fabric_options.items() if value is not None}
     if not options_set:
@@ -251,27 +231,10 @@ def _read(
     groups: str | None,
     lenient: bool,
 ) -> tuple[Any, tuple[str, ...] | None]:
-    """Read a demand from the file of --matrix, or from the traces of --kineto.
+    """Read the bytes of --matrix or of the traces of --kineto, and the names of the ports.
 
-    Parameters
-    ----------
-    matrix
-        The file, ``-`` for stdin; None to read the traces.
-    traces
-        The traces, one of each rank.
-    layout_options
-        ``name``, ``layout`` and ``transposed`` of a matrix.
-    groups
-        The file of communicator groups of a trace; None if there is none.
-    lenient
-        Whether what a trace does not tell is left out, and listed on stderr.
-
-    Returns
-    -------
-    demand_bytes : array or sparse array, shape (sources, destinations)
-        The bytes.
-    port_names : tuple of str or None
-        The names of the ports, if the file has any.
+    The names are None where there are none. `layout_options` are ``name``, ``layout`` and
+    ``transposed``; if `lenient`, what a trace does not tell is left out and listed on stderr.
     """
     from optmatch.io import read_matrix, read_traffic
     from optmatch.io.rails.chakra.traces import is_trace
@@ -296,21 +259,9 @@ def _read(
 
 
 def _with_names(fabric: Fabric, names: tuple[str, ...]) -> Fabric:
-    """Give the names of a file to the ports of a switch; further ports keep their numbers.
+    """Give the names of a file to the first ports of a switch, if it has none of its own.
 
     Other fabrics have names of their own, and stderr says that those of the file are not used.
-
-    Parameters
-    ----------
-    fabric
-        The fabric.
-    names
-        The names of its first ports.
-
-    Returns
-    -------
-    Fabric
-        The switch with names; `fabric` itself where it has some, or the names do not fit.
     """
     if not isinstance(fabric, IdealSwitch):
         say("the names in the file are not used: ports of this fabric have names of their own")
@@ -327,24 +278,7 @@ def _with_names(fabric: Fabric, names: tuple[str, ...]) -> Fabric:
 def _draw(
     model: str, fabric: Fabric, rng: np.random.Generator, options: dict[str, Any]
 ) -> NDArray[np.float64]:
-    """Draw the demand of a traffic model.
-
-    Parameters
-    ----------
-    model
-        The name of the model.
-    fabric
-        The fabric, whose number of ports is that of the matrix.
-    rng
-        The generator of random numbers.
-    options
-        The parameters of the model that are set.
-
-    Returns
-    -------
-    array, shape (ports, ports)
-        The bytes.
-    """
+    """Draw the bytes of a traffic model, one row and column for each port of the fabric."""
     parameters = inspect.signature(MODELS[model]).parameters
     for name in options:
         if name not in parameters:

@@ -33,25 +33,10 @@ def simulate_rail_file(
     options: dict[str, Any],
     as_json: bool,
 ) -> int:
-    """Simulate a rail job or its plan, and print the figures.
+    """Simulate a rail job or its plan, print the figures, and return the exit code.
 
-    Parameters
-    ----------
-    file
-        The problem file or the schedule file.
-    subject
-        Its content.
-    changes
-        Fields of the network that are replaced, with their new values.
-    options
-        The values of `OPTIONS`, and ``policy`` and ``phases``.
-    as_json
-        Whether one JSON object is printed.
-
-    Returns
-    -------
-    int
-        The exit code.
+    Fields of the network are replaced by `changes`. `options` has the values of `OPTIONS`, and
+    ``policy`` and ``phases``.
     """
     with_jitter = options["jitter"] is not None
     if changes and (options["triggers"] is not None or with_jitter):
@@ -73,31 +58,12 @@ def simulate_step(
     options: dict[str, Any],
     as_json: bool,
 ) -> int:
-    """Print the events of one training step: of a plan as it stands, or of a job under a policy.
+    """Print the events of one training step.
 
-    A policy says when the circuits of rails are switched. A boundary is where a stage of a rail
-    goes from one phase, with its circuits, to the next. Its window is the time from the end of the
-    phase before until an operation of the next one is ready; the wait of that operation for its
-    circuits is exposed.
-
-    Parameters
-    ----------
-    file
-        The file of the job or solution, which is named in the output.
-    subject
-        The job, or a solution with a plan.
-    changes
-        Fields of the network that are replaced, by name.
-    options
-        The options of the command: "policy", None for the plan itself or the default policy, and
-        "phases", whether each phase is printed.
-    as_json
-        Whether one JSON object is printed instead of lines.
-
-    Returns
-    -------
-    int
-        The exit code of success.
+    It is that of a plan as it stands, or of a job under a policy; the option "phases" lists each
+    phase. A boundary is where a stage of a rail goes from one phase, with its circuits, to the
+    next; its window lasts from the end of the phase before until an operation of the next one is
+    ready, and the wait of that operation for its circuits is exposed.
     """
     import numpy as np
 
@@ -141,28 +107,10 @@ def simulate_step(
 def _simulate(
     subject: RailJob | Solution, policy: str | None, changes: dict[str, Any]
 ) -> tuple[RailJob, RailSimulation]:
-    """Read the times of a plan, or simulate a job under a policy.
+    """Return the job, with the changed network, and the times of a step.
 
-    Parameters
-    ----------
-    subject
-        A job, or a solution with a plan.
-    policy
-        When rails are switched; None for the times of the plan or, of a job, on demand.
-    changes
-        Fields of the network that are replaced, by name.
-
-    Returns
-    -------
-    job : RailJob
-        The job, with the changed network.
-    outcome : RailSimulation
-        Times of its operations and phases in seconds.
-
-    Raises
-    ------
-    InputError
-        If a plan, whose times are given, is to have another network.
+    They are those of a plan, or of a simulation under a policy, None for on demand. A plan, whose
+    times are given, can have no other network.
     """
     from optmatch.problems.rails.execution.plan import RailPlan
     from optmatch.simulation.rails.replay import read_plan, simulate_rails
@@ -182,20 +130,10 @@ def _simulate(
 def _phase_rows(job: RailJob, outcome: RailSimulation) -> list[dict[str, Any]]:
     """Return a row for each phase of a step, in which a stage of a rail needs the same circuits.
 
-    Parameters
-    ----------
-    job
-        The job, with its phases.
-    outcome
-        The simulation: arrays of shape (phases,), times in seconds.
-
-    Returns
-    -------
-    list of dict
-        Where the phase is (rail, stage, position, dimension), its number of operations, whether
-        circuits are switched before it and how many are new, and when these are asked for, begun
-        and ready. ``window_s`` is the time between the phase before and the first operation that
-        is ready, ``exposed_s`` how long this operation waits for its circuits, in seconds.
+    It says where the phase is, whether and which circuits are switched before it, and when these
+    are asked for, begun and ready. ``window_s`` is the time between the phase before and the first
+    operation that is ready, ``exposed_s`` how long this operation waits for its circuits, in
+    seconds.
     """
     rows = []
     for k, phase in enumerate(job.phases()):
@@ -246,25 +184,9 @@ def simulate_with_jitter(
 ) -> int:
     """Print the step times of many runs in which computations last unevenly long.
 
-    Runs are those of a plan, or of the plans of several policies, and of all links at once.
-
-    Parameters
-    ----------
-    file
-        The file of the job or solution, which is named in the output.
-    subject
-        The job, or a solution with a plan.
-    options
-        The options of the command: "jitter", the standard deviation of the factor of each
-        computation; "runs" and "seed", None for their defaults; "policy", None for several; and
-        "output", a picture, None for none.
-    as_json
-        Whether one JSON object is printed instead of lines.
-
-    Returns
-    -------
-    int
-        The exit code of success.
+    Runs are those of a plan, or of the plans of several policies, and of all links at once. The
+    option "jitter" is the standard deviation of the factor of each computation, and "output" a
+    picture.
     """
     job: Any = subject.problem if isinstance(subject, Solution) else subject
     figures_of_policy = {}
@@ -292,24 +214,10 @@ def simulate_with_jitter(
 def _plans_to_compare(
     subject: RailJob | Solution, policy: str | None
 ) -> dict[str, RailPlan | None]:
-    """Collect the plans whose step times are compared.
+    """Return the plans whose step times are compared, by name.
 
-    Parameters
-    ----------
-    subject
-        A solution, whose plan is taken, or a job, which is solved under policies.
-    policy
-        The one policy; None for all that are usually compared.
-
-    Returns
-    -------
-    dict
-        Plans by name. The last one, "all-links", is None: every circuit is up at all times.
-
-    Raises
-    ------
-    InputError
-        If a solution has no plan.
+    They are that of a solution, or those of a job under a policy, None for all that are usually
+    compared. The last one, "all-links", is None: every circuit is up at all times.
     """
     from optmatch.entrances import solve
 
@@ -328,22 +236,10 @@ def _plans_to_compare(
 def _jitter_figures(
     job: RailJob, plan: RailPlan | None, options: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return figures of the step times of many runs with uneven computations.
+    """Return the planned step time and figures of runs with uneven computations.
 
-    Parameters
-    ----------
-    job
-        The job.
-    plan
-        Its plan; None if all links are up at all times.
-    options
-        "jitter", the standard deviation of the factor of each computation, and "runs" and "seed",
-        None for their defaults.
-
-    Returns
-    -------
-    dict
-        The planned step time, and mean, 99th percentile and maximum of the runs, in seconds.
+    They are mean, 99th percentile and maximum, in seconds. A plan of None has all links up at all
+    times.
     """
     import numpy as np
 
@@ -360,27 +256,11 @@ def _jitter_figures(
 
 
 def replay_triggers(path: str, subject: RailJob | Solution) -> Solution:
-    """Return the plan that follows from a file of triggers, with the times of its replay.
+    """Return the valid plan that follows from a file of triggers, with the times of a replay.
 
-    A trigger is one change of the circuits of a rail. The file does not say when one comes, but
-    has one order of all triggers and operations.
-
-    Parameters
-    ----------
-    path
-        The file of triggers.
-    subject
-        The job, or a solution of it.
-
-    Returns
-    -------
-    Solution
-        A valid plan, whose objective is the length of the step in seconds.
-
-    Raises
-    ------
-    InputError
-        If the file is none of this job, or no valid plan follows from its order.
+    A trigger is one change of the circuits of a rail. The file does not say when a trigger comes,
+    but has one order of all triggers and operations; it is an `InputError` if no plan follows from
+    it.
     """
     from optmatch.entrances import verify
     from optmatch.io.rails.triggers import read_triggers

@@ -59,13 +59,9 @@ class Signals:
 
     @contextmanager
     def held(self, hold: Callable[[int], bool]) -> Iterator[None]:
-        """Let a function decide in this block whether a signal is held back.
+        """Let a function decide in this block whether a signal, by its number, is held back.
 
-        Parameters
-        ----------
-        hold
-            Takes the number of a signal, and returns whether no `KeyboardInterrupt` is raised for
-            it.
+        It then raises no `KeyboardInterrupt`.
         """
         hold_before = self.hold
         self.hold = hold
@@ -77,16 +73,10 @@ class Signals:
 
 @contextmanager
 def heeding() -> Iterator[Signals]:
-    """Handle SIGINT and SIGTERM in this block: they are recorded, and raise `KeyboardInterrupt`.
+    """Record SIGINT and SIGTERM in this block, and raise `KeyboardInterrupt`.
 
-    A block inside another one shares its handler. A signal that is ignored, or for which somebody
-    else has a handler, keeps it. Handlers of before come back at the end.
-
-    Yields
-    ------
-    Signals
-        The handler, which a function can tell to hold signals back. In a thread other than the
-        main one it never gets a signal.
+    A block inside another one shares its handler; a signal that is ignored, or for which somebody
+    else has a handler, keeps it. In a thread other than the main one no signal comes.
     """
     for number in (signal.SIGTERM, signal.SIGINT):
         handler = signal.getsignal(number)
@@ -140,14 +130,9 @@ class _HeldInterrupt:
     """
 
     def __init__(self, on_event: OnEvent, keep: bool) -> None:
-        """Prepare for the first signal of a block, which has not arrived yet.
+        """Prepare for the first signal of a block.
 
-        Parameters
-        ----------
-        on_event
-            Is called with the events of the method.
-        keep
-            Whether what comes after a solve, its check and its file, ends before the interrupt.
+        With `keep`, what comes after a solve, its check and its file, ends before the interrupt.
         """
         self.on_event = on_event
         self.keep = keep
@@ -161,18 +146,8 @@ class _HeldInterrupt:
     def hold(self, number: int) -> bool:
         """Decide whether a signal waits for the next event of the method.
 
-        The first signal stops the clock of the running solve, and waits. A timer sends it again,
-        as a reminder, to a thread that does not react. A second signal of the user does not wait.
-
-        Parameters
-        ----------
-        number
-            The number of the signal.
-
-        Returns
-        -------
-        bool
-            Whether the signal is held back; else `KeyboardInterrupt` is raised at once.
+        The first one stops the clock of the running solve, and waits; a timer sends it again, as a
+        reminder, to a thread that does not react. A second signal of the user does not wait.
         """
         clock = running_clock()
         if self.arrived and _is_importing():
@@ -201,15 +176,7 @@ class _HeldInterrupt:
         return True
 
     def _remind_after(self, patience_s: float, number: int) -> None:
-        """Send the signal to this thread again after some time; no earlier reminder comes.
-
-        Parameters
-        ----------
-        patience_s
-            The time in seconds.
-        number
-            The number of the signal.
-        """
+        """Send the signal to this thread again after some seconds; no earlier reminder comes."""
         self.forget_reminder()
         thread = threading.get_ident()
         self._timer = threading.Timer(patience_s, self._remind, [number, thread])
@@ -217,13 +184,9 @@ class _HeldInterrupt:
         self._timer.start()
 
     def listen(self, event: Event) -> None:
-        """Pass an event on; after a signal, end the method that reports it.
+        """Pass an event on; after a signal, end the method by `KeyboardInterrupt`.
 
-        Raises
-        ------
-        KeyboardInterrupt
-            If a signal has arrived: the method has whole answers when it reports, and keeps the
-            best.
+        It has whole answers when it reports, and keeps the best.
         """
         self.on_event(event)
         if isinstance(event, NewBest):
@@ -257,21 +220,9 @@ def _is_importing() -> bool:
 def at_events(on_event: OnEvent, *, keep: bool = False) -> Iterator[OnEvent]:
     """Hold signals back until the method reports something.
 
-    An exception between two assignments would leave the method with half an answer. It reports
-    when it has a whole one. The clock of a solve that runs is stopped at once. A signal that came
-    before the block is raised at once.
-
-    Parameters
-    ----------
-    on_event
-        Hears the events.
-    keep
-        Whether an answer that is being checked or saved is not lost: that ends first.
-
-    Yields
-    ------
-    callable
-        Calls `on_event`, and raises `KeyboardInterrupt` after a signal.
+    The listener that the block gets then raises `KeyboardInterrupt`: an exception between two
+    assignments would leave the method with half an answer. The clock of a solve is stopped at
+    once. With `keep`, an answer that is being checked or saved is not lost.
     """
     interrupt = _HeldInterrupt(on_event, keep)
     with heeding() as signals:

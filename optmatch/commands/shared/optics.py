@@ -64,13 +64,7 @@ class Measured(NamedTuple):
 
 
 def check_options(options: dict[str, Any]) -> None:
-    """Refuse options of optics without `--optics`.
-
-    Parameters
-    ----------
-    options
-        The values by name of field; None and False are not set.
-    """
+    """Refuse options of optics that are set without `--optics`."""
     if options["optics"]:
         return
     for name, value in options.items():
@@ -92,22 +86,10 @@ def use_one_thread() -> None:
 
 
 def measure(solution: Solution, options: dict[str, Any]) -> Measured:
-    """Compute losses, crosstalk, delays and loops of light in a schedule, and check them.
+    """Compute losses, crosstalk, delays and loops of light in a valid schedule.
 
-    Parameters
-    ----------
-    solution
-        A solution with a schedule that is valid.
-    options
-        The values of `OPTIONS`, by the names of their fields: the device of cells, or a file of
-        what was measured of each; states of idle cells; frequencies; seed of the chip; and the
-        limits of loss and signal to crosstalk in dB, and of the spread of delays in seconds, None
-        for no limit.
-
-    Returns
-    -------
-    Measured
-        The figures, the margins by which they keep the limits, and the fabric.
+    The margins say how they keep the limits of the options: of loss and signal to crosstalk in dB,
+    and of the spread of delays in seconds, None for no limit.
     """
     from optmatch import settle_free_cells
     from optmatch.optics import Budget, measure_optics
@@ -151,25 +133,10 @@ def measure(solution: Solution, options: dict[str, Any]) -> Measured:
 
 
 def _frequencies_of_options(device: Device, options: dict[str, Any]) -> list[float]:
-    """Return the optical frequencies at which light is measured.
+    """Return the optical frequencies at which light is measured, relative to the device.
 
-    Parameters
-    ----------
-    device
-        The device of cells, with its wavelength in nm.
-    options
-        "frequencies_hz", distances from the frequency of the device, or "wavelengths_nm"; None
-        where they are not set.
-
-    Returns
-    -------
-    list of float
-        Distances from the frequency of the device in Hz; [0.0] if neither is set.
-
-    Raises
-    ------
-    click.UsageError
-        If both are set, or a wavelength is 0.
+    They are those of "frequencies_hz" or "wavelengths_nm" in Hz, [0.0] if neither is set. Both
+    together, or a wavelength of 0, are a usage error.
     """
     from optmatch.model.device import frequency_of_nm
 
@@ -202,15 +169,7 @@ def optics_object(measured: Measured) -> dict[str, Any]:
 
 
 def print_optics(measured: Measured, *, per_slot: bool) -> None:
-    """Print figures, budget and notes and, if asked for, a line for each slot.
-
-    Parameters
-    ----------
-    measured
-        The figures of a schedule, and the margins by which it keeps its limits.
-    per_slot
-        Whether each slot is printed.
-    """
+    """Print figures, budget and notes and, if asked for, a line for each slot."""
     optics = measured.optics
     click.echo(f"  optics of {optics.device.name}:")
     print_rows(_describe_figures(measured), indent=4)
@@ -231,13 +190,9 @@ def print_optics(measured: Measured, *, per_slot: bool) -> None:
 
 
 def _describe_figures(measured: Measured) -> dict[str, str]:
-    """Return the figures of all slots in words, the worst ones with the circuit that has them.
+    """Return the figures of all slots in words, by their names.
 
-    Returns
-    -------
-    dict
-        Texts by the name of the figure. Worst loss and worst signal to crosstalk also name the
-        slot, and the ports of the circuit.
+    Worst loss and worst signal to crosstalk also name the slot, and the ports of the circuit.
     """
     rows_with_circuits = [row for row in measured.optics.slot_rows() if row["circuits"]]
     place_of_figure = {}
@@ -261,15 +216,7 @@ def _describe_figures(measured: Measured) -> dict[str, str]:
 
 
 def describe_ports(fabric: Fabric, source: int, destination: int) -> str:
-    """Return a pair of ports in words, by their names if the fabric is a netlist.
-
-    Parameters
-    ----------
-    fabric
-        The fabric, which knows the names.
-    source, destination
-        The numbers of the ports.
-    """
+    """Return a pair of ports in words, by their names if the fabric is a netlist."""
     if fabric.graph is None or fabric.graph.names is None:
         return f"port {source} to port {destination}"
     # A port that sends at one pin and receives at another has both names: in0>out0.
@@ -279,17 +226,7 @@ def describe_ports(fabric: Fabric, source: int, destination: int) -> str:
 
 
 def _describe_slot(row: dict[str, Any], fabric: Fabric) -> str:
-    """Describe the worst values of a slot, each with its circuit, in one line.
-
-    Parameters
-    ----------
-    row
-        Figures of the slot by name: losses and signal to crosstalk in dB, lengths in m, delays in
-        s, circuits as pairs of ports, and `loops`, cycles of cells through which light can run
-        again.
-    fabric
-        The fabric, which names its ports.
-    """
+    """Describe the worst values of a slot in one line, each with its circuit."""
     if not row["circuits"]:
         return "no circuit"
     loss_circuit = describe_ports(fabric, *row["worst_loss_circuit"])

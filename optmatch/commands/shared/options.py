@@ -86,12 +86,8 @@ def flag_of_field(name: str) -> str:
 def _help_of_field(meaning: str, flag_of: Mapping[str, str]) -> str:
     """Return the help of an option: the first sentence of what a docstring says of its field.
 
-    Parameters
-    ----------
-    meaning
-        The text of the docstring. Its sentence "None: ..." is the default of the option.
-    flag_of
-        The options of the same data class by their fields, which sentences name.
+    A sentence "None: ..." is the default of the option, and fields that it names in backticks
+    become their options by `flag_of`.
 
     Examples
     --------
@@ -119,26 +115,10 @@ def field_options(
 ) -> list[Any]:
     """Make options of the command line from the fields of a data class.
 
-    For a field ``delay_s`` of a problem, for instance, there is an option ``--delay``. Its type,
-    range and default are those of the field, and its help is the first sentence of what the
-    docstring of the class says of the field.
-
-    Parameters
-    ----------
-    cls
-        The data class.
-    rows
-        The fields, in the order of the help: names, or records with what differs from the
-        declaration, such as another flag or type.
-    optional
-        Whether an option may be missing though its field has no default: the command then has
-        another way to know it.
-
-    Returns
-    -------
-    list of decorators
-        One for each field, as `click.option` makes them; the value comes to the command under the
-        name of the field.
+    They are in the order of `rows`, which are names, or records with what differs from the
+    declaration. A field ``delay_s`` becomes ``--delay``; type, range and default are those of the
+    field, and the help is the first sentence of its description. With `optional`, an option may be
+    missing though its field has no default: the command has another way to know it.
     """
     default_of_field = {field.name: field.default for field in fields(cls)}
     typed_fields = [FieldOption(row) if isinstance(row, str) else row for row in rows]
@@ -192,13 +172,8 @@ def field_options(
 def _write_default(default: Any, option_type: Any) -> str:
     """Write a default for help, as a user would type it.
 
-    Parameters
-    ----------
-    default
-        The default: a rate in bytes per second, a time in seconds, or any other value.
-    option_type
-        The type of the option. Rates from 0.8 Gbit/s on are written as 400Gbit/s, times with the
-        unit in which they are at least 1, as 20us.
+    Rates from 0.8 Gbit/s on are written as 400Gbit/s, times with the unit in which they are at
+    least 1, as 20us.
     """
     if isinstance(option_type, Rate) and default >= 1e8:
         return f"{default * 8 / 1e9:g}Gbit/s"
@@ -216,16 +191,8 @@ def _write_default(default: Any, option_type: Any) -> str:
 def _option_type(form: Form) -> Any:
     """Return the type of click for the declared form of a field.
 
-    Parameters
-    ----------
-    form
-        The form: a word of several, a plain number or text, or a choice between forms, of which
-        the first counts.
-
-    Raises
-    ------
-    TypeError
-        If it is another form, for which the option has to name its type.
+    Of a choice between forms the first counts. A `TypeError` says that an option of another form
+    has to name its type.
     """
     match form:
         case Word(options):
@@ -263,19 +230,10 @@ class Listed(click.ParamType):  # type: ignore[type-arg] # no generic class befo
 def pair(
     sign: str, first: Callable[[str], Any], second: Callable[[str], Any]
 ) -> Callable[[str], tuple[Any, Any]]:
-    """Return a function that reads a pair, such as ``63=0.01``.
+    """Return a function that reads a pair such as ``63=0.01``.
 
-    Parameters
-    ----------
-    sign
-        The sign that separates both parts, as ``=``.
-    first, second
-        Read the parts; they may raise `ValueError`.
-
-    Returns
-    -------
-    callable
-        Takes a text and returns both parts; raises `ValueError` if one cannot be read.
+    It returns both parts, cut at the sign, and raises `ValueError` without the sign, or if a part
+    cannot be read.
     """
 
     def read_pair(text: str) -> tuple[Any, Any]:
@@ -304,17 +262,9 @@ _UNITS_S = {
 
 
 def read_seconds(text: str) -> float:
-    """Return the seconds of a text, as ``0.02``, ``20us``, ``250ms``, ``1m``, ``2h``.
+    """Return the seconds of a text: a number >= 0 and perhaps its unit, in capitals or not.
 
-    Parameters
-    ----------
-    text
-        A number >= 0 and perhaps its unit, in capitals or not; without a unit it is in seconds.
-
-    Raises
-    ------
-    ValueError
-        If it is anything else.
+    Anything else is a ``ValueError``.
 
     Examples
     --------
@@ -360,17 +310,7 @@ class Duration(click.ParamType):  # type: ignore[type-arg] # no generic class be
     ) -> float:
         """Return a percentile of the delays that a journal of `optmatch play` has measured.
 
-        Parameters
-        ----------
-        text
-            Such as ``measured:p99:play.jsonl``: p50, p99 or longest, and the file of the journal.
-        param, ctx
-            The option and the command, for messages of click.
-
-        Returns
-        -------
-        float
-            The delay in seconds.
+        The text is such as ``measured:p99:play.jsonl``: p50, p99 or longest, and the file.
         """
         from optmatch.switches import measured_delays
 
@@ -395,18 +335,10 @@ _PREFIXES = {
 
 
 def read_rate(text: str) -> float:
-    """Return the bytes per second of a text, as ``12.5e9``, ``100Gbit/s``, ``12.5 GB/s``.
+    """Return the bytes per second of a text: a number, perhaps with a unit.
 
-    Parameters
-    ----------
-    text
-        A number and perhaps its unit; without one it is in bytes per second. ``b`` is a bit and
-        ``B`` a byte, with the prefixes k, M, G and T, which are powers of 1000.
-
-    Raises
-    ------
-    ValueError
-        If it is anything else.
+    In it ``b`` is a bit and ``B`` a byte, and prefixes are powers of 1000. Anything else is a
+    ``ValueError``.
 
     Examples
     --------
@@ -452,18 +384,10 @@ class Rate(click.ParamType):  # type: ignore[type-arg] # no generic class before
 
 
 def read_bytes_of(text: str) -> float:
-    """Return the bytes of a text, as ``1e8``, ``100MB``, ``4 MiB``.
+    """Return the bytes of a text: a number, perhaps with the unit ``B`` and a prefix.
 
-    Parameters
-    ----------
-    text
-        A number and perhaps its unit: ``B`` with the prefixes k, M, G and T, which are powers of
-        1000, and with Ki, Mi, Gi and Ti, which are powers of 1024.
-
-    Raises
-    ------
-    ValueError
-        If it is anything else.
+    The prefixes k, M, G and T are powers of 1000, Ki, Mi, Gi and Ti of 1024. Anything else is a
+    ``ValueError``.
 
     Examples
     --------
@@ -536,14 +460,9 @@ NETLIST_NAMES = ("pins", "components", "open_pins", "directed", "leave_out")
 
 
 def read_fabric(file: str, options: dict[str, Any]) -> Fabric:
-    """Read a netlist.
+    """Read a netlist of gdsfactory.
 
-    Parameters
-    ----------
-    file
-        A netlist of gdsfactory.
-    options
-        May have the values of `NETLIST_OPTIONS` and `NETLIST_PORT_OPTIONS`; None is not set.
+    `options` may have the values of `NETLIST_OPTIONS` and `NETLIST_PORT_OPTIONS`.
     """
     from optmatch.io.netlists.gdsfactory import read_netlist
 
@@ -563,19 +482,10 @@ def read_fabric(file: str, options: dict[str, Any]) -> Fabric:
 
 
 def read_fabric_and_problem(file: str, options: dict[str, Any]) -> tuple[Fabric, Problem | None]:
-    """Return the fabric of a netlist, a problem or a schedule, and the problem if there is one.
+    """Return the fabric of a netlist, a problem or a schedule, and the problem if any.
 
-    Parameters
-    ----------
-    file
-        The file, ``-`` for stdin. A pipe, which can be read but once, has no netlist.
-    options
-        The options of a netlist; other files have no use for them.
-
-    Raises
-    ------
-    InputError
-        If the file has a problem without a fabric.
+    A pipe, which can be read but once, has no netlist; a problem without a fabric is an
+    `InputError`.
     """
     if not (file == STDIN or is_stream(file) or _is_tagged_json(file)):
         return read_fabric(file, options), None
@@ -589,13 +499,7 @@ def read_fabric_and_problem(file: str, options: dict[str, Any]) -> tuple[Fabric,
 
 
 def _is_tagged_json(file: str) -> bool:
-    """Tell whether a file is JSON with the key ``format``, as problems and schedules are.
-
-    Parameters
-    ----------
-    file
-        The file, which is read as a whole; anything that is no JSON counts as no.
-    """
+    """Tell whether a file is JSON with the key ``format``, as problems and schedules are."""
     from optmatch.io.contents import read_bytes
 
     content = read_bytes(file)
@@ -653,19 +557,10 @@ FABRICS_BY_SIZE = [name for name in SWITCHES if name not in ("faulty", "netlist"
 
 
 def fabric_options(default: str | None, text: str | None = None) -> Sequence[Callable[[Any], Any]]:
-    """Make the options that describe a fabric, from which `build_fabric` makes it.
+    """Make the options from which `build_fabric` makes a fabric.
 
-    Parameters
-    ----------
-    default
-        The type of the fabric where `--fabric` is missing; None if there is none then.
-    text
-        The help of `--fabric`; None for a general one.
-
-    Returns
-    -------
-    sequence of decorators
-        As `click.option` makes them: type, sizes and ports of the fabric, losses, and the budget.
+    `default` is the type where ``--fabric`` is missing, None if there is no fabric then; `text` is
+    the help of that option.
     """
     types = click.Choice(FABRICS_BY_SIZE)
     text = text or "The type of the switch."
@@ -732,24 +627,8 @@ CONDITION_NAMES = ("netlist", *NETLIST_NAMES, *_FAULTS)
 def _keep_inside(ctx: click.Context, param: click.Parameter, output: str) -> str:
     """Put what a command of a sweep writes into the folder of the sweep.
 
-    Parameters
-    ----------
-    ctx
-        The context of the command; a sweep has put its folder there as ``obj``.
-    param
-        The option of the file.
-    output
-        The file, ``-`` for stdout.
-
-    Returns
-    -------
-    str
-        The file in the folder; `output` itself outside sweeps and for stdout.
-
-    Raises
-    ------
-    click.BadParameter
-        If a command of a sweep names a folder.
+    The folder is the object of its context, and such a command may name none itself. Outside
+    sweeps, and for stdout, nothing changes.
     """
     folder = ctx.find_object(PurePath)
     if folder is None or output == "-":
@@ -779,18 +658,7 @@ def with_options(
 ) -> Callable[[Any], Any]:
     """Give a command several options at once, in their order.
 
-    Parameters
-    ----------
-    options
-        Decorators, as `click.option` makes them.
-    section
-        The section of the help that lists them, where the command is a `SectionedCommand`; None
-        for the first section.
-
-    Returns
-    -------
-    callable
-        A decorator of the function of the command.
+    A `SectionedCommand` lists them in the named section of its help, or in the first one.
     """
 
     def decorate(command: Any) -> Any:
@@ -816,17 +684,10 @@ class SectionedCommand(click.Command):
     """A command whose help lists its options in sections: its own ones, and those of output."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options of a command in sections, in the order of their first options.
+        """Write the options in the sections that the command gives them.
 
-        Options belong to the section that the command gives them, "Options" where it gives none;
-        those that say what is printed and written come last, as "Output".
-
-        Parameters
-        ----------
-        ctx
-            The context of the command.
-        formatter
-            Takes the sections, each with pairs of an option and its help.
+        Sections are in the order of their first options; "Output", what is printed and written,
+        comes last.
         """
         sections: dict[str, list[tuple[str, str]]] = {"Options": []}
         for param in self.get_params(ctx):
@@ -852,19 +713,9 @@ def take(options: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
 
 @contextmanager
 def executing(jobs: int | None, dask: str | None) -> Iterator[Any]:
-    """Start the workers that `EXECUTOR_OPTIONS` ask for, and stop them at the end of the block.
+    """Start the workers that `EXECUTOR_OPTIONS` ask for, and stop them at the end.
 
-    Parameters
-    ----------
-    jobs
-        The number of processes; None if it is not set.
-    dask
-        The address or file of a scheduler of Dask, or "local"; None without Dask.
-
-    Yields
-    ------
-    executor or None
-        A client of Dask, or processes of this machine; None if all is to run in this process.
+    They are a client of Dask, processes of this machine, or None if all is to run in this process.
     """
     if dask is not None:
         from optmatch.sweeps.streams import dask_client
@@ -884,25 +735,10 @@ def executing(jobs: int | None, dask: str | None) -> Iterator[Any]:
 
 
 def build_fabric(type_: str, options: dict[str, Any]) -> Fabric:
-    """Make the fabric that the options of a command describe.
+    """Make the fabric that the options of a command describe, with its faults.
 
-    Parameters
-    ----------
-    type_
-        The name of the fabric; without effect where a netlist is given.
-    options
-        The options of the command, from which those of the fabric, of a netlist and of faults are
-        removed.
-
-    Returns
-    -------
-    Fabric
-        The fabric, with broken cells and dead ports if options name some.
-
-    Raises
-    ------
-    click.UsageError
-        If options do not belong together.
+    The options of fabric, netlist and faults are removed from `options`; `type_` has no effect
+    where a netlist is given. Options that do not belong together are a usage error.
     """
     # The default type may be a mesh, which has no size: a size means an ideal switch.
     source = click.get_current_context().get_parameter_source("type_")
@@ -936,19 +772,11 @@ def _without_none(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read_stated_losses(shape: dict[str, Any]) -> None:
-    """Replace the file of ``--loss`` by its matrix, whose size is that of the switch.
+    """Replace the file of ``--loss`` by its matrix in dB, shape (ports, ports).
 
-    Parameters
-    ----------
-    shape
-        The options of the fabric that are set, which is changed: ``loss`` becomes an array of
-        shape (ports, ports) in dB, ``loss_at`` is removed, and ``size`` is set where it was not. A
-        command that has drawn the matrix hands it over as an array, which stays.
-
-    Raises
-    ------
-    click.UsageError
-        If ``loss_at``, a frequency in THz and perhaps degrees Celsius, has no file or is too long.
+    Its size becomes the ``size`` of the switch if nothing else has set that. A command that has
+    drawn the matrix hands it over as an array, which stays. ``loss_at``, a frequency in THz and
+    perhaps degrees Celsius, is removed.
     """
     point = shape.pop("loss_at", ())
     if "loss" not in shape:
@@ -968,19 +796,9 @@ def _read_stated_losses(shape: dict[str, Any]) -> None:
 def number_parts(
     fabric: Fabric, labels: Mapping[str, Iterable[int | str]]
 ) -> dict[str, list[int]]:
-    """Replace names of cells and ports by their numbers.
+    """Replace names of cells and ports by their numbers, by option.
 
-    Parameters
-    ----------
-    fabric
-        The fabric that knows the names.
-    labels
-        By option, such as ``dead_ports`` or ``stuck_bar``: numbers and names.
-
-    Returns
-    -------
-    dict
-        The numbers by option: of ports where its name ends with "ports", else of cells.
+    They are ports where the name of the option ends with "ports", else cells.
     """
     numbers_of_option = {}
     for option, labels_of_option in labels.items():
@@ -990,24 +808,9 @@ def number_parts(
 
 
 def _build_by_size(type_: str, shape: dict[str, Any]) -> Fabric:
-    """Make a fabric from its type and its sizes.
+    """Make a fabric without faults from its type and the options that are set.
 
-    Parameters
-    ----------
-    type_
-        The name of the fabric.
-    shape
-        The options that are set by name, as ``rows`` or ``size``.
-
-    Returns
-    -------
-    Fabric
-        The fabric, without faults.
-
-    Raises
-    ------
-    click.UsageError
-        If an option does not belong to the type, or one that it needs is missing.
+    One that does not belong to the type, or that it lacks, is a usage error.
     """
     accepted = _accepted_options(type_)
     for name in shape:
@@ -1045,19 +848,10 @@ KINETO = (
 
 
 def hint_of_unit(word: str, ctx: click.Context) -> str:
-    """Return what to type where a unit stands apart from its number, as in ``--delay 25 ms``.
+    """Return what to type where a unit stands apart from its number: ``--delay 25 ms``.
 
-    Parameters
-    ----------
-    word
-        A word that belongs to no option.
-    ctx
-        The context of the command, with the values of its options.
-
-    Returns
-    -------
-    str
-        Empty if the word is no unit of a time, a rate or of bytes.
+    Its word belongs to no option, and the values of `ctx` that were typed tell whose unit it is.
+    Empty if it is no unit.
     """
     types: dict[type, Callable[[str], float]]
     types = {Duration: read_seconds, Rate: read_rate, Bytes: read_bytes_of}
@@ -1081,22 +875,8 @@ HINTS.append(hint_of_unit)
 def given_traces(kineto: bool, files: tuple[str, ...]) -> tuple[str, ...] | None:
     """Return the traces that a command reads.
 
-    Parameters
-    ----------
-    kineto
-        Whether ``--kineto`` is there, which says that files are traces.
-    files
-        The files that are typed.
-
-    Returns
-    -------
-    tuple of str or None
-        The traces; None if there are neither files nor the option.
-
-    Raises
-    ------
-    click.UsageError
-        If there is one without the other.
+    Without files it is None; ``--kineto`` says that files are traces. One without the other is a
+    usage error.
     """
     if kineto and not files:
         raise click.UsageError("--kineto: name the FILEs of the traces, one a rank")
@@ -1126,17 +906,7 @@ def say_skipped(skipped: Sequence[str] | None) -> None:
 
 
 def write_problem(problem: Problem, output: str, force: bool) -> None:
-    """Write a problem to a file or to stdout, and say on stderr what is unusual about it.
-
-    Parameters
-    ----------
-    problem
-        The problem.
-    output
-        The file, ``-`` for stdout.
-    force
-        Whether a file that is there is replaced.
-    """
+    """Write a problem to a file, and say on stderr what it is and what is unusual."""
     from optmatch.io import dumps, save  # these load every kind, which `--help` has no need of
 
     say_remarks(problem, output)
@@ -1164,22 +934,10 @@ def describe_problem(problem: Problem) -> str:
 
 
 def draw_ports(n: int, pairs: bool, seed: int) -> list[int]:
-    """Draw a random matching of n ports.
+    """Draw a random matching of n ports as ``matching[source] = destination``.
 
-    Parameters
-    ----------
-    n
-        The number of ports.
-    pairs
-        Whether ports are exchanged in pairs, where one of an odd number is idle; else the matching
-        is a permutation in which no port meets itself.
-    seed
-        The seed of the random numbers.
-
-    Returns
-    -------
-    list of int
-        ``matching[source] = destination``, -1 idle.
+    Ports are exchanged in pairs, where one of an odd number is idle (-1), or permuted so that none
+    meets itself.
     """
     rng = np.random.default_rng(seed)
     permutation = rng.permutation(n)

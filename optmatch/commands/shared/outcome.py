@@ -51,17 +51,7 @@ class Group(click.Group):
 
 
 def _with_example(command: click.Command | None, ctx: click.Context, name: str) -> None:
-    """Replace `format_help` of a command by one that ends with the example of the command.
-
-    Parameters
-    ----------
-    command
-        The command, which is changed in place; None if there is none of this name.
-    ctx
-        The context of its group.
-    name
-        The name of the command in its group.
-    """
+    """Replace `format_help` of a command, in place, by one that ends with its example."""
     # Commands of a group within the main one, such as `generate demand`, have names of two words.
     words = [name]
     if ctx.parent is not None:
@@ -101,19 +91,6 @@ class LaterGroup(Group):
         groups: Mapping[str, Sequence[str]] | None = None,
         **options: Any,
     ) -> None:
-        """Make a group that knows the names of its commands and imports each when it is needed.
-
-        Parameters
-        ----------
-        *args, **options
-            Arguments of `click.Group`.
-        names
-            The names of the commands, in the order of help.
-        load
-            Imports the command of a name.
-        groups
-            Names of commands by the title below which help lists them; None for one list.
-        """
         super().__init__(*args, **options)
         self._names = list(names)
         self._load = load
@@ -203,13 +180,8 @@ class Main(LaterGroup):
     def main(self, *args: Any, **extra: Any) -> Any:
         """Run the command line, and exit with the code that says how it ended.
 
-        A signal (Ctrl-C or SIGTERM) decides the code, whatever else has happened.
-
-        Parameters
-        ----------
-        *args, **extra
-            Arguments of `click.Group.main`. Without `standalone_mode` it returns, and raises
-            errors, as that does.
+        A signal (Ctrl-C or SIGTERM) decides it, whatever else has happened. Without
+        `standalone_mode` it returns and raises errors as click does.
         """
         run: Callable[..., Any] = super().main
         if not extra.pop("standalone_mode", True):
@@ -235,20 +207,7 @@ class Main(LaterGroup):
         sys.exit(code)
 
     def _exit_code_of_run(self, run: Callable[..., Any], *args: Any, **extra: Any) -> int:
-        """Run the command line, and turn every error into a line on stderr and an exit code.
-
-        Parameters
-        ----------
-        run
-            The function that runs it, which may raise errors.
-        *args, **extra
-            Its arguments.
-
-        Returns
-        -------
-        int
-            The exit code: what the command has returned, or that of the error.
-        """
+        """Run the command line, and turn every error into a line on stderr and an exit code."""
         try:
             code = run(*args, **extra, standalone_mode=False)
         except click.Abort as exc:
@@ -297,11 +256,8 @@ HINTS: list[Callable[[str, click.Context], str]] = []
 def code_of(error: Exception) -> int:
     """Return the exit code of an error.
 
-    Returns
-    -------
-    int
-        One code each for wrong input, for a limit before anything was found, and for a failed
-        check; that of other errors for all else.
+    There is one each for wrong input, for a limit before anything was found, and for a failed
+    check; that of other errors for all else.
     """
     if isinstance(error, InputError):
         return USAGE
@@ -315,11 +271,7 @@ def code_of(error: Exception) -> int:
 def describe(error: Exception) -> str:
     """Return an error as a message for users, without the name of its class.
 
-    Parameters
-    ----------
-    error
-        Any error. One of the operating system is described by the file, if it has one, and the
-        reason.
+    One of the operating system is the file, if it has one, and the reason.
     """
     if isinstance(error, MemoryError):
         return f"out of memory {error}".rstrip()
@@ -378,14 +330,7 @@ def print_table(rows: Sequence[Sequence[str]], *, indent: int = 0) -> None:
     """Print rows of words in columns: the first to the left, the others to the right.
 
     In a terminal with colours the first row, which has the titles, is bold, and words that say how
-    a task went have a colour each. ``NO_COLOR`` turns colours off.
-
-    Parameters
-    ----------
-    rows
-        Rows of equally many words, the first one with the titles.
-    indent
-        How many spaces stand before each row.
+    a task went have a colour each.
     """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for number, (name, *figures) in enumerate(rows):
@@ -414,21 +359,10 @@ def csv_text(rows: Iterable[Iterable[Any]]) -> str:
 
 
 def for_each(files: Sequence[str], run: Callable[[str], int], *, as_json: bool) -> int:
-    """Run a command on file after file; an error in one does not stop the others, Ctrl-C does.
+    """Run a command on file after file, and return the highest exit code.
 
-    Parameters
-    ----------
-    files
-        The files.
-    run
-        Takes a file, and returns the exit code for it.
-    as_json
-        Whether an error also becomes a JSON object on stdout.
-
-    Returns
-    -------
-    int
-        The highest exit code; a check that failed comes before a claim that is unproved.
+    A check that failed comes before a claim that is unproved. An error in one file does not stop
+    the others, Ctrl-C does.
     """
     worst_code = SOLVED
     for file in files:
@@ -460,21 +394,10 @@ def _is_end_of_stdout(error: Exception) -> bool:
 
 
 def _report_error(error: Exception, file: str, *, as_json: bool) -> int:
-    """Write an error about one file on stderr.
+    """Write an error about one file on stderr, and return its exit code.
 
-    Parameters
-    ----------
-    error
-        The error; one of input that names no file is given the name of this one.
-    file
-        The file, ``-`` for stdin.
-    as_json
-        Whether the error also becomes a JSON object on stdout.
-
-    Returns
-    -------
-    int
-        The exit code that goes with the error.
+    With `as_json` an object on stdout says the same. An error of input that names no file is given
+    the name of this one.
     """
     name = name_of(file)
     if isinstance(error, InputError) and not error.path:
@@ -493,22 +416,9 @@ def name_of(file: str) -> str:
 
 
 def read(file: str) -> Problem | Solution:
-    """Read a file of optmatch.
+    """Read a file of optmatch, ``-`` for stdin: a problem or a solution.
 
-    Parameters
-    ----------
-    file
-        The file, ``-`` for stdin.
-
-    Returns
-    -------
-    Problem or Solution
-        The content of the file.
-
-    Raises
-    ------
-    InputError
-        If it is no file of optmatch, such as a table of numbers.
+    Anything else, such as a table of numbers, is an `InputError`.
     """
     from optmatch.io import load, loads
 
@@ -530,17 +440,9 @@ _TABLE_SUFFIXES = (".csv", ".tsv", ".txt", ".mtx", ".npy", ".npz")
 
 
 def _refuse_table(file: str) -> None:
-    """Refuse a table of numbers where a problem file is expected, and say what to do with it.
+    """Refuse a table of numbers where a problem file is expected.
 
-    Parameters
-    ----------
-    file
-        The file, whose ending tells.
-
-    Raises
-    ------
-    InputError
-        If it is a table; the message has the command that makes a problem of it.
+    The ending of the file tells, and the message has the command that makes a problem of it.
     """
     suffixes = [suffix.lower() for suffix in PurePath(file).suffixes]
     is_table = bool(suffixes) and suffixes[-1] in _TABLE_SUFFIXES

@@ -68,20 +68,8 @@ class Progress:
     ) -> None:
         """Prepare a line of progress; nothing is written before the first event that is due.
 
-        Parameters
-        ----------
-        name
-            The name of the problem file, with which the line begins.
-        verbose
-            Whether every better answer or bound has a line of its own.
-        terminal
-            Whether stderr is a terminal, where a line can be written over.
-        limit_s
-            The time limit of the method in seconds; None without one.
-        unit
-            Returns the unit of the objective, once the problem is read.
-        clock
-            Returns seconds.
+        With `verbose` every better answer or bound has a line of its own; on a `terminal` a line
+        is written over. `unit` returns the unit of the objective, once the problem is read.
         """
         self.unit = unit
         self.limit_s = limit_s
@@ -102,12 +90,8 @@ class Progress:
     def __call__(self, event: Event) -> None:
         """Take note of an event, and write the line if it is due.
 
-        Parameters
-        ----------
-        event
-            A better answer, a better bound, or a tick, which says how much of a phase is done.
-            Answers and bounds have a line of their own if `verbose`; otherwise a line is written
-            when the interval since the last one is over.
+        Answers and bounds have a line of their own if verbose; otherwise a line is written when
+        the interval since the last one is over.
         """
         if isinstance(event, NewBest):
             self.best = event.objective
@@ -144,18 +128,9 @@ class Progress:
             self.width = 0
 
     def _describe_rate(self, tick: Tick) -> str:
-        """Say how fast the tasks of a sweep are done, and how long the others will take.
+        """Say how fast the tasks of a sweep are done, as ", 2.5/s, 40 s to go".
 
-        Parameters
-        ----------
-        tick
-            Tells how many tasks are done, of how many.
-
-        Returns
-        -------
-        str
-            A text such as ", 2.5/s, 40 s to go"; empty for other phases, and as long as no task is
-            done.
+        It is empty for other phases, and as long as no task is done.
         """
         elapsed_s = self.clock() - self.started
 
@@ -171,13 +146,8 @@ class Progress:
     def _write(self, elapsed_s: float, *, stays: bool) -> None:
         """Write the line of progress: time, phase, best objective, bound and gap.
 
-        Parameters
-        ----------
-        elapsed_s
-            Seconds since the start. With a time limit, a terminal shows a bar and what is left
-            instead.
-        stays
-            Whether the line stays; else the next one is written over it.
+        With a time limit, a terminal shows a bar and what is left. The next line is written over
+        it unless it `stays`.
         """
         parts = [f"{self.name}: {elapsed_s:.0f} s", self.phase]
         if self.terminal and self.limit_s:
@@ -197,15 +167,7 @@ class Progress:
         self._show(", ".join(parts), stays=stays)
 
     def _show(self, line: str, *, stays: bool) -> None:
-        """Write a line in place of the last one.
-
-        Parameters
-        ----------
-        line
-            The line, which is cut to the width of the terminal if it does not stay.
-        stays
-            Whether it stays; else the next one replaces it.
-        """
+        """Write a line in place of the last one, cut to the terminal if it does not stay."""
         self.close()
         if not stays:
             # A longer line would wrap, and its second part could not be wiped.
@@ -223,12 +185,7 @@ def _saying_slow_imports(progress: Progress) -> Iterator[None]:
     """Say once where modules load for so long that a user wonders why nothing moves.
 
     A thread looks every tenth of a second at what the stopwatch of the calling thread does not
-    count; the time of imports counts in no limit.
-
-    Parameters
-    ----------
-    progress
-        Writes the message.
+    count.
     """
     stopwatch = current_stopwatch()
     ended = threading.Event()
@@ -260,27 +217,10 @@ def listening(
     limit_s: float | None = None,
     unit: Callable[[], str] = str,
 ) -> Iterator[OnEvent]:
-    """Show progress on stderr while the block runs; Ctrl-C comes at the next event.
+    """Show progress on stderr while the block runs, unless `quiet`.
 
-    Parameters
-    ----------
-    name
-        The name of the problem file, with which lines begin.
-    quiet
-        Whether nothing is shown.
-    verbose
-        Whether every better answer or bound has a line of its own.
-    keep
-        Whether Ctrl-C lets an answer be checked and saved first.
-    limit_s
-        The time limit of the method in seconds; None without one.
-    unit
-        Returns the unit of the objective, once the problem is read.
-
-    Yields
-    ------
-    callable
-        Hears the events of a method; raises `KeyboardInterrupt` after a signal.
+    Ctrl-C comes at the next event, where the listener that the block gets raises it. With `keep`
+    an answer is checked and saved first.
     """
     terminal = sys.stderr.isatty()
     progress = Progress(name, verbose=verbose, terminal=terminal, limit_s=limit_s, unit=unit)
