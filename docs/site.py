@@ -31,11 +31,11 @@ SECTIONS: dict[str, list[str]] = {
         "tutorials", "tutorials/all-to-all", "tutorials/routing", "tutorials/demand",
         "tutorials/rail-job", "tutorials/reroute",
         "tutorials/slice-allocation", "tutorials/collective", "tutorials/port-sharing",
-        "tutorials/tenancy", "tutorials/placement", "cheat-sheet", "gallery", "coming-from",
+        "cheat-sheet", "gallery", "coming-from",
     ],
     "Questions": [
         "concepts", "demand", "scheduling", "rails", "rails-figures", "collectives", "racks",
-        "switches", "placements", "slices", "sharing", "sharing-fabric", "papers",
+        "switches", "slices", "sharing", "papers",
     ],
     "Fabrics and light": ["feed-forward", "netlists", "faults", "optics"],
     "Reference": [

@@ -164,33 +164,6 @@ def _demand() -> Kind:
     )
 
 
-def _placement() -> Kind:
-    """Return the row of host placements: hosts get ports such that their circuits lose least."""
-    from optmatch.problems import HostPlacement
-    from optmatch.solvers.placements import METHODS, small_problems
-    from optmatch.verify.placements import verify_placement
-
-    def view() -> View:
-        """Import the functions that draw and list placements of hosts on ports."""
-        from optmatch.plotting import placements
-
-        return View(
-            draw=placements.draw,
-            tabulate=placements.tabulate,
-            draw_problem=placements.draw_problem,
-            tabulate_problem=placements.tabulate_problem,
-            page=placements.page,
-        )
-
-    return Kind(
-        problem=HostPlacement,
-        verify=verify_placement,
-        methods=METHODS,
-        small_problems=small_problems,
-        view=view,
-    )
-
-
 def _port_sharing() -> Kind:
     """Return the row of port sharing: resources are given to jobs that ask for them."""
     from optmatch.problems import PortSharing
@@ -318,33 +291,15 @@ def _slice_allocation() -> Kind:
     )
 
 
-def _tenancy() -> Kind:
-    """Return the row of tenancies: jobs get ports of one switch, and run side by side on it."""
-    from optmatch.problems import Tenancy
-    from optmatch.solvers.tenancies import METHODS
-    from optmatch.verify.tenancies import verify_tenancy
-
-    def view() -> View:
-        """Import the functions that draw and list the schedule of all tenants."""
-        from optmatch.plotting.problems import list_tenants
-
-        # All parts are those of any schedule but one: the problem is listed tenant by tenant.
-        return _view_schedule()._replace(tabulate_problem=list_tenants)
-
-    return Kind(problem=Tenancy, verify=verify_tenancy, methods=METHODS, view=view)
-
-
 _MAKE_ROW: dict[str, Callable[[], Kind]] = {
     "all-to-all": _all_to_all,
     "collective": _collective,
     "demand": _demand,
-    "placement": _placement,
     "port-sharing": _port_sharing,
     "rail-job": _rail_job,
     "reroute": _reroute,
     "routing": _routing,
     "slice-allocation": _slice_allocation,
-    "tenancy": _tenancy,
 }
 
 KIND_NAMES = tuple(_MAKE_ROW)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from optmatch.model.declarations import Count, Index, Positive, check_fields
+from optmatch.model.declarations import Count, Index, check_fields
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,27 +39,3 @@ class RoutingParams(Params):
 
     restarts: Annotated[Count, "negotiations without a limit of iterations"] = 40
     patience: Annotated[Count, "negotiations without any routes, until a proof is sought"] = 8
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlacementParams(Params):
-    """Parameters of method `best` for placements."""
-
-    exchanges: Annotated[Count, "all-to-all: exchanges of tabu search for each threshold"] = (
-        100_000
-    )
-    eigenvalue_steps: Annotated[Index, "all-to-all: decompositions for each threshold"] = 150
-    bound_step_db: Annotated[Positive, "how exact the bound is sought, in dB"] = 0.02
-    ring_work_s: Annotated[Positive, "ring: work of CP-SAT for each threshold"] = 5.0
-    moves: Annotated[Count, "demand: moves of min-conflicts for each threshold"] = 300_000
-    trials: Annotated[Index, "demand: trials of shaving for each threshold"] = 1500
-    annealing_steps: Annotated[Count, "least sum: steps of annealing, each time"] = 1_000_000
-    starts: Annotated[Count, "least sum: how often annealing begins"] = 4
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TenancyParams(Params):
-    """Parameters of method `negotiated` for tenancies."""
-
-    moves_per_slot: Annotated[Index, "exchanges for each slot, for one choice of ports"] = 96
-    most_moves: Annotated[Index, "exchanges of one choice of ports, however many slots"] = 6000

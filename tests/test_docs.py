@@ -102,9 +102,7 @@ def test_the_python_of_a_page_runs(page: Path, tmp_path: Path, pages: Pages) -> 
 
 LISTS = """
 import optmatch as om
-from optmatch.problems.tenancies import Tenant
 
-Tenant("job", 2, "demand", demand_bytes=[[0, 1], [1, 0]])
 ring = om.Collective("all-gather", 3, 3.0, start=[[1, 2, 0]])
 dark: str | om.Collective = "dark" if isinstance(ring.start, str) else ring
 om.Collective("all-to-all", 2, 0, demand_bytes=[[0, 1], [1, 0]], start="dark")

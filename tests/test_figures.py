@@ -25,7 +25,7 @@ from tests.plotting.test_every_kind import crossing, shown_texts
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 PAGES = (
     "concepts", "demand", "rails", "rails-figures", "racks", "slices", "optics", "faults",
-    "netlists", "feed-forward", "collectives", "sharing", "scheduling", "sweeps", "sharing-fabric",
+    "netlists", "feed-forward", "collectives", "sharing", "scheduling", "sweeps",
 )  # fmt: skip
 """The pages that explain: one figure for each 800 words at least."""
 FIGURE = re.compile(
@@ -135,7 +135,7 @@ def test_a_chart_is_small(name: str) -> None:
 QUICK = (
     "optics-phase", "optics-band", "optics-delays", "rails-figures-gaps", "slices-unusable",
     "rails-figures-published", "rails-figures-artifact", "collectives-reach", "racks-steps",
-    "rails-step", "collectives-rounds", "sharing-fabric-slot", "feed-forward-looping",
+    "rails-step", "collectives-rounds", "feed-forward-looping",
 )  # fmt: skip
 
 

@@ -72,23 +72,3 @@ def test_what_the_table_of_instances_says_of_their_size(entry: Any) -> None:
             assert count == fabric.n_cells
         elif noun == "ports" and entry.kind == "all-to-all":
             assert count == fabric.n_ports
-
-
-TENANCIES = {
-    "four-jobs": "four of 8 ports, each an all-to-all",
-    "sizes": "16, 8, 4 and 4 ports, each an all-to-all",
-    "mix": "all-to-all, demand, all-reduce of 8 ports; all-gather of 4",
-    "leave": "two of the four have left, an all-to-all of 12 ports comes",
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", TENANCIES)
-def test_the_table_of_jobs_on_one_mesh(name: str) -> None:
-    problem: Any = om.load(INSTANCES / "sharing" / f"hex-9x9-32-{name}.json")
-    solution = om.solve(problem, seed=0)
-    figures = om.verify(solution).figures
-    slots = f"{figures['slots']} | {problem.min_slots}"
-    cells = f"{figures['total_cells']:,} | {figures['shortest_cells']:,}"
-    row = f"| {TENANCIES[name]} | {slots} | {cells} |"
-    assert says("docs/sharing-fabric.md", row), row

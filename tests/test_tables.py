@@ -34,12 +34,12 @@ def test_the_tables_of_a_page_are_made_anew(page: str) -> None:
 
 
 def test_a_page_that_is_older_than_a_declaration_is_noticed() -> None:
-    page = "<!-- table: keys of Tenancy -->\n| `slot_s` | an old row |\n<!-- end of table -->\n"
+    page = "<!-- table: keys of AllToAll -->\n| `slot_s` | an old row |\n<!-- end of table -->\n"
     renewed = MAKER.renew(page)
     assert "an old row" not in renewed
     assert "| `slot_s` | How long each matching is held, in seconds. | 1 |" in renewed
-    with pytest.raises(ValueError, match="no table is called 'rows of Tenancy'"):
-        MAKER.make_table("rows of Tenancy")
+    with pytest.raises(ValueError, match="no table is called 'rows of AllToAll'"):
+        MAKER.make_table("rows of AllToAll")
 
 
 def test_every_key_of_a_problem_and_every_method_has_a_row() -> None:

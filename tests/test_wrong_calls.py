@@ -20,7 +20,6 @@ TABLE: Any = np.zeros((2, 2))
 ANY: Any = object()
 verify: Any = importlib.import_module("optmatch.verify")
 CELLS = CellDevice.of("smartlight", MESH.n_cells)
-PLACEMENT = om.HostPlacement(om.IdealSwitch(2, loss_db=[[1.0, 2.0], [2.0, 1.0]]), 2)
 CONTROLLER = om.Rerouter(om.Reroute(om.IdealSwitch(2), [[0, 1], [1, 0]]))
 
 CALLS: list[tuple[str, Callable[[], object]]] = [
@@ -51,9 +50,6 @@ CALLS: list[tuple[str, Callable[[], object]]] = [
     ("fill", lambda: om.decompose([[1, 0], [0, 1]], fill=TABLE)),
     ("switch", lambda: play(om.solve(ROUTING, seed=0), None)),  # type: ignore[arg-type]
     ("executor", lambda: om.study_yield(om.AllToAll(MESH), executor=ANY)),
-    ("port_of_host", lambda: PLACEMENT.objective_of(None)),  # type: ignore[arg-type]
-    ("port_of_host", lambda: PLACEMENT.objective_of([0])),  # type: ignore[arg-type]
-    ("port_of_host", lambda: PLACEMENT.objective_of([0, 7])),  # type: ignore[arg-type]
     ("kinds", lambda: om.warm_up(3)),  # type: ignore[arg-type]
     ("kinds", lambda: om.warm_up(np.array(None))),
     ("kinds[0]", lambda: om.warm_up(np.zeros((2, 2)))),

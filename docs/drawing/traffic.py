@@ -18,8 +18,6 @@ from drawing.tools import (
     Sketch,
     chart,
     new_chart,
-    read_number,
-    read_rows,
     sketch,
 )
 
@@ -220,35 +218,4 @@ def sweeps_gap() -> Any:
     ax.set_xlabel("ports")
     ax.set_ylabel("gap to the lower bound, %")
     ax.legend(frameon=False)
-    return figure
-
-
-@chart
-def sharing_fabric_slot() -> Any:
-    """Draw one slot of four jobs on one mesh, circuits in shades of their jobs."""
-    from optmatch.plotting import plot_slot
-    from optmatch.problems import Tenancy, Tenant
-
-    problem = Tenancy(om.HexMesh(6, 6, ports=16), tuple(Tenant(n, 4) for n in "abcd"), delay_s=0.1)
-    figure, ax = new_chart(4.2)
-    plot_slot(om.solve(problem, seed=0), 0, ax=ax)
-    ax.set_xlabel("")
-    return figure
-
-
-@chart
-def sharing_fabric_cost() -> Any:
-    """Draw cells that jobs pass side by side, beside what circuits would pass alone."""
-    rows = read_rows("sharing-fabric", "| jobs | slots |")
-    together = [read_number(row[3]) for row in rows]
-    alone = [read_number(row[4]) for row in rows]
-    figure, ax = new_chart(2.6)
-    place = np.arange(len(rows))
-    ax.barh(place - 0.2, together, 0.38, color=BLUE, label="side by side")
-    ax.barh(place + 0.2, alone, 0.38, color=FAINT, label="each circuit alone")
-    ax.set_yticks(place, ["four jobs of 8", "16, 8, 4 and 4", "mixed questions", "after a change"])
-    ax.invert_yaxis()
-    ax.set_xlim(0, 1.7 * max(together))
-    ax.set_xlabel("cells that light passes in all slots")
-    ax.legend(frameon=False, loc="upper right")
     return figure

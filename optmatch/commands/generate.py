@@ -7,8 +7,8 @@ import click
 from optmatch.commands.shared.outcome import LaterGroup
 
 NAMES = (
-    *("all-to-all", "collective", "demand", "device", "placement", "port-sharing", "rail-job"),
-    *("rail-trace", "reroute", "routing", "slice-allocation", "tenancy"),
+    *("all-to-all", "collective", "demand", "device", "port-sharing", "rail-job", "rail-trace"),
+    *("reroute", "routing", "slice-allocation"),
 )
 """Names of the commands, in the order of help."""
 
@@ -36,8 +36,6 @@ def _import(name: str) -> click.Command:
             from optmatch.commands.demands.generate import demand as command
         case "device":
             from optmatch.commands.device import device as command
-        case "placement":
-            from optmatch.commands.placements import placement as command
         case "port-sharing":
             from optmatch.commands.sharing import port_sharing as command
         case "rail-job":
@@ -48,10 +46,8 @@ def _import(name: str) -> click.Command:
             from optmatch.commands.reroutes import reroute as command
         case "routing":
             from optmatch.commands.routing import routing as command
-        case "slice-allocation":
-            from optmatch.commands.slices import slice_allocation as command
         case _:
-            from optmatch.commands.tenancies import tenancy as command
+            from optmatch.commands.slices import slice_allocation as command
     return command
 
 

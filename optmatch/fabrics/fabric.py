@@ -541,7 +541,6 @@ class IdealSwitch(Fabric):
     --------
     HexMesh : A mesh of cells, where routes have to be found.
     Crossbar : Any matching, with cells.
-    HostPlacement : Which port each host gets, for the least loss.
 
     Examples
     --------

@@ -15,7 +15,7 @@ from optmatch.model.files import path_name
 from optmatch.problems import PROBLEMS
 
 PROBLEM_FORMAT = "optmatch/problem/1"
-GONE_KINDS = ("rail-sharing",)
+GONE_KINDS = ("placement", "rail-sharing", "tenancy")
 """Kinds that files of earlier versions may have; nothing reads or solves them any more."""
 
 

@@ -33,8 +33,6 @@ from optmatch.problems import (
     LineProof,
     LoadProof,
     RoutingProof,
-    ShavingProof,
-    SpectralProof,
     SupplyProof,
 )
 
@@ -45,8 +43,6 @@ CERTIFICATES: dict[str, type[Value]] = {
     "cut": CutProof,
     "line": LineProof,
     "load": LoadProof,
-    "shaving": ShavingProof,
-    "spectral": SpectralProof,
     "supply": SupplyProof,
 }
 """Certificates by the name that files use; a `RoutingProof` has a form of its own."""

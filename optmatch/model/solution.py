@@ -80,10 +80,9 @@ class Stats(TypedDict, total=False):
 
     # Size of the answer.
     slots: int
-    """All-to-all, demand, tenancy: slots of the schedule, over all planes."""
+    """All-to-all, demand: slots of the schedule, over all planes."""
     slots_lower_bound: int
-    """All-to-all, tenancy: a lower bound on the number of slots, by counting pairs or by link
-    prices; of a tenancy, the largest such bound of its jobs."""
+    """All-to-all: a lower bound on the number of slots, by counting pairs or by link prices."""
     fewest_slots: str
     """All-to-all: if `slots` is larger than the number that counting gives: what is known about
     schedules with only that number of slots."""

@@ -15,7 +15,7 @@ from optmatch.fabrics import Fabric
 from optmatch.model import BAR, CROSS, FREE, SolverUnavailable
 from optmatch.plotting import palette
 from optmatch.plotting.geometry import MeshData, Points, PortMark
-from optmatch.plotting.slots import Owners, SlotData
+from optmatch.plotting.slots import SlotData
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -146,29 +146,6 @@ def count(number: int, noun: str) -> str:
     ('1 circuit', '1,200 circuits')
     """
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def name_owners(where: Axes | Figure, owners: Owners | None, **place: Any) -> None:
-    """Add a legend that says which colour is which job.
-
-    Parameters
-    ----------
-    where
-        The axes or the figure that gets the legend.
-    owners
-        The names of jobs, each of which owns some ports; None or no names: nothing is drawn.
-    **place
-        Where the legend stands, as arguments of ``legend`` of matplotlib.
-    """
-    from matplotlib.lines import Line2D
-
-    if owners is None or not owners.names:
-        return
-    dots = [
-        Line2D([], [], color=palette.circuit_colour(k), marker="o", label=name)
-        for k, name in enumerate(owners.names)
-    ]
-    where.legend(handles=dots, frameon=False, fontsize=8, **place)
 
 
 def thin_line(stroke: float) -> float:
@@ -311,16 +288,14 @@ def _draw_ports(
 def _port_colours(fabric: Fabric, light: SlotData) -> dict[tuple[int, str], str]:
     """Return the colours of port marks; marks that it leaves out are grey.
 
-    Ports have the colour of the circuit that they send or receive or, where jobs own ports, that
-    of their job.
+    Ports have the colour of the circuit that they send or receive.
 
     Parameters
     ----------
     fabric
         The switch. A bidirectional one has a mark "both" for each port, others "in" and "out".
     light
-        The circuits of the slot and their colours; `owners.of_port` is the job of each port, -1 if
-        none has it.
+        The circuits of the slot and their colours.
 
     Returns
     -------
@@ -335,13 +310,6 @@ def _port_colours(fabric: Fabric, light: SlotData) -> dict[tuple[int, str], str]
         if fabric.bidirectional:
             colour_of_mark[circuit.source, "both"] = colour
             colour_of_mark[circuit.destination, "both"] = colour
-
-    # Ports of a job have its colour, with a circuit or without.
-    if light.owners is not None and light.owners.names:
-        for port in np.flatnonzero(light.owners.of_port >= 0).tolist():
-            job_colour = palette.circuit_colour(int(light.owners.of_port[port]))
-            for role in ("in", "out", "both"):
-                colour_of_mark[port, role] = job_colour
     return colour_of_mark
 
 

@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 from optmatch.fabrics import Fabric
 from optmatch.model import FREE, scale_of
 from optmatch.plotting import palette
-from optmatch.plotting.drawing import blank_figure, count, draw_slot, frame, name_owners
+from optmatch.plotting.drawing import blank_figure, count, draw_slot, frame
 from optmatch.plotting.geometry import MeshData, mesh_data
 from optmatch.plotting.large import (
-    MOST_PORTS_OF_JOBS,
     draw_large_schedule,
     is_large,
 )
@@ -22,7 +21,6 @@ from optmatch.plotting.slots import (
     Drawable,
     SlotData,
     all_slots_data,
-    owners_of,
     parts,
     schedule_data,
     slot_data,
@@ -86,7 +84,6 @@ def plot_slot(shown: Drawable, slot: int = 0, *, ax: Axes | None = None) -> Axes
             fontsize=max(8.0, 0.64 * width_inches),
             color=palette.STATE_COLOURS["bar"],
         )
-    name_owners(ax, light.owners, loc="upper center", bbox_to_anchor=(0.5, -0.06), ncols=8)
 
     counts = [count(len(light.circuits), "circuit")]
     if fabric.graph is not None:
@@ -188,8 +185,7 @@ def plot_contact_sheet(shown: Drawable, *, fig: Figure | None = None) -> Figure:
             toggles = count(len(light.toggled), "toggle")
             ax.set_title(toggles, fontsize=8, loc="right", color=palette.FAINT_INK, pad=16)
 
-    # The legend and the title count what the whole schedule has.
-    name_owners(fig, owners_of(shown), loc="outside right upper")
+    # The title counts what the whole schedule has.
     counts = [count(fabric.n_ports, "port"), count(schedule.n_slots, "slot")]
     if fabric.graph is not None:
         n_toggles = int(schedule_data(shown).toggles.sum())
@@ -412,9 +408,7 @@ def draw_schedule(shown: Drawable, slot: int | None = None) -> Figure:
     """
     fabric, schedule = parts(shown)
     if slot is None and is_large(fabric):
-        jobs_can_be_seen = owners_of(shown) and fabric.n_ports <= MOST_PORTS_OF_JOBS
-        if not jobs_can_be_seen:
-            return draw_large_schedule(shown)
+        return draw_large_schedule(shown)
     if slot is None and schedule.n_slots > 1:
         return plot_contact_sheet(shown)
     return cast("Figure", plot_slot(shown, slot or 0).figure)

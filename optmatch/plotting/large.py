@@ -24,7 +24,6 @@ from optmatch.plotting.slots import (
     CircuitData,
     Drawable,
     SlotData,
-    owners_of,
     parts,
     schedule_data,
     slot_data,
@@ -36,11 +35,8 @@ if TYPE_CHECKING:
 
 MOST_CELLS = 5000
 """The cells of a larger fabric are below two points on a picture of usual size."""
-MOST_PORTS_OF_JOBS = 128
-"""Circuits in the colours of some jobs can be told apart up to this number of ports."""
 _MOST_EXAMPLES = 16
 _MOST_CHORDS = 128
-_MOST_PORTS_OF_EXAMPLES = 60
 _FONT = 9
 
 
@@ -168,28 +164,15 @@ def draw_large_schedule(shown: Drawable) -> Figure:
     figure = blank_figure(9.6, 4.6)
     panels = figure.subplot_mosaic([["meets", f"by slot {k}"] for k in range(n_panels)])
 
-    # Ports of a job meet only ports of the same job. Where ports have owners, they are sorted by
-    # job (ports without one last), and the first jobs are shown.
-    meets = np.where(data.meets >= 0, data.meets, np.nan)
-    owners = owners_of(shown)
-    n_shown = fabric.n_ports
-    whose = "when pairs first meet"
-    if owners is not None and owners.names:
-        ports = np.argsort(np.where(owners.of_port < 0, len(owners.names), owners.of_port))
-        ports = ports[:_MOST_PORTS_OF_EXAMPLES]
-        meets = meets[np.ix_(ports, ports)]
-        n_shown = len(ports)
-        n_jobs = len(np.unique(owners.of_port[ports]))
-        whose = f"when the {n_shown} ports of {n_jobs} jobs of {len(owners.names)} meet"
     # Pairs that never meet are NaN, and do not count in the mean of their block.
+    meets = np.where(data.meets >= 0, data.meets, np.nan)
     blocks = merge_blocks(meets, "mean")
     words = "slot" if blocks.size == 1 else "slot, the mean of a square"
-    draw_blocks(panels["meets"], blocks, n_shown, words)
-    what = "port" if n_shown == fabric.n_ports else "port, by jobs"
-    panels["meets"].set_xlabel(f"destination {what}", fontsize=_FONT)
-    panels["meets"].set_ylabel(f"source {what}", fontsize=_FONT)
+    draw_blocks(panels["meets"], blocks, fabric.n_ports, words)
+    panels["meets"].set_xlabel("destination port", fontsize=_FONT)
+    panels["meets"].set_ylabel("source port", fontsize=_FONT)
     square = explain_blocks(blocks.size, "pairs")
-    panels["meets"].set_title(f"{whose}\n{square}".strip(), fontsize=_FONT)
+    panels["meets"].set_title(f"when pairs first meet\n{square}".strip(), fontsize=_FONT)
 
     # Right: circuits over slots and, on a mesh, cells that light passes.
     _draw_by_slot(panels["by slot 0"], data.circuits, "circuits")

@@ -28,20 +28,6 @@ def circuit_colour(place: int) -> str:
 _SHADES = (0.0, 0.45, -0.35, 0.25, -0.2, 0.6)
 
 
-def shade(colour: str, k: int) -> str:
-    """Return a shade of a colour ``"#rrggbb"``: lighter and darker ones by turns, 0 itself.
-
-    Examples
-    --------
-    >>> shade("#204080", 0), shade("#204080", 2)
-    ('#204080', '#152a53')
-    """
-    part = _SHADES[k % len(_SHADES)]
-    parts = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
-    mixed = (p + part * (255 - p) if part > 0 else p * (1 + part) for p in parts)
-    return "#" + "".join(f"{round(p):02x}" for p in mixed)
-
-
 def ink_on(colour: Any) -> str:
     """Return the ink that is read best on a colour: ``"#rrggbb"``, or parts from 0 to 1."""
     if isinstance(colour, str):

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from optmatch.model import IDLE, InputError
 from optmatch.plotting import palette
-from optmatch.plotting.blocks import choose_ticks, draw_groups
 from optmatch.plotting.drawing import blank_figure
 from optmatch.plotting.figures import draw_fabric as draw_switch, new_figure
 from optmatch.plotting.geometry import mesh_data
@@ -25,9 +22,6 @@ from optmatch.plotting.large import (
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MOST_JOBS = 16
-"""A picture of a tenancy names so many."""
-
 
 def draw_fabric(problem: Any) -> Figure:
     """Draw the switch that a problem is asked of, without light.
@@ -35,7 +29,7 @@ def draw_fabric(problem: Any) -> Figure:
     Parameters
     ----------
     problem
-        Any problem on one switch; the jobs of a tenancy are named in the title.
+        Any problem on one switch.
 
     Returns
     -------
@@ -49,69 +43,23 @@ def draw_fabric(problem: Any) -> Figure:
     """
     if problem.fabric is None:
         raise InputError(f"nothing to draw: a problem of kind {problem.kind} has no switch")
-    tenants = getattr(problem, "tenants", ())
     if is_large(problem.fabric):
-        return _draw_large_problem(problem, tenants)
+        return _draw_large_problem(problem)
     figure = new_figure(mesh_data(problem.fabric))
     ax = figure.add_subplot()
     draw_switch(ax, problem.fabric)
-
-    # The jobs of a tenancy are listed in the title.
-    jobs = [f"{_shorten(tenant.name)}: {tenant.n_ports} ports" for tenant in tenants[:MOST_JOBS]]
-    if len(tenants) > MOST_JOBS:
-        jobs.append(f"and {len(tenants) - MOST_JOBS} more jobs")
     font = max(11.0, 0.64 * figure.get_figwidth())
-    letters_per_line = int(110 * figure.get_figwidth() / font)
-    lines = wrap(", ".join(jobs), letters_per_line)
-    figure.set_figheight(figure.get_figheight() + len(lines) * font / 60)
-    ax.set_title("\n".join([f"{problem.kind} on {problem.fabric.title}", *lines]), fontsize=font)
+    ax.set_title(f"{problem.kind} on {problem.fabric.title}", fontsize=font)
     return figure
 
 
-def _draw_large_problem(problem: Any, tenants: Sequence[Any]) -> Figure:
-    """Draw the first and the last ports of a large switch, and the sizes of jobs that share it.
-
-    Parameters
-    ----------
-    problem
-        A problem on a switch whose ports or cells are too many to be drawn.
-    tenants
-        The jobs that share its ports; none of other problems.
-
-    Returns
-    -------
-    Figure
-        The switch and, of a tenancy, a bar for each job or for the mean of several.
-    """
-    n_ports = problem.fabric.n_ports
-    title = f"{problem.kind} on {problem.fabric.title} of {n_ports:,} ports"
-    figure = blank_figure(9.0 if tenants else 6.0, 4.2)
+def _draw_large_problem(problem: Any) -> Figure:
+    """Draw the first and the last ports of a switch with too many ports or cells to draw all."""
+    figure = blank_figure(6.0, 4.2)
+    title = f"{problem.kind} on {problem.fabric.title} of {problem.fabric.n_ports:,} ports"
     figure.suptitle(title, fontsize=11)
-    if not tenants:
-        draw_large_switch(figure.add_subplot(), problem.fabric)
-        return figure
-
-    left, right = figure.subplots(1, 2)
-    draw_large_switch(left, problem.fabric)
-
-    # A bar for each job or, where they are many, for the mean of several.
-    n_wanted = np.array([tenant.n_ports for tenant in tenants])
-    jobs_of_bar = draw_groups(right, n_wanted, None, ("wanted", ""))
-    right.set_xticks(choose_ticks(len(tenants), 8))
-    right.tick_params(labelsize=9)
-    right.yaxis.get_major_locator().set_params(integer=True)
-    right.set_xlabel("job, in the order of the problem", fontsize=9)
-    bar = "a bar: one job" if jobs_of_bar == 1 else f"a bar: the mean of {jobs_of_bar} jobs"
-    right.set_title(
-        f"ports that {len(tenants)} jobs want: {n_wanted.sum():,} of {n_ports:,}\n{bar}",
-        fontsize=9,
-    )
+    draw_large_switch(figure.add_subplot(), problem.fabric)
     return figure
-
-
-def _shorten(name: str) -> str:
-    """Leave out the middle of a long name."""
-    return name if len(name) <= 24 else f"{name[:11]}...{name[-10:]}"
 
 
 def list_ports(problem: Any) -> dict[str, Any]:
@@ -195,10 +143,3 @@ def draw_circuits(problem: Any) -> Figure:
         title += "; arrows: where light leaves"
     ax.set_title(title, fontsize=11)
     return figure
-
-
-def list_tenants(problem: Any) -> dict[str, Any]:
-    """List a row for each job."""
-    tenants = problem.tenants
-    names = "name", "n_ports", "question", "size_bytes"
-    return {name: [getattr(tenant, name) for tenant in tenants] for name in names}

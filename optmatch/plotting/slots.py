@@ -32,16 +32,9 @@ class CircuitData(NamedTuple):
     """Whether the light comes out where it should; if not, the curve ends where the light does."""
 
 
-class Owners(NamedTuple):
-    """The jobs that share the ports of a tenancy: each has a colour."""
-
-    names: tuple[str, ...]
-    of_port: NDArray[np.int64]
-    """``of_port[port]``: its job, -1 if it has none."""
-
-
-Drawable = Solution | tuple[Fabric, Schedule] | tuple[Fabric, Schedule, Owners]
-"""Objects that can be drawn: a solution, or a fabric and a schedule, perhaps with owners."""
+Drawable = Solution | tuple[Fabric, Schedule] | tuple[Fabric, Schedule, NDArray[np.int64]]
+"""Objects that can be drawn: a solution, or a fabric and a schedule, perhaps with the circuit of
+each port, whose colour it keeps through several states (`keep_colours`)."""
 
 
 class SlotData(NamedTuple):
@@ -54,16 +47,15 @@ class SlotData(NamedTuple):
     """The state of every cell; -1 where free."""
     toggled: NDArray[np.int64]
     """The cells that changed state for this slot, ascending."""
-    owners: Owners | None = None
+    circuit_of_port: NDArray[np.int64] | None = None
+    """``circuit_of_port[port]``: the circuit whose colour it keeps, -1 for none."""
 
     def colour(self, k: int) -> str:
-        """Return the colour of circuit `k`: a shade of its job's, if ports have owners."""
-        if self.owners is None:
-            return palette.circuit_colour(k)
-        job_of_port = self.owners.of_port
-        job = int(job_of_port[self.circuits[k].source])
-        n_earlier = sum(job_of_port[circuit.source] == job for circuit in self.circuits[:k])
-        return palette.shade(palette.circuit_colour(job), int(n_earlier))
+        """Return the colour of circuit `k`: that of its number, if ports keep colours."""
+        number = k
+        if self.circuit_of_port is not None:
+            number = int(self.circuit_of_port[self.circuits[k].source])
+        return palette.circuit_colour(number)
 
     @property
     def cells_used(self) -> int:
@@ -115,7 +107,7 @@ def parts(shown: Drawable) -> tuple[Fabric, Schedule]:
     Parameters
     ----------
     shown
-        A solution, or a fabric and a schedule, perhaps with owners.
+        A solution, or a fabric and a schedule, perhaps with colours that ports keep.
 
     Returns
     -------
@@ -203,28 +195,26 @@ def slot_data(shown: Drawable, slot: int = 0) -> SlotData:
     fabric, schedule = parts(shown)
     if not 0 <= integer("slot", slot, at_least=None) < schedule.n_slots:
         raise InputError(f"slot = {slot}: slots are 0 .. {schedule.n_slots - 1}", where="slot")
-    return _collect_slots(fabric, schedule, [slot], owners_of(shown))[0]
+    return _collect_slots(fabric, schedule, [slot], kept_colours(shown))[0]
 
 
 def all_slots_data(shown: Drawable) -> tuple[SlotData, ...]:
     """Collect the data of a picture of each slot; see `slot_data`."""
     fabric, schedule = parts(shown)
-    return _collect_slots(fabric, schedule, range(schedule.n_slots), owners_of(shown))
+    return _collect_slots(fabric, schedule, range(schedule.n_slots), kept_colours(shown))
 
 
-def owners_of(shown: Drawable) -> Owners | None:
-    """Return the owner of each port, where the answer has owners; else None."""
-    if not isinstance(shown, Solution):
-        return shown[2] if len(shown) == 3 else None
-    if not hasattr(shown.answer, "owners"):
+def kept_colours(shown: Drawable) -> NDArray[np.int64] | None:
+    """Return the circuit whose colour each port keeps; None where colours follow the slot."""
+    if isinstance(shown, Solution) or len(shown) == 2:
         return None
-    return Owners(*shown.answer.owners(shown.problem))
+    return shown[2]
 
 
-def keep_colours(problem: Any, *answers: Any) -> Owners:
+def keep_colours(problem: Any, *answers: Any) -> NDArray[np.int64]:
     """Give each circuit of a reroute a colour, the same before it and after its answers.
 
-    The owner of a port is the number of its circuit, -1 for none.
+    Returns the number of the circuit of each port, -1 for none.
     """
     circuit_of_port = np.full(problem.fabric.n_ports, -1, dtype=np.int64)
     states = [problem, *(problem.after(answer) for answer in answers)]
@@ -233,7 +223,7 @@ def keep_colours(problem: Any, *answers: Any) -> Owners:
         numbers = np.arange(len(state.circuits))
         circuit_of_port[state.circuits[:, 1]] = numbers
         circuit_of_port[state.circuits[:, 0]] = numbers
-    return Owners((), circuit_of_port)
+    return circuit_of_port
 
 
 def toggles_data(schedule: Schedule) -> TogglesData:
@@ -311,7 +301,10 @@ def _states_of(schedule: Schedule) -> NDArray[np.int8]:
 
 
 def _collect_slots(
-    fabric: Fabric, schedule: Schedule, slots: Sequence[int], owners: Owners | None
+    fabric: Fabric,
+    schedule: Schedule,
+    slots: Sequence[int],
+    circuit_of_port: NDArray[np.int64] | None,
 ) -> tuple[SlotData, ...]:
     """Collect the data of pictures of some slots; tracing them together is faster."""
     mesh = mesh_data(fabric)
@@ -335,7 +328,7 @@ def _collect_slots(
                 circuits=tuple(_draw_circuit(fabric, mesh, route) for route in routes),
                 states=states[slot],
                 toggled=np.flatnonzero(toggles.toggled[slot]),
-                owners=owners,
+                circuit_of_port=circuit_of_port,
             )
         )
     return tuple(data)

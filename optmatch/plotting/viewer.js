@@ -17,8 +17,6 @@
   el("subtitle").textContent = data.subtitle;
   el("figures").innerHTML = data.figures.map(([name, value, chip]) =>
     `<dt>${esc(name)}</dt><dd>${chip ? `<span class="chip ${esc(value)}">${esc(value)}</span>` : esc(value)}</dd>`).join("");
-  el("legend").querySelector("ul").insertAdjacentHTML("beforeend", data.jobs.map((name, k) =>
-    `<li class="job"><i class="swatch" style="--c:${data.colours[k % data.colours.length]}"></i>${esc(name)}</li>`).join(""));
   el("note").textContent = nCells ? `Loss at ${data.loss_db} dB per cell${data.loss_note}, coupling not counted.` : "";
   document.body.classList.toggle("without-cells", !nCells);
   el("slider").max = nSlots - 1;

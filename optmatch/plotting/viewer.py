@@ -30,7 +30,7 @@ from optmatch.model import (
 )
 from optmatch.plotting.geometry import HANDLE, INSET, OFFSET, mesh_data
 from optmatch.plotting.palette import CIRCUIT_COLOURS
-from optmatch.plotting.slots import Drawable, owners_of, parts, toggles_data
+from optmatch.plotting.slots import Drawable, kept_colours, parts, toggles_data
 
 CELL_LOSS_DB = 0.48
 """Loss of a cell in dB: the mean of the iPronics SmartLight processor."""
@@ -125,7 +125,7 @@ def page_data(
         - `bounds`: left, lower, right and upper end of the picture; `radius`: of a port;
         - `inset`, `offset`, `handle`: how far terminals are from the end and from the axis of
           their cell, and how far curves are bent;
-        - `colours`: of circuits; `jobs`, `owners`: names of jobs, and the job of each port;
+        - `colours`: of circuits; `circuit_of_port`: the circuit whose colour each port keeps;
         - `ports`: rows of number, role, terminal, name, x, y, and x, y of the way outwards;
         - `ends`: x, y of the first and of the second end of each cell, one after the other;
         - `mate`: the terminal that each terminal is joined to, -1 for none;
@@ -143,7 +143,7 @@ def page_data(
     loss_db = number("cell_loss_db", cell_loss_db)
     faults = fabric.faults if isinstance(fabric, Faulty) else ()
     kind = shown.problem.kind if isinstance(shown, Solution) else "schedule"
-    owners = owners_of(shown)
+    circuit_of_port = kept_colours(shown)
 
     # Each slot says how long it lasts. A single matching whose problem counts no time lasts for no
     # known time, and says nothing.
@@ -167,8 +167,7 @@ def page_data(
         "bounds": _rounded(data.bounds),
         "radius": round(data.port_radius, 3),
         "colours": CIRCUIT_COLOURS,
-        "owners": [] if owners is None else owners.of_port.tolist(),
-        "jobs": [] if owners is None else list(owners.names),
+        "circuit_of_port": [] if circuit_of_port is None else circuit_of_port.tolist(),
         "ports": [
             [*mark[:4], *_rounded(mark.position), *_rounded(mark.outward)] for mark in data.ports
         ],

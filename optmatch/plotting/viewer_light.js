@@ -69,13 +69,9 @@ function readSchedule(data) {
     data.matchings[slot].forEach((destination, source) => {
       if (destination >= 0 && (!data.bidirectional || source < destination)) found.push(follow(slot, source));
     });
-    const turns = {}, SHADES = [0, 0.45, -0.35, 0.25, -0.2, 0.6]; // circuits of one job: shades of its colour
-    const shade = (colour, part) => "#" + [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16))
-      .map((p) => Math.round(part > 0 ? p + part * (255 - p) : p * (1 + part)).toString(16).padStart(2, "0")).join("");
     found.forEach((circuit, k) => {
-      const job = data.owners.length ? data.owners[circuit.source] : k, colour = data.colours[job % data.colours.length];
-      turns[job] = (turns[job] ?? -1) + 1;
-      circuit.colour = data.owners.length ? shade(colour, SHADES[turns[job] % SHADES.length]) : colour;
+      const number = data.circuit_of_port.length ? data.circuit_of_port[circuit.source] : k;
+      circuit.colour = data.colours[number % data.colours.length];
     });
     return found;
   }

@@ -13,12 +13,6 @@ from .demands.completion import (
     held_ticks as held_ticks,
 )
 from .demands.problem import Demand as Demand, PlaneSchedules as PlaneSchedules
-from .placements import (
-    HostPlacement as HostPlacement,
-    HostPorts as HostPorts,
-    ShavingProof as ShavingProof,
-    SpectralProof as SpectralProof,
-)
 from .rails.calibration import calibrate as calibrate
 from .rails.execution.plan import RailPlan as RailPlan, RailTimeline as RailTimeline
 from .rails.problem import RailJob as RailJob
@@ -52,4 +46,3 @@ from .slices.shape import (
     Steering as Steering,
     slice_rings as slice_rings,
 )
-from .tenancies import Tenancy as Tenancy, TenancyPlan as TenancyPlan, Tenant as Tenant

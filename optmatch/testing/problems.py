@@ -25,7 +25,7 @@ from optmatch.fabrics import (
     TriangularMesh,
 )
 from optmatch.model import IDLE, ON_CHIP, InputError, Problem, Score
-from optmatch.problems import AllToAll, Demand, RailJob, Reroute, Routing, Tenancy, Tenant
+from optmatch.problems import AllToAll, Demand, RailJob, Reroute, Routing
 from optmatch.problems.routing import Objective
 from optmatch.testing.collectives import smallest_collectives
 from optmatch.testing.demands import best_demand, smallest_demands
@@ -299,9 +299,6 @@ def smallest_problems(kind: str) -> list[Problem]:
         return list(smallest_collectives())
     if kind == "rail-job":
         return list(smallest_rails())
-    if kind == "tenancy":
-        alone = [Tenancy(f, (Tenant("all", f.n_ports),)) for f in switches]
-        return [*alone, Tenancy(switches[4], ()), Tenancy(switches[1], (Tenant("one", 1),))]
     if kind == "slice-allocation":
         return list(smallest_slices())
     return list(smallest_demands()) if kind == "demand" else []

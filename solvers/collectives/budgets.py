@@ -1,8 +1,8 @@
 """Collectives on a switch that states its losses: ranks are renumbered within their budgets.
 
 A plan is made for ranks that are alike. Which rank plays which part is free then, unless some are
-late or one is the root; so the parts are placed on ranks as hosts are placed on ports, such that
-the circuits of the plan lose least.
+late or one is the root; so the parts are placed on ranks such that the worst circuit of the plan
+loses least.
 
 A *part* is a rank number of the plan before it is renumbered: a role, such as the second rank on a
 ring. A *block* is the data of one rank, and a *piece* an equal part of it or of the whole buffer.
@@ -16,13 +16,22 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.fabrics import IdealSwitch
-from optmatch.model import IDLE, Clock, Limits, Solution, ignore, uncounted
-from optmatch.problems import Collective, CollectivePlan, HostPlacement
+from optmatch.model import IDLE, Clock, Limits, ignore, uncounted
+from optmatch.problems import Collective, CollectivePlan
 from optmatch.solvers.collectives.plans import Laid
 
 _LONGEST_S = 10.0
 """How long the parts of one plan are placed at most."""
+
+_RING_WORK_S = 5.0
+"""The most work of CP-SAT for each threshold of a ring, in seconds as it counts them."""
+
+_MOVES = 5_000
+"""The most exchanges of the tabu search for each threshold."""
+
+_TENURE_SHARE = 0.6
+_TENURE_DRAW = 10
+"""A move back is tabu for 0.6 times the parts in conflict, and up to ten moves more."""
 
 _OF_BLOCKS = ("all-gather", "reduce-scatter")
 """Operations whose chunks are pieces of the block of a rank."""
@@ -117,67 +126,216 @@ def place_ranks(problem: Collective, laid: Laid, clock: Clock) -> tuple[Laid | N
         return laid, 0.0
 
     placed = _place_parts(problem, losses, pairs, clock)
-    if placed.answer is None:
+    if placed.rank_of_part is None:
         # Where there was no time to look for an order, the one that is there may do.
         is_over = losses.is_over[pairs[:, 0], pairs[:, 1]].any()
         return (None if is_over else laid), 0.0
-    rank_of_part = placed.answer.port_of_host.astype(np.int64)
-    bound_db = float(placed.lower_bound)
-    return laid._replace(plan=_renumber(problem, plan, rank_of_part)), bound_db
+    return laid._replace(plan=_renumber(problem, plan, placed.rank_of_part)), placed.bound_db
+
+
+class _Order(NamedTuple):
+    """Which rank plays each part of a plan, and how little its worst circuit can lose."""
+
+    rank_of_part: NDArray[np.int64] | None
+    """None if no order was found whose circuits all keep to their budgets."""
+    bound_db: float
 
 
 def _place_parts(
     problem: Collective, losses: RankLosses, pairs: NDArray[np.int64], clock: Clock
-) -> Solution:
-    """Choose which rank of the switch plays which role of a plan, so that light loses least.
+) -> _Order:
+    """Choose which rank of the switch plays which part, so that the worst circuit loses least.
 
-    A plan is made for ranks 0, 1, ..., but any rank can take the place of another one, if all are
-    alike. The light of a circuit loses more between some ranks of the switch than between others.
-    The worst circuit of the plan should lose as little as possible.
+    Parts of a ring are ordered by CP-SAT. Other plans, and rings for which it takes too long, are
+    improved by a tabu search. A rank that differs from others (the root, a late rank) keeps its
+    part, and all ranks do if they want different data. ``pairs[k]`` is a circuit between parts.
+    """
+    n_ranks = problem.n_ranks
+    loss_db = np.where(losses.is_over, np.inf, losses.loss_db)
+    is_free = np.full(n_ranks, _are_alike(problem))
+    is_free[[int(rank) for rank in problem.late_s]] = False
+    if problem.operation == "broadcast":
+        is_free[problem.root] = False
 
-    ``loss_db[source, destination]``: what a circuit between two ranks loses; and ``is_over``, in
-    the same shape, whether it loses more than its link budget allows.
+    limits = Limits(time_s=max(0.0, min(_LONGEST_S, clock.remaining_s)))
+    bound_db = _bound_worst_loss(loss_db, pairs, is_free)
+    ring = _follow_ring(pairs, n_ranks)
+    if ring is not None and is_free.all():
+        placed = _order_ring(ring, loss_db, bound_db, limits.start())
+        if placed.rank_of_part is not None or placed.bound_db == np.inf:
+            return placed
+        bound_db = placed.bound_db
+    needed = np.zeros((n_ranks, n_ranks), dtype=np.int64)
+    needed[pairs[:, 0], pairs[:, 1]] = 1
+    np.fill_diagonal(needed, 0)
+    return _exchange_ranks(needed, loss_db, is_free, bound_db, limits.start())
+
+
+def _bound_worst_loss(
+    loss_db: NDArray[np.float64], pairs: NDArray[np.int64], is_free: NDArray[np.bool_]
+) -> float:
+    """Bound the worst loss of a plan from below by what each part needs, in dB.
+
+    A part with d circuits out loses at least the d-th least of the losses out of its rank, and
+    likewise in. Of m free parts that need so many circuits or more, one is on the m-th best rank
+    or on a worse one.
+    """
+    n_ranks = len(loss_db)
+    between_db = loss_db.copy()
+    np.fill_diagonal(between_db, np.inf)
+    first = np.full((n_ranks, 1), -np.inf)
+    out_db = np.hstack([first, np.sort(between_db, axis=1)])
+    in_db = np.hstack([first, np.sort(between_db.T, axis=1)])
+    n_out = np.bincount(pairs[:, 0], minlength=n_ranks)
+    n_in = np.bincount(pairs[:, 1], minlength=n_ranks)
+    bound_db = 0.0
+    for part in range(n_ranks):
+        cost_db = np.maximum(out_db[:, n_out[part]], in_db[:, n_in[part]])  # by its rank
+        if is_free[part]:
+            is_like = is_free & (n_out >= n_out[part]) & (n_in >= n_in[part])
+            least_db = np.sort(cost_db[is_free])[np.count_nonzero(is_like) - 1]
+        else:
+            least_db = cost_db[part]
+        bound_db = max(bound_db, float(least_db))
+    return bound_db
+
+
+def _order_ring(
+    ring: NDArray[np.int64], loss_db: NDArray[np.float64], bound_db: float, clock: Clock
+) -> _Order:
+    """Order ranks on a ring so that its worst circuit loses least: a bottleneck tour, by CP-SAT.
+
+    One threshold of loss after the other CP-SAT finds a ring of circuits below it, or proves that
+    there is none. Thresholds rise from the bound by twice as many losses each time, as few
+    circuits make small models; from the first ring on they are halved. ``ring[k]`` is the k-th
+    part on the ring.
     """
     with uncounted():
-        from optmatch.solvers.placements.methods import solve_best
+        from ortools.sat.python import cp_model
 
-    # A pair over its budget loses more than any other one, and the budget lies between, so that
-    # one number tells both.
-    n_ranks = problem.n_ranks
-    largest_db = float(losses.loss_db.max())
-    loss_db = np.where(losses.is_over, largest_db + 2.0, losses.loss_db)
-    switch = IdealSwitch(n_ranks, loss_db=loss_db, budget_db=largest_db + 1.0)
+        from optmatch.solvers.cpsat import minimise
 
-    # held[part]: the rank at which a part has to stay, IDLE if it may go anywhere.
-    held = np.full(n_ranks, IDLE)
-    if not _are_alike(problem):
-        held[:] = np.arange(n_ranks)
-    held[[int(rank) for rank in problem.late_s]] = [int(rank) for rank in problem.late_s]
-    if problem.operation == "broadcast":
-        held[problem.root] = problem.root
+    thresholds_db = np.unique(loss_db[np.isfinite(loss_db)])
+    low = int(np.searchsorted(thresholds_db, bound_db))  # no threshold below has a ring
+    high = len(thresholds_db)
+    n_more = len(ring)
+    rank_of_part = None
+    while low < high and clock.remaining_s > 0:
+        middle = min((low + high) // 2, low + n_more)
+        n_more *= 2
+        model = cp_model.CpModel()
+        arcs = [
+            (source, destination, model.new_bool_var(""))
+            for source, destination in np.argwhere(loss_db <= thresholds_db[middle]).tolist()
+            if source != destination
+        ]
+        model.add_circuit(arcs)
+        outcome = minimise(model, clock, ignore, seed=0, work=_RING_WORK_S, tell=False)
+        if outcome.found:
+            next_rank = {source: end for source, end, literal in arcs if outcome.holds(literal)}
+            rank_of_part = np.zeros(len(ring), dtype=np.int64)
+            for place in range(1, len(ring)):
+                rank_of_part[ring[place]] = next_rank[int(rank_of_part[ring[place - 1]])]
+            high = middle
+        elif outcome.infeasible:
+            low = middle + 1
+        else:
+            break
+    bound_db = float(thresholds_db[low]) if low < len(thresholds_db) else np.inf
+    return _Order(rank_of_part, bound_db)
 
-    # A ring has methods of its own, whose answer names the rank of each place on the ring; other
-    # plans ask for circuits between the pairs alone, as a demand of one byte for each.
-    remaining_s = min(_LONGEST_S, clock.remaining_s)
-    limits = Limits(time_s=max(0.0, remaining_s))
+
+def _exchange_ranks(
+    needed: NDArray[np.int64],
+    loss_db: NDArray[np.float64],
+    is_free: NDArray[np.bool_],
+    bound_db: float,
+    clock: Clock,
+) -> _Order:
+    """Lower the worst loss of a plan by tabu search, one threshold after the other.
+
+    Each threshold is the next loss below the worst one so far. It is reached when no circuit of
+    the plan is above it; one that is not reached in `_MOVES` moves ends the search.
+
+    Parameters
+    ----------
+    needed
+        ``needed[source part, destination part]``: 1 where the plan has a circuit.
+    loss_db
+        ``loss_db[source rank, destination rank]``, infinite over the budget.
+    is_free
+        ``is_free[part]``: whether another rank may play the part.
+    """
+    sources, destinations = np.nonzero(needed)
+    order = np.arange(len(needed))
+    best: NDArray[np.int64] | None = None
+    worst_db = float(loss_db[sources, destinations].max())
+    while True:
+        if worst_db < np.inf:
+            best = order.copy()
+        below_db = loss_db[loss_db < worst_db]
+        if worst_db <= bound_db or not len(below_db):
+            return _Order(best, bound_db)
+        if not _reach_threshold(needed, loss_db > below_db.max(), order, is_free, clock):
+            return _Order(best, bound_db)
+        worst_db = float(loss_db[order[sources], order[destinations]].max())
+
+
+def _reach_threshold(
+    needed: NDArray[np.int64],
+    is_above: NDArray[np.bool_],
+    order: NDArray[np.int64],
+    is_free: NDArray[np.bool_],
+    clock: Clock,
+) -> bool:
+    """Exchange the ranks of two parts at a time until no circuit is above the threshold.
+
+    Robust tabu search for quadratic assignment (Taillard 1991, doi
+    10.1016/S0167-8191(05)80147-4), restricted to parts with a circuit above the threshold
+    (min-conflicts). Changes `order`, the rank of each part, in place, and returns whether the
+    threshold is reached.
+    """
+    above = is_above.astype(np.int64)
+    np.fill_diagonal(above, 0)
+    joined = needed + needed.T
+    # conflicts[part, rank]: circuits above the threshold if the part alone moved to the rank.
+    conflicts = needed @ above[:, order].T + needed.T @ above[order]
+    tabu_until = np.zeros_like(conflicts)
     rng = np.random.default_rng(0)
-    ring = _follow_ring(pairs, n_ranks)
-    if ring is not None and (held == IDLE).all():
-        placed = solve_best(HostPlacement(switch, n_ranks, pattern="ring"), limits, rng, ignore)
-        if placed.answer is None:
-            return placed
-        rank_of_part = np.empty(n_ranks, dtype=np.int64)
-        rank_of_part[ring] = placed.answer.port_of_host
-        return replace(placed, answer=replace(placed.answer, port_of_host=rank_of_part))
+    parts = np.arange(len(order))
+    fewest = total = int(conflicts[parts, order].sum()) // 2  # a circuit counts at both ends
+    for move in range(_MOVES):
+        if total == 0:
+            return True
+        if clock.remaining_s <= 0:
+            return False
 
-    # Any other plan: a demand of one byte for each pair of parts that a circuit joins.
-    needed = np.zeros((n_ranks, n_ranks))
-    needed[pairs[:, 0], pairs[:, 1]] = 1.0
-    np.fill_diagonal(needed, 0.0)
-    question = HostPlacement(
-        switch, n_ranks, pattern="demand", demand_bytes=needed, held=tuple(held.tolist())
-    )
-    return solve_best(question, limits, rng, ignore)
+        # increase[x, y]: circuits above the threshold that an exchange of x and y adds. The table
+        # takes the other one as staying, so that circuits between the two are counted anew.
+        moved = conflicts[:, order]
+        now = moved.diagonal()
+        between = above[np.ix_(order, order)]
+        increase = moved + moved.T - now - now[:, np.newaxis] + joined * (between + between.T)
+        is_tabu = tabu_until[:, order] > move
+        is_allowed = ~(is_tabu | is_tabu.T) | (increase < fewest - total)
+        is_allowed &= np.outer(is_free & (now > 0), is_free)
+        np.fill_diagonal(is_allowed, False)
+        choices = np.flatnonzero(is_allowed)
+        if not len(choices):
+            continue
+        least = increase.ravel()[choices]
+        first, second = divmod(int(rng.choice(choices[least == least.min()])), len(order))
+
+        # Conflicts of all parts follow the two that move, and neither goes back for a while.
+        old, new = order[first], order[second]
+        conflicts += np.outer(needed[:, first] - needed[:, second], above[:, new] - above[:, old])
+        conflicts += np.outer(needed[first] - needed[second], above[new] - above[old])
+        order[[first, second]] = new, old
+        total += int(increase[first, second])
+        fewest = min(fewest, total)
+        tenure = move + 1 + int(_TENURE_SHARE * np.count_nonzero(now))
+        tabu_until[[first, second], [old, new]] = tenure + rng.integers(_TENURE_DRAW, size=2)
+    return False
 
 
 def _are_alike(problem: Collective) -> bool:

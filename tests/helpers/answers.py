@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import optmatch as om
-from optmatch.problems import Jobs, Resources, Tenancy, Tenant
+from optmatch.problems import Jobs, Resources
 from optmatch.solvers.reroutes.states import fill_rack, hold_matching
 from tests.helpers.rails import small_job
 
@@ -50,16 +50,6 @@ def _demand(planes: int) -> Any:
     )  # fmt: skip
 
 
-def _tenancy() -> Any:
-    return Tenancy(om.HexMesh(4, 4, ports=8), (Tenant("a", 4), Tenant("b", 4)), delay_s=0.1)
-
-
-def _placement() -> Any:
-    loss_db = np.random.default_rng(0).normal(1.5, 0.5, (9, 9)).clip(0.1).round(2)
-    switch = om.IdealSwitch(9, loss_db=loss_db, budget_db=2.6)
-    return om.HostPlacement(switch, 4, held=(-1, 3, -1, -1))
-
-
 _COLLECTIVE: dict[str, Any] = {"alpha_s": 2.7e-6, "delay_s": 1e-5}
 
 PROBLEMS: dict[str, Callable[[], Any]] = {
@@ -74,9 +64,7 @@ PROBLEMS: dict[str, Callable[[], Any]] = {
     "slice-allocation": _slice,
     "collective": lambda: om.Collective("all-to-all", 8, 1e6, **_COLLECTIVE),
     "collective-planes": lambda: om.Collective("all-reduce", 4, 1e6, planes=2, **_COLLECTIVE),
-    "placement": _placement,
     "port-sharing": _sharing,
-    "tenancy": _tenancy,
 }
 METHODS = {"rail-job": "on-demand"}
 

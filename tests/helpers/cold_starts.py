@@ -33,14 +33,12 @@ PROBLEMS = (
     "collectives/straggler-96",
     "demand/gravity-16",
     "demand/hex-5x5-8",
-    "placements/all-to-all-16-6",
     "rails/dense-32",
     "reroute/hex-5x5-12-cell",
     "reroute/rack-64-chip",
     "routing/hex-9x9-32-random-1",
     "routing/benes-32-random-5",
     "sharing/devices-120-fair",
-    "sharing/hex-9x9-32-mix",
     "slices/rack-2x4x4-few-fibres",
 )
 """Instances of every kind, of a size at which all kernels of their default methods are called."""

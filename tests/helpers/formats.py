@@ -145,7 +145,7 @@ def seeds() -> dict[str, list[Seed]]:
     problems += [*_fabrics(), _COFLOWS.encode()]
     schedules = [p.read_bytes() for p in good if p.match("*.schedule.json")]
     device = write_device(DEVICES["smartlight"]).encode()
-    quick = ("routing", "demand", "collective", "sharing-flow", "slice", "tenancy")
+    quick = ("routing", "demand", "collective", "sharing-flow", "slice")
     starts = [(DATA / "answers" / f"{name}.schedule.json").read_bytes() for name in quick]
     traces: list[Files] = [
         {f"a.{rank}.et": trace_bytes(_nodes(rank)) for rank in range(2)},

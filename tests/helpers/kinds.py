@@ -2,7 +2,7 @@
 
 A room of a question is a folder or a module of its name: ``problems/rails``, ``testing/rails.py``;
 and ``io/matrices``, which reads demands.
-One question may build on another, as the jobs of a tenancy on collectives, so no such room counts.
+One question may build on another, so no such room counts.
 Run as a program, it prints what it finds.
 """
 

@@ -92,9 +92,7 @@ def _has_example(kind: Kind) -> bool:
 
 def _has_page(kind: Kind) -> bool:
     """Tell whether an answer that is no schedule has a page of its own."""
-    # Tenancies have a schedule beside their answer, which the page shows.
-    is_schedule = kind.problem.answer_class is None or kind.problem.kind == "tenancy"
-    return is_schedule or kind.view().page is not None
+    return kind.problem.answer_class is None or kind.view().page is not None
 
 
 PLACES: tuple[tuple[str, Callable[[Kind], bool]], ...] = (

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import optmatch as om
-from optmatch.problems import Jobs, Resources, Tenancy, Tenant
+from optmatch.problems import Jobs, Resources
 from optmatch.solvers.reroutes.states import fill_rack
 from tests.helpers.answers import answer_named, problem_named
 from tests.helpers.modes import limits_in_cpu_time
@@ -74,19 +74,6 @@ def _sharing(n_resources: int, n_jobs: int) -> om.PortSharing:
     return om.PortSharing(Resources([speeds]), Jobs(wanted, [least]))
 
 
-def _tenancy(n_ports: int, n_jobs: int) -> Tenancy:
-    """Return jobs of equal size on one switch."""
-    each = n_ports // n_jobs
-    tenants = tuple(Tenant(f"job {k}", each) for k in range(n_jobs))
-    return Tenancy(om.IdealSwitch(n_ports), tenants, delay_s=0.1)
-
-
-def _placement(n_ports: int, n_hosts: int) -> om.HostPlacement:
-    """Return hosts for a switch whose circuits lose more or less light."""
-    loss_db = np.random.default_rng(0).normal(1.5, 0.5, (n_ports, n_ports)).clip(0.1)
-    return om.HostPlacement(om.IdealSwitch(n_ports, loss_db=loss_db), n_hosts)
-
-
 def _collective(operation: Any, n_ranks: int) -> om.Collective:
     """Return a collective of a megabyte."""
     return om.Collective(operation, n_ranks, 1e6, alpha_s=2.7e-6, delay_s=1e-5)
@@ -124,14 +111,6 @@ SIZED: dict[str, dict[str, Sized]] = {
     "port-sharing": {
         "100": Sized(lambda: _sharing(100, 10)),
         "2000": Sized(lambda: _sharing(2000, 300), "fifo"),
-    },
-    "tenancy": {
-        "100": Sized(lambda: _tenancy(100, 10)),
-        "2000": Sized(lambda: _tenancy(2000, 100)),
-    },
-    "placement": {
-        "100": Sized(lambda: _placement(100, 60), time_limit_s=1.0),
-        "2000": Sized(lambda: _placement(2000, 100), time_limit_s=4.0),
     },
 }
 

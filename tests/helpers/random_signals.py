@@ -156,7 +156,6 @@ FLOWS = (
     Flow("slices, exact", of_instance("slices/rack-hard"), "--method ilp --time-limit 1"),
     Flow("port sharing", of_instance("sharing/devices-120-fair"), "--time-limit 1"),
     Flow("port sharing, in order", of_instance("sharing/devices-120-whole"), "--time-limit 1"),
-    Flow("tenancy", of_instance("sharing/hex-9x9-32-four-jobs"), "--time-limit 1"),
 )
 
 

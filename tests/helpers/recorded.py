@@ -30,7 +30,6 @@ from optmatch import testing
 from optmatch.io import dumps, loads
 from optmatch.kinds import all_methods
 from optmatch.model import Problem
-from optmatch.problems import Tenancy, Tenant
 from tests.helpers.sharing import draw_sharing
 
 INSTANCES = Path(__file__).resolve().parents[2] / "instances"
@@ -68,18 +67,10 @@ def _strategies() -> dict[str, tuple[int, st.SearchStrategy[Any]]]:
         "reroute": (25, testing.reroute_problems()),
         "slice-allocation": (13, testing.slice_problems()),
         "port-sharing": (15, st.builds(draw_sharing, seeds, st.sampled_from(SHARING))),
-        "tenancy": (10, seeds.map(draw_tenancy)),
     }
 
 
 SHARING = ("max-flow", "max-min", "min-jct", "lexicographic")
-
-
-def draw_tenancy(rng: np.random.Generator) -> Tenancy:
-    """Draw two to four jobs of two ports and more on a small mesh, all on at once."""
-    sizes = rng.integers(2, 4, size=rng.integers(2, 5))
-    tenants = tuple(Tenant(f"job-{index}", int(size)) for index, size in enumerate(sizes))
-    return Tenancy(om.HexMesh(4, 4, ports=12), tenants, delay_s=0.1)
 
 
 def _draw(strategy: st.SearchStrategy[Any], number: int) -> list[Problem]:

@@ -86,7 +86,6 @@ def clusters() -> None:
     steer(((0, 1),), demands=[1])
     ports = om.PortSharing(Resources([[100.0, 400]], names=("rate",)), Jobs(demand=[2]))
     print(om.solve(ports, seed=0).answer.job_of)
-    om.Tenancy(om.HexMesh(6, 6, ports=16), (om.Tenant("a", 4), om.Tenant("b", 4)), delay_s=0.1)
 
 
 def controllers(folder: Path) -> None:

@@ -64,7 +64,6 @@ def objects() -> list[Any]:
         om.solve(demand, seed=0),
         om.RackFabric(),
         DEVICES["smartlight"],
-        om.HostPlacement(om.IdealSwitch(2, loss_db=[[1.0, 2.0], [2.0, 1.0]]), 2),
         om.switches.DrySwitch(),
         om.switches.PortTable.numbered(2),
     ]

@@ -297,7 +297,7 @@ def test_a_broken_file_is_refused(name: str, where: str, message: str, _: bool) 
     assert str(path) in str(caught.value)
 
 
-@pytest.mark.parametrize("kind", ["rail-sharing"])
+@pytest.mark.parametrize("kind", ["placement", "rail-sharing", "tenancy"])
 def test_a_file_of_a_kind_that_is_gone_is_refused_in_one_line(kind: str, tmp_path: Path) -> None:
     problem = {"format": "optmatch/problem/1", "kind": kind}
     answer = json.loads((DATA / "answers" / "routing.schedule.json").read_text())

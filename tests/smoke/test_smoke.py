@@ -40,10 +40,6 @@ COMMANDS = {
     " --planes 2 --steps 1:16e6,2:8e6,1:16e6",
     "demand": "demand --model uniform --size 4 --fabric ideal-switch --delay 100 --seed 1",
     "demand, planes": "demand --model uniform --size 4 --fabric ideal-switch --delay 9 --planes 2",
-    "placement": "placement --size 9 --hosts 4 --budget 2.6 --seed 0",
-    "placement, ring": "placement --size 9 --hosts 5 --pattern ring --seed 0",
-    "placement, demand": "placement --size 9 --hosts 3 --matrix uneven.csv"
-    " --objective total-loss-db",
     "port-sharing": "port-sharing --resources 8 --jobs 3 --seed 3",
     "port-sharing, fair": "port-sharing --resources 8 --jobs 3 --objective max-min --seed 3",
     "port-sharing, early": "port-sharing --resources 4 --jobs 2 --objective min-jct --seed 3",
@@ -56,7 +52,6 @@ COMMANDS = {
     "routing": "routing --rows 4 --cols 4 --ports 8 --random-matching --seed 3",
     "routing, feed-forward": "routing --fabric benes --size 4 --matching 2,3,0,1",
     "slice-allocation": "slice-allocation --shape 2x4x4",
-    "tenancy": "tenancy --rows 4 --cols 4 --ports 8 --job a:4 --job b:4",
 }
 LIMITS = Limits(time_s=1.0, iterations=200)
 FOLDER = Path(mkdtemp(prefix="optmatch-smoke-"))

@@ -23,9 +23,7 @@ ELSEWHERE = {  # in files of their own
     "slice-allocation",
     "reroute",
     "rail-job",
-    "placement",
     "port-sharing",
-    "tenancy",
 }
 # As plain Python the kernels are some hundred times slower, and run for coverage.
 EXAMPLES = 3 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 25

@@ -15,7 +15,6 @@ import optmatch as om
 from optmatch.fabrics import Fault, Faulty
 from optmatch.kinds import all_kinds
 from optmatch.model import Bound, NewBest, Problem
-from optmatch.problems import Tenancy, Tenant
 from tests.helpers.command import call
 from tests.helpers.modes import examples
 
@@ -122,18 +121,6 @@ def test_a_demand_is_no_worse_than_its_missing_circuits_alone(
     problem = _demand(after, quantum_s=1.0)
     found = _solve(problem, name, seed=0, limits=om.Limits(iterations=1), start=former)
     assert found.objective <= naive
-
-
-def _mesh_jobs(*names: str) -> Tenancy:
-    tenants = [Tenant(name=name, n_ports=3, question="all-to-all") for name in names]
-    return Tenancy(om.HexMesh(5, 5, ports=12), tuple(tenants))
-
-
-def test_jobs_stay_where_they_were_when_one_more_comes() -> None:
-    former = _solve(_mesh_jobs("a", "b"), seed=0)
-    found = _solve(_mesh_jobs("a", "b", "c"), seed=1, start=former)
-    assert found.objective == _solve(_mesh_jobs("a", "b", "c"), seed=1).objective
-    assert found.answer.ports[:2] == former.answer.ports
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ from hypothesis import given, settings, strategies as st
 
 import optmatch as om
 from optmatch.model import IDLE
-from optmatch.problems import Tenancy, Tenant
 from optmatch.solvers.reroutes.states import fill_rack, hold_matching
 from tests.helpers.modes import examples
 from tests.helpers.mutations import mutate
@@ -39,13 +38,6 @@ CASES: dict[str, tuple[Any, str | None]] = {
         None,
     ),
     "routing": (om.Routing(om.HexMesh(1, 2, ports=[0, 6, 1, 8]), MATCHING), "ilp"),
-    "tenancy": (
-        Tenancy(
-            om.HexMesh(4, 4, ports=8),
-            (Tenant("a", 4), Tenant("b", 2, "all-reduce", size_bytes=2.0, held=(0, 1))),
-        ),
-        None,
-    ),
     "slice": (om.SliceAllocation(om.RackFabric(), (2, 2, 2)), "ilp"),
 }
 

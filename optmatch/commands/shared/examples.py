@@ -12,11 +12,9 @@ EXAMPLES = {
     "generate rail-trace": "--phases phases.csv --groups groups.json -o trace.json",
     "generate collective": "all-gather --ranks 6 --bytes 6e5 --alpha 1e-6 --delay 5e-6"
     " -o gather.json",
-    "generate placement": "--size 16 --hosts 6 --pattern ring --budget 2.5 --seed 1 -o hosts.json",
     "generate port-sharing": "--resources 60 --jobs 6 --load 1.2 --seed 3 -o pool.json",
     "generate reroute": "--rows 5 --cols 5 --ports 12 --stuck-bar 20 -o broken.json",
     "generate slice-allocation": "--shape 2x2x4 -o slice.json",
-    "generate tenancy": "--rows 4 --cols 4 --ports 8 --job a:4 --job b:4 -o jobs.json",
     "generate device": "--rows 4 --cols 4 --sigma bar_loss_db=0.1,cross_loss_db=0.1 --seed 1"
     " -o chip.csv",
     "solve": "mesh.json --seed 0 -o mesh.schedule.json",

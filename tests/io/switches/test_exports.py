@@ -23,7 +23,7 @@ from optmatch.model import FormatError, InputError
 from tests.helpers.answers import PROBLEMS, answer_named
 from tests.helpers.command import call
 
-WITHOUT_CIRCUITS = ("port-sharing", "placement")
+WITHOUT_CIRCUITS = ("port-sharing",)
 """Kinds that no format of switches takes."""
 
 WITH_CIRCUITS = [name for name in PROBLEMS if name not in WITHOUT_CIRCUITS]

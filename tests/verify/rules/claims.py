@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from optmatch.problems import LineProof, RoutingProof, Tenancy
+from optmatch.problems import LineProof, RoutingProof
 from tests.verify.rules import UNPROVED, Row, claim, forge, om
 
 PROBLEM = om.Demand.from_matrix([[0, 3], [2, 0]], delay_s=1.0)
@@ -16,7 +16,7 @@ PARTED = om.PlaneSchedules(
 )
 DEAD = om.AllToAll(om.HexMesh(2, 2, ports=om.HexMesh(2, 2).dead_pairs()[0]))
 CLASH = om.Routing(om.HexMesh(1, 2, ports=[0, 1, 3, 10]), [1, 0, 3, 2])
-EMPTY = Tenancy(om.IdealSwitch(2), ())
+GATHER = om.Collective("all-gather", 2, 1.0)
 OPTIMAL: Any = {"status": om.Status.OPTIMAL, "limit": None}
 INFEASIBLE: Any = {"status": om.Status.INFEASIBLE, "limit": None, "lower_bound": math.inf}
 SEARCH: Any = {"stats": {"bound_by": "search"}}
@@ -74,8 +74,8 @@ ROWS = [
     ),
     Row(
         "this bound needs no proof",
-        EMPTY,
-        claim(EMPTY, certificate=LineProof("source", 0), lower_bound=0.0),
+        GATHER,
+        claim(GATHER, certificate=LineProof("source", 0), lower_bound=0.0),
         "certificate: this bound needs no proof: got",
     ),
     Row(

@@ -1,1 +1,0 @@
-"""Placements: which port each host gets."""
