@@ -25,23 +25,12 @@ _LONGEST_NAME = 255  # bytes; file systems take no longer one
 
 
 def detach(tree: dict[str, Any], name: str | None) -> tuple[dict[str, Any], bytes]:
-    """Turn the arrays of a tree into lists or, if they are too large, into references to a file.
+    """Turn the arrays of a tree into lists or, if they are too large, into references.
 
-    Parameters
-    ----------
-    tree
-        The content of a file, with arrays of NumPy in it.
-    name
-        The beginning of the name of the file of arrays; None keeps all arrays in the text.
-
-    Returns
-    -------
-    tree : dict
-        Plain values for JSON. Where an array was taken out stands ``{"npz": its name}``, and the
-        entry ``"arrays"`` names the file. Its name contains the digest of the content, so a text
-        never meets the arrays of another.
-    content : bytes
-        The content of that file, an archive of NumPy; empty if there is none.
+    Returns the plain tree and the content of a NumPy archive, empty if there is none. Where an
+    array was taken out stands ``{"npz": its name}``, and the entry ``"arrays"`` names the file.
+    Its name begins with `name` (None keeps all arrays in the text) and contains the digest of the
+    content, so a text never meets the arrays of another.
     """
     array_at = dict(_list_arrays(tree, ""))
     if name is None or not _is_large(array_at.values()):
@@ -58,24 +47,10 @@ def detach(tree: dict[str, Any], name: str | None) -> tuple[dict[str, Any], byte
 
 
 def attach(tree: dict[str, Any], folder: Path | None) -> dict[str, Any]:
-    """Put the arrays back where a tree refers to them.
+    """Put the arrays of the file in `folder` back where a tree refers to them.
 
-    Parameters
-    ----------
-    tree
-        The content of a file. One without the entry ``"arrays"`` stays as it is.
-    folder
-        Where the file of arrays lies; None if the text came from elsewhere.
-
-    Returns
-    -------
-    dict
-        Without ``"arrays"``, and with arrays of NumPy in place of references.
-
-    Raises
-    ------
-    FormatError
-        If the file of arrays is absent, changed, or lacks an array.
+    A tree without the entry ``"arrays"`` stays as it is. A file of arrays that is absent, changed,
+    or lacks an array is a `FormatError`.
     """
     if "arrays" not in tree:
         return tree
@@ -88,18 +63,7 @@ def attach(tree: dict[str, Any], folder: Path | None) -> dict[str, Any]:
 
 
 def array_file(tree: Any) -> str | None:
-    """Return the name of the file of arrays that a tree refers to.
-
-    Parameters
-    ----------
-    tree
-        The content of a file; ``tree["arrays"]["file"]`` is the name.
-
-    Returns
-    -------
-    str or None
-        None if there is none, or no plain name of a file in the same folder.
-    """
+    """Return the name of the file of arrays that a tree refers to, if it is a plain name."""
     named = tree.get("arrays") if isinstance(tree, dict) else None
     name = named.get("file") if isinstance(named, dict) else None
     if not isinstance(name, str) or len(name.encode(errors="replace")) > _LONGEST_NAME:
@@ -110,22 +74,8 @@ def array_file(tree: Any) -> str | None:
 def _read(named: dict[str, Any], folder: Path | None) -> dict[str, NDArray[Any]]:
     """Read the archive of arrays that a file names, in its folder.
 
-    Parameters
-    ----------
-    named
-        ``{"file": name, "sha256": digest}``, as the file states it.
-    folder
-        The folder of that file; None if the text came from a stream.
-
-    Returns
-    -------
-    dict
-        The arrays by name.
-
-    Raises
-    ------
-    FormatError
-        If it has no plain name, is no regular file, or has another digest than the file says.
+    `named` is ``{"file": name, "sha256": digest}``; a name that is not plain, no regular file, and
+    another digest are refused.
     """
     name = array_file({"arrays": named})
     if name is None or not name.endswith(".npz"):
@@ -155,10 +105,7 @@ def _read(named: dict[str, Any], folder: Path | None) -> dict[str, NDArray[Any]]
 def _is_large(arrays: Collection[NDArray[Any]]) -> bool:
     """Tell whether arrays take more than `MOST_BYTES` as JSON.
 
-    Parameters
-    ----------
-    arrays
-        Arrays of numbers. An entry takes two bytes at least, which decides most cases at once.
+    An entry takes two bytes at least, which decides most cases at once.
     """
     if 2 * sum(array.size for array in arrays) > MOST_BYTES:
         return True
@@ -172,15 +119,7 @@ def _name_of(where: str) -> str:
 
 
 def _list_arrays(tree: Any, where: str) -> Iterator[tuple[str, NDArray[Any]]]:
-    """Yield the JSON pointer of each array in a tree, and the array.
-
-    Parameters
-    ----------
-    tree
-        An array, a value, or a tree of dicts and lists of them.
-    where
-        The JSON pointer of the tree in the file.
-    """
+    """Yield the JSON pointer of each array in a tree of dicts and lists, and the array."""
     if isinstance(tree, np.ndarray):
         yield where, tree
     elif isinstance(tree, dict | list):
@@ -192,14 +131,7 @@ def _list_arrays(tree: Any, where: str) -> Iterator[tuple[str, NDArray[Any]]]:
 def _refer(tree: Any, where: str, names: set[str]) -> Any:
     """Replace the arrays with some names by references; all others stay arrays.
 
-    Parameters
-    ----------
-    tree
-        A value, or a tree of dicts and lists of values.
-    where
-        The JSON pointer of the tree in the file, from which names are made.
-    names
-        The names of the arrays that are taken out.
+    Names are made from the JSON pointer of an array.
     """
     name = _name_of(where)
     if isinstance(tree, np.ndarray):
@@ -212,22 +144,7 @@ def _refer(tree: Any, where: str, names: set[str]) -> Any:
 
 
 def _put(tree: Any, where: str, arrays: dict[str, NDArray[Any]]) -> Any:
-    """Put arrays in place of the references of a tree, which are ``{"npz": name}``.
-
-    Parameters
-    ----------
-    tree
-        A value, or a tree of dicts and lists of values.
-    where
-        The JSON pointer of the tree in the file, for errors.
-    arrays
-        The arrays of the archive, by name.
-
-    Raises
-    ------
-    FormatError
-        If there is no such array, or one that has other entries than numbers.
-    """
+    """Put arrays in place of the references of a tree, which are ``{"npz": name}``."""
     if isinstance(tree, list):
         return [_put(value, pointer(where, k), arrays) for k, value in enumerate(tree)]
     if not isinstance(tree, dict):

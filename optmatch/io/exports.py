@@ -62,26 +62,10 @@ class Exporter(NamedTuple):
     def write(
         self, solution: Solution, rate_bytes_per_s: float | None, names: Mapping[str, Any]
     ) -> Exported | Document:
-        """Write a solution in the format of this exporter.
+        """Write a solution in the format of this exporter, with options of the format by name.
 
-        Parameters
-        ----------
-        solution
-            A solution of a kind that the format takes.
-        rate_bytes_per_s
-            The bandwidth of a circuit, for problems that state none; None if it is not needed.
-        names
-            Options of the format by name.
-
-        Returns
-        -------
-        Exported or Document
-            A text, contents by the endings of their files, or a tree of JSON.
-
-        Raises
-        ------
-        InputError
-            If the kind or an option does not suit the format.
+        Returns a text, contents by the endings of their files, or a tree of JSON; a kind or an
+        option that does not suit the format is an `InputError`.
         """
         for option in names:
             if option not in self.options:
@@ -292,24 +276,7 @@ def export(
 def exported(
     solution: Solution, to: str, rate_bytes_per_s: float | None = None, **names: Any
 ) -> Exported:
-    """Return what `export` writes, as text.
-
-    Parameters
-    ----------
-    solution
-        The solution.
-    to
-        The format, a name in `EXPORTERS`.
-    rate_bytes_per_s
-        The bandwidth of a circuit, for problems that state none; None if it is not needed.
-    **names
-        The options of the format.
-
-    Returns
-    -------
-    str or dict
-        The text of the file, with all arrays in it; or contents by the endings of several files.
-    """
+    """Return what `export` writes, as text with all arrays in it, or contents by endings."""
     written = _write(solution, to, rate_bytes_per_s, names)
     if isinstance(written, Document):
         return layout(detach(written.tree, None)[0]) + "\n"
@@ -319,19 +286,7 @@ def exported(
 def _write(
     solution: Solution, to: str, rate_bytes_per_s: float | None, names: Mapping[str, Any]
 ) -> Exported | Document:
-    """Write a solution in a format, after a check that it answers its problem.
-
-    Parameters
-    ----------
-    solution
-        The solution.
-    to
-        The format, a name in `EXPORTERS`; an unknown one is an `InputError`.
-    rate_bytes_per_s
-        The bandwidth of a circuit, for problems that state none.
-    names
-        The options of the format.
-    """
+    """Write a solution in a format, after a check that it answers its problem."""
     if to not in EXPORTERS:
         raise InputError(f"format {to!r}: known are {', '.join(EXPORTERS)}")
     solution.check_fits()

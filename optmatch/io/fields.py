@@ -36,22 +36,8 @@ def to_object(
 
     A field with ``brief`` in its metadata is left out where it has its default: fields that came
     later than the format change no digest of what was written before. Data classes in fields, in
-    sequences and in mappings are written the same way; a fabric has its type in front.
-
-    Parameters
-    ----------
-    value
-        A data class.
-    keep_ndim
-        Arrays of at least so many dimensions stay arrays, to be laid beside the text if they are
-        large; None turns all into lists.
-    **nested
-        Writers of fields with a form of their own, by the name of the field.
-
-    Raises
-    ------
-    InputError
-        If a fabric is not one of ours.
+    sequences and in mappings are written the same way; a fabric has its type in front. Arrays of
+    `keep_ndim` dimensions or more stay arrays, and `nested` has writers of single fields.
     """
     entries = {
         field.name: getattr(value, field.name)
@@ -65,15 +51,7 @@ def to_object(
 
 
 def _write(entry: Any, keep_ndim: int | None) -> Any:
-    """Turn the value of a field into plain values for JSON.
-
-    Parameters
-    ----------
-    entry
-        A fabric, a data class, an array, a mapping, a sequence or a plain value.
-    keep_ndim
-        Arrays of at least so many dimensions stay arrays; None turns all into lists.
-    """
+    """Turn the value of a field into plain values for JSON; large arrays may stay arrays."""
     if isinstance(entry, Fabric):
         if FABRICS.get(entry.type) is not type(entry):
             raise InputError(f"{type(entry).__name__} has no file format", where="/fabric")
@@ -97,37 +75,12 @@ def from_object(
     tags: Collection[str] = (),
     **nested: Callable[[Any, str], Any],
 ) -> T:
-    """Build a data class from a JSON object; its constructor checks the values.
+    """Build a data class from a JSON object at a pointer; its constructor checks the values.
 
     Fields that have a default may be absent, and a field that a class once had may be there if it
-    is null. Fields whose type is a data class, a fabric, or a
-    tuple or mapping of them are built the same way.
-
-    Parameters
-    ----------
-    cls
-        The data class.
-    tree
-        The object as read from JSON.
-    where
-        The JSON pointer of the object, for messages.
-    tags
-        Keys that are no fields, and were read before.
-    **nested
-        The readers of fields with a form of their own, by the name of the field; each is called
-        with the value and its JSON pointer.
-
-    Returns
-    -------
-    T
-        An instance of the class.
-
-    Raises
-    ------
-    FormatError
-        If `tree` is no object, a key is unknown or absent, or an array holds what is no number.
-    InputError
-        If the constructor refuses a value; it names the place of the value.
+    is null. Data classes, fabrics, and tuples or mappings of them are built the same way. `tags`
+    are keys that are no fields, and were read before; `nested` has readers of single fields, which
+    get the value and its pointer. Errors name the place in the file.
     """
     check_object(tree, where)
     tree = _without_removed_fields(tree, getattr(cls, "removed_fields", ()), where)
@@ -173,17 +126,7 @@ def check_object(tree: Any, where: str) -> None:
 def check_keys(
     tree: Mapping[str, Any], where: str, *, allowed: Collection[str], required: Collection[str]
 ) -> None:
-    """Refuse unknown keys, which may be misspelt ones, and the absence of required ones.
-
-    Parameters
-    ----------
-    tree
-        An object of JSON.
-    where
-        Its JSON pointer in the file, for errors.
-    allowed, required
-        The keys that may be there, and those that must.
-    """
+    """Refuse unknown keys, which may be misspelt ones, and the absence of required ones."""
     for key in tree:
         if key not in allowed:
             raise FormatError(
@@ -195,24 +138,7 @@ def check_keys(
 
 
 def choose(tree: Mapping[str, Any], key: str, class_of_tag: Mapping[str, T], where: str) -> T:
-    """Look up the class that a tag names, such as ``"kind": "demand"``.
-
-    Parameters
-    ----------
-    tree
-        An object of JSON.
-    key
-        The key of the tag.
-    class_of_tag
-        The classes by what the tag may be.
-    where
-        The JSON pointer of the object in the file, for errors.
-
-    Raises
-    ------
-    FormatError
-        If the tag is absent or unknown.
-    """
+    """Look up the class that a tag names, such as ``"kind": "demand"``."""
     if key not in tree:
         raise FormatError(f"key {key!r} is missing", where=where or "/")
     name = tree[key]
@@ -225,15 +151,7 @@ def choose(tree: Mapping[str, Any], key: str, class_of_tag: Mapping[str, T], whe
 
 
 def check_numbers(tree: Any, where: str) -> None:
-    """Refuse strings, booleans and null inside an array, which NumPy would turn into numbers.
-
-    Parameters
-    ----------
-    tree
-        A number, or lists of numbers in lists; an array of NumPy is left alone.
-    where
-        Its JSON pointer in the file, for errors.
-    """
+    """Refuse strings, booleans and null inside an array, which NumPy would turn into numbers."""
     if isinstance(tree, np.ndarray):
         return
     if isinstance(tree, list):
@@ -260,16 +178,8 @@ def _is_required(field: Field[Any]) -> bool:
 def _reader(form: Form) -> Callable[[Any, str], Any]:
     """Find the function that reads values of a form, the type of a field.
 
-    Parameters
-    ----------
-    form
-        The form: an array, a class, a sequence, a mapping, a choice of forms, or plain values.
-
-    Returns
-    -------
-    callable
-        Takes the JSON value and its JSON pointer, and returns the value of the field. Plain
-        values are returned as they are, since the constructor checks them.
+    It takes the JSON value and its pointer. Plain values are returned as they are, since the
+    constructor checks them.
     """
     match form:
         case Choice(parts):
@@ -295,15 +205,8 @@ def _reader(form: Form) -> Callable[[Any, str], Any]:
 def _choice(parts: tuple[Form, ...]) -> Callable[[Any, str], Any]:
     """Make a reader of values that may have one of several forms, by what a value looks like.
 
-    Parameters
-    ----------
-    parts
-        The forms. A list is read as an array or a sequence, an object as a class or a mapping.
-
-    Returns
-    -------
-    callable
-        Takes the JSON value and its JSON pointer. Plain values are left to the constructor.
+    A list is read as an array or a sequence, an object as a class or a mapping; plain values are
+    left to the constructor.
     """
     rows = [part for part in parts if isinstance(part, Array | Listed)]
     records = [part for part in parts if isinstance(part, Instance | Mapped)]

@@ -69,26 +69,8 @@ def save_tree(tree: dict[str, Any], path: str | os.PathLike[str], *, force: bool
     """Write the tree of a file and, if they are large, its arrays beside it.
 
     A reader finds the old file with its arrays or the new one: the new arrays are written first,
-    under a name that their content determines, and the old ones are removed last.
-
-    Parameters
-    ----------
-    tree
-        The content, with arrays of NumPy in it.
-    path
-        The file.
-    force
-        Whether a file that is there is replaced.
-
-    Returns
-    -------
-    list of str
-        The names of the files that were written: one, or two.
-
-    Raises
-    ------
-    InputError
-        If the file is there and `force` is false, or its folder cannot be written to.
+    under a name that their content determines, and the old ones are removed last. Returns the
+    names of the files.
     """
     target = check_target(path, force=force)
     if is_stream(target):
@@ -193,19 +175,8 @@ def _to_tree(obj: Problem | Solution) -> dict[str, Any]:
 def _read(content: str | bytes, path: str, folder: Path | None) -> Problem | Solution:
     """Read a problem or a solution from the text of a file.
 
-    Parameters
-    ----------
-    content
-        JSON.
-    path
-        The name of the file, for errors.
-    folder
-        Where large arrays lie, in a file that the text names; None for a stream.
-
-    Raises
-    ------
-    FormatError
-        If it is neither; the message says what it looks like instead.
+    Large arrays lie in `folder`, None for a stream. Anything else is refused, with what it looks
+    like.
     """
     try:
         tree = parse_json(content, path)
@@ -226,16 +197,7 @@ def _read(content: str | bytes, path: str, folder: Path | None) -> Problem | Sol
 def _former_arrays(target: Path) -> Path | None:
     """Find the file of arrays that a file which is to be replaced has named.
 
-    Parameters
-    ----------
-    target
-        The file that is to be replaced.
-
-    Returns
-    -------
-    Path or None
-        None if there is no such file, or its name shows that it is not one of ours, which may not
-        be deleted.
+    None if its name shows that it is not one of ours, which may not be deleted.
     """
     if not target.is_file():
         return None

@@ -49,22 +49,9 @@ CERTIFICATES: dict[str, type[Value]] = {
 
 
 def certificate_to_tree(certificate: Any) -> Any:
-    """Return the JSON form of a certificate, the proof that comes with a solution.
+    """Return the JSON form of a certificate: a proof, a sequence of proofs and None, or None.
 
-    Parameters
-    ----------
-    certificate
-        A proof, a sequence of proofs and None, or None.
-
-    Returns
-    -------
-    dict, list or None
-        A proof has its kind as ``"proof"``, except those of routings; arrays stay arrays.
-
-    Raises
-    ------
-    InputError
-        If there is no such kind.
+    A proof has its kind as ``"proof"``, except those of routings; arrays stay arrays.
     """
     if certificate is None:
         return None
@@ -79,21 +66,9 @@ def certificate_to_tree(certificate: Any) -> Any:
 
 
 def certificate_from_tree(tree: Any, where: str, fabric: Fabric | None) -> Any:
-    """Build a certificate, the proof that comes with a solution, from its JSON form.
+    """Build a certificate from its JSON form; a list becomes a tuple.
 
-    Parameters
-    ----------
-    tree
-        An object, a list of objects and null, or None.
-    where
-        Its JSON pointer in the file, for errors.
-    fabric
-        Prices in proofs are those of its links; None if there is no switch.
-
-    Returns
-    -------
-    proof, tuple or None
-        A list becomes a tuple.
+    Prices in proofs are those of the links of the fabric, None if there is no switch.
     """
     if tree is None:
         return None
@@ -122,12 +97,7 @@ class Prices(Value):
         """Check the prices of a proof by node: a sparse matrix in compressed rows.
 
         The prices of node k are the entries ``starts[k]`` to ``starts[k + 1]`` of ``link`` and
-        ``price``.
-
-        Raises
-        ------
-        InputError
-            If starts do not ascend, lengths differ, or links of a node do not ascend.
+        ``price``, in the order of links.
         """
         check_fields(self)
         count = len(self.link)
@@ -158,13 +128,7 @@ class Prices(Value):
 
 
 def _prices_to_tree(dense: NDArray[np.int64]) -> dict[str, Any]:
-    """Return the JSON object of the prices of a proof, of which most are 0.
-
-    Parameters
-    ----------
-    dense
-        ``price[node, link]``: whole numbers.
-    """
+    """Return the JSON object of whole prices ``price[node, link]``, of which most are 0."""
     node, link = np.nonzero(dense)
     starts = np.searchsorted(node, np.arange(len(dense) + 1))
     sparse = Prices(links=dense.shape[1], starts=starts, link=link, price=dense[node, link])
@@ -172,22 +136,7 @@ def _prices_to_tree(dense: NDArray[np.int64]) -> dict[str, Any]:
 
 
 def _prices_from_tree(links: int, tree: Any, where: str) -> NDArray[np.int64]:
-    """Build the prices of a proof from their JSON object.
-
-    Parameters
-    ----------
-    links
-        The number of links of the fabric; prices for another number are a `FormatError`.
-    tree
-        The object of `Prices`.
-    where
-        Its JSON pointer in the file, for errors.
-
-    Returns
-    -------
-    int64 array
-        ``price[node, link]``, with zeros filled in.
-    """
+    """Build ``price[node, link]`` from a JSON object; another number of links is refused."""
     if isinstance(tree, dict) and tree.get("links", links) != links:
         message = f"links = {shorten(tree['links'])}: the fabric has {links}"
         raise FormatError(message, where=pointer(where, "links"))
@@ -198,14 +147,7 @@ SCHEDULE_FORMAT = "optmatch/schedule/1"
 
 
 def solution_to_tree(solution: Solution) -> dict[str, Any]:
-    """Return the JSON object of a solution, with its problem.
-
-    Parameters
-    ----------
-    solution
-        The solution. Arrays of schedule and certificate stay arrays, to be laid beside the text
-        if they are large.
-    """
+    """Return the JSON object of a solution, with its problem; large arrays stay arrays."""
     answer = {} if solution.answer is None else {"answer": _answer_to_tree(solution)}
     schedule = solution.schedule and to_object(solution.schedule, keep_ndim=1)
     return {
@@ -228,19 +170,9 @@ def solution_to_tree(solution: Solution) -> dict[str, Any]:
 
 
 def solution_from_tree(tree: Any) -> Solution:
-    """Build a solution from its JSON object.
+    """Build a solution from its JSON object, with the problem in it and the problem's digest.
 
-    Parameters
-    ----------
-    tree
-        The object, with the problem in it and the digest of the problem.
-
-    Raises
-    ------
-    InputError
-        If the digest is another one, or parts contradict each other.
-    FormatError
-        If it breaks the format.
+    Another digest, or parts that contradict each other, are an `InputError`.
     """
     check_object(tree, "")
     check_format(tree, "", SCHEDULE_FORMAT)
@@ -270,17 +202,7 @@ def solution_from_tree(tree: Any) -> Solution:
 
 
 def _check_fits(problem: Problem, answer: Any, where: str) -> None:
-    """Refuse an answer of another problem, which nothing behind the reader expects.
-
-    Parameters
-    ----------
-    problem
-        The problem.
-    answer
-        A schedule, or an answer of the class that the problem names.
-    where
-        The JSON pointer of the answer, for the error.
-    """
+    """Refuse an answer of another problem, which nothing behind the reader expects."""
     try:
         answer.check_fits(problem)
     except InputError as exc:
@@ -290,17 +212,7 @@ def _check_fits(problem: Problem, answer: Any, where: str) -> None:
 
 
 def _schedule_from_tree(tree: Any, where: str, problem: Problem) -> Schedule | None:
-    """Build a schedule from its JSON form, and check that it fits the problem.
-
-    Parameters
-    ----------
-    tree
-        An object; None for no schedule.
-    where
-        Its JSON pointer in the file, for errors.
-    problem
-        The problem, which has the number of ports and of cells.
-    """
+    """Build a schedule from its JSON form, None for none, and check that it fits the problem."""
     if tree is None:
         return None
     if problem.fabric is None:
@@ -315,14 +227,7 @@ def _schedule_from_tree(tree: Any, where: str, problem: Problem) -> Schedule | N
 
 
 def _answer_to_tree(solution: Solution) -> dict[str, Any]:
-    """Return the JSON object of an answer that is no schedule, such as a plan of a collective.
-
-    Parameters
-    ----------
-    solution
-        A solution whose answer has the class that its problem names; else `InputError` is raised.
-        Arrays stay arrays.
-    """
+    """Return the JSON object of an answer that is no schedule; its arrays stay arrays."""
     if not isinstance(solution.answer, solution.problem.answer_class or ()):
         raise InputError(
             f"an answer of type {type(solution.answer).__name__} has no file format for"
@@ -336,17 +241,7 @@ def _answer_to_tree(solution: Solution) -> dict[str, Any]:
 
 
 def _answer_from_tree(tree: Any, where: str, problem: Problem) -> Any:
-    """Build an answer that is no schedule from its JSON form, and check that it fits the problem.
-
-    Parameters
-    ----------
-    tree
-        An object; None for no answer.
-    where
-        Its JSON pointer in the file, for errors.
-    problem
-        The problem, which names the class of its answers.
-    """
+    """Build an answer that is no schedule, None for none, and check that it fits the problem."""
     if tree is None:
         return None
     if problem.answer_class is None:

@@ -69,15 +69,7 @@ class _Definitions:
         self.trees: Tree = {"npz": _NPZ}
 
     def refer(self, name: str, make: Callable[[], Tree]) -> Tree:
-        """Return a reference to a definition, which is made at its first use.
-
-        Parameters
-        ----------
-        name
-            The name of the definition.
-        make
-            Makes it; called once for each name.
-        """
+        """Return a reference to a definition, which is made at its first use."""
         if name not in self.trees:
             # An empty definition stands for it meanwhile, as it may refer to itself.
             self.trees[name] = {}
@@ -87,14 +79,8 @@ class _Definitions:
     def record(self, cls: Any, tags: Mapping[str, Any] = {}, **special: Tree) -> Tree:
         """Describe a data class as a JSON Schema, by its fields and what their docstring says.
 
-        Parameters
-        ----------
-        cls
-            The data class.
-        tags
-            Entries in front of the fields, such as ``kind``, with their schemas.
-        **special
-            Schemas of fields with a form of their own, by name.
+        `tags` are entries in front of the fields, such as ``kind``, with their schemas; `special`
+        has those of single fields.
         """
         meanings = _meanings(cls)
         forms = forms_of(cls)
@@ -116,19 +102,8 @@ class _Definitions:
     def tagged(self, key: str, classes: Mapping[str, Any], **other_tags: Any) -> Tree:
         """Describe an object of one of several classes, which its tag names, as a JSON Schema.
 
-        Parameters
-        ----------
-        key
-            The key of the tag, such as ``type``.
-        classes
-            The class of each tag.
-        **other_tags
-            Schemas of further keys that objects of all classes have beside their fields.
-
-        Returns
-        -------
-        dict
-            A condition for each class: if the tag is this one, the fields are those of the class.
+        There is a condition for each class: if the tag is this one, the fields are those of the
+        class.
         """
         cases = []
         for name, cls in classes.items():
@@ -143,17 +118,9 @@ class _Definitions:
         }
 
     def describe(self, form: Form) -> Tree:
-        """Describe the values that a field may hold.
+        """Describe the values that a field may hold, by the declaration that its class checks.
 
-        Parameters
-        ----------
-        form
-            The declaration of the field, as the constructor of its class checks it.
-
-        Returns
-        -------
-        dict
-            A schema; an array may also be a reference to the file beside this one.
+        An array may also be a reference to the file beside this one.
         """
         match form:
             case Plain(kind, span):
@@ -179,13 +146,7 @@ class _Definitions:
                 return self.instance(cls)
 
     def instance(self, cls: Any) -> Tree:
-        """Describe an object of a class as a JSON Schema: a list of members, or a reference.
-
-        Parameters
-        ----------
-        cls
-            An enumeration, a kind of fabric, or a data class.
-        """
+        """Describe an object of a class as a JSON Schema: a list of members, or a reference."""
         if cls is object:
             return {}
         if issubclass(cls, Enum):
@@ -204,18 +165,7 @@ class _Definitions:
 
 
 def make_schema(name: str) -> Tree:
-    """Return the JSON Schema of a kind of file.
-
-    Parameters
-    ----------
-    name
-        A name in `SCHEMAS`, such as "problem".
-
-    Returns
-    -------
-    dict
-        With the definitions that it refers to in ``$defs``.
-    """
+    """Return the JSON Schema of a kind of file, with its definitions in ``$defs``."""
     defs = _Definitions()
     tree = SCHEMAS[name](defs)
     return {
@@ -239,13 +189,7 @@ def _document(record: type[Any], name: str, defs: _Definitions) -> Tree:
 
 
 def _schedule(defs: _Definitions) -> Tree:
-    """Describe a file with a solution: its problem, its schedule or answer, and its certificate.
-
-    Parameters
-    ----------
-    defs
-        Collects the definitions that the schema refers to.
-    """
+    """Describe a file with a solution: its problem, its answer, and its certificate."""
     routing = partial(defs.record, RoutingProof, prices=defs.instance(Prices))
     proofs = [
         defs.refer("proof", lambda: defs.tagged("proof", CERTIFICATES)),
@@ -278,15 +222,7 @@ SCHEMAS: dict[str, Callable[[_Definitions], Tree]] = {
 
 
 def _plain(kind: type, span: Range) -> Tree:
-    """Describe a number, a text or a boolean as a JSON Schema.
-
-    Parameters
-    ----------
-    kind
-        The type: int, float, str or bool.
-    span
-        The least and the most that is allowed, and whether infinities are.
-    """
+    """Describe a number, a text or a boolean as a JSON Schema, with the span that is allowed."""
     tree: Tree = {"type": {int: "integer", float: "number", str: "string", bool: "boolean"}[kind]}
     if math.isfinite(span.least):
         tree["exclusiveMinimum" if span.above else "minimum"] = span.least

@@ -70,18 +70,10 @@ class Processes(Executor):
     def __init__(
         self, n: int | None = None, *, patience: Callable[..., float | None] = lambda *_: None
     ) -> None:
-        """Make an executor that runs calls in processes of this machine.
+        """Make an executor of n workers, None for as many as there are cores.
 
-        A worker is a process with a thread that hands calls to it. Threads start here, and
-        processes with their first calls.
-
-        Parameters
-        ----------
-        n
-            The number of workers; None for as many as there are cores.
-        patience
-            Called with the arguments of a call; returns after how many seconds the call counts as
-            lost, None for never.
+        A worker is a process with a thread that hands calls to it; processes start with their
+        first calls. `patience` returns for a call after how many seconds it counts as lost.
         """
         # `ahead` says how many calls may be under way or wait.
         cores = _usable_cores()
@@ -113,15 +105,7 @@ class Processes(Executor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End the processes, after all calls or at once.
-
-        Parameters
-        ----------
-        wait
-            Whether to return only when all threads have ended.
-        cancel_futures
-            Kill the processes at once; calls that have not ended are cancelled or lost.
-        """
+        """End the processes, after all calls or at once; open calls are then cancelled or lost."""
         self._closed = True
         if cancel_futures:
             self._stopped = True
@@ -140,11 +124,6 @@ class Processes(Executor):
 
         Runs in a thread of this process. A worker that dies is replaced for the next call, and a
         call whose result is not there yet after that is tried once more.
-
-        Parameters
-        ----------
-        cores
-            The numbers of the cores that the worker may use.
         """
         worker = None
         while (call := self._calls.get()) is not None:
@@ -163,21 +142,8 @@ class Processes(Executor):
     ) -> _Worker | None:
         """Run one call in a worker process, and put its result or error into the future.
 
-        Parameters
-        ----------
-        worker
-            The process of the call before; None to start a new one.
-        cores
-            The cores of a new process.
-        call
-            The call, whose future is running.
-        may_retry
-            Whether the future stays open if somebody kills the process, for a second try.
-
-        Returns
-        -------
-        _Worker or None
-            The process for the next call; None if it has to be replaced.
+        Returns the process for the next call; None if it has to be replaced. With `may_retry` the
+        future stays open if somebody kills the process, for a second try.
         """
         try:
             if worker is None:
@@ -210,13 +176,7 @@ class _Worker:
     """
 
     def __init__(self, cores: list[int]) -> None:
-        """Start a process that serves calls through a pipe.
-
-        Parameters
-        ----------
-        cores
-            The numbers of the cores that it may use.
-        """
+        """Start a process that serves calls through a pipe, on these cores."""
         self.pipe, child_pipe = _SPAWN.Pipe()
         self.process = _SPAWN.Process(target=_serve_pipe, args=(child_pipe, cores), daemon=True)
         with _start_lock, _thread_limit(len(cores)):
@@ -231,22 +191,8 @@ class _Worker:
     def call(self, task: Any, patience_s: float | None) -> Any:
         """Run a call in the process, and return its result or raise its error.
 
-        Parameters
-        ----------
-        task : (function, args, kwargs)
-            The call.
-        patience_s
-            Seconds until the process is killed; None to wait without a limit.
-
-        Returns
-        -------
-        Any
-            The value that the function has returned.
-
-        Raises
-        ------
-        WorkerDied
-            If the process ended before it answered.
+        `WorkerDied` says that the process ended before it answered; after `patience_s` it is
+        killed.
         """
         try:
             self.pipe.send(task)
@@ -261,13 +207,7 @@ class _Worker:
         return result
 
     def _death(self) -> WorkerDied:
-        """Wait until the process has ended, and return the error that says how it ended.
-
-        Returns
-        -------
-        WorkerDied
-            With the exit code or the signal; a `WorkerKilled` if it was told to end or killed.
-        """
+        """Wait until the process has ended, and return the error that says how it ended."""
         self.process.join()
         exit_code = self.process.exitcode or 0
         if exit_code >= 0:
@@ -301,11 +241,6 @@ def _thread_limit(n_threads: int) -> Iterator[None]:
 
     The limit stands in variables of the environment, which are put back at the end. A limit that
     the user has set stays.
-
-    Parameters
-    ----------
-    n_threads
-        The most threads of a process.
     """
     values_before = {name: os.environ.get(name) for name in _THREAD_VARIABLES}
     for name, value in values_before.items():
@@ -319,17 +254,10 @@ def _thread_limit(n_threads: int) -> Iterator[None]:
 
 
 def _serve_pipe(pipe: Any, cores: list[int]) -> None:
-    """Run the calls that come through a pipe: the main loop of a worker process.
+    """Run the calls that come through a pipe, until it is closed: the main loop of a worker.
 
-    It ends when the pipe is closed.
-
-    Parameters
-    ----------
-    pipe
-        Receives ``(function, args, kwargs)`` and answers each with ``(result, error)``, one of
-        which is None.
-    cores
-        The numbers of the cores on which this process runs.
+    The pipe receives ``(function, args, kwargs)``, and answers each with ``(result, error)``, one
+    of which is None.
     """
     # Where signals have no masks, Ctrl-C would end the worker before its parent has decided.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -45,13 +45,9 @@ class Grid(NamedTuple):
     gaps: dict[str, dict[float, list[float]]]
 
     def table(self) -> list[dict[str, Any]]:
-        """Return a row for each number of a grid: problems whose names differ by a number.
+        """Return a row for each number of a grid: its tasks with a known gap, and mean gaps.
 
-        Returns
-        -------
-        list of dict
-            Each row has ``number``, ``tasks`` (with a known gap), and the mean gap of each method
-            by its name, None without a task.
+        The mean gap of each method stands by its name, None without a task.
         """
         numbers = sorted({number for of_number in self.gaps.values() for number in of_number})
         rows = []
@@ -95,10 +91,7 @@ class KindReport(NamedTuple):
     def shares(self) -> list[dict[str, Any]]:
         """Return the share of the tasks that each method solved within each factor of the best.
 
-        Returns
-        -------
-        list of dict
-            A row for each method: ``method``, and a share from 0 to 1 by each factor of `STEPS`.
+        A row has ``method``, and a share from 0 to 1 by each factor of `STEPS`.
         """
         table: list[dict[str, Any]] = []
         for method, ratios in self.quality.items():
@@ -122,21 +115,11 @@ class SweepReport(NamedTuple):
 
 
 def make_report(rows: Iterable[Row]) -> SweepReport:
-    """Tabulate the rows of a sweep by kind of problem and method.
+    """Tabulate the rows of a sweep, one for each task, by kind of problem and method.
 
     A method has a row of the table for each set of limits and each version, where there are
-    several. The rank of a method is the mean of its places on a problem with a seed; methods as
-    good as each other share the mean of their places.
-
-    Parameters
-    ----------
-    rows
-        The results, one for each task.
-
-    Returns
-    -------
-    SweepReport
-        Counts of rows, problems and statuses, a table for each kind, and the rows that failed.
+    several. Its rank is the mean of its places on a problem with a seed; methods as good as each
+    other share the mean of their places.
     """
     all_rows = list(rows)
 
@@ -165,21 +148,7 @@ class _Ratios(NamedTuple):
 
 
 def _report_kind(kind: str, rows: list[Row]) -> KindReport:
-    """Compare the methods on the problems of one kind.
-
-    Parameters
-    ----------
-    kind
-        The kind of all rows.
-    rows
-        The rows, none of them damaged.
-
-    Returns
-    -------
-    KindReport
-        A row of figures for each method; by method the sorted ratios of objectives and of times
-        over the best ones; and the grids of problems.
-    """
+    """Compare the methods on the problems of one kind; no row is damaged."""
     # A label is the name of a method, with limits and version only where these differ.
     settings = {(row.options, row.version) for row in rows}
     rows_of_label: dict[str, list[Row]] = defaultdict(list)
@@ -215,20 +184,8 @@ _MAX_GRIDS = 6
 def _list_grids(rows_of_label: dict[str, list[Row]]) -> list[Grid]:
     """Group the results of problems whose names differ only in numbers, for charts against size.
 
-    Such a group is a grid. As an example, ``mesh-8-1``, ``mesh-8-2`` and ``mesh-16-1`` are the
-    grid ``mesh-*-*``. The first number that differs, 8 or 16, is taken for the size. The gap of a
-    result is how far its objective is from the lower bound, as a part of the objective.
-
-    Parameters
-    ----------
-    rows_of_label
-        By name of method its results, of which the names of the problems and the gaps are read.
-
-    Returns
-    -------
-    list of Grid
-        At most `_MAX_GRIDS`. Each has its name (`family`), the place of the size among the numbers
-        of a name, from 1 (`place`), and ``gaps[method][size]``, a list of gaps.
+    Such a group is a grid: ``mesh-8-1``, ``mesh-8-2`` and ``mesh-16-1`` are ``mesh-*-*``, and the
+    first number that differs, 8 or 16, is taken for the size. There are at most `_MAX_GRIDS`.
     """
     # Names by what is left of them without their numbers: ``mesh-8-1`` is of ``mesh-*-*``, with
     # the numbers 8 and 1.
@@ -268,22 +225,7 @@ def _list_grids(rows_of_label: dict[str, list[Row]]) -> list[Grid]:
 
 
 def _method_row(label: str, rows: list[Row], ratios: _Ratios) -> dict[str, Any]:
-    """Return the figures of one method as a row of the table; None where nothing is known.
-
-    Parameters
-    ----------
-    label
-        The name of the method, with its limits and version where there are several.
-    rows
-        Its results, one for each task.
-    ratios
-        By method: the objectives over the best ones, and the ranks.
-
-    Returns
-    -------
-    dict
-        Counts of tasks by what came of them, the mean rank, gaps, ratios, and times in seconds.
-    """
+    """Return the figures of one method as a row of the table; None where nothing is known."""
     gaps = [row.gap for row in rows if row.gap is not None and math.isfinite(row.gap)]
     times_s = [row.time_s for row in rows if row.done]
     ranks = ratios.rank[label]
@@ -308,14 +250,9 @@ def _method_row(label: str, rows: list[Row], ratios: _Ratios) -> dict[str, Any]:
 def _compare_methods(contest: list[tuple[str, Row]], ratios: _Ratios) -> None:
     """Compare the answers of all methods to one problem with one seed.
 
-    Parameters
-    ----------
-    contest : list of (label, row)
-        The rows of the methods.
-    ratios
-        Gets one entry for each method: its objective over the best one, its time over the
-        shortest one (infinite unless it found the best objective), and its rank; no rank for a
-        method without an answer.
+    Each method gets its objective over the best one, its time over the shortest one (infinite
+    unless it found the best objective), and its rank, which a method without an answer has none
+    of.
     """
     objectives = [row.objective for _, row in contest if row.objective is not None]
     if not objectives:
@@ -346,20 +283,9 @@ def _compare_methods(contest: list[tuple[str, Row]], ratios: _Ratios) -> None:
 
 
 def _objective_ratio(objective: Score | None, best: Score) -> float:
-    """Return an objective divided by the best one that any method found.
+    """Return an objective divided by the best one: 1 for the best, infinite without one.
 
-    Parameters
-    ----------
-    objective
-        A number or, of an objective with several levels, a tuple; None without an answer. Two
-        tuples compare by the first level that differs.
-    best
-        The best objective.
-
-    Returns
-    -------
-    float
-        1 for the best, infinite without an objective.
+    Two objectives of several levels compare by the first level that differs.
     """
     if objective is None:
         return math.inf
@@ -399,16 +325,8 @@ _MAX_FAILURES = 100
 def flat_row(row: Row) -> dict[str, Any]:
     """Return a result as a line of a table, in which each cell is one number or text.
 
-    Parameters
-    ----------
-    row
-        The result of a task.
-
-    Returns
-    -------
-    dict
-        Its columns. An objective of several levels stands as text in the column ``levels``, and
-        ``objective`` is None then.
+    An objective of several levels stands as text in the column ``levels``; ``objective`` is None
+    then.
     """
     cells: dict[str, Any] = {name: getattr(row, name) for name in COLUMNS}
     cells["levels"] = None
@@ -431,23 +349,7 @@ def csv_table(rows: Iterable[Row]) -> bytes:
 
 
 def parquet_table(rows: Iterable[Row]) -> bytes:
-    """Write results as a table in the format Parquet.
-
-    Parameters
-    ----------
-    rows
-        The results, one for each line.
-
-    Returns
-    -------
-    bytes
-        The content of a file.
-
-    Raises
-    ------
-    SolverUnavailable
-        If pyarrow is not installed.
-    """
+    """Write results as the content of a Parquet file, for which pyarrow has to be installed."""
     try:
         from pyarrow import BufferOutputStream, Table, parquet
     except ImportError as exc:
@@ -459,36 +361,13 @@ def parquet_table(rows: Iterable[Row]) -> bytes:
 
 
 def html_page(report: SweepReport, title: str) -> str:
-    """Write the results of a sweep, many methods on many problems, as one page of HTML.
+    """Write the results of a sweep as one page of HTML, which loads no other file.
 
-    The page loads no other file. Each kind of problem, such as routing, has a chapter with three
-    parts:
-
-    - a table with a row for each method;
-    - charts of gaps. The gap is how far an objective is from the best bound, in percent. Problems
-      ``mesh-8`` and ``mesh-16``, for instance, are points at 8 and 16 of one chart;
-    - two charts (performance profiles). They show for which share of the problems a method is
-      within a given factor of the best objective, or of the shortest time.
-
-    Tasks without a result are listed at the end.
-
-    Parameters
-    ----------
-    report
-        The results, summed up. These fields are read:
-
-        - `rows`, `problems`: the number of tasks (a method on a problem) and of problems;
-        - `statuses`: the number of tasks by status, such as "optimal";
-        - `kinds`: for each kind of problem its name (`kind`), its `table`, its `grids` (charts of
-          gaps) and the profiles `quality` and `time`;
-        - `failures`: the tasks that were refused, failed, or whose rows are damaged.
-    title
-        The title of the page, not yet escaped.
-
-    Returns
-    -------
-    str
-        The page.
+    Each kind of problem has a chapter with three parts: a table with a row for each method; charts
+    of gaps, in percent of the objective, against a number in the names of problems; and
+    performance profiles, which show for which share of the problems a method is within a given
+    factor of the best objective, or of the shortest time. Tasks without a result are listed at the
+    end.
     """
     counts = ", ".join(f"{count:,} {status}" for status, count in report.statuses.items())
     parts = [
@@ -533,13 +412,7 @@ def _describe_grid(grid: Grid) -> str:
 
 
 def _grid_rows(grid: Grid) -> list[dict[str, Any]]:
-    """Return the table of a grid with gaps in per cent.
-
-    Parameters
-    ----------
-    grid
-        Gaps, as parts of the objective, by method and number.
-    """
+    """Return the table of a grid with gaps in per cent."""
     rows = []
     for row in grid.table():
         shown_row = dict(row)
@@ -551,18 +424,7 @@ def _grid_rows(grid: Grid) -> list[dict[str, Any]]:
 
 
 def _gap_curves(grid: Grid) -> dict[str, Curve]:
-    """Return the mean, least and largest gap of each method over the numbers of a grid.
-
-    Parameters
-    ----------
-    grid
-        Gaps, as parts of the objective, by method and number.
-
-    Returns
-    -------
-    dict
-        By method a curve, in per cent.
-    """
+    """Return the mean, least and largest gap of each method over the numbers, in per cent."""
     curves = {}
     for method, gaps_of_number in grid.gaps.items():
         numbers = sorted(gaps_of_number)
@@ -574,19 +436,9 @@ def _gap_curves(grid: Grid) -> dict[str, Curve]:
 
 
 def _html_table(rows: Sequence[dict[str, Any]], style: str = "") -> str:
-    """Write rows of equal keys as a table of HTML.
+    """Write rows of equal keys as a table of HTML; the keys of the first one are the titles.
 
-    Parameters
-    ----------
-    rows
-        The keys of the first one are the titles. Shares become per cent, and texts are escaped.
-    style
-        The class of CSS of the table.
-
-    Returns
-    -------
-    str
-        Empty without rows.
+    Shares become per cent, and texts are escaped. Without rows the text is empty.
     """
     if not rows:
         return ""

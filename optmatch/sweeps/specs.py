@@ -68,34 +68,11 @@ def read_spec(path: str | os.PathLike[str], generate: Callable[[str], Problem]) 
 def _read_tasks(
     tree: dict[str, Any], folder: Path, generate: Callable[[str], Problem]
 ) -> Iterator[Task]:
-    """Read a list of problems, methods and seeds, and yield a task for each combination.
+    """Yield a task for each combination of the problems, methods and seeds of a spec.
 
-    For example, two problems with three methods and the seeds 0 and 1 are twelve tasks.
-
-    Parameters
-    ----------
-    tree
-        The parsed TOML file, with these keys:
-
-        - `methods`: a list of names, or a list for each kind of problem; `DEFAULT` stands for the
-          default method of the problem, and for methods that are not stated;
-        - `seeds`: a list of seeds, or their number n for 0 to n - 1; 1 if it is not stated;
-        - `limits`: the fields of `Limits`, for each task;
-        - those that name the problems.
-    folder
-        The folder of the file, from which patterns of problem files start.
-    generate
-        Makes a problem of a command.
-
-    Yields
-    ------
-    Task
-        A problem with one method and one seed.
-
-    Raises
-    ------
-    InputError
-        If the file names what does not exist, or has no tasks.
+    `tree` is the parsed TOML file, with the keys `methods` (names, perhaps by kind of problem;
+    `DEFAULT` stands for the default one), `seeds` (a list, or their number), `limits` (fields of
+    `Limits`), and those that name the problems, whose patterns start from `folder`.
     """
     # Everything is checked before the first problem is read, which may take long.
     _check_keys(tree)
@@ -130,13 +107,7 @@ def _read_tasks(
 
 
 def _check_keys(tree: dict[str, Any]) -> None:
-    """Refuse keys that a spec does not have, and values of a wrong type.
-
-    Parameters
-    ----------
-    tree
-        The parsed TOML file.
-    """
+    """Refuse keys that a spec does not have, and values of a wrong type."""
     for key, value in tree.items():
         types = _TYPES_OF_KEY.get(key)
         if types is None:
@@ -147,18 +118,7 @@ def _check_keys(tree: dict[str, Any]) -> None:
 
 
 def _check_methods(methods: Any) -> None:
-    """Refuse kinds and methods that do not exist, before the first problem is made.
-
-    Parameters
-    ----------
-    methods
-        A list of names, for all kinds; or a table of such lists, by kind.
-
-    Raises
-    ------
-    InputError
-        It names the place in the spec.
-    """
+    """Refuse kinds and methods that do not exist, before the first problem is made."""
     by_kind: dict[str | None, Any] = methods if isinstance(methods, dict) else {None: methods}
     for kind, names in by_kind.items():
         if kind is not None and kind not in PROBLEMS:
@@ -190,22 +150,7 @@ def _read_problems(
 def _read_files(patterns: list[Any], folder: Path) -> Iterator[tuple[str, Problem]]:
     """Yield the problems of all files that patterns such as ``mesh/*.json`` name.
 
-    Parameters
-    ----------
-    patterns
-        Patterns of paths, as the spec has them.
-    folder
-        The folder of the spec, from which the paths go.
-
-    Yields
-    ------
-    name, problem
-        The name is the path from the folder, without the ending.
-
-    Raises
-    ------
-    InputError
-        If a pattern names no file, or a file is no problem.
+    A problem has the path from the folder of the spec as its name, without the ending.
     """
     for k, pattern in enumerate(patterns):
         try:
@@ -231,19 +176,8 @@ def _generate_problems(
 ) -> Iterator[tuple[str, Problem]]:
     """Yield the problems of a table ``[[generate]]``: one for each combination of its lists.
 
-    Parameters
-    ----------
-    block
-        The table: ``command``, perhaps ``name``, and a list for each placeholder of the command.
-    where
-        Its place in the spec, for errors.
-    generate
-        Makes a problem of a command.
-
-    Yields
-    ------
-    name, problem
-        The name is the template ``name`` (or the command) with its placeholders filled in.
+    There is a list for each placeholder of ``command``; the name of a problem is the template
+    ``name`` (or the command) with its placeholders filled in.
     """
     if not isinstance(block, dict) or not isinstance(block.get("command"), str):
         raise InputError("a table with a command is expected", where=where)
@@ -265,17 +199,7 @@ def _generate_problems(
 
 
 def _fill_placeholders(template: str, value_of_key: dict[str, Any], where: str) -> str:
-    """Replace each ``{key}`` of a text by its value.
-
-    Parameters
-    ----------
-    template
-        As ``mesh-{ports}``.
-    value_of_key
-        As ``{"ports": 8}``, which gives ``mesh-8``.
-    where
-        The place in the spec, for the error if a key has no value.
-    """
+    """Replace each ``{key}`` of a text by its value; a key without a value is an error."""
 
     def replacement(placeholder: re.Match[str]) -> str:
         """Return the value of one placeholder as text."""

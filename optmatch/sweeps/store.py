@@ -64,13 +64,7 @@ class NotAStoreError(StoreError, InputError):
 
 
 def is_store(path: str | os.PathLike[str]) -> bool:
-    """Tell by its first bytes whether a file is a database of SQLite, as stores of results are.
-
-    Parameters
-    ----------
-    path
-        The name of the file; one that is absent or cannot be read is none.
-    """
+    """Tell by its first bytes whether a file is a database of SQLite, as stores are."""
     if not file_path(path).is_file():
         return False
     try:
@@ -147,16 +141,6 @@ class Store:
         Even a reader of a write-ahead log needs to write beside the file. ``mode=rw`` removes such
         files at its end, ``mode=ro`` leaves them, ``immutable=1`` does without in folders where
         nothing can be written.
-
-        Returns
-        -------
-        sqlite3.Connection
-            It refuses to write.
-
-        Raises
-        ------
-        sqlite3.Error
-            If no mode works, or the file is damaged.
         """
         modes = ["mode=rw", "mode=ro", "immutable=1"]
 
@@ -182,13 +166,7 @@ class Store:
         return db
 
     def _prepare_tables(self, read_only: bool) -> None:
-        """Check that the database is a store, and write its tables if it is empty.
-
-        Parameters
-        ----------
-        read_only
-            Whether it is only read; then an empty database is refused.
-        """
+        """Check that the database is a store, and write its tables if it is empty."""
         with self._transaction("DEFERRED"):
             version = self._check_version(read_only)
         if read_only:
@@ -211,11 +189,6 @@ class Store:
 
         SQLite itself does not wait here for others that do the same, so it is tried again for
         `_LOCK_WAIT_S` seconds.
-
-        Raises
-        ------
-        StoreError
-            If another program keeps the file locked for longer.
         """
         for _ in range(int(_LOCK_WAIT_S / _LOCK_RETRY_S)):
             try:
@@ -229,17 +202,9 @@ class Store:
         raise StoreError(f"{self.path}: another program kept it locked for {_LOCK_WAIT_S:g} s")
 
     def _check_version(self, read_only: bool) -> int:
-        """Return the version of the tables, 0 if there are none yet.
+        """Return the version of the tables, 0 if there are none yet, which a reader refuses.
 
-        Parameters
-        ----------
-        read_only
-            Whether the store is only read; then an empty database is refused.
-
-        Raises
-        ------
-        StoreError
-            If the database belongs to another program, or to a newer version of this one.
+        A database of another program, or of a newer version of this one, is a `StoreError`.
         """
         (n_tables,) = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()
         (application_id,) = self._db.execute("PRAGMA application_id").fetchone()
@@ -272,11 +237,7 @@ class Store:
     def _transaction(self, kind: str = "IMMEDIATE") -> Iterator[None]:
         """Run the statements of this context as a transaction: all or nothing is written.
 
-        Parameters
-        ----------
-        kind
-            "IMMEDIATE" lets other writers wait from the beginning, "DEFERRED" from the first
-            write.
+        "IMMEDIATE" lets other writers wait from the beginning, "DEFERRED" from the first write.
         """
         self._db.execute(f"BEGIN {kind}")
         try:
@@ -389,22 +350,7 @@ class Store:
                 yield _to_row(values, answers)
 
     def _read_or_blank(self, select: str, rowid: int, key: str) -> tuple[Any, ...]:
-        """Return the columns of one row, and blanks where damage keeps it from being read.
-
-        Parameters
-        ----------
-        select
-            A query of all columns that ends with the one that is compared.
-        rowid
-            The number of the row in the table.
-        key
-            The key of its task, which is known already.
-
-        Returns
-        -------
-        tuple
-            All columns, the seal and the answer; None for all but the key if it cannot be read.
-        """
+        """Return the columns of one row, and None for all but the key where damage hides them."""
         try:
             values = self._db.execute(f"{select} = ?", (rowid,)).fetchone()
         except sqlite3.DatabaseError:
@@ -478,19 +424,7 @@ def _digest(answer: bytes | None) -> bytes:
 
 
 def _is_intact(columns: Sequence[Any], seal: Any, answer: bytes | None, with_answer: bool) -> bool:
-    """Tell whether a row is what was written, by its seal.
-
-    Parameters
-    ----------
-    columns
-        The values of `COLUMNS`.
-    seal
-        Two digests that were written with them: of the columns, and of the answer.
-    answer
-        The answer, if it was read.
-    with_answer
-        Whether it was.
-    """
+    """Tell whether a row is what was written, by its seal: digests of columns and answer."""
     try:
         answer_digest = seal[_DIGEST_SIZE:]
         if seal != _seal(columns, answer_digest):
@@ -509,17 +443,7 @@ def _to_columns(row: Row) -> list[Any]:
 def _to_row(values: Sequence[Any], with_answer: bool) -> Row:
     """Turn the values of a query into a row, or into a damaged one if it is not what was written.
 
-    Parameters
-    ----------
-    values
-        All columns of `COLUMNS`, then the seal (a digest of them) and the answer or its digest.
-    with_answer
-        Whether the last of them is the answer.
-
-    Returns
-    -------
-    Row
-        A damaged one has its key, the status `DAMAGED` and nothing else.
+    A damaged one has its key, the status `DAMAGED` and nothing else.
     """
     columns = values[: len(COLUMNS)]
     seal = values[len(COLUMNS)]

@@ -34,26 +34,10 @@ def stream(
 ) -> Iterator[tuple[int, T, Callable[[], R]]]:
     """Call a function with each task, and yield the calls in the order in which they end.
 
-    Parameters
-    ----------
-    function
-        Called with one task. Without an executor it is called with `on_event` too.
-    tasks
-        May be endless: a task is taken when there is room for its call.
-    executor
-        Where the calls run; its attribute `ahead`, if there is one, says how many may be under
-        way. None for this process, one call after another.
-    on_event
-        Hears the events of calls in this process.
-
-    Yields
-    ------
-    number : int
-        The position of the task in `tasks`.
-    task
-        The task itself.
-    outcome : callable without arguments
-        Returns the result of the call, or raises its error.
+    Yields the number of a task, the task, and a function that returns the result or raises the
+    error of its call. Tasks may be endless: one is taken when there is room for its call, for
+    which the attribute `ahead` of an executor may state a number. Without an executor calls run
+    here, one after another, and get `on_event`.
     """
     if executor is None:
         for number, task in enumerate(tasks):
@@ -107,21 +91,7 @@ def in_order(
 ) -> Iterator[R]:
     """Yield the results of calls in the order of the tasks, the first error in its place.
 
-    Parameters
-    ----------
-    function
-        Is called for each task, as `stream` calls it.
-    tasks
-        Its arguments.
-    executor
-        Runs the calls; None runs them here, one after another.
-    on_event
-        Hears of progress; an interrupt that it raises ends the stream.
-
-    Yields
-    ------
-    R
-        The result of each task. Results that come early wait for those before them.
+    Results that come early wait for those before them.
     """
     waiting: dict[int, Callable[[], R]] = {}
     next_number = 0
@@ -133,22 +103,10 @@ def in_order(
 
 
 def _gather_results(executor: Any, futures: list[Any]) -> dict[int, Callable[[], Any]]:
-    """Fetch the results of many futures of Dask in one message.
+    """Fetch the results of many futures of Dask in one message, by the `id` of a future.
 
-    A message for each result would take milliseconds.
-
-    Parameters
-    ----------
-    executor
-        A client of Dask, which has `gather`; others fetch nothing here.
-    futures
-        Futures that are done.
-
-    Returns
-    -------
-    dict
-        By the `id` of a future, a function that returns its result. Futures that are missing have
-        to be asked themselves.
+    A message for each result would take milliseconds. Futures that are missing, and those of other
+    executors, have to be asked themselves.
     """
     if not hasattr(executor, "gather"):
         return {}
@@ -173,27 +131,10 @@ LOCAL = "local"
 
 @contextmanager
 def dask_client(address: str, n_workers: int | None = None) -> Iterator[Any]:
-    """Connect to a scheduler of Dask, which takes tasks by `submit`.
+    """Connect to a scheduler of Dask, by its address, its file, or with "local" workers.
 
-    Parameters
-    ----------
-    address
-        The address of the scheduler, as ``tcp://10.0.0.1:8786``; its file, as ``scheduler.json``;
-        or ``"local"`` for workers that are started here.
-    n_workers
-        The number of local workers; one for each core if None.
-
-    Yields
-    ------
-    distributed.Client
-        It is closed at the end.
-
-    Raises
-    ------
-    SolverUnavailable
-        Without Dask.
-    OSError
-        If no scheduler answers.
+    `n_workers` is the number of local workers; None for one for each core. Without Dask it raises
+    `SolverUnavailable`, and `OSError` if no scheduler answers.
     """
     try:
         import distributed

@@ -124,19 +124,10 @@ def _is_settled(row: Row, retry: bool) -> bool:
 
 
 def _tasks_by_key(tasks: Iterable[Task]) -> dict[str, Task]:
-    """Return the tasks by their keys, the first one of each key.
+    """Return the tasks by their keys, digests of all that determines the result.
 
-    Neighbouring tasks often have the same problem, whose digest is computed once for all of them.
-
-    Parameters
-    ----------
-    tasks
-        A problem, a method, a seed and limits each.
-
-    Returns
-    -------
-    dict
-        In the order of the tasks. A key is a digest of all that determines the result.
+    Of equal tasks the first one counts. Neighbours often have the same problem, whose digest is
+    computed once.
     """
     task_of_key: dict[str, Task] = {}
     last_problem: Problem | None = None
@@ -158,25 +149,9 @@ def _run_tasks(
 ) -> Iterator[Row]:
     """Run the tasks of a sweep, and write each result into a store before it is yielded.
 
-    A task is a problem with a method and a seed; its result is a row, which the store keeps under
-    a key, a digest of the task. Several sweeps may use one store at the same time.
-
-    Parameters
-    ----------
-    task_of_key
-        The tasks, by the keys of their rows.
-    executor
-        The object that runs them, with a method `submit`; None for processes of this machine,
-        which end with the iterator.
-    n_workers
-        The number of such processes; all cores if None.
-    store
-        The open store; None to keep nothing.
-
-    Yields
-    ------
-    Row
-        One for each task, as they end; those that another sweep has done meanwhile come last.
+    The store keeps a row under the key of its task; several sweeps may use one store at the same
+    time, and rows that another sweep has done meanwhile come last. Without an executor,
+    `n_workers` processes of this machine run the tasks, and end with the iterator.
     """
     keys_done_by_others: list[str] = []
 
@@ -209,23 +184,8 @@ def _run_tasks(
 def _row_of_outcome(task: Task, outcome: Callable[[], Row]) -> Row:
     """Return the row of a call that has ended; errors that concern the task alone become a row.
 
-    Parameters
-    ----------
-    task
-        The task of the call.
-    outcome
-        Returns the result of the call, or raises its error.
-
-    Returns
-    -------
-    Row
-        Its status is `FAILED`, with the reason, if the worker died, memory was too little, or
-        the call raised another error.
-
-    Raises
-    ------
-    ExecutorLost
-        If the executor is broken or cannot be reached: other tasks would fail too.
+    Its status is `FAILED`, with the reason, if the worker died, memory was too little, or the call
+    raised another error. `ExecutorLost` says that other tasks would fail too.
     """
     try:
         return outcome()
@@ -244,18 +204,9 @@ def _row_of_outcome(task: Task, outcome: Callable[[], Row]) -> Row:
 
 
 def _seconds_until_killed(task: Task) -> float | None:
-    """Return after how many seconds a task is ended from outside.
+    """Return after how many seconds a task is ended from outside, None for never.
 
-    Parameters
-    ----------
-    task
-        Its limit of time is one that a method should keep by itself; twice of it, and some grace,
-        are too much.
-
-    Returns
-    -------
-    float or None
-        None for never, if the task has no limit of time.
+    A method should keep its limit of time by itself; twice of it, and some grace, are too much.
     """
     time_limit_s = task.limits.time_s
     if time_limit_s is None:
@@ -264,26 +215,10 @@ def _seconds_until_killed(task: Task) -> float | None:
 
 
 def run_task(task: Task, on_event: OnEvent = ignore) -> Row:
-    """Solve one task, wherever this runs, and return its row.
+    """Solve one task, wherever this runs, and return its row: the answer, or why there is none.
 
-    Parameters
-    ----------
-    task
-        A problem, a method, a seed and limits.
-    on_event
-        Hears of progress; an interrupt that it raises ends the search.
-
-    Returns
-    -------
-    Row
-        The answer; or `REFUSED` or `FAILED` with the reason.
-
-    Raises
-    ------
-    KeyboardInterrupt
-        If it was interrupted: the task is not done.
-    MemoryError
-        If memory may have been too little: this process should take no further tasks.
+    `KeyboardInterrupt` says that the task is not done, `MemoryError` that this process should take
+    no further ones.
     """
     try:
         with _memory_limit(task.limits.memory_bytes):
@@ -305,14 +240,9 @@ def run_task(task: Task, on_event: OnEvent = ignore) -> Row:
 
 @contextmanager
 def _memory_limit(max_growth_bytes: int | None) -> Iterator[None]:
-    """Limit how much the data segment of this process may grow within this context.
+    """Limit how much the data segment of this process may grow within this context, in bytes.
 
     Nothing is limited in the process that a user has started, nor on systems other than Linux.
-
-    Parameters
-    ----------
-    max_growth_bytes
-        Bytes beyond those that the process has now; None for no limit.
     """
     status_file = Path("/proc/self/status")
     if max_growth_bytes is None or parent_process() is None or not status_file.exists():
