@@ -51,8 +51,7 @@ def color_greedily(neighbours: list[int], vertices: int) -> list[tuple[int, int]
     """Colour some vertices such that neighbours differ, with the lowest colour for each.
 
     Returns (vertex, colour) by rising colours, from 1 on: a clique of vertices up to some place of
-    the
-    list has no more vertices than the colour at that place.
+    the list has no more vertices than the colour at that place.
     """
     # Each turn gives one colour to as many vertices as it can: the lowest one, the lowest of those
     # that are not its neighbours, and so on. ``x & -x`` is the lowest bit of x.

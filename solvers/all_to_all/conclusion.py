@@ -51,9 +51,9 @@ def conclude(
     """Turn the plan of a search into a solution: place leftovers, order slots, count cells.
 
     Circuits that have no route, the leftovers, get further slots. The objective is the number of
-    cells
-    on all routes of all slots. `proved` is what `prove_bound` returned, if it was called before;
-    without `polish` no bound is proved, and slots and routes are not changed for few toggles.
+    cells on all routes of all slots. `proved` is what `prove_bound` returned, if it was called
+    before; without `polish` no bound is proved, and slots and routes are not changed for few
+    toggles.
     """
     # The bound on the cells of all plans in the fewest slots, with its proof. The excess of the
     # plan is what its routes cost beyond the shortest ones, from which the bound is counted.
@@ -109,11 +109,9 @@ def prove_bound(planner: SlotPlanner, excess: int) -> tuple[float, RoutingProof 
     """Bound the cells on all routes of a schedule in the fewest slots, by prices of links.
 
     `excess` is how much more than the shortest routes the best plan costs, in 1/`UNIT` of a cell:
-    no
-    bound above it is sought. The bound is infinite if no schedule has the fewest slots; then
+    no bound above it is sought. The bound is infinite if no schedule has the fewest slots; then
     ``planner.slots_bound`` receives a number of slots that is needed. The proof is None if the
-    bound
-    is the counted one.
+    bound is the counted one.
     """
     with uncounted():
         from optmatch.solvers.all_to_all.joint_bound import bound_jointly  # loads OR-tools
@@ -143,8 +141,7 @@ def answer_at_once(problem: AllToAll, name: str) -> Solution | None:
     """Answer an all-to-all that needs no routes; None if routes have to be found.
 
     It is INFEASIBLE if no state of the cells connects some pair, and OPTIMAL if there is a single
-    port,
-    or a fabric without cells.
+    port, or a fabric without cells.
     """
     fabric = problem.fabric
     refused = refuse_dead_pairs(problem, fabric.dead_pairs(), name)

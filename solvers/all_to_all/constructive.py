@@ -115,12 +115,9 @@ def _plans(
     """Yield the cells and slots of two answers, the second one with fewer toggles.
 
     The second answer puts the slots in an order with few toggles. It then routes each slot anew:
-    in a
-    Benes network the cells along a loop may all be flipped together (the loop is *turned*), and
-    the
-    other choice may pass fewer cells, or leave more cells in the state of the slots before.
-    Nothing is
-    yielded where faults leave no way by the rules of the exact router.
+    in a Benes network the cells along a loop may all be flipped together (the loop is *turned*),
+    and the other choice may pass fewer cells, or leave more cells in the state of the slots
+    before. Nothing is yielded where faults leave no way by the rules of the exact router.
     """
     fabric = problem.fabric
     plan = _first_plan(problem, rng)

@@ -137,8 +137,7 @@ def schedule_all(
     5. Slots are put in an order with few changes of cells.
 
     `starts` is how often the search begins; None for as often as `params` says, or, with limits on
-    a
-    mesh that is not small, until a limit is reached.
+    a mesh that is not small, until a limit is reached.
     """
     clock = limits.start()
     trivial = answer_at_once(problem, name)
@@ -296,8 +295,7 @@ class _SlotExchange:
         """Pack all pairs into slots again and again; the plan with the fewest slots counts.
 
         The first plan was packed without patience, for an answer at once. Without a limit of time
-        there
-        are `_PACKINGS` further ones; an iteration is one of them.
+        there are `_PACKINGS` further ones; an iteration is one of them.
         """
         # `best` is the plan of the fewest slots so far. Without a first one the time is up.
         planner = self.planner
@@ -346,8 +344,7 @@ class _SlotExchange:
         """Keep the slots of a former solution, and route again what has no route any more.
 
         If `former` does not have the fewest slots, in which each pair meets once, the search
-        begins with a
-        tournament instead.
+        begins with a tournament instead.
         """
         planner = self.planner
         schedule = former.schedule
@@ -395,8 +392,7 @@ class _SlotExchange:
         """Exchange pairs, and begin anew where that brings nothing.
 
         Yields the cells on all routes with the plan, a `Bound` once it is proved, and None after
-        an
-        exchange that leaves circuits without a route.
+        an exchange that leaves circuits without a route.
         """
         clock = self.planner.clock
         for begun in count(1):
@@ -430,8 +426,7 @@ class _SlotExchange:
         """Tell how often the search is begun anew, from other matchings.
 
         Infinite if a limit of time or iterations ends the search, unless the problem is so small
-        that an
-        exact search follows.
+        that an exact search follows.
         """
         with uncounted():
             from optmatch.solvers.all_to_all.joint_model import is_small  # loads OR-tools

@@ -28,8 +28,7 @@ def tournament(n_ports: int, bidirectional: bool) -> NDArray[np.int64]:
     """Make a schedule of matchings in which each port meets every other port once.
 
     It is the round-robin tournament of the circle method, ``factors[slot, vertex]``. It needs an
-    even
-    number of ports, so there are two cases with an odd number:
+    even number of ports, so there are two cases with an odd number:
 
     - bidirectional ports get one port more, the bench; a port that meets it is idle;
     - of other ports each is connected to the one `shift` places onward, for each shift from 1 on.
@@ -95,8 +94,7 @@ def _other(factors, vertex, taken, before):
     """Find the next vertex along the edges that `taken` leaves, and the factor of its edge.
 
     The walk came from `before`. Both are -1 if there is no such vertex: factors of jobs that share
-    a
-    fabric may have an edge in common.
+    a fabric may have an edge in common.
     """
     for k in range(3):
         neighbour = factors[k, vertex]
@@ -119,14 +117,10 @@ def _walk_alternating_cycle(factors, start, coins, place, path):
     """Walk along the edges of three factors until a cycle closes that alternates.
 
     The walk takes an edge of the first factor, then one of the second or third by chance, and so
-    on,
-    until it comes to a vertex where it was before. That closes a cycle, which alternates if this
-    vertex
-    is at an even place of the walk, from which an edge of the first factor leads on. `place` and
-    `path`
-    are written. Returns the vertex where the cycle closes, -1 if the walk cannot go on; the number
-    of
-    vertices in `path`; and the next random number.
+    on, until it comes to a vertex where it was before. That closes a cycle, which alternates if
+    this vertex is at an even place of the walk, from which an edge of the first factor leads on.
+    `place` and `path` are written. Returns the vertex where the cycle closes, -1 if the walk
+    cannot go on; the number of vertices in `path`; and the next random number.
     """
     place[:] = -1
     length = 0
@@ -156,11 +150,10 @@ def _weigh_cycle(factors, start, taken):
     """Go round a cycle of the edges that a new first factor leaves, and compare its colourings.
 
     Without the edges of the new first factor (`taken`) each vertex has two edges left, and these
-    make
-    cycles. A colouring gives the edges of a cycle to the new second and third factor alternately.
-    Returns whether the cycle has an even number of edges; and how many edges more stay in the
-    factor
-    of before if the first edge goes to the second factor than if it goes to the third.
+    make cycles. A colouring gives the edges of a cycle to the new second and third factor
+    alternately. Returns whether the cycle has an even number of edges; and how many edges more
+    stay in the factor of before if the first edge goes to the second factor than if it goes to the
+    third.
     """
     more_alike = 0
     count = 0
@@ -208,8 +201,7 @@ def exchange(factors, start, coins, new, place, path):
     The first one changes along a random alternating cycle near the vertex `start`; what is left of
     the three is split in two, as much as possible like before. Two factors can only swap cycles
     that they have; this move reaches factors that no such swaps lead to. `coins` is a random
-    number
-    below 2**31.
+    number below 2**31.
     """
     vertex, length, coins = _walk_alternating_cycle(factors, start, coins, place, path)
     if vertex < 0:
@@ -246,13 +238,11 @@ def find_swap(factors, beyond, first, penalty, coins, seen):
     """Find a cycle that the factor `first` and another one make, and that both should swap.
 
     Edges of two factors in turn lead round cycles. If both swap their edges on one cycle, each is
-    a
-    factor again, and all pairs still meet once. Among the cycles that chance lets by, one in
-    sixteen,
-    the one is taken that is expected to save the most. ``beyond[slot, vertex]`` is the cost of the
-    circuit at a vertex beyond its shortest route, and `penalty` the expected one of a new circuit,
-    both
-    half at each end. Returns the other slot and a vertex of the cycle; -1 twice if there is none.
+    a factor again, and all pairs still meet once. Among the cycles that chance lets by, one in
+    sixteen, the one is taken that is expected to save the most. ``beyond[slot, vertex]`` is the
+    cost of the circuit at a vertex beyond its shortest route, and `penalty` the expected one of a
+    new circuit, both half at each end. Returns the other slot and a vertex of the cycle; -1 twice
+    if there is none.
     """
     slots, n = factors.shape
     most_saved = -(1 << 60)

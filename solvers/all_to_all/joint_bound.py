@@ -27,8 +27,7 @@ def refute_again(problem: AllToAll, router: CellRouter, by_terminal: NDArray[np.
 
     Most faults are not what a proof is about, so the prices that prove something with them often
     prove it without them too; to see that takes a shortest path for each pair. Prices come by
-    terminal,
-    as links may have other numbers than they had.
+    terminal, as links may have other numbers than they had.
     """
     pairs = problem.pairs.astype(np.int64)
     slots = problem.min_slots
@@ -45,10 +44,8 @@ def bound_jointly(
     """Bound the cells on all routes of a schedule in the fewest slots, by column generation.
 
     No more than `target_cells`, those of a known schedule, can be proved. The bound is infinite if
-    the
-    fewest slots are not enough; the proof is None if prices do not improve on the bound of the
-    problem
-    itself, or the linear programme would be too large.
+    the fewest slots are not enough; the proof is None if prices do not improve on the bound of the
+    problem itself, or the linear programme would be too large.
     """
     pairs = problem.pairs.astype(np.int64)
     least = problem.lower_bound()

@@ -76,8 +76,8 @@ class JointModel(ExactModel[RoutedPairs]):
         """Begin a model without variables, and estimate its size; `build` writes it.
 
         The model has a flow of light for each slot and each port that sends. The size
-        (``n_literals``) is
-        about one literal for each slot, each sending port and each joined terminal.
+        (``n_literals``) is about one literal for each slot, each sending port and each joined
+        terminal.
         """
         super().__init__()
         self.problem = problem
@@ -211,10 +211,8 @@ def improve(
     """Improve on a schedule by an exact model (CP-SAT): fewer slots first, then fewer cells.
 
     For each number of slots, from the fewest on, CP-SAT looks for a schedule or refutes that there
-    is
-    one. With as many slots as the start has, it looks for one of fewer cells. The statistics of
-    `start`
-    may say that the fewest slots are refuted; an iteration is a conflict of CP-SAT.
+    is one. With as many slots as the start has, it looks for one of fewer cells. The statistics of
+    `start` may say that the fewest slots are refuted; an iteration is a conflict of CP-SAT.
     """
     start_slots = 0
     if start.schedule is not None:
@@ -264,8 +262,7 @@ def _keep_slots_bound(start: Solution, solution: Solution) -> Solution:
     """Give a new schedule the certified bound on slots of the solution that it came from.
 
     Only where that proves that more slots are needed than its own certificate does; the bound on
-    cells
-    is then that of the problem.
+    cells is then that of the problem.
     """
     if start.stats["slots_lower_bound"] <= solution.stats["slots_lower_bound"]:
         return solution

@@ -61,8 +61,7 @@ def fill_slot(wiring, space, pairs, order, slot, is_bidirectional):
     """Route pairs in an order past each other, as far as there are ways; return how many.
 
     All go into `slot`; ``space.exit_cost`` closes the links of its circuits, also of those that
-    are
-    added, and ``pairs.is_placed`` becomes true for them.
+    are added, and ``pairs.is_placed`` becomes true for them.
     """
     n_placed = 0
     for place in range(len(order)):
@@ -103,10 +102,8 @@ def pack_slots(
     """Pack the pairs of an all-to-all into slots, one slot after the other, by a greedy search.
 
     Each slot takes all pairs that still have a way past those that it has. With `insists` further
-    pairs
-    are put into full slots by rip-up and reroute. None if the time is up before all pairs have a
-    slot,
-    or if some pair cannot be routed even alone by a search for cheapest ways.
+    pairs are put into full slots by rip-up and reroute. None if the time is up before all pairs
+    have a slot, or if some pair cannot be routed even alone by a search for cheapest ways.
     """
     pairs = PairTable(ends, np.zeros(len(ends), dtype=np.bool_))
     plan = []
@@ -234,8 +231,7 @@ def _insert_by_negotiation(
     """Put further pairs into a full slot, by rip-up and reroute of all its circuits.
 
     Pairs that are placed are skipped, others that fit become placed. The search ends after
-    `_REFUSALS`
-    failures in a row; `routed` is not changed.
+    `_REFUSALS` failures in a row; `routed` is not changed.
     """
     n_refused = 0
     idle = planner.idle_partner

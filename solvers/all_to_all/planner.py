@@ -126,8 +126,7 @@ class SlotPlanner:
         """List the ports that start a circuit, those with the longest ways first.
 
         Long ways have the fewest alternatives. A circuit of bidirectional ports is counted once,
-        from its
-        lower port.
+        from its lower port.
         """
         matching = self.matching(partner)
         starts = np.flatnonzero(matching > self.ports if self.bidirectional else matching >= 0)
@@ -150,12 +149,9 @@ class SlotPlanner:
         """Find routes for all circuits of a slot by negotiation, from the routes that are there.
 
         The *excess* of the slot is what its routes cost beyond the shortest ones, in 1/`UNIT` of a
-        cell;
-        above `allowed` the negotiation gives up. It is `FAILED` for each link that is still
-        contested, or
-        for each circuit if one has no way at all. `routes` and `lengths` are changed and become
-        part of the
-        result; other threads bring a `router` of their own.
+        cell; above `allowed` the negotiation gives up. It is `FAILED` for each link that is still
+        contested, or for each circuit if one has no way at all. `routes` and `lengths` are changed
+        and become part of the result; other threads bring a `router` of their own.
         """
         # `least` is what the shortest routes of all circuits cost together.
         router = router or self.router
@@ -177,8 +173,7 @@ class SlotPlanner:
 
         Where most fail, negotiations go on from the routes that are there, with more patience: few
         links are contested then, and that is quicker than to exchange pairs. `Limit.TIME` if the
-        time was
-        up before all were done; ``plan`` then has those that were.
+        time was up before all were done; ``plan`` then has those that were.
         """
         # Each thread has a router of its own, as routers work in their arrays.
         threads = min(os.cpu_count() or 1, 1 + len(factors) // 64)
@@ -240,8 +235,7 @@ class SlotPlanner:
         """Return what each circuit of a slot costs beyond its shortest route, half at each end.
 
         It is the excess of the slot, divided among its circuits; `FAILED` is added for each
-        contested link
-        that a circuit passes, and for a circuit without a route.
+        contested link that a circuit passes, and for a circuit without a route.
         """
         starts = self.sources(slot.partner)
         ends = slot.partner[starts]
@@ -315,10 +309,8 @@ def exchange_pairs(planner: SlotPlanner, tolerated: int = 0) -> Limit | None:
     """Exchange pairs between slots until no slot has more excess than is tolerated.
 
     With ``FAILED - 1`` all routes have to be found, however long; with 0 they have to be the
-    shortest
-    ones. `Limit.EXHAUSTED` if some slot has more excess after `MOVES_PER_SLOT` moves for each
-    slot, or
-    there are fewer than three slots; an iteration is a move.
+    shortest ones. `Limit.EXHAUSTED` if some slot has more excess after `MOVES_PER_SLOT` moves for
+    each slot, or there are fewer than three slots; an iteration is a move.
     """
     max_iterations = planner.clock.limits.iterations
     most = MOVES_PER_SLOT * len(planner.plan) if max_iterations is None else max_iterations
@@ -336,8 +328,7 @@ def exchanges(planner: SlotPlanner, tolerated: int = 0) -> Iterator[None]:
     Most moves swap the pairs of two slots on a cycle of ports (`find_swap`, `swap`). Some divide
     the pairs of three slots anew (`exchange`), without which two would never be other than they
     began. A move is kept if the excess of its slots together does not grow. Nothing happens with
-    fewer
-    than three slots.
+    fewer than three slots.
     """
     # `factors` and `beyond` have a row for each slot of the plan: its factor, and what circuits
     # cost beyond their shortest routes at each vertex. `place` and `path` are scratch.

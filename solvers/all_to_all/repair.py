@@ -122,8 +122,7 @@ class Repair:
         """Say whether the schedule survives some faults of cells, and how.
 
         Answers for a single fault are remembered, as are proofs that several cannot be survived:
-        they hold
-        with any further faults.
+        they hold with any further faults.
         """
         if len(faults) == 1:
             (fault,) = faults
@@ -148,8 +147,7 @@ class Repair:
         """Judge faults without looking for a former answer.
 
         Slots whose cells do not conflict with the faults stay. In others the broken circuits are
-        routed
-        anew with little effort; slots in which that fails go to `_repair_lost`.
+        routed anew with little effort; slots in which that fails go to `_repair_lost`.
         """
         states = self.states
         hits = _conflicts(states, faults)
@@ -349,8 +347,7 @@ class Repair:
         """Route the rest of given matchings exactly, by branch and price; `states` is changed.
 
         "failed" as soon as one matching is refuted, "survived" if all are routed, or "unrepaired"
-        if the
-        search of some matching met its limit.
+        if the search of some matching met its limit.
         """
         with uncounted():
             from optmatch.solvers.routing.branch_and_price import search

@@ -42,10 +42,9 @@ def order_slots(
     """Bring the slots of an answer into an order with short delays, if each waits for its cells.
 
     A slot waits for the slowest cell that it drives to another state than the cell had before, so
-    the
-    sum of all waits depends on the order. If ``problem.delay_s`` is not "cells", the answer stays;
-    otherwise it gets ``delays_s`` for each slot, and the sums before and after with their bound as
-    statistics.
+    the sum of all waits depends on the order. If ``problem.delay_s`` is not "cells", the answer
+    stays; otherwise it gets ``delays_s`` for each slot, and the sums before and after with their
+    bound as statistics.
     """
     schedule = solution.schedule
     device = problem.cells
@@ -158,8 +157,7 @@ def sum_waits(cells, order, give_up_s, last_state):
     """Add up what slots after the first wait for their cells, in s; stop at `give_up_s`.
 
     A cell that is free in a slot keeps its state, hence a slot waits for the cells that it drives
-    to
-    another state than the last one they were driven to. O(slots * cells).
+    to another state than the last one they were driven to. O(slots * cells).
     """
     n_slots, n_cells = cells.states.shape
     total_s = (n_slots - 1) * cells.floor_s
@@ -208,8 +206,7 @@ def move_slot(cells, order, place, best_s, scratch):
     """Move one slot elsewhere, or reverse the slots between it and another, if that is better.
 
     Local search by insertion and 2-opt: all places are tried in turn, and each improvement is kept
-    in
-    `order` at once. `best_s` is the sum of `sum_waits`; the new one is returned. O(slots^2 *
+    in `order` at once. `best_s` is the sum of `sum_waits`; the new one is returned. O(slots^2 *
     cells).
     """
     for target in range(len(order)):

@@ -63,10 +63,8 @@ def _find_cheapest_ways(wiring, space, prices, source):
     """Find the least price of a way from one port to every link (Dijkstra 1959).
 
     A way costs the prices of its links, and cells cost nothing. ``space.cost[terminal]`` receives
-    the
-    least price of leaving a cell there, the link behind it included; ``space.entered[terminal]``
-    the
-    terminal by which that cell is entered.
+    the least price of leaving a cell there, the link behind it included;
+    ``space.entered[terminal]`` the terminal by which that cell is entered.
     """
     cost = space.cost
     for terminal in range(len(wiring.mate)):
@@ -139,17 +137,13 @@ def bound_slots(
     """Bound the slots of all schedules by prices of links; None if counting proves as much.
 
     The circuits of one slot share no link, so together they pay each price at most once. All
-    circuits
-    of all slots pay at least the cheapest way of each pair of ports. Hence there are at least as
-    many
-    slots as these cheapest ways cost in all, divided by the sum of all prices. This is the dual of
-    a
-    linear programme, and any prices give a bound.
+    circuits of all slots pay at least the cheapest way of each pair of ports. Hence there are at
+    least as many slots as these cheapest ways cost in all, divided by the sum of all prices. This
+    is the dual of a linear programme, and any prices give a bound.
 
     The search for good prices is the multiplicative-weights method: links on many cheapest ways
-    become
-    dearer. The best prices are a certificate: the bound can be recounted by one search for each
-    port.
+    become dearer. The best prices are a certificate: the bound can be recounted by one search for
+    each port.
     """
     # All links have the same weight at first. Prices are the weights in whole numbers, the largest
     # one `_PRICE_SCALE`. After each round the weight of a link grows with its use.

@@ -46,8 +46,7 @@ def on_live_ports(solve: Solve) -> Solve:
     """Decorate a method for all-to-alls, so that it also takes fabrics with dead ports.
 
     The method itself sees a fabric of the live ports alone, numbered anew from 0; a schedule to
-    start
-    from is narrowed to them. In the schedule that it returns dead ports are idle.
+    start from is narrowed to them. In the schedule that it returns dead ports are idle.
     """
 
     @wraps(solve)
@@ -129,8 +128,7 @@ def decide_small(
     """Decide by CP-SAT whether there is a schedule in the fewest slots, where a second is enough.
 
     Returns the slots; True if there is no schedule; False if the model has more than
-    `_FEW_LITERALS`
-    literals, or the search ended before it knew.
+    `_FEW_LITERALS` literals, or the search ended before it knew.
     """
     with uncounted():
         from optmatch.solvers.all_to_all.joint_model import (

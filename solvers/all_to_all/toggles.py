@@ -24,8 +24,7 @@ def neighbours(states, order, count, last, following):
 
     A cell that a slot leaves free keeps its state. ``last[place, cell]`` is the last driven state
     before a place, and ``following[place, cell]`` the first one from it on; -1 for none. Places
-    are 0
-    to `count`: a slot may be put in before each slot, and after the last one.
+    are 0 to `count`: a slot may be put in before each slot, and after the last one.
     """
     cells = states.shape[1]
     toggles = 0
@@ -57,8 +56,7 @@ def reinsert(states, order, victims, last, following):
     """Take slots out one by one and put each back where it costs the fewest toggles.
 
     Best insertion into `order`, O(slots * cells) for each slot; `last` and `following` are those
-    of
-    `neighbours` at the end. Returns the number of toggles.
+    of `neighbours` at the end. Returns the number of toggles.
     """
     slots, cells = states.shape
     for pick in range(len(victims)):
@@ -127,8 +125,7 @@ class Sequence:
         """Search for an order with fewer toggles, by best insertion; return their number.
 
         A pass of insertions, in an order drawn by `rng`, costs O(slots^2 * cells); none is begun
-        that would
-        not end in the remaining time.
+        that would not end in the remaining time.
         """
         best = self.count()
         work = len(self.order) ** 2 * self.states.shape[1]
@@ -144,12 +141,9 @@ class Sequence:
         """Return ``cost[cell, state]``: `unit` for each toggle more than if the cell stays dark.
 
         A slot at this place is about to be routed anew. A cell that it drives to a state toggles
-        if the
-        cell had another state before, and again if it has another state later. A cell that it
-        leaves dark
-        toggles once if the states before and later differ. `count` must have been called since the
-        last
-        change of states or order.
+        if the cell had another state before, and again if it has another state later. A cell that
+        it leaves dark toggles once if the states before and later differ. `count` must have been
+        called since the last change of states or order.
         """
         before = self.last[place]
         after = self.following[place + 1]
@@ -167,8 +161,7 @@ def lower_toggles(planner: SlotPlanner, sequence: Sequence) -> int:
     """Order the slots for few toggles, and choose among routes of the same length for that order.
 
     ``planner.plan`` receives the new routes. Returns the toggles after the slots were ordered,
-    before
-    routes changed.
+    before routes changed.
     """
     planner.on_event(Tick("order", 0))
     clock = planner.clock
@@ -187,10 +180,8 @@ def _reroute_for_fewer_toggles(planner: SlotPlanner, sequence: Sequence) -> None
     """Reroute each slot in turn, in the order of the sequence, so that fewer cells toggle.
 
     Routes stay as short as they are: among ways of the same number of cells those are taken whose
-    cells
-    are already in the state that they have in the slots before and after. A slot is only changed
-    if the
-    whole sequence then has fewer toggles.
+    cells are already in the state that they have in the slots before and after. A slot is only
+    changed if the whole sequence then has fewer toggles.
     """
     # All toggles of a route together cost less than a cell.
     cell_cost = planner.router.wiring.cell_cost

@@ -45,10 +45,9 @@ def solve_worst(plan: Run) -> Run:
     """Return a method for chips of which the loss, crosstalk or power of each cell is known.
 
     The new method first plans the slots as `plan` does, as if cells were all alike: short routes
-    leave
-    room for the worst circuit. Then it routes each slot anew for the objective, which is the worst
-    loss
-    or crosstalk of any slot, the sum of heater powers, or for cells the power among ties.
+    leave room for the worst circuit. Then it routes each slot anew for the objective, which is the
+    worst loss or crosstalk of any slot, the sum of heater powers, or for cells the power among
+    ties.
     """
 
     @wraps(plan)
@@ -62,8 +61,7 @@ def solve_worst(plan: Run) -> Run:
         """Plan the slots, route each of them for the objective, and put them in order.
 
         Planning takes about half of the time. OPTIMAL only with the fewest slots and an objective
-        at the
-        bound of the problem.
+        at the bound of the problem.
         """
         if problem.cells is None:
             return plan(problem, limits, rng, on_event, **options)
@@ -160,10 +158,8 @@ class PlanningEnd:
         """Interrupt the planning once it has had its time and has a plan.
 
         Methods tell a `NewBest` of plans of the fewest slots alone, or of fewer than before. Where
-        links
-        are too few for the fewest, slots are packed, and each packing is an answer. Every method
-        answers
-        the `KeyboardInterrupt` with the best that it has.
+        links are too few for the fewest, slots are packed, and each packing is an answer. Every
+        method answers the `KeyboardInterrupt` with the best that it has.
         """
         is_packing = isinstance(event, Tick) and event.phase == PACKING
         self._has_plan = self._has_plan or is_packing or isinstance(event, NewBest)

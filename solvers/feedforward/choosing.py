@@ -47,12 +47,10 @@ def choose_loops(
 
     Circuits that share a cell of an outer column of a block go to different halves. Hence circuits
     hang together in loops, and each loop can be laid in two directions. All ways to route a
-    matching
-    are choices of directions, which a branch and bound tries. Its result is exact up to ``EXACT``
-    lines, unless there are so many loops that `visits` do not suffice. ``cell_cost[cell, state,
-    shared]`` is what a cell in this state costs each circuit that passes it, alone (0) or with
-    another
-    one (1). With `worst` the largest cost of a circuit counts, not the sum.
+    matching are choices of directions, which a branch and bound tries. Its result is exact up to
+    ``EXACT`` lines, unless there are so many loops that `visits` do not suffice. ``cell_cost[cell,
+    state, shared]`` is what a cell in this state costs each circuit that passes it, alone (0) or
+    with another one (1). With `worst` the largest cost of a circuit counts, not the sum.
     """
     net = network(matchings.shape[1], dilated=dilated)
     depths = int(net.blocks[-1, DEPTH]) + 2

@@ -99,10 +99,9 @@ def address(matchings, states):
     """Set the cells of trees; in one that splits the root comes first, in one that joins last.
 
     Each input has a binary tree of n - 1 cells that splits, in which the output is the address of
-    a
-    leaf, and each output a tree that joins, in which the input is. A step goes to the half of the
-    leaves that has it. The only link between the tree of an input and that of an output is their
-    leaf, hence no two circuits meet. Cells without light stay as they are.
+    a leaf, and each output a tree that joins, in which the input is. A step goes to the half of
+    the leaves that has it. The only link between the tree of an input and that of an output is
+    their leaf, hence no two circuits meet. Cells without light stay as they are.
     """
     n = matchings.shape[1]
     for row in range(len(matchings)):
@@ -177,8 +176,7 @@ def sort(lines, matchings, states, space):
 
     Each cell of a sorting network joins two neighbouring lines. Every line carries the number of
     the output that it is to reach, and cells sort these numbers as they pass. `space`, shape (2,
-    n), is
-    scratch.
+    n), is scratch.
     """
     taken, line = space[0], space[1]  # line[k]: twice the output of line k, plus 1 if it has light
     for row in range(len(matchings)):

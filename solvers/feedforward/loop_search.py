@@ -128,8 +128,7 @@ def new_workspace(depths: int, lines: int, cells: int) -> LoopSpace:
 
     `depths` is the number of halvings plus two, as ``states`` keeps the present states in a row of
     their own; `lines` is one more than the lines of all blocks of a depth, as `_split` clears one
-    entry
-    behind each half.
+    entry behind each half.
     """
     by_line = np.zeros((9, depths, lines), dtype=np.int64)
     costs = np.empty((depths, lines, 2), dtype=np.int64)
@@ -153,10 +152,9 @@ def bound_blocks(blocks, wide, cheapest, least):
     """Find for each block a lower bound of what a circuit costs in it, whatever its route.
 
     A half comes after its whole, hence rows are read from the last. In a dilated network (`wide`)
-    each
-    line has a cell of its own in each outer column; else two lines share one. ``cheapest[cell]``
-    is the
-    least cost of a cell in any state; ``least[block]`` receives the bounds.
+    each line has a cell of its own in each outer column; else two lines share one.
+    ``cheapest[cell]`` is the least cost of a cell in any state; ``least[block]`` receives the
+    bounds.
     """
     for number in range(len(blocks) - 1, -1, -1):
         size = blocks[number, SIZE]
@@ -189,8 +187,7 @@ def search(matchings, root, bound, task, space, choice):
     """Find the best states of block `root` for each matching, if they cost less than `bound`.
 
     A depth-first branch and bound over the directions of loops. Where nothing cheaper was found
-    the
-    states in `choice` are of no use; ``choice.exact`` tells that no setting was left out.
+    the states in `choice` are of no use; ``choice.exact`` tells that no setting was left out.
     """
     for row in range(len(matchings)):
         for line in range(space.lines.shape[2]):
@@ -214,11 +211,9 @@ def _search_one(root, bound, task, space):
     """Find the cheapest states of a Benes network for one matching, by branch and bound.
 
     A setting of a block is a choice which of its circuits go to the upper half and which to the
-    lower
-    one; the halves are then problems of their own, and are searched in turn. At each depth of
-    halving
-    one block is open, that is being searched. The last row of ``space.states`` receives the best
-    states; the result is their cost, `bound` if none costs less.
+    lower one; the halves are then problems of their own, and are searched in turn. At each depth
+    of halving one block is open, that is being searched. The last row of ``space.states`` receives
+    the best states; the result is their cost, `bound` if none costs less.
     """
     # This is a recursion written as a loop: `_open` is the call, `_close` the return, and `depth`
     # the height of the stack. A result of -1 means that the block was opened and is on the stack.
@@ -249,10 +244,9 @@ def _open(number, bound, task, space):
     """Begin the search of a block for less than `bound`; return a cost if it ends at once.
 
     A setting is a direction for every loop. The loops are found here, and the cheapest direction
-    of
-    each by itself is the first setting. The cost is that of a block of one line or two, or `bound`
-    if no
-    setting is cheaper; -1 if the block is open now, and its halves have to be searched.
+    of each by itself is the first setting. The cost is that of a block of one line or two, or
+    `bound` if no setting is cheaper; -1 if the block is open now, and its halves have to be
+    searched.
     """
     blocks = task.blocks
     size = blocks[number, SIZE]
@@ -355,8 +349,7 @@ def _add_half(depth, cost, task, space):
     """Add the cost of a half; keep the states if both halves together are the best so far.
 
     Where the worst circuit counts, the larger cost is taken instead of the sum. `cost` may be any
-    number
-    that is too large for the setting to be better than the best.
+    number that is too large for the setting to be better than the best.
     """
     frame = space.frames[depth]
     blocks = task.blocks
@@ -379,9 +372,8 @@ def _close(depth, task, space):
     """Set the cells of a block to the best that was found, if that is below the bound.
 
     The states of the cells inside were kept, and by loop whether it is turned; the cells of the
-    outer
-    columns follow from the loops. Returns the cost, or the bound of the block if nothing costs
-    less.
+    outer columns follow from the loops. Returns the cost, or the bound of the block if nothing
+    costs less.
     """
     frame = space.frames[depth]
     blocks = task.blocks
@@ -453,8 +445,7 @@ def _find_loops(number, task, space):
     inputs, at the outputs, at the inputs, and so on. They go to the two halves of the block
     alternately, hence one of them decides for all. The loop is closed, or it ends on both sides at
     idle neighbours. Writes the rows LOOP and SIDE of ``space.lines`` and ``space.costs[depth,
-    loop,
-    turned]``; returns the number of loops.
+    loop, turned]``; returns the number of loops.
     """
     size = task.blocks[number, SIZE]
     depth = task.blocks[number, DEPTH]
@@ -518,8 +509,7 @@ def _pass_columns(number, i, side, task, space):
     """Set the cells that the line at input i passes in the outer columns; return their cost.
 
     The line goes to half `side`, 0 upper or 1 lower. A cell is in bar if its light stays at the
-    upper or
-    lower place where it entered, else in cross.
+    upper or lower place where it entered, else in cross.
     """
     # An odd last line has no cell in the outer columns. The others share cell ``i >> 1`` with
     # their neighbour ``i ^ 1``; in a dilated network, each input has cell ``i`` for its two wires.
@@ -561,10 +551,8 @@ def _split(number, task, space):
     Two inputs that share a cell of the first column become the same input of either half, and
     outputs likewise. Inputs 2 and 3 of a block, for example, lead to input 1 of its upper and of
     its lower half. ``space.lines`` is read at the depth of the block and written one depth
-    further:
-    FORTH and BACK; ENTERED and LEFT in a dilated network; OUTSIDE where the worst circuit counts,
-    for
-    which cells of the outer columns are set, too.
+    further: FORTH and BACK; ENTERED and LEFT in a dilated network; OUTSIDE where the worst circuit
+    counts, for which cells of the outer columns are set, too.
     """
     blocks = task.blocks
     size = blocks[number, SIZE]

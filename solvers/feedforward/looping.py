@@ -64,8 +64,8 @@ def network(n: int, *, dilated: bool = False, leaf: int = 2) -> Blocks:
     """Divide a network into blocks, its cells numbered as those of `Benes`, `DilatedBenes`.
 
     Blocks of `leaf` lines are not divided, for those who look them up in tables; nor are blocks of
-    one
-    line or two. By rising depth, a block before its halves, the upper half before the lower one.
+    one line or two. By rising depth, a block before its halves, the upper half before the lower
+    one.
     """
     # Cells are numbered column by column from outside: the first column of a block, all cells of
     # its upper half, all of its lower half, its last column. The list grows while it is read.
@@ -180,8 +180,7 @@ def route_loops(matchings: NDArray[np.int32]) -> NDArray[np.int8]:
     """Route matchings, shape (k, n), on a Benes network; the first cell of each loop is in bar.
 
     O(n log n) for each matching, without recursion. Blocks of four lines, and of eight where all
-    are
-    in use, are looked up in tables.
+    are in use, are looked up in tables.
     """
     n = matchings.shape[1]
     if n >= 8 and matchings.min(initial=0) >= 0:
@@ -280,8 +279,7 @@ def _halve(lines, states, block):
     """Settle a block with an even number of lines that are all in use: every loop comes round.
 
     The entries of `lines` are whole numbers without sign: as indices these need no check whether
-    they
-    count from the end, which is a third of the work here.
+    they count from the end, which is a third of the work here.
 
     For example, four lines go from inputs 0, 1, 2, 3 to outputs 0, 2, 1, 3::
 
@@ -343,8 +341,7 @@ def _find_eight(line, heads, tails, lines):
     """Return the place of a permutation of eight lines, from entry `line` on, in the table.
 
     `heads` tells where the permutations with the outputs of lines 0 to 3 begin, by these outputs
-    as
-    digits to base 8; `tails` which of them has the outputs of lines 4 to 7, by these likewise.
+    as digits to base 8; `tails` which of them has the outputs of lines 4 to 7, by these likewise.
     """
     # An output takes three bits, the lines 0 to 3 and 4 to 7 twelve bits each.
     head = np.uint64(0)
@@ -360,8 +357,7 @@ def _write_lines(matching, space, width):
     """Write the lines of the whole network; return how many are in use.
 
     The first `width` entries of `space` receive the output of each input, the next the input of
-    each
-    output; those of idle ones stay as they are.
+    each output; those of idle ones stay as they are.
     """
     lit = 0
     for i in range(len(matching)):
@@ -414,10 +410,8 @@ def loop(blocks, tables, matchings, all_states, space, plain):
 
     Two lines that share a cell of an outer column go to different halves. The algorithm takes one
     line, sends it to a half, its neighbour at the outputs to the other one, that one's neighbour
-    at the
-    inputs to the first half again, and so on round the loop. A smaller matching is then left to
-    route
-    in each half. `space` and `plain` are the same memory, with and without sign.
+    at the inputs to the first half again, and so on round the loop. A smaller matching is then
+    left to route in each half. `space` and `plain` are the same memory, with and without sign.
     """
     n = matchings.shape[1]
     cells = all_states.shape[1]
@@ -485,8 +479,7 @@ def widen(narrow, wide, matchings, halves, states):
     """Follow circuits through a dilated network, to the halves that a Benes network took them to.
 
     The blocks of both networks have the same numbers. ``states[k, cell]`` receives the states
-    where
-    light passes; the others stay as they are.
+    where light passes; the others stay as they are.
     """
     for row in range(len(matchings)):
         for source in range(matchings.shape[1]):

@@ -155,9 +155,8 @@ def route_cheaply(
     """Route matchings of a feed-forward fabric, perhaps with faults, at the least cost.
 
     ``cell_cost`` and `worst` are as of `choose_loops`, None if any routes will do; fabrics other
-    than
-    `LOOPING` have no choice of routes. A matching is not `held` where a cell would have to be in a
-    state that a fault forbids.
+    than `LOOPING` have no choice of routes. A matching is not `held` where a cell would have to be
+    in a state that a fault forbids.
     """
     inner: Any = exact_router(fabric)
     stuck = fabric.graph.stuck if fabric.graph is not None else np.empty(0, dtype=np.int8)
@@ -187,8 +186,7 @@ def follow(
     """Yield the states of matchings one after the other, each with the fewest toggles.
 
     ``driven[cell]`` are the states before the first matching, -1 where not known. A cell without
-    light
-    keeps its state. A cost of 1 in ``cell_cost`` outweighs all toggles of a matching.
+    light keeps its state. A cost of 1 in ``cell_cost`` outweighs all toggles of a matching.
     """
     for matching in matchings:
         states = change(fabric, matching, driven, cell_cost, visits).states[0]

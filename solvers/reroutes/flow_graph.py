@@ -95,8 +95,7 @@ def _through_servers(rack: Units) -> FlowGraph:
 
     An arc leads from a unit to the edges and units of its server, and from an edge to those of the
     server at its end, or onward through a switch between racks. Light does not turn back. The
-    nodes are
-    each unit out, each unit in, each edge, and each is a resource of its own.
+    nodes are each unit out, each unit in, each edge, and each is a resource of its own.
     """
     n_units = rack.n_units
     units_per_server = n_units // rack.n_servers

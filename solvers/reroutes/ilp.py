@@ -92,12 +92,9 @@ class RerouteSearch:
         """Search exactly for a plan in which some circuits may move; tell whether that ended.
 
         Circuits that were not hit stay where they are, but for those in `movable`. With `few` it
-        is found
-        first how few of them must move; then routes are chosen among plans in which no more do.
-        Else all of
-        them count as moved, whether they do or not. A plan that is better than the best so far is
-        kept. The
-        result is False if a limit came before.
+        is found first how few of them must move; then routes are chosen among plans in which no
+        more do. Else all of them count as moved, whether they do or not. A plan that is better
+        than the best so far is kept. The result is False if a limit came before.
         """
         # The model works around the routes of all others: hit and movable circuits are taken off.
         # A known plan that moves as many circuits (level 1 counts those that change) bounds the
@@ -200,8 +197,7 @@ def _settle_all(search: RerouteSearch) -> Any:
     """Settle the first two levels of the objective, one after the other, as far as limits allow.
 
     First only hit circuits move; then others of their jobs; at last circuits of anybody. The
-    result is
-    a certificate that there is no plan, if that was found.
+    result is a certificate that there is no plan, if that was found.
     """
     # First only hit circuits move.
     if search.stopped() or not search.try_moving(()):

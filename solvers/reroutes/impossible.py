@@ -29,10 +29,8 @@ def find_cut(problem: Reroute) -> CutProof | None:
     """Find servers that more circuits must leave than live fibres lead out; None if none prove it.
 
     All sets of up to 16 servers are tried, of larger racks the single servers and their
-    complements, of
-    more than 512 servers those of hit circuits. Of the cuts that lack most fibres the smallest
-    counts.
-    Time is linear in sets and in the square of the servers.
+    complements, of more than 512 servers those of hit circuits. Of the cuts that lack most fibres
+    the smallest counts. Time is linear in sets and in the square of the servers.
     """
     # `inside` and `sides` say, as truth values and as numbers, ``[set, server]``, which servers
     # are in each set.
@@ -129,9 +127,8 @@ def prove_handovers(
     """Prove for every handover of lost ports that the cells hold no routing of the circuits.
 
     The proofs come in the order of the permutations of spares. None as soon as one could not be
-    proved
-    in time, or has a routing; also for racks, and for more than `_MOST_HANDOVERS` handovers.
-    `iterations` limits the cases of branch and price for each handover.
+    proved in time, or has a routing; also for racks, and for more than `_MOST_HANDOVERS`
+    handovers. `iterations` limits the cases of branch and price for each handover.
     """
     fabric = problem.broken_fabric
     if isinstance(fabric, RackFabric):
@@ -181,8 +178,7 @@ def explain(problem: Reroute, certificate: Any) -> str:
     """Say in words why no plan gets over a failure: a sentence without a full stop.
 
     The certificate is a `BlockProof`, a `CutProof`, a `RoutingProof` for each handover, or None
-    where a
-    search has proved it.
+    where a search has proved it.
     """
     if certificate is None:
         return "an exhaustive search found no way"
@@ -207,10 +203,8 @@ def find_block(routing: RoutingState, case: HitCircuits) -> BlockProof | None:
     """Find chips from which, or to which, fewer waveguides lead than they have circuits.
 
     A largest flow from the chips of a server to all chips, and one back, through what would be
-    free
-    without any circuit; some 10 ms each where a rack has thousands of cells. None if no server of
-    a hit
-    circuit has such chips, or there are no cells.
+    free without any circuit; some 10 ms each where a rack has thousands of cells. None if no
+    server of a hit circuit has such chips, or there are no cells.
     """
     # Side 0 are the sources of circuits, side 1 their destinations.
     rack = routing.fabric

@@ -79,8 +79,7 @@ class RerouteModel(ExactModel[ModelledPlan]):
         """Return by node where a circuit may start and end, with the literals of these choices.
 
         The literal is 1 where there is no choice; at a lost unit each spare has the literal that
-        it takes
-        over.
+        it takes over.
         """
         source, destination = self.routing.ends[circuit].tolist()
         graph = self.routing.graph
@@ -99,8 +98,7 @@ class RerouteModel(ExactModel[ModelledPlan]):
         """Add the flow of a circuit: one unit from one of its starts to one of its goals.
 
         The flow is a variable for each arc of the flow graph that the circuit can use. What it
-        uses is
-        appended to ``flows``, ``sums``, ``uses`` and ``sets``.
+        uses is appended to ``flows``, ``sums``, ``uses`` and ``sets``.
         """
         graph = self.routing.graph
         model = self.model
@@ -151,10 +149,9 @@ class RerouteModel(ExactModel[ModelledPlan]):
         """Make two objectives, ``movers_cost`` and ``routes_cost``, which are minimised in turn.
 
         The first are the circuits that move although they were not hit, those of others
-        outweighing all of
-        hit jobs. The second are digits that are compared in their order: cells to be set, the
-        worst loss,
-        the length, each with a radix larger than any value of its digit.
+        outweighing all of hit jobs. The second are digits that are compared in their order: cells
+        to be set, the worst loss, the length, each with a radix larger than any value of its
+        digit.
         """
         routing = self.routing
         self.length_radix = len(routing.graph.capacity) + 1

@@ -64,10 +64,8 @@ def name_paths(
     """Choose ports and fibres for circuits; with cells the paths have them already.
 
     There is always a choice if the paths overdraw no resource. Of a unit the port at the place of
-    the
-    wish is taken if it is free, else the lowest that is. Circuits in `leaving` give their parts
-    up; the
-    fibres of those that are `lit` are taken only if there are no others.
+    the wish is taken if it is free, else the lowest that is. Circuits in `leaving` give their
+    parts up; the fibres of those that are `lit` are taken only if there are no others.
     """
     # On a fabric with cells, the nodes of a path say all: the terminals that light enters, and the
     # ports at its first and last one.

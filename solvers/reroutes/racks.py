@@ -17,9 +17,9 @@ def replace_racks(state: Reroute, damage: Damage) -> tuple[Transition, Levels]:
     """Let the first racks that are free take over from those that are lost, chip by chip.
 
     All racks are alike, and fibres and ports count rack by rack, so each circuit of a lost rack
-    has the
-    same ports and fibres in the other one. A part that lies in a third rack stays there. Raises
-    `InfeasibleError` if too few racks are free: no other rack can hold what light does not pass.
+    has the same ports and fibres in the other one. A part that lies in a third rack stays there.
+    Raises `InfeasibleError` if too few racks are free: no other rack can hold what light does not
+    pass.
     """
     # Numbers of chips, ports and fibres are shifted by whole racks.
     rack = state.units

@@ -117,10 +117,8 @@ def repair(
     """Answer a failure: with all other circuits in place, or else with few that move.
 
     After a few spares in vain, where that takes long, and before other circuits are moved, `prove`
-    is
-    called once, and may return a proof that nothing helps. The result is a plan, a proof, or None
-    if no
-    plan was found, which proves nothing. `routing` is as before on return.
+    is called once, and may return a proof that nothing helps. The result is a plan, a proof, or
+    None if no plan was found, which proves nothing. `routing` is as before on return.
     """
     prove = cache(prove or (lambda: None))
     with routing.without(case.hit):
@@ -149,8 +147,7 @@ def list_choices(
     """List the ways to hand lost units over, by the worst loss and the length if alone.
 
     One lost unit may go to any spare; several to the spares nearest to one of them, of which there
-    are
-    so many that 720 ways or a few more are compared.
+    are so many that 720 ways or a few more are compared.
     """
     pairs = routing.ends[list(circuits)]  # the units of each circuit
     n_lost = len(case.lost)
@@ -209,8 +206,8 @@ def _best_handover(
     """Try the ways to hand over, nearest first, until no other can be better.
 
     For each handover hit and moving circuits, which have been taken off `routing`, are routed
-    through
-    what is free. `prove` is called once where several ways have failed and each takes long.
+    through what is free. `prove` is called once where several ways have failed and each takes
+    long.
     """
     circuits = (*case.hit, *moving)
     is_large = len(routing.graph.resource) * len(circuits) > _MOST_WORK
@@ -276,12 +273,9 @@ def _move_other_circuits(
     """Find new routes for hit circuits where other circuits have to move for them.
 
     Which circuits may move is tried in this order: one circuit of a hit job; all circuits of hit
-    jobs;
-    then, by rising priority, one circuit of another job, alone or with all circuits of hit jobs;
-    at
-    last all circuits of jobs up to this priority. The first plan found counts, which disturbs
-    fewest as
-    far as that is known.
+    jobs; then, by rising priority, one circuit of another job, alone or with all circuits of hit
+    jobs; at last all circuits of jobs up to this priority. The first plan found counts, which
+    disturbs fewest as far as that is known.
     """
     of_hit_jobs, of_other_jobs = split_rest(routing, case)
 

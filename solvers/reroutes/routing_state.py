@@ -142,8 +142,7 @@ class RoutingState:
         """Copy this state, so that parts can be closed and circuits moved in the copy alone.
 
         The flow graph and the costs are shared, since nobody changes them; `work` is the workspace
-        for
-        searches in the copy, None for one of its own.
+        for searches in the copy, None for one of its own.
         """
         twin = copy.copy(self)
         twin.free = self.free.copy()
@@ -228,8 +227,7 @@ class RoutingState:
         """List the nodes of all paths one behind the other, and where each path ends.
 
         A path begins with the node of the unit that its circuit leaves, and ends with that of the
-        unit that
-        it enters; ``graph.inner`` is the first node between them.
+        unit that it enters; ``graph.inner`` is the first node between them.
         """
         # Groups of nodes, in the order of light: units left; parts passed; on fabrics with cells
         # the terminals by which light leaves the fabric; units entered. In each group ``circuits``

@@ -161,9 +161,8 @@ def look_at_arcs(net, work, reached, start, shared_cost):
     """Reach the nodes next to one whose cheapest way is known, and join ways that meet there.
 
     `reached` is the direction of the search, the node, and the cost of its way. A node is closed
-    if it
-    is shut, or if its resource has nothing free, but for `start`, where the circuit itself counts.
-    Writes the distances, links, heap and ``work.joined`` of the search.
+    if it is shut, or if its resource has nothing free, but for `start`, where the circuit itself
+    counts. Writes the distances, links, heap and ``work.joined`` of the search.
     """
     direction, node, cost = reached
     distance = work.distance
@@ -210,8 +209,7 @@ def find_cheapest_way(net, work, ends, shared_cost, way):
     The two searches take turns: the one goes on whose next node is nearer. They end once no way
     through nodes that are still to be looked at can be cheaper than the best one that they have
     joined. ``work.distance`` is `FAR` everywhere before and after. `way` receives the nodes; the
-    result
-    is their number, 0 if there is no way.
+    result is their number, 0 if there is no way.
     """
     start, goal = ends
     distance = work.distance
@@ -285,10 +283,8 @@ def negotiate(net, work, ends, rounds):
     In each round every circuit takes its cheapest way. A resource, such as a waveguide, that more
     circuits use than are free of it becomes dearer, and all are routed again, until no resource is
     overdrawn. ``work.path`` and ``work.length`` receive the routes; ``work.history`` and
-    ``work.using``
-    are zero before and after. The result is the rounds it took; 0 if circuits share resources to
-    the
-    end; -1 if one has no way.
+    ``work.using`` are zero before and after. The result is the rounds it took; 0 if circuits share
+    resources to the end; -1 if one has no way.
     """
     path = work.path
     length = work.length

@@ -139,8 +139,7 @@ class _ProofSearch:
         """Search until the best routes are proved, or a limit is reached.
 
         First comes a negotiation of routes, as good ones let most cases be left out; then branch
-        and price
-        over cases, in which links are closed to circuits.
+        and price over cases, in which links are closed to circuits.
         """
         limit: Limit | None = None
         with stoppable() as stop:
@@ -180,10 +179,8 @@ class _ProofSearch:
         """Search the cases best first: bound the one of the lowest bound, and split it if needed.
 
         A case needs no further search if it is infeasible, or if its bound is above `_upper`, as
-        no
-        routing in it beats the best one. The result is the limit that ended the search; if it is
-        None,
-        ``self.best`` is optimal, or the matching cannot be routed where that is None.
+        no routing in it beats the best one. The result is the limit that ended the search; if it
+        is None, ``self.best`` is optimal, or the matching cannot be routed where that is None.
         """
         self.cases = [self._root()]
         # The shortest routes of all circuits, each alone, may prove enough already.
@@ -253,9 +250,8 @@ class _ProofSearch:
         """Look for a routing near the solution of the linear programme, and keep it if it is best.
 
         A solution of whole routes is a routing itself. Otherwise circuits are negotiated, at most
-        `tries`
-        times, at the prices of the links, so that they avoid those that the programme finds
-        scarce.
+        `tries` times, at the prices of the links, so that they avoid those that the programme
+        finds scarce.
         """
         # Each circuit takes one whole route.
         if bound.weights is not None and min(bound.weights.values()) > 1 - _TINY:
@@ -308,10 +304,8 @@ class _ProofSearch:
         """Divide a case into two, so that each routing of it is in one of them.
 
         No circuit passes a link in both directions, and no link is passed by two circuits. Hence
-        in each
-        routing the circuit of the split does without one of the two directions of the link; and
-        either
-        this circuit does without the link, or all others do.
+        in each routing the circuit of the split does without one of the two directions of the
+        link; and either this circuit does without the link, or all others do.
         """
         circuit = split.circuit
         mate = int(self.router.wiring.mate[split.terminal])
@@ -399,8 +393,7 @@ class _ProofSearch:
         """Say why there is no routing, in terms of a cut if there is one.
 
         The prices of the root are the cut: the circuits have to pass the priced links more often
-        than
-        those carry circuits. With all prices the same, they count passages.
+        than those carry circuits. With all prices the same, they count passages.
         """
         root = self.cases[0]
         if root.split is not None or root.bound.prices is None:

@@ -25,8 +25,7 @@ def find_circuit_matrices(fabric: Fabric) -> NDArray[np.complex128] | None:
     """Return the matrices of lossless cells, by their circuits where these are known.
 
     ``matrices[cell, state, b side, a side]``: amplitudes at b1 and b2 for light of amplitude 1 at
-    a1
-    and a2, 0 at a terminal that a cell does not have. None if no cell has a known circuit.
+    a1 and a2, 0 at a terminal that a cell does not have. None if no cell has a known circuit.
     """
     circuits = cell_circuits(fabric)
     if not any(circuits):

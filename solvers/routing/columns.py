@@ -231,8 +231,7 @@ class Master:
         """Solve the programme and price routes in turn; `best` keeps the best bound.
 
         With `feasibility` only the part of the circuits counts that gets no route. True if no
-        route
-        improves the programme any more.
+        route improves the programme any more.
         """
         self._lp.set_costs({v: c.cost / UNIT for c, v in self._variables.items()}, feasibility)
         for _ in range(rounds):
@@ -258,13 +257,10 @@ class Master:
         """Put routes of negative reduced cost into the pool; return a bound, and if one was new.
 
         The reduced cost of a route is its cost with the prices of its links, minus the dual value
-        of its
-        circuit (``shares[circuit]``). The bound (Lagrange) is the sum over circuits of the
-        cheapest way
-        with prices, minus `capacity` times the sum of all prices; a circuit without any way counts
-        `FAR`.
-        With `feasibility` cells cost nothing, and a bound above 0 proves that the case has no
-        routing.
+        of its circuit (``shares[circuit]``). The bound (Lagrange) is the sum over circuits of the
+        cheapest way with prices, minus `capacity` times the sum of all prices; a circuit without
+        any way counts `FAR`. With `feasibility` cells cost nothing, and a bound above 0 proves
+        that the case has no routing.
         """
         total = -float(self.capacity * int(prices.sum()))
         has_new_columns = False
@@ -281,8 +277,7 @@ class Master:
         """Find the cheapest way of a circuit at ``prices[link]``, and its cost.
 
         The cost, in 1/`UNIT` of a cell, includes the prices of all links passed; `FAR` and no
-        terminals if
-        there is no way.
+        terminals if there is no way.
         """
         source, destination = self.circuits[circuit]
         space = self.router.workspace
@@ -310,8 +305,7 @@ def cost_step(router: CellRouter, circuits: NDArray[np.int64]) -> int:
     """Find by what multiple the costs of routings can differ from those of the shortest routes.
 
     In 1/`UNIT` of a cell: two cells where all ways between two ports have one parity, as on grids
-    of
-    hexagons or squares; else one; with different costs of bar and cross their common divisor.
+    of hexagons or squares; else one; with different costs of bar and cross their common divisor.
     """
     # All ways have one parity if each terminal is an even or an odd number of cells away from a
     # port, by any way: if a step through a cell changes the parity of the least number of cells.
@@ -348,8 +342,7 @@ class _Programme:
         """Make a row for each circuit and each link, and a variable for leaving each circuit out.
 
         The row of a circuit says that its parts make a whole, that of a link that no more than
-        `capacity`
-        circuits pass it. Leaving out a circuit costs `dear` cells.
+        `capacity` circuits pass it. Leaving out a circuit costs `dear` cells.
         """
         # Rows: the routes of a circuit add up to 1, and those on a link to its capacity at most.
         self.solver = pywraplp.Solver.CreateSolver("CLP")

@@ -68,11 +68,9 @@ def settle(
 
     A free cell is one that no circuit of a slot needs; stray light passes it nevertheless. Of the
     settings that the search tries, the one of the least worst ratio of crosstalk to signal counts.
-    Then
-    cells whose other state needs less heater power are flipped, as far as that disturbs no circuit
-    more. `frequencies_hz` are differences from the frequency of the device; `seed` draws phase
-    errors,
-    None for a chip whose phases are not known.
+    Then cells whose other state needs less heater power are flipped, as far as that disturbs no
+    circuit more. `frequencies_hz` are differences from the frequency of the device; `seed` draws
+    phase errors, None for a chip whose phases are not known.
     """
     fabric = problem.fabric
     graph: CellGraph | None = fabric.graph
@@ -199,8 +197,7 @@ def _cool(light: StrayLight, states: NDArray[np.int8], power_mw: NDArray[np.floa
     """Put free cells, in place, where they need less power, if crosstalk grows by next to nothing.
 
     Those that promise the least crosstalk are flipped together; if that is too much, the better
-    half
-    of them, and then as many of those that are left.
+    half of them, and then as many of those that are left.
     """
     free = light.free
     saved_mw = power_mw[free, states[free]] - power_mw[free, 1 - states[free]]

@@ -53,10 +53,8 @@ def route_exactly(
     """Route one matching as well as possible, or prove that it cannot be done.
 
     An iteration is one case of the proof. The solution has a `RoutingProof` as certificate where
-    the
-    bound of the problem itself is not enough. An infeasible matching comes with a reason: a dead
-    pair,
-    or a cut; on a fabric with faults it names those that cause it.
+    the bound of the problem itself is not enough. An infeasible matching comes with a reason: a
+    dead pair, or a cut; on a fabric with faults it names those that cause it.
     """
     clock = limits.start()
     refuted = refute_by(problem, limits, clock, rng)
@@ -88,8 +86,7 @@ def refute_by(problem: Routing, limits: Limits, clock: Clock, rng: np.random.Gen
     """Make the test whether a matching has no routing on a fabric, for `find_causes`.
 
     The fabric and the objective of `problem` do not matter. The exact search has the time that is
-    left
-    of the limits.
+    left of the limits.
     """
 
     def is_refuted(fabric: Fabric) -> bool | None:
@@ -128,10 +125,8 @@ def route_by_negotiation(
 
     An iteration is one negotiation; there are `restarts` of them unless limited. With a limit of
     iterations there is nothing but negotiations; otherwise a proof is sought after `patience` of
-    them
-    without any routes, and with a time limit after all, in the time that is left. Without limits
-    it
-    takes a tenth of a second for 32 ports, half a second for 64.
+    them without any routes, and with a time limit after all, in the time that is left. Without
+    limits it takes a tenth of a second for 32 ports, half a second for 64.
     """
     clock = limits.start()
     decided = answer_at_once(problem, "negotiated", refute_by(problem, limits, clock, rng), clock)
@@ -177,8 +172,7 @@ def route_forward(
     """Route one matching of a feed-forward fabric that has an exact router, perhaps with faults.
 
     The first iteration routes, the second turns loops for a lower cost. Where faults leave no way
-    by
-    the rules of the exact router, the answer is that of a general method.
+    by the rules of the exact router, the answer is that of a general method.
     """
     clock = limits.start()
     refuted = refute_by(problem, limits, clock, rng)

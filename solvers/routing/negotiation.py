@@ -177,11 +177,9 @@ class Negotiation:
     ) -> Routes | None:
         """Negotiate once: first in the given order, then in random orders and with random ties.
 
-        From turn 1 on, small random prices of links break ties, and
-        the routes
-        are shortened afterwards. ``prices[link]``, in 1/`UNIT` of a cell, are paid from the start.
-        None if
-        the negotiation failed, which proves nothing.
+        From turn 1 on, small random prices of links break ties, and the routes are shortened
+        afterwards. ``prices[link]``, in 1/`UNIT` of a cell, are paid from the start. None if the
+        negotiation failed, which proves nothing.
         """
         routes, lengths = self.router.empty_routes()
         order = self.order

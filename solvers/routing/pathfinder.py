@@ -178,12 +178,9 @@ def find_route(graph, space, port, partner, route):
     """Find the cheapest way from a port to its partner by A*, and return the number of its cells.
 
     ``space.exit_cost`` has the prices of leaving cells, `FAR` where that is closed; ``space.cost``
-    and
-    ``space.entered`` are written. `route` receives the terminals by which light leaves its cells.
-    0 if
-    there is no way, or none that fits into `route`; else ``space.cost[graph.target[partner]]`` is
-    its
-    cost.
+    and ``space.entered`` are written. `route` receives the terminals by which light leaves its
+    cells. 0 if there is no way, or none that fits into `route`; else
+    ``space.cost[graph.target[partner]]`` is its cost.
     """
     source = graph.source[port]
     target = graph.target[partner]
@@ -258,8 +255,7 @@ def _set_price(graph, space, base, pressure, link):
     """Set the price of entering a link, from either end: its history, and who is there now.
 
     ``base[terminal]`` is the cost of leaving there beside cells and contests, `pressure` the price
-    of
-    each circuit on the link in this round.
+    of each circuit on the link in this round.
     """
     price = space.history[link] + pressure * space.use[link]
     for end in range(2):
@@ -336,9 +332,8 @@ def negotiate(graph, space, effort, base, circuits):
 
     A round takes a pass over all links, and one search for each circuit on a contested link.
     ``base[terminal]`` is the cost of leaving there beside cells and contests; routes of length 0
-    are
-    still to be found. The result is 0 once no link is contested; after ``effort.rounds`` minus the
-    number of links that still are, or `BLOCKED` if a circuit has no way.
+    are still to be found. The result is 0 once no link is contested; after ``effort.rounds`` minus
+    the number of links that still are, or `BLOCKED` if a circuit has no way.
     """
     routes = circuits.routes
     lengths = circuits.lengths

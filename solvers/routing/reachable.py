@@ -35,8 +35,7 @@ def count_matchings(fabric: Fabric) -> Reachable | None:
     """Try all permutations of the live ports, or all pairings if they are bidirectional.
 
     Most matchings are routed at once; the others are decided by branch and price. None if there
-    are
-    more than `MOST_MATCHINGS`.
+    are more than `MOST_MATCHINGS`.
     """
     n = len(fabric.live_ports)
     paired = fabric.bidirectional

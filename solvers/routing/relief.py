@@ -180,8 +180,7 @@ class Relief:
         """Lower the objective by rip-up and reroute of the routes, in place.
 
         At most `max_moves` are tried, whether they help or not; one reroutes a circuit and those
-        that it
-        displaces.
+        that it displaces.
         """
         router = self.router
         circuits = RoutedCircuits(order, partner, routes, lengths)
@@ -198,8 +197,7 @@ def _weigh_heaters(graph, chip, scratch, circuits):
     """Add up the heater power of lit cells above that of dark ones, and all cells of routes.
 
     ``scratch.value[port]`` receives the power that this circuit adds to those before it in the
-    order,
-    in mW: a cell that two circuits share counts for the first.
+    order, in mW: a cell that two circuits share counts for the first.
     """
     # A cell adds its power once: for the first circuit that passes it.
     power_mw = 0.0
@@ -301,8 +299,7 @@ def _weigh_crosstalk(graph, chip, scratch, circuits):
     """Write the crosstalk of each circuit to ``scratch.value``, and return the largest.
 
     The crosstalk of a circuit is the ratio of leaked power to signal power at its end; of a
-    circuit
-    that sends from both ends, the larger one of the two.
+    circuit that sends from both ends, the larger one of the two.
     """
     _follow_beams(graph, chip, scratch, circuits)
     for place in range(len(circuits.order)):
@@ -342,8 +339,7 @@ def weigh(graph, chip, scratch, circuits):
     """Return the objective of routed circuits, and write the part of each to ``scratch.value``.
 
     The second result is the second criterion of the sums: cells for power, power for cells; 0 for
-    the
-    others.
+    the others.
     """
     if chip.aim == _LOSS:
         return _weigh_losses(graph, chip, scratch, circuits), 0.0
@@ -543,12 +539,9 @@ def relieve(graph, search, chip, scratch, circuits, max_moves):
 
     To relieve is to improve the worst circuit, or a sum over all cells with light. A move takes
     one circuit, and those in its way, off their routes and finds other ones for them. It is kept
-    if
-    the objective falls, or if that stays equal and the tie-break score falls (relative tolerances
-    1e-9
-    and 1e-6). A move takes one search for each circuit that it reroutes, and passes over all cells
-    and
-    all routes. No two routes share a link, before and afterwards.
+    if the objective falls, or if that stays equal and the tie-break score falls (relative
+    tolerances 1e-9 and 1e-6). A move takes one search for each circuit that it reroutes, and
+    passes over all cells and all routes. No two routes share a link, before and afterwards.
     """
     order = circuits.order
     if len(order) == 0:

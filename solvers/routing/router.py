@@ -157,8 +157,7 @@ class CellRouter:
         """Route circuits by negotiated congestion, then shorten routes; return their cost.
 
         ``base[terminal]`` is what leaving there costs on top of cells and contests. If it fails,
-        the
-        result is minus the number of links that are still contested, or `BLOCKED`.
+        the result is minus the number of links that are still contested, or `BLOCKED`.
         """
         if base is None:
             base = self.no_cost
@@ -180,10 +179,8 @@ class CellRouter:
         """Put each circuit of a routed matching on its cheapest way past the others, in place.
 
         ``cell_cost[cell, state]`` takes the place of the costs that the router was made with; none
-        may be
-        below those, as the search relies on their least costs from each terminal to each port. The
-        result
-        is the cost of all routes, in 1/`UNIT` of a cell.
+        may be below those, as the search relies on their least costs from each terminal to each
+        port. The result is the cost of all routes, in 1/`UNIT` of a cell.
         """
         # A stuck cell has one state only: whichever way light passes, the cost is that of it.
         wiring = self.wiring

@@ -127,10 +127,8 @@ class RowRouter:
         """Route a row with few toggles from the given states; return the outcome.
 
         A toggle is a cell that is driven to its other state; -1 is a present state that is not
-        known. The
-        other arrays are those of `route` for one row. Searches for fewer toggles end when the time
-        of
-        `clock` is over; the row is routed in any case.
+        known. The other arrays are those of `route` for one row. Searches for fewer toggles end
+        when the time of `clock` is over; the row is routed in any case.
         """
         if ((present_states < FREE) | (present_states > CROSS)).any():
             return WRONG_STATES
@@ -256,10 +254,8 @@ class MeshRouter(ForwardRouter):
         """Keep circuits that the states hold already, and fit new ones in between.
 
         If they do not fit, circuits are rerouted at falling prices of toggles, unless `clock`
-        leaves no
-        time for that; at last the matching is routed as if no state were given, and toggles are
-        saved
-        afterwards.
+        leaves no time for that; at last the matching is routed as if no state were given, and
+        toggles are saved afterwards.
         """
         router = self._router
         routed = RoutedRow(states, routes, lengths)

@@ -129,8 +129,8 @@ def line_up(ports, matching, order, partner, taken):
 
     By insertion, since a row has few circuits; one that has no way even alone comes first. `order`
     receives the source ports, of bidirectional circuits the lower ones, and `partner` the
-    matching;
-    `taken` is scratch. Returns the number of circuits, -1 if it is no matching of the live ports.
+    matching; `taken` is scratch. Returns the number of circuits, -1 if it is no matching of the
+    live ports.
     """
     n_ports = len(matching)
     n_circuits = 0
@@ -223,10 +223,8 @@ def _try_efforts(wiring, space, scratch, tries, circuits):
     """Route the circuits of a matching, with one effort after the other until one succeeds.
 
     A negotiation is deterministic: a further try needs another effort or another order, so the
-    order
-    is shuffled from the third try on. Each begins from scratch. ``tries[turn]`` is an `Effort`,
-    field by
-    field. If the result is False, the routes are of no use.
+    order is shuffled from the third try on. Each begins from scratch. ``tries[turn]`` is an
+    `Effort`, field by field. If the result is False, the routes are of no use.
     """
     for turn in range(len(tries)):
         if turn > 1:
@@ -248,8 +246,7 @@ def route_rows(wiring, space, ports, scratch, tries, rows):
     """Route matchings of a batch by negotiated congestion, each for itself, and set their cells.
 
     Lengths of rows that are not routed mean nothing; ``rows.routes`` is overwritten by each row,
-    so the
-    last one is left. ``tries[turn]`` is an `Effort`, field by field, to be tried in turn.
+    so the last one is left. ``tries[turn]`` is an `Effort`, field by field, to be tried in turn.
     """
     for row in range(len(rows.matchings)):
         states = rows.states[row]

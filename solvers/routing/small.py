@@ -189,14 +189,10 @@ class _Search:
         """Follow the light of the k-th circuit from a cell on, in every state that is possible.
 
         Branch and bound: cells are set one after the other along the way of each circuit, and a
-        branch is
-        given up as soon as a lower bound of the objective, or of the cells where that is equal, is
-        no
-        better than the best answer. `lost` is the loss before the cell in dB; for heater power
-        half of the
-        power of its heaters in mW, the least that it pays, as at most two circuits share a cell.
-        All that
-        is set here is undone before it returns.
+        branch is given up as soon as a lower bound of the objective, or of the cells where that is
+        equal, is no better than the best answer. `lost` is the loss before the cell in dB; for
+        heater power half of the power of its heaters in mW, the least that it pays, as at most two
+        circuits share a cell. All that is set here is undone before it returns.
         """
         self.nodes += 1
         if self.nodes % _NODES_PER_LOOK == 0:
@@ -250,8 +246,7 @@ class _Search:
         """Go on with the next circuit, unless the circuits so far are too bad already.
 
         `beam` is, for each cell on the way, the terminal by which light enters and what it has
-        lost
-        before. The state of the search is as before again when this returns.
+        lost before. The state of the search is as before again when this returns.
         """
         before = self.worst, self.cells, self.halves
         added = 1
@@ -280,10 +275,8 @@ class _Search:
         """Return the largest ratio of crosstalk to signal of the circuits so far.
 
         Two beams that enter a cell side by side, at terminals that differ in the last bit, leak
-        into each
-        other: the ratio at that place is the leaked share times the ratio of their powers there.
-        The
-        ratios of a beam add up.
+        into each other: the ratio at that place is the leaked share times the ratio of their
+        powers there. The ratios of a beam add up.
         """
         beam_at = {
             entered: (number, loss_db)

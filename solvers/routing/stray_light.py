@@ -111,10 +111,9 @@ class ChipOptics(NamedTuple):
         """Return ``amplitudes[terminal, exit]`` behind cells, for light of amplitude 1.
 
         Exit 0 is that of bar, 1 that of cross; real cells leak into the other one. A free cell
-        absorbs all
-        light. Where the phases of a chip are not known, the amplitudes are real, the larger
-        magnitude for
-        errors of either sign: amplitudes that are added in phase bound what can stray.
+        absorbs all light. Where the phases of a chip are not known, the amplitudes are real, the
+        larger magnitude for errors of either sign: amplitudes that are added in phase bound what
+        can stray.
         """
         # The heat of other cells turns the phase between the two arms of a cell: by half in each,
         # in opposite directions. Free cells count as in cross here; their light is cleared below.
@@ -243,8 +242,7 @@ class StrayLight:
         """Prepare to solve for light; where phases are unknown, find the signal of each circuit.
 
         ``stated[cell]`` is 0 or 1 for cells that circuits pass, -1 elsewhere; the states of the
-        cells in
-        `free` are to be chosen.
+        cells in `free` are to be chosen.
         """
         graph = chip.graph
         self._chip = chip
@@ -282,8 +280,8 @@ class StrayLight:
         """Return all ratios of crosstalk to signal if each free cell is flipped alone.
 
         Let D be the change of the 4 x 4 matrix of a cell, R what returns to it, X what enters it,
-        and W the worth of what leaves it. Arriving light changes by
-        :math:`W^T (I - D R)^{-1} D X`.
+        and W the worth of what leaves it. Arriving light changes by :math:`W^T (I - D R)^{-1} D
+        X`.
         """
         # ``changed[free cell, terminal left, terminal entered]``: the matrix D of each cell.
         free = self.free
@@ -334,13 +332,10 @@ class StrayLight:
         """Solve for the light everywhere, at one frequency, by one sparse LU factorisation.
 
         The amplitudes x of light that enters cells satisfy ``(I - A) x = b``. Column k of A tells
-        what
-        light of amplitude 1 that enters at terminal k makes enter the next cells, and b is what
-        comes in
-        from outside, one column for each circuit. The transposed system tells for each terminal
-        what light
-        from there brings to each destination. What returns to `returning_cells` is solved for as
-        well.
+        what light of amplitude 1 that enters at terminal k makes enter the next cells, and b is
+        what comes in from outside, one column for each circuit. The transposed system tells for
+        each terminal what light from there brings to each destination. What returns to
+        `returning_cells` is solved for as well.
         """
         graph = self._chip.graph
         n_terminals = len(graph.mate)

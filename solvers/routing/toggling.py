@@ -238,8 +238,7 @@ def _expand_stride(graph, prices, sides, progress, least_opposite, best):
     the next level. As light in a cell goes back the way it came, the work is the same from both
     ends of the circuit. The opposite side has expanded all that it reaches at less than
     `least_opposite`. Returns how far the side has come after `_STRIDE` terminals or at the end of
-    the
-    level, and the best meeting.
+    the level, and the best meeting.
     """
     exit_cost, toll = prices
     side, opposite = sides
@@ -321,10 +320,8 @@ def _join_ways(graph, sides, meeting, route):
     """Write down the way that two searches found, from the source through the cell of meeting.
 
     Either search has for each terminal the one before it on its way, seen from its own end;
-    `meeting`
-    are the terminals by which the way enters and leaves the cell where they met. Returns the
-    number of
-    cells, 0 if `route` is too short.
+    `meeting` are the terminals by which the way enters and leaves the cell where they met. Returns
+    the number of cells, 0 if `route` is too short.
     """
     from_source, from_target = sides
     first, last = meeting
@@ -398,8 +395,7 @@ def find_fewest_toggles(graph, space, scratch, port, max_toggles, route):
     has been seen, and of the ways of a + b toggles those of fewer than m + n cells.
 
     ``space.exit_cost`` closes links, ``scratch.toll`` has the costs. Returns the number of cells,
-    0 if
-    there is no way of at most `max_toggles`, and that of toggles.
+    0 if there is no way of at most `max_toggles`, and that of toggles.
     """
     source = graph.source[port]
     target = graph.target[scratch.partner[port]]
@@ -458,8 +454,8 @@ def _route_in_turn(graph, space, scratch, ports_in_turn, max_toggles):
     """Route new circuits one by one past those that are there, each with the fewest toggles.
 
     Writes their routes to `scratch` and occupies them. Returns the toggles of all new routes
-    together,
-    and those of the one that was found first; both are `NO_ROOM` if a circuit does not fit.
+    together, and those of the one that was found first; both are `NO_ROOM` if a circuit does not
+    fit.
     """
     for place in range(len(ports_in_turn)):
         scratch.lengths[ports_in_turn[place]] = 0
@@ -588,8 +584,8 @@ def fit_in_circuits(graph, space, ports, scratch, change, routed):
 
     A stuck cell is stated as it is, or free. Instead of a number the result may be
     `NO_MATCHING_GIVEN`, `NO_STATES_GIVEN`, or `NO_ROOM`: then ``routed.states`` are the present
-    ones,
-    ``scratch.order`` has the circuits and ``scratch.routes`` the routes of those that could stay.
+    ones, ``scratch.order`` has the circuits and ``scratch.routes`` the routes of those that could
+    stay.
     """
     n_circuits = line_up(ports, change.matching, scratch.order, scratch.partner, scratch.taken)
     if n_circuits < 0:
@@ -631,10 +627,8 @@ def _refit(graph, space, scratch, order, states, min_saved):
     """Put each circuit in turn on its way of the fewest toggles past all others.
 
     Cells that were not set before, or lie on the routes of others already, cost no toggle. A way
-    is
-    taken if it has fewer toggles, or as many and its cells cost less; `min_saved` is 0 where a
-    shorter
-    way is worth a search, else 1. All routes are occupied, before and afterwards.
+    is taken if it has fewer toggles, or as many and its cells cost less; `min_saved` is 0 where a
+    shorter way is worth a search, else 1. All routes are occupied, before and afterwards.
     """
     # It ends once all circuits in a row have stayed as they are.
     n_unchanged = 0

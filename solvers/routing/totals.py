@@ -36,8 +36,7 @@ def route_worst(
     """Find routes of which the longest is as short as possible.
 
     If the longest of all shortest routes is not enough, lengths are refuted one by one from there
-    by
-    CP-SAT; such a bound is not certified (``stats["bound_by"]``).
+    by CP-SAT; such a bound is not certified (``stats["bound_by"]``).
     """
     negotiation = Negotiation(problem)
     bound = int(problem.lower_bound())

@@ -57,10 +57,8 @@ def route_worst(
     """Route a matching on a chip so that its worst circuit, or its heater power, is least.
 
     Many starts each find routes and improve them, and the best count; an iteration is one start.
-    If no
-    start finds routes, `insist`, an exact method, is asked for any routes at all. Under method
-    "ilp" a
-    search of all routes follows, which is meant for small fabrics.
+    If no start finds routes, `insist`, an exact method, is asked for any routes at all. Under
+    method "ilp" a search of all routes follows, which is meant for small fabrics.
     """
     bound = problem.lower_bound()
     limits = clock.limits
@@ -192,8 +190,7 @@ def save_power_among_ties(problem: Routing | AllToAll, solution: Solution) -> So
     """Choose routes that need less heater power among those with as many cells, slot by slot.
 
     The matchings, the number of cells in each slot and the bound are those of `solution`;
-    statistics
-    of the former states are left out.
+    statistics of the former states are left out.
     """
     schedule = solution.schedule
     cells = problem.cells
@@ -270,8 +267,7 @@ def cell_costs(fabric: Fabric, cells: CellDevice, objective: str) -> NDArray[np.
     """Return ``cost[cell, state, shared]``, with `shared` 1 where two circuits pass the cell.
 
     Power: in micro-mW, half for each of two. Loss: in micro-dB. Crosstalk: the leaked share in
-    1e-12,
-    and nothing for a circuit that is alone.
+    1e-12, and nothing for a circuit that is alone.
     """
     if objective == "power-mw":
         extra_mw = split_power(fabric, cells)[1] / _MICRO_MW

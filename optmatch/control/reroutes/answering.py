@@ -87,8 +87,7 @@ def take_snapshot(
     """Derive the values from a record that answers to failures need.
 
     `before` is a snapshot of an earlier state of the same fabric, whose distances and workspaces
-    are
-    used again; None to compute them. Where whole racks take over, there is no routing.
+    are used again; None to compute them. Where whole racks take over, there is no routing.
     """
     from optmatch.solvers.reroutes.repair import Reach
     from optmatch.solvers.reroutes.routing_state import RoutingState
@@ -118,10 +117,8 @@ def find_answer(
     """Search for the changes that keep all circuits alight after some parts have failed.
 
     With `only_unit` this unit alone may replace a failed one. The error that says that nothing
-    helps or
-    was found in time is returned, for the caller to raise; `InputError` is raised here if a part
-    does
-    not exist or has failed.
+    helps or was found in time is returned, for the caller to raise; `InputError` is raised here if
+    a part does not exist or has failed.
     """
     try:
         with clock.running():
@@ -141,10 +138,9 @@ def _search_answer(
     """Search for changes that keep all circuits alight after some parts have failed.
 
     There are two remedies. If a unit has failed, its circuits move to a spare unit. If a fibre or
-    a
-    cell has failed, the circuits that pass it get new routes. Parts of other pending failures are
-    closed: nothing moves to them, and no new route passes them. Chips whose server loses its last
-    fibres by this failure are cut off, and count as failed, too.
+    a cell has failed, the circuits that pass it get new routes. Parts of other pending failures
+    are closed: nothing moves to them, and no new route passes them. Chips whose server loses its
+    last fibres by this failure are cut off, and count as failed, too.
 
     With `only_unit` it is a planned move: this unit takes over from `failure`, which may work. A
     repaired chip, for instance, gets its circuits back from the spare that has served for it.
@@ -177,10 +173,8 @@ def _search_transition(
     """Search for new routes and replacements once it is known what has failed.
 
     Where light is routed through cells or fibres, a spare unit replaces each lost one, and the
-    circuits
-    that lost their light get new routes. Where nothing is routed, a whole spare rack replaces each
-    rack
-    that has a failure. Only ``snapshot.spaces`` changes.
+    circuits that lost their light get new routes. Where nothing is routed, a whole spare rack
+    replaces each rack that has a failure. Only ``snapshot.spaces`` changes.
     """
     from optmatch.solvers.reroutes.changes import make_transition
     from optmatch.solvers.reroutes.impossible import explain, explain_bound, find_cut
@@ -257,8 +251,7 @@ def _relax_problem(
     """Make an easier problem, of which a proof that nothing helps holds for the present one, too.
 
     It leaves out the circuits that pending failures hit, unless the present failure hits them as
-    well.
-    Fibres of pending failures count as failed, since no answer may use them.
+    well. Fibres of pending failures count as failed, since no answer may use them.
     """
     is_pending = np.zeros(len(case.owners), dtype=np.bool_)
     if any(closed):

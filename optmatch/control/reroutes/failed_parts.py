@@ -223,8 +223,7 @@ def _name_each_part_once(failures: Sequence[FailedParts]) -> tuple[FailedParts, 
     """Remove repetitions from a list of reported failures, so that each part is named once.
 
     A part stays in the first failure that names it. If a cell was reported with several faults,
-    the
-    last one counts. Example: failures {fibre 1, fibre 2}, {fibre 2}, {fibre 2, chip 3} become
+    the last one counts. Example: failures {fibre 1, fibre 2}, {fibre 2}, {fibre 2, chip 3} become
     {fibre 1, fibre 2}, {chip 3}.
     """
     # The fault that was reported last of each cell, by the name of its field.
@@ -325,10 +324,8 @@ def take_out(record: Record, repaired: FailedParts) -> Record:
     """Take repaired parts out of the failed ones; circuits and cells stay as they were.
 
     A repaired unit without circuits is a spare; chips that were cut off work again once their
-    server
-    has fibres both ways; where whole racks replace each other, a rack is a spare once nothing in
-    it is
-    broken.
+    server has fibres both ways; where whole racks replace each other, a rack is a spare once
+    nothing in it is broken.
     """
     # The state in which the parts work, chips included that come back with their server.
     state = record.state
@@ -360,10 +357,8 @@ def _list_usable_units(after: Reroute, repaired: FailedParts) -> set[int]:
     """List the units that can be used again after a repair.
 
     Where single units replace each other, these were repaired themselves, or a port of theirs was,
-    and
-    none of their ports is dead. Where whole racks do, they are all units of racks in which
-    something was
-    repaired and nothing is broken any more.
+    and none of their ports is dead. Where whole racks do, they are all units of racks in which
+    something was repaired and nothing is broken any more.
     """
     units = after.units
     dead_units = {port // units.ports_per_unit for port in after.dead_ports}

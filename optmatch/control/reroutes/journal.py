@@ -83,10 +83,9 @@ class Journal:
         """Read a controller back from its two files: its records, the present one last.
 
         Each line of the journal is applied to the last record, which gives the next one. A last
-        line that
-        ends early, as a crash leaves it, is cut off with a warning in the log; another damaged
-        line is a
-        `FormatError` that names it. Empty if there is no file; at most `history` former records.
+        line that ends early, as a crash leaves it, is cut off with a warning in the log; another
+        damaged line is a `FormatError` that names it. Empty if there is no file; at most `history`
+        former records.
         """
         if not self.path.exists():
             return []
@@ -153,10 +152,8 @@ class Journal:
         """Add a line for a change; it is on disk when this returns, if that is wished.
 
         A line is a checksum of it and of the line before, a space, and a JSON object. The line of
-        a proposal
-        may reach the disk later: its caller has nothing to lose yet. After an `OSError` the
-        journal is as
-        it was.
+        a proposal may reach the disk later: its caller has nothing to lose yet. After an `OSError`
+        the journal is as it was.
         """
         changes = list_changes(before, after)
         body = canonical({"what": event, "time_s": time.time(), "changes": changes})

@@ -62,8 +62,7 @@ def write_memory(
     """Write the records of a controller to a file, the present last, in place of the old file.
 
     The file has the present record in full, each earlier record as its differences from the one
-    after
-    it, and a digest of all. `journal` is the number of the journal that goes on from here.
+    after it, and a digest of all. `journal` is the number of the journal that goes on from here.
     """
     present = records[-1]
     later_first = list(reversed(records))
@@ -98,8 +97,7 @@ def _read_memory_tree(tree: dict[str, Any]) -> Memory:
     """Read the content of a file, and check its digest.
 
     Entry 0 of ``before`` turns the present record into the one before it, entry 1 turns that one
-    into
-    the one before, and so on. The key ``sha256`` is removed, since the digest is that of all
+    into the one before, and so on. The key ``sha256`` is removed, since the digest is that of all
     others.
     """
     # Files that were written before records had answered failures lack that key.
@@ -154,8 +152,7 @@ def list_changes(before: Record, after: Record) -> dict[str, Any]:
 
     Fields that are equal are absent. ``circuits`` has rows (circuit, source, destination),
     ``cell_states`` rows (cell, state), and ``routes`` pairs (circuit, parts of its route); the
-    other
-    fields are the new lists as a whole. `apply_changes` is the inverse.
+    other fields are the new lists as a whole. `apply_changes` is the inverse.
     """
     old = before.state
     new = after.state
@@ -250,8 +247,7 @@ def check_record(record: Record, where: str) -> Record:
     """Refuse what was read from a file if no controller can have come to it; else return it.
 
     A circuit may have no light, a unit stand in for two or have two stand-ins, a pending failure
-    be
-    empty or have a part that the state answers, or a chip be cut off that has not failed.
+    be empty or have a part that the state answers, or a chip be cut off that has not failed.
     """
     # The state answers its failures, hence light passes on all circuits.
     state = record.state

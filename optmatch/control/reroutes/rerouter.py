@@ -359,8 +359,8 @@ class Rerouter:
         """Note that chips which are cut off have failed themselves; return the other parts.
 
         A chip that is cut off counts as failed, but would work again with the fibres of its
-        server. After
-        this report it would not. If another part does not exist or has failed, nothing is noted.
+        server. After this report it would not. If another part does not exist or has failed,
+        nothing is noted.
         """
         with self._lock:
             record = self._now.record
@@ -383,10 +383,8 @@ class Rerouter:
         """Put a failure on record if `report` says so; return False if its answer is stale.
 
         An answer is stale if the state has changed since its search began (`basis`), or if a part
-        that it
-        uses has failed; then nothing was recorded, and another one has to be searched, unless
-        there is no
-        time for that (`even_if_stale`).
+        that it uses has failed; then nothing was recorded, and another one has to be searched,
+        unless there is no time for that (`even_if_stale`).
         """
         with self._lock:
             record = self._now.record
@@ -798,10 +796,9 @@ class Rerouter:
         """Take over a record that differs only in failures on record, not in circuits or cells.
 
         As the running state is the same, there is nothing to undo: the history gets no record. The
-        journal
-        gets a line. If the chips in `reported` have failed by themselves, the records of the
-        history learn
-        of them, so that a rollback does not forget the report. The caller holds the lock.
+        journal gets a line. If the chips in `reported` have failed by themselves, the records of
+        the history learn of them, so that a rollback does not forget the report. The caller holds
+        the lock.
         """
         self._check_open()
         before = self._now.record
@@ -877,10 +874,8 @@ def _record_after(
     """Return the record after the changes of a proposal.
 
     `homes` is the unit whose circuits each stand-in has; `changes` are numbers that are added to
-    fields
-    of the state. Chips that were cut off with their server are noted, unless they have been
-    reported by
-    themselves.
+    fields of the state. Chips that were cut off with their server are noted, unless they have been
+    reported by themselves.
     """
     # Chips that are pending by themselves do not work again with the fibres of their server.
     reported = record.waiting_parts.failed_chips
@@ -941,8 +936,7 @@ def _count_parts(record: Record) -> dict[tuple[str, str], int]:
     """Count the failed parts by kind and by what was done about them.
 
     States are ``"replaced"`` (in the running state), ``"answered"`` and ``"refused"`` (pending,
-    with
-    and without a proposal).
+    with and without a proposal).
     """
     count = Counter[tuple[str, str]]()
     failures_by_state = {

@@ -70,12 +70,10 @@ def bound_levels(asked: Asked) -> tuple[int, int, int, int, int] | None:
     """Bound the five levels of the objective of a `Reroute` from below.
 
     Every hit circuit changes. Its new route passes at least as many cells, or fibres, as the
-    shortest
-    route between its ends. Every choice of spares for lost units is tried, and the best one
-    counts;
-    where there are more than 720 of them, each end may be any spare by itself. Circuits of others
-    and
-    cells to be set are bounded by 0. None if with each choice some circuit has no route at all.
+    shortest route between its ends. Every choice of spares for lost units is tried, and the best
+    one counts; where there are more than 720 of them, each end may be any spare by itself.
+    Circuits of others and cells to be set are bounded by 0. None if with each choice some circuit
+    has no route at all.
     """
     # One row for each handover, one column for each hit circuit: the length of a shortest route.
     # An ideal switch may state losses, which do not follow from cells and fibres.
@@ -111,8 +109,7 @@ def _try_handovers(
     """Return how long or how lossy the shortest new routes are, for each choice of spares.
 
     The result is ``lengths`` between the ends of each hit circuit (column) after each handover
-    (row).
-    With 2 lost units and 3 spares there are 3 * 2 = 6 handovers. There is one row alone
+    (row). With 2 lost units and 3 spares there are 3 * 2 = 6 handovers. There is one row alone
 
     - if whole racks are lost: a rack is replaced by one that is alike, so that lengths stay;
     - if there are more than ``MOST_HANDOVERS``: each circuit has the least length that it has
@@ -517,7 +514,7 @@ def assess(state: Reroute, failed: FailedParts) -> Damage:
     # Which ports are dead, and how many ports of each unit work.
     n_units = state.units.n_units
     per_unit = state.units.ports_per_unit
-    is_dead = np.zeros(state.fabric.n_ports, dtype=np.bool_)  # by port
+    is_dead = np.zeros(n_units * per_unit, dtype=np.bool_)  # by port
 
     # A view by unit: all ports of a failed chip are dead.
     is_dead.reshape(n_units, per_unit)[list(failed.failed_chips)] = True
@@ -534,15 +531,16 @@ def assess(state: Reroute, failed: FailedParts) -> Damage:
 
     # A circuit that passes a failed fibre is hit. Parts that are no fibre have number -1, and find
     # the last entry of `has_failed`, which is False.
-    fibre: NDArray[np.integer] = passed.part
-    if state.cell_states is not None:
-        fibre = state.units.fibre_of_terminal[passed.part]
-    has_failed = np.zeros(state.units.n_fibres + 1, dtype=np.bool_)
-    has_failed[list(failed.failed_fibres)] = True
-    hit[passed.circuit[has_failed[fibre]]] = True
+    if failed.failed_fibres:
+        fibre: NDArray[np.integer] = passed.part
+        if state.cell_states is not None:
+            fibre = state.units.fibre_of_terminal[passed.part]
+        has_failed = np.zeros(state.units.n_fibres + 1, dtype=np.bool_)
+        has_failed[list(failed.failed_fibres)] = True
+        hit[passed.circuit[has_failed[fibre]]] = True
 
     # A circuit that passes a dead cell is hit, or one that is stuck in another state.
-    if state.cell_states is not None:
+    if state.cell_states is not None and failed.broken_cells:
         is_broken = np.zeros(len(state.cell_states), dtype=np.bool_)  # by cell
         is_broken[list(failed.dead_cells)] = True
         for cell, stuck_state in failed.stuck.items():

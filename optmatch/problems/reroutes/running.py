@@ -103,10 +103,8 @@ def follow_fibres(rack: Units, circuits: NDArray[np.int32], routes: Routes) -> P
     """Check that each circuit has a connected route of fibres that no other circuit uses.
 
     A circuit from server 0 to server 2 may have the route (fibre 0 -> 1, fibre 1 -> 2), if light
-    may
-    pass server 1. A route is empty if both ends are in one server. The error names the first
-    circuit
-    and fibre that are wrong.
+    may pass server 1. A route is empty if both ends are in one server. The error names the first
+    circuit and fibre that are wrong.
     """
     if len(routes) != len(circuits):
         raise InputError(f"{len(routes)} routes for {len(circuits)} circuits", where="routes")
@@ -173,10 +171,9 @@ def follow_light(
     """Find where the light of each circuit enters cells, and check that it reaches its partner.
 
     Cell 5 has the terminals 20, 21, 22 and 23. Light enters a cell at one terminal and leaves it
-    at
-    another one, which depends on the state of the cell; a waveguide leads from there to a terminal
-    of
-    the next cell. The error names the first circuit whose light goes elsewhere, or is lost.
+    at another one, which depends on the state of the cell; a waveguide leads from there to a
+    terminal of the next cell. The error names the first circuit whose light goes elsewhere, or is
+    lost.
     """
     graph = fabric.graph
     assert graph is not None
