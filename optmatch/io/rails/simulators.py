@@ -55,30 +55,12 @@ def _rated(solution: Solution, rate_bytes_per_s: float | None) -> Topologies:
 
 
 def bandwidths(solution: Solution, rate_bytes_per_s: float | None = None) -> str:
-    """Write the circuits as blocks ``BW topology``, in GB/s, in the order of their first use.
+    """Write the circuits as blocks ``BW topology`` for astra-sim, in GB/s.
 
-    A topology is all circuits that are there at a time. Row is source, column destination. In a
-    rail job the nodes are ranks, and the links inside servers are in every topology; of other
-    problems they are ports. Topology 0 is the initial one.
-
-    Parameters
-    ----------
-    solution
-        The answer.
-    rate_bytes_per_s
-        What a circuit carries in a second, for problems that know no bytes; None for the rate
-        that the problem has.
-
-    Returns
-    -------
-    str
-        The text of the file of astra-sim.
-
-    Raises
-    ------
-    InputError
-        Without a schedule and without a plan of rails, or without a rate for a problem that has
-        none.
+    A topology is all circuits that are there at a time, in the order of first use; 0 is the
+    initial one. Row is source, column destination. In a rail job the nodes are ranks, and the
+    links inside servers are in every topology; of other problems they are ports. A problem that
+    knows no bytes needs the rate of a circuit.
     """
     system = _rated(solution, rate_bytes_per_s)
     inside = _rates_inside_servers(solution, system.n_nodes)
@@ -88,20 +70,10 @@ def bandwidths(solution: Solution, rate_bytes_per_s: float | None = None) -> str
 
 
 def latencies(solution: Solution) -> str:
-    """Write blocks ``LT topology``: the latency of each link of each topology, for astra-sim.
+    """Write blocks ``LT topology`` for astra-sim: the latency of each link in nanoseconds.
 
-    A topology is all circuits that are there at a time, with the links inside servers.
-
-    Parameters
-    ----------
-    solution
-        The answer.
-
-    Returns
-    -------
-    str
-        A block for each topology, a row for each source, a column for each destination:
-        nanoseconds, 0 where there is no link.
+    Rows are sources, columns destinations; 0 where there is no link. Links inside servers are in
+    every topology.
     """
     system = topologies(solution)
     inside = _rates_inside_servers(solution, system.n_nodes)
@@ -114,24 +86,8 @@ def latencies(solution: Solution) -> str:
 def network(solution: Solution, rate_bytes_per_s: float | None = None) -> str:
     """Write ``network.yml`` of astra-sim: number of nodes, largest bandwidth, latency, delay.
 
-    Parameters
-    ----------
-    solution
-        The answer, whose circuits are the topologies of the simulator.
-    rate_bytes_per_s
-        What a circuit carries in a second. None for the rate that the problem has: jobs,
-        collectives and demands in bytes have one, and it counts even if another one is given.
-        Problems that know no bytes, such as an all-to-all of slots, need it.
-
-    Returns
-    -------
-    str
-        The text of the file: bandwidths in GB/s, times in nanoseconds.
-
-    Raises
-    ------
-    InputError
-        If the problem has no rate and none is given.
+    Bandwidths are in GB/s, times in nanoseconds. A rate that the problem has counts even if
+    another one is given; problems that know no bytes need one.
     """
     system = _rated(solution, rate_bytes_per_s)
     inside = _rates_inside_servers(solution, system.n_nodes)
@@ -157,17 +113,9 @@ def _latency_ns(solution: Solution) -> float:
 
 
 def group_numbers(step: Step) -> dict[str, str]:
-    """Name groups by whole numbers, as astra-sim wants: their own names if these are numbers.
+    """Name groups by whole numbers, as astra-sim wants, from 1 in the order of the groups.
 
-    Parameters
-    ----------
-    step
-        The step with its groups.
-
-    Returns
-    -------
-    dict
-        By name of a group its number as a text, from 1 in the order of the groups.
+    Their own names count if these are numbers.
     """
     names = [group.name for group in step.groups]
     if all(name.isdecimal() for name in names):
@@ -185,15 +133,7 @@ def communicators(solution: Solution) -> str:
 def traces(solution: Solution) -> dict[str, bytes]:
     """Write the step of a rail job as Chakra traces, with groups named by numbers.
 
-    Parameters
-    ----------
-    solution
-        A solution of a rail job; its plan is not needed.
-
-    Returns
-    -------
-    dict
-        By the end of the name of a file, ``.RANK.et``, its content.
+    The contents stand by the ends of file names, ``.RANK.et``.
     """
     step = _job(solution).step()
     numbers = group_numbers(step)
@@ -203,20 +143,7 @@ def traces(solution: Solution) -> dict[str, bytes]:
 
 
 def _format_blocks(kind: str, matrices: Iterable[NDArray[np.float64]]) -> str:
-    """Write a block of rows for each matrix, under the name of its kind and its number.
-
-    Parameters
-    ----------
-    kind
-        The word in front of each block, ``"BW"`` or ``"LT"``.
-    matrices
-        One for each topology, of shape (nodes, nodes).
-
-    Returns
-    -------
-    str
-        The blocks, with an empty line between them.
-    """
+    """Write a block of rows, under the word `kind` and its number, for each square matrix."""
     blocks = []
     for topology, matrix in enumerate(matrices):
         # Few entries of a large matrix differ from 0: only these are formatted.
@@ -242,20 +169,10 @@ def _job(solution: Solution) -> RailJob:
 
 
 def _rates_inside_servers(solution: Solution, n_nodes: int) -> NDArray[np.float64]:
-    """Return the links inside servers.
+    """Return ``rates[source, destination]`` of the links inside servers, in bytes per second.
 
-    Parameters
-    ----------
-    solution
-        The answer; only rail jobs have servers.
-    n_nodes
-        The number of nodes, which are the ranks of a rail job.
-
-    Returns
-    -------
-    float64 array, shape (nodes, nodes)
-        ``rates[source, destination]`` in bytes per second; 0 between nodes that have no group
-        inside a server in common.
+    It is 0 between nodes that have no group inside a server in common; only rail jobs have
+    servers.
     """
     rates = np.zeros((n_nodes, n_nodes))
     job = solution.problem
@@ -302,16 +219,6 @@ def circuit_list(solution: Solution) -> str:
     the port of the GPU. If all circuits go both ways, a line is for both ways. If not, a line is
     for one way, node 1 sends to node 2, and each port becomes two: number p becomes 2 p, which
     sends, and 2 p + 1, which receives.
-
-    Parameters
-    ----------
-    solution
-        The answer.
-
-    Returns
-    -------
-    str
-        A list in JSON, with a line for each circuit, as OpenOptics reads it.
     """
     slices = _list_slices(solution)
     lines = []
@@ -327,19 +234,7 @@ def circuit_list(solution: Solution) -> str:
 
 
 def _list_slices(solution: Solution) -> _Slices:
-    """List the circuits of every slice in the order of time.
-
-    Parameters
-    ----------
-    solution
-        The answer.
-
-    Returns
-    -------
-    _Slices
-        The number of nodes, the ports of each, the circuits of each slice (one state of all
-        switches), and whether all circuits go both ways.
-    """
+    """List the circuits of every slice, one state of all switches, in the order of time."""
     system = topologies(solution)
     circuits_of_slice = [
         {Circuit(*row): None for row in system.circuits(topology).tolist()}

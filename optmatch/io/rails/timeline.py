@@ -45,16 +45,8 @@ _COLUMNS = tuple(field for field in Span._fields if field != "port_name")
 def spans(solution: Solution) -> Iterator[Span]:
     """List the events of an answer: of rails operations, of other schedules circuits.
 
-    Parameters
-    ----------
-    solution
-        A solution with a plan of rails, or with a schedule.
-
-    Yields
-    ------
-    Span
-        First what ranks do, rank by rank, or the circuits, slot by slot; then the reconfigurations
-        of each switch. Begin and end are in seconds.
+    First comes what ranks do, rank by rank, or the circuits, slot by slot; then the
+    reconfigurations of each switch. Begin and end are in seconds.
     """
     answer = answer_of(solution)
     system = topologies(solution)
@@ -83,18 +75,7 @@ def spans(solution: Solution) -> Iterator[Span]:
 
 
 def timeline_csv(solution: Solution) -> str:
-    """Write the events of an answer as CSV with a line of names; times in seconds.
-
-    Parameters
-    ----------
-    solution
-        A solution with a plan of rails, or with a schedule.
-
-    Returns
-    -------
-    str
-        A line for each event: an operation of a rank, a circuit, or a reconfiguration of a switch.
-    """
+    """Write the events of an answer as CSV with a line of names; times are in seconds."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(_COLUMNS)
@@ -118,19 +99,8 @@ def trace_events(solution: Solution) -> str:
 def _operation_spans(step: Step, plan: RailPlan) -> Iterator[Span]:
     """Yield what the ranks of a job do, rank by rank.
 
-    Parameters
-    ----------
-    step
-        The operations of all ranks.
-    plan
-        Start and end of each operation in seconds, and the ranks that forward its data
-        (`relays`, rows of operation, rank and ports).
-
-    Yields
-    ------
-    Span
-        Of a computation rank, begin and end; of communication also its group, the rail, its size
-        in bytes and the ranks that forward it, and of a message the other rank.
+    Communication has its group, the rail, its size in bytes and the ranks that forward it
+    (``plan.relays``: rows of operation, rank and ports), and a message the other rank.
     """
     # By operation the ranks that forward it. Columns that a kind of operation does not have stay
     # empty.
@@ -164,19 +134,9 @@ def _operation_spans(step: Step, plan: RailPlan) -> Iterator[Span]:
 
 
 def _circuit_spans(system: Topologies, labels: tuple[str, ...]) -> Iterator[Span]:
-    """Yield the circuits of each switch, state by state.
+    """Yield the circuits of each switch, state by state, from when they are up to its end.
 
-    Parameters
-    ----------
-    system
-        The switches with their states over time, and which circuits each state has.
-    labels
-        ``labels[node]``: the names of the first nodes; further nodes have their number as name.
-
-    Yields
-    ------
-    Span
-        A circuit from when it is up to the end of the state, in seconds.
+    Nodes beyond `labels` have their number as name.
     """
     names = [*labels, *map(str, range(len(labels), system.n_nodes))]
     for switch in system.switches:
@@ -210,25 +170,11 @@ class _Tracks:
     def place(
         self, process: str, thread: str, start_ns: int, end_ns: int
     ) -> tuple[dict[str, int], list[dict[str, Any]]]:
-        """Choose the line of the picture on which an event is drawn, so that none overlap.
+        """Choose the thread of a process on which an event is drawn, so that none overlap.
 
-        A line is called a thread, and a heading over several lines a process. An event that would
-        overlap another one on the thread "tp" goes to a further thread, "tp (2)", or "tp (3)" if
-        that is in use, too. Processes and threads are numbered as they are first used.
-
-        Parameters
-        ----------
-        process, thread
-            Names of the process and the thread where the event belongs.
-        start_ns, end_ns
-            Its begin and end, in nanoseconds.
-
-        Returns
-        -------
-        track : dict
-            The keys ``pid`` and ``tid`` of the event.
-        named : list of dict
-            Events that name the process and the thread, if they are new.
+        Returns the keys ``pid`` and ``tid`` of the event, and the events that name process and
+        thread, if they are new. An event that would overlap another one on the thread "tp" goes to
+        "tp (2)", or "tp (3)" if that is in use, too.
         """
         named = []
         if process not in self._pid_of_process:
@@ -261,21 +207,9 @@ _Ends = tuple[object, object, str, str]
 def _events(solution: Solution) -> Iterator[dict[str, Any]]:
     """Yield a solution as the events of a trace that viewers such as Perfetto show.
 
-    Everything that takes time in the solution (an operation, a circuit or a reconfiguration) is a
-    bar, called a slice, on a line of the picture, called a track. An arrow leads from each send to
-    its receive. Times are microseconds, which viewers round to the nanosecond.
-
-    Parameters
-    ----------
-    solution
-        A solution with an answer.
-
-    Yields
-    ------
-    dict
-        Events in the format of Chrome's trace viewer. Slices ("ph": "X", with begin "ts" and
-        duration "dur") come in the order of `spans`; before the first slice of a track comes an
-        event that names the track; the arrows come at last.
+    Slices ("ph": "X", with begin "ts" and duration "dur" in microseconds) come in the order of
+    `spans`; before the first slice of a track comes an event that names the track. An arrow from
+    each send to its receive comes at last.
     """
     # Times become whole nanoseconds first, so that what ends when something begins stays so.
     tracks = _Tracks()
@@ -325,18 +259,10 @@ def _microseconds(time_ns: int) -> float:
 
 
 def _arrows(arrow_ends: dict[_Ends, list[dict[str, Any]]]) -> Iterator[dict[str, Any]]:
-    """Join the k-th send between two ranks to the k-th receive, by an arrow.
+    """Join the k-th send between two ranks to the k-th receive, by an arrow of two events.
 
-    Parameters
-    ----------
-    arrow_ends
-        By sender, receiver, group and ``"send"`` or ``"recv"``: the tracks and times of the
-        messages, in their order, as keys of an event.
-
-    Yields
-    ------
-    dict
-        Two events for each arrow, its begin and its end, with a common number.
+    `arrow_ends` has the tracks and times of the messages, by sender, receiver, group and
+    ``"send"`` or ``"recv"``.
     """
     number = 0
     for (sender, receiver, group, name), starts in arrow_ends.items():
@@ -351,18 +277,10 @@ def _arrows(arrow_ends: dict[_Ends, list[dict[str, Any]]]) -> Iterator[dict[str,
 
 
 def _choose_track(span: Span) -> tuple[str, str]:
-    """Choose where an event is shown.
+    """Choose process and thread of an event, by their names.
 
-    Parameters
-    ----------
-    span
-        An operation of a rank, a circuit, or a reconfiguration of a switch.
-
-    Returns
-    -------
-    process, thread : str
-        Names: a process for each rank, switch or port; a thread for what a rank computes, and for
-        each of its groups, of messages for each other rank and direction.
+    There is a process for each rank, switch or port; and a thread for what a rank computes, for
+    each of its groups, and of messages for each other rank and direction.
     """
     if span.what == "reconfiguration":
         return span.switch, "reconfigurations"

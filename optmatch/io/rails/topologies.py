@@ -78,36 +78,19 @@ class Topologies(NamedTuple):
     delay_s: float
 
     def circuits(self, topology: int) -> NDArray[np.int64]:
-        """List the circuits of a topology, over all switches.
+        """List the circuits of a topology, over all switches, shape (circuits, 4).
 
-        Parameters
-        ----------
-        topology
-            The number of the topology: a state of each switch.
-
-        Returns
-        -------
-        int64 array, shape (circuits, 4)
-            Source node, destination node, source port and destination port, the ports counted at
-            their nodes.
+        A row is source node, destination node, source port and destination port, the ports counted
+        at their nodes.
         """
         pairs = zip(self.switches, self.states[topology], strict=True)
         parts = [switch.circuits(state) for switch, state in pairs]
         return np.concatenate([*parts, np.zeros((0, 4), dtype=np.int64)])
 
     def rates(self, topology: int) -> NDArray[np.float64]:
-        """Return what the circuits of a topology carry between nodes.
+        """Return ``rates[source, destination]`` of a topology in bytes per second.
 
-        Parameters
-        ----------
-        topology
-            The number of the topology: a state of each switch.
-
-        Returns
-        -------
-        float64 array, shape (nodes, nodes)
-            ``rates[source, destination]`` in bytes per second; circuits between the same nodes
-            are added up.
+        Circuits between the same nodes are added up.
         """
         matrix = np.zeros((self.n_nodes, self.n_nodes))
         for switch, state in zip(self.switches, self.states[topology], strict=True):
@@ -120,23 +103,8 @@ def topologies(solution: Solution) -> Topologies:
     """Put the states of all switches of an answer together.
 
     A topology is a state of each switch, all of which hold at a time. Equal ones are one topology,
-    numbered in the order of time.
-
-    Parameters
-    ----------
-    solution
-        A solution with a schedule, a schedule for each plane, or a plan of rails or collectives.
-
-    Returns
-    -------
-    Topologies
-        The switches, the states of each topology, and by moment (when some switch begins to
-        change, in seconds) the topology that holds from then on.
-
-    Raises
-    ------
-    InputError
-        If the solution has nothing of these.
+    numbered in the order of time. A moment is when some switch begins to change. An answer that
+    has no circuits over time is an `InputError`.
     """
     system = _find_switches(solution)
     switch_starts_s = [switch.starts_s for switch in system.switches]
@@ -168,22 +136,9 @@ def topologies(solution: Solution) -> Topologies:
 
 
 def answer_of(solution: Solution) -> Schedule | PlaneSchedules | RailPlan | CollectivePlan:
-    """Return what a solution holds over time; of collectives over several planes the plan.
+    """Return what a solution holds over time: a schedule, one for each plane, or a plan.
 
-    Parameters
-    ----------
-    solution
-        The solution.
-
-    Returns
-    -------
-    Schedule, PlaneSchedules, RailPlan or CollectivePlan
-        The plan of a collective only if its planes change circuits by themselves.
-
-    Raises
-    ------
-    InputError
-        If there is none.
+    Of a collective it is the plan only if its planes change circuits by themselves.
     """
     answer = solution.schedule if solution.schedule is not None else solution.answer
     if isinstance(answer, Schedule | PlaneSchedules | RailPlan):
@@ -210,18 +165,8 @@ def list_plane_epochs(solution: Solution) -> list[PlaneEpochs]:
     """Return the planes of a collective whose plan has epochs of circuits and no other times.
 
     A plane is a switch to which each rank has some ports (lanes). An epoch is the time for which
-    circuits stay. Such a plan says which rounds use which circuits, but not when a round ends.
-
-    Parameters
-    ----------
-    solution
-        A solution of any kind.
-
-    Returns
-    -------
-    list of PlaneEpochs
-        By plane ``matchings[epoch, port] = port`` (-1 where dark) and a label for each port; empty
-        for other answers.
+    circuits stay. Such a plan says which rounds use which circuits, but not when a round ends. The
+    list is empty for other answers.
     """
     plan = solution.answer
     problem = solution.problem
@@ -260,26 +205,9 @@ class _System(NamedTuple):
 def _find_switches(solution: Solution) -> _System:
     """Return the switches of an answer, with their circuits over time.
 
-    There is one switch for each rail of a training job. Other answers have one for each plane:
-    planes are switches side by side, to each of which every node has ports.
-
-    Parameters
-    ----------
-    solution
-        A solution with a plan of rails, a plan of a collective, or one schedule or several.
-
-    Returns
-    -------
-    _System
-        - `switches`: by rail or plane, with the states of circuits and their times;
-        - `n_nodes`: how many nodes they join: ranks of a job or a collective, ports of others;
-        - `n_ports`: the ports of each node, over all planes;
-        - `delay_s`: the seconds that a change of circuits takes.
-
-    Raises
-    ------
-    InputError
-        If the answer is for a problem of another kind, or its rails or circuits do not fit it.
+    There is one switch for each rail of a training job, and one for each plane of other answers:
+    switches side by side, to each of which every node has ports. Nodes are ranks, or ports of the
+    problem. Rails or circuits that do not fit it are an `InputError`.
     """
     # Plans of rails have a switch for each rail, plans of collectives one for each plane.
     answer = answer_of(solution)
@@ -325,24 +253,10 @@ def _find_switches(solution: Solution) -> _System:
 def _switch_of_schedule(
     schedule: Schedule, plane: int, rate_bytes_per_s: float, ports_per_node: int
 ) -> Switch:
-    """Return the switch of a plane that holds a schedule.
+    """Return the switch of a plane that holds a schedule, with a state for each matching.
 
-    Parameters
-    ----------
-    schedule
-        Its circuits over time: a state for each matching.
-    plane
-        The number of the plane.
-    rate_bytes_per_s
-        What a circuit carries.
-    ports_per_node
-        Consecutive ports of the switch that belong to one node.
-
-    Returns
-    -------
-    Switch
-        The states with times in seconds (a change starts, waits, and then carries data until the
-        end), and the node of each port.
+    A change starts, waits, and then circuits carry data until the end. Each node has as many
+    consecutive ports.
     """
     starts_s = schedule.ends_s - (schedule.durations_s + schedule.waits_s)
     ports = np.arange(schedule.n_ports)
@@ -361,31 +275,10 @@ def _switch_of_schedule(
 def _switch_of_shares(problem: Collective, plan: CollectivePlan, plane: int) -> Switch:
     """Return the circuits of one plane over time, in a plan in which each plane has its own times.
 
-    Planes are switches side by side, to each of which every rank has `ports` ports. A collective
-    is done in rounds. The switch of a plane has a state for each round in which the plane sends.
-
-    Parameters
-    ----------
-    problem
-        The collective: its ranks, planes, ports of a rank at each plane (`ports`) and at all
-        planes together (`lanes`), delay in seconds, and rate of a port in bytes per second.
-    plan
-        - ``circuits[round, lane, rank]``: the rank to which port number `lane` of a rank leads,
-          -1 for none; with 2 ports at each plane, plane 1 has the lanes 2 and 3;
-        - ``shares_bytes[round, plane]``: the bytes that the plane sends in the round;
-        - ``start_s[round, plane]``, ``end_s[round, plane]``: when it sends, in seconds.
-    plane
-        The number of the plane.
-
-    Returns
-    -------
-    Switch
-        The states with times in seconds, and the rank of each port.
-
-    Raises
-    ------
-    InputError
-        If the circuits do not fit the problem.
+    The switch has a state for each round in which the plane sends. ``plan.circuits[round, lane,
+    rank]`` is the rank to which port number `lane` of a rank leads, -1 for none: with 2 ports at
+    each plane, plane 1 has the lanes 2 and 3. ``shares_bytes``, ``start_s`` and ``end_s`` are by
+    round and plane.
     """
     # The circuits have to be those of this problem.
     n_ports = problem.ports
@@ -424,28 +317,9 @@ def _switch_of_shares(problem: Collective, plan: CollectivePlan, plane: int) -> 
 def _switches_of_rails(job: RailJob, plan: RailPlan) -> tuple[Switch, ...]:
     """Return the switch of each rail of a training job, with its circuits over time.
 
-    A rail is a switch to which one GPU of each server is connected: port p of GPU number g is port
-    ``g * ports_per_gpu + p`` of the switch. Rails that behave alike share a timeline in the plan.
-
-    Parameters
-    ----------
-    job
-        The training job.
-    plan
-        Each of its timelines (``plan.rails``) has the numbers of its rails, the circuits of each
-        state (``matchings[state, transmit port]``, the receive port), and when the change to each
-        state starts (`starts_s`, in seconds).
-
-    Returns
-    -------
-    tuple of Switch
-        Each with its states: when their reconfigurations start, when they are up and when they
-        end, in seconds, and the rank and the port of the GPU at each of its ports.
-
-    Raises
-    ------
-    InputError
-        Naming a rail that the job does not have, or whose switch has too few ports.
+    Port p of GPU number g of a rail is port ``g * ports_per_gpu + p`` of its switch. Rails that
+    behave alike share a timeline in the plan. A rail that the job does not have, or whose switch
+    has too few ports, is an `InputError`.
     """
     ranks_of_rail = ranks_of_rails(job.step())
     n_ports_of_gpu = job.network.ports_per_gpu
@@ -483,15 +357,7 @@ def _switches_of_rails(job: RailJob, plan: RailPlan) -> tuple[Switch, ...]:
 def _first_equal_state(switch: Switch) -> NDArray[np.int64]:
     """Return for each state of a switch the number of the first one with the same circuits.
 
-    Parameters
-    ----------
-    switch
-        The switch, with ``matchings[state, transmit port] = receive port``.
-
-    Returns
-    -------
-    int64 array, shape (states,)
-        Numbers of states; a switch without states has one entry, 0.
+    A switch without states has one entry, 0.
     """
     if not len(switch.matchings):
         return np.zeros(1, dtype=np.int64)

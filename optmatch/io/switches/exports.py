@@ -37,45 +37,17 @@ class NamedSwitch(NamedTuple):
 def name_switches(
     solution: Solution, ports: str | os.PathLike[str] | None = None
 ) -> tuple[NamedSwitch, ...]:
-    """Return the switches of an answer with their port names.
-
-    Parameters
-    ----------
-    solution
-        A solution with circuits.
-    ports
-        A file of `read_port_tables`; None for ``1A``, ``1B`` and on.
-
-    Raises
-    ------
-    InputError
-        If the answer has no circuits, or the file lacks a switch or a port.
-    """
+    """Return the switches of an answer with port names: of a file, or ``1A``, ``1B`` and on."""
     return name_ports(list_planned_switches(solution), ports)
 
 
 def name_ports(
     plans: Sequence[PlannedSwitch], ports: str | os.PathLike[str] | None
 ) -> tuple[NamedSwitch, ...]:
-    """Give planned switches the names of their ports.
+    """Give planned switches the names of their ports, in the same order.
 
-    Parameters
-    ----------
-    plans
-        Switches with their circuits by the numbers of ports.
-    ports
-        A file of `read_port_tables`, with a table for each switch or one for all; None: port p has
-        the sides ``(p + 1)A`` and ``(p + 1)B``.
-
-    Returns
-    -------
-    tuple of NamedSwitch
-        The switches in the same order, each with its table of port names.
-
-    Raises
-    ------
-    InputError
-        If the file lacks a switch or a port.
+    A file of `read_port_tables` has a table for each switch or one for all; without a file port p
+    has the sides ``(p + 1)A`` and ``(p + 1)B``.
     """
     if ports is None:
         return tuple(
@@ -89,20 +61,8 @@ def name_ports(
 def _table_of(plan: PlannedSwitch, tables: dict[str, PortTable], path: str) -> PortTable:
     """Return the table of port names of a switch: its own, or the one for all.
 
-    Parameters
-    ----------
-    plan
-        The planned switch; ``matchings`` has the shape (states, ports).
-    tables
-        Tables by the name of a switch (``rail 3``) or of its file (``rail-3``); the one under the
-        empty name is for all switches without their own.
-    path
-        The name of the file of the tables in messages.
-
-    Raises
-    ------
-    InputError
-        If there is no table, or it has fewer ports than the switch.
+    Tables stand by the name of a switch (``rail 3``) or of its file (``rail-3``), the one for all
+    by the empty name.
     """
     table = tables.get(plan.name, tables.get(plan.file_name, tables.get("")))
     if table is None:
@@ -122,23 +82,10 @@ def write_sonic_configs(
 ) -> str | dict[str, str]:
     """Write what each switch holds as ``config_db.json``, or changes as JSON patches.
 
-    Parameters
-    ----------
-    solution
-        A solution with circuits.
-    ports
-        A table of port names.
-    slot
-        Only this slot, rail state or step; None for all.
-    from_slot
-        Write patches in place of whole configurations: from this slot to `slot`, or with
-        ``"previous"`` from the slot before each, the first from a dark switch.
-
-    Returns
-    -------
-    dict or str
-        Contents by the endings of file names, such as ``.rail-3.slot-002.json``; of a single file
-        its text.
+    Only `slot` is written, or all slots if it is None. With `from_slot` patches are written in
+    place of whole configurations: from this slot to `slot`, or with ``"previous"`` from the slot
+    before each, the first from a dark switch. Contents stand by the endings of file names, such as
+    ``.rail-3.slot-002.json``; a single file is a text.
     """
     files = {}
     switches = name_switches(solution, ports)
@@ -157,20 +104,7 @@ def write_sonic_configs(
 
 
 def _chosen_states(switch: NamedSwitch, slot: int | None) -> range:
-    """Return the numbers of the states that are asked for.
-
-    Parameters
-    ----------
-    switch
-        A switch of the plan.
-    slot
-        The only state that is asked for, counted from 0; None for all.
-
-    Raises
-    ------
-    InputError
-        If the switch has no such state.
-    """
+    """Return the numbers of the states that are asked for: one that the switch has, or all."""
     n_states = switch.plan.n_states
     if slot is None:
         return range(n_states)
@@ -184,17 +118,7 @@ def _chosen_states(switch: NamedSwitch, slot: int | None) -> range:
 def _circuits_before(
     switch: NamedSwitch, state: int, from_slot: int | str | None
 ) -> tuple[CrossConnect, ...]:
-    """Return the circuits that a change to a state begins with; none on a dark switch.
-
-    Parameters
-    ----------
-    switch
-        A switch of the plan.
-    state
-        The state that the change leads to, from 0.
-    from_slot
-        The number of the state before the change, or ``"previous"``; None for a dark switch.
-    """
+    """Return the circuits that a change to a state begins with; none on a dark switch."""
     before = _state_before(switch, state, from_slot)
     return () if before is None else switch.circuits(before)
 
@@ -202,20 +126,8 @@ def _circuits_before(
 def _state_before(switch: NamedSwitch, state: int, from_slot: int | str | None) -> int | None:
     """Return the state that a change to `state` begins with; None if the switch is dark then.
 
-    Parameters
-    ----------
-    switch
-        A switch of the plan.
-    state
-        The state that the change leads to, counted from 0.
-    from_slot
-        The number of the state before the change, or ``"previous"`` for the one before `state`,
-        which is a dark switch for state 0; None for a dark switch.
-
-    Raises
-    ------
-    InputError
-        If `from_slot` is something else, or the switch has no such state.
+    `from_slot` is a number, ``"previous"`` for the one before `state`, which is a dark switch for
+    state 0, or None for a dark switch.
     """
     if from_slot is None:
         return None
@@ -253,23 +165,9 @@ def write_sonic_commands(
 ) -> str | dict[str, str]:
     """Write the commands of a SONiC switch, a file for each switch.
 
-    Parameters
-    ----------
-    solution
-        A solution with circuits.
-    ports
-        A table of port names.
-    slot
-        Only the commands that lead to this slot, rail state or step; None for all in order.
-    from_slot
-        The slot that the switch holds before `slot`, or ``"previous"`` for the one before it; None
-        for a dark switch. All slots in order follow one another, so that ``"previous"`` alone goes
-        with them.
-
-    Returns
-    -------
-    dict or str
-        Contents by the endings of file names; of a single file its text.
+    With `slot` only the commands that lead to it are written, from `from_slot`, ``"previous"`` or
+    a dark switch. All slots in order follow one another, so that ``"previous"`` alone goes with
+    them.
     """
     switches = name_switches(solution, ports)
     return _scripts(
@@ -286,22 +184,7 @@ def write_polatis_commands(
 ) -> str | dict[str, str]:
     """Write the SCPI commands of a Polatis switch, a file for each switch.
 
-    Parameters
-    ----------
-    solution
-        A solution with circuits.
-    ports
-        A file with the names of ports; None: port p has the sides ``(p + 1)A`` and ``(p + 1)B``.
-    slot
-        Only the commands that lead to this slot, rail state or step; None for all in order.
-    from_slot
-        The slot that the switch holds before `slot`, or ``"previous"`` for the one before it; None
-        for a dark switch.
-
-    Returns
-    -------
-    dict or str
-        Contents by the endings of file names; of a single file its text.
+    Slots are chosen as for the commands of SONiC.
     """
     switches = name_switches(solution, ports)
     return _scripts(switches, slot, from_slot, polatis.command_lines)
@@ -315,21 +198,7 @@ def _scripts(
 ) -> str | dict[str, str]:
     """Write changes of each switch as lines, each state begun by a comment with its time.
 
-    Parameters
-    ----------
-    switches
-        The switches of the plan, with the names of their ports.
-    slot
-        Only the commands that lead to this state, from 0; None for all in order.
-    from_slot
-        The state that the switch holds before `slot`, or ``"previous"``; None for a dark switch.
-    lines_of
-        Returns the commands for a change, given the number of ports.
-
-    Returns
-    -------
-    dict or str
-        Contents by the endings of file names; of a single file its text.
+    `lines_of` returns the commands for a change, given the number of ports.
     """
     if slot is None and from_slot not in (None, "previous"):
         raise InputError(
@@ -352,26 +221,10 @@ def _scripts(
 def _list_changes(
     switch: NamedSwitch, slot: int | None, from_slot: int | str | None
 ) -> Iterator[tuple[int, str, Difference]]:
-    """Yield the changes of a switch that are asked for.
+    """Yield the changes of a switch that are asked for: state, words, and circuits to change.
 
-    Parameters
-    ----------
-    switch
-        A switch of the plan; a state is what it holds for some time.
-    slot
-        The only state whose change is asked for; None for all states in order, the first from a
-        dark switch.
-    from_slot
-        The state before `slot`, or ``"previous"``; None for a dark switch.
-
-    Yields
-    ------
-    state : int
-        The number of the state that the change leads to.
-    begin : str
-        Words on where the change begins, for a comment; empty where that is the state before.
-    difference : Difference
-        The circuits to remove and to add.
+    The words say for a comment where the change begins; they are empty where that is the state
+    before.
     """
     if slot is None:
         for state, change in switch.changes():

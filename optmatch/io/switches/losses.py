@@ -96,31 +96,11 @@ def matrix_of_losses(
     """Make ``loss_db[source, destination]`` of the rows of SONiC's table of factory losses.
 
     Losses were measured at some frequencies and temperatures. Between these they are interpolated,
-    and without a frequency or a temperature the largest loss is taken.
-
-    Parameters
-    ----------
-    rows
-        The fields ``loss_dB`` and ``accuracy_dB`` of each row, by keys such as
-        ``1A-2B|193.1|25.00``: circuit, frequency in THz and temperature in degrees Celsius.
-    ports
-        The names of our ports; rows of others are passed over. None: port p has the sides
-        ``(p + 1)A`` and ``(p + 1)B``.
-    conditions
-        The frequency in THz and the temperature in degrees Celsius, and whether the accuracy is
-        added to the loss; None: the worst of all, with accuracy.
-
-    Returns
-    -------
-    NDArray
-        In dB; float64, shape (ports, ports).
-
-    Raises
-    ------
-    FormatError
-        If a row cannot be read; the message names it.
-    InputError
-        If a circuit was not measured at all points, or the conditions lie outside of them.
+    and without a frequency or a temperature the largest loss is taken. Keys are such as
+    ``1A-2B|193.1|25.00``: circuit, frequency in THz and temperature in degrees Celsius. Rows of
+    ports that `ports` does not name are passed over; None names port p ``(p + 1)A`` and ``(p +
+    1)B``. A circuit that was not measured at all points, and conditions outside of them, are an
+    `InputError`.
 
     Examples
     --------
@@ -168,26 +148,11 @@ def matrix_of_losses(
 
 
 def _rows_in(tree: Any) -> LossRows:
-    """Return the rows of the table of losses in a JSON file.
+    """Return the rows of the table of losses in a JSON file, by key without the table's name.
 
     Three forms are read: an object with the table under its name, as in ``config_db.json``; an
     object with a key ``OCS_FACTORY_INSERTION_LOSS|...`` for each row; and a dump of the database,
     in which the fields of a row are under ``value``.
-
-    Parameters
-    ----------
-    tree
-        The content of the file.
-
-    Returns
-    -------
-    dict
-        The fields of each row, by its key without the name of the table.
-
-    Raises
-    ------
-    FormatError
-        If there is no such table.
     """
     if isinstance(tree, dict) and isinstance(tree.get(LOSS_TABLE), dict):
         return tree[LOSS_TABLE]  # type: ignore[no-any-return]
@@ -204,26 +169,10 @@ def _rows_in(tree: Any) -> LossRows:
 
 
 def _read_row(key: str, row: Any, conditions: Conditions) -> _Measured:
-    """Read one row of the table of factory losses.
+    """Read one row of the table of factory losses, with its accuracy added if asked for.
 
-    Parameters
-    ----------
-    key
-        Circuit, frequency in THz and temperature in degrees Celsius, as ``1A-2B|193.1|25.00``.
-    row
-        The fields of the row: ``loss_dB``, and perhaps ``accuracy_dB``.
-    conditions
-        Whether the accuracy is added to the loss.
-
-    Returns
-    -------
-    _Measured
-        The circuit, the frequency in THz, the temperature in degrees Celsius, and the loss in dB.
-
-    Raises
-    ------
-    FormatError
-        Naming the row, if its key or one of its fields is wrong.
+    The key is circuit, frequency in THz and temperature in degrees Celsius, as
+    ``1A-2B|193.1|25.00``.
     """
     place = pointer("", LOSS_TABLE, key)
     parts = key.split("|")
@@ -250,20 +199,8 @@ def _read_row(key: str, row: Any, conditions: Conditions) -> _Measured:
 def _number_ports(circuits: Iterable[CrossConnect]) -> PortTable:
     """Return the usual table of ports, up to the largest number that a circuit has.
 
-    Parameters
-    ----------
-    circuits
-        Circuits whose sides are numbers with A or B, such as ``3A`` and ``4B``.
-
-    Returns
-    -------
-    PortTable
-        Port p has the sides ``(p + 1)A`` and ``(p + 1)B``.
-
-    Raises
-    ------
-    InputError
-        If a side belongs to a module (``1-3A``) or has another form: its number says nothing then.
+    A side of a module (``1-3A``) or of another form is an `InputError`: its number says nothing
+    then.
     """
     largest = 0
     for circuit in circuits:
@@ -279,28 +216,10 @@ def _number_ports(circuits: Iterable[CrossConnect]) -> PortTable:
 def _interpolate(
     loss_db: NDArray[np.float64], measured_at: list[float], value: float | None, name: str
 ) -> NDArray[np.float64]:
-    """Interpolate losses linearly along their first axis; None takes the worst of all.
+    """Interpolate losses in dB linearly along their first axis; None takes the worst of all.
 
-    Parameters
-    ----------
-    loss_db
-        Losses in dB; shape (points, ...).
-    measured_at
-        The ascending points of the first axis, such as frequencies in THz.
-    value
-        A point between the first and the last of them; None for the largest loss of all points.
-    name
-        What messages call the axis.
-
-    Returns
-    -------
-    NDArray
-        Losses in dB, without the first axis.
-
-    Raises
-    ------
-    InputError
-        If the value lies outside of the points: losses are not extrapolated.
+    The points `measured_at` ascend, and losses are not extrapolated beyond them; `name` is what
+    messages call the axis.
     """
     if value is None:
         return np.asarray(loss_db.max(axis=0))

@@ -36,26 +36,11 @@ class _LitCircuit(NamedTuple):
 
 
 def list_planned_switches(solution: Solution) -> tuple[PlannedSwitch, ...]:
-    """Return the switches of an answer with their states.
+    """Return the switches of an answer with their states, labels of ports, and times in seconds.
 
     Schedules have one switch, or one for each plane; plans of rails one for each rail; a
-    transition or a slice in racks one for each server and each inter-rack switch.
-
-    Parameters
-    ----------
-    solution
-        A solution with circuits.
-
-    Returns
-    -------
-    tuple of PlannedSwitch
-        For each switch its name, the labels of its ports, its circuits in each state
-        (``matchings[state, source] = destination``), and the times of the states in seconds.
-
-    Raises
-    ------
-    InputError
-        If the answer has no circuits, or is of racks whose interposers have cells.
+    transition or a slice in racks one for each server and each inter-rack switch. An answer
+    without circuits, or of racks whose interposers have cells, is an `InputError`.
 
     Examples
     --------
@@ -87,15 +72,9 @@ def list_planned_switches(solution: Solution) -> tuple[PlannedSwitch, ...]:
 def _planned(switch: Switch, labels: Sequence[str], *, single: bool) -> PlannedSwitch:
     """Return a switch of schedules or of rails as a planned switch, with labels of its ports.
 
-    Parameters
-    ----------
-    switch
-        A switch with its states over time; ``switch.node`` and ``switch.port`` say for each of its
-        ports which port of the fabric it serves, and which of several there.
-    labels
-        The names of the ports of the fabric; a port without a name is called by its number.
-    single
-        Whether it is the only switch; a plane is then called ``switch``, not ``plane 0``.
+    ``switch.node`` and ``switch.port`` say for each of its ports which port of the fabric it
+    serves, and which of several there; a port without a name is called by its number. A `single`
+    switch is called ``switch``, not ``plane 0``.
     """
     several_ports = bool(switch.port.max(initial=0))
     names = []
@@ -115,17 +94,8 @@ def _planned(switch: Switch, labels: Sequence[str], *, single: bool) -> PlannedS
 def _switches_of_epochs(planes: Sequence[PlaneEpochs]) -> tuple[PlannedSwitch, ...]:
     """Return the planes of a collective whose circuits change in all planes at once.
 
-    A plane is one of several equal switches side by side, an epoch a time in which circuits stay.
-
-    Parameters
-    ----------
-    planes
-        For each plane the labels of its ports and its circuits by epoch.
-
-    Returns
-    -------
-    tuple of PlannedSwitch
-        A switch for each plane, with a state for each epoch and without times.
+    A plane is one of several equal switches side by side, an epoch a time in which circuits stay:
+    a state without times.
     """
     names = ["switch"]
     if len(planes) > 1:
@@ -143,21 +113,8 @@ def _lit_circuits_by_step(
 
     A failure takes the light of the circuits it hits, but the switch holds them still: the second
     entry is without them. A step darkens a circuit (`DROP`), raises one (`RAISE`), or sets a cell,
-    which changes no circuit.
-
-    Parameters
-    ----------
-    problem
-        The running state: its circuits, and which of them the failure hits.
-    transition
-        The steps, as kind, circuit and state of a cell; and the new ports and fibres of the
-        circuits that it changes (``changed`` has their numbers).
-
-    Returns
-    -------
-    list of dict
-        For each state the two ports and the fibres of each circuit, by its number in the problem;
-        there are two more states than steps. Fabrics with cells have no fibres.
+    which changes no circuit. A state has the two ports and the fibres of each circuit, by its
+    number in the problem; fabrics with cells have no fibres.
     """
     has_fibres = problem.fabric.graph is None
     lit = {}
@@ -183,15 +140,7 @@ def _lit_circuits_by_step(
 
 
 def switches_of_transition(problem: Reroute, transition: Transition) -> tuple[PlannedSwitch, ...]:
-    """Return what each switch holds before a failure, without the circuits hit, after each step.
-
-    Parameters
-    ----------
-    problem
-        The running state with the failure in it.
-    transition
-        The answer to it.
-    """
+    """Return what each switch holds before a failure, without circuits hit, after each step."""
     states = [list(lit.values()) for lit in _lit_circuits_by_step(problem, transition)]
     return _switches_of_states(problem, states)
 
@@ -199,15 +148,7 @@ def switches_of_transition(problem: Reroute, transition: Transition) -> tuple[Pl
 def switches_of_state(problem: Reroute) -> tuple[PlannedSwitch, ...]:
     """Return the one state that each switch holds for the circuits of a running state.
 
-    Parameters
-    ----------
-    problem
-        A running state: the two ports of each circuit, and in racks the fibres that it passes.
-
-    Returns
-    -------
-    tuple of PlannedSwitch
-        The single switch; of racks each server and each inter-rack switch.
+    There is a single switch, or in racks each server and each inter-rack switch.
     """
     has_fibres = problem.fabric.graph is None
     lit = [
@@ -222,18 +163,8 @@ def _switches_of_states(
 ) -> tuple[PlannedSwitch, ...]:
     """Return the switches of racks, or the one switch, with a matching for each state.
 
-    Parameters
-    ----------
-    problem
-        A running state, whose fabric is used alone.
-    states
-        For each state the circuits that are lit: two ports, and in racks the fibres between them.
-
-    Returns
-    -------
-    tuple of PlannedSwitch
-        Switches without times; ``matchings[state, source] = destination``, -1 where idle. A
-        circuit of bidirectional ports stands in it twice.
+    A state has the lit circuits: two ports, and in racks the fibres between them. A circuit of
+    bidirectional ports stands in ``matchings[state, source]`` twice; -1 is idle.
     """
     fabric = problem.fabric
     if isinstance(fabric, RackFabric):
@@ -250,20 +181,8 @@ def _switches_of_states(
 def _switches_of_slice(rack: RackFabric, allocation: Allocation) -> tuple[PlannedSwitch, ...]:
     """Return the switches of racks with the one state that a slice needs.
 
-    A slice is a group of chips of the racks that one job gets, joined by circuits.
-
-    Parameters
-    ----------
-    rack
-        The racks.
-    allocation
-        The slice: ``circuits[circuit]`` has its source and its destination port, and the rows of
-        ``fibres`` a circuit and a fibre that it passes, in the order of its way.
-
-    Returns
-    -------
-    tuple of PlannedSwitch
-        Each server and each inter-rack switch, with one state and without times.
+    ``allocation.fibres`` has rows of a circuit and a fibre that it passes, in the order of its
+    way.
     """
     route_of_circuit: dict[int, list[int]] = {}
     for circuit, fibre in allocation.fibres.tolist():
@@ -280,29 +199,11 @@ def _rack_switches(
 ) -> tuple[PlannedSwitch, ...]:
     """Return the servers and inter-rack switches of racks with the matchings of all states.
 
-    A circuit goes from a chip over fibres to another chip. Each switch on its way joins one of its
-    inputs to one of its outputs: in a server those of chips and fibres, in an inter-rack switch
-    those of fibres. Inputs and outputs of one number are one port of the switch.
-
-    Parameters
-    ----------
-    rack
-        The racks. Their interposers (the switches in servers) must have no cells, as the states of
-        cells would say what a server does.
-    states
-        For each state the circuits that are lit: source and destination port of chips, and the
-        fibres between them in order (``route``).
-
-    Returns
-    -------
-    tuple of PlannedSwitch
-        In the order of `RackNodes.list_nodes`, without times; ``matchings[state, input] = output``
-        is -1 where nothing is joined.
-
-    Raises
-    ------
-    InputError
-        If the interposers have cells.
+    Each switch on the way of a circuit joins one of its inputs to one of its outputs: in a server
+    those of chips and fibres, in an inter-rack switch those of fibres. Inputs and outputs of one
+    number are one port of the switch. Interposers with cells are an `InputError`: the states of
+    cells would say what a server does. Switches are in the order of `RackNodes.list_nodes`;
+    ``matchings[state, input]`` is -1 where nothing is joined.
     """
     if rack.interposer is not None:
         raise InputError(
@@ -333,16 +234,6 @@ def _rack_switches(
 def _without_times(
     name: str, labels: tuple[str, ...], matchings: NDArray[np.int32]
 ) -> PlannedSwitch:
-    """Return a switch whose states follow each other as soon as the one before is there.
-
-    Parameters
-    ----------
-    name
-        The name of the switch.
-    labels
-        For each of its ports the thing that is there.
-    matchings
-        ``matchings[state, source] = destination``, -1 where idle; shape (states, ports).
-    """
+    """Return a switch whose states follow each other as soon as the one before is there."""
     zeros = np.zeros(len(matchings))
     return PlannedSwitch(name, labels, matchings, zeros, zeros, zeros)

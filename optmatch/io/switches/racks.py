@@ -59,12 +59,6 @@ class RackNodes:
         then its fibres; an inter-rack switch has fibres alone. Fibres of one switch have the order
         of their numbers, separately for those that leave it (outputs) and those that arrive
         (inputs).
-
-        Parameters
-        ----------
-        rack
-            The racks; ``rack.edges[rack.edge_of_fibre]`` are the nodes where each fibre begins and
-            ends.
         """
         self.rack = rack
         tails, heads = rack.edges[rack.edge_of_fibre].T
@@ -78,12 +72,8 @@ class RackNodes:
     def list_nodes(self) -> list[RackNode]:
         """Return all switches: the servers, if light passes them, then the inter-rack switches.
 
-        Returns
-        -------
-        list of RackNode
-            The name of each switch, the number of its ports, and a label for each port. The ports
-            of a server are those of its chips, then its places for fibres; those of an inter-rack
-            switch are the low and the high end of each rack in turn.
+        The ports of a server are those of its chips, then its places for fibres; those of an
+        inter-rack switch are the low and the high end of each rack in turn.
         """
         rack = self.rack
         # As many fibres arrive at a switch as leave it, so that those that leave count its ports.
@@ -111,13 +101,7 @@ class RackNodes:
         return nodes
 
     def _chip_labels(self, server: int) -> list[str]:
-        """Return the names of the chip ports of a server, such as ``chip 5 port 0``.
-
-        Parameters
-        ----------
-        server
-            The number of the server; chips are numbered server by server.
-        """
+        """Return the names of the chip ports of a server, such as ``chip 5 port 0``."""
         size = self.rack.chips_per_server
         return [
             f"chip {chip} port {port}"
@@ -130,27 +114,9 @@ class RackNodes:
     ) -> Iterable[tuple[int, int, int]]:
         """Yield the connection in each switch that a circuit passes, from source to destination.
 
-        A circuit begins and ends at ports of chips and passes fibres between servers. Where light
-        passes servers, the switch in each of them joins ports of its chips and fibres; inter-rack
-        switches join fibres.
-
-        Parameters
-        ----------
-        source_port, destination_port
-            Ports of chips, counted over all servers.
-        route
-            The fibres it passes, in order; none inside one server.
-
-        Yields
-        ------
-        node, input, output : int
-            The switch by its place in `list_nodes`, and which of its inputs it joins to which
-            output. In servers the ports of chips come first, then fibres.
-
-        Raises
-        ------
-        InputError
-            If the fibres do not join the two ports, one after the other.
+        A connection is the place of the switch in `list_nodes`, and which of its inputs it joins
+        to which output; in servers the ports of chips come first, then fibres. Fibres that do not
+        join the two ports, one after the other, are an `InputError`.
         """
         rack = self.rack
         n_inner = rack.chips_per_server * rack.ports_per_chip
@@ -175,18 +141,6 @@ class RackNodes:
 
         Each fibre has to begin where the one before ends. Where light passes servers, the first
         one begins at the server of the source and the last one ends at that of the destination.
-
-        Parameters
-        ----------
-        source_port, destination_port
-            Ports of chips, counted over all servers.
-        route
-            The fibres in order; none for a circuit inside one server.
-
-        Raises
-        ------
-        InputError
-            Naming the circuit and the fibre.
         """
         name = f"the circuit from port {source_port} to port {destination_port}"
         for arriving, leaving in pairwise(route):
@@ -215,19 +169,8 @@ class RackNodes:
     def part_at(self, node: int, place: int, *, is_input: bool) -> RackPart:
         """Return the port of a chip, or the fibre, that is at an input or an output of a switch.
 
-        Parameters
-        ----------
-        node
-            The place of the switch in `list_nodes`: servers first, if light passes them.
-        place
-            The number of its input or output: those of chips first, then those of fibres.
-        is_input
-            Whether it is an input, where fibres arrive; else an output, where they leave.
-
-        Returns
-        -------
-        RackPart
-            Its kind, ``port`` or ``fibre``, and its number in the racks.
+        `node` is its place in `list_nodes`, and `place` counts chips first, then fibres: those
+        that arrive at inputs, or leave at outputs.
         """
         rack = self.rack
         is_server = rack.through and node < rack.n_servers
@@ -262,18 +205,6 @@ def _places(node_of_fibre: NDArray[np.int64], n_nodes: int) -> NDArray[np.int64]
     """Return the place of each fibre among those of the same node, ascending by fibre.
 
     Nodes 5, 3, 5 of fibres 0, 1, 2 give the places 0, 0, 1.
-
-    Parameters
-    ----------
-    node_of_fibre
-        The node where each fibre begins, or where it ends; shape (fibres,).
-    n_nodes
-        The number of nodes.
-
-    Returns
-    -------
-    NDArray
-        ``place[fibre]``, from 0; int64, shape (fibres,).
     """
     order = np.argsort(node_of_fibre, kind="stable")
     first = np.searchsorted(node_of_fibre[order], np.arange(n_nodes))

@@ -46,18 +46,7 @@ class SonicConfig(NamedTuple):
 def config_tree(circuits: Iterable[CrossConnect], ports: PortTable) -> dict[str, Any]:
     """Return ports and circuits as the tables of a ``config_db.json``.
 
-    Parameters
-    ----------
-    circuits
-        The circuits that the switch is to hold.
-    ports
-        The names and labels of all ports.
-
-    Returns
-    -------
-    dict
-        The tables ``OCS_PORT``, with a row for each side, and ``OCS_CROSS_CONNECT``, with a row
-        for each circuit.
+    ``OCS_PORT`` has a row for each side, ``OCS_CROSS_CONNECT`` one for each circuit.
 
     Examples
     --------
@@ -77,16 +66,6 @@ def config_tree(circuits: Iterable[CrossConnect], ports: PortTable) -> dict[str,
 
 def json_patch(difference: Difference) -> list[dict[str, Any]]:
     """Return a difference as a JSON patch (RFC 6902): all removals, then all additions.
-
-    Parameters
-    ----------
-    difference
-        The circuits to remove and to add.
-
-    Returns
-    -------
-    list of dict
-        A step for each circuit: ``op``, ``path``, and for additions the row (``value``).
 
     Examples
     --------
@@ -111,20 +90,11 @@ def json_patch(difference: Difference) -> list[dict[str, Any]]:
 
 
 def command_lines(difference: Difference) -> list[str]:
-    """Return a difference as commands of the switch's own command line.
+    """Return a difference as commands of the switch's own command line, removals first.
 
     Runs of circuits whose A sides and B sides both count upwards by one become ranges. Additions
-    are ``safe``: the switch refuses one whose side is in use by a circuit that stays.
-
-    Parameters
-    ----------
-    difference
-        The circuits to remove and to add.
-
-    Returns
-    -------
-    list of str
-        Commands, removals first; each line fits a terminal.
+    are ``safe``: the switch refuses one whose side is in use by a circuit that stays. Each line
+    fits a terminal.
 
     Examples
     --------
@@ -141,20 +111,10 @@ def command_lines(difference: Difference) -> list[str]:
 
 
 def _ranges(circuits: Sequence[CrossConnect]) -> list[str]:
-    """Write circuits as names, and runs of circuits as ranges.
+    """Write circuits, in the order of their A sides, as names, and runs of them as ranges.
 
-    A run is a row of circuits whose A sides and B sides both count upwards by one: ``1A-11B``,
-    ``2A-12B``, ``3A-13B`` become ``1A..3A-11B..13B``.
-
-    Parameters
-    ----------
-    circuits
-        Circuits in the order of their A sides.
-
-    Returns
-    -------
-    list of str
-        A text for each run; a run of one circuit is its name.
+    A run is a row of circuits whose sides both count upwards by one: ``1A-11B``, ``2A-12B``,
+    ``3A-13B`` become ``1A..3A-11B..13B``.
     """
     runs: list[list[CrossConnect]] = []
     for circuit in circuits:
@@ -175,12 +135,9 @@ def _ranges(circuits: Sequence[CrossConnect]) -> list[str]:
 
 
 def _continues(before: CrossConnect, circuit: CrossConnect) -> bool:
-    """Tell whether both sides of a circuit follow those of the one before, in the same modules.
+    """Tell whether a circuit follows the one before, as ``2A-12B`` follows ``1A-11B``.
 
-    Parameters
-    ----------
-    before, circuit
-        Two circuits; ``2A-12B`` follows ``1A-11B``.
+    Sides stay in the same modules.
     """
     for side_before, side in zip(before, circuit, strict=True):
         earlier = SIDE_NAME.fullmatch(side_before)
@@ -193,18 +150,7 @@ def _continues(before: CrossConnect, circuit: CrossConnect) -> bool:
 
 
 def _join_up_to(texts: Sequence[str]) -> list[str]:
-    """Join texts by commas into as few lines as fit a terminal.
-
-    Parameters
-    ----------
-    texts
-        Names and ranges of circuits, which stay in this order; none is divided.
-
-    Returns
-    -------
-    list of str
-        Lines of at most `_MOST_LETTERS_OF_A_COMMAND` characters, unless a single text is longer.
-    """
+    """Join texts by commas, in this order, into as few lines as fit a terminal."""
     lines: list[str] = []
     for text in texts:
         if lines and len(lines[-1]) + 1 + len(text) <= _MOST_LETTERS_OF_A_COMMAND:
@@ -227,23 +173,8 @@ def write_patch(difference: Difference) -> str:
 def read_config(path: str | os.PathLike[str]) -> SonicConfig:
     """Read the circuits and the states of ports from a ``config_db.json``.
 
-    Other tables of the file are passed over: a whole configuration of a switch may be given.
-
-    Parameters
-    ----------
-    path
-        The file.
-
-    Returns
-    -------
-    SonicConfig
-        The circuits, sorted, and for each side of a port ``normal`` or ``force_blocked``.
-
-    Raises
-    ------
-    FormatError
-        If the file is no JSON object, or a table of circuits breaks a rule; the message names the
-        place.
+    Other tables of the file are passed over: a whole configuration of a switch may be given. The
+    state of a side is ``normal`` or ``force_blocked``.
     """
     name = path_name(path)
     tree = parse_json(read_bytes(path), name)
@@ -258,18 +189,7 @@ def read_config(path: str | os.PathLike[str]) -> SonicConfig:
 
 
 def _circuits_in(table: Any) -> list[CrossConnect]:
-    """Check the table of circuits and return them.
-
-    Parameters
-    ----------
-    table
-        The content of ``OCS_CROSS_CONNECT``: a row for each circuit, by its name.
-
-    Raises
-    ------
-    FormatError
-        Naming the place that is wrong.
-    """
+    """Check the table ``OCS_CROSS_CONNECT``, a row for each circuit by its name; return them."""
     place = pointer("", CIRCUIT_TABLE)
     if not isinstance(table, dict):
         raise FormatError("an object with a key for each circuit is expected", where=place)
@@ -279,21 +199,8 @@ def _circuits_in(table: Any) -> list[CrossConnect]:
 def circuit_of_row(key: str, row: Any, where: str) -> CrossConnect:
     """Return the circuit of one entry of the table; its key and its fields have to agree.
 
-    A row without fields, as the commands of some switches leave it, is read by its key.
-
-    Parameters
-    ----------
-    key
-        The key of the row without the name of the table, such as ``1A-2B``.
-    row
-        Its fields: ``a_side`` and ``b_side``, or fewer.
-    where
-        The place of the row, for messages.
-
-    Raises
-    ------
-    FormatError
-        If the key is no name of a circuit, or a field says another side.
+    A row without fields, as the commands of some switches leave it, is read by its key, such as
+    ``1A-2B``.
     """
     try:
         circuit = circuit_named(key)
@@ -310,23 +217,7 @@ def circuit_of_row(key: str, row: Any, where: str) -> CrossConnect:
 
 
 def _states_in(table: Any) -> dict[str, str]:
-    """Check the table of ports and return the configured state of each side.
-
-    Parameters
-    ----------
-    table
-        The content of ``OCS_PORT``: the fields of each side, by its name.
-
-    Returns
-    -------
-    dict
-        ``normal`` or ``force_blocked``, by the name of a side (``1A``).
-
-    Raises
-    ------
-    FormatError
-        If it is no object, or an entry is no side of a port.
-    """
+    """Check the table ``OCS_PORT``, and return the state of each side by its name."""
     place = pointer("", PORT_TABLE)
     if not isinstance(table, dict):
         raise FormatError("an object with a key for each port is expected", where=place)
@@ -341,12 +232,9 @@ def _states_in(table: Any) -> dict[str, str]:
 
 
 def state_of_port(row: Mapping[str, Any]) -> str:
-    """Return the configured state of a port, in either spelling; ``normal`` if it says none.
+    """Return the configured state of a port; ``normal`` if it says none.
 
-    Parameters
-    ----------
-    row
-        The fields of a side of a port; ``state`` and ``config_status`` mean the same.
+    The fields ``state`` and ``config_status`` mean the same.
     """
     for field in PORT_STATE_FIELDS:
         if field in row:
