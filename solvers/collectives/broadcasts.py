@@ -148,44 +148,43 @@ def list_broadcast_offers(problem: Collective) -> Iterator[Offer]:
     round_s = problem.round_s
     whole_s = problem.size_bytes / problem.rate_bytes_per_s
 
-    def filling_s(cycle: Cycle) -> float:
-        """Return how many seconds one small piece takes from the root to all ranks."""
-        return cycle.depth * (round_s + _change_s(problem, cycle))
-
-    # Under a short limit only the first cycles are simulated: those of the least depth come first.
-    for cycle in sorted([*_list_static(problem), *_list_changing(problem)], key=filling_s):
+    # With p pieces there are about depth - 1 + p / lanes rounds: the first piece takes `depth`
+    # rounds, and the others follow, one for each port. A round takes fixed_s + whole_s / p
+    # seconds. The product is least for p = sqrt((depth - 1) lanes whole_s / fixed_s). Small
+    # numbers are tried, too; a simulation of too many sends would give up.
+    choices: list[tuple[float, int, Cycle]] = []
+    for cycle in [*_list_static(problem), *_list_changing(problem)]:
         fixed_s = round_s + _change_s(problem, cycle)
-
-        # With p pieces there are about depth - 1 + p / lanes rounds: the first piece takes `depth`
-        # rounds, and the others follow, one for each port. A round takes fixed_s + whole_s / p
-        # seconds. The product is least for p = sqrt((depth - 1) lanes whole_s / fixed_s).
         n_filling_rounds = max(1, cycle.depth - 1)
         best_squared = math.inf
         if fixed_s:
             best_squared = n_filling_rounds * lanes * whole_s / fixed_s
         best = max(1, round(math.sqrt(min(best_squared, MOST_PIECES**2))))
         near = {max(1, min(MOST_PIECES, round(best * factor))) for factor in PIECE_FACTORS}
-        # Small numbers, and some near the best one. A simulation of too many sends would give up.
-        for pieces in sorted({1, 2, 3, 4} | near):
-            if (n - 1) * pieces > MOST_TOLD_SENDS:
-                continue
-            arrays = _simulate(problem, cycle, pieces)
-            if arrays is None:
-                continue
+        for pieces in {1, 2, 3, 4} | near:
+            if (n - 1) * pieces <= MOST_TOLD_SENDS:
+                n_rounds = n_filling_rounds + pieces / lanes
+                choices.append((n_rounds * (fixed_s + whole_s / pieces), pieces, cycle))
 
-            # The time: that of rounds without bytes, that of the bytes on the busiest circuit of
-            # each round, and a delay for each change of circuits.
-            piece_bytes = float(chunk_sizes(problem, pieces)[0])
-            config_of_round = cycle.config_of(_list_turns(arrays))
-            n_changes = int((np.diff(config_of_round) != 0).sum())
-            rounds_s = len(config_of_round) * round_s
-            bytes_s = _count_busiest(cycle, arrays) * piece_bytes / problem.rate_bytes_per_s
-            yield Offer(
-                seconds=rounds_s + bytes_s + n_changes * problem.delay_s,
-                n_sends=(n - 1) * pieces,
-                name=cycle.name,
-                build=partial(_lay_broadcast, problem, cycle, arrays),
-            )
+    # The fastest by this count come first, as a short limit leaves the last ones out.
+    for _, pieces, cycle in sorted(choices, key=lambda choice: choice[:2]):
+        arrays = _simulate(problem, cycle, pieces)
+        if arrays is None:
+            continue
+
+        # The time: that of rounds without bytes, that of the bytes on the busiest circuit of
+        # each round, and a delay for each change of circuits.
+        piece_bytes = float(chunk_sizes(problem, pieces)[0])
+        config_of_round = cycle.config_of(_list_turns(arrays))
+        n_changes = int((np.diff(config_of_round) != 0).sum())
+        rounds_s = len(config_of_round) * round_s
+        bytes_s = _count_busiest(cycle, arrays) * piece_bytes / problem.rate_bytes_per_s
+        yield Offer(
+            seconds=rounds_s + bytes_s + n_changes * problem.delay_s,
+            n_sends=(n - 1) * pieces,
+            name=cycle.name,
+            build=partial(_lay_broadcast, problem, cycle, arrays),
+        )
 
 
 def _change_s(problem: Collective, cycle: Cycle) -> float:
