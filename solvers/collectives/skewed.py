@@ -96,7 +96,8 @@ def find_skewed_plan(problem: Collective, clock: Clock) -> Laid:
 def _list_direct_schedules(problem: Collective, clock: Clock) -> Iterator[list[DirectRound]]:
     """Yield schedules of direct rounds that carry all blocks, by rules for optical switches."""
     with uncounted():
-        from optmatch.solvers.demands.quick_rules import QuickTask, Size, list_rules_in_order
+        from optmatch.solvers.demands.portfolio import list_rules
+        from optmatch.solvers.demands.tasks import CoverTask, Size
 
     # A tick is the time in which one lane sends `tick_bytes`; blocks are rounded up, and one tick
     # more covers the rounding of sums. A slot costs a round besides, and a change of circuits.
@@ -109,12 +110,12 @@ def _list_direct_schedules(problem: Collective, clock: Clock) -> Iterator[list[D
 
     # Delays longer than all blocks decide nothing.
     for delay_ticks in sorted({slot_ticks * problem.lanes, slot_ticks / problem.lanes}):
-        task = QuickTask(demand_ticks, min(round(delay_ticks), TICKS_OF_BUSIEST))
-        size = Size.of(demand_ticks, task.delay)
-        for rule in list_rules_in_order(size):
-            if rule.estimate_s(size) > min(LONGEST_RULE_S, clock.remaining_s / 2):
+        task = CoverTask.of(demand_ticks, min(round(delay_ticks), TICKS_OF_BUSIEST))
+        for estimate_s, rule in list_rules(Size.of(task)):
+            if estimate_s > min(LONGEST_RULE_S, clock.remaining_s / 2):
                 continue
-            schedule = rule.build(task)
+            plans = rule.load()(task)
+            schedule = min(plans, key=lambda plan: plan.cost(task.delay), default=None)
             if schedule is not None:
                 slot_bytes = schedule.ticks.astype(np.float64) * tick_bytes
                 slots = Slots(schedule.matchings, slot_bytes)

@@ -8,11 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from optmatch.model import Solution
 from optmatch.problems import Demand
+from optmatch.solvers.demands.rules import RULES
 from optmatch.solvers.method import Method, Run
 from optmatch.solvers.params import DemandParams
 
 if TYPE_CHECKING:
-    from optmatch.solvers.demands.birkhoff import Rule
+    from collections.abc import Callable
+
+    from optmatch.solvers.demands.birkhoff import Rule as Peeling
+    from optmatch.solvers.demands.tasks import Build
 
 
 def _best() -> Run:
@@ -24,10 +28,10 @@ def _best() -> Run:
 
 def _portfolio() -> Run:
     """Load the method `portfolio`: the best plan of all rules that fit into the time."""
-    from optmatch.solvers.demands.portfolio import yield_all
+    from optmatch.solvers.demands.portfolio import yield_plans
     from optmatch.solvers.demands.scheduling import solve_demand
 
-    return partial(solve_demand, name="portfolio", build=yield_all)
+    return partial(solve_demand, name="portfolio", build=partial(yield_plans, has_moves=False))
 
 
 def _ilp() -> Run:
@@ -37,14 +41,14 @@ def _ilp() -> Run:
     return solve
 
 
-def _cover(name: str) -> Run:
-    """Load a cover (slots that serve the whole demand) by its name, such as ``"solstice"``."""
-    from optmatch.solvers.demands.covers import COVERS
+def _rule(name: str, load: Callable[[], Build]) -> Run:
+    """Load a rule of the registry as a method of its own."""
+    from optmatch.solvers.demands.scheduling import solve_demand
 
-    return COVERS[name]
+    return partial(solve_demand, name=name, build=load())
 
 
-def _birkhoff(rule: Rule) -> Run:
+def _birkhoff(rule: Peeling) -> Run:
     """Load the method that decomposes a demand by a rule."""
     from optmatch.solvers.demands.birkhoff_methods import solve
 
@@ -56,26 +60,8 @@ def _no_groups(problem: Demand) -> bool:
     return problem.objective != "weighted-completion-s"
 
 
-def _row(name: str, summary: str) -> Method:
-    """Make the entry of a cover in the table of methods, with a sentence about it."""
-    return Method(name, Demand, partial(_cover, name), summary, suits=_no_groups)
-
-
-def _decomposition(rule: Rule, summary: str) -> Method:
-    """Make the entry of a method ``birkhoff-RULE`` in the table of methods.
-
-    Parameters
-    ----------
-    rule
-        Which permutation comes next in a decomposition: ``"first"`` or ``"bottleneck"``.
-    summary
-        The end of its sentence in lists of methods.
-
-    Returns
-    -------
-    Method
-        The entry.
-    """
+def _decomposition(rule: Peeling, summary: str) -> Method:
+    """Make the entry of a method ``birkhoff-RULE`` in the table of methods."""
     return Method(
         f"birkhoff-{rule}",
         Demand,
@@ -109,22 +95,6 @@ def _solve_within_budgets(
     """Solve a demand, or conclude that it needs a circuit over its link budget.
 
     A plan has circuits only where there is a demand, and therefore none over its budget.
-
-    Parameters
-    ----------
-    name
-        The name of the method, for a solution that refuses.
-    solve
-        The method, which gets the problem and all further arguments.
-    problem
-        The demand on its fabric.
-    *args, **options
-        Further arguments of `solve`: limits, random numbers, and the listener of events.
-
-    Returns
-    -------
-    Solution
-        That of `solve`; or one that is INFEASIBLE, with the pairs that are over their budget.
     """
     from optmatch.solvers.routing.causes import refuse_dead_pairs
 
@@ -158,11 +128,13 @@ _METHODS = (
         warm=True,
         follows=_is_small,
     ),
-    _row("solstice", "stuff to equal sums, then slots of halving thresholds"),
-    _row("eclipse", "each time the slot that serves most for its time"),
-    _row("greedy-cover", "heaviest first, in the first slot with room"),
-    _row("tms", "scale, decompose, keep the heaviest terms"),
-    _row("spectra", "few slots spread over parallel planes"),
+    *(
+        Method(
+            rule.name, Demand, partial(_rule, rule.name, rule.load), rule.summary, suits=_no_groups
+        )
+        for rule in RULES
+        if rule.summary
+    ),
     _decomposition("first", " into permutations, the next at hand each time"),
     _decomposition("bottleneck", ", each with the largest smallest entry"),
 )
@@ -172,13 +144,7 @@ METHODS = tuple(_refusing_dead_circuits(method) for method in _METHODS)
 
 
 def small_problems() -> tuple[Demand, ...]:
-    """Return problems of which default methods call all of their kernels.
-
-    Returns
-    -------
-    tuple of Demand
-        Two demands of four ports: one for the earliest completion, one with groups.
-    """
+    """Return problems of which default methods call all of their kernels."""
     from optmatch.fabrics import IdealSwitch
 
     matrix = [[0, 9, 2, 1], [4, 0, 6, 3], [5, 1, 0, 7], [2, 8, 3, 0]]

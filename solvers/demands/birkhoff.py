@@ -9,15 +9,19 @@ permutations exists (Birkhoff and von Neumann). *Peeling* takes one weighted per
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from optmatch.model import InputError, counted_time, frozen
 from optmatch.solvers.demands import peeling
+from optmatch.solvers.demands.plans import Plan
 from optmatch.solvers.demands.workspace import set_up
 from optmatch.solvers.kernels.decorators import kernel
+
+Peel = Callable[[Any, int, NDArray[np.int32], NDArray[np.int64]], int]
+"""A kernel that writes terms into arrays of permutations and weights; it returns how many."""
 
 
 class Terms(NamedTuple):
@@ -31,13 +35,7 @@ class Terms(NamedTuple):
     """The rest of the matrix, shape (n, n); all zero if the decomposition is complete."""
 
     def total(self) -> NDArray[np.int64]:
-        """Add everything up again: the matrix.
-
-        Returns
-        -------
-        ndarray, shape (n, n)
-            The sum of weights times permutations, and the rest.
-        """
+        """Add everything up again: the matrix."""
         total = self.residual.copy()
         n = total.shape[1]
 
@@ -48,24 +46,7 @@ class Terms(NamedTuple):
 
 
 def whole_square(ticks: ArrayLike) -> NDArray[np.int64]:
-    """Check a square matrix of whole numbers >= 0 of which line sums fit int64.
-
-    Parameters
-    ----------
-    ticks
-        The matrix, shape (n, n).
-
-    Returns
-    -------
-    ndarray
-        A copy of it as int64, which may be changed.
-
-    Raises
-    ------
-    InputError
-        If it is not square, or if a number is negative, or if a line sums to 2**62 or more; the
-        message names the first such place or line.
-    """
+    """Check a square matrix of whole numbers >= 0 of which line sums fit int64."""
     matrix = frozen("matrix", ticks, 2, np.int64)
     if matrix.shape[0] != matrix.shape[1]:
         raise InputError(f"matrix has shape {matrix.shape}: must be square", where="matrix")
@@ -85,23 +66,7 @@ def whole_square(ticks: ArrayLike) -> NDArray[np.int64]:
 
 
 def equal_sums(ticks: ArrayLike) -> NDArray[np.int64]:
-    """Check further that all lines have the same sum, as weighted permutations have.
-
-    Parameters
-    ----------
-    ticks
-        The matrix, shape (n, n).
-
-    Returns
-    -------
-    ndarray
-        A copy of it as int64, which may be changed.
-
-    Raises
-    ------
-    InputError
-        If `whole_square` raises it, or if a line has another sum than row 0.
-    """
+    """Check further that all lines have the same sum, as weighted permutations have."""
     matrix = whole_square(ticks)
     for axis, line in ((1, "row"), (0, "column")):
         sums = matrix.sum(axis=axis)
@@ -114,18 +79,11 @@ def equal_sums(ticks: ArrayLike) -> NDArray[np.int64]:
 
 
 @kernel
-def _raise_in_order(places, matrix, rows, columns):
-    """Raise entries one by one by the amount that both of their lines lack.
+def _raise_entries(places, matrix, rows, columns):
+    """Raise entries one by one by the amount that both of their lines lack, and then all others.
 
-    Parameters
-    ----------
-    places : int array, shape (n * n,)
-        The entries in order, each as row * n + column.
-    matrix : int array, shape (n, n)
-        In and out.
-    rows, columns : int array, shape (n,)
-        In and out: what each line lacks to the common sum, >= 0. Both are all 0 at the end, for
-        after an entry has been raised one of its lines lacks nothing.
+    `places` are row * n + column; `rows` and `columns` are what lines lack, and are used up. The
+    others come row by row, in a staircase (north-west corner rule) of which each step ends a line.
     """
     n = len(matrix)
     for place in places:
@@ -135,10 +93,21 @@ def _raise_in_order(places, matrix, rows, columns):
         matrix[row, column] += add
         rows[row] -= add
         columns[column] -= add
+    row = 0
+    column = 0
+    while row < n and column < n:
+        add = min(rows[row], columns[column])
+        matrix[row, column] += add
+        rows[row] -= add
+        columns[column] -= add
+        if rows[row] == 0:
+            row += 1
+        else:
+            column += 1
 
 
 def stuff(ticks: ArrayLike) -> NDArray[np.int64]:
-    r"""Raise entries until the sum of each line is that of the largest.
+    """Raise entries until the sum of each line is that of the largest.
 
     A line is a row or a column. With all line sums the same, a matrix is a sum of weighted
     permutations. The result adds the least possible amount in total. As an example, rows of
@@ -146,24 +115,6 @@ def stuff(ticks: ArrayLike) -> NDArray[np.int64]:
 
     Each entry in turn is raised as far as both its lines allow: first those that are not zero, the
     largest first, then zeros.
-
-    QuickStuff of Solstice (Liu et al. 2015, doi 10.1145/2716281.2836126), in time
-    :math:`O(n^2 \log n)`.
-
-    Parameters
-    ----------
-    ticks
-        Whole numbers >= 0, shape (n, n).
-
-    Returns
-    -------
-    ndarray
-        The stuffed matrix as int64, nowhere less than it was.
-
-    Raises
-    ------
-    InputError
-        If the matrix is not square, or has other numbers, or too large ones.
     """
     matrix = whole_square(ticks)
     if not matrix.any():
@@ -171,16 +122,15 @@ def stuff(ticks: ArrayLike) -> NDArray[np.int64]:
     row_sums = matrix.sum(axis=1)
     column_sums = matrix.sum(axis=0)
     most = max(row_sums.max(), column_sums.max())
-    by_size = np.argsort(-matrix, axis=None, kind="stable")
-    _raise_in_order(by_size, matrix, most - row_sums, most - column_sums)
+    places = np.flatnonzero(matrix)
+    by_size = places[np.argsort(-matrix.ravel()[places], kind="stable")]
+    _raise_entries(by_size, matrix, most - row_sums, most - column_sums)
     return matrix
 
 
 Rule = Literal["first", "bottleneck"]
 
 _SLICE = 1 << 15  # rows of output between two looks at the clock
-
-_Peel = Callable[[NDArray[np.int32], NDArray[np.int64]], int]
 
 
 def decompose(
@@ -189,7 +139,7 @@ def decompose(
     *,
     stop_ticks: int = 0,
     max_terms: int | None = None,
-    deadline: float | None = None,
+    deadline: float = np.inf,
 ) -> Terms:
     r"""Write a matrix as a sum of weighted permutations, after Birkhoff and von Neumann.
 
@@ -228,10 +178,21 @@ def decompose(
     InputError
         If lines have different sums, or if the matrix or the rule is not valid.
     """
-    # Each term makes an entry zero, so there is room enough for as many terms as entries.
-    matrix = equal_sums(ticks)
     if rule not in get_args(Rule):
         raise InputError(f"rule = {rule!r}: one of {', '.join(get_args(Rule))}", where="rule")
+    peel = peeling.peel_first if rule == "first" else peeling.peel_bottleneck
+    return peel_terms(equal_sums(ticks), peel, stop_ticks, max_terms, deadline)
+
+
+def peel_terms(
+    matrix: NDArray[np.int64],
+    peel: Peel,
+    stop_ticks: int = 0,
+    max_terms: int | None = None,
+    deadline: float = np.inf,
+) -> Terms:
+    """Write a matrix of equal line sums as a sum of terms by one of the kernels of `peeling`."""
+    # Each term makes an entry zero, so there is room enough for as many terms as entries.
     most = int(np.count_nonzero(matrix))
     if max_terms is not None:
         most = min(most, max_terms)
@@ -239,55 +200,28 @@ def decompose(
     # The kernel fills blocks of limited size, between which the clock and Ctrl-C come to their
     # turn; it keeps its matching from one block to the next.
     n = len(matrix)
-    blocks = [(np.empty((0, n), dtype=np.int32), np.empty(0, dtype=np.int64))]
-    left = None
+    blocks = [Plan(np.empty((0, n), dtype=np.int32), np.empty(0, dtype=np.int64))]
+    space = None
     try:
         if most > 0:
-            left, peel = _start(matrix, rule, stop_ticks)
+            space = set_up(matrix)
         while most > 0:
             size = min(most, max(8, _SLICE // n))
-            block = np.empty((size, n), dtype=np.int32), np.empty(size, dtype=np.int64)
-            n_terms = peel(*block)
-            blocks.append((block[0][:n_terms], block[1][:n_terms]))
+            block = Plan(np.empty((size, n), dtype=np.int32), np.empty(size, dtype=np.int64))
+            n_terms = peel(space, stop_ticks, block.matchings, block.ticks)
+            blocks.append(block.take(np.arange(n_terms)))
             most -= n_terms
 
             # Fewer terms than there was room for: the rest is small enough.
-            if n_terms < size or (deadline is not None and counted_time() >= deadline):
+            if n_terms < size or counted_time() >= deadline:
                 break
     except KeyboardInterrupt:
-        left = None  # the terms of a lost slice may be subtracted already
+        space = None  # the terms of a lost slice may be subtracted already
 
     # After Ctrl-C the kernel's own rest cannot be trusted, and is computed from the terms.
-    permutations, weights = (np.concatenate(part) for part in zip(*blocks, strict=True))
-    if left is not None:
-        return Terms(permutations, weights, left.reshape(n, n))
+    permutations = np.concatenate([block.matchings for block in blocks])
+    weights = np.concatenate([block.ticks for block in blocks])
+    if space is not None:
+        return Terms(permutations, weights, space.left.reshape(n, n))
     taken = Terms(permutations, weights, np.zeros_like(matrix))
     return taken._replace(residual=matrix - taken.total())
-
-
-def _start(matrix: NDArray[np.int64], rule: Rule, stop: int) -> tuple[NDArray[np.int64], _Peel]:
-    """Set up the memory of a rule.
-
-    A term is a permutation with its weight, which is peeled off the matrix as often as its
-    smallest entry.
-
-    Parameters
-    ----------
-    matrix
-        The matrix, of which all lines have one sum > 0, shape (n, n).
-    rule
-        Which permutation comes next.
-    stop
-        The sum of a line at which peeling ends.
-
-    Returns
-    -------
-    left : ndarray, shape (n * n,)
-        The rest of the matrix, row by row; it changes with each call of `peel`.
-    peel : function
-        Writes terms into arrays of permutations (terms, n) and weights (terms,), and returns how
-        many it has written.
-    """
-    space = set_up(matrix)
-    peel = peeling.peel_first if rule == "first" else peeling.peel_bottleneck
-    return space.left, lambda rows, counts: peel(space, stop, rows, counts)

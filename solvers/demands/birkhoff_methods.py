@@ -7,13 +7,14 @@ from functools import partial
 
 import numpy as np
 
-from optmatch.model import InputError, Limits, OnEvent, Solution, counted_time
+from optmatch.model import InputError, Limits, OnEvent, Solution
 from optmatch.problems import Demand
 from optmatch.solvers.demands.birkhoff import Rule, decompose, stuff
-from optmatch.solvers.demands.covering import complete
 from optmatch.solvers.demands.decomposer import Decomposer, take_fewest
+from optmatch.solvers.demands.first_fit import complete
 from optmatch.solvers.demands.plans import Plan, trim
-from optmatch.solvers.demands.scheduling import CoverTask, solve_demand
+from optmatch.solvers.demands.scheduling import solve_demand
+from optmatch.solvers.demands.tasks import CoverTask
 from optmatch.solvers.feedforward import holds_every_matching
 
 RUNS = 32
@@ -72,20 +73,12 @@ def solve(
         return take_fewest(problem, limits, rng, on_event, name=name, most=RUNS, draw=draw)
 
     # Earliest completion: one decomposition of the stuffed demand.
-    deadline = None if limits.time_s is None else counted_time() + limits.time_s
-
     def build(work: CoverTask) -> Iterator[Plan]:
-        """Yield one plan; if time runs out, the terms so far and slots for the rest.
-
-        Parameters
-        ----------
-        work
-            The demand in ticks, and the shortest slot.
-        """
+        """Yield one plan; if time runs out, the terms so far and slots for the rest."""
         demand = work.demand
-        terms = decompose(stuff(demand), rule, deadline=deadline)
+        terms = decompose(stuff(demand), rule, deadline=work.deadline)
         plan = Plan(terms.permutations, terms.weights)  # terms of a part, if time runs out
-        yield trim(complete(plan, demand, work.shortest), demand, work.shortest)
+        yield trim(complete(plan, work), demand, work.shortest)
 
     return solve_demand(problem, limits, rng, on_event, name, build)
 
@@ -94,20 +87,6 @@ def _rename(search: Decomposer, rule: Rule) -> Iterator[Plan]:
     """Decompose the demand as it is, again and again with other names of ports.
 
     Ties between permutations fall otherwise then, and the number of terms differs.
-
-    Parameters
-    ----------
-    search
-        The decomposer, for its demand, with equal line sums in ticks, and its random numbers.
-    rule
-        Which permutation comes next: ``"first"``, any whose entries are not zero, or
-        ``"bottleneck"``, one whose smallest entry is as large as can be.
-
-    Yields
-    ------
-    Plan
-        A decomposition in the names of the demand, without end; the first one is without new
-        names.
     """
     # At first both are the ports in their order; each turn draws new orders for the next one.
     rows = columns = search.ports

@@ -37,19 +37,6 @@ def certify(solution: Solution, clock: Clock) -> Solution:
     says so in ``stats["bound_by"]``: it names the search, such as ``"cp-sat"``. Here the bound of
     the configuration LP is tried. If it is as high as the objective, its prices become the
     certificate, and ``"bound_by"``, which marks an optimum without one, is taken out.
-
-    Parameters
-    ----------
-    solution
-        A solution of a `Demand` on one plane that stops as a whole, without packets.
-    clock
-        Its time limit ends the search for prices.
-
-    Returns
-    -------
-    Solution
-        The solution with prices as its certificate. It is returned as it was if it is not proved
-        to be optimal, if a bound was its proof already, or if prices prove less.
     """
     problem = solution.problem
     assert isinstance(problem, Demand)
@@ -83,31 +70,6 @@ def bound_by_prices(
 
     As an example, demands of 3 and 2 ticks leave the same port, and the delay is 1 tick. At prices
     of 4/3 and 3/2 the slot of either demand earns just its time, 4 and 3 ticks: the bound is 7.
-
-    The best prices come from a linear programme (its dual) over all slots, which are too many to
-    list. Slots are therefore added in rounds, by column generation:
-
-    1. the master programme finds the best prices for the slots so far;
-    2. the pricing step finds slots that earn more than they take at these prices;
-    3. prices divided by the greatest rate at which any slot earns (earnings by time) are a proof
-       in every round (Farley's bound), and the best of them is kept;
-    4. the slots that were found are added.
-
-    Parameters
-    ----------
-    problem
-        The demand, on one plane that stops as a whole (all-stop), without packets.
-    clock
-        Its time limit ends the search after a round.
-    matchings
-        ``matchings[matching, port] = partner``, IDLE where the port has no circuit, shape
-        (matchings, n): all that the fabric holds, of bidirectional ports, where each pair counts
-        once. None if it holds every permutation.
-
-    Returns
-    -------
-    ConfigurationProof or None
-        Prices in whole units; None if no prices above zero were found.
     """
     demand = problem.ticks if matchings is None else np.triu(problem.ticks)
     delay = problem.delay_ticks
@@ -154,49 +116,13 @@ def bound_of(proof: ConfigurationProof, problem: Demand) -> float:
 
     If no slot earns more than it takes, then by weak duality no plan is complete before all
     demand, at its price, is earned.
-
-    Parameters
-    ----------
-    proof
-        Prices in whole units of 1 / ``proof.units`` ticks for a tick of service.
-    problem
-        The demand, in ticks. A completion time is a whole number of them, so that what all
-        demands earn is rounded up to the next tick.
-
-    Returns
-    -------
-    float
-        No schedule is complete earlier, in seconds.
     """
     earned = int((proof.duals * problem.ticks).sum())
     return float(-(-earned // proof.units)) * problem.tick_s
 
 
 def _in_units(prices: NDArray[np.float64], problem: Demand) -> ConfigurationProof:
-    """Turn the prices of a proof into whole numbers, which a checker can add without rounding.
-
-    The price of an entry says how many ticks of time one tick of its service is worth. Prices are
-    a proof if no slot (a matching held for some ticks) earns more than the ticks that it takes.
-    Lower prices remain a proof, with a bound that is a little lower. All rounding is therefore
-    downwards.
-
-    A whole price counts small units: with 1000 units to a tick, a price of 1.3337 becomes 1333.
-
-    Parameters
-    ----------
-    prices
-        ``prices[source, destination]`` >= 0, floats of shape (n, n): ticks of time for one tick
-        of service.
-    problem
-        The demand. Its greatest entry, the delay and the shortest slot, all in ticks, decide how
-        fine a unit can be.
-
-    Returns
-    -------
-    ConfigurationProof
-        ``duals[source, destination]``, the prices in units, int64, and ``units``, how many units
-        are a tick, at least 1. ``duals / units`` is no greater than `prices`.
-    """
+    """Turn the prices of a proof into whole numbers, which a checker can add without rounding."""
     # A checker adds price times ticks over n**2 entries, in integers of 64 bits. No time that
     # occurs in such a product is longer than `largest` ticks.
     n = len(prices)
@@ -222,20 +148,7 @@ class _Pricing:
         shortest: int,
         matchings: NDArray[np.int32] | None,
     ) -> None:
-        """List the durations that matter: those of entries, and the shortest slot.
-
-        Parameters
-        ----------
-        demand
-            ``demand[source, destination]`` in ticks, shape (n, n).
-        delay
-            Ticks before each slot.
-        shortest
-            No slot is shorter, in ticks.
-        matchings
-            ``matchings[matching, port] = partner``, IDLE without a circuit: all that the fabric
-            holds, of bidirectional ports; None for all permutations.
-        """
+        """List the durations that matter: those of entries, and the shortest slot."""
         self.demand = demand
         self.delay = delay
         self.matchings = matchings
@@ -250,22 +163,6 @@ class _Pricing:
         delay. The price of an entry of the demand is how many ticks of time one tick of its
         service is worth. A slot earns the prices of all that it serves, and takes its duration and
         the delay. Its rate is earnings by time; slots of a rate above 1 are wanted.
-
-        For each duration in ``self.durations`` the matching that earns most is chosen: by an
-        assignment problem, or from ``self.matchings`` where the fabric holds no others. Durations
-        that cannot have the greatest rate are passed over.
-
-        Parameters
-        ----------
-        prices
-            ``prices[source, destination]`` >= 0, in ticks of time for a tick of service, shape
-            (n, n).
-
-        Returns
-        -------
-        tuple of (slots, rate)
-            At most `_MOST_DURATIONS` slots as (ticks, matching), the greatest rate first; and the
-            greatest rate of all, earnings divided by duration and delay, 0 if nothing earns.
         """
         slots = []
         worst_rate = 0.0
@@ -290,19 +187,7 @@ class _Pricing:
         return dearest, worst_rate
 
     def _choose(self, value: NDArray[np.float64]) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return the matching of the greatest value that there is.
-
-        Parameters
-        ----------
-        value
-            ``value[source, destination]`` >= 0: what a circuit earns, in ticks; shape (n, n).
-
-        Returns
-        -------
-        rows, columns : array of int, shape (n,)
-            The ports, and the partner of each. An idle port of `matchings` is its own partner,
-            which earns nothing.
-        """
+        """Return the matching of the greatest value that there is."""
         if self.matchings is None:
             with uncounted():
                 from scipy.optimize import linear_sum_assignment
@@ -322,27 +207,13 @@ class _Master:
     """
 
     def __init__(self, needs: NDArray[np.int64]) -> None:
-        """Begin without slots.
-
-        Parameters
-        ----------
-        needs
-            The ticks of each entry of the demand, shape (entries,).
-        """
+        """Begin without slots."""
         self.needs = needs.astype(np.float64)
         self.slots: list[NDArray[np.float64]] = []
         self.times: list[float] = []
 
     def add(self, served: NDArray[np.float64], time: float) -> None:
-        """Add a slot.
-
-        Parameters
-        ----------
-        served
-            How many ticks of each entry it serves, shape (entries,).
-        time
-            The ticks that it takes, with its delay.
-        """
+        """Add a slot."""
         self.slots.append(served)
         self.times.append(time)
 
@@ -351,12 +222,6 @@ class _Master:
 
         Prices maximise the sum of price times demand such that no slot so far earns more than it
         takes.
-
-        Returns
-        -------
-        ndarray, shape (entries,), or None
-            How many ticks of time a tick of service of each entry is worth, >= 0; None if the
-            solver ends without an optimum, as it may where numbers are very different.
         """
         with uncounted():
             from scipy.optimize import linprog

@@ -23,10 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import Fabric
-from optmatch.model import IDLE, Limit, Limits, OnEvent, Solution
+from optmatch.model import IDLE, Limit, Limits, OnEvent, Solution, uncounted
 from optmatch.problems import CountProof, Demand
 from optmatch.solvers.demands import vertex_walk
-from optmatch.solvers.demands.assignment import assign_afresh, new_workspace
 from optmatch.solvers.demands.line_pairs import count_terms
 from optmatch.solvers.demands.plans import Plan, join, serve
 from optmatch.solvers.demands.realisable import Realiser
@@ -67,23 +66,10 @@ class Decomposer:
     def __init__(
         self, demand: NDArray[np.int64], rng: np.random.Generator, fabric: Fabric | None = None
     ) -> None:
-        """Prepare random decompositions of a matrix into permutations with weights.
-
-        Parameters
-        ----------
-        demand
-            ``demand[source, destination]`` in ticks, shape (n, n), of which all lines have one
-            sum.
-        rng
-            The random numbers.
-        fabric
-            The fabric whose cell states `states` finds; it holds every permutation. None if no
-            states are asked for.
-        """
+        """Prepare random decompositions of a matrix into permutations with weights."""
         self.demand = demand
         self.fabric = fabric
         self.rng = rng
-        self.space = new_workspace(len(demand))
         self.ports = np.arange(len(demand))
         self.former: Plan | None = None
 
@@ -92,16 +78,6 @@ class Decomposer:
 
         A decomposition writes the demand matrix as a sum of terms. A term is a matching of sources
         with destinations and a weight in ticks.
-
-        Parameters
-        ----------
-        former
-            Matchings and their weights in ticks, perhaps of another demand; None if there is none.
-
-        Returns
-        -------
-        Plan or None
-            Terms whose sum is this demand, which `self.former` becomes too; None without `former`.
         """
         if former is None:
             return None
@@ -129,18 +105,7 @@ class Decomposer:
         return matching
 
     def states(self, plan: Plan) -> NDArray[np.int8] | None:
-        """Return the states of all cells in all slots of a decomposition made here.
-
-        Parameters
-        ----------
-        plan
-            Terms (matchings with weights in ticks) that this decomposer has made.
-
-        Returns
-        -------
-        ndarray or None
-            ``cell_states[slot, cell]``; None on a switch without cells.
-        """
+        """Return the states of all cells in all slots of a decomposition made here."""
         if self.fabric is None or self.fabric.graph is None:
             return None
         return route_cheaply(self.fabric, plan.matchings).states
@@ -155,17 +120,6 @@ class Decomposer:
         A term is a matching with its weight in ticks. A decomposition is a list of terms whose sum
         is the demand. Some terms are chosen at random, and their sum is decomposed anew, at random
         too. This is a move of large neighbourhood search.
-
-        Parameters
-        ----------
-        plan
-            A decomposition of the demand.
-
-        Returns
-        -------
-        Plan
-            A decomposition of no more terms: the terms that stay, then the new ones; or `plan` if
-            the new ones would be more than those they replace.
         """
         # From 2 to 12 terms go. The power of ticks is drawn as well: with 0 all terms are equally
         # likely to go, with 1 the light ones go more often.
@@ -185,20 +139,6 @@ class Decomposer:
         A term is a matching with a weight in ticks, which is the least of the entries that the
         matching uses. The weight is subtracted from all of these; the next term is chosen for the
         matrix that is left, until that is zero.
-
-        Parameters
-        ----------
-        demand
-            ``demand[source, destination]`` in ticks, shape (n, n).
-        most
-            A decomposition of more terms is of no use: it is broken off after `most` + 1 terms,
-            by which the caller knows it. None for no limit.
-
-        Returns
-        -------
-        Plan
-            The terms: ``matchings[term, source]`` is the destination, IDLE for none, and
-            ``ticks[term]`` the weight.
         """
         left = demand.copy()
         matchings: list[NDArray[np.int32]] = []
@@ -227,27 +167,10 @@ class Decomposer:
         as weights, and the permutation of the greatest score wins:
 
             score = zeros * (entries that become zero) + weight / bottleneck
-
-        Parameters
-        ----------
-        left
-            ``left[source, destination]`` in ticks, shape (n, n): what is left of the matrix, of
-            which all lines have one sum.
-        zeros
-            The score of an entry that becomes zero; the weight of the bottleneck scores 1.
-        noise
-            The size of the random numbers that choose among permutations of the same weight.
-
-        Returns
-        -------
-        ndarray
-            The column of each row, shape (n,). Its least entry is the weight.
-
-        Raises
-        ------
-        ValueError
-            If there is no permutation, because lines have different sums.
         """
+        with uncounted():
+            from scipy.optimize import linear_sum_assignment
+
         # Bisection for the bottleneck: the greatest size at which the entries of at least that
         # size have a perfect matching, which is one of value n where each of them counts 1.
         sizes = np.unique(left[left > 0])
@@ -255,7 +178,8 @@ class Decomposer:
         high = len(sizes) - 1
         while low < high:
             middle = (low + high + 1) // 2
-            if assign_afresh(self.space, left >= sizes[middle]) > len(left) - 0.5:
+            is_large = left >= sizes[middle]
+            if is_large[linear_sum_assignment(is_large, maximize=True)].all():
                 low = middle
             else:
                 high = middle - 1
@@ -270,12 +194,13 @@ class Decomposer:
         jitter = self.rng.random(left.shape) * noise
         for size in sizes[max(0, low + 1 - _CHOICES) : low + 1][::-1]:
             worth = np.where(left == size, 4.0 + jitter, jitter - left / sizes[-1])
-            assign_afresh(self.space, np.where(left >= size, worth, _CLOSED))
-            n_zeros = int((left[self.ports, self.space.column_of] == size).sum())
+            open_worth = np.where(left >= size, worth, _CLOSED)
+            columns = linear_sum_assignment(open_worth, maximize=True)[1]
+            n_zeros = int((left[self.ports, columns] == size).sum())
             score = n_zeros * zeros + float(size) / float(bottleneck)
             if score > best_score:
                 best_score = score
-                best = self.space.column_of.astype(np.int32)
+                best = columns.astype(np.int32)
         if best is None:
             raise ValueError("the lines of the matrix have different sums")
         return best
@@ -288,15 +213,7 @@ class RealisedDecomposer(Decomposer):
     """Random decompositions into matchings for which there are routes."""
 
     def __init__(self, problem: Demand, rng: np.random.Generator) -> None:
-        """Prepare decompositions into matchings for which the fabric of a problem has routes.
-
-        Parameters
-        ----------
-        problem
-            The demand in ticks, of which all lines have one sum, and its fabric.
-        rng
-            The random numbers.
-        """
+        """Prepare decompositions into matchings for which the fabric of a problem has routes."""
         super().__init__(problem.ticks, rng, problem.fabric)
         self.realiser = Realiser(problem)
 
@@ -305,18 +222,7 @@ class RealisedDecomposer(Decomposer):
         return self.realiser.states(plan)
 
     def _hold(self, matching: NDArray[np.int32]) -> NDArray[np.int32]:
-        """Return what the fabric holds of a matching.
-
-        Parameters
-        ----------
-        matching
-            ``matching[source]``: the destination, IDLE for none, shape (n,).
-
-        Returns
-        -------
-        ndarray
-            The circuits that have routes side by side, shape (n,); others are IDLE.
-        """
+        """Return what the fabric holds of a matching."""
         pairs = [(i, int(j)) for i, j in enumerate(matching) if j != IDLE]
         return self.realiser.place(pairs)
 
@@ -334,21 +240,6 @@ class RealisedDecomposer(Decomposer):
         as often as its least entry. The size is a quantile of the entries that are left, drawn
         from `_LEVELS`. Entries of just that size are preferred, since the term makes them zero.
         Ports with many entries left come first, because each of these needs a term of its own.
-
-        Parameters
-        ----------
-        left
-            ``left[source, destination]`` in ticks, shape (n, n), not all zero.
-        zeros
-            How much more an entry of just the size counts, which becomes zero by this term.
-        noise
-            How much chance counts, in tenths of what the busiest ports count.
-
-        Returns
-        -------
-        ndarray
-            The destination of each source, shape (n,), IDLE where the term has no circuit. It has
-            routes, and no circuit without an entry.
         """
         size = np.quantile(left[left > 0], self.rng.choice(_LEVELS), method="lower")
 
@@ -376,29 +267,7 @@ def solve_matchings(
     start: Solution | None = None,
     most: int = DemandParams().decompositions,
 ) -> Solution:
-    """Decompose a demand into few weighted permutations, or realisable matchings.
-
-    Parameters
-    ----------
-    problem
-        The demand, with objective ``"matchings"``; all its lines have the same sum.
-    limits
-        The limits of time, gap and iterations. An iteration is one decomposition, of the whole or
-        of a part.
-    rng
-        The random numbers.
-    on_event
-        Called with each better number of matchings, and with the bound.
-    start
-        A former solution, of which terms that still fit are kept; None if there is none.
-    most
-        How many decompositions are drawn if neither time nor iterations are limited.
-
-    Returns
-    -------
-    Solution
-        Its objective is the number of matchings, its certificate a `CountProof` if there is one.
-    """
+    """Decompose a demand into few weighted permutations, or realisable matchings."""
     return take_fewest(
         problem, limits, rng, on_event, name="best", most=most, draw=_draw, start=start
     )
@@ -421,30 +290,6 @@ def take_fewest(
     with destinations and a weight in ticks. A row or column of k entries needs k terms at least,
     which gives a lower bound. The search ends when the best decomposition meets the bound, or at a
     limit.
-
-    Parameters
-    ----------
-    problem
-        The demand, with objective ``"matchings"``; all its lines have the same sum.
-    limits
-        The limits of time, gap and iterations. An iteration is one decomposition.
-    rng
-        The random numbers.
-    on_event
-        Called with each better number of matchings, and with the bound.
-    start
-        A former solution, of which terms that still fit are kept; None if there is none.
-    name
-        The name of the method, for the solution.
-    most
-        How many decompositions are taken if neither time nor iterations are limited.
-    draw
-        Gets the decomposer of the problem and yields decompositions, perhaps those that it draws.
-
-    Returns
-    -------
-    Solution
-        The decomposition of the fewest terms among those without too short a slot.
     """
     clock = limits.start()
 
@@ -493,17 +338,6 @@ def _draw(search: Decomposer) -> Iterator[Plan]:
     `_RUNS` are drawn at random as a whole. Each later one changes the best so far: some of its
     terms are taken out, and their sum is decomposed anew. Where ports are few, every second of
     these comes instead from a random walk over the decompositions that there are.
-
-    Parameters
-    ----------
-    search
-        The decomposer. ``search.former``, a former decomposition or None, is the best one to
-        begin with.
-
-    Yields
-    ------
-    Plan
-        Decompositions without end, good and bad ones.
     """
     best = search.former
     walk: VertexWalk | None = None
@@ -549,30 +383,6 @@ def conclude_count(
 
     A decomposition writes the demand matrix as a sum of terms, matchings with weights in ticks.
     Each term becomes a slot of the schedule: its matching is held for its weight.
-
-    Parameters
-    ----------
-    problem
-        The demand.
-    best
-        The decomposition of the fewest terms; None if none was found.
-    bound
-        No decomposition has fewer terms; infinite if there is none at all.
-    limit
-        The limit that ended the search, if one did.
-    name
-        The name of the method.
-    stats
-        Further statistics of the solution.
-    proof
-        The proof of the bound by counting; None if there is none.
-    search
-        The decomposer that made `best` and knows its cell states.
-
-    Returns
-    -------
-    Solution
-        Its objective is the number of terms of `best`.
     """
     if best is None or search is None:
         return conclude(problem, name, None, bound, limit, certificate=proof, stats=stats)

@@ -20,6 +20,7 @@ form.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -36,6 +37,7 @@ from optmatch.solvers.demands.first_fit import (
     sort_heaviest_first,
 )
 from optmatch.solvers.demands.plans import Plan
+from optmatch.solvers.demands.tasks import CoverTask
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 
 _WORK_PER_S = 3e7
@@ -75,22 +77,7 @@ def _is_free(busy, port, slot):
 
 @inner_kernel
 def _first_common_slot(colouring, source, destination, bit_number):
-    """Return the first slot in which both ports are free, or -1.
-
-    Parameters
-    ----------
-    colouring : Colouring
-        In: ``row_busy`` and ``column_busy``, the sets of busy slots of sources and destinations.
-    source, destination : int
-        The ports.
-    bit_number : int array, shape (67,)
-        The number of a single bit by its remainder modulo 67.
-
-    Returns
-    -------
-    int
-        The number of the slot.
-    """
+    """Return the first slot in which both ports are free, or -1."""
     for word in range(colouring.row_busy.shape[1]):
         taken = colouring.row_busy[source, word] | colouring.column_busy[destination, word]
         if taken != FULL:
@@ -101,22 +88,7 @@ def _first_common_slot(colouring, source, destination, bit_number):
 
 @inner_kernel
 def _last_free_slot(busy, port, n_slots):
-    """Return the last slot in which a port is free; there is one.
-
-    Parameters
-    ----------
-    busy : int array, shape (n, words)
-        Sets of slots: bit k of word w of a port is 1 if it is busy in slot 62 w + k.
-    port : int
-        The port.
-    n_slots : int
-        The number of slots.
-
-    Returns
-    -------
-    int
-        The number of the slot.
-    """
+    """Return the last slot in which a port is free; there is one."""
     slot = n_slots - 1
     while not _is_free(busy, port, slot):
         if slot % WORD == WORD - 1 and busy[port, slot // WORD] == FULL:
@@ -129,24 +101,7 @@ def _last_free_slot(busy, port, n_slots):
 
 @inner_kernel
 def _nearest_free_slot(busy, port, slot, n_slots):
-    """Return the slot nearest to another one in which a port is free; there is one.
-
-    Parameters
-    ----------
-    busy : int array, shape (n, words)
-        Sets of slots: bit k of word w of a port is 1 if it is busy in slot 62 w + k.
-    port : int
-        The port.
-    slot : int
-        The slot to be near to; of two equally near ones the later one is taken.
-    n_slots : int
-        The number of slots.
-
-    Returns
-    -------
-    int
-        The number of the slot.
-    """
+    """Return the slot nearest to another one in which a port is free; there is one."""
     for distance in range(1, n_slots):
         if slot + distance < n_slots and _is_free(busy, port, slot + distance):
             return slot + distance
@@ -173,20 +128,6 @@ def _exchange_path(entries, colouring, destination, freed, other):
     The path ends at a port without an entry in the slot that comes next. It cannot return to its
     beginning, because sources and destinations alternate and each port has one entry in a slot at
     most.
-
-    Parameters
-    ----------
-    entries : SortedEntries
-        In: the ports of each entry, heaviest first; an entry is known by its rank.
-    colouring : Colouring
-        In and out: ``entry_of_row`` and ``entry_of_column``, indexed ``[slot, port]``: the entry
-        of each source and each destination in each slot, below 0 for none; ``row_busy`` and
-        ``column_busy``, the sets of slots in which they are busy; ``work[0]``, from which the
-        length of the path is taken off. ``path``, the entries of the path, is scratch.
-    destination : int
-        The port where the path begins.
-    freed, other : int
-        The slots: the one that the destination has to be free in, and the one it is free in.
     """
     # Follow the path until a port has no entry in the slot that comes next.
     length = 0
@@ -242,20 +183,6 @@ def _colour_edges(entries, bit_number, colouring):
     0 for the most ticks. A slot holds entries such that no port has two of them. As many slots as
     the busiest port has entries are enough, since this is an edge colouring of a bipartite graph:
     entries are the edges and slots the colours (Konig).
-
-    An entry goes into the first slot in which both its ports are free. If there is none, some
-    entries before it change slots, so that a slot that is free at the source becomes free at the
-    destination too.
-
-    Parameters
-    ----------
-    entries : SortedEntries
-        The entries, heaviest first.
-    bit_number : int array, shape (67,)
-        `BIT_OF_RESIDUE`: the number of a single bit by its remainder modulo 67.
-    colouring : Colouring
-        In and out: without entries at first, with at least as many slots as the busiest port has
-        entries. It is complete unless ``colouring.work`` is negative.
     """
     n_slots = len(colouring.entry_of_row)
     for entry in range(len(entries.ticks)):
@@ -293,27 +220,6 @@ def _list_component(entries, colouring, search, slots, start):
     into separate paths and cycles, the components. This lists the component of one source.
 
     An entry is known by its rank: rank 0 has the most ticks.
-
-    Parameters
-    ----------
-    entries : SortedEntries
-        In: the ports of each entry, heaviest first.
-    colouring : Colouring
-        In: ``entry_of_row`` and ``entry_of_column``, the rank of the entry of each port in each
-        slot, -1 for none.
-    search : PairSearch
-        Out: ``sources``; ``pair_of`` has the number of the pair at each of them, which marks them
-        as listed.
-    slots : (int, int, int)
-        The long slot, the short one, and the number of this pair of slots.
-    start : int
-        The source to begin with.
-
-    Returns
-    -------
-    (int, int, int)
-        The number of sources, the lowest rank in the long slot, and that in the short one; the
-        number of all entries where a slot has none here.
     """
     long_slot, short_slot, pair = slots
     search.sources[0] = start
@@ -355,19 +261,6 @@ def _exchange_component(entries, colouring, search, slots, n_sources):
 
     Two slots are two matchings; their entries form paths and cycles, the components, and on each
     both slots may be exchanged as a whole.
-
-    Parameters
-    ----------
-    entries : SortedEntries
-        In: the ports of each entry.
-    colouring : Colouring
-        In and out: ``entry_of_row`` and ``entry_of_column``; sets of busy slots stay as they were.
-    search : PairSearch
-        In: ``sources``, a whole component, so that no port gets two entries in a slot.
-    slots : (int, int, int)
-        The long slot, the short one, and the number of the pair, which is not used here.
-    n_sources : int
-        How many sources are listed.
     """
     long_slot, short_slot, _ = slots
     # All destinations are cleared first, because entries of two sources meet at each of them.
@@ -408,20 +301,6 @@ def _shorten_pairs(entries, colouring, search, n_sweeps):
 
     The kernel ends early if a sweep over all pairs changes nothing, or when ``colouring.work[0]``
     is negative.
-
-    Parameters
-    ----------
-    entries : SortedEntries
-        Heaviest first, so that a lower rank is a heavier entry.
-    colouring : Colouring
-        In and out: ``entry_of_row`` and ``entry_of_column``, indexed ``[slot, port]``, the rank
-        of the entry of each port in each slot, -1 for none; ``work[0]``, the steps that are left.
-        Its sets of busy slots are not kept up to date.
-    search : PairSearch
-        Scratch. ``pair_of[source]`` is the number of the last pair of slots for which the source
-        was looked at; -1 before the call.
-    n_sweeps : int
-        The most sweeps over all pairs of slots.
     """
     # `pair` numbers the pairs of slots in all sweeps, so that a source that was marked for an
     # earlier pair counts as not looked at. A pair costs about n / 2 of the steps that are left.
@@ -454,19 +333,7 @@ def _shorten_pairs(entries, colouring, search, n_sweeps):
 
 @kernel
 def _write_slots(entries, entry_of_row, matchings, ticks):
-    """Write the matching of each slot, and the ticks of its heaviest entry.
-
-    Parameters
-    ----------
-    entries : SortedEntries
-        In: the ports and the ticks of each entry, by its rank.
-    entry_of_row : int32 array, shape (slots, n)
-        In: the rank of the entry of each source, -1 for none.
-    matchings : int32 array, shape (slots, n)
-        Out: the destination of each source, -1 for none.
-    ticks : int array, shape (slots,)
-        In: 0. Out: how long each slot lasts.
-    """
+    """Write the matching of each slot, and the ticks of its heaviest entry."""
     for slot in range(len(entry_of_row)):
         for source in range(entry_of_row.shape[1]):
             entry = entry_of_row[slot, source]
@@ -481,16 +348,6 @@ def _all_free(n_ports: int, n_slots: int) -> NDArray[np.int64]:
     """Return sets of busy slots in which each port is free in each slot.
 
     Bits beyond the last slot are set, so that no search finds such a slot.
-
-    Parameters
-    ----------
-    n_ports, n_slots
-        The numbers of ports and of slots.
-
-    Returns
-    -------
-    ndarray, shape (n, words)
-        Bit k of word w is slot 62 w + k.
     """
     busy = np.zeros((n_ports, n_slots // WORD + 1), dtype=np.int64)
     busy[:, -1] = FULL & ~((1 << (n_slots % WORD)) - 1)
@@ -519,30 +376,6 @@ def cover_fewest_slots(
     the vertices of a bipartite graph, entries its edges, and slots the colours of an edge
     colouring. Entries come heaviest first. Where no slot is free at both ports, entries of two
     slots change places along a path, which frees one.
-
-    Parameters
-    ----------
-    entries
-        The demand.
-    lines
-        The sum and the number of entries of each row and column of the demand.
-    shortest
-        No slot is shorter, in ticks.
-    deadline
-        When to stop, in seconds of `counted_time`; infinite for never.
-    n_sweeps
-        How often all pairs of slots are made as short as they can be by exchanges of entries,
-        while there is time; 0 for not at all.
-
-    Returns
-    -------
-    Plan
-        The longest slots first; each is as long as its heaviest entry.
-
-    Raises
-    ------
-    TimeUp
-        If the deadline comes before all entries have slots.
     """
     if not len(entries.ticks):
         return Plan.of([], [], entries.n_ports)
@@ -574,3 +407,8 @@ def cover_fewest_slots(
     _write_slots(order, colouring.entry_of_row, matchings, ticks)
     plan = Plan(matchings, np.maximum(ticks, shortest))
     return plan.take(np.argsort(-plan.ticks, kind="stable"))
+
+
+def yield_fewest_slots(task: CoverTask, n_sweeps: int) -> Iterator[Plan]:
+    """Make a plan with the fewest slots, all pairs of which are made short in so many sweeps."""
+    yield cover_fewest_slots(task.entries, task.lines, task.shortest, task.deadline, n_sweeps)

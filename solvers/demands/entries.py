@@ -27,17 +27,7 @@ _WORK_OF_A_COLUMN = 16
 
 @kernel
 def _list_entries(matrix, row, column, ticks):
-    """List the places of a matrix that are not zero, row by row.
-
-    Parameters
-    ----------
-    matrix : int array, shape (n, n)
-        In: ``matrix[source, destination]`` in ticks.
-    row, column : int array, shape (entries,)
-        Out: the source and the destination of each entry.
-    ticks : int array, shape (entries,)
-        Out: the entry itself.
-    """
+    """List the places of a matrix that are not zero, row by row."""
     entry = 0
     for source in range(len(matrix)):
         for destination in range(matrix.shape[1]):
@@ -65,18 +55,7 @@ class Entries(NamedTuple):
 
     @classmethod
     def of_matrix(cls, demand: NDArray[np.int64]) -> Entries:
-        """List the entries of a full matrix that are not zero, row by row.
-
-        Parameters
-        ----------
-        demand
-            ``demand[source, destination]`` in ticks, shape (n, n).
-
-        Returns
-        -------
-        Entries
-            The row, the column and the ticks of each entry.
-        """
+        """List the entries of a full matrix that are not zero, row by row."""
         n_entries = np.count_nonzero(demand)
         row, column = np.empty((2, n_entries), dtype=np.int32)
         ticks = np.empty(n_entries, dtype=np.int64)
@@ -92,15 +71,7 @@ class Entries(NamedTuple):
 
 @kernel
 def _add_lines(entries, row_sums, column_sums):
-    """Add the ticks of each entry, and 1 for the entry, to the sums of its row and its column.
-
-    Parameters
-    ----------
-    entries : Entries
-        In: ``row``, ``column`` and ``ticks`` of each entry.
-    row_sums, column_sums : int array, shape (2, n)
-        In and out: row 0 has the ticks of each port, row 1 the number of its entries.
-    """
+    """Add the ticks of each entry, and 1 for the entry, to the sums of its row and its column."""
     for entry in range(len(entries.ticks)):
         row_sums[0, entries.row[entry]] += entries.ticks[entry]
         row_sums[1, entries.row[entry]] += 1
@@ -110,15 +81,7 @@ def _add_lines(entries, row_sums, column_sums):
 
 @kernel
 def _add_lines_of_matrix(demand, row_sums, column_sums):
-    """Add the ticks of each entry of a matrix, and 1 for the entry, to the sums of its lines.
-
-    Parameters
-    ----------
-    demand : int array, shape (n, n)
-        In: ``demand[source, destination]`` in ticks; places with 0 are no entries.
-    row_sums, column_sums : int array, shape (2, n)
-        In and out: row 0 has the ticks of each port, row 1 the number of its entries.
-    """
+    """Add the ticks of each entry of a matrix, and 1 for the entry, to the sums of its lines."""
     for source in range(len(demand)):
         for destination in range(len(demand)):
             ticks = demand[source, destination]
@@ -174,6 +137,7 @@ class Left(NamedTuple):
     lengths: NDArray[np.float64]  # (choices,): scratch, lengths of a slot that are compared
     total: NDArray[np.float64]  # (choices,): scratch, the sum of the best values of rows
     most: NDArray[np.float64]  # (choices,): scratch, the best value of a row
+    sizes: NDArray[np.int64]  # (ranked,): scratch, different sizes of entries, ascending
 
 
 class PortVectors(NamedTuple):
@@ -206,16 +170,6 @@ def _find_rows(ports, left, count):
     """Set where the entries of each row begin, and free all rows and columns.
 
     Entries are listed row by row, so those of a row are next to each other.
-
-    Parameters
-    ----------
-    ports : PortVectors
-        Out: ``first``, the index of the first entry of each row, with `count` at the end; column
-        prices of 0; ``column_of`` and ``row_of`` of -1, and ``seen`` of 0.
-    left : Left
-        In: ``left.row``, ascending.
-    count : int
-        The number of entries that count.
     """
     n = len(ports.row_price)
     entry = 0
@@ -249,20 +203,6 @@ def _bid(ports, left):
     - its best column is taken, and its two best gains are equal: the price would not rise, and
       two rows could displace each other for ever;
     - its best column is taken, and more than `_BIDS` * n bids were made.
-
-    Rows that stay free although they could gain are matched later, by augmenting paths.
-
-    Parameters
-    ----------
-    ports : PortVectors
-        In: ``first[row]``, the first entry of each row in `left`, and at the end the number of
-        entries.
-        In and out: ``column_of[row]`` and ``row_of[column]``, the matching, all -1 (free) before;
-        ``column_price``, all 0 before; ``work[0]``, from which the number of entries that are
-        looked at is taken off.
-        Out: ``row_price``.
-    left : Left
-        In: ``column`` and ``value`` of each entry.
     """
     row_price = ports.row_price
     column_price = ports.column_price
@@ -309,16 +249,6 @@ def _move_up(ports, column, place):
 
     The column of the least distance is in front, at place 0. The children of place p are at
     2 p + 1 and 2 p + 2, and have no smaller distance.
-
-    Parameters
-    ----------
-    ports : PortVectors
-        In: ``distance`` of columns. In and out: ``heap[place]``, columns, and ``heap_place``, the
-        place of each.
-    column : int
-        A column that has come nearer.
-    place : int
-        Its place so far, or the place behind the heap's last one for a column that is new.
     """
     distance = ports.distance[column]
     while place > 0:
@@ -339,19 +269,6 @@ def _take_nearest(ports, n_in_heap):
 
     The heap is a binary tree in an array. The column of the least distance is at place 0. The
     children of place p are at 2 p + 1 and 2 p + 2, and have no smaller distance.
-
-    Parameters
-    ----------
-    ports : PortVectors
-        In: ``distance[column]``. In and out: ``heap[place]``, the column at each place, and
-        ``heap_place[column]``, the place of each column.
-    n_in_heap : int
-        How many columns are in the heap, > 0; afterwards there is one less.
-
-    Returns
-    -------
-    int
-        The column of the least distance.
     """
     nearest = ports.heap[0]
 
@@ -390,36 +307,6 @@ def _reach_columns(ports, left, row, row_distance, limit, n_in_heap):
     step from a row to a column is an entry. Its length is the reduced cost, row price + column
     price - value, which is never negative. Columns that are reached, but whose distance is not
     final, are in a heap, the nearest in front.
-
-    Parameters
-    ----------
-    ports : PortVectors
-        The fields that are used:
-
-        - ``first[row]``, in: the first entry of each row in `left`;
-        - ``row_of[column]``, in: -1 for columns without a row;
-        - ``row_price``, ``column_price``, in;
-        - ``distance``, ``before``, in and out: how far each column is from the start, and the row
-          by which it is reached;
-        - ``seen``, in and out, by column: 0 not reached, 1 in the heap, 2 final;
-        - ``heap``, ``heap_place``, in and out: the heap, and the place of each column in it;
-        - ``work[0]``, in and out: the entries of the row are taken off.
-    left : Left
-        In: ``column`` and ``value`` of each entry.
-    row : int
-        The row whose entries are relaxed.
-    row_distance : float
-        The distance of the row from the one where the search began, in reduced costs.
-    limit : float
-        A column that is further away than this is of no use.
-    n_in_heap : int
-        How many columns are in the heap.
-
-    Returns
-    -------
-    (float, int)
-        The limit, lower if a free column is nearer, since no column behind it matters; and how
-        many columns are in the heap now.
     """
     for entry in range(ports.first[row], ports.first[row + 1]):
         column = left.column[entry]
@@ -463,26 +350,6 @@ def _match_row(ports, left, start):
     - at a column that no row has;
     - at a row that gives its column up and stays free. This may be `start` itself: then nothing
       is gained by matching it.
-
-    Rows and columns have prices, the dual variables. For each entry the row price and the column
-    price together are at least its value, and exactly its value if it is in the matching. The
-    excess is the length of the entry in the search. This holds before the call and after it.
-
-    Parameters
-    ----------
-    ports : PortVectors
-        In and out, the matching: ``column_of[row]`` and ``row_of[column]``, -1 for none.
-        In and out, the prices: ``row_price`` and ``column_price``, in the unit of the values.
-        In: ``first[row]``, the first entry of the row in `left`.
-        In and out: ``work[0]``, from which the entries and columns that are looked at are taken
-        off. Scratch of the search, by column: ``distance`` from `start`; ``before``, the row by
-        which the column was reached; ``seen``, 0 not reached, 1 in the heap, 2 final (all 0
-        before and after); ``heap`` and ``heap_place``, the heap of columns that are not final.
-        Scratch: ``settled``, the list of final columns.
-    left : Left
-        In: ``column`` and ``value`` of each entry.
-    start : int
-        A row without a column, with a price > 0.
     """
     # `least` is the length of the best chain so far that leaves a row without a column, and
     # `last_row` is that row. The first such chain leaves `start` free, which costs its price.
@@ -560,23 +427,6 @@ def assign_entries(ports, left, count):
     than what they displace, stay free. An auction matches most rows; the rest are matched by
     shortest augmenting paths over the entries alone (Jonker and Volgenant 1987). At worst this
     takes O(n (entries + n**2)), with similar prices it is nearly linear.
-
-    Parameters
-    ----------
-    ports : PortVectors
-        Out: ``column_of[row]`` and ``row_of[column]``, the matching, -1 for none; ``row_price``
-        and ``column_price``, the dual variables. In and out: ``work[0]``, the entries that may
-        still be looked at. Other arrays are scratch.
-    left : Left
-        In: ``row`` (ascending), ``column`` and ``value`` >= 0 of each entry.
-    count : int
-        The number of entries that count.
-
-    Returns
-    -------
-    bool
-        Whether it came to the end before ``ports.work`` was used up; else the matching is not the
-        heaviest.
     """
     _find_rows(ports, left, count)
     _bid(ports, left)

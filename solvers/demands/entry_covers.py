@@ -1,16 +1,6 @@
 """Covers of a demand, slot by slot, over the list of its entries.
 
-Six rules choose the next slot:
-
-- ``STABLE`` and ``RATED``: the length at which a slot serves most for its time, then a matching
-  for this length: a stable one, with at least half of the greatest value, or the best one. The
-  question is that of Eclipse (Venkatakrishnan et al. 2016, doi 10.1145/2896377.2901479), with two
-  terms more: an entry that is finished saves its ports a delay, and busy ports count more.
-- ``CRITICAL``: the heaviest matching that covers all lines with the most entries left, held for
-  its largest entry: as many slots as the busiest line has entries, which is the fewest (SPECTRA,
-  Liang et al. 2026, arXiv 2603.07373; Konig's theorem).
-- ``LARGEST``, ``MEDIAN``, ``LEAST``: the heaviest matching, held until its largest, median or
-  least entry is served.
+The rules by which slots are chosen stand in `choices`.
 
 The *worth* of an entry is the value of one tick of its service; its *value* is that of its service
 in a slot of the length that is looked at. An entry is *finished* by a slot that serves all that is
@@ -19,24 +9,34 @@ left of it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from optmatch.model import TimeUp, counted_time
+from optmatch.solvers.demands.choices import COMPARED, CRITICAL, MEDIAN, STABLE
 from optmatch.solvers.demands.entries import (
+    UNLIMITED_WORK,
     Entries,
     Left,
     LineSums,
-    PortVectors,
     assign_entries,
     port_vectors,
 )
+from optmatch.solvers.demands.first_fit import complete
+from optmatch.solvers.demands.plans import Plan
 from optmatch.solvers.demands.sorting import sort_first
+from optmatch.solvers.demands.tasks import CoverTask
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 
-STABLE, RATED, CRITICAL, LARGEST, MEDIAN, LEAST = range(6)
-
+_WORK_PER_S = 4e8
+"""Entries that kernels look at in a second; on two machines 2 to 6e8."""
+_SLICE_S = 0.0003
+"""A kernel runs about so long between two looks at the clock."""
+_WORTH_FORESEEING_S = 0.01
+"""Rules that have less time than this do not end early."""
 CHOICES = 8
 """Lengths that are compared for a slot: as many entries that are left, evenly spread."""
 
@@ -45,12 +45,20 @@ _PRESSURE = 3.0
 `portfolio` has ratings with 3 and with 10, neither of which is the best everywhere."""
 
 
+RANKED = 1024
+"""Where more entries are left, every so many are ranked."""
+
+
 class CoverTerms(NamedTuple):
     """The task of a cover."""
 
     delay: int  # ticks before each slot
     shortest: int  # no slot is shorter, in ticks
-    rule: int  # how slots are chosen: STABLE, RATED, CRITICAL, LARGEST, MEDIAN or LEAST
+    rule: int  # how slots are chosen: STABLE, RATED, COMPARED, CRITICAL or MEDIAN
+    pressure: float = 3.0
+    """Ports count as exp(pressure * load / greatest load): how much more busy ports count."""
+    bonus: float = 1.0
+    """Delays that an entry earns by which it ends in a slot."""
 
 
 class SlotTable(NamedTuple):
@@ -61,7 +69,7 @@ class SlotTable(NamedTuple):
 
 
 @inner_kernel
-def _weigh(ports, left, count, delay):
+def _weigh(ports, left, count, delay, pressure):
     """Set the value of a tick of service of each entry: the more, the busier its ports.
 
     A cover serves a demand by slots, each a matching that is held for some ticks. Its slots are
@@ -69,17 +77,6 @@ def _weigh(ports, left, count, delay):
 
     The load of a port is what its entries that are left take, with a delay for each. An entry is
     worth the sum of exp(_PRESSURE * (load / greatest load - 1)) of both its ports.
-
-    Parameters
-    ----------
-    ports : PortVectors
-        Scratch: ``row_price`` and ``column_price`` hold the loads here, not prices.
-    left : Left
-        In: ``row``, ``column`` and ``ticks``; out: ``worth``.
-    count : int
-        The number of entries that count.
-    delay : int
-        Ticks before each slot.
     """
     row_load = ports.row_price
     column_load = ports.column_price
@@ -96,20 +93,40 @@ def _weigh(ports, left, count, delay):
     for port in range(n):
         most = max(most, max(row_load[port], column_load[port]))
     for port in range(n):
-        row_load[port] = np.exp(_PRESSURE * (row_load[port] / most - 1.0))
-        column_load[port] = np.exp(_PRESSURE * (column_load[port] / most - 1.0))
+        row_load[port] = np.exp(pressure * (row_load[port] / most - 1.0))
+        column_load[port] = np.exp(pressure * (column_load[port] / most - 1.0))
     for entry in range(count):
         left.worth[entry] = row_load[left.row[entry]] + column_load[left.column[entry]]
 
 
 @inner_kernel
-def _serves(ticks, length, delay):
+def _serves(ticks, length, bonus):
     """Return what a slot of a length serves of an entry; a finished entry saves a delay."""
-    return ticks + delay if ticks <= length else length
+    return ticks + bonus if ticks <= length else length
 
 
 @inner_kernel
-def _choose_length(left, count, delay):
+def _rank_sizes(left, count):
+    """Write the different sizes of entries that are left, ascending, to ``left.sizes``.
+
+    Of more entries than there is room for, every so many count. Returns the number of sizes.
+    """
+    stride = 1 + (count - 1) // len(left.sizes)
+    n_ranked = 0
+    for entry in range(0, count, stride):
+        left.sizes[n_ranked] = left.ticks[entry]
+        n_ranked += 1
+    sort_first(left.sizes, n_ranked)
+    n_sizes = 1
+    for k in range(1, n_ranked):
+        if left.sizes[k] != left.sizes[n_sizes - 1]:
+            left.sizes[n_sizes] = left.sizes[k]
+            n_sizes += 1
+    return n_sizes
+
+
+@inner_kernel
+def _choose_length(left, count, delay, bonus, is_ranked):
     """Choose how long the next slot lasts: the length that promises most service for its time.
 
     A slot is a matching of rows (sources) with columns (destinations) that is held for some
@@ -122,35 +139,23 @@ def _choose_length(left, count, delay):
     2. each row counts with its best entry. No matching is sought: two rows may count the same
        column;
     3. the sum over all rows is divided by length + delay.
-
-    Parameters
-    ----------
-    left : Left
-        In: ``row`` (ascending), ``ticks`` and ``worth`` (the value of a tick of service) of each
-        entry. Scratch, by length: ``lengths`` in ticks; ``total``, the sum over the rows so far;
-        ``most``, the best value of the present row.
-    count : int
-        The number of entries that count, > 0.
-    delay : int
-        Ticks before each slot.
-
-    Returns
-    -------
-    int
-        The length in ticks, one of those that are left of entries.
     """
     lengths = left.lengths
     total = left.total
     most = left.most
-    choices = min(CHOICES, count)
+    sizes = left.ticks
+    n_sizes = count
+    if is_ranked:
+        sizes = left.sizes
+        n_sizes = _rank_sizes(left, count)
+    choices = min(CHOICES, n_sizes)
+
     # The loops over choices have a fixed length, so that they are compared side by side.
     for k in range(CHOICES):
         # For example, with 9 entries and 3 choices those at 0, 4 and 8; further places repeat 8.
-        entry = min(k, choices - 1) * (count - 1) // max(1, choices - 1)
-        lengths[k] = left.ticks[entry]
+        lengths[k] = sizes[min(k, choices - 1) * (n_sizes - 1) // max(1, choices - 1)]
         total[k] = 0.0
         most[k] = 0.0
-
     row = -1
     # Entries come row by row: the best values of a row are added up where the next one begins.
     for entry in range(count):
@@ -162,22 +167,22 @@ def _choose_length(left, count, delay):
         worth = left.worth[entry]
         ticks = float(left.ticks[entry])
         for k in range(CHOICES):
-            value = worth * _serves(ticks, lengths[k], delay)
+            value = worth * _serves(ticks, lengths[k], bonus)
             most[k] = value if value > most[k] else most[k]
 
     # The sum of the last row is not in the total yet.
     best_rate = -1.0
     best = 0
     for k in range(choices):
-        rate = (total[k] + most[k]) / (lengths[k] + delay)
-        if rate > best_rate:
-            best_rate = rate
+        total[k] = (total[k] + most[k]) / (lengths[k] + delay)
+        if total[k] > best_rate:
+            best_rate = total[k]
             best = k
-    return left.ticks[best * (count - 1) // max(1, choices - 1)]
+    return sizes[best * (n_sizes - 1) // max(1, choices - 1)]
 
 
 @inner_kernel
-def _match_stably(ports, left, count, length, delay):
+def _match_stably(ports, left, count):
     """Find a good matching of rows with columns quickly: a stable one (Gale and Shapley).
 
     An entry is a demand of a row (a source) for a column (a destination). Its value in the slot
@@ -187,21 +192,6 @@ def _match_stably(ports, left, count, length, delay):
     Each row asks for the column of its best entry. A column takes the row if it is of more value
     than the one that the column has. A row that loses its column asks for its next best one. The
     result has at least half of the greatest possible value (Manne and Halappanavar 2014).
-
-    Parameters
-    ----------
-    ports : PortVectors
-        Out: ``column_of[row]`` and ``row_of[column]``, the matching, -1 for none.
-        In and out: ``work[0]``, from which the entries that are looked at are taken off.
-        Scratch: ``first[row]``, the first entry of each row; ``column_price[column]``, the value
-        of the row that the column has, 0 for none.
-    left : Left
-        In, by entry, row by row: ``row``, ``column``, ``ticks`` (left to serve) and ``worth``
-        (the value of a tick of service).
-    count : int
-        The number of entries that count.
-    length, delay : int
-        How long the slot is, and the delay before it, in ticks; they give an entry its value.
     """
     offer = ports.column_price
     n = len(offer)
@@ -227,7 +217,7 @@ def _match_stably(ports, left, count, length, delay):
             most = 0.0
             entry = ports.first[row]
             while entry < count and left.row[entry] == row:
-                value = left.worth[entry] * _serves(left.ticks[entry], length, delay)
+                value = left.value[entry]
                 column = left.column[entry]
                 if value > most and value > offer[column]:
                     best = column
@@ -262,15 +252,6 @@ def _value_critical_lines(ports, left, count):
     - 2 n for each of its two lines that is critical.
 
     The greatest value therefore serves all critical lines first, and then as many ticks as it can.
-
-    Parameters
-    ----------
-    ports : PortVectors
-        Scratch: ``row_price`` and ``column_price`` hold numbers of entries here, not prices.
-    left : Left
-        In: ``row``, ``column`` and ``ticks`` of each entry; out: ``value``.
-    count : int
-        The number of entries that count; those after them in the arrays are served already.
     """
     # How many entries each row and each column has, and the ticks of the heaviest entry.
     row_entries = ports.row_price
@@ -302,24 +283,7 @@ def _value_critical_lines(ports, left, count):
 
 @inner_kernel
 def _held_ticks(ports, left, count, rule):
-    """Return how long a matching is held: as long as its least, median or largest entry needs.
-
-    Parameters
-    ----------
-    ports : PortVectors
-        In: ``column_of[row]``, the matching, -1 for none; it serves one entry at least.
-    left : Left
-        In: ``row``, ``column`` and ``ticks`` of each entry; ``worth`` is scratch.
-    count : int
-        The number of entries that count; those after them in the arrays are served already.
-    rule : int
-        ``LEAST`` or ``MEDIAN`` for the least or median entry of the matching; else the largest.
-
-    Returns
-    -------
-    int
-        Ticks without the delay.
-    """
+    """Return how long a matching is held: as long as its least, median or largest entry needs."""
     # The entries of the matching: the least, the largest, and all of them for the median.
     matched = left.worth
     n_matched = 0
@@ -335,7 +299,7 @@ def _held_ticks(ports, left, count, rule):
     if rule == MEDIAN:
         sort_first(matched, n_matched)
         return max(least, np.int64(matched[n_matched // 2]))
-    return least if rule == LEAST else largest
+    return largest if rule == CRITICAL else least
 
 
 @inner_kernel
@@ -345,25 +309,6 @@ def _serve_slot(ports, left, count, length, matching):
     A slot is a matching of rows (sources) with columns (destinations) that is held for some ticks.
     Entries that are served to their end are taken out of the list. For example, of the entries
     with 5, 2 and 7 ticks, all of whose circuits are up for 3 ticks, those with 2 and 4 stay.
-
-    Parameters
-    ----------
-    ports : PortVectors
-        In: ``column_of[row]``, the matching, -1 for none.
-    left : Left
-        In and out: ``row``, ``column`` and ``ticks`` of each entry, row by row. Entries that are
-        not finished move to the front, in their order.
-    count : int
-        The number of entries before the slot.
-    length : int
-        How long the slot lasts, in ticks.
-    matching : int array, shape (n,)
-        Out: the destination of each source, -1 for none.
-
-    Returns
-    -------
-    int
-        How many entries are left.
     """
     for port in range(len(matching)):
         matching[port] = -1
@@ -385,73 +330,85 @@ def _serve_slot(ports, left, count, length, matching):
     return n_left
 
 
+@inner_kernel
+def _value_service(left, count, length, bonus):
+    """Value each entry by what a slot of a length serves of it, times the worth of a tick."""
+    for entry in range(count):
+        left.value[entry] = left.worth[entry] * _serves(left.ticks[entry], length, bonus)
+
+
+@inner_kernel
+def _match_best_length(ports, left, count, delay, bonus):
+    """Match entries at the length whose heaviest matching serves most for its time; return it.
+
+    `_choose_length` has left an upper bound on the rate of each length in ``left.total``: lengths
+    are tried in the order of their bounds, until no bound exceeds the best rate.
+    """
+    best_rate = -1.0
+    best_length = 0.0
+    length = 0.0
+    while True:
+        promising = 0
+        for k in range(len(left.total)):
+            if left.total[k] > left.total[promising]:
+                promising = k
+        if left.total[promising] <= best_rate or ports.work[0] < 0:
+            break
+        length = left.lengths[promising]
+        for k in range(len(left.total)):
+            if left.lengths[k] == length:
+                left.total[k] = -1.0
+        _value_service(left, count, length, bonus)
+        assign_entries(ports, left, count)
+        served = 0.0
+        for entry in range(count):
+            if ports.column_of[left.row[entry]] == left.column[entry]:
+                served += left.value[entry]
+        if served / (length + delay) > best_rate:
+            best_rate = served / (length + delay)
+            best_length = length
+    if length != best_length:
+        _value_service(left, count, best_length, bonus)
+        assign_entries(ports, left, count)
+    return np.int64(best_length)
+
+
 @kernel
 def cover_entries(ports, left, count, terms, slots):
     """Serve a demand by slots, one after the other, until all is served or there is no room.
 
-    A slot is a matching of rows (sources) with columns (destinations) that is held for some
-    ticks. An entry is the demand of a row for a column, in ticks. The rule says how each slot is
-    made:
-
-    - ``STABLE``, ``RATED``: the length first, at which most is served for its time; then a stable
-      matching (quick, not the best) or the heaviest one for this length;
-    - ``CRITICAL``: the heaviest matching that covers all rows and columns with the most
-      entries left, held until its largest entry is served;
-    - ``LARGEST``, ``MEDIAN``, ``LEAST``: the heaviest matching, held until its largest, median or
-      least entry is served.
-
-    Parameters
-    ----------
-    ports : PortVectors
-        Scratch, but for ``work[0]``, in and out: how many entries may still be looked at. It is
-        negative after the kernel if the kernel had to end early.
-    left : Left
-        In and out: the entries that are left, row by row, as ``row``, ``column`` and ``ticks``.
-        ``worth`` and ``value`` are scratch.
-    count : int
-        The number of these entries.
-    terms : CoverTerms
-        The delay, the shortest slot and the rule.
-    slots : SlotTable
-        Out: the slots in the order in which they are chosen; its length limits their number.
-
-    Returns
-    -------
-    (int, int)
-        How many slots were written, and how many entries are left.
+    Returns how many slots were written and how many entries are left. ``ports.work[0]`` counts the
+    entries down that may still be looked at; it is negative if the kernel had to end early.
     """
     done = 0
+    bonus = terms.bonus * terms.delay
     while count > 0 and done < len(slots.ticks):
-        # The value of each entry, in which the rules differ.
+        # The value of each entry, in which the rules differ, and the matching for these values.
         length = np.int64(0)
-        is_rated = terms.rule in (STABLE, RATED)
-        if is_rated:
-            _weigh(ports, left, count, terms.delay)
-            length = _choose_length(left, count, terms.delay)
-            for entry in range(count):
-                served = _serves(left.ticks[entry], length, terms.delay)
-                left.value[entry] = left.worth[entry] * served
-        elif terms.rule == CRITICAL:
-            _value_critical_lines(ports, left, count)
-        else:
-            for entry in range(count):
-                left.value[entry] = left.ticks[entry]
         ports.work[0] -= 8 * count
-
-        # The matching for these values.
-        if terms.rule == STABLE:
-            _match_stably(ports, left, count, length, terms.delay)
-        else:
+        if terms.rule == CRITICAL or terms.rule == MEDIAN:
+            if terms.rule == CRITICAL:
+                _value_critical_lines(ports, left, count)
+            else:
+                for entry in range(count):
+                    left.value[entry] = left.ticks[entry]
             assign_entries(ports, left, count)
+        else:
+            _weigh(ports, left, count, terms.delay, terms.pressure)
+            length = _choose_length(left, count, terms.delay, bonus, terms.rule == COMPARED)
+            if terms.rule == COMPARED:
+                length = _match_best_length(ports, left, count, terms.delay, bonus)
+            else:
+                _value_service(left, count, length, bonus)
+                if terms.rule == STABLE:
+                    _match_stably(ports, left, count)
+                else:
+                    assign_entries(ports, left, count)
         if ports.work[0] < 0:
             break
 
         # A slot ends one of its entries at least, and with it the loop.
-        if is_rated:
-            length = max(length, _held_ticks(ports, left, count, LEAST))
-        else:
-            length = _held_ticks(ports, left, count, terms.rule)
-        length = max(length, terms.shortest)
+        length = max(length, _held_ticks(ports, left, count, terms.rule), terms.shortest)
         slots.ticks[done] = length
         count = _serve_slot(ports, left, count, length, slots.matchings[done])
         done += 1
@@ -459,78 +416,75 @@ def cover_entries(ports, left, count, terms, slots):
 
 
 def left_of(entries: Entries) -> Left:
-    """Copy entries for a kernel that takes them off, with the scratch that it needs.
-
-    Parameters
-    ----------
-    entries
-        The row, the column and the ticks of each entry that is not zero. They are not changed.
-
-    Returns
-    -------
-    Left
-        The same entries, of which the kernel takes off what its slots serve.
-    """
-    scratch = np.empty((2, len(entries.ticks)))
-    choices = np.empty((3, CHOICES))
+    """Copy entries for a kernel that takes them off, with the scratch that it needs."""
+    worth, value = np.empty((2, len(entries.ticks)))
+    lengths, total, most = np.empty((3, CHOICES))
     row = entries.row.astype(np.int64)
     column = entries.column.astype(np.int64)
-    return Left(row, column, entries.ticks.copy(), *scratch, *choices)
+    sizes = np.empty(RANKED, dtype=np.int64)
+    return Left(row, column, entries.ticks.copy(), worth, value, lengths, total, most, sizes)
 
 
-class ListedCover:
-    """A cover of the entries of a demand by one of the six rules, made some slots at a time."""
-
-    def __init__(self, entries: Entries, terms: CoverTerms) -> None:
-        """Begin a cover of a demand, without any slot yet.
-
-        Parameters
-        ----------
-        entries
-            The demand, a list of entries (source, destination, ticks > 0).
-        terms
-            The delay and the shortest slot in ticks, and the rule by which slots are chosen.
-        """
-        self.n_ports = entries.n_ports
-        self.n_left = len(entries.ticks)
-        """The entries that are not served yet."""
-        self.terms = terms
-        self._ports = port_vectors(entries.n_ports)
-        self._left = left_of(entries)
-
-    def choose_slots(self, slots: SlotTable, work: int) -> tuple[int, bool]:
-        """Choose the next slots, as many as there is room for, unless the work is used up.
-
-        Parameters
-        ----------
-        slots
-            Out: ``matchings[slot, source]``, the destination or -1, and ``ticks[slot]``. Its
-            length is the number of slots that there is room for.
-        work
-            How many entries may be looked at, the unit of work of the search.
-
-        Returns
-        -------
-        n_slots : int
-            The number of slots that were written. ``self.n_left`` entries are left then.
-        is_within_work : bool
-            Whether the work sufficed for them.
-        """
-        self._ports.work[0] = work
-        n_slots, self.n_left = cover_entries(
-            self._ports, self._left, self.n_left, self.terms, slots
+def yield_cover(
+    task: CoverTask, choice: int, pressure: float = 3.0, bonus: float = 1.0
+) -> Iterator[Plan]:
+    """Cover a demand slot by slot; give up when the plan is seen to be too long or too late."""
+    n_ports = task.entries.n_ports
+    n_entries = len(task.entries.ticks)
+    n_left = n_entries
+    terms = CoverTerms(task.delay, task.shortest, choice, pressure, bonus)
+    ports = port_vectors(n_ports)
+    left = left_of(task.entries)
+    plans = [Plan.of([], [], n_ports)]
+    began_s = counted_time()
+    slots_at_once = 1
+    cost = 0
+    next_check = 0.0
+    while n_left > 0:
+        # The kernel has no clock: it ends after as many looks at entries as fit in the time.
+        round_began_s = counted_time()
+        ports.work[0] = int(
+            min(UNLIMITED_WORK, max(0.0, task.deadline - round_began_s) * _WORK_PER_S)
         )
-        return n_slots, bool(self._ports.work[0] >= 0)
+        if ports.work[0] == 0:
+            break
+        slots = SlotTable(
+            np.empty((slots_at_once, n_ports), np.int32), np.empty(slots_at_once, np.int64)
+        )
+        n_slots, n_left = cover_entries(ports, left, n_left, terms, slots)
+        plans.append(Plan(slots.matchings[:n_slots], slots.ticks[:n_slots]))
+        if ports.work[0] < 0:
+            break
+        now_s = counted_time()
+        slots_at_once = int(np.clip(n_slots * _SLICE_S / max(now_s - round_began_s, 1e-6), 1, 128))
 
-    def bound(self) -> int:
-        """Return a lower bound on the ticks of all slots to come, each with its delay."""
-        row = self._left.row[: self.n_left].astype(np.int32)
-        column = self._left.column[: self.n_left].astype(np.int32)
-        unserved = Entries(self.n_ports, row, column, self._left.ticks[: self.n_left])
-        return LineSums.of(unserved).bound(self.terms.delay)
+        # Twenty times at most it is asked whether the plan can still be of use: whether the slots
+        # so far and the bound for the others are too long, and whether the time suffices. The time
+        # of a slot falls with the entries that are left.
+        cost += plans[-1].cost(task.delay)
+        if cost >= next_check and task.useful_ticks < np.inf:
+            next_check = cost + task.useful_ticks / 20
+            rest = Entries(
+                n_ports,
+                left.row[:n_left].astype(np.int32),
+                left.column[:n_left].astype(np.int32),
+                left.ticks[:n_left],
+            )
+            available_s = task.deadline - began_s
+            is_foreseen = available_s > _WORTH_FORESEEING_S and now_s - began_s > available_s / 20
+            is_late = now_s - began_s > available_s * (1 - (n_left / n_entries) ** 2)
+            is_long = cost + LineSums.of(rest).bound(task.delay) > task.useful_ticks
+            if is_long or (is_foreseen and is_late):
+                return
+    plan = Plan(
+        np.concatenate([plan.matchings for plan in plans]),
+        np.concatenate([plan.ticks for plan in plans]),
+    )
+    if n_left > 0:
+        if task.useful_ticks < np.inf:
+            raise TimeUp
+        plan = complete(plan, task)
+    yield plan
 
 
-__all__ = [
-    "CHOICES", "CRITICAL", "LARGEST", "LEAST", "MEDIAN", "RATED", "STABLE", "CoverTerms", "Left",
-    "ListedCover", "PortVectors", "SlotTable", "cover_entries", "left_of",
-]  # fmt: skip
+__all__ = ["CHOICES", "CoverTerms", "Left", "SlotTable", "cover_entries", "left_of"]

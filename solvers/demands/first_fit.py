@@ -21,13 +21,15 @@ its destination 0 is busy in slot 1 alone. Slots last 5 and 4 ticks.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.solvers.demands.entries import Entries, LineSums
-from optmatch.solvers.demands.plans import Plan
+from optmatch.solvers.demands.plans import Plan, join, serve
+from optmatch.solvers.demands.tasks import CoverTask
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 
 _DIGIT_BITS = 11
@@ -103,22 +105,7 @@ def ports_of(place, bits):
 
 @inner_kernel
 def _descending_key(float_bits):
-    """Return a key for a radix sort of ticks that falls while ticks grow: heaviest first.
-
-    Positive floats are in the order of their bits, read as integers. For ticks from 1 to 2**62
-    exponents are from 127 to 189, so six bits of them matter, and then 16 of the mantissa: ticks
-    that differ by less than a part of 2**-16 may get the same key.
-
-    Parameters
-    ----------
-    float_bits : int
-        The bits of a number of ticks >= 1 as a 32-bit float: sign, 8 of exponent, 23 of mantissa.
-
-    Returns
-    -------
-    int
-        From 0, for the greatest ticks, to 2**22 - 1, for one tick.
-    """
+    """Return a key for a radix sort of ticks that falls while ticks grow: heaviest first."""
     return _LAST_KEY - ((float_bits - _BITS_OF_ONE) >> _DROPPED_BITS)
 
 
@@ -148,21 +135,6 @@ def _sort_by_digits(entries, float_bits, by_low_digit, by_both_digits, counts):
     with 3 entries of digit 0 and 2 of digit 1, those of digit 2 get the ranks 5, 6, ....
 
     A *place* is one number that holds both ports: source and destination side by side in bits.
-
-    Parameters
-    ----------
-    entries : Entries
-        The entries to sort, row by row; their ports are below 2**20.
-    float_bits : int32 array, shape (entries,)
-        The bits of each entry's ticks as float32, from which its key is made.
-    by_low_digit : SortedEntries
-        Scratch, of int64: the entries after the first pass. Above both ports, a place holds the
-        high digit of the key; 11 bits and twice 20 fit one number.
-    by_both_digits : SortedEntries
-        Out: the entries after the second pass, heaviest first; places hold both ports alone.
-    counts : int array, shape (2, digits + 1)
-        Scratch, in: 0. The rank that the next entry of each low digit (row 0) and of each high
-        digit (row 1) gets.
     """
     bits = by_low_digit.bits
     low = counts[0]
@@ -202,17 +174,6 @@ def _occupy(busy, port, word, bit):
 
     The slots in which a port is busy are bits of words: bit k of word w is slot 62 w + k. A word
     is full if all its 62 bits are 1.
-
-    Parameters
-    ----------
-    busy : BusySlots
-        In and out; ``first_open`` moves on past words that are now full.
-    port : int
-        A source or a destination, as in `busy`.
-    word : int
-        The number of the word of the slot.
-    bit : int
-        The power of two of the slot in this word.
     """
     busy.words[port, word] |= bit
     while busy.words[port, busy.first_open[port]] == FULL:
@@ -226,20 +187,6 @@ def _occupy_first_open_slot(rows, columns, source, destination, bit_number):
     The slots in which a port is busy are bits of words: bit k of word w is slot 62 w + k. The
     union of both ports' words has a 1 for each slot that is closed, so the lowest 0 of the first
     word that is not full is the slot.
-
-    Parameters
-    ----------
-    rows, columns : BusySlots
-        In and out: the slots in which sources and destinations are busy.
-    source, destination : int
-        The ports of the entry.
-    bit_number : int array, shape (67,)
-        `BIT_OF_RESIDUE`: the number of a single bit by its remainder modulo 67.
-
-    Returns
-    -------
-    int
-        The number of the slot.
     """
     # All words before the later of both first open words are full for one of the ports.
     word = max(rows.first_open[source], columns.first_open[destination])
@@ -263,27 +210,6 @@ def _first_fit(entries, rows, columns, bit_number, slots):
     An entry is a demand of a source for a destination, in ticks. A slot is a matching that is held
     for some ticks; it has room for an entry if neither of its ports has another circuit in the
     slot. If no slot has room, a new one is opened. A slot lasts as long as its heaviest entry.
-
-    Parameters
-    ----------
-    entries : SortedEntries
-        In: the entries, heaviest first. ``place`` holds source and destination packed into one
-        number, ``bits`` bits for the destination; ``ticks`` how long each needs its circuit.
-    rows, columns : BusySlots
-        Scratch: the slots in which each source and each destination is busy. ``words[port, w]``
-        has bit k set if the port is busy in slot 62 w + k; ``first_open[port]`` is the first word
-        that is not full. In: all 0, with so many words that one of each port never becomes full.
-    bit_number : int array, shape (67,)
-        `BIT_OF_RESIDUE`: the number of a single bit by its remainder modulo 67.
-    slots : SlotsByPort
-        Out: in row k of ``matchings`` and in ``ticks[k]`` slot k, for each k below the result.
-        Rows behind that are not written. There is room for twice the entries of the busiest line.
-
-    Returns
-    -------
-    int
-        The number of slots in use. They are numbered from 0 without a gap, because an entry opens
-        a new slot only if all earlier ones are closed for it.
     """
     n_slots = 0
     for entry in range(len(entries.ticks)):
@@ -324,17 +250,6 @@ def _sort_places(demand, lightest, heaviest, order):
     to the lightest, is cut into even parts: one bucket each. Within a bucket entries stay in the
     order of the matrix. With 2**14 buckets their ticks differ by 0.1 % for each factor of a
     million between the heaviest and the lightest entry.
-
-    Parameters
-    ----------
-    demand : int array, shape (n, n)
-        In: ``demand[source, destination]`` in ticks.
-    lightest, heaviest : int
-        The least number of ticks that is not zero, and the greatest.
-    order : SortedPlaces
-        In: ``bits``, the width of a port in a place. Out: ``place``, source and destination of
-        each entry packed into one number, by rank; ``bucket_end``, the rank after the last entry
-        of each bucket, which must be 0 before.
     """
     # Bucket 0 has the heaviest entry. The shift is the least with which all buckets suffice.
     n = len(demand)
@@ -373,31 +288,6 @@ def _first_fit_of_matrix(demand, order, rows, columns, bit_number, slots):
     An entry is a demand of a source for a destination, in ticks. A slot is a matching that is held
     for some ticks; it has room for an entry if neither of its ports has another circuit in the
     slot. If no slot has room, a new one is opened. A slot lasts as long as its heaviest entry.
-
-    Entries are not sorted exactly: they come in buckets of nearly the same ticks, the bucket of
-    the heaviest ones first. The heaviest entry of a slot is therefore in the bucket of the entry
-    that opened the slot. Entries of later buckets are lighter, and their ticks need not be looked
-    up, which saves a slow access to memory.
-
-    Parameters
-    ----------
-    demand : int array, shape (n, n)
-        In: ``demand[source, destination]`` in ticks.
-    order : SortedPlaces
-        In: ``place``, source and destination of each entry packed into one number, heaviest
-        first; ``bucket_end``, the rank after the last entry of each bucket; ``bits``, the width
-        of a port in a place.
-    rows, columns : BusySlots
-        Scratch: the slots in which each source and destination is busy; in: all words 0.
-    bit_number : int array, shape (67,)
-        `BIT_OF_RESIDUE`: the number of a single bit by its remainder modulo 67.
-    slots : SlotsByPort
-        Out: matchings and ticks of as many slots as the result; the ticks are 0 before.
-
-    Returns
-    -------
-    int
-        How many slots there are.
     """
     n_slots = 0
     first_slot_of_bucket = 0
@@ -424,19 +314,6 @@ def cover_matrix_first_fit(demand: NDArray[np.int64], lines: LineSums) -> Plan:
     The plan of `cover_first_fit` for matrices of many entries, but for the order of entries whose
     ticks are nearly the same. It takes a fourth of the memory; memory that is new to a process
     takes longer than the sort itself.
-
-    Parameters
-    ----------
-    demand
-        ``demand[source, destination]`` in ticks, shape (n, n), not all zero; n < 2**15.
-    lines
-        The sums of its lines.
-
-    Returns
-    -------
-    Plan
-        At most twice as many slots, less one, as the line with most entries has of them. All
-        of the demand is served, each entry in one slot.
     """
     n_ports = len(demand)
     n_entries = int(lines.n_entries[:n_ports].sum())
@@ -456,22 +333,7 @@ def cover_matrix_first_fit(demand: NDArray[np.int64], lines: LineSums) -> Plan:
 
 
 def _lay_out_slots(lines: LineSums, n_ports: int) -> tuple[BusySlots, BusySlots, SlotsByPort]:
-    """Make room for the slots of first fit, and for the sets of slots in which ports are busy.
-
-    Parameters
-    ----------
-    lines
-        The sums of the lines of a demand, and the numbers of their entries.
-    n_ports
-        The number of ports.
-
-    Returns
-    -------
-    rows, columns : BusySlots
-        No source and no destination is busy.
-    slots : SlotsByPort
-        Room for twice the entries of the busiest line.
-    """
+    """Make room for the slots of first fit, and for the sets of slots in which ports are busy."""
     # With d entries in the fullest line, an entry finds at most d - 1 slots closed by its source
     # and d - 1 by its destination. The second extra word keeps `first_open` inside the array.
     most_slots = 2 * lines.most_entries
@@ -485,19 +347,7 @@ def _lay_out_slots(lines: LineSums, n_ports: int) -> tuple[BusySlots, BusySlots,
 
 
 def sort_heaviest_first(entries: Entries) -> SortedEntries:
-    """Sort entries by descending ticks.
-
-    Parameters
-    ----------
-    entries
-        The entries of a demand, row by row.
-
-    Returns
-    -------
-    SortedEntries
-        The heaviest entry first. Entries whose ticks differ by less than a part of 2**-16 come in
-        the order in which they were given.
-    """
+    """Sort entries by descending ticks."""
     bits = max(1, (entries.n_ports - 1).bit_length())
     n_entries = len(entries.ticks)
 
@@ -520,21 +370,6 @@ def cover_first_fit(entries: Entries, lines: LineSums, shortest: int = 1) -> Pla
     """Put each entry, heaviest first, into the first slot that has room.
 
     A slot is a matching that is held for some ticks, as long as its heaviest entry.
-
-    Parameters
-    ----------
-    entries
-        The demand.
-    lines
-        The sums of its lines.
-    shortest
-        No slot is shorter, in ticks.
-
-    Returns
-    -------
-    Plan
-        At most twice as many slots, less one, as the line with most entries has of them. All
-        of the demand is served, each entry in one slot.
     """
     n_ports = entries.n_ports
     if not len(entries.ticks):
@@ -547,19 +382,17 @@ def cover_first_fit(entries: Entries, lines: LineSums, shortest: int = 1) -> Pla
 
 
 def cover_heaviest_first(demand: NDArray[np.int64], shortest: int = 1) -> Plan:
-    """Put each entry of a matrix, heaviest first, into the first slot that has room.
-
-    Parameters
-    ----------
-    demand
-        ``demand[source, destination]`` in ticks, shape (n, n).
-    shortest
-        No slot is shorter, in ticks.
-
-    Returns
-    -------
-    Plan
-        The plan of `cover_first_fit`.
-    """
+    """Put each entry of a matrix, heaviest first, into the first slot that has room."""
     entries = Entries.of_matrix(demand)
     return cover_first_fit(entries, LineSums.of(entries), shortest)
+
+
+def complete(plan: Plan, task: CoverTask) -> Plan:
+    """Serve what a plan leaves of a demand, heaviest first."""
+    unserved = np.maximum(task.demand - serve(plan), 0)
+    return join(plan, cover_heaviest_first(unserved, task.shortest)) if unserved.any() else plan
+
+
+def yield_heaviest_first(task: CoverTask) -> Iterator[Plan]:
+    """Put each entry, heaviest first, into the first slot in which both its ports are free."""
+    yield cover_first_fit(task.entries, task.lines, task.shortest)

@@ -82,22 +82,6 @@ def _choose_entries(entries, first, matching, slots):
     """Write the greedy matching of the entries from the first one on.
 
     Each entry that is not served yet, in their order, is taken if both its ports are free.
-
-    Parameters
-    ----------
-    entries : OrderedEntries
-        In: the entries in the order of service, with the ticks that are left of each.
-    first : int
-        The entry to begin with.
-    matching : int array, shape (n,)
-        Out: the destination of each source, -1 for none.
-    slots : GroupSlots
-        Out: ``chosen``, the entries of the matching; ``is_taken`` is scratch.
-
-    Returns
-    -------
-    int
-        How many entries the matching has; they are in the first places of ``chosen``.
     """
     for port in range(len(matching)):
         matching[port] = -1
@@ -122,29 +106,6 @@ def _choose_length(entries, first, times, chosen, count):
     A slot is a matching that is held for some ticks, after a delay; a group (coflow) is a set of
     entries that is complete when all of them are. The bonus is a number of delays by which an
     entry that ends in the slot counts as more service.
-
-    Each entry of the slot proposes what is left of it as the length w. Such a slot serves an entry
-    with r ticks left for min(r, w) ticks. The rate is the sum of these over w + delay, where an
-    entry that ends (r <= w) counts the bonus too, and entries of the group of the first entry
-    count `_FIRST_GROUP_WEIGHT` times. The greatest rate wins, the first one of several.
-
-    Parameters
-    ----------
-    entries : OrderedEntries
-        In: the groups of entries, and the ticks that are left of each.
-    first : int
-        The first entry in the order that is not served yet; its group is the most urgent one.
-    times : SlotTimes
-        The delay, the shortest slot and the bonus.
-    chosen : int array, shape (n,)
-        In its first `count` places: the entries whose circuits the slot has.
-    count : int
-        The number of circuits of the slot, > 0.
-
-    Returns
-    -------
-    int
-        The length in ticks without the delay, at least ``times.shortest``.
     """
     best_rate = -1.0
     best_length = times.shortest
@@ -179,21 +140,6 @@ def _serve_in_order(entries, times, slots):
     Each slot begins with the first entry that is not finished. It also takes, in the order, each
     later entry whose two ports are still free. It then lasts as long as one of its entries needs,
     or as long as the shortest slot if that is longer.
-
-    Parameters
-    ----------
-    entries : OrderedEntries
-        In and out: the entries in the order of service; ``left`` is all 0 at the end.
-    times : SlotTimes
-        The delay, the shortest slot and the bonus.
-    slots : GroupSlots
-        Out: ``matchings`` and ``ticks`` of the slots below the result, and ``ends``, which counts
-        ticks from the start of the schedule. The rest is scratch.
-
-    Returns
-    -------
-    int
-        The number of slots; each ends one entry at least.
     """
     clock = 0
     n_slots = 0
@@ -238,13 +184,6 @@ class _OrderSearch:
         """List the entries of a demand and their groups, for a search over orders of service.
 
         A group (coflow) is a set of entries that counts as complete when all of them are served.
-
-        Parameters
-        ----------
-        problem
-            The demand with groups, their weights and deadlines.
-        rng
-            Draws the moves of the search.
         """
         self._problem = problem
         self._rng = rng
@@ -260,20 +199,6 @@ class _OrderSearch:
         An entry is a demand of a source for a destination, in ticks. A plan is a list of slots,
         matchings that are held for some ticks. Each slot takes entries greedily in the order, all
         that fit on free ports. A group (coflow) of entries ends when its last entry is served.
-
-        Parameters
-        ----------
-        order
-            ``order[position] = entry``, a permutation of all entries, shape (entries,).
-        bonus
-            Makes slots longer. Each slot gets the length with the most service for its time, and
-            an entry that ends within it counts so many delays of service more.
-
-        Returns
-        -------
-        _GroupPlan
-            ``plan``, the slots in ticks, and ``cost_s``, the sum over groups of the weight times
-            the seconds from the deadline to the end of the group.
         """
         problem = self._problem
         n_ports = problem.fabric.n_ports
@@ -305,18 +230,6 @@ class _OrderSearch:
         2. groups by a primal-dual rule, which weighs how important a group is against how busy it
            makes the ports;
         3. groups by their deadlines.
-
-        In the last two the entries of a group follow each other, the longest first.
-
-        Parameters
-        ----------
-        former
-            A plan whose order comes first, None if there is none.
-
-        Yields
-        ------
-        ndarray
-            The entries in the order in which they are served, shape (entries,).
         """
         if former is not None:
             # Entries in the order in which the former plan completed them.
@@ -338,38 +251,7 @@ class _OrderSearch:
             yield np.lexsort((-self._ticks, rank_of_group[self._group]))
 
     def _move(self, order: NDArray[np.int64], bonus: float) -> tuple[NDArray[np.int64], float]:
-        """Draw a random change of an order of service: the move of a local search.
-
-        A demand is a list of entries (source, destination, ticks). Each entry belongs to a group
-        (coflow), which is complete when all its entries are. A schedule follows from two things:
-
-        - the *order* in which entries are served;
-        - the *bonus*, a number from 0 to 3 that decides how long slots last. Each slot has the
-          length with the most service for its time. An entry that ends within the slot counts
-          `bonus` delays of service more, so with a great bonus it pays to hold a slot until many
-          of its entries end.
-
-        One of three changes is drawn:
-
-        - in 10 % of the cases a new bonus;
-        - in 30 % all entries of one group go to another place of the order;
-        - else one entry moves by at most as many places as there are ports.
-
-        Parameters
-        ----------
-        order
-            ``order[position] = entry``, a permutation of all entries, shape (entries,).
-        bonus
-            The present bonus, in delays, from 0 to 3.
-
-        Returns
-        -------
-        order : ndarray, shape (entries,)
-            The changed order, or the same one if only the bonus changed; the argument stays as it
-            was.
-        bonus : float
-            The bonus, perhaps changed, in delays.
-        """
+        """Draw a random change of an order of service: the move of a local search."""
         kind = self._rng.random()
         if kind < _NEW_BONUS_SHARE:
             return order, float(self._rng.uniform(0, _BONUSES[-1]))
@@ -395,19 +277,6 @@ class _OrderSearch:
         First come some orders from rules, each with all bonuses. Then each step changes the order
         or the bonus of the best plan so far at random (a move); the change is kept if the cost is
         no greater.
-
-        Parameters
-        ----------
-        former
-            A plan from which an order may be taken, None if there is none.
-        n_moves
-            How many moves follow the first orders.
-
-        Yields
-        ------
-        tuple of (cost_s, (plan, cost_s))
-            The weighted lateness of all groups in seconds, and the plan with it, also where it is
-            not the best.
         """
         best_cost_s = np.inf
         best_order = np.arange(len(self._ticks))
@@ -444,20 +313,6 @@ def _put_before(
 
     For example, to move the entries at positions 0 and 2 of ``[a, b, c, d]`` to position 1 gives
     ``[b, a, c, d]``.
-
-    Parameters
-    ----------
-    order
-        ``order[position] = entry``, shape (entries,).
-    is_moved
-        Whether the entry at each position moves, shape (entries,).
-    position
-        How many of the others stay before those that move.
-
-    Returns
-    -------
-    ndarray
-        The new order, shape (entries,).
     """
     staying = order[~is_moved]
     return np.concatenate([staying[:position], order[is_moved], staying[position:]])
@@ -482,41 +337,6 @@ def solve_groups(
     best order so far: a group or a single entry goes to another place of the order, at random, or
     the bonus changes. A move is kept if the cost does not rise. An iteration is one order with one
     bonus.
-
-    Parameters
-    ----------
-    problem
-        A demand with groups, and objective ``"weighted-completion-s"``: the sum over groups of the
-        weight times the seconds from the deadline to the end of the group. Every matching must be
-        possible on its fabric.
-    limits
-        The limits of time, gap and iterations.
-    rng
-        The random numbers that draw moves.
-    on_event
-        Called with a tick before each order, with better objectives and with the bound.
-    start
-        A former solution; None if there is none. The order in which it completed entries is tried
-        first. One of this very problem is also the first best answer, so that none worse comes
-        out.
-    orders
-        How many moves follow the first orders where no time is given.
-
-    Returns
-    -------
-    Solution
-        Its schedule and weighted lateness in seconds, with the bound of the relaxation to a
-        concurrent open shop. ``stats`` has how many plans were made, and the slots of the best.
-
-    Raises
-    ------
-    InputError
-        If the fabric does not hold every matching.
-
-    References
-    ----------
-    .. [1] Agarwal, Rajakrishnan, Narayan, Agarwal, Shmoys and Vahdat (2018), Sincronia:
-       Near-optimal network design for coflows, doi 10.1145/3230543.3230569.
     """
     if not holds_every_matching(problem.fabric):
         raise InputError(

@@ -27,14 +27,6 @@ class HoldingModel(ExactModel[NDArray[np.int64]]):
         """Write the model: which matchings are held, how long, and whom they serve.
 
         It minimises the sum of all durations, and a delay for each matching that is held.
-
-        Parameters
-        ----------
-        problem
-            The demand in ticks, symmetric, with its delay and shortest slot.
-        matchings
-            ``matchings[number, port]``: the partner, -1 if it has none, shape (matchings, ports):
-            what a slot may hold.
         """
         super().__init__()
         model = self.model

@@ -35,18 +35,6 @@ def count_terms(demand: NDArray[np.int64]) -> tuple[CountProof | None, int]:
     of each line (row or column). A line of k entries therefore needs k terms. Two lines together
     may need more: lines of 4 + 3 and of 5 + 2 ticks need 3 terms, since no number of one is in the
     other.
-
-    Parameters
-    ----------
-    demand
-        ``demand[source, destination]`` in ticks, shape (n, n); all lines have the same sum.
-
-    Returns
-    -------
-    proof : CountProof or None
-        The line, or the two lines, that give the bound; None if the demand is zero.
-    bound : int
-        No decomposition has fewer terms.
     """
     n_ports = len(demand)
     # A multiset for each line: how often each number of ticks occurs.
@@ -76,31 +64,7 @@ def count_terms(demand: NDArray[np.int64]) -> tuple[CountProof | None, int]:
 
 
 def _terms_of_two_lines(first: Counter[int], second: Counter[int], enough: int) -> int:
-    """Bound from below how many terms two lines of a matrix need together.
-
-    The matrix is written as a sum of terms, permutations with a weight each. A line is a row or a
-    column. A term takes its weight off one entry of each line, and thus joins the two entries like
-    an edge of a graph. A component of this graph, a group, has entries of both lines with the same
-    sum, and at least one edge less than it has entries. All groups together therefore need
-
-        (entries of both lines) - (number of groups)
-
-    terms at least. As an example, lines of 4 + 3 and of 5 + 2 ticks are one group: they need
-    4 - 1 = 3 terms, though each alone needs 2. A number that both lines have is a group of its
-    own.
-
-    Parameters
-    ----------
-    first, second
-        How often each number of ticks occurs in a line; both lines have the same sum.
-    enough
-        Where the bound cannot exceed this number of terms, that is returned.
-
-    Returns
-    -------
-    int
-        No decomposition has fewer terms.
-    """
+    """Bound from below how many terms two lines of a matrix need together."""
     equal = first & second
 
     # Equal numbers count once: two entries less one group.
@@ -120,18 +84,6 @@ def _most_groups(numbers: list[int]) -> int:
     The numbers are the entries of one line of a matrix, and with a minus those of another line. A
     group with sum zero is some entries of each line with the same sum. As an example, 7, -3, -4,
     9, -8 and -1 can be split into two groups: 7 - 3 - 4 and 9 - 8 - 1.
-
-    Parameters
-    ----------
-    numbers
-        Numbers other than 0, of both signs, with sum zero; each belongs to one group. As no two
-        are opposite, a group has three at least.
-
-    Returns
-    -------
-    int
-        The greatest number of groups if there are few numbers and few sets with sum zero; else a
-        bound from their signs and their number.
     """
     # A group has numbers of both signs, and three at least.
     n_positive = sum(number > 0 for number in numbers)
@@ -165,26 +117,6 @@ def guess_weights(demand: NDArray[np.int64], most: int) -> Iterator[tuple[list[i
     A decomposition writes the demand matrix as a sum of terms, permutations with a weight each.
     Each entry is thus a sum of weights. If a line (row or column) has as many entries as there are
     terms, its entries are the weights.
-
-    Otherwise numbers that occur often in the matrix are guessed. A weight stands alone in about a
-    third of the lines, while most sums of several weights occur once. A number that is the sum of
-    two others of the guess is left out. Large guesses come first, then those of more frequent
-    numbers alone.
-
-    Parameters
-    ----------
-    demand
-        ``demand[source, destination]`` in ticks, shape (n, n); all lines have the same sum.
-    most
-        The number of terms that are looked for.
-
-    Yields
-    ------
-    weights : list of int
-        Weights of some or all of the terms, in ticks, at most as many as `most`.
-    is_forced : bool
-        Whether all decompositions of so many terms have these weights, so that no other set needs
-        to be tried. The last set always is forced: it is empty where weights have to be guessed.
     """
     # A line of as many entries as terms has one entry of each, which is its weight.
     for line in (*demand, *demand.T):

@@ -26,14 +26,16 @@ from optmatch.model import (
     OnEvent,
     Solution,
     TimeUp,
+    counted_time,
 )
 from optmatch.problems import Demand, LineProof
 from optmatch.solvers.cpsat import Outcome
 from optmatch.solvers.demands.configuration import certify
 from optmatch.solvers.demands.plane_model import MOST_PORTS, finish_small
 from optmatch.solvers.demands.plans import Plan, only_demanded, tidy, trim
-from optmatch.solvers.demands.portfolio import PlansFound, rebuild, yield_as_schedule
-from optmatch.solvers.demands.scheduling import CoverTask, former_plan, repair, solve_demand
+from optmatch.solvers.demands.portfolio import yield_plans
+from optmatch.solvers.demands.scheduling import former_plan, repair, solve_demand
+from optmatch.solvers.demands.tasks import CoverTask
 from optmatch.solvers.exact_models import Asked, ExactModel, draw_seed, refute_in_turn
 from optmatch.solvers.frame import ROUNDING, conclude, limit_of
 
@@ -77,17 +79,6 @@ class SlotModel(ExactModel[Plan]):
         Constraints: each pair is connected for its demand at least (`_serve_pair`), and each port
         has at most one circuit in a slot (`_share_port`). Numbers: ``n``, the number of ports, and
         ``longest``, in ticks, which no slot exceeds.
-
-        Parameters
-        ----------
-        demand
-            ``demand[source, destination]`` in ticks, shape (n, n), not all zero.
-        k
-            The number of slots, all of them in use.
-        shortest
-            No slot is shorter, in ticks.
-        most
-            The sum of all durations is no greater, in ticks.
         """
         super().__init__()
         model = self.model
@@ -133,20 +124,6 @@ class SlotModel(ExactModel[Plan]):
 
         A slot is a matching that is held for some ticks; a part is the duration of a slot that has
         the circuit of the pair, and 0 for other slots.
-
-        Parameters
-        ----------
-        pair
-            Source and destination.
-        size
-            The demand of the pair in ticks, > 0.
-        spare
-            The circuit is up for at most so many ticks more.
-
-        Returns
-        -------
-        variable
-            How many ticks the circuit is up in all slots.
         """
         model = self.model
         for ticks, uses, parts in zip(self.ticks, self.uses, self.parts, strict=True):
@@ -161,13 +138,6 @@ class SlotModel(ExactModel[Plan]):
 
         A line is a source or a destination with all its pairs. In each slot (a matching that is
         held for some ticks) it serves one of them, or none.
-
-        Parameters
-        ----------
-        pairs
-            The pairs of one line: of one source, or of one destination.
-        sizes
-            Their demands in ticks, > 0, in any order, shape (pairs,).
         """
         model = self.model
         n_slots = len(self.ticks)
@@ -201,19 +171,7 @@ class SlotModel(ExactModel[Plan]):
             model.add(sum(uses[pair] for uses in self.uses) <= n_spare_slots + 1)
 
     def read(self, outcome: Outcome) -> Plan:
-        """Return the plan of a solution of CP-SAT.
-
-        Parameters
-        ----------
-        outcome
-            A run of CP-SAT on this model that has found a solution.
-
-        Returns
-        -------
-        Plan
-            The k slots, the longest first: ``matchings[slot, source]`` is the destination, -1 for
-            none; ``ticks[slot]`` the duration in ticks, without delays.
-        """
+        """Return the plan of a solution of CP-SAT."""
         matchings = np.full((len(self.uses), self.n), -1, dtype=np.int32)
         for slot, uses in enumerate(self.uses):
             for (source, destination), use in uses.items():
@@ -246,26 +204,6 @@ def solve_makespan(
     2. at most `MOST_PORTS` ports on other ideal switches: plans from quick rules for half of the
        time, then an exact model of all planes;
     3. the rest: the plans of the method `best`, with the lower bound of the problem.
-
-    Parameters
-    ----------
-    problem
-        The demand, with objective ``"completion-s"``. Slots last whole ticks.
-    limits
-        The limits of time, gap and iterations, which are conflicts of CP-SAT for each number of
-        slots.
-    rng
-        The random numbers of the first plans, and of the seeds of CP-SAT.
-    on_event
-        Called with better objectives and bounds.
-    start
-        A former solution, perhaps of another demand; its slots are repaired for this one.
-
-    Returns
-    -------
-    Solution
-        It is OPTIMAL where the line bound or prices prove it, or where CP-SAT refutes all else;
-        ``stats["bound_by"]`` is ``"cp-sat"`` if CP-SAT is the only witness of the bound.
     """
     holds_permutations = problem.fabric.graph is None and not problem.fabric.bidirectional
     has_one_plane = problem.planes == 1 and problem.packet_share == 0
@@ -279,7 +217,7 @@ def solve_makespan(
 
     # No exact model for these: plans of the search, with the bound of the problem.
     if not holds_permutations or problem.fabric.n_ports > MOST_PORTS:
-        return solve_demand(problem, limits, rng, on_event, "ilp", rebuild, start=start)
+        return solve_demand(problem, limits, rng, on_event, "ilp", yield_plans, start=start)
 
     # Half of the time for plans from rules, the rest for the model of all planes.
     clock = limits.start()
@@ -288,7 +226,7 @@ def solve_makespan(
     if limits.iterations is not None:
         n_starts = min(n_starts, limits.iterations)
     few = replace(limits, time_s=half_s, iterations=n_starts)
-    start = solve_demand(problem, few, rng, on_event, "ilp", rebuild, start=start)
+    start = solve_demand(problem, few, rng, on_event, "ilp", yield_plans, start=start)
     if start.limit is Limit.INTERRUPTED:
         return start
     return finish_small(problem, start, clock, rng, on_event)
@@ -305,25 +243,6 @@ def prove_by_slot_counts(
 
     A slot is a matching that is held for some ticks. CP-SAT is asked, for each number of slots in
     rising order, for a plan that takes less than the best one.
-
-    Parameters
-    ----------
-    problem
-        The demand on one plane of an ideal switch, with all-stop switching and without packets.
-    solution
-        A solution of it, with a schedule.
-    limits
-        The limits, of which the time begins now.
-    rng
-        The seeds of CP-SAT.
-    on_event
-        Called with better objectives and bounds.
-
-    Returns
-    -------
-    Solution
-        `solution` with the best schedule and the best bound. Its limit is None, and its status
-        OPTIMAL, if no schedule is complete earlier.
     """
     search = _MakespanSearch(problem, limits, rng, on_event, None)
     search.best = former_plan(problem, solution)
@@ -376,22 +295,6 @@ class _MakespanSearch:
         - ``busiest``: the greatest sum of a line in ticks; all slots together last as long;
         - ``fewest``: the most entries of a line; there are at least as many slots;
         - ``bound``: the least time of a plan in ticks, delays included.
-
-        ``best`` is None as yet, and ``by_search`` is False: the bound does not come from CP-SAT.
-
-        Parameters
-        ----------
-        problem
-            The demand, on one plane of an ideal switch with all-stop switching.
-        limits
-            The limits of time, gap and iterations; the clock of time begins now.
-        rng
-            Draws the first plans, and the seeds of CP-SAT.
-        on_event
-            Called with each better objective and bound, in seconds.
-        start
-            A former solution, perhaps of another demand, whose slots are tried first; None without
-            one.
         """
         self.problem = problem
         self.rng = rng
@@ -415,11 +318,6 @@ class _MakespanSearch:
         """Find the best plan, and prove it: quick rules first, then CP-SAT by number of slots.
 
         Afterwards ``self.best`` is the best plan, and ``self.bound`` a lower bound in ticks.
-
-        Returns
-        -------
-        Limit or None
-            The limit that ended the search; None if the best plan is proved to be optimal.
         """
         # Without any demand the plan has no slots.
         if not self.demand.any():
@@ -439,13 +337,7 @@ class _MakespanSearch:
             self.on_event(NewBest(plan.cost(self.delay) * self.problem.tick_s))
 
     def _lift(self, bound: int) -> None:
-        """Raise the bound to what CP-SAT has proved, if that is more.
-
-        Parameters
-        ----------
-        bound
-            No plan ends earlier, in ticks, delays included.
-        """
+        """Raise the bound to what CP-SAT has proved, if that is more."""
         if bound > self.bound:
             self.bound = bound
             self.by_search = True
@@ -460,12 +352,9 @@ class _MakespanSearch:
         than the limit of iterations allows. With a limit of time these are the plans with which
         the method `best` begins, so that `best` in more time has them as well. The search ends
         early when the best plan meets the lower bound, or when the time is up.
-
-        The best plan is in ``self.best`` afterwards.
         """
-        work = CoverTask(
-            self.problem, self.demand, self.delay, self.shortest, self.rng, self.clock
-        )
+        deadline = counted_time() + self.clock.remaining_s
+        work = CoverTask.of(self.demand, self.delay, self.shortest)._replace(deadline=deadline)
 
         # A former plan leaves less to find, so few plans follow it.
         n_starts = _WARM_STARTS
@@ -478,12 +367,7 @@ class _MakespanSearch:
             n_starts = min(n_starts, self.clock.limits.iterations)
 
         # A rule may use circuits without demand and slots longer than needed; both are cut off.
-        plans = rebuild(work)
-        if self.clock.limits.time_s is not None:
-            remaining_s = self.clock.remaining_s
-            found = PlansFound(self.delay, self.best)
-            plans = yield_as_schedule(work, found, rules_s=remaining_s, moves_s=remaining_s)
-        for plan in itertools.islice(plans, n_starts):
+        for plan in itertools.islice(yield_plans(work), n_starts):
             self._take(tidy(only_demanded(plan, self.demand, self.shortest)))
             if self._proved() or self.clock.remaining_s <= 0:
                 return
@@ -498,11 +382,6 @@ class _MakespanSearch:
         k + 1 delays and the sum of the busiest line: this is what the lower bound ``self.bound``
         is raised to (`_lift_beyond`). The search ends when that alone is no less than the cost of
         the best plan.
-
-        Returns
-        -------
-        Limit or None
-            The limit that ended the search; None if the best plan is proved to be optimal.
         """
         if self.best is None:
             return Limit.EXHAUSTED
@@ -548,14 +427,6 @@ class _MakespanSearch:
 
         A plan takes the durations of its slots and a delay for each. It has this number of slots,
         or more, which take more delays and at least the sum of the busiest line.
-
-        Parameters
-        ----------
-        slots
-            The number of slots.
-        durations_bound
-            So many slots last at least so many ticks together, without delays; it may be
-            infinitely low.
         """
         assert self.best is not None
         durations = max(self.busiest, int(max(durations_bound, 0.0)))
@@ -568,18 +439,6 @@ class _MakespanSearch:
 
         A slot is a matching that is held for some ticks, after a delay; the model minimises the
         sum of all durations for a fixed number of slots.
-
-        Parameters
-        ----------
-        slots
-            The number of slots.
-
-        Returns
-        -------
-        (SlotModel, Outcome) or Limit
-            The model, and whether there is such a plan; the outcome bounds the sum of durations,
-            in ticks without delays. A limit if the model would be too large, or take too long to
-            write.
         """
         assert self.best is not None
         circuits = slots * np.count_nonzero(self.demand)
@@ -592,25 +451,7 @@ class _MakespanSearch:
         return model, model.solve(self.clock, self.on_event, seed=draw_seed(self.rng))
 
     def conclude(self, limit: Limit | None) -> Solution:
-        """Make a solution of the best plan (``self.best``) and of the bound that is proved.
-
-        The lower bound comes from one of two sources. A source or destination with all its demand
-        (a *line*) takes its ticks and a delay for each of its entries: the busiest line is a bound
-        that anybody can check. CP-SAT may have raised it, which nothing but a search vouches for.
-
-        Parameters
-        ----------
-        limit
-            The limit that ended the search; None if it came to its end.
-
-        Returns
-        -------
-        Solution
-            Objective and bound in seconds, delays included. The certificate names the busiest
-            line. ``stats["slots"]`` is the number of slots, and ``stats["bound_by"]`` is
-            ``"cp-sat"`` if CP-SAT has raised the bound. Before the first plan there is a bound
-            alone, without objective and schedule.
-        """
+        """Make a solution of the best plan (``self.best``) and of the bound that is proved."""
         tick_s = self.problem.tick_s
         best = self.best
         stats: dict[str, object] = {"bound_by": "cp-sat"} if self.by_search else {}
@@ -637,17 +478,6 @@ def _busiest_line(problem: Demand) -> LineProof | None:
     """Find the line that bounds the time of all plans best: its ticks, and a delay for each entry.
 
     A line is a source or a destination with all its entries.
-
-    Parameters
-    ----------
-    problem
-        The demand in ticks, and its delay.
-
-    Returns
-    -------
-    LineProof or None
-        The side (``"source"`` or ``"destination"``) and the port of the line; None if there is no
-        demand.
     """
     lines = np.concatenate([problem.ticks, problem.ticks.T])
     if not lines.any():

@@ -14,10 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import counted_time
-from optmatch.solvers.demands.entries import UNLIMITED_WORK, Left, PortVectors, port_vectors
-from optmatch.solvers.demands.entry_covers import CHOICES, CoverTerms, SlotTable, cover_entries
+from optmatch.solvers.demands.choices import COMPARED, CRITICAL, MEDIAN, RATED, STABLE
+from optmatch.solvers.demands.entries import UNLIMITED_WORK, PortVectors, port_vectors
+from optmatch.solvers.demands.entry_covers import CoverTerms, SlotTable, cover_entries, left_of
 from optmatch.solvers.demands.plans import Plan, add_service, shorten_slots
 from optmatch.solvers.demands.sorting import sort_first
+from optmatch.solvers.demands.tasks import CoverTask, Size
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 
 _MULTIPLIER = 48_271
@@ -44,13 +46,31 @@ _MOST_AT_ONCE = 128
 slots at the latest."""
 
 
+_ROUND_S = 0.0005
+"""A round of moves is estimated to take so long, if it has more than one."""
+_MOST_MOVES = 50
+"""The most moves of a round: for five ports these take a tenth of a millisecond."""
+_SECONDS_OF_A_MOVE = 0.005
+"""Moves use the heaviest matchings where a cover of the whole demand by them is estimated to take
+no longer, or else stable ones."""
+_RULES = (
+    (RATED, 3.0),
+    (RATED, 3.0),
+    (CRITICAL, 0.0),
+    (MEDIAN, 0.0),
+    (COMPARED, 10.0),
+)
+"""The rules of moves, and by how much busy ports count more."""
+
+
 class MoveTask(NamedTuple):
     """The demand that plans serve, and how parts of it are covered anew."""
 
     demand: NDArray[np.int64]  # (n, n): by source and destination, in ticks
     delay: int  # ticks before each slot
     shortest: int  # no slot is shorter, in ticks
-    rules: NDArray[np.int64]  # (rules,): the rules of covers, of which each move draws one
+    choices: NDArray[np.int64]  # (rules,): how covers choose slots; each move draws a rule
+    pressures: NDArray[np.float64]  # (rules,): of these rules
 
 
 class SlotList(NamedTuple):
@@ -102,15 +122,6 @@ def _keep_some_slots(current, scratch):
     the longest one's, plus a random number from 0 to 1. A random number of slots, those of the
     lowest keys, are left out: two at least (one of two slots), and never all of them. The others
     are copied to ``scratch.trial``, in their order.
-
-    Parameters
-    ----------
-    current : SlotList
-        In: a plan of two slots at least. ``ticks[slot]`` is how long each lasts, ``n_slots[0]``
-        how many there are.
-    scratch : MoveScratch
-        Out: ``trial``, the slots that stay. In and out: ``seed[0]``, the state of the random
-        numbers. Scratch: ``key``, by slot, and ``sorted_key``, the keys ascending.
     """
     n_slots = current.n_slots[0]
     longest = 1
@@ -138,23 +149,6 @@ def _list_unserved(demand, trial, unserved, left):
     """List, row by row, the entries that some slots leave of a demand.
 
     A slot is a matching that is held for some ticks, for which it serves each of its circuits.
-
-    Parameters
-    ----------
-    demand : int array, shape (n, n)
-        In: ``demand[source, destination]`` in ticks.
-    trial : SlotList
-        In: the slots: ``matchings[slot, source]``, the destination or -1, ``ticks[slot]``, and
-        their number ``n_slots[0]``.
-    unserved : int array, shape (n, n)
-        Out: what is left of each entry in ticks; below 0 where slots serve more.
-    left : Left
-        Out: ``row``, ``column`` and ``ticks`` of the entries above 0.
-
-    Returns
-    -------
-    int
-        How many entries are left.
     """
     for source in range(len(demand)):
         for destination in range(len(demand)):
@@ -177,13 +171,7 @@ def _list_unserved(demand, trial, unserved, left):
 
 @inner_kernel
 def _merge_equal_slots(trial):
-    """Put slots of the same matching together: the first one lasts as long as all of them.
-
-    Parameters
-    ----------
-    trial : SlotList
-        In and out; the slots that are left keep their order.
-    """
+    """Put slots of the same matching together: the first one lasts as long as all of them."""
     n = trial.matchings.shape[1]
     n_different = 0
     for slot in range(trial.n_slots[0]):
@@ -207,15 +195,7 @@ def _merge_equal_slots(trial):
 
 @inner_kernel
 def _order_shortest_first(trial, order):
-    """Sort the numbers of slots by their ticks, ascending, by insertion (Knuth, volume 3).
-
-    Parameters
-    ----------
-    trial : SlotList
-        In: the slots.
-    order : int array, shape (room,)
-        Out: the numbers of the slots; those of the same length keep their order.
-    """
+    """Sort the numbers of slots by their ticks, ascending, by insertion (Knuth, volume 3)."""
     for slot in range(trial.n_slots[0]):
         place = slot
         while place > 0 and trial.ticks[order[place - 1]] > trial.ticks[slot]:
@@ -229,21 +209,6 @@ def _drop_needless(demand, trial, shortest):
     """Take out circuits without demand and slots of no use; lengthen slots that are too short.
 
     A slot is a matching of sources with destinations that is held for some ticks.
-
-    Parameters
-    ----------
-    demand : int array, shape (n, n)
-        In: ``demand[source, destination]`` in ticks.
-    trial : SlotList
-        In and out: the slots, ``matchings[slot, source]`` (the destination, -1 for none) and
-        ``ticks[slot]``, and their number; those that are left keep their order.
-    shortest : int
-        No slot of the result is shorter, in ticks.
-
-    Returns
-    -------
-    int
-        The ticks of all slots that are left, without delays.
     """
     # Slots that are left move to the front; `n_used` counts them. A slot is of use if any of its
     # circuits has a demand.
@@ -290,30 +255,12 @@ def _begin_move(task, current, scratch, left):
 
     A plan is a list of slots, matchings that are held for some ticks each. The caller covers what
     is listed by new slots, each chosen by a rule that is drawn here.
-
-    Parameters
-    ----------
-    task : MoveTask
-        In: the demand, and ``rules``, the numbers of the rules to draw from.
-    current : SlotList
-        In: a plan of two slots at least.
-    scratch : MoveScratch
-        In and out: ``seed[0]``, the state of the random numbers. Out: ``trial``, the slots that
-        stay.
-    left : Left
-        Out: ``row``, ``column`` and ``ticks`` of the entries that these slots leave.
-
-    Returns
-    -------
-    count : int
-        How many entries are left.
-    rule : int
-        The number of the rule (a constant of `entry_covers`).
     """
     _keep_some_slots(current, scratch)
     count = _list_unserved(task.demand, scratch.trial, scratch.unserved, left)
-    rule = task.rules[_draw_below(scratch.seed, len(task.rules))]
-    return count, rule
+    rule = _draw_below(scratch.seed, len(task.choices))
+    terms = CoverTerms(task.delay, task.shortest, task.choices[rule], task.pressures[rule], 1.0)
+    return count, terms
 
 
 @kernel
@@ -327,22 +274,6 @@ def _end_move(task, current, scratch, cost):
     - slots of the same matching are put together;
     - each slot is shortened to what the demand needs of it, though not below the shortest slot;
     - circuits without demand and slots of no use are taken out.
-
-    Parameters
-    ----------
-    task : MoveTask
-        In: the demand, the delay and the shortest slot.
-    current : SlotList
-        In and out: the plan.
-    scratch : MoveScratch
-        In: ``trial``, slots that serve the whole demand. The rest is overwritten.
-    cost : int
-        The ticks of the plan, delays included.
-
-    Returns
-    -------
-    int
-        The ticks of the plan after the move.
     """
     demand = task.demand
     trial = scratch.trial
@@ -382,30 +313,6 @@ def _make_moves(task, current, scratch, ports, left, n_moves):
     1. it takes some slots out, at random, short ones rather than long ones;
     2. it covers the demand that they served by new slots, by a rule that is drawn at random;
     3. it keeps the new plan if that takes no more time, delays included.
-
-    A plan of equal time is kept too: a later move may find a shorter one from there.
-
-    Parameters
-    ----------
-    task : MoveTask
-        In: the demand, the delay, the shortest slot, and the rules of covers.
-    current : SlotList
-        In and out: a plan that serves the whole demand; after the kernel the best one.
-    scratch : MoveScratch
-        In and out: ``seed``, the state of the random numbers; the rest is overwritten.
-    ports : PortVectors
-        Scratch of covers; ``work[0]``, the work that is left, is in and out. The kernel ends soon
-        after it is negative, and the move that needed it is lost.
-    left : Left
-        Scratch of covers, with room for all entries of the demand.
-    n_moves : int
-        How many moves are made at most.
-
-    Returns
-    -------
-    int
-        How many moves were made. Fewer than `n_moves` if the work was used up, or if the plan has
-        one slot alone.
     """
     trial = scratch.trial
     room = len(trial.ticks)
@@ -415,9 +322,8 @@ def _make_moves(task, current, scratch, ports, left, n_moves):
             return move
 
         # Slots that stay, and a cover of what they leave by a rule that is drawn.
-        count, rule = _begin_move(task, current, scratch, left)
+        count, terms = _begin_move(task, current, scratch, left)
         n_kept = trial.n_slots[0]
-        terms = CoverTerms(task.delay, task.shortest, rule)
         new_slots = SlotTable(trial.matchings[n_kept:room], trial.ticks[n_kept:room])
         n_new, n_unserved = cover_entries(ports, left, count, terms, new_slots)
         ports.work[0] -= task.demand.size
@@ -437,33 +343,24 @@ class MoveSearch:
     from round to round, and no clock has a part in the results.
     """
 
-    def __init__(self, task: MoveTask, moves_per_round: int) -> None:
-        """Lay out the memory of a search that shortens plans for one demand by random moves.
-
-        A plan is a list of slots, matchings that are held for some ticks. A move takes some slots
-        out and covers the demand that they served by other slots.
-
-        Parameters
-        ----------
-        task
-            The demand in ticks, the delay, the shortest slot, and the rules of covers.
-        moves_per_round
-            How many moves a round has, > 0.
-        """
-        n_ports = len(task.demand)
-        n_entries = int(np.count_nonzero(task.demand))
-        self._task = task
-        self._moves_per_round = moves_per_round
+    def __init__(self, task: CoverTask, size: Size) -> None:
+        """Lay out the memory of a search that shortens plans for one demand by random moves."""
+        n_ports = size.n_ports
+        rules = _RULES if size.best_slots_s <= _SECONDS_OF_A_MOVE else ((STABLE, 3.0),)
+        self._task = MoveTask(
+            task.demand,
+            task.delay,
+            task.shortest,
+            np.array([choice for choice, _ in rules]),
+            np.array([pressure for _, pressure in rules]),
+        )
+        self.moves_per_round = int(np.clip(4 * _ROUND_S / size.best_slots_s, 1, _MOST_MOVES))
         self._work_per_s = _WORK_PER_S
         """What the rounds so far did in a second."""
         self._unserved, self._served = np.empty((2, n_ports, n_ports), dtype=np.int64)
         self._seed = np.array([1], dtype=np.int64)
         self._ports: PortVectors = port_vectors(n_ports)
-        self._left = Left(
-            *np.empty((3, n_entries), dtype=np.int64),
-            *np.empty((2, n_entries)),
-            *np.empty((3, CHOICES)),
-        )
+        self._left = left_of(task.entries)
         self._make_room(_LEAST_ROOM)
 
     def _make_room(self, n_slots: int) -> None:
@@ -471,11 +368,6 @@ class MoveSearch:
 
         ``self._current``, the plan that is being shortened, and ``self._scratch``, the memory of a
         move, are replaced by empty ones; the random numbers go on.
-
-        Parameters
-        ----------
-        n_slots
-            The number of slots of the plan, > 0.
         """
         # Two lists of slots: the plan, and the one in which a move changes it.
         room = 2 * n_slots
@@ -504,20 +396,7 @@ class MoveSearch:
 
         A plan is a list of slots, matchings that are held for some ticks. Each move takes some
         slots out and covers the demand that they served anew; the new plan is kept if it is no
-        longer. ``self._moves_per_round`` moves are made.
-
-        Parameters
-        ----------
-        plan
-            Slots that serve the whole demand, two at least.
-        remaining_s
-            The seconds that there are; infinite for no limit.
-
-        Returns
-        -------
-        Plan or None
-            The best plan, which is no longer than `plan`: one of the same time has other slots,
-            perhaps. None if the time was too short for the round.
+        longer. ``self.moves_per_round`` moves are made.
         """
         n_slots = len(plan.ticks)
         if 2 * n_slots > len(self._current.ticks):
@@ -526,7 +405,7 @@ class MoveSearch:
         self._current.ticks[:n_slots] = plan.ticks
         self._current.n_slots[0] = n_slots
 
-        if self._moves_per_round == 1:
+        if self.moves_per_round == 1:
             deadline = counted_time() + remaining_s
             is_whole = self._make_long_move(plan.cost(self._task.delay), deadline)
         else:
@@ -542,24 +421,7 @@ class MoveSearch:
         A plan is a list of slots; a slot is a matching of sources with destinations that is held
         for some ticks. Each change (a move) takes some slots out, and covers the demand that they
         served by other slots. The new plan is kept if it is no longer. There are
-        ``self._moves_per_round`` moves in a call, which take about a millisecond together.
-
-        These attributes change:
-
-        - ``self._current``: the plan, which becomes the shortest one that was found;
-        - ``self._work_per_s``: how fast moves are, in demand entries that are looked at in a
-          second; it is measured anew if the call is long enough.
-
-        Parameters
-        ----------
-        remaining_s
-            The seconds that are left for these moves; infinite for no limit.
-
-        Returns
-        -------
-        bool
-            True if all moves were made, or if the plan has come down to one slot, from which no
-            move begins. False if the time was too short.
+        ``self.moves_per_round`` moves in a call, which take about a millisecond together.
         """
         # The kernel reads no clock. It gets a budget instead: how many entries it can look at in
         # the seconds that are left. It counts ``work[0]`` down, and ends soon after that is < 0.
@@ -572,12 +434,12 @@ class MoveSearch:
             self._scratch,
             self._ports,
             self._left,
-            self._moves_per_round,
+            self.moves_per_round,
         )
         took_s = counted_time() - began_s
 
         # Moves are left out for two reasons: the budget is used up, or there is one slot alone.
-        if n_made < self._moves_per_round and self._current.n_slots[0] > 1:
+        if n_made < self.moves_per_round and self._current.n_slots[0] > 1:
             return False
 
         # The rate of this call gives the budget of the next one. A call that takes a few
@@ -597,26 +459,12 @@ class MoveSearch:
         With many ports one move may take minutes. The new slots are therefore made a few at a
         time, each batch by one call of a compiled kernel. Between two batches the clock is read,
         and Ctrl-C ends the move.
-
-        Parameters
-        ----------
-        cost
-            The ticks of the plan from which the move begins, delays included.
-        deadline
-            When to stop, in seconds of `counted_time`.
-
-        Returns
-        -------
-        bool
-            Whether the time was enough; if not, ``self._current`` is as it was. A move that needs
-            more slots than there is room for is dropped, and counts as made.
         """
         # ``trial`` holds the slots that stay. New ones are appended to it, until none of the
         # `count` entries that they left of the demand is unserved.
         trial = self._scratch.trial
         ports = self._ports
-        count, rule = _begin_move(self._task, self._current, self._scratch, self._left)
-        terms = CoverTerms(self._task.delay, self._task.shortest, rule)
+        count, terms = _begin_move(self._task, self._current, self._scratch, self._left)
         n_slots = int(trial.n_slots[0])
         slots_at_once = 1
         while count > 0 and n_slots < len(trial.ticks):

@@ -17,11 +17,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import IDLE
+from optmatch.model import IDLE, counted_time
 from optmatch.problems import Demand
 from optmatch.solvers.demands.plans import Plan, join, serve, trim
+from optmatch.solvers.demands.portfolio import yield_plans
 from optmatch.solvers.demands.realisable import shorten
-from optmatch.solvers.demands.scheduling import CoverTask
+from optmatch.solvers.demands.tasks import CoverTask
 from optmatch.solvers.kernels.decorators import kernel
 
 _REBUILDS = 2000
@@ -33,6 +34,9 @@ _WORSE = 0.01
 _DIVIDING = 0.3
 """How many of the rebuilds may serve a pair in several slots."""
 
+_SHARE_OF_RULES = 0.25
+"""The search for plans of any matchings has this part of the time: `ilp`, which makes such plans
+in a quarter of it, is then no better (it was up to 3 % without)."""
 _MOST_SHORTENED = 100
 """Slots: the linear programme that shortens them takes some milliseconds for so many."""
 
@@ -67,24 +71,14 @@ def rebuild_pairings(work: CoverTask) -> Iterator[Plan]:
     pairs that now lack ticks are put into slots that stay or into new ones, the longest first,
     with some noise in this order. The new plan is the next one to be changed if its cost (ticks,
     with a delay for each slot) is at most a little above the best.
-
-    Parameters
-    ----------
-    work
-        The symmetric demand in ticks, delay and shortest slot, limits and random numbers; a former
-        plan comes first.
-
-    Yields
-    ------
-    Plan
-        Plans that serve the demand, good and bad ones: without end if there is a limit of time or
-        of iterations, else with `_REBUILDS` rebuilds.
     """
     # Three plans to begin with: first fit, the same with durations by a linear programme, and one
     # whose slots may divide pairs. The search goes on from the shorter of the last two.
     demand = work.demand
-    if work.former is not None:
-        yield work.former
+    if work.deadline < np.inf:
+        now_s = counted_time()
+        part_s = _SHARE_OF_RULES * (work.deadline - now_s)
+        yield from yield_plans(work._replace(deadline=now_s + part_s))
     plan = first_fit(_Pairs.of(demand), Plan.of([], [], len(demand)), work, noise=0.0)
     yield plan
     plan = shorten(plan, demand, work.shortest)
@@ -93,9 +87,8 @@ def rebuild_pairings(work: CoverTask) -> Iterator[Plan]:
     yield divided
     plan = min(plan, divided, key=lambda plan: plan.cost(work.delay))
     best_cost = plan.cost(work.delay)
-    has_limit = work.clock.limits.time_s is not None or work.clock.limits.iterations is not None
     n_rebuilds = 0
-    while len(plan.ticks) > 1 and (has_limit or n_rebuilds < _REBUILDS):
+    while len(plan.ticks) > 1 and (work.n_moves is None or n_rebuilds < _REBUILDS):
         # From 2 to 8 slots are taken out, whichever; the others may serve a part of what these
         # did.
         n_rebuilds += 1
@@ -129,20 +122,6 @@ def cover_dividing(left: NDArray[np.int64], work: CoverTask, noise: float) -> Pl
     A pair is two bidirectional ports that need a circuit. Each slot takes the longest pairs whose
     ports are free, and lasts as long as pays best: by what it serves, and a delay for each pair
     that it completes, for its time. A pair may so be divided between several slots.
-
-    Parameters
-    ----------
-    left
-        ``left[port, port]``: what is needed, in ticks; symmetric, and overwritten.
-    work
-        The shortest slot, the delay, and random numbers.
-    noise
-        How much chance counts beside the length of a pair, in units of the mean length.
-
-    Returns
-    -------
-    Plan
-        Slots that serve all of `left`; ``matchings[slot, port]`` is the partner of a port.
     """
     matchings: list[NDArray[np.int32]] = []
     ticks: list[int] = []
@@ -176,17 +155,7 @@ def cover_dividing(left: NDArray[np.int64], work: CoverTask, noise: float) -> Pl
 
 @kernel
 def _pair_greedily(pairs, order, matching):
-    """Join the ports of each pair, in an order, if both are free.
-
-    Parameters
-    ----------
-    pairs : _Pairs
-        The pairs of bidirectional ports: ``first`` and ``second`` are their ports.
-    order : int array, shape (pairs,)
-        The numbers of the pairs, the first one first.
-    matching : int array, shape (ports,)
-        In and out: the partner of each port, -1 where it is free.
-    """
+    """Join the ports of each pair, in an order, if both are free."""
     for pair in order:
         first = pairs.first[pair]
         second = pairs.second[pair]
@@ -196,25 +165,7 @@ def _pair_greedily(pairs, order, matching):
 
 
 def first_fit(pairs: _Pairs, base: Plan, work: CoverTask, noise: float) -> Plan:
-    """Put pairs into the first slot in which both ports are free, the longest pairs first.
-
-    Parameters
-    ----------
-    pairs
-        The pairs, and how long each is needed, in ticks.
-    base
-        Slots that there are; pairs go into them where they have room.
-    work
-        The whole demand, for the shortest slot, the delay, and random numbers.
-    noise
-        How much chance counts beside the length of a pair, in units of the delay and the mean
-        length; 0 for none.
-
-    Returns
-    -------
-    Plan
-        The slots of `base` and new ones; no slot is longer than the demand needs.
-    """
+    """Put pairs into the first slot in which both ports are free, the longest pairs first."""
     unit = work.delay + float(pairs.ticks.mean()) if len(pairs.ticks) else 1.0
     rank = pairs.ticks + noise * unit * work.rng.standard_normal(len(pairs.ticks))
     order = np.argsort(-rank, kind="stable")
@@ -237,20 +188,6 @@ def _fit_pairs(pairs, matchings, ticks, n_slots, delay):
 
     A pair is two bidirectional ports that need a circuit for some ticks; a slot joins ports in
     pairs, and lasts as long as its longest pair.
-
-    Parameters
-    ----------
-    pairs : _Pairs
-        In the order in which they are placed.
-    matchings : int array, shape (slots, ports)
-        In and out: the partner of each port, -1 where it is free. There is a row for each slot
-        that could be needed.
-    ticks : int array, shape (slots,)
-        In and out: how long each slot lasts; 0 where it is not used.
-    n_slots : int
-        How many slots there are at the beginning.
-    delay : int
-        The cost of a new slot beside its length, in ticks.
     """
     for pair in range(len(pairs.ticks)):
         first = pairs.first[pair]

@@ -25,18 +25,7 @@ for _k in range(WORD):
 
 @inner_kernel
 def _place(bit):
-    """Tell which bit of a word is set, by a product (Leiserson, Prokop and Randall 1998).
-
-    Parameters
-    ----------
-    bit : int
-        A word of 64 bits with one bit set.
-
-    Returns
-    -------
-    int
-        The number of the bit, from 0 (lowest) to 63.
-    """
+    """Tell which bit of a word is set, by a product (Leiserson, Prokop and Randall 1998)."""
     return _PLACE[(np.multiply(bit, _TURN) >> 58) & 63]
 
 
@@ -53,17 +42,6 @@ def _augment(space, row, column):
     The path ends in `row` and the idle `column`. It goes back by ``space.parent`` to the waiting
     row that the search began at. Afterwards this row has a column, and all rows on the path still
     have one: each takes the column by which the next row was reached.
-
-    Parameters
-    ----------
-    space : PeelingWorkspace
-        In: ``parent``, for each column the row from which it was reached. In and out: the
-        matching, ``column_of`` and ``row_of`` (-1 for none), and ``idle``, the columns without a
-        row as bits.
-    row : int
-        The last row of the path.
-    column : int
-        An idle column in which the row has an entry of the graph.
     """
     space.idle[space.word[column]] ^= space.bit[column]
     while True:
@@ -89,26 +67,6 @@ def _search(space, head):
 
     At the first idle column the matching is augmented: the waiting row gets a column, and all
     rows on the path exchange theirs. Columns are bits: column c is bit c % 64 of word c // 64.
-
-    Parameters
-    ----------
-    space : PeelingWorkspace
-        The fields that are used:
-
-        - ``graph``, in: ``graph[row, w]`` has a bit for each usable column of word w;
-        - ``column_of``, ``row_of``, ``idle``, in and out: the matching, and the columns without a
-          row as bits;
-        - ``queue``, in and out: the rows that are reached;
-        - ``fresh``, in and out: the columns that no search has seen, as bits;
-        - ``parent``, out: for each column that was seen the row from which it was reached.
-    head : int
-        The place in the queue of the row that the search begins at; it is the last one there.
-
-    Returns
-    -------
-    int
-        -1 if a path was found. Otherwise the new end of the queue, which is above 0: all rows
-        before it have been reached, and no path leads to an idle column.
     """
     graph = space.graph
     idle = space.idle
@@ -150,24 +108,6 @@ def _match(space, size):
     searched: the row takes a column of another row, that row takes a column of a third one, and so
     on (Hungarian method). Where a search fails, all that it reached is a dead end for those that
     follow, and they do not look there again.
-
-    Parameters
-    ----------
-    space : PeelingWorkspace
-        The fields that change:
-
-        - ``waiting``: in, the rows to be matched; out, those that could not be, first;
-        - ``column_of``, ``row_of``, ``idle``: the matching, and the columns without a row as bits;
-        - ``reached``, out: True for the rows that failed searches reached;
-        - ``fresh``, out: the columns that failed searches did not reach, as bits;
-        - ``queue``, ``saved`` and ``parent``: scratch.
-    size : int
-        How many rows wait.
-
-    Returns
-    -------
-    int
-        How many rows wait still.
     """
     if size == 0:
         return 0
@@ -212,25 +152,6 @@ def _seize(space, size):
 
     A row waits if it has no column, and a column is idle if no row has it. Only entries of at
     least the threshold may be used; these are the graph. No row that has a column is changed.
-
-    Parameters
-    ----------
-    space : PeelingWorkspace
-        The fields that are used:
-
-        - ``waiting``: in, the rows without a column; out, those that have none still, first;
-        - ``column_of``, ``row_of``, ``idle``, in and out: the matching, and the columns without a
-          row as bits;
-        - ``graph``, in: ``graph[row, w]`` has a bit for each usable column of word w;
-        - ``left``, in: the entry of a row and a column is ``left[row * n + column]``;
-        - ``state``, in: the threshold, and the sum of a line, which no entry exceeds.
-    size : int
-        How many rows wait.
-
-    Returns
-    -------
-    int
-        How many rows wait still.
     """
     idle = space.idle
     waiting = space.waiting
@@ -267,16 +188,7 @@ def _seize(space, size):
 
 @inner_kernel
 def _release(space, row):
-    """Take a row and its column apart: the row waits for another column, and the column is idle.
-
-    Parameters
-    ----------
-    space : PeelingWorkspace
-        In and out: ``column_of`` and ``row_of``, which become -1, and ``idle``, the set of columns
-        without a row as bits.
-    row : int
-        A row that has a column.
-    """
+    """Take a row and its column apart: the row waits for another one, and the column is idle."""
     column = space.column_of[row]
     space.idle[space.word[column]] |= space.bit[column]
     space.row_of[column] = -1
@@ -291,17 +203,6 @@ def _descend(space):
     earlier lists are larger. A search for a matching has failed: it has come to some rows
     (reached), but not to some columns (fresh). Only an entry of a reached row in a fresh column
     would lead it on. The threshold falls to the largest such entry.
-
-    Parameters
-    ----------
-    space : PeelingWorkspace
-        In: ``reached`` and ``fresh``, as `_match` leaves them. In and out: the lists, the graph
-        and the threshold (`lower`).
-
-    Returns
-    -------
-    bool
-        False if there is no such entry; then there is no perfect matching, and nothing changes.
     """
     left = space.left
     unseen = space.fresh
@@ -335,23 +236,6 @@ def _touch_all(space):
 
     For example, a column whose largest entry is 3 has no usable one at the threshold 8, and the
     threshold falls to 3.
-
-    Parameters
-    ----------
-    space : PeelingWorkspace
-        The fields that are used:
-
-        - ``left``, shape (n * n,), in: the entries, row after row;
-        - ``graph``, in and out: ``graph[row, w]`` has a bit for each usable column of word w;
-        - ``state[THRESHOLD]``, in and out: the threshold;
-        - the lists of entries below the threshold, in and out;
-        - ``every``, in: the words with a bit for each column;
-        - ``fresh``, scratch: the columns without a usable entry, as bits.
-
-    Returns
-    -------
-    bool
-        False if a row or a column has no entry at all that is not zero.
     """
     graph = space.graph
     bare_columns = space.fresh
@@ -395,37 +279,7 @@ def _touch_all(space):
 
 @inner_kernel
 def _find_bottleneck(space, size):
-    """Give each row a column such that the smallest entry used is as large as possible.
-
-    Only entries of at least a threshold may be used; these are the graph, one set of columns for
-    each row. Rows without a column wait. The threshold falls step by step, always just as far as
-    needed, until all rows have a column:
-
-    1. It falls until each row and column has a usable entry.
-    2. Waiting rows take free columns, then columns along alternating paths.
-    3. If rows still wait, it falls to the largest entry with which the search comes further, and
-       step 2 follows again, with paths alone. No larger threshold allows a perfect matching.
-
-    Parameters
-    ----------
-    space : PeelingWorkspace
-        The fields that are used:
-
-        - ``left``, in: the entries of the matrix, row after row;
-        - ``waiting``: in, the rows without a column; out, scratch;
-        - ``column_of``, ``row_of``, ``idle``, in and out: the column of each row, the row of each
-          column, and the columns without a row as bits;
-        - ``graph``, in and out: for each row the columns whose entry may be used, as bits;
-        - ``state[THRESHOLD]``, in and out: the threshold;
-        - the lists of entries below the threshold, in and out.
-    size : int
-        How many rows are in ``waiting``.
-
-    Returns
-    -------
-    bool
-        False if no threshold allows a perfect matching.
-    """
+    """Give each row a column such that the smallest entry used is as large as possible."""
     if not _touch_all(space):
         return False
 
@@ -447,25 +301,6 @@ def _settle(space):
     before. If all rows find a column at this threshold, that is the matching. Otherwise the
     threshold falls to the largest one with a perfect matching. Rows whose entries are above it are
     then matched anew with smaller entries, as large ones are of more use later on.
-
-    Parameters
-    ----------
-    space : PeelingWorkspace
-        The fields that are used:
-
-        - ``left``, in: the entries of the matrix, row after row;
-        - ``column_of``, ``row_of``, ``idle``: in, a matching in which some rows have no column
-          (-1); out, the matching of all rows;
-        - ``graph``, in and out: for each row the columns whose entry may be used, as bits;
-        - ``state[THRESHOLD]``, in and out: the least entry that may be used;
-        - the lists of entries below the threshold, in and out;
-        - ``waiting``, scratch: the rows without a column.
-
-    Returns
-    -------
-    int
-        The smallest entry of the matching, which is the new threshold; 0 if there is no perfect
-        matching.
     """
     state = space.state
     waiting = space.waiting
@@ -511,33 +346,6 @@ def peel_bottleneck(space, stop, permutations, weights):
     Rows keep their columns from one permutation to the next, as long as their entries are at least
     the *threshold*, the weight of the permutation before. Sets of columns are bits of 64-bit
     words: column c is bit c % 64 of word c // 64.
-
-    Parameters
-    ----------
-    space : PeelingWorkspace
-        The fields that are used. A next call goes on where this one ended.
-
-        - ``left``, shape (n * n,), in and out: what is left of the matrix, row after row;
-        - ``graph``, in and out: ``graph[row, w]`` has a bit for each column of word w in which the
-          row's entry is at least the threshold;
-        - ``column_of``, ``row_of``, in and out: the column of each row and the row of each column
-          in the present permutation, -1 for none;
-        - ``idle``, in and out: the columns without a row, as bits;
-        - ``state``, in and out: the present sum of a line, and the threshold;
-        - the lists of entries below the threshold, in and out;
-        - ``word``, ``bit``, in: for each column its word, and that word with its bit alone;
-        - the other fields are scratch of the searches.
-    stop : int
-        It ends when the sum of each line, in the matrix's unit (ticks), is no greater.
-    permutations : int array, shape (terms, n)
-        Out: the column of each row.
-    weights : int array, shape (terms,)
-        Out: the weight of each permutation, in the matrix's unit. Their number limits the terms.
-
-    Returns
-    -------
-    int
-        How many terms were written; -1 if no permutation is left, so line sums were not equal.
     """
     left = space.left
     state = space.state
@@ -580,36 +388,6 @@ def peel_first(space, stop, permutations, weights):
     ((2, 5), (5, 2)) gives the identity with weight 2 and then the exchange with weight 5.
 
     Sets of columns are bits of 64-bit words: column c is bit c % 64 of word c // 64.
-
-    Parameters
-    ----------
-    space : PeelingWorkspace
-        The fields that are used:
-
-        - ``left``, shape (n * n,), in and out: what is left of the matrix, row after row;
-        - ``graph``, in and out: ``graph[row, w]`` has a bit for each column of word w in which the
-          row has an entry above 0;
-        - ``column_of``, ``row_of``, in and out: the column of each row and the row of each column
-          in the present permutation, -1 for none;
-        - ``idle``, in and out: the columns without a row, as bits;
-        - ``state``, in and out: the present sum of a line and the least entry that may be used,
-          which becomes 1;
-        - ``word``, ``bit``, in: for each column its word, and that word with its bit alone;
-        - ``every``, in: the words with the bits of all columns;
-        - ``fresh``, scratch: the columns that a search has not seen, as bits;
-        - ``queue``, ``parent``, scratch: the rows that a search has reached, and from where;
-        - ``waiting``, scratch: the place in ``left`` of each row's entry.
-    stop : int
-        It ends when the sum of each line, in the matrix's unit (ticks), is no greater.
-    permutations : int array, shape (terms, n)
-        Out: the column of each row.
-    weights : int array, shape (terms,)
-        Out: the weight of each permutation.
-
-    Returns
-    -------
-    int
-        How many terms were written; -1 if no permutation is left, so line sums were not equal.
     """
     left = space.left
     state = space.state
@@ -675,34 +453,6 @@ def peel_halving(space, stop, permutations, weights):
     permutation to the next, as long as their entries are at least the threshold.
 
     Sets of columns are bits of 64-bit words: column c is bit c % 64 of word c // 64.
-
-    Parameters
-    ----------
-    space : PeelingWorkspace
-        The fields that are used. A next call goes on where this one ended.
-
-        - ``left``, shape (n * n,), in and out: what is left of the matrix, row after row;
-        - ``graph``, in and out: ``graph[row, w]`` has a bit for each column of word w in which the
-          row's entry is at least the threshold;
-        - ``column_of``, ``row_of``, in and out: the column of each row and the row of each column
-          in the present permutation, -1 for none;
-        - ``idle``, in and out: the columns without a row, as bits;
-        - ``state``, in and out: the present sum of a line, and the threshold;
-        - the lists of entries below the threshold, in and out;
-        - ``word``, ``bit``, in: for each column its word, and that word with its bit alone;
-        - ``waiting``, scratch: the rows without a column;
-        - the other fields are scratch of the searches.
-    stop : int
-        It ends when the sum of each line, in the matrix's unit (ticks), is no greater.
-    permutations : int array, shape (terms, n)
-        Out: the column of each row.
-    weights : int array, shape (terms,)
-        Out: the weight of each permutation, in the matrix's unit. Their number limits the terms.
-
-    Returns
-    -------
-    int
-        How many terms were written; -1 if no permutation is left, so line sums were not equal.
     """
     left = space.left
     state = space.state

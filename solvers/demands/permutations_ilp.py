@@ -94,27 +94,6 @@ def solve_count(
     drawn at random; and questions to CP-SAT whether fewer terms will do, from the bound on. Each
     later step is left out if the best sum meets the bound. On a fabric that does not hold every
     matching CP-SAT is left out, too: which permutations could be terms is not known there.
-
-    Parameters
-    ----------
-    problem
-        The demand, with objective ``"matchings"``: all lines have the same sum in ticks. Weights
-        are whole ticks.
-    limits
-        The limits of time, gap and iterations, which are conflicts of CP-SAT, for each number of
-        terms.
-    rng
-        The random numbers of the first decompositions, and of the seeds of CP-SAT.
-    on_event
-        Called with each better number of terms and each higher bound.
-    start
-        A former solution, of which terms that still fit are kept; None if there is none.
-
-    Returns
-    -------
-    Solution
-        It is OPTIMAL with a `CountProof` where counting is enough. Otherwise ``stats["bound_by"]``
-        is ``"cp-sat"``: the bound was found by search.
     """
     # The bound by counting comes first; where it is met, no search is needed.
     clock = limits.start()
@@ -166,17 +145,6 @@ def _draw_decompositions(problem: Demand, count: _Count, clock: Clock, on_event:
     """Draw decompositions at random, and parts of the best one anew, to begin with.
 
     It ends after a number of draws, when time is up, or when the best plan meets the bound.
-
-    Parameters
-    ----------
-    problem
-        The demand.
-    count
-        The search so far: its best plan changes.
-    clock
-        Its limits of time and iterations; the first draw is made in any case.
-    on_event
-        Called with each better number of matchings.
     """
     search = count.search
     assert search is not None
@@ -214,27 +182,6 @@ def _refute_counts(
     demand. The first k that has a decomposition is the least. For example, with a lower bound of 4
     and a known plan of 7 matchings, CP-SAT is asked for 4, 5 and 6. If it finds one of 5, that is
     the best plan; if it refutes all three, the plan of 7 is proved.
-
-    Parameters
-    ----------
-    problem
-        The demand, of which all lines have the same sum.
-    count
-        The search so far. These fields change:
-
-        - `best`: the decomposition of fewest terms, None if none is known;
-        - `bound`: no decomposition has fewer terms. It is infinite if there is none at all, as
-          each term has to last at least ``problem.min_slot_ticks``;
-        - `is_bound_searched`: True once CP-SAT, not counting, has raised the bound;
-        - `limit`: the limit that ended the search; None if it ended by itself.
-
-        Nothing changes if `best` has as few terms as `bound` says already.
-    clock
-        Its limits end the search.
-    rng
-        Draws the seeds of CP-SAT.
-    on_event
-        Called with each better plan and bound.
     """
     # The model takes every permutation for possible. Where the switch cannot hold all of them,
     # what it finds or refutes tells nothing, and the search ends here.
@@ -287,25 +234,6 @@ def _look_for_terms(
     weights given as constants CP-SAT is quick, but if it finds nothing, other weights may do. Only
     weights that every decomposition has to have (`is_forced`; none at all are such ones, too)
     allow the answer that there is none.
-
-    Parameters
-    ----------
-    problem
-        The demand, of which all lines have the same sum.
-    n_terms
-        How many terms the decomposition has.
-    clock
-        Its limits end the search.
-    seed
-        The seed of CP-SAT.
-    on_event
-        Called with ticks of CP-SAT.
-
-    Returns
-    -------
-    (TermModel, Outcome) or Limit
-        The model that has found a decomposition, or else the last one, which is without guesses
-        and tells whether there is any. A limit if it ended the search before.
     """
     demand = problem.ticks
     for weights, is_forced in guess_weights(demand, n_terms):
@@ -340,18 +268,6 @@ class TermModel(ExactModel[Plan]):
         """Add the variables of k terms, and let them add up to the demand.
 
         A term is a permutation with its weight in ticks; the demand is to be the sum of k of them.
-
-        Parameters
-        ----------
-        demand
-            ``demand[source, destination]`` in ticks, shape (n, n), of which all lines have one
-            sum.
-        k
-            The number of permutations.
-        shortest
-            No weight is less, in ticks.
-        known
-            Weights of some permutations, in ticks, that are guessed or certain; at most k.
         """
         super().__init__()
         model = self.model
@@ -385,19 +301,7 @@ class TermModel(ExactModel[Plan]):
             model.add_bool_or([uses[pair] for uses in self.uses])
 
     def read(self, outcome: Outcome) -> Plan:
-        """Return the terms of a solution of CP-SAT as a plan.
-
-        Parameters
-        ----------
-        outcome
-            A run of CP-SAT on this model that has found a solution.
-
-        Returns
-        -------
-        Plan
-            The k permutations, ``matchings[term, source] = destination``, with their weights as
-            ticks.
-        """
+        """Return the terms of a solution of CP-SAT as a plan."""
         matchings = np.empty((len(self.uses), self.n), dtype=np.int32)
         for slot, uses in enumerate(self.uses):
             for (source, destination), use in uses.items():

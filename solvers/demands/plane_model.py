@@ -57,29 +57,6 @@ def finish_small(
 
     Times are whole ticks, but packets may end in between: then a tick is divided into equal parts,
     and "earlier" means by one part at least.
-
-    Parameters
-    ----------
-    problem
-        The demand, with objective ``"completion-s"``, on an ideal switch.
-    solution
-        The solution so far: ``objective`` is the end of its schedule in seconds, ``lower_bound`` a
-        time before which no schedule ends. It is returned as it is if it has no schedule.
-    clock
-        Its limits end the search; iterations are conflicts of CP-SAT.
-    rng
-        Draws the seed of CP-SAT.
-    on_event
-        Called at the end with a better objective and a higher bound.
-    work
-        The most work of CP-SAT, in its own seconds, which are the same on every machine.
-
-    Returns
-    -------
-    Solution
-        The better schedule, or `solution`, with the higher of both bounds in seconds. It is
-        OPTIMAL if CP-SAT refutes all that end earlier. ``stats["bound_by"]`` is ``"cp-sat"`` where
-        its bound counts. If the model is too large the limit is ``Limit.MEMORY``.
     """
     end = solution.objective
     if solution.status is not Status.FEASIBLE or end is None or clock.remaining_s <= 0:
@@ -185,26 +162,6 @@ class PlaneModel(ExactModel[tuple[Schedule, ...]]):
         leave of a pair goes to the packet network. A *part* is a fraction of a tick in which the
         end is counted: if packets carry p / q of what a circuit carries (`share`), a tick has p
         parts, so that all times are whole.
-
-        Attributes from which a solution is read; a pair is a source and a destination:
-
-        - ``pairs``: all pairs with a demand; ``joined``: those that may have a circuit;
-        - ``uses[plane][slot][pair]``: a variable, whether the slot has the circuit of the pair;
-        - ``ticks[plane][slot]``: a variable, how long the slot lasts, 0 if it is not used;
-        - ``service[pair]``: terms whose sum is how many ticks circuits serve the pair;
-        - ``longest``: no slot needs more ticks than the largest demand, or the shortest slot.
-
-        Parameters
-        ----------
-        problem
-            The demand on an ideal switch.
-        share
-            The load of a port that packets carry in a tick, in ticks of a circuit; 0 without
-            packets.
-        slots
-            How many slots each plane may use.
-        below
-            The largest end of the schedule that is of use, in parts of a tick.
         """
         super().__init__()
         self.problem = problem
@@ -243,11 +200,6 @@ class PlaneModel(ExactModel[tuple[Schedule, ...]]):
         ticks of a slot), and adds to these lists: ``uses``, for each slot the variable of each
         pair; ``ticks``, the duration of each slot; and ``service``, for each pair the ticks that
         it is served.
-
-        Returns
-        -------
-        linear expression
-            The ticks of all its slots, and a delay for each that is in use.
         """
         model = self.model
         problem = self.problem
@@ -297,15 +249,6 @@ class PlaneModel(ExactModel[tuple[Schedule, ...]]):
 
         A rest of r ticks takes packets r times the denominator of `share` in parts, where a tick
         has as many parts as its numerator.
-
-        Parameters
-        ----------
-        demand
-            ``demand[source, destination]`` in ticks of a circuit, shape (n, n).
-        share
-            The load of a port that packets carry in a tick, in ticks of a circuit.
-        end
-            The end of the schedule in parts of a tick.
         """
         left = {}
         for pair in self.pairs:
@@ -320,18 +263,7 @@ class PlaneModel(ExactModel[tuple[Schedule, ...]]):
                 self.model.add(share.denominator * sum(left_of_port) <= end)
 
     def read(self, outcome: Outcome) -> tuple[Schedule, ...]:
-        """Read the schedules of all planes from a solution; slots without duration are left out.
-
-        Parameters
-        ----------
-        outcome
-            A run of CP-SAT that has found a solution.
-
-        Returns
-        -------
-        tuple of Schedule
-            One for each plane, in the order of `uses`.
-        """
+        """Read the schedules of all planes; slots without duration are left out."""
         schedules = []
         for uses, ticks in zip(self.uses, self.ticks, strict=True):
             durations = [outcome.value(duration) for duration in ticks]

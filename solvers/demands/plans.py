@@ -25,70 +25,22 @@ class Plan(NamedTuple):
 
     @classmethod
     def of(cls, matchings: Sequence[NDArray[np.int32]], ticks: Sequence[int], ports: int) -> Plan:
-        """Put slots together that were found one by one, perhaps none.
-
-        Parameters
-        ----------
-        matchings
-            The destination of each source in each slot, -1 for none, each of shape (ports,).
-        ticks
-            How long each slot lasts.
-        ports
-            The number of ports, which an empty list of slots does not tell.
-
-        Returns
-        -------
-        Plan
-            The slots in the order given; without slots its matchings have the shape (0, ports).
-        """
+        """Put slots together that were found one by one, perhaps none."""
         rows = np.array(matchings, dtype=np.int32).reshape(-1, ports)
         return cls(rows, np.array(ticks, dtype=np.int64))
 
     def take(self, slots: NDArray[Any]) -> Plan:
-        """Make a plan of some of the slots.
-
-        Parameters
-        ----------
-        slots
-            The numbers of the slots, in the order wanted, or a bool array that is True for those
-            that stay.
-
-        Returns
-        -------
-        Plan
-            These slots.
-        """
+        """Make a plan of some of the slots."""
         return Plan(self.matchings[slots], self.ticks[slots])
 
     def cost(self, delay: int) -> int:
-        """Add up the time of all slots, each with a delay before it.
-
-        Parameters
-        ----------
-        delay
-            The time of a change of circuits, in ticks.
-
-        Returns
-        -------
-        int
-            The time in ticks, in which slots follow each other.
-        """
+        """Add up the time of all slots, each with a delay before it."""
         return int(self.ticks.sum()) + delay * len(self.ticks)
 
 
 @kernel
 def add_service(matchings, ticks, served):
-    """Add how long each circuit is up over all slots to a table.
-
-    Parameters
-    ----------
-    matchings : int32 array, shape (slots, n)
-        In: the destination of each source, -1 for none.
-    ticks : int array, shape (slots,)
-        In: how long each slot lasts.
-    served : int array, shape (n, n)
-        In and out: ``served[source, destination]`` in ticks.
-    """
+    """Add how long each circuit is up over all slots to a table."""
     for slot in range(len(ticks)):
         for source in range(matchings.shape[1]):
             destination = matchings[slot, source]
@@ -97,18 +49,7 @@ def add_service(matchings, ticks, served):
 
 
 def serve(plan: Plan) -> NDArray[np.int64]:
-    """Return how long each circuit is up over all slots of a plan.
-
-    Parameters
-    ----------
-    plan
-        Slots in ticks.
-
-    Returns
-    -------
-    ndarray, shape (ports, ports)
-        ``served[source, destination]`` in ticks.
-    """
+    """Return how long each circuit is up over all slots of a plan."""
     n = plan.matchings.shape[1]
     served = np.zeros((n, n), dtype=np.int64)
     add_service(plan.matchings, plan.ticks, served)
@@ -116,19 +57,7 @@ def serve(plan: Plan) -> NDArray[np.int64]:
 
 
 def is_mutual(plan: Plan) -> bool:
-    """Tell whether ports are joined in pairs in each slot of a plan, as switches with mirrors do.
-
-    Parameters
-    ----------
-    plan
-        The slots.
-
-    Returns
-    -------
-    bool
-        Whether with each circuit from a port to a partner there is one back, and no port is its
-        own partner.
-    """
+    """Tell whether each slot joins ports in pairs, as switches with mirrors do."""
     # All circuits: the slot, the port they begin at, and where they lead.
     slot, port = np.nonzero(plan.matchings != IDLE)
     partner = plan.matchings[slot, port]
@@ -142,21 +71,6 @@ def shorten_slots(demand, served, matchings, ticks, order, shortest):
 
     A slot is a matching that is held for some ticks; an entry is served by the ticks that its
     circuit is up, over all slots.
-
-    Parameters
-    ----------
-    demand : int array, shape (n, n)
-        ``demand[source, destination]`` in ticks.
-    served : int array, shape (n, n)
-        In and out: how long each circuit is up in all slots, in ticks.
-    matchings : int array, shape (slots, n)
-        The destination of each source, -1 for none.
-    ticks : int array, shape (slots,)
-        In and out: how long each slot lasts; 0 if it is of no use.
-    order : int array, shape (slots,)
-        The order in which slots are shortened; slots that come first lose most.
-    shortest : int
-        No slot of use is shorter, in ticks.
     """
     for slot in order:
         # The least service beyond the demand, of all circuits that have a demand.
@@ -178,24 +92,30 @@ def shorten_slots(demand, served, matchings, ticks, order, shortest):
                     served[source, destination] -= slack
 
 
-def trim(plan: Plan, demand: NDArray[np.int64], shortest: int = 1) -> Plan:
-    """Shorten each slot by the time that no demand needs, shortest first; drop empty slots.
+@kernel
+def hold_as_needed(unserved, permutations, ticks):
+    """Shorten the slots of a decomposition, one after the other, to what the demand still needs.
 
-    Parameters
-    ----------
-    plan
-        Any slots; they need not serve the whole demand.
-    demand
-        ``demand[source, destination]`` in ticks, shape (n, n).
-    shortest
-        No slot is made shorter than this, in ticks, but slots without any use are dropped.
-
-    Returns
-    -------
-    Plan
-        The slots that are left, in their order. Each entry is served as far as before, or as far
-        as it needs.
+    A decomposition writes a matrix as a sum of terms, permutations with weights. The matrix was
+    stuffed: entries were raised until all rows and columns had the same sum. A slot of each term,
+    held for its weight, would therefore serve more than the demand. Each term is held only as long
+    as the circuit that needs it longest, after what the terms before it have served. The last
+    terms are shortened most.
     """
+    for term in range(len(ticks)):
+        # The most that any circuit of the permutation has left to serve.
+        needed = np.int64(0)
+        for source in range(len(unserved)):
+            needed = max(needed, unserved[source, permutations[term, source]])
+        ticks[term] = min(ticks[term], needed)
+        for source in range(len(unserved)):
+            destination = permutations[term, source]
+            served = min(unserved[source, destination], ticks[term])
+            unserved[source, destination] -= served
+
+
+def trim(plan: Plan, demand: NDArray[np.int64], shortest: int = 1) -> Plan:
+    """Shorten each slot by the time that no demand needs, shortest first; drop empty slots."""
     served = serve(plan)
     ticks = plan.ticks.copy()
     shorten_slots(
@@ -205,18 +125,7 @@ def trim(plan: Plan, demand: NDArray[np.int64], shortest: int = 1) -> Plan:
 
 
 def join(first: Plan, second: Plan) -> Plan:
-    """Put the slots of two plans one after the other.
-
-    Parameters
-    ----------
-    first, second
-        Plans for the same number of ports.
-
-    Returns
-    -------
-    Plan
-        All slots of the first one, then all of the second one.
-    """
+    """Put the slots of two plans one after the other."""
     return Plan(
         np.concatenate([first.matchings, second.matchings]),
         np.concatenate([first.ticks, second.ticks]),
@@ -224,20 +133,7 @@ def join(first: Plan, second: Plan) -> Plan:
 
 
 def tidy(plan: Plan) -> Plan:
-    """Put slots with the same matching together, the longest slots first.
-
-    Parameters
-    ----------
-    plan
-        Slots in any order.
-
-    Returns
-    -------
-    Plan
-        A slot for each different matching, of all ticks that this has in `plan`. Slots of the same
-        length come in the order of their matchings, read as numbers, so that the result does not
-        depend on the order of `plan`.
-    """
+    """Put slots with the same matching together, the longest slots first."""
     if not len(plan.ticks):
         return plan
     ticks_of = dict[bytes, int]()
@@ -255,23 +151,7 @@ def tidy(plan: Plan) -> Plan:
 
 
 def only_demanded(plan: Plan, demand: NDArray[np.int64], shortest: int = 1) -> Plan:
-    """Take out circuits without demand, drop empty slots, lengthen slots that are too short.
-
-    Parameters
-    ----------
-    plan
-        Any slots.
-    demand
-        ``demand[source, destination]`` in ticks, shape (n, n).
-    shortest
-        No slot of the result is shorter, in ticks.
-
-    Returns
-    -------
-    Plan
-        The slots that have a circuit with a demand and a duration, in their order; other circuits
-        are -1 (IDLE).
-    """
+    """Take out circuits without demand, drop empty slots, lengthen slots that are too short."""
     n = plan.matchings.shape[1]
 
     # The place of each circuit in the flat demand: source * n + destination.
@@ -281,3 +161,8 @@ def only_demanded(plan: Plan, demand: NDArray[np.int64], shortest: int = 1) -> P
     matchings = np.where(is_demanded, plan.matchings, np.int32(IDLE))
     is_used = is_demanded.any(axis=1) & (plan.ticks > 0)
     return Plan(matchings[is_used], np.maximum(plan.ticks[is_used], shortest))
+
+
+def finish_plan(plan: Plan, demand: NDArray[np.int64], shortest: int = 1) -> Plan:
+    """Put equal slots together, shorten slots, and take out circuits that no demand needs."""
+    return only_demanded(trim(tidy(plan), demand, shortest), demand, shortest)

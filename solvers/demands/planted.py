@@ -15,6 +15,7 @@ its weights are known; they sum up to its ticks.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -24,6 +25,7 @@ from optmatch.model import TimeUp, counted_time
 from optmatch.solvers.demands.edge_colouring import cover_fewest_slots
 from optmatch.solvers.demands.entries import Entries, LineSums
 from optmatch.solvers.demands.plans import Plan, join
+from optmatch.solvers.demands.tasks import CoverTask
 
 MOST_PERMUTATIONS = 64
 """Sums of more permutations are not looked for, since decoding takes time for each pair."""
@@ -78,19 +80,6 @@ def find_weights(entries: Entries, lines: LineSums) -> Weights | None:
     frequent than chance explains, are left out.
 
     At the end the weights with their copies have to add up to the sum of a line, 107 here.
-
-    Parameters
-    ----------
-    entries
-        The demand in ticks, as a list of its entries.
-    lines
-        The sums of its rows and columns in ticks, and how many entries each has.
-
-    Returns
-    -------
-    Weights or None
-        Weights that with their copies add up to the largest sum of a line, but for a tick each
-        where amounts have been rounded; None if there are none.
     """
     n_ports = entries.n_ports
     if lines.most_entries > MOST_PERMUTATIONS:
@@ -143,24 +132,7 @@ def find_weights(entries: Entries, lines: LineSums) -> Weights | None:
 def _count_by_line(
     n_ports: int, entries: Entries, summands: Summands, n_weights: int
 ) -> NDArray[np.int64]:
-    """Count how often each line has each weight.
-
-    Parameters
-    ----------
-    n_ports
-        The number of ports, n: lines are n rows, then n columns.
-    entries
-        The demand, whose entries have a row and a column.
-    summands
-        Where weights stand: the number of an entry, and that of a weight, for each.
-    n_weights
-        The number of weights.
-
-    Returns
-    -------
-    int array, shape (2 n, weights)
-        By row, then by column.
-    """
+    """Count how often each line has each weight."""
     shape = (n_ports, n_weights)
     size = n_ports * n_weights
 
@@ -181,18 +153,6 @@ def _match_alone(entries: Entries, weights: Weights) -> Summands:
     The copies of a weight are the number of permutations in which it is planted: no line has it
     more often. A line with more such entries has one among them that is a sum of other weights, so
     none of them is certain.
-
-    Parameters
-    ----------
-    entries
-        The demand in ticks.
-    weights
-        The values that are planted, and their copies.
-
-    Returns
-    -------
-    Summands
-        The number of each entry that is certainly one weight alone, and the number of the weight.
     """
     ascending = np.argsort(weights.ticks)
 
@@ -221,21 +181,6 @@ def _sets_with_sum(
     A weight is a number of ticks, which may be used a certain number of times. For example, with
     the weights 50 (twice) and 7 (once), 57 is written in one way, as 50 + 7, and 14 in none. If
     amounts were rounded, a sum may be wrong by a tick for each weight in it.
-
-    Parameters
-    ----------
-    ticks
-        The sum, > 0.
-    weights
-        All weights.
-    lacked
-        How often each weight may be in a set, shape (weights,).
-
-    Returns
-    -------
-    list of int array
-        Each lists the numbers of weights, a number as often as it is in the set; the smallest sets
-        first. Empty as well if the lines lack more than `_MOST_LACKED` weights.
     """
     usable = np.repeat(np.arange(len(lacked)), lacked)
     usable = usable[weights.ticks[usable] <= ticks + weights.rounding]
@@ -269,28 +214,6 @@ def decode(entries: Entries, weights: Weights, deadline: float = np.inf) -> Summ
     Entries that are equal to a weight come first. Then follow, again and again, those that can be
     written in one way only from the weights that both their row and their column lack. If there is
     none, one entry is written in the first of several ways, that of the fewest weights.
-
-    Parameters
-    ----------
-    entries
-        The demand in ticks.
-    weights
-        The weights: `ticks`, the value of each; `copies`, how many permutations have it; and
-        `rounding`, by how many ticks an entry may exceed or miss its sum for each weight in it.
-    deadline
-        When to stop, in seconds of `counted_time`; infinite for never.
-
-    Returns
-    -------
-    Summands
-        One item for each weight of each entry: `entry`, the number of the entry, and `weight`,
-        the number of the weight, both of shape (summands,). Entries that could not be written do
-        not occur.
-
-    Raises
-    ------
-    TimeUp
-        If the deadline comes before the end.
     """
     alone = _match_alone(entries, weights)
     in_line = _count_by_line(entries.n_ports, entries, alone, len(weights.ticks))
@@ -345,20 +268,6 @@ def _ticks_of_summands(
     A summand is one weight of which an entry is the sum. It needs its weight; but where amounts
     were rounded to ticks, the weights of an entry may be some ticks less than it, and the last
     summand of the entry takes these, too.
-
-    Parameters
-    ----------
-    entries
-        The demand in ticks.
-    weights
-        The values that are planted.
-    summands
-        The number of the entry and of the weight of each summand.
-
-    Returns
-    -------
-    int array, shape (summands,)
-        In ticks.
     """
     ticks = weights.ticks[summands.weight]
     missing = entries.ticks.copy()
@@ -370,41 +279,22 @@ def _ticks_of_summands(
     return ticks
 
 
-def cover_planted(entries: Entries, shortest: int = 1, deadline: float = np.inf) -> Plan | None:
+def yield_planted(task: CoverTask) -> Iterator[Plan]:
     """Find the few permutations of which a demand is the sum, and use them as a schedule.
 
     Suppose that a demand is the sum of two permutations, held for 50 and for 7 ticks. Its entries
     are then 50, 7, or 57 where both have the same circuit. The weights 50 and 7 are guessed from
     how often values occur; each entry is written as a sum of weights (57 = 50 + 7); and all
-    circuits with the same weight are divided into matchings, which are the slots.
-
-    Parameters
-    ----------
-    entries
-        The demand in ticks, row by row.
-    shortest
-        No slot is shorter, in ticks.
-    deadline
-        When to stop, by `counted_time`.
-
-    Returns
-    -------
-    Plan or None
-        As many slots for each weight as a line has of it at most; then the fewest slots for
-        entries that could not be decoded. None if no weights are found, or if there is no time to
-        decode them.
-
-    Raises
-    ------
-    TimeUp
-        If the deadline comes before the end.
+    circuits with the same weight are divided into matchings, which are the slots. Entries that
+    could not be decoded follow in the fewest slots.
     """
-    weights = find_weights(entries, LineSums.of(entries))
+    entries = task.entries
+    weights = find_weights(entries, task.lines)
     if weights is None:
-        return None
-    if counted_time() + _PAIR_S * int(weights.copies.sum()) ** 2 > deadline:
-        return None
-    summands = decode(entries, weights, deadline)
+        return
+    if counted_time() + _PAIR_S * int(weights.copies.sum()) ** 2 > task.deadline:
+        return
+    summands = decode(entries, weights, task.deadline)
 
     ticks_of_summand = _ticks_of_summands(entries, weights, summands)
 
@@ -416,7 +306,7 @@ def cover_planted(entries: Entries, shortest: int = 1, deadline: float = np.inf)
         members = members[np.argsort(summands.entry[members], kind="stable")]
         if len(members):
             part = _part_of(entries, summands.entry[members], ticks_of_summand[members])
-            slots = cover_fewest_slots(part, LineSums.of(part), shortest, deadline)
+            slots = cover_fewest_slots(part, LineSums.of(part), task.shortest, task.deadline)
             plan = join(plan, slots)
 
     # Entries that no sum of weights explains are covered apart.
@@ -426,5 +316,5 @@ def cover_planted(entries: Entries, shortest: int = 1, deadline: float = np.inf)
     if len(undecoded_entries):
         undecoded_part = _part_of(entries, undecoded_entries, entries.ticks[undecoded_entries])
         lines = LineSums.of(undecoded_part)
-        plan = join(plan, cover_fewest_slots(undecoded_part, lines, shortest, deadline))
-    return plan
+        plan = join(plan, cover_fewest_slots(undecoded_part, lines, task.shortest, task.deadline))
+    yield plan

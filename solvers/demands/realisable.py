@@ -29,20 +29,6 @@ def shorten(plan: Plan, demand: NDArray[np.int64], shortest: int = 1) -> Plan:
     A plan is a list of slots, matchings that are held for some ticks each. A linear programme
     finds the durations of least sum such that each pair of ports is connected as long as it needs.
     Its durations are rounded up to whole ticks. The result is never longer than `plan`.
-
-    Parameters
-    ----------
-    plan
-        Slots that serve the demand.
-    demand
-        ``demand[source, destination]`` in ticks, shape (n, n).
-    shortest
-        No slot is shorter, in ticks.
-
-    Returns
-    -------
-    Plan
-        Some or all of the matchings, with new durations.
     """
     with uncounted():
         from scipy.optimize import linprog
@@ -94,24 +80,7 @@ def shorten(plan: Plan, demand: NDArray[np.int64], shortest: int = 1) -> Plan:
 
 
 def _repair(plan: Plan, demand: NDArray[np.int64], shortest: int) -> Plan:
-    """Lengthen slots until all demand is served: for each pair the longest slot that has it.
-
-    Parameters
-    ----------
-    plan
-        Slots among which each pair with a demand has its circuit in one at least; some slots may
-        have no ticks.
-    demand
-        ``demand[source, destination]`` in ticks, shape (n, n).
-    shortest
-        No slot that is lengthened is shorter, in ticks.
-
-    Returns
-    -------
-    Plan
-        The same matchings, each with as many ticks or more. The largest lack is mended first, as
-        that may mend others.
-    """
+    """Lengthen slots until all demand is served: for each pair the longest slot that has it."""
     ticks = plan.ticks.copy()
     while True:
         missing = demand - serve(Plan(plan.matchings, ticks))
@@ -155,11 +124,6 @@ class Realiser:
         It makes a router for fabrics with cells (2 x 2 switches), and takes away the demand of
         pairs without any route. Where more than `_DENSE` of all pairs have a demand, it makes the
         matchings of an all-to-all, too, which together join each pair once.
-
-        Parameters
-        ----------
-        problem
-            The demand, with its fabric, delay and shortest slot.
         """
         self.problem = problem
         self.has_cells = problem.fabric.graph is not None
@@ -195,17 +159,6 @@ class Realiser:
 
         Each slot finishes at least one entry of the demand, hence there are at most as many slots
         as entries.
-
-        Parameters
-        ----------
-        plan
-            Slots of any matchings, in ticks.
-
-        Returns
-        -------
-        Plan
-            Slots whose cell states `states` knows. Where a large part of all pairs (`_DENSE`) has
-            a demand, it is the matchings of an all-to-all if these take less time.
         """
         shortest = self.problem.min_slot_ticks
         left = self.demand.copy()
@@ -239,12 +192,6 @@ class Realiser:
         """Hold each matching of an all-to-all as long as the neediest of its circuits.
 
         The matchings of an all-to-all join each two ports once.
-
-        Returns
-        -------
-        Plan or None
-            A plan that serves the demand and whose cell states are known; None if the fabric has
-            no such matchings, or if they do not serve everything.
         """
         with uncounted():
             from optmatch.solvers.all_to_all.factorise import solve
@@ -272,20 +219,6 @@ class Realiser:
         """Route the pairs that a slot asks for, then others that fit; None if it asks for none.
 
         A slot is a matching that is held for some ticks; a wish is one that a plan asks for.
-
-        Parameters
-        ----------
-        wish
-            The destination of each source or IDLE, shape (n,); None where no wishes are left, so
-            that the largest demands that are left fill the slot.
-        left
-            ``left[source, destination]`` in ticks: what is left of the demand, not all zero.
-
-        Returns
-        -------
-        ndarray or None
-            The matching that has routes, shape (n,); None if nothing is left of what `wish` asks
-            for.
         """
         wished_pairs: list[Pair] = []
         if wish is not None:
@@ -309,18 +242,6 @@ class Realiser:
         can be held if the circuits of all its pairs have routes through the mesh at the same time.
         First all pairs whose ports are free are routed together. If that fails, pairs are added
         one by one, and those without a route beside the others are left out.
-
-        Parameters
-        ----------
-        pairs
-            Pairs of source and destination, the most wanted first; some may come twice, or need a
-            port that an earlier one has; these are left out.
-
-        Returns
-        -------
-        ndarray
-            ``matching[source]``: the destination, -1 (IDLE) for ports without a pair, shape (n,).
-            If there are cells, ``self.known`` gets their states for this matching.
         """
         # An ideal switch holds all pairs with free ports as they are.
         chosen = self._compatible(pairs)
@@ -341,18 +262,7 @@ class Realiser:
         return matching
 
     def _compatible(self, pairs: list[Pair]) -> list[Pair]:
-        """Keep pairs, in order, whose ports are still free.
-
-        Parameters
-        ----------
-        pairs
-            Pairs of source and destination, the most wanted first.
-
-        Returns
-        -------
-        list of Pair
-            Those whose ports no earlier pair has; of bidirectional ports the lower one is first.
-        """
+        """Keep pairs, in order, whose ports are still free."""
         busy_sources = set[int]()
         busy_destinations = set[int]()
         compatible = list[Pair]()
@@ -375,20 +285,6 @@ class Realiser:
 
         The router (rip-up and reroute) is asked with more and more effort, from empty routes each
         time.
-
-        Parameters
-        ----------
-        pairs
-            Pairs of source and destination, no port twice.
-        efforts
-            How much the router does, one after the other, until it succeeds.
-
-        Returns
-        -------
-        tuple of (routes, lengths), or None
-            ``routes[port]``: the terminals of cells that the circuit of a source passes, of which
-            the first ``lengths[port]`` count, as the router writes them; rows of other ports are
-            empty. None if no routes for all pairs were found.
         """
         order, partner = self._order(pairs)
         for effort in efforts:
@@ -402,18 +298,6 @@ class Realiser:
         """Order the sources of pairs for the router: those with the longest ways come first.
 
         Long ways have the fewest alternatives, so they are routed while most cells are free.
-
-        Parameters
-        ----------
-        pairs
-            Pairs of source and destination, no port twice.
-
-        Returns
-        -------
-        order : array of int64, shape (pairs,)
-            The sources, by the least length of a way to their destination, the longest first.
-        partner : array of int64, shape (n,)
-            The destination of each port, IDLE if it is no source.
         """
         partner = np.full(self.n, IDLE, dtype=np.int64)
         for i, j in pairs:
@@ -430,19 +314,6 @@ class Realiser:
         A pair is a circuit from a source to a destination. Each pair in turn gets a route through
         the fabric; the router may move routes of pairs before it for that. One that gets none
         beside the others, or whose port is taken, is left out.
-
-        Parameters
-        ----------
-        pairs
-            Pairs of source and destination, the most wanted first; some may come twice.
-
-        Returns
-        -------
-        chosen : list of Pair
-            The pairs that have routes side by side.
-        (routes, lengths) : tuple of ndarray
-            ``routes[port]``: the terminals of cells on the way of a source's circuit, of which the
-            first ``lengths[port]`` count.
         """
         chosen: list[Pair] = []
         routes, lengths = self.router.empty_routes()
@@ -466,19 +337,7 @@ class Realiser:
         return chosen, (routes, lengths)
 
     def _matching(self, pairs: list[Pair]) -> NDArray[np.int32]:
-        """Write pairs as a matching.
-
-        Parameters
-        ----------
-        pairs
-            Pairs of source and destination, no port twice.
-
-        Returns
-        -------
-        ndarray
-            ``matching[source]``: the destination, IDLE without a pair, shape (n,). On
-            bidirectional ports each pair is written both ways.
-        """
+        """Write pairs as a matching."""
         matching = np.full(self.n, IDLE, dtype=np.int32)
         for i, j in pairs:
             matching[i] = j
@@ -491,18 +350,6 @@ class Realiser:
 
         Each length at which an entry is finished is rated: the ticks served, and a delay for each
         entry finished, divided by the time of the slot with its delay.
-
-        Parameters
-        ----------
-        matching
-            The destination of each source or IDLE, shape (n,); one circuit at least has a demand.
-        left
-            ``left[source, destination]`` in ticks: what is left of the demand.
-
-        Returns
-        -------
-        int
-            The length of the best rating, in ticks.
         """
         sources = np.flatnonzero(matching != IDLE)
         left_of_circuit = left[sources, matching[sources]]

@@ -26,15 +26,18 @@ from optmatch.model import (
     OnEvent,
     Schedule,
     Solution,
+    counted_time,
     uncounted,
 )
 from optmatch.problems import ConfigurationProof, Demand, PlaneSchedules, completion_s
 from optmatch.solvers.demands.configuration import bound_of
-from optmatch.solvers.demands.covering import complete
+from optmatch.solvers.demands.first_fit import complete
 from optmatch.solvers.demands.plans import Plan, is_mutual, only_demanded, serve, tidy, trim
+from optmatch.solvers.demands.tasks import Build, CoverTask
 from optmatch.solvers.feedforward import holds_every_matching
 from optmatch.solvers.frame import ROUNDING, conclude, take_best
 from optmatch.solvers.kernels.decorators import kernel
+from optmatch.solvers.params import DemandParams
 
 _MOST_ORDERED_SLOTS = 2048
 """Plans of more slots keep their order: each two slots are compared to find a better one."""
@@ -48,19 +51,6 @@ def leave_to_packets(problem: Demand, plan: Plan) -> Plan:
     everything, by the slots of a plan. Then slots are left out, those first that serve the least
     for their time, and packets carry what they served. In the end all slots that stay are
     shortened by one factor, if that makes the later end earlier.
-
-    Parameters
-    ----------
-    problem
-        The demand, with ``packet_share`` > 0.
-    plan
-        Slots that serve the whole demand, in ticks.
-
-    Returns
-    -------
-    Plan
-        Some slots of the plan, perhaps shorter: those for which the later end, of circuits or of
-        packets, comes first.
     """
     demand = problem.directed_ticks
     ports = np.arange(problem.fabric.n_ports)
@@ -93,20 +83,7 @@ def leave_to_packets(problem: Demand, plan: Plan) -> Plan:
 
 
 def _ends(problem: Demand, plan: Plan) -> tuple[float, float]:
-    """Return when circuits and packets are done, if all planes could end together.
-
-    Parameters
-    ----------
-    problem
-        The demand, with ``packet_share`` > 0.
-    plan
-        Slots of all planes, in ticks; packets carry what they leave.
-
-    Returns
-    -------
-    circuits, packets : float
-        Ticks from the start, the latter of the port with most left to packets.
-    """
+    """Return when circuits and packets are done, if all planes could end together."""
     left = np.maximum(problem.directed_ticks - serve(plan), 0)
 
     # Packets end with the port that sends or receives most of what circuits leave.
@@ -121,19 +98,6 @@ def spread(plan: Plan, problem: Demand) -> list[Plan]:
     several equal switches side by side. At first each slot, the longest first, goes to the plane
     that would be free first. Then slots or parts of them move from the plane that ends last to the
     one that ends first, as long as that helps.
-
-    Parameters
-    ----------
-    plan
-        Slots in ticks.
-    problem
-        The demand. Its fields `planes` (how many there are), `delay_ticks` and `min_slot_ticks`
-        (no slot, and no part of one, is shorter) are used.
-
-    Returns
-    -------
-    list of Plan
-        A plan for each plane; together they serve the same. With one plane it is `plan` itself.
     """
     if problem.planes == 1:
         return [plan]
@@ -168,22 +132,6 @@ def _equalise(
     that ends last goes to the one that ends first. For example, planes that end at 100 and 60 with
     delays of 10 both end at 85 if 15 ticks of a slot move: one plane loses 15 ticks, the other
     one gets 15 and a delay.
-
-    Parameters
-    ----------
-    ticks_by_slot
-        For each plane the ticks of each of its slots, by the number of the slot; changes.
-    ends
-        When each plane ends, in ticks with delays, shape (planes,); changes.
-    delay
-        Ticks before each slot.
-    shortest
-        No slot, and no part of one, is shorter, in ticks.
-
-    Returns
-    -------
-    bool
-        False if no move brings both ends nearer; then nothing has changed.
     """
     last_plane = int(ends.argmax())
     first_plane = int(ends.argmin())
@@ -230,16 +178,6 @@ def order_slots(matchings: NDArray[np.int32]) -> NDArray[np.int64]:
 
     A nearest-neighbour tour: it begins with the matching that shares the fewest circuits with all
     others, and goes on to the one that shares the most with the last.
-
-    Parameters
-    ----------
-    matchings
-        ``matchings[slot, source]``: the destination or IDLE, shape (slots, ports).
-
-    Returns
-    -------
-    ndarray
-        The numbers of the slots in the new order, shape (slots,).
     """
     n_slots, n_ports = matchings.shape
     if n_slots < 3:
@@ -259,17 +197,6 @@ def _count_shared_circuits(matchings, n_shared, last_slot, slot_before):
     Slots with the same circuit of a source are chained, the last one first. The time is that for
     all circuits and for each pair of slots with a common one. Idle ports do not count: an idle
     port that stays idle keeps no circuit.
-
-    Parameters
-    ----------
-    matchings : int32 array, shape (slots, n)
-        In: ``matchings[slot, source]`` is the destination, -1 for none.
-    n_shared : int array, shape (slots, slots)
-        In: 0. Out: how many circuits are in both slots; 0 for a slot and itself.
-    last_slot : int array, shape (n,)
-        Scratch: for one source, the last slot so far with its circuit to each destination, or -1.
-    slot_before : int array, shape (slots,)
-        Scratch: the slot before it that has the same circuit of this source, or -1.
     """
     n_slots, n_ports = matchings.shape
     for source in range(n_ports):
@@ -290,17 +217,7 @@ def _count_shared_circuits(matchings, n_shared, last_slot, slot_before):
 
 @kernel
 def _tour_nearest_neighbours(n_shared, order, is_unplaced):
-    """Order slots: first the one least like all others, then always the one most like the last.
-
-    Parameters
-    ----------
-    n_shared : int array, shape (slots, slots)
-        In: how many circuits two slots have in common, 0 for a slot and itself.
-    order : int array, shape (slots,)
-        Out: the numbers of the slots in their order. The first one of equals is taken.
-    is_unplaced : bool array, shape (slots,)
-        In: True. Out: False.
-    """
+    """Order slots: first the one least like all others, then always the one most like the last."""
     # The first slot: the one that shares the fewest circuits with all others together.
     n_slots = len(order)
     first = 0
@@ -337,21 +254,6 @@ def keep_circuits(plan: Plan, problem: Demand) -> Plan:
     circuits all have as much to spare is made 3 ticks shorter.
 
     The slots are put in an order in which neighbours share many circuits, and then shortened.
-
-    Parameters
-    ----------
-    plan
-        Slots that serve the whole demand, even without any service during delays.
-    problem
-        The demand, for one plane and without packets. Its fields `ticks`, the demand by source and
-        destination, `delay_ticks` and `min_slot_ticks`, the least length of a slot, are used.
-
-    Returns
-    -------
-    Plan
-        The same matchings, none of them longer than before. The order is the old one if there are
-        more than `_MOST_ORDERED_SLOTS` slots, or if the delays of all slots together take more
-        than twice as long as the busiest port needs for its data.
     """
     n_slots = len(plan.ticks)
     if not n_slots:
@@ -379,19 +281,7 @@ def keep_circuits(plan: Plan, problem: Demand) -> Plan:
 
 @kernel
 def _serve_with_kept_circuits(matchings, ticks, delay, served):
-    """Add up the service of each circuit: slots, and the delays before slots that keep it.
-
-    Parameters
-    ----------
-    matchings : int32 array, shape (slots, n)
-        In: ``matchings[slot, source]`` is the destination, -1 for none; slots in their order.
-    ticks : int array, shape (slots,)
-        In: how long each slot lasts.
-    delay : int
-        The ticks between two slots, in which circuits of both carry data.
-    served : int array, shape (n, n)
-        In: 0. Out: ``served[source, destination]`` in ticks.
-    """
+    """Add up the service of each circuit: slots, and the delays before slots that keep it."""
     for slot in range(len(ticks)):
         for source in range(matchings.shape[1]):
             destination = matchings[slot, source]
@@ -410,21 +300,6 @@ def _shorten_by_spare_service(demand, served, matchings, ticks, order, shortest)
     shortened by what the circuit with the least to spare has. For example, with 3 and 5 ticks to
     spare it becomes 3 ticks shorter, and they have 0 and 2 left for other slots. No slot is left
     out, even if it is of no use: the next one may go on with its circuits during the delay.
-
-    Parameters
-    ----------
-    demand : int array, shape (n, n)
-        In: ``demand[source, destination]`` in ticks.
-    served : int array, shape (n, n)
-        In and out: how long each circuit carries data, at least as long as the demand.
-    matchings : int32 array, shape (slots, n)
-        In: the destination of each source, -1 for none.
-    ticks : int array, shape (slots,)
-        In and out: how long each slot lasts.
-    order : int array, shape (slots,)
-        In: the numbers of the slots, those first that are shortened first.
-    shortest : int
-        No slot is made shorter, in ticks.
     """
     n = len(demand)
     for slot in order:
@@ -449,19 +324,6 @@ def repair(problem: Demand, former: Plan) -> Plan:
     A plan is a list of slots, matchings that are held for some ticks each. A pair of ports that
     gets too little has its longest slot prolonged. Pairs without any slot get new ones. Then slots
     are shortened to what this demand needs.
-
-    Parameters
-    ----------
-    problem
-        The demand to serve, in its ticks.
-    former
-        Matchings and ticks of a plan for another demand of as many ports.
-
-    Returns
-    -------
-    Plan
-        Slots that serve the whole demand, trimmed of what it does not need. Beside packets it is
-        the former plan, tidied, since packets carry what it leaves.
     """
     plan = tidy(former)
     if problem.packet_share > 0:
@@ -477,25 +339,11 @@ def repair(problem: Demand, former: Plan) -> Plan:
             longest = np.where(has_circuit, plan.ticks, 0).argmax()
             plan.ticks[longest] += missing
     shortest = problem.min_slot_ticks
-    return trim(complete(plan, demand, shortest), demand, shortest)
+    return trim(complete(plan, CoverTask.of(demand, 0, shortest)), demand, shortest)
 
 
 def former_plan(problem: Demand, start: Solution | None) -> Plan | None:
-    """Return all slots of a former solution as one plan; what it serves may be another demand.
-
-    Parameters
-    ----------
-    problem
-        The present demand, whose ticks are the unit of the plan.
-    start
-        The former solution, of one plane or of several; None if there is none.
-
-    Returns
-    -------
-    Plan or None
-        The slots of all planes one after the other, their durations rounded up to ticks. None if
-        there is no schedule, or if it is of another number of ports.
-    """
+    """Return all slots of a former solution as one plan; what it serves may be another demand."""
     if start is None or start.objective is None:
         return None
 
@@ -514,24 +362,6 @@ def former_plan(problem: Demand, start: Solution | None) -> Plan | None:
     return Plan(matchings, ticks.astype(np.int64))
 
 
-class CoverTask(NamedTuple):
-    """The demand that a method has to cover, and its limits."""
-
-    problem: Demand
-    demand: NDArray[np.int64]  # (n, n): by source and destination, in ticks
-    delay: int  # ticks before each slot
-    shortest: int  # ticks of the shortest slot
-    rng: np.random.Generator
-    clock: Clock
-    former: Plan | None = None  # a plan that serves the demand already, from a former solution
-    useful_ticks: float = np.inf
-    """A plan that takes longer than this, delays included, is of no use."""
-
-
-Build = Callable[[CoverTask], Iterator[Plan]]
-"""A method: it yields plans that serve the demand, as good as it can make them."""
-
-
 def solve_demand(
     problem: Demand,
     limits: Limits,
@@ -541,6 +371,7 @@ def solve_demand(
     build: Build,
     *,
     start: Solution | None = None,
+    n_moves: int = DemandParams().rebuilds,
 ) -> Solution:
     """Run a method on a demand, and return the schedule that ends first.
 
@@ -551,37 +382,6 @@ def solve_demand(
 
     It ends when the method has no more plans, a limit is reached, or a schedule ends as early as
     the lower bound says.
-
-    Parameters
-    ----------
-    problem
-        The demand; its objective has to be ``"completion-s"``.
-    limits
-        The limits of time, gap and iterations; an iteration is one plan of `build`.
-    rng
-        The random numbers of the method.
-    on_event
-        Called with events: each try, better objectives and better bounds.
-    name
-        The name of the method, for the solution and for errors.
-    build
-        The method: a function of a `CoverTask` (the demand in ticks, the delay, the clock and
-        more), which yields plans.
-    start
-        A former solution; None if there is none. One of the same problem is the first answer. The
-        slots of any that has as many ports are repaired for this demand: they make the first plan,
-        and the method gets them as ``former``.
-
-    Returns
-    -------
-    Solution
-        One schedule, or `PlaneSchedules` where there are several planes. Its certificate is the
-        proof of a small mesh, if that gives the best bound.
-
-    Raises
-    ------
-    InputError
-        If the problem has another objective.
     """
     if problem.objective != "completion-s":
         raise InputError(
@@ -596,10 +396,14 @@ def solve_demand(
 
     # The method sees the demand in ticks alone; what fabric and planes make of a plan is done
     # here.
-    task = CoverTask(
-        problem, problem.ticks, problem.delay_ticks, problem.min_slot_ticks, rng, clock, former
+    task = CoverTask.of(problem.ticks, problem.delay_ticks, problem.min_slot_ticks)
+    deadline = counted_time() + clock.remaining_s
+    task = task._replace(
+        deadline=deadline, is_plain=is_plain(problem), former=former, n_moves=n_moves, rng=rng
     )
-    search = _CandidateSearch(task, build)
+    if limits.time_s is not None or limits.iterations is not None:
+        task = task._replace(n_moves=None)
+    search = _CandidateSearch(problem, clock, task, build)
     # The end of packets is no whole number of ticks.
     rtol = ROUNDING if problem.packet_share == 0 else RTOL
     best, limit, n_plans = take_best(
@@ -632,20 +436,7 @@ def solve_demand(
 
 
 def _known_candidate(problem: Demand, start: Solution | None) -> tuple[float, Candidate] | None:
-    """Return a former solution of this very problem as an answer, with its objective.
-
-    Parameters
-    ----------
-    problem
-        The present demand.
-    start
-        A former solution, perhaps of another demand; None if there is none.
-
-    Returns
-    -------
-    (float, Candidate) or None
-        The completion time in seconds and the schedules; None if it is of another problem.
-    """
+    """Return a former solution of this very problem as an answer, with its objective."""
     if start is None or start.problem != problem or start.objective is None:
         return None
     schedules = (start.schedule,) if start.answer is None else start.answer.schedules
@@ -663,18 +454,12 @@ class _CandidateSearch:
         The prices that prove the bound; None if it is that of the problem itself.
     """
 
-    def __init__(self, task: CoverTask, build: Build) -> None:
-        """Begin with the bound of the problem.
-
-        Parameters
-        ----------
-        task
-            The demand, its limits and the plan of a former solution.
-        build
-            The method, which yields further plans.
-        """
-        self.bound_s: float = task.problem.lower_bound()
+    def __init__(self, problem: Demand, clock: Clock, task: CoverTask, build: Build) -> None:
+        """Begin with the bound of the problem."""
+        self.bound_s: float = problem.lower_bound()
         self.proof: ConfigurationProof | None = None
+        self._problem = problem
+        self._clock = clock
         self._task = task
         self._build = build
 
@@ -685,15 +470,10 @@ class _CandidateSearch:
         the time at which all demand is served. None is a plan that cannot be better; it counts as
         an iteration. After the first plan, and only once, small meshes yield a bound, and the plan
         that goes with it.
-
-        Yields
-        ------
-        (float, Candidate), Bound or None
-            The completion time in seconds with the schedules; or a new lower bound in seconds.
         """
         task = self._task
-        slots_decide = is_plain(task.problem)
-        finish = _choose_finish(task.problem)
+        slots_decide = is_plain(self._problem)
+        finish = _choose_finish(self._problem)
         least_ticks: float = np.inf
         for plan in self._yield_plans():
             # Where slots and delays alone decide, a longer plan needs no schedule.
@@ -714,7 +494,7 @@ class _CandidateSearch:
         """
         task = self._task
         if not task.demand.any():
-            yield Plan.of([], [], task.problem.fabric.n_ports)
+            yield Plan.of([], [], self._problem.fabric.n_ports)
             return
         if task.former is not None:
             yield task.former
@@ -726,25 +506,19 @@ class _CandidateSearch:
         Prices are dual variables of the linear programme over all matchings that the mesh can
         hold. On other fabrics nothing is yielded. ``self.bound_s`` and ``self.proof`` are set if
         the bound is higher than the one before.
-
-        Yields
-        ------
-        Bound, then (float, Candidate)
-            The best bound in seconds; then the completion time in seconds of a plan, with its
-            schedules.
         """
         with uncounted():
             from optmatch.solvers.demands import small_meshes
 
-        problem = self._task.problem
+        problem = self._problem
         if not small_meshes.suits(problem):
             return
-        prices = small_meshes.bound_on_mesh(problem, self._task.clock)
+        prices = small_meshes.bound_on_mesh(problem, self._clock)
         if prices is not None and bound_of(prices, problem) > self.bound_s:
             self.bound_s = bound_of(prices, problem)
             self.proof = prices
         yield Bound(self.bound_s)
-        plan, states = small_meshes.plan_on_mesh(problem, self._task.clock)
+        plan, states = small_meshes.plan_on_mesh(problem, self._clock)
         if len(plan.ticks):
             candidate = schedule_plan(problem, plan, states)
             yield candidate.objective, candidate
@@ -762,16 +536,6 @@ def is_plain(problem: Demand) -> bool:
     """Tell whether only the slots and delays of a plan decide when it ends.
 
     That is so if every matching has routes, on one plane that stops as a whole, without packets.
-
-    Parameters
-    ----------
-    problem
-        The demand on its fabric.
-
-    Returns
-    -------
-    bool
-        Whether the plan with the least sum of slots and delays is the best one.
     """
     return (
         holds_every_matching(problem.fabric)
@@ -787,22 +551,6 @@ def _choose_finish(problem: Demand) -> Callable[[Plan], Candidate]:
     A plan is a list of matchings with durations, made as if the fabric could hold every matching.
     A candidate is what becomes of it: schedules, with states of the cells (2x2 switches) if there
     are any, and the time at which all is served.
-
-    Parameters
-    ----------
-    problem
-        The demand; its fabric decides.
-
-    Returns
-    -------
-    function
-        Takes a plan that would serve the demand on an ideal switch, and returns its candidate:
-
-        - on a fabric that does not hold every matching, slots whose circuits do not fit side by
-          side are split, and each slot gets states of the cells; plans of pairings on a switch
-          without cells, which holds these, are used as they are;
-        - on an ideal switch the plan is used as it is;
-        - on a network of cells that holds every matching, each slot gets states of the cells.
     """
     fabric = problem.fabric
     if not holds_every_matching(fabric):
@@ -844,22 +592,6 @@ def schedule_plan(
     Slots of the same matching become one, and what a packet network should carry is taken out.
     The rest is spread over the planes. Where circuits that stay keep carrying data, and there is
     one plane without packets, slots are ordered and shortened (`keep_circuits`).
-
-    Parameters
-    ----------
-    problem
-        The demand.
-    plan
-        Slots that the fabric can hold, in ticks, which serve the whole demand.
-    states
-        Returns ``cell_states[slot, cell]`` of a plan's slots, by their matchings; None for a
-        fabric without cells.
-
-    Returns
-    -------
-    Candidate
-        Its objective is the completion time of the schedules, in seconds. Its ticks are those of
-        the plan without the part of packets, before it is spread and shortened.
     """
     plan = tidy(plan)
     if problem.packet_share > 0:

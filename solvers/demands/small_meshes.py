@@ -33,22 +33,7 @@ Pairs = tuple[tuple[int, int], ...]
 
 
 def suits(problem: Demand) -> bool:
-    """Tell whether the matchings of a fabric can be listed, and slots stop as a whole on a plane.
-
-    The fabric has bidirectional ports, at most `_PORTS` of them (`_IDEAL_PORTS` on an ideal
-    switch), and at most `_CELLS` cells; there is one plane, no packet network, and all-stop
-    switching.
-
-    Parameters
-    ----------
-    problem
-        The demand on its fabric.
-
-    Returns
-    -------
-    bool
-        Whether `bound_on_mesh` and `plan_on_mesh` may be asked.
-    """
+    """Tell whether the matchings of a fabric can be listed, and one plane stops as a whole."""
     fabric = problem.fabric
     most_ports = _IDEAL_PORTS if fabric.graph is None else _PORTS
     is_small = fabric.n_ports <= most_ports and fabric.n_cells <= _CELLS
@@ -65,33 +50,7 @@ class Held(NamedTuple):
 
 
 def bound_on_mesh(problem: Demand, clock: Clock) -> ConfigurationProof | None:
-    """Find a proof that no schedule on a small mesh serves a demand faster than some time.
-
-    A slot is a matching that is held for some ticks, after a delay; only some matchings have
-    routes in the mesh, and all of them are listed. The proof is a dual solution of the linear
-    programme that chooses how long each slot lasts:
-
-    - each entry of the demand (a pair of ports) has a *price*: how many ticks of time it is worth
-      to serve one tick of it;
-    - a slot *earns* the price of each tick of demand that it serves, and *takes* its duration and
-      the delay. No slot earns more than it takes.
-
-    A schedule that serves everything earns the sum of price times demand, so by weak duality it
-    takes at least that long.
-
-    Parameters
-    ----------
-    problem
-        A demand in ticks on a bidirectional switch with so few ports and cells that its matchings
-        can be listed, on one plane with all-stop switching and without packets (`suits`).
-    clock
-        Its time limit ends the search.
-
-    Returns
-    -------
-    ConfigurationProof or None
-        The prices, as whole numbers of small units; None if no prices above 0 were found.
-    """
+    """Find a proof that no schedule on a small mesh serves a demand faster than some time."""
     return bound_by_prices(problem, clock, list_matchings(problem.fabric).matchings)
 
 
@@ -102,22 +61,6 @@ def plan_on_mesh(
 
     All matchings for which the mesh has routes are listed. CP-SAT then chooses the ticks of each,
     0 if it is not used. The plan is the best one, or the best that it finds within about a second.
-
-    Parameters
-    ----------
-    problem
-        A symmetric demand in ticks, on a bidirectional switch of few ports and cells (`suits`).
-    clock
-        Its time limit ends the search; its limit of iterations has no effect.
-
-    Returns
-    -------
-    plan : Plan
-        ``matchings[slot, port]``, each port's partner or -1, and ``ticks[slot]``, without delays.
-        It has no slots if nothing was found.
-    states_of : function
-        Takes the plan, or some of its slots in any order; returns the states of the cells for each
-        of them, shape (slots, cells), or None if there are no cells.
     """
     with uncounted():
         from optmatch.solvers.demands.holding_model import HoldingModel  # loads OR-tools
@@ -149,18 +92,6 @@ def list_matchings(fabric: Fabric) -> Held:
     A matching is a set of pairs of ports that are joined at the same time. A fabric holds it if
     its cells (2x2 switches) have states in which all these circuits have light. A matching all of
     whose pairs are in a larger one is left out, since slots may leave circuits unused.
-
-    Parameters
-    ----------
-    fabric
-        A fabric of few ports: all ways to join them in pairs are tried.
-
-    Returns
-    -------
-    Held
-        The matchings, the largest first: the partner of each port, the states of the cells, and
-        whether these states are known. A matching of which it is open whether it has routes is
-        listed, without states. On an ideal switch there are no cells to set.
     """
     held: list[Pairs] = []
     states_of_held: list[NDArray[np.int8]] = []
@@ -197,18 +128,7 @@ def list_matchings(fabric: Fabric) -> Held:
 
 
 def _pair_up(ports: tuple[int, ...]) -> Iterator[Pairs]:
-    """Yield all ways to connect some ports in pairs, also those that leave ports out.
-
-    Parameters
-    ----------
-    ports
-        The ports, ascending.
-
-    Yields
-    ------
-    tuple of (port, port)
-        Pairs with the lower port first. Three ports have four ways: none, and one pair each.
-    """
+    """Yield all ways to connect some ports in pairs, also those that leave ports out."""
     if not ports:
         yield ()
         return
@@ -222,20 +142,7 @@ def _pair_up(ports: tuple[int, ...]) -> Iterator[Pairs]:
 
 
 def _matching_of(pairs: Pairs, n_ports: int) -> NDArray[np.int32]:
-    """Make a matching of pairs of ports.
-
-    Parameters
-    ----------
-    pairs
-        Pairs of ports; each port is in one of them at most.
-    n_ports
-        The number of ports.
-
-    Returns
-    -------
-    int32 array, shape (ports,)
-        The partner of each port, -1 if it is in no pair.
-    """
+    """Make a matching of pairs of ports."""
     matching = np.full(n_ports, IDLE, dtype=np.int32)
     for port, partner in pairs:
         matching[port] = partner
@@ -244,21 +151,7 @@ def _matching_of(pairs: Pairs, n_ports: int) -> NDArray[np.int32]:
 
 
 def _route(fabric: Fabric, matching: NDArray[np.int32]) -> NDArray[np.int8] | None:
-    """Find cell states that hold a matching.
-
-    Parameters
-    ----------
-    fabric
-        A fabric with cells.
-    matching
-        The partner of each port, -1 (IDLE) for none, shape (n,).
-
-    Returns
-    -------
-    ndarray or None
-        The state of each cell, shape (cells,). None if it is proved that no states hold the
-        matching; all cells free (-1) if the search ended without an answer.
-    """
+    """Find cell states that hold a matching."""
     with uncounted():
         from optmatch.solvers.routing.branch_and_price import search  # loads OR-tools
 

@@ -11,13 +11,6 @@ def sort_first(values, count):
 
     Shell's sort with the steps of Knuth, 1, 4, 13, 40, ...: about ``count**1.5`` steps at worst,
     which is quick for the hundreds of values that slots have.
-
-    Parameters
-    ----------
-    values : array, shape (at least count,)
-        In and out; values from `count` on stay as they are.
-    count : int
-        How many values are sorted.
     """
     step = 1
     while step < count:

@@ -75,20 +75,6 @@ def _leaving_row(walk, column):
     Words of the simplex method: the basis is the set of permutations, one for each row, whose
     weights may be other than 0. ``tableau[row, column]`` says by how much the weight of the row's
     permutation falls for each tick that the weight of the column's permutation rises.
-
-    Parameters
-    ----------
-    walk : _Walk
-        In: the tableau.
-    column : int
-        A permutation that is not in the basis.
-
-    Returns
-    -------
-    leaving : int
-        The row; -1 if no weight falls as that of the column rises.
-    rise : float
-        The weight of the column, in ticks, at which this is so; infinite with -1.
     """
     weights = walk.tableau[:, walk.tableau.shape[1] - 1]
     leaving = -1
@@ -109,22 +95,6 @@ def _count_terms_after(walk, column, leaving, rise):
     A term is a permutation with a weight other than 0. ``tableau[row, column]`` says by how much
     the weight of the row's permutation falls for each tick that the column's rises; the last
     column has the weights.
-
-    Parameters
-    ----------
-    walk : _Walk
-        In: the tableau of the present vertex.
-    column : int
-        The permutation that enters the basis.
-    leaving : int
-        The row whose permutation leaves it.
-    rise : float
-        The weight of the entering permutation at the next vertex, in ticks.
-
-    Returns
-    -------
-    int
-        How many weights are above `_ZERO` there.
     """
     weights = walk.tableau[:, walk.tableau.shape[1] - 1]
     n_terms = 0
@@ -144,17 +114,6 @@ def _pivot(walk, column, leaving):
     than zero. The tableau has a row for each of them and a column for each permutation at all. The
     exchange is a step of Gauss-Jordan elimination: the column of the permutation that enters
     becomes 1 in the row that leaves, and 0 in all others.
-
-    Parameters
-    ----------
-    walk : _Walk
-        In and out: ``tableau``, shape (rows, permutations + 1), with the weights of the rows in
-        its last column; ``basis``, the permutation of each row; and ``row_of``, the row of each
-        permutation, -1 if it has none.
-    column : int
-        The permutation that enters.
-    leaving : int
-        The row whose permutation leaves; its number in the column is not zero.
     """
     # The row is divided by its number in the column, and then taken off all other rows as often as
     # makes theirs 0.
@@ -179,17 +138,6 @@ def _keep_if_whole(walk):
 
     Weights are durations of slots in ticks. At a vertex they may be fractions, and slots of those
     do not exist.
-
-    Parameters
-    ----------
-    walk : _Walk
-        In: the tableau, whose last column has the weight of each row's permutation, and ``basis``,
-        that permutation. Out, if all weights are whole: ``best_basis`` and ``best_weights``.
-
-    Returns
-    -------
-    bool
-        Whether all weights are whole up to `_ZERO`, so that the vertex was kept.
     """
     last = walk.tableau.shape[1] - 1
     for row in range(len(walk.basis)):
@@ -214,31 +162,6 @@ def _walk_over_vertices(walk, entering, chances, fewest):
     basis, have weights that may be above 0, and all others have the weight 0. A step (a pivot)
     takes one permutation into the basis and another one out. Steps that add no terms are always
     taken; one that adds k terms is taken with a chance of ``_UPHILL**k``.
-
-    Parameters
-    ----------
-    walk : _Walk
-        In and out: where the walk is, and the best vertex so far. Its fields are
-
-        - ``tableau``, shape (rows, permutations + 1): ``tableau[row, column]`` is by how much the
-          weight of the row's permutation falls for each tick that the column's rises; the last
-          column has the weights of the rows;
-        - ``basis``, shape (rows,): the permutation of each row;
-        - ``row_of``, shape (permutations,): the row of each permutation, -1 if it has none;
-        - ``best_basis`` and ``best_weights``, shape (rows,): the basis and the weights at the best
-          vertex; they change only if a better one is found.
-    entering : int array, shape (steps,)
-        The number of the permutation that would enter the basis in each step.
-    chances : float array, shape (steps,)
-        A random number from 0 to 1 for each step: one that adds k terms is taken if its number is
-        below ``_UPHILL**k``.
-    fewest : int
-        The terms of the best vertex so far: only vertices with fewer are kept.
-
-    Returns
-    -------
-    int
-        The terms of the best vertex, or `fewest` if none has fewer.
     """
     # The vertex at which the walk begins counts, too.
     last = walk.tableau.shape[1] - 1
@@ -275,16 +198,6 @@ def suits(demand: NDArray[np.int64]) -> bool:
 
     There must be so few ports that all permutations can be listed, and sums so small that weights
     are exact as floats.
-
-    Parameters
-    ----------
-    demand
-        ``demand[source, destination]`` in ticks, shape (n, n), whose lines all have one sum.
-
-    Returns
-    -------
-    bool
-        Whether there are 2 to 6 ports, and a line has from 1 to 10**9 ticks.
     """
     return 2 <= len(demand) <= _MOST_PORTS and 0 < demand[0].sum() <= _LARGEST_TICKS
 
@@ -306,14 +219,6 @@ class VertexWalk:
         Each permutation of the ports has a weight >= 0, which is for how many ticks its circuits
         are up. Here the permutations that may have a weight above 0 are listed, and the equations
         that say that the weighted sum is the demand are set up; the search itself is `walk`.
-
-        Parameters
-        ----------
-        demand
-            ``demand[source, destination]`` in ticks, shape (n, n), n <= 6, whose rows and columns
-            all have the same sum > 0.
-        rng
-            Draws the first vertex of a walk, and the permutation that would enter in each step.
         """
         self._demand = demand
         self._rng = rng
@@ -371,13 +276,7 @@ class VertexWalk:
         return self._read(walk) if n_terms < fewest else None
 
     def _start(self) -> _Walk:
-        """Go to a vertex that is drawn: the best decomposition for random costs of permutations.
-
-        Returns
-        -------
-        _Walk
-            The tableau at this vertex. Its best vertex is not set.
-        """
+        """Draw a vertex: the best decomposition for random costs of permutations."""
         with uncounted():
             from scipy.optimize import linprog
 
@@ -394,18 +293,6 @@ class VertexWalk:
 
         With the basis B and all equations A, the tableau is ``inv(B) @ A``, and the weights of the
         basis are ``inv(B) @ sums``.
-
-        Parameters
-        ----------
-        basis
-            The permutations that may have a weight other than zero, one for each equation, shape
-            (rows,).
-
-        Returns
-        -------
-        _Walk
-            The tableau, shape (rows, permutations + 1), with the weights in ticks in its last
-            column; the best vertex is not set.
         """
         inverse = np.linalg.inv(self._equations[:, basis])
         weights = inverse @ self._sums
@@ -421,20 +308,7 @@ class VertexWalk:
         )
 
     def _read(self, walk: _Walk) -> Plan | None:
-        """Return the best vertex of a walk as a plan.
-
-        Parameters
-        ----------
-        walk
-            A walk with ``best_basis``, the permutations, and ``best_weights``, their weights in
-            ticks.
-
-        Returns
-        -------
-        Plan or None
-            The permutations with a weight > 0, as slots of whole ticks. None if rounding has made
-            their sum another matrix than the demand.
-        """
+        """Return the best vertex of a walk as a plan."""
         ticks = np.rint(walk.best_weights).astype(np.int64)
         plan = Plan(self._permutations[walk.best_basis], ticks).take(ticks > 0)
         total = np.zeros_like(self._demand)
@@ -444,18 +318,7 @@ class VertexWalk:
 
 
 def _independent_rows(matrix: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Choose rows that span all others, the first ones first (Gaussian elimination).
-
-    Parameters
-    ----------
-    matrix
-        Any matrix, shape (rows, columns), with numbers of about 1.
-
-    Returns
-    -------
-    ndarray
-        The numbers of the chosen rows, ascending; no other row is independent of these.
-    """
+    """Choose rows that span all others, the first ones first (Gaussian elimination)."""
     left = matrix.copy()
     chosen: list[int] = []
     for row in range(len(left)):

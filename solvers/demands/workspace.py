@@ -64,17 +64,6 @@ def set_up(matrix: NDArray[np.int64]) -> PeelingWorkspace:
     a threshold may be used; their columns are kept as bits of 64-bit words, for each row. Smaller
     entries wait in lists until the threshold falls. At first the threshold is above all entries:
     no entry may be used, and all of them wait in the first list.
-
-    Parameters
-    ----------
-    matrix
-        Whole numbers >= 0, shape (n, n), with sums below 2**62.
-
-    Returns
-    -------
-    PeelingWorkspace
-        ``left`` is a copy of the matrix, row after row; no row has a column yet (-1), and all
-        columns are idle. ``state`` is the sum of a line, and the threshold: this sum and 1.
     """
     n = len(matrix)
 
@@ -125,20 +114,6 @@ def _list_of(value, threshold):
 
     For bit k this is list k + 1, and list 0 if they do not differ. With the threshold 12 (0b1100),
     9 (0b1001) differs first in bit 2, so its list is 3.
-
-    The highest bit is read off a float: the exponent of 2**k is `_EXPONENT` + 1 + k.
-
-    Parameters
-    ----------
-    value : int
-        An entry, or a new threshold, >= 0.
-    threshold : int
-        The present threshold.
-
-    Returns
-    -------
-    int
-        From 0 to `LISTS` - 1.
     """
     differing = value ^ threshold
     alone = np.float64(differing & ~(differing >> 1))  # no rounding can make it a power of two
@@ -147,21 +122,7 @@ def _list_of(value, threshold):
 
 @inner_kernel
 def wait(space, place, value):
-    """Put an entry below the threshold into its list, as the first one there.
-
-    Entries wait in lists, by their size, until the threshold falls. Each list is a chain:
-    ``first`` has the first place of each list, and ``after`` the place that follows each place, -1
-    at the end.
-
-    Parameters
-    ----------
-    space : PeelingWorkspace
-        In: ``state``, with the threshold. In and out: ``first`` and ``after``.
-    place : int
-        The entry, as row * n + column.
-    value : int
-        The rest of the entry, > 0.
-    """
+    """Put an entry below the threshold into its list, as the first one there."""
     number = _list_of(value, space.state[THRESHOLD])
     space.after[place] = space.first[number]
     space.first[number] = place
@@ -175,21 +136,6 @@ def lower(space, threshold):
     which it differs from the threshold, and this bit tells its list. Entries of the first lists
     are therefore larger than those of the next, and only the last list that is reached holds some
     on both sides of the new threshold: a radix heap (Ahuja, Mehlhorn, Orlin and Tarjan 1990).
-
-    Parameters
-    ----------
-    space : PeelingWorkspace
-        The fields that are used:
-
-        - ``left``, in: the entries, by place (row * n + column);
-        - ``graph``, in and out: for each row the columns whose entry may be used, as bits of
-          words; the entries that are let in are added;
-        - ``first``, ``after``, in and out: the first place of each list, and the place that
-          follows each place in its list, -1 at the end;
-        - ``word``, ``bit``, in: for each column its word, and that word with its bit alone;
-        - ``state``, in and out: the threshold is its second number.
-    threshold : int
-        The new threshold, > 0 and below the present one.
     """
     left = space.left
     first = space.first

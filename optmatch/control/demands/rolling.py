@@ -189,9 +189,9 @@ class RollingSchedule:
         state = self._state
         if state.aim == "completion":
             # Most places of a matrix have a demand here, which the trials below seldom come to.
-            from optmatch.solvers.demands.quick_rules import cover_critical_lines
+            from optmatch.solvers.demands.portfolio import plan_quickly
 
-            cover_critical_lines(np.ones((2, 2), dtype=np.int64))
+            plan_quickly(np.ones((2, 2), dtype=np.int64), 1, 0.0)
 
         # Flows that are due are served by the rule of the aim "wait", whatever the aim.
         for aim in ("wait", state.aim):

@@ -315,7 +315,7 @@ def schedule(
     """
     started_s = counted_time()
     from optmatch.solvers.demands.entries import LineSums
-    from optmatch.solvers.demands.quick_cover import plan_entries, plan_full_matrix
+    from optmatch.solvers.demands.portfolio import plan_entries, plan_full_matrix
 
     # The time counts from the call, so reading the demand is part of it.
     limit_s = np.inf if time_limit_s is None else number("time_limit_s", time_limit_s)

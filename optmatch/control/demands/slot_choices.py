@@ -631,7 +631,7 @@ class QueuePlan:
         if self.slots is not None and not self.outdated:
             return self.slots
         from optmatch.solvers.demands.plans import Plan
-        from optmatch.solvers.demands.quick_cover import plan_quickly
+        from optmatch.solvers.demands.portfolio import plan_quickly
 
         # The whole ticks of each circuit (source, destination) for which something waits; `left`
         # has them as floats, which may be rounded.

@@ -13,7 +13,7 @@ import optmatch as om
 from optmatch.control.demands import schedules
 from optmatch.control.demands.schedules import Slots, decompose, schedule
 from optmatch.problems.demands import traffic
-from optmatch.solvers.demands import quick_cover, quick_rules
+from optmatch.solvers.demands import entry_covers, portfolio
 from tests.helpers.modes import compiled_only
 
 DELAY_S = 20e-6
@@ -93,8 +93,8 @@ def test_schedules_of_solstice_are_near_the_bound(
     """By a clock that stands still: the entries that kernels look at are limited, not seconds."""
     for module in (
         "control.demands.schedules",
-        "solvers.demands.quick_cover",
-        "solvers.demands.quick_rules",
+        "solvers.demands.portfolio",
+        "solvers.demands.entry_covers",
     ):
         monkeypatch.setattr(f"optmatch.{module}.counted_time", lambda: 0.0)
     ratios = []
@@ -109,7 +109,7 @@ def test_schedules_of_solstice_are_near_the_bound(
 @compiled_only
 def test_a_schedule_is_taken_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """The former plan is one more candidate; what is tried beside it ends, on any machine."""
-    monkeypatch.setattr("optmatch.solvers.demands.quick_cover._GRACE_S", 10.0)
+    monkeypatch.setattr("optmatch.solvers.demands.portfolio._GRACE_S", 10.0)
     ratios = []
     for seed in range(4):
         rng, demand = np.random.default_rng(seed), solstice(seed)
@@ -165,7 +165,7 @@ def test_labels_of_a_frame_or_a_graph_stay() -> None:
 def test_more_time_and_a_former_answer_are_never_worse(monkeypatch: pytest.MonkeyPatch) -> None:
     """Time is counted in looks at the clock, so that other processes make no difference."""
     looks = itertools.count()
-    for module in (quick_cover, quick_rules, schedules):
+    for module in (portfolio, entry_covers, schedules):
         monkeypatch.setattr(module, "counted_time", lambda: next(looks) * 1e-4)
     rng = np.random.default_rng(35)
     for n, density in itertools.product((3, 5, 8), (0.3, 1.0)):

@@ -10,7 +10,7 @@ from scipy.sparse import coo_array
 import optmatch as om
 from optmatch.control.demands import entries_in_ticks
 from optmatch.control.demands.schedules import Slots, schedule
-from optmatch.solvers.demands import quick_cover
+from optmatch.solvers.demands import portfolio
 
 
 def draw_sparse(n_ports: int, partners: int, seed: int) -> coo_array:
@@ -52,7 +52,7 @@ def test_twenty_thousand_ports_take_little_memory() -> None:
 
 def test_listed_and_full_demands_have_the_same_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the first plan; and rules for listed entries serve everything."""
-    monkeypatch.setattr(quick_cover, "_GRACE_S", 0.0)
+    monkeypatch.setattr(portfolio, "_GRACE_S", 0.0)
     demand = draw_sparse(30, 3, seed=1)
     full = schedule(demand.toarray(), 1e-3, time_limit_s=0.0)
     monkeypatch.setattr(entries_in_ticks, "_FILLED_PORTS", 10)

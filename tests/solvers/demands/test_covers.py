@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from functools import partial
-from itertools import count, islice, product
+from itertools import count, product
 from typing import Any, cast
 
 import numpy as np
@@ -12,44 +12,25 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 import optmatch as om
-from optmatch.model import Limits, TimeUp
+from optmatch.model import TimeUp
 from optmatch.problems import completion_s
-from optmatch.solvers.demands import quick_cover, quick_rules
-from optmatch.solvers.demands.covering import (
-    ECLIPSE,
-    Rating,
+from optmatch.solvers.demands import entry_covers, portfolio
+from optmatch.solvers.demands.birkhoff import decompose, stuff
+from optmatch.solvers.demands.choices import COMPARED, CRITICAL, MEDIAN, RATED, STABLE
+from optmatch.solvers.demands.decompositions import hold_terms, yield_in_delays
+from optmatch.solvers.demands.entries import Entries, LineSums, assign_entries, port_vectors
+from optmatch.solvers.demands.entry_covers import CHOICES, left_of, yield_cover
+from optmatch.solvers.demands.first_fit import (
     complete,
+    cover_heaviest_first,
+    cover_matrix_first_fit,
 )
-from optmatch.solvers.demands.covers import cover_by
-from optmatch.solvers.demands.entries import (
-    Entries,
-    Left,
-    LineSums,
-    assign_entries,
-    port_vectors,
-)
-from optmatch.solvers.demands.entry_covers import (
-    CHOICES,
-    CRITICAL,
-    LARGEST,
-    LEAST,
-    MEDIAN,
-    CoverTerms,
-    ListedCover,
-    SlotTable,
-)
-from optmatch.solvers.demands.first_fit import cover_heaviest_first, cover_matrix_first_fit
-from optmatch.solvers.demands.matrix_covers import MatrixCover
 from optmatch.solvers.demands.plans import Plan, serve, trim
-from optmatch.solvers.demands.quick_cover import cover_quickly, plan_quickly
-from optmatch.solvers.demands.quick_rules import QuickTask, cover_critical_lines
+from optmatch.solvers.demands.portfolio import plan_quickly
 from optmatch.solvers.demands.realisable import Realiser
-from optmatch.solvers.demands.scheduling import (
-    CoverTask,
-    keep_circuits,
-    leave_to_packets,
-    order_slots,
-)
+from optmatch.solvers.demands.rules import RULES
+from optmatch.solvers.demands.scheduling import keep_circuits, leave_to_packets, order_slots
+from optmatch.solvers.demands.tasks import CoverTask, Size
 from tests.helpers.modes import PLAIN, compiled_only, examples
 
 pytestmark = pytest.mark.kernels
@@ -91,51 +72,44 @@ def slots_of(plan: Plan, demand: Matrix) -> Iterator[tuple[Matrix, int, list[tup
     assert not rest.any()
 
 
-def check_cover(
-    plan: Plan, demand: Matrix, delay: int, rating: Rating, shortest: int, most: int = 1000
-) -> None:
-    """Each slot serves as much for its time as any matching at any of the lengths compared.
-
-    It lasts until one of its circuits is done, too: there would be no end of slots.
-    """
-    for rest, length, held in islice(slots_of(plan, demand), most):
-        weight = weights(rest, delay, rating.pressure)
-        left = rest[rest > 0]
-        stride = 1 + len(left) // 1024
-        sizes = np.unique(left[stride - 1 :: stride])
-        if len(sizes) > rating.choices:
-            places = np.arange(rating.choices) * (len(sizes) - 1) // (rating.choices - 1)
-            sizes = sizes[places]
-        best, reached, least = 0.0, 0.0, min(rest[pair] for pair in held)
-        for size in sizes.tolist():
-            worth = np.where(rest <= size, rest + rating.finish_bonus * delay, size)
-            value = weight * worth * (rest > 0)
-            best = max(best, heaviest(value) / (size + delay))
-            if length == max(size, shortest, least):
-                reached = max(reached, sum(value[pair] for pair in held) / (size + delay))
-        assert reached == pytest.approx(best, rel=1e-9)
+def cover_by(demand: Matrix, delay: int, choice: int, shortest: int = 1, **terms: float) -> Plan:
+    """Return the whole cover of a demand by a rule."""
+    return next(yield_cover(CoverTask.of(demand, delay, shortest), choice, **terms))
 
 
 @settings(max_examples=examples(40, plain=6), deadline=None)
 @given(
     st.integers(0, 10_000),
     st.sampled_from([0, 100, 5000]),
-    st.sampled_from([Rating(1.0, 3.0, 8), Rating(0.5, 10.0), ECLIPSE, Rating(1.0, 3.0, 3)]),
+    st.sampled_from([(3.0, 1.0), (10.0, 0.5), (0.0, 0.0)]),
     st.sampled_from([1, 700]),
 )
 def test_covers_take_the_slot_of_the_best_rating(
-    seed: int, delay: int, rating: Rating, shortest: int
+    seed: int, delay: int, rating: tuple[float, float], shortest: int
 ) -> None:
-    demand, problem = draw(seed), cast(om.Demand, None)
-    work = CoverTask(problem, demand, delay, shortest, np.random.default_rng(0), Limits().start())
-    check_cover(cover_by(work, rating, demand), demand, delay, rating, shortest)
+    """Each slot serves as much for its time as any matching at any of the lengths compared."""
+    demand, (pressure, bonus) = draw(seed), rating
+    plan = cover_by(demand, delay, COMPARED, shortest, pressure=pressure, bonus=bonus)
+    for rest, length, held in slots_of(plan, demand):
+        weight = weights(rest, delay, pressure)
+        sizes = np.unique(rest[rest > 0])
+        choices = min(CHOICES, len(sizes))
+        sizes = sizes[np.arange(choices) * (len(sizes) - 1) // max(1, choices - 1)]
+        best, reached, least = 0.0, 0.0, min(rest[pair] for pair in held)
+        for size in sizes.tolist():
+            value = weight * np.where(rest <= size, rest + bonus * delay, size) * (rest > 0)
+            best = max(best, heaviest(value) / (size + delay))
+            if length == max(size, shortest, least):
+                reached = max(reached, sum(value[pair] for pair in held) / (size + delay))
+        assert reached == pytest.approx(best, rel=1e-9)
 
 
-def test_of_many_demands_a_part_gives_the_lengths() -> None:
-    demand, problem = np.random.default_rng(0).integers(1, 10**6, (33, 33)), cast(om.Demand, None)
-    work = CoverTask(problem, demand, 10**6, 1, np.random.default_rng(0), Limits().start())
-    rating = Rating(1.0, 3.0, 2)
-    check_cover(cover_by(work, rating, demand), demand, 10**6, rating, 1, most=3)
+def test_of_many_demands_a_part_is_ranked() -> None:
+    """Of 1,056 entries every other one: a slot takes one of the eight lengths, evenly by rank."""
+    demand = np.random.default_rng(0).integers(1, 10**6, (33, 33)) * (1 - np.eye(33, dtype=int))
+    sizes = np.unique(demand[demand > 0][::2])
+    sizes = sizes[np.arange(CHOICES) * (len(sizes) - 1) // (CHOICES - 1)]
+    assert cover_by(demand, 10**6, COMPARED).ticks[0] in sizes
 
 
 @settings(max_examples=examples(25, plain=8), deadline=None)
@@ -149,7 +123,7 @@ def test_quick_covers_take_one_length_for_each_slot(
     seed: int, delay: int, shortest: int, exact: bool
 ) -> None:
     demand = draw(seed)
-    plan = cover_quickly(demand, delay, shortest, exact=exact)
+    plan = cover_by(demand, delay, RATED if exact else STABLE, shortest)
     for rest, length, held in slots_of(plan, demand):
         weight, left = weights(rest, delay, 3.0), rest[rest > 0]
         least = min(rest[pair] for pair in held)
@@ -205,7 +179,7 @@ def test_heavy_demands_come_first_and_busy_ports_are_held(seed: int) -> None:
             taken[slot] |= ends
             assert first.matchings[slot, i] == j
     rest = demand.copy()
-    for matching, ticks in zip(*cover_critical_lines(demand), strict=True):
+    for matching, ticks in zip(*cover_by(demand, 0, CRITICAL), strict=True):
         partners = [(rest > 0).sum(axis=axis) for axis in (1, 0)]
         most = max(partners[0].max(), partners[1].max())
         held = [(i, j) for i, j in enumerate(matching.tolist()) if j >= 0]
@@ -293,7 +267,7 @@ def test_what_is_left_to_packets_ends_no_later(seed: int, planes: int, delay: in
         packet_bytes_per_s=float(rng.choice([0.25, 1.0])),
     )
     plan = Plan(np.array([[0, 1], [1, 0]], dtype=np.int32), demand[[0, 0], [0, 1]] + 1)
-    plan = trim(complete(plan, demand), demand)
+    plan = trim(complete(plan, CoverTask.of(demand, 0)), demand)
 
     def ends(chosen: Plan) -> float:
         left = np.maximum(problem.directed_ticks - serve(chosen), 0)
@@ -332,14 +306,9 @@ def test_entries_are_assigned_best(data: st.DataObject) -> None:
         dtype=float,
     ).reshape(n, n)
     rows, columns = np.nonzero(value)
-    left = Left(
-        rows,
-        columns,
-        np.ones(len(rows), dtype=np.int64),
-        value[rows, columns],
-        value[rows, columns],
-        *np.empty((3, 1)),
-    )
+    ticks = np.ones(len(rows), dtype=np.int64)
+    entries = Entries(n, rows.astype(np.int32), columns.astype(np.int32), ticks)
+    left = left_of(entries)._replace(value=value[rows, columns])
     space = port_vectors(n)
     cast(Any, assign_entries)(space, left, len(rows))
     chosen = space.column_of[:n]
@@ -376,113 +345,70 @@ def test_more_time_is_never_worse(
     costs = []
     for limit in (0, 10, 20, 40, 80):
         clock = partial(look, count())
-        monkeypatch.setattr(quick_cover, "counted_time", clock)
-        monkeypatch.setattr(quick_rules, "counted_time", clock)
+        monkeypatch.setattr(portfolio, "counted_time", clock)
+        monkeypatch.setattr(entry_covers, "counted_time", clock)
         plan = plan_quickly(demand, delay, limit * LOOK_S, previous)
         assert (serve(plan) >= demand).all()
         costs.append(plan.cost(delay))
         if changed:
             clock = partial(look, count())
-            monkeypatch.setattr(quick_cover, "counted_time", clock)
-            monkeypatch.setattr(quick_rules, "counted_time", clock)
+            monkeypatch.setattr(portfolio, "counted_time", clock)
+            monkeypatch.setattr(entry_covers, "counted_time", clock)
             assert plan.cost(delay) <= plan_quickly(demand, delay, limit * LOOK_S).cost(delay)
     assert costs == sorted(costs, reverse=True)
 
 
 def test_a_slot_ends_at_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kernels get so much work as the time that is left allows: here, less than a slot takes."""
-    monkeypatch.setattr(quick_rules, "counted_time", lambda: 0.0)
+    """Kernels get so much work as the time that is left allows: here, less than a slot takes.
+
+    If a plan is known a late rule gives up; or else what it leaves is served heaviest first.
+    """
+    monkeypatch.setattr(entry_covers, "counted_time", lambda: 0.0)
     demand = np.random.default_rng(0).integers(1, 99, (60, 60))
-    for rule in range(6):
-        task = QuickTask(demand, 2, deadline=1e-6)
+    late = CoverTask.of(demand, 2)._replace(deadline=1e-6)
+    for choice in (STABLE, RATED, COMPARED, CRITICAL, MEDIAN):
         with pytest.raises(TimeUp):
-            quick_rules.cover_by_rule(task, rule)
+            next(yield_cover(late._replace(useful_ticks=10**9), choice))
+        rest = next(yield_cover(late, choice))
+        assert rest.ticks.tolist() == cover_heaviest_first(demand).ticks.tolist()
 
 
 @compiled_only
-def test_rules_that_take_too_long_leave_their_time_to_moves() -> None:
-    """A rule runs if its estimate fits, whatever the number of ports."""
+def test_rules_run_if_their_estimates_fit() -> None:
+    """All of them without a limit, and none but the first plan where there is no time."""
     demand = np.random.default_rng(0).integers(1, 99, (40, 40))
-    first = plan_quickly(demand, 2, 0.0)
-    task = QuickTask(demand, 2, deadline=np.inf)
-    everything = list(quick_cover.yield_plans(task, first, endless=False))
-    rules = quick_rules.list_rules_in_order(quick_rules.Size.of(demand))
-    plans = [rule.build(task) for rule in rules]
-    assert plans.count(None) == 1, "the demand is no sum of few permutations"
-
-    # A rule whose plan would be longer than the best one by a twentieth may end without it.
-    least = min(plan.cost(2) for plan in everything)
-    n_useful = sum(plan is not None and plan.cost(2) <= 1.05 * least for plan in plans)
-    assert n_useful <= len(everything) - 50 <= len(rules) - 1
+    task = CoverTask.of(demand, 2)._replace(n_moves=7)
+    n_plans = 1
+    least = cover_heaviest_first(demand).cost(2)
+    for _, rule in portfolio.list_rules(Size.of(task)):
+        plans = list(rule.load()(task._replace(useful_ticks=1.05 * least)))
+        n_plans += len(plans)
+        assert len(plans) > 0 or rule.name in ("planted weights", "median")
+    everything = list(portfolio.yield_plans(task))
+    assert 7 < len(everything) <= n_plans + 7
     for plan in everything:
         assert (serve(plan) >= demand).all()
-    with pytest.raises(TimeUp):
-        list(quick_cover.yield_plans(task._replace(deadline=0.0), first, endless=True))
+    assert len(list(portfolio.yield_plans(task._replace(deadline=0.0)))) <= len(RULES)
 
 
 def test_critical_lines_and_holds() -> None:
-    """As many slots as the busiest line has entries; holds of the largest and the least entry."""
+    """As many slots as the busiest line has entries, held for the largest; or the median."""
     rng = np.random.default_rng(3)
     demand = rng.integers(1, 99, (9, 9)) * (rng.random((9, 9)) < 0.4)
     demand[0, 0] = 5
     degree = max((demand > 0).sum(axis=0).max(), (demand > 0).sum(axis=1).max())
-    assert len(cover_critical_lines(demand).ticks) == degree
-    for rule, extreme in ((LARGEST, max), (LEAST, min)):
-        plan = quick_rules.cover_by_rule(QuickTask(demand, 2), rule)
-        for rest, length, held in slots_of(plan, demand):
-            value = rest.astype(float)
-            assert sum(rest[pair] for pair in held) == pytest.approx(heaviest(value))
-            assert length == extreme(rest[pair] for pair in held)
-
-
-@given(st.integers(1, 9), st.integers(0, 10_000), st.sampled_from([2, 50, 2**40]))
-def test_covers_of_matrices_and_of_lists_take_equally_heavy_slots(
-    n: int, seed: int, largest: int
-) -> None:
-    """Each slot is the heaviest matching of those that miss no critical line."""
-    rng = np.random.default_rng(seed)
-    demand = rng.integers(1, largest, (n, n)) * (rng.random((n, n)) < 0.8)
-    demand[0, n - 1] = 1
-    terms = CoverTerms(2, 1, CRITICAL)
-    for cover in (MatrixCover(demand, terms), ListedCover(Entries.of_matrix(demand), terms)):
-        assert cover.n_left == np.count_nonzero(demand)
-        slots = SlotTable(np.empty((n, n), dtype=np.int32), np.empty(n, dtype=np.int64))
-        n_slots, is_complete = cover.choose_slots(slots, 1 << 60)
-        assert is_complete
-        assert (cover.n_left, cover.bound()) == (0, 0)
-        of_lines = [np.count_nonzero(demand, axis=0), np.count_nonzero(demand, axis=1)]
-        assert n_slots == np.max(of_lines)
-        plan = Plan(slots.matchings[:n_slots], slots.ticks[:n_slots])
-        for rest, length, held in slots_of(plan, demand):
-            is_entry = rest > 0
-            counts = is_entry.sum(axis=1)[:, None], is_entry.sum(axis=0)[None, :]
-            most = max(count.max() for count in counts)
-            critical = sum((count == most).astype(float) for count in counts)
-            value = np.where(is_entry, rest / rest.max() + 2.0 * n * critical, 0.0)
-            assert sum(value[pair] for pair in held) == pytest.approx(heaviest(value))
-            assert length == max(rest[pair] for pair in held)
-
-
-def test_full_matrices_are_covered_without_a_list_of_their_entries(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A full matrix takes less time than its list, a sparse one more; both serve everything."""
-    rng = np.random.default_rng(0)
-    demand = rng.integers(1, 99, (20, 20))
-    slots = quick_rules.cover_by_rule(QuickTask(np.tril(demand), 2), MEDIAN)
-    assert (serve(slots) >= np.tril(demand)).all()
-    monkeypatch.setattr(quick_rules, "ListedCover", None)
-    for rule in (CRITICAL, LARGEST, MEDIAN, LEAST):
-        plan = quick_rules.cover_by_rule(QuickTask(demand, 2), rule)
-        assert (serve(plan) >= demand).all()
-        longer = quick_rules.cover_by_rule(QuickTask(demand, 2, shortest=70), rule)
-        assert longer.ticks.min() >= 70
+    assert len(cover_by(demand, 2, CRITICAL).ticks) == degree
+    for rest, length, held in slots_of(cover_by(demand, 2, MEDIAN), demand):
+        value = rest.astype(float)
+        assert sum(rest[pair] for pair in held) == pytest.approx(heaviest(value))
+        assert length == sorted(rest[pair] for pair in held)[len(held) // 2]
+    assert cover_by(demand, 2, MEDIAN, shortest=70).ticks.min() >= 70
 
 
 def test_terms_are_held_as_long_as_an_entry_needs_them() -> None:
     """Of a heavy tail: the large entries are served before the terms that stuffing made."""
     demand = np.diag([1000, 900, 50, 7]) + np.ones((4, 4), dtype=np.int64)
-    plan = quick_rules.decompose_and_trim(QuickTask(demand, 0))
+    plan = hold_terms(decompose(stuff(demand)), 1, CoverTask.of(demand, 0))
     assert (serve(plan) >= demand).all()
     assert plan.ticks.sum() == 1004
 
@@ -491,15 +417,14 @@ def test_entries_are_rounded_to_the_unit_that_makes_the_shortest_plan() -> None:
     """Of a heavy tail with short delays: half a delay, or less, is better than one."""
     rng = np.random.default_rng(7)
     demand = np.ceil((1.0 + rng.pareto(1.1, size=(48, 48))) * 1e3).astype(np.int64)
-    task = QuickTask(demand, 20_000)
-    plan = quick_rules.decompose_in_delays(task)
-    assert (serve(plan) >= demand).all()
-    costs = [
-        quick_rules._decompose_in_units(task, unit).cost(20_000)
-        for unit in (20_000, 10_000, 5_000, 2_500)
-    ]
-    assert plan.cost(20_000) <= min(costs[:2]) < 0.99 * costs[0]
-    assert quick_rules.decompose_in_delays(QuickTask(demand, 0)).cost(0) == pytest.approx(
+    plans = list(yield_in_delays(CoverTask.of(demand, 20_000)))
+    costs = [plan.cost(20_000) for plan in plans]
+    assert costs == sorted(costs, reverse=True)
+    assert costs[-1] < 0.99 * costs[0]
+    for plan in plans:
+        assert (serve(plan) >= demand).all()
+    (whole,) = yield_in_delays(CoverTask.of(demand, 0))
+    assert whole.cost(0) == pytest.approx(
         max(demand.sum(axis=0).max(), demand.sum(axis=1).max()), rel=0.1
     )
 

@@ -7,21 +7,25 @@ import pytest
 from hypothesis import given, strategies as st
 
 from optmatch.solvers.demands import moves
-from optmatch.solvers.demands.entry_covers import CRITICAL, LEAST, MEDIAN, RATED, STABLE
-from optmatch.solvers.demands.moves import MoveSearch, MoveTask
-from optmatch.solvers.demands.plans import Plan, serve
-from optmatch.solvers.demands.quick_cover import finish_plan
-from optmatch.solvers.demands.quick_rules import QuickTask, heaviest_first
+from optmatch.solvers.demands.first_fit import cover_heaviest_first
+from optmatch.solvers.demands.moves import MoveSearch
+from optmatch.solvers.demands.plans import Plan, finish_plan, serve
+from optmatch.solvers.demands.tasks import CoverTask, Size
 from tests.helpers.modes import compiled_only
 
 pytestmark = pytest.mark.kernels
 
-RULES = (STABLE, RATED, CRITICAL, MEDIAN, LEAST)
-
 
 def first_plan(demand: np.ndarray, shortest: int = 1) -> Plan:
-    task = QuickTask(demand, 0, shortest)
-    return finish_plan(heaviest_first(task), demand, shortest)
+    return finish_plan(cover_heaviest_first(demand, shortest), demand, shortest)
+
+
+def search_of(demand: np.ndarray, delay: int, shortest: int, n_moves: int) -> MoveSearch:
+    """Make a search of rounds of so many moves."""
+    task = CoverTask.of(demand, delay, shortest)
+    search = MoveSearch(task, Size.of(task))
+    search.moves_per_round = n_moves
+    return search
 
 
 @given(st.integers(2, 8), st.integers(0, 40), st.integers(1, 12), st.integers(0, 10_000))
@@ -32,7 +36,7 @@ def test_rounds_serve_everything_and_make_no_plan_longer(
     demand = rng.integers(1, 60, (n, n)) * (rng.random((n, n)) < 0.7)
     demand[0, 1] = 7
     plan = first_plan(demand, shortest)
-    search = MoveSearch(MoveTask(demand, delay, shortest, np.array(RULES)), 3)
+    search = search_of(demand, delay, shortest, 3)
     for _ in range(6):
         if len(plan.ticks) < 2:
             return
@@ -55,7 +59,7 @@ def test_rounds_serve_everything_and_make_no_plan_longer(
 def test_moves_find_the_optimum_of_a_small_demand() -> None:
     """Two permutations of 9 and 5 ticks, and one entry more: 9 + 5 + 2 ticks and three delays."""
     demand = np.array([[2, 9, 5], [5, 0, 9], [9, 5, 0]])
-    search = MoveSearch(MoveTask(demand, 3, 1, np.array([RATED, CRITICAL, MEDIAN])), 200)
+    search = search_of(demand, 3, 1, 200)
     best = search.play_round(first_plan(demand), np.inf)
     assert best is not None
     assert best.cost(3) == 25
@@ -64,10 +68,9 @@ def test_moves_find_the_optimum_of_a_small_demand() -> None:
 def test_random_numbers_go_on_from_round_to_round() -> None:
     """Six moves are the same in one round and in two."""
     demand = np.random.default_rng(0).integers(1, 99, (7, 7))
-    task = MoveTask(demand, 20, 1, np.array(RULES))
     plan = first_plan(demand)
-    together = MoveSearch(task, 6).play_round(plan, np.inf)
-    search = MoveSearch(task, 3)
+    together = search_of(demand, 20, 1, 6).play_round(plan, np.inf)
+    search = search_of(demand, 20, 1, 3)
     half = search.play_round(plan, np.inf)
     assert half is not None
     apart = search.play_round(half, np.inf)
@@ -80,7 +83,7 @@ def test_random_numbers_go_on_from_round_to_round() -> None:
 def test_a_round_without_enough_time_gives_nothing() -> None:
     demand = np.random.default_rng(0).integers(1, 99, (30, 30))
     plan = first_plan(demand)
-    search = MoveSearch(MoveTask(demand, 20, 1, np.array([RATED])), 10)
+    search = search_of(demand, 20, 1, 10)
     assert search.play_round(plan, 1e-7) is None
     assert search.play_round(plan, np.inf) is not None
 
@@ -97,7 +100,7 @@ def test_a_longer_plan_gets_more_room() -> None:
         matchings.append(matching)
         ticks.append(int(demand[source, destination]))
     plan = Plan.of(matchings, ticks, 10)
-    search = MoveSearch(MoveTask(demand, 20, 1, np.array([RATED])), 20)
+    search = search_of(demand, 20, 1, 20)
     after = search.play_round(plan, np.inf)
     assert after is not None
     assert after.cost(20) < plan.cost(20)
@@ -110,7 +113,7 @@ def test_a_round_that_something_else_slowed_down_ends_no_search(
     """After a round of a hundred seconds the next one still fits into a hundredth of a second."""
     demand = np.random.default_rng(0).integers(1, 99, (5, 5))
     plan = first_plan(demand)
-    search = MoveSearch(MoveTask(demand, 20, 1, np.array([RATED])), 10)
+    search = search_of(demand, 20, 1, 10)
     shown = itertools.count(0.0, 100.0)
     monkeypatch.setattr(moves, "counted_time", lambda: next(shown))
     assert search.play_round(plan, 1000.0) is not None
@@ -122,7 +125,7 @@ def test_a_long_move_looks_at_the_clock_on_its_way(monkeypatch: pytest.MonkeyPat
     """With some hundred ports a move takes seconds: it ends soon after its time."""
     demand = np.random.default_rng(0).integers(1, 10**6, (40, 40))
     plan = first_plan(demand)
-    search = MoveSearch(MoveTask(demand, 20, 1, np.array([RATED])), 1)
+    search = search_of(demand, 20, 1, 1)
     looks = 0
 
     def one_second_later() -> float:
@@ -152,9 +155,8 @@ def test_a_long_move_looks_at_the_clock_on_its_way(monkeypatch: pytest.MonkeyPat
 
 def test_a_move_is_the_same_in_one_go_and_slot_by_slot() -> None:
     demand = np.random.default_rng(3).integers(1, 10**6, (12, 12))
-    task = MoveTask(demand, 20_000, 1, np.array([RATED, CRITICAL, MEDIAN]))
-    in_one_go = MoveSearch(task, 2).play_round(first_plan(demand), np.inf)
-    search = MoveSearch(task, 1)
+    in_one_go = search_of(demand, 20_000, 1, 2).play_round(first_plan(demand), np.inf)
+    search = search_of(demand, 20_000, 1, 1)
     plan: Plan | None = first_plan(demand)
     for _ in range(2):
         assert plan is not None

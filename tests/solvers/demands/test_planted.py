@@ -10,7 +10,8 @@ import optmatch as om
 from optmatch.model import TimeUp
 from optmatch.solvers.demands import planted
 from optmatch.solvers.demands.entries import Entries, LineSums
-from optmatch.solvers.demands.plans import serve
+from optmatch.solvers.demands.plans import Plan, serve
+from optmatch.solvers.demands.tasks import CoverTask
 
 pytestmark = pytest.mark.kernels
 
@@ -32,13 +33,19 @@ def weights_drawn(count: int, seed: int) -> list[int]:
     return [int(weight) for weight in drawn]
 
 
+def plan_of(demand: Any, shortest: int = 1, deadline: float = np.inf) -> Plan | None:
+    """Return the plan of the rule, None if the demand is none of those that it is for."""
+    task = CoverTask.of(demand, 0, shortest)._replace(deadline=deadline)
+    return next(planted.yield_planted(task), None)
+
+
 @pytest.mark.parametrize(
     ("n", "count"), [(8, 2), (16, 4), (24, 8), (33, 16), (150, 32), (384, 16), (1024, 8)]
 )
 def test_there_is_a_slot_for_each_permutation(n: int, count: int) -> None:
     weights = weights_drawn(count, n)
     demand = sum_of_permutations(n, weights, n)
-    plan = planted.cover_planted(Entries.of_matrix(demand))
+    plan = plan_of(demand)
     assert plan is not None
     assert sorted(plan.ticks.tolist()) == sorted(weights)
     assert (serve(plan) >= demand).all()
@@ -52,7 +59,7 @@ def test_equal_weights_have_copies() -> None:
     assert weights is not None
     copies = dict(zip(weights.ticks.tolist(), weights.copies.tolist(), strict=True))
     assert copies == {7000: 4, 1100: 8}
-    plan = planted.cover_planted(entries)
+    plan = plan_of(demand)
     assert plan is not None
     assert sorted(plan.ticks.tolist()) == [1100] * 8 + [7000] * 4
 
@@ -60,7 +67,7 @@ def test_equal_weights_have_copies() -> None:
 def test_a_weight_that_is_a_sum_of_two_others() -> None:
     """The crossword of rows and columns tells the weight from the sum, but for a few entries."""
     demand = sum_of_permutations(48, [300, 500, 800, 1001], 5)
-    plan = planted.cover_planted(Entries.of_matrix(demand))
+    plan = plan_of(demand)
     assert plan is not None
     assert (serve(plan) >= demand).all()
     assert len(plan.ticks) <= 6
@@ -87,7 +94,7 @@ def test_other_demands_have_no_weights() -> None:
     incast = np.zeros((30, 30), dtype=np.int64)
     incast[:, :2] = rng.integers(1, 1000, (30, 2))
     for demand in (dense, sparse, incast, np.full((12, 12), 5)):
-        assert planted.cover_planted(Entries.of_matrix(demand)) is None
+        assert plan_of(demand) is None
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 5])
@@ -95,7 +102,7 @@ def test_small_demands_are_served_or_left(n: int) -> None:
     for seed in range(30):
         rng = np.random.default_rng(seed)
         demand = sum_of_permutations(n, rng.integers(1, 9, size=3).tolist(), seed)
-        plan = planted.cover_planted(Entries.of_matrix(demand), shortest=2)
+        plan = plan_of(demand, shortest=2)
         if plan is not None:
             assert (serve(plan) >= demand).all()
             assert (plan.ticks >= 2).all()
@@ -127,12 +134,13 @@ def test_best_finds_the_bound_where_delays_are_long() -> None:
 
 
 def test_decoding_ends_at_the_deadline() -> None:
-    entries = Entries.of_matrix(sum_of_permutations(33, weights_drawn(16, 1), 1))
+    demand = sum_of_permutations(33, weights_drawn(16, 1), 1)
+    entries = Entries.of_matrix(demand)
     weights = planted.find_weights(entries, LineSums.of(entries))
     assert weights is not None
     with pytest.raises(TimeUp):
         planted.decode(entries, weights, deadline=-1.0)
-    assert planted.cover_planted(entries, deadline=-1.0) is None
+    assert plan_of(demand, deadline=-1.0) is None
 
 
 def test_ambiguous_sums_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,7 +156,7 @@ def test_ambiguous_sums_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planted, "_sets_with_sum", counted)
     weights = np.random.default_rng(140).integers(1, 31, size=60).tolist()
     demand = sum_of_permutations(80, weights, 1)
-    plan = planted.cover_planted(Entries.of_matrix(demand))
+    plan = plan_of(demand)
     assert plan is not None
     assert (serve(plan) >= demand).all()
     assert looks <= planted._MOST_PASSES * np.count_nonzero(demand)

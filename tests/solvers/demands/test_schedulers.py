@@ -8,21 +8,21 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment
 
 import optmatch as om
 from optmatch.fabrics import UNREACHED
 from optmatch.model import Limit, Limits
 from optmatch.problems import CountProof
 from optmatch.problems.demands import traffic
-from optmatch.solvers.demands.assignment import assign, assign_afresh, new_workspace
+from optmatch.solvers.demands.choices import CRITICAL
 from optmatch.solvers.demands.decomposer import Decomposer
+from optmatch.solvers.demands.entry_covers import yield_cover
 from optmatch.solvers.demands.first_fit import cover_heaviest_first
 from optmatch.solvers.demands.line_pairs import count_terms, guess_weights
 from optmatch.solvers.demands.plans import Plan, only_demanded, serve, tidy, trim
-from optmatch.solvers.demands.quick_rules import cover_critical_lines
 from optmatch.solvers.demands.realisable import shorten
 from optmatch.solvers.demands.scheduling import former_plan, order_slots, spread
+from optmatch.solvers.demands.tasks import CoverTask
 from optmatch.testing.demands import best_demand
 from optmatch.testing.routing import largest_matchings
 from optmatch.verify.demands.bounds import check_proof
@@ -62,30 +62,10 @@ def noisy(n: int, seed: int = 0) -> NDArray[np.float64]:
 
 @given(matrices())
 @settings(deadline=None, max_examples=40)
-def test_assignments_are_those_of_scipy(matrix: Matrix) -> None:
-    space = new_workspace(len(matrix))
-    total = assign_afresh(space, matrix)
-    rows, columns = linear_sum_assignment(matrix, maximize=True)
-    assert total == matrix[rows, columns].sum()
-    assert sorted(space.column_of.tolist()) == list(range(len(matrix)))
-
-
-@given(matrices(), st.integers(0, 10_000))
-@settings(deadline=None, max_examples=40)
-def test_assignments_start_from_any_prices(matrix: Matrix, seed: int) -> None:
-    space = new_workspace(len(matrix))
-    space.value[:] = matrix
-    space.column_price[:] = np.random.default_rng(seed).integers(-200, 200, len(matrix))
-    rows, columns = linear_sum_assignment(matrix, maximize=True)
-    assert assign(space) == matrix[rows, columns].sum()  # type: ignore[no-untyped-call]
-    assert sorted(space.column_of.tolist()) == list(range(len(matrix)))
-
-
-@given(matrices())
-@settings(deadline=None, max_examples=40)
 def test_covers_serve_everything_in_few_slots(matrix: Matrix) -> None:
     busiest = int(max((matrix > 0).sum(axis=0).max(), (matrix > 0).sum(axis=1).max()))
-    fewest, first = cover_critical_lines(matrix), cover_heaviest_first(matrix)
+    first = cover_heaviest_first(matrix)
+    fewest = next(yield_cover(CoverTask.of(matrix, 0), CRITICAL))
     assert (serve(fewest) >= matrix).all()
     assert (serve(first) >= matrix).all()
     assert len(fewest.ticks) == busiest

@@ -1,0 +1,105 @@
+"""Rules that decompose a matrix into weighted permutations: Solstice, TMS, and units of delays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.model import TimeUp, counted_time
+from optmatch.solvers.demands.birkhoff import Terms, decompose, peel_terms, stuff
+from optmatch.solvers.demands.first_fit import complete
+from optmatch.solvers.demands.peeling import peel_halving
+from optmatch.solvers.demands.plans import Plan, hold_as_needed, trim
+from optmatch.solvers.demands.tasks import CoverTask
+
+_PROMISING = 1.25
+"""A decomposition that is longer than useful by more than this factor is not tried with other
+units: on demands of 48 to 192 ports the best unit saves at most a seventh over one delay."""
+_ROUNDS = 100  # rounds of scaling rows and columns
+_UNITS = 1 << 20  # the line sum of the scaled matrix
+
+
+def hold_terms(terms: Terms, unit: int, task: CoverTask) -> Plan:
+    """Hold permutations as long as the demand needs them, in their order, and serve the rest."""
+    ticks = terms.weights * unit
+    hold_as_needed(task.demand.copy(), terms.permutations, ticks)
+    plan = Plan(terms.permutations, np.maximum(ticks, task.shortest)).take(ticks > 0)
+    return complete(plan, task)
+
+
+def yield_solstice(task: CoverTask) -> Iterator[Plan]:
+    """Stuff the demand, then take slots of halving thresholds: the heuristic Solstice (BigSlice).
+
+    Liu et al. 2015, doi 10.1145/2716281.2836126.
+    """
+    terms = peel_terms(stuff(task.demand), peel_halving, deadline=task.deadline)
+    yield trim(hold_terms(terms, 1, task), task.demand, task.shortest)
+
+
+def yield_in_delays(task: CoverTask) -> Iterator[Plan]:
+    """Decompose after rounding entries up to whole units of time: halves and doubles of a delay.
+
+    Yields a plan for each unit, as long as they get shorter.
+    """
+    best = _decompose_in_units(task, max(1, task.delay))
+    yield best
+
+    # Halves of a delay down to an eighth, and its doubles, for demands for which half of a delay
+    # is no better than a whole one. A delay of few ticks has no eighth: that unit is 0.
+    for units in (
+        [task.delay >> 1, task.delay >> 2, task.delay >> 3],
+        [task.delay << 1, task.delay << 2],
+    ):
+        first = best
+        for unit in units:
+            is_hopeless = best.cost(task.delay) > _PROMISING * task.useful_ticks
+            if unit == 0 or is_hopeless or counted_time() >= task.deadline:
+                break
+            plan = _decompose_in_units(task, unit)
+            if plan.cost(task.delay) >= best.cost(task.delay):
+                break
+            best = plan
+            yield best
+        if best is not first:
+            break
+
+
+def _decompose_in_units(task: CoverTask, unit: int) -> Plan:
+    """Make a schedule of the permutations into which a demand decomposes, in units of time."""
+    in_units = -(-task.demand // unit)  # rounded up
+    terms = decompose(stuff(in_units), "bottleneck", deadline=task.deadline)
+    if terms.residual.any() and task.useful_ticks < np.inf:
+        raise TimeUp
+    return hold_terms(terms, unit, task)
+
+
+def yield_tms(task: CoverTask) -> Iterator[Plan]:
+    """Scale the demand and keep the heaviest terms, as in Mordia (TMS).
+
+    Porter et al. 2013, doi 10.1145/2486001.2486007. Yields a plan of the first term, then of twice
+    as many each time; what they leave is served heaviest first.
+    """
+    busiest = int(task.lines.ticks.max())
+    terms = decompose(stuff(_scale(task.demand)), "bottleneck", deadline=task.deadline)
+    shares = terms.weights / max(1, terms.weights.sum())
+    count = 1
+    while True:
+        # Each term is held for its share of what the busiest line needs.
+        ticks = np.ceil(shares[:count] * busiest).astype(np.int64)
+        terms_held = Plan(terms.permutations[:count], np.maximum(ticks, task.shortest))
+        yield trim(complete(terms_held, task), task.demand, task.shortest)
+        if count >= len(shares) or counted_time() >= task.deadline:
+            return
+        count *= 2
+
+
+def _scale(demand: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Scale rows and columns in turn towards equal sums (Sinkhorn), whole up to rounding."""
+    scaled = demand.astype(np.float64)
+    for _ in range(_ROUNDS):
+        for axis in (0, 1):
+            sums = scaled.sum(axis=axis, keepdims=True)
+            scaled /= np.where(sums > 0, sums, 1.0)
+    return np.floor(scaled * _UNITS).astype(np.int64)

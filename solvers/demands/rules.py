@@ -1,0 +1,160 @@
+"""The rules that cover a demand by slots: one row each, for methods by name and for the portfolio.
+
+A rule is a function that takes a `CoverTask` and yields plans. A new rule is a module with such a
+function, and a row here with a function that loads the module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from optmatch.solvers.demands.choices import COMPARED, CRITICAL, MEDIAN, RATED
+
+if TYPE_CHECKING:
+    from optmatch.solvers.demands.tasks import Build, Size
+
+
+class Rule(NamedTuple):
+    """A rule of the portfolio, a method by name, or both."""
+
+    name: str
+    load: Callable[[], Build]
+    estimate_s: Callable[[Size], float] | None = None
+    """The seconds that it takes, a function of the size alone; None: not in the portfolio."""
+    overrun: float = 1.0
+    """By which factor the estimate may exceed the time that is left: above 1 for rules that see
+    early whether they will be done in time, and end if not."""
+    needs_matrix: bool = False  # left out where ports are so many that there is no full matrix
+    summary: str = ""
+    """What the method of this name does; empty if there is none."""
+
+
+def _load_cover(choice: int, pressure: float = 3.0, bonus: float = 1.0) -> Build:
+    """Load a rule that covers slot by slot."""
+    from optmatch.solvers.demands.entry_covers import yield_cover
+
+    return partial(yield_cover, choice=choice, pressure=pressure, bonus=bonus)
+
+
+def _load_heaviest_first() -> Build:
+    from optmatch.solvers.demands.first_fit import yield_heaviest_first
+
+    return yield_heaviest_first
+
+
+def _load_fewest_slots(n_sweeps: int) -> Build:
+    from optmatch.solvers.demands.edge_colouring import yield_fewest_slots
+
+    return partial(yield_fewest_slots, n_sweeps=n_sweeps)
+
+
+def _load_planted() -> Build:
+    from optmatch.solvers.demands.planted import yield_planted
+
+    return yield_planted
+
+
+def _load_decomposition_in_delays() -> Build:
+    from optmatch.solvers.demands.decompositions import yield_in_delays
+
+    return yield_in_delays
+
+
+def _load_tms() -> Build:
+    from optmatch.solvers.demands.decompositions import yield_tms
+
+    return yield_tms
+
+
+def _load_solstice() -> Build:
+    from optmatch.solvers.demands.decompositions import yield_solstice
+
+    return yield_solstice
+
+
+def _estimate_fewest_slots_s(size: Size, n_sweeps: int) -> float:
+    """Estimate the edge colouring and its sweeps: paths grow with the ports, sweeps take pairs."""
+    colouring_s = 1e-4 + 5e-8 * size.n_entries * (1.0 + size.n_ports / 400)
+    return colouring_s + n_sweeps * 5e-9 * size.n_ports * size.degree**2
+
+
+def _estimate_critical_s(size: Size) -> float:
+    """Estimate the cover by critical lines; it counts a quarter where delays are long."""
+    slots = size.degree + 1
+    estimate_s = 5e-5 + 4.5e-9 * float(size.n_ports**0.5) * size.n_entries * slots
+    return estimate_s / 4 if size.delays_per_entry < 1 else estimate_s
+
+
+RULES = (
+    Rule(
+        "greedy-cover",
+        _load_heaviest_first,
+        summary="heaviest first, in the first slot with room",
+    ),
+    Rule(
+        "spectra",
+        partial(_load_cover, CRITICAL),
+        _estimate_critical_s,
+        2.0,
+        summary="few slots spread over parallel planes",
+    ),
+    *(
+        # Sweeps that are late end early: their plan is of use all the same.
+        Rule(
+            f"fewest slots, {n_sweeps} sweeps",
+            partial(_load_fewest_slots, n_sweeps),
+            partial(_estimate_fewest_slots_s, n_sweeps=n_sweeps),
+            2.0,
+        )
+        for n_sweeps in (0, 2, 10, 40)
+    ),
+    Rule(
+        "rated",
+        partial(_load_cover, RATED),
+        lambda size: 5e-5 + 1.5 * size.best_slots_s,
+        2.0,
+    ),
+    Rule(
+        "compared",
+        partial(_load_cover, COMPARED, pressure=10.0),
+        lambda size: 5e-5 + 3e-7 * size.n_entries * size.slots_of_service,
+        2.0,
+    ),
+    Rule(
+        "median",
+        partial(_load_cover, MEDIAN),
+        lambda size: 5e-5 + 1e-8 * size.n_entries * (5 * size.degree + 1),
+        2.0,
+    ),
+    Rule(
+        "planted weights",
+        _load_planted,
+        lambda size: 0.0 if size.degree > 64 else 0.0002 + 1.5e-7 * size.n_entries,
+    ),
+    Rule(
+        "decomposition in delays",
+        _load_decomposition_in_delays,
+        lambda size: 0.0005 + 1e-9 * size.n_ports**2 * (40 + size.degree),
+        needs_matrix=True,
+    ),
+    Rule(
+        "tms",
+        _load_tms,
+        lambda size: 0.005 + 1e-9 * size.n_ports**2 * (500 + 20 * size.degree),
+        2.5,
+        needs_matrix=True,
+        summary="scale, decompose, keep the heaviest terms",
+    ),
+    Rule(
+        "solstice",
+        _load_solstice,
+        summary="stuff to equal sums, then slots of halving thresholds",
+    ),
+    Rule(
+        "eclipse",
+        partial(_load_cover, COMPARED, pressure=0.0, bonus=0.0),
+        summary="each time the slot that serves most for its time",
+    ),
+)
