@@ -138,7 +138,7 @@ class _Driver:
         unlike length of which nobody states it.
         """
         heated = (self.largest_rad >= 0).any(axis=1)
-        for cell in np.flatnonzero(heated):
+        for cell in np.flatnonzero(heated).tolist():
             by_heaters = self.at_rest_rad[cell]
             by_table = offset_rad[cell]
             apart_rad = math.remainder(by_heaters - by_table, WHOLE_TURN_RAD)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import optmatch as om
+from optmatch.model.files import lock_at_once
 from optmatch.switches import DrySwitch, PlayOptions, journal as journals, play
 
 ROOT = Path(__file__).parents[2]
@@ -53,7 +54,7 @@ def test_a_run_that_ends_before_the_journal_is_locked_is_resumed_where_it_stood(
     """The former run notes its last moment just before it gives up the lock."""
     path = tmp_path / "play.jsonl"
     journals.PlayJournal(path, {"plan": "a"}, resume=False).close()
-    lock = journals.lock_at_once
+    lock = lock_at_once
 
     def end_former_run(file: Any) -> bool:
         entry = {"event": "tuned", "round": 2, "moment": 1, "n_changed": 0, "delay_s": 0.0}

@@ -324,7 +324,10 @@ def _compare_arms(paths: LightPaths, interferometer: Interferometer) -> float:
     lengths, the account of the netlist says so.
     """
     first, second = (
-        [(part.component, dict(part.settings), part) for part in map(paths.parts.get, arm.passed)]
+        [
+            (part.component, dict(part.settings), part)
+            for part in (paths.parts[name] for name in arm.passed)
+        ]
         for arm in interferometer.link.arms
     )
     for entry in list(first):
@@ -449,7 +452,7 @@ def assume_circuit(name: str, *, is_narrow: bool, longer_um: float) -> CellCircu
     splitter = Part("mmi2x2", "coupler", wide, {})
     if is_narrow:
         splitter = Part("mmi1x2", "coupler", NARROW, {})
-    instances: dict[str, Part | None] = {
+    instances = {
         f"{name}.splitter": splitter,
         f"{name}.heater": heater,
         f"{name}.combiner": Part("mmi2x2", "coupler", wide, {}),
