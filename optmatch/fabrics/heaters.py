@@ -27,9 +27,9 @@ from optmatch.model import FREE, InputError
 from optmatch.model.cells import CellDevice
 from optmatch.model.heaters import ARMS, Heater
 
-WHOLE_TURN_RAD = 2 * math.pi
+_WHOLE_TURN_RAD = 2 * math.pi
 
-CLOSE_RAD = 1e-9
+_CLOSE_RAD = 1e-9
 """Phases are right within this; less than this below a whole turn needs no heat."""
 
 _MOST_ROUNDS = 500
@@ -141,7 +141,7 @@ class _Driver:
         for cell in np.flatnonzero(heated).tolist():
             by_heaters = self.at_rest_rad[cell]
             by_table = offset_rad[cell]
-            apart_rad = math.remainder(by_heaters - by_table, WHOLE_TURN_RAD)
+            apart_rad = math.remainder(by_heaters - by_table, _WHOLE_TURN_RAD)
             if by_heaters != 0 and by_table != 0 and abs(apart_rad) > 1e-6:
                 raise InputError(
                     f"cell {self.names[cell]}: without power the phase of arm 1 less arm 2 is"
@@ -176,7 +176,7 @@ class _Driver:
             next_turns_rad[cells] = self._choose_arms(cells, missing_rad, turns_rad[cells])
             change_rad = np.abs(next_turns_rad - turns_rad).max(initial=0.0)
             turns_rad = next_turns_rad
-            if change_rad < CLOSE_RAD:
+            if change_rad < _CLOSE_RAD:
                 self._check_reached(slot, cells, missing_rad, turns_rad)
                 return turns_rad
         raise InputError(
@@ -257,7 +257,7 @@ class _Driver:
             total_mw += before_mw
             difference_rad = after_rad[cell, arm - 1] - before_rad[cell, arm - 1]
             # Where powers are unknown, turns tell which heaters go down.
-            if abs(difference_rad) > CLOSE_RAD:
+            if abs(difference_rad) > _CLOSE_RAD:
                 rise = difference_rad if math.isnan(after_mw) else after_mw - before_mw
                 changes.append((rise, cell, arm, heater))
 
@@ -313,6 +313,6 @@ class _Driver:
 
 def _wrapped(turn_rad: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return turns from 0 up to a whole one; 0 for what misses a whole one by rounding alone."""
-    wrapped: NDArray[np.float64] = np.mod(turn_rad, WHOLE_TURN_RAD)
-    wrapped[WHOLE_TURN_RAD - wrapped < CLOSE_RAD] = 0.0
+    wrapped: NDArray[np.float64] = np.mod(turn_rad, _WHOLE_TURN_RAD)
+    wrapped[_WHOLE_TURN_RAD - wrapped < _CLOSE_RAD] = 0.0
     return wrapped

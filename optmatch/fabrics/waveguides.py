@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from optmatch.fabrics.cellgraph import CellGraph
 from optmatch.model import CellDevice, Device
 
-SHRINK = 0.2
+_SHRINK = 0.2
 """A height or channel on a chip over the same in the drawing: a cell on a chip is five times as
 long as it is high."""
 
@@ -59,14 +59,14 @@ def measure_waveguides(graph: CellGraph) -> Waveguides:
     vector = (end_of_terminal[first] - end_of_terminal[graph.mate[first]]).copy()
     if not graph.placed:
         # In columns terminals of side 1 (even numbers) lie above the axis of the cell.
-        height = np.where(np.arange(n_terminals) % 2 == 0, _SIDE, -_SIDE) * SHRINK
+        height = np.where(np.arange(n_terminals) % 2 == 0, _SIDE, -_SIDE) * _SHRINK
         vector[:, 1] += height[first] - height[graph.mate[first]]
     length[number] = np.linalg.norm(vector, axis=1)
 
     # A layout does not say whether its cells are mirrored. They are taken the way in which links
     # cross less often, hence a mirrored layout has the same crossings.
     if graph.placed:
-        ways = [_cross(graph, first, side) for side in (_SIDE * SHRINK, -_SIDE * SHRINK)]
+        ways = [_cross(graph, first, side) for side in (_SIDE * _SHRINK, -_SIDE * _SHRINK)]
         crossed, bent = min(ways, key=lambda way: (int(way[0].sum()), *way[0], *way[1]))
     else:
         crossed, bent = _cross(graph, first, _SIDE)
@@ -145,7 +145,7 @@ def measure_area(graph: CellGraph) -> float:
     ends = places_on_chip(graph)
     if graph.placed or _is_drawn_in_columns(graph):
         axis = ends[:, 1] - ends[:, 0]
-        to_side = 2 * SHRINK * _SIDE * np.stack([-axis[:, 1], axis[:, 0]], axis=1)[:, None]
+        to_side = 2 * _SHRINK * _SIDE * np.stack([-axis[:, 1], axis[:, 0]], axis=1)[:, None]
         corners = np.concatenate([ends + to_side, ends - to_side])
         width, height = np.ptp(corners.reshape(-1, 2), axis=0)
         return float(width * height)
@@ -157,7 +157,7 @@ def places_on_chip(graph: CellGraph) -> NDArray[np.float64]:
     """Return ``ends[cell, end]``, where cells lie on the chip, in lengths of a cell.
 
     Places of a netlist and meshes stay as they are. In columns that are drawn for the eye, heights
-    and the channels between columns are `SHRINK` times as long on a chip.
+    and the channels between columns are `_SHRINK` times as long on a chip.
     """
     ends = graph.ends
     if graph.placed or not _is_drawn_in_columns(graph):
@@ -171,9 +171,9 @@ def places_on_chip(graph: CellGraph) -> NDArray[np.float64]:
     # Between two marks, ends of cells along x, lies a stretch; its middle tells whether a cell
     # covers it.
     covered = ((left <= middle[:, None]) & (middle[:, None] <= right)).any(axis=1)
-    steps = np.diff(marks) * np.where(covered, 1.0, SHRINK)
+    steps = np.diff(marks) * np.where(covered, 1.0, _SHRINK)
     x = np.concatenate([[0.0], np.cumsum(steps)])[np.searchsorted(marks, ends[..., 0])]
-    return np.stack([x, SHRINK * ends[..., 1]], axis=-1)
+    return np.stack([x, _SHRINK * ends[..., 1]], axis=-1)
 
 
 def _is_drawn_in_columns(graph: CellGraph) -> bool:

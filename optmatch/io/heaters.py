@@ -24,7 +24,7 @@ from optmatch.model.accounts import Level, accounting, assume, take
 from optmatch.model.files import path_name
 from optmatch.model.heaters import ARMS, Heater
 
-HEATERS_FORMAT = "optmatch/heaters/1"
+_HEATERS_FORMAT = "optmatch/heaters/1"
 
 _COLUMNS = {
     "a_rad": "a_rad",
@@ -73,7 +73,7 @@ def read_heaters(path: str | os.PathLike[str], fabric: Fabric) -> dict[tuple[int
         for place, row in rows:
             take(_LEVEL, row, place)
             cell = find_cell(fabric, row.get("cell", ""), place)
-            arm = find_arm(fabric, cell, row.get("arm", ""), place)
+            arm = _find_arm(fabric, cell, row.get("arm", ""), place)
             fields = _fields_of_row(row, place)
             former = points.setdefault((cell, arm), {"volts": [], "phases_rad": []})
 
@@ -132,7 +132,7 @@ def _rows_of_json(content: bytes, path: str) -> list[tuple[str, dict[str, Any]]]
     """List the JSON pointer and the values of each row; null is left out."""
     tree = parse_json(content, path)
     check_object(tree, "")
-    choose(tree, "format", {HEATERS_FORMAT: Heater}, "")
+    choose(tree, "format", {_HEATERS_FORMAT: Heater}, "")
     for key in tree.keys() - {"format", "heaters"}:
         message = f"unknown key {key!r}: known are format, heaters"
         raise FormatError(message, where=pointer("", key))
@@ -199,7 +199,7 @@ def find_cell(fabric: Fabric, name: Any, place: str) -> int:
     raise FormatError(f"cell {shorten(text)}: cells are {allowed}", where=place)
 
 
-def find_arm(fabric: Fabric, cell: int, name: Any, place: str) -> int:
+def _find_arm(fabric: Fabric, cell: int, name: Any, place: str) -> int:
     """Find the arm, 1 or 2, of a cell by its number or the name of a heater on it.
 
     If none is stated, it is the one arm that has a heater; and arm 1, which the account says,
@@ -243,7 +243,7 @@ def _is_assumed(fabric: Fabric, cell: int) -> bool:
     return circuit is not None and circuit.parts[0].name == f"{name}.splitter"
 
 
-def arm_name(fabric: Fabric, cell: int, arm: int) -> str:
+def _arm_name(fabric: Fabric, cell: int, arm: int) -> str:
     """Return the name of the heater on an arm, or its number if it has none or several."""
     circuit = cell_circuits(fabric)[cell]
     if circuit is not None and len(circuit.arms[arm - 1]) == 1:
@@ -251,7 +251,7 @@ def arm_name(fabric: Fabric, cell: int, arm: int) -> str:
     return str(arm)
 
 
-DRIVE_CONVENTION = (
+_DRIVE_CONVENTION = (
     "lines are steps in their order; a heater turns the phase of its arm by turn_rad from that"
     " without voltage; the difference of a cell is arm 1 less arm 2: pi is bar and 0 is cross, or"
     " what its netlist says"
@@ -280,7 +280,7 @@ def write_drive_table(
         cells=CellDevice.of(DEVICES["ideal"], fabric.n_cells) if cells is None else cells,
     )
     text = io.StringIO()
-    text.write(f"# {DRIVE_CONVENTION}\n")
+    text.write(f"# {_DRIVE_CONVENTION}\n")
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(
         [
@@ -290,7 +290,7 @@ def write_drive_table(
     )
     for step in plan_heater_steps(fabric, states, table, most_mw=most_mw):
         cell_name = fabric.cell_names[step.cell]
-        name = arm_name(fabric, step.cell, step.arm)
+        name = _arm_name(fabric, step.cell, step.arm)
         state_name = "cross" if step.state else "bar"
         numbers = (step.turn_rad, step.volts, step.power_mw, step.total_mw, step.settling_s)
         entries = ["" if math.isnan(number) else repr(float(number)) for number in numbers]

@@ -64,7 +64,7 @@ class Level:
 
 
 @dataclass(slots=True)
-class Account:
+class _Account:
     """What was used, passed over and assumed while something was read."""
 
     path: str
@@ -142,11 +142,11 @@ class Account:
         return [(what, name, fate) for (what, name), fate in self.fates.items()]
 
 
-_OPEN: ContextVar[Account | None] = ContextVar("_OPEN", default=None)
+_OPEN: ContextVar[_Account | None] = ContextVar("_OPEN", default=None)
 
 
 @contextmanager
-def accounting(path: str | os.PathLike[str] = "") -> Iterator[Account]:
+def accounting(path: str | os.PathLike[str] = "") -> Iterator[_Account]:
     """Keep one account of all that is read in this block, and end with one warning at most.
 
     A block within another one adds to its account: a command that shows an account opens it, and
@@ -161,7 +161,7 @@ def accounting(path: str | os.PathLike[str] = "") -> Iterator[Account]:
     if account is not None:
         yield account
         return
-    account = Account(path_name(path) if path else "")
+    account = _Account(path_name(path) if path else "")
     token = _OPEN.set(account)
     try:
         yield account
@@ -174,7 +174,7 @@ def accounting(path: str | os.PathLike[str] = "") -> Iterator[Account]:
 
 
 def take(level: Level, names: Iterable[str], where: str = "") -> None:
-    """Account for names in the open account; see `Account.take`."""
+    """Account for names in the open account; see `_Account.take`."""
     account = _OPEN.get()
     if account is not None:
         account.take(level, names, where)

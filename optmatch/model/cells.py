@@ -38,10 +38,10 @@ CELL_FIELDS = (
 )
 """What may be known of each cell, in the order of the columns of a table."""
 
-COLUMNS_OF_NEED = ("arm_1_error_rad", "arm_2_error_rad", "bar_phase_rad", "cross_phase_rad")
+_COLUMNS_OF_NEED = ("arm_1_error_rad", "arm_2_error_rad", "bar_phase_rad", "cross_phase_rad")
 """Columns that a table has only if some cell differs from an ideal one in them."""
 
-_IDEAL_PHASES_RAD = dict(zip(COLUMNS_OF_NEED, (0.0, 0.0, math.pi, 0.0), strict=True))
+_IDEAL_PHASES_RAD = dict(zip(_COLUMNS_OF_NEED, (0.0, 0.0, math.pi, 0.0), strict=True))
 """The values of an ideal cell in these columns, in rad."""
 
 

@@ -37,7 +37,7 @@ Objective = Literal[
 ]
 
 
-class RoutingObjective(NamedTuple):
+class _RoutingObjective(NamedTuple):
     """What an objective of routings and all-to-alls counts."""
 
     unit: str
@@ -47,13 +47,13 @@ class RoutingObjective(NamedTuple):
     """Whether it is a whole number, and therefore compared exactly."""
 
 
-OBJECTIVES: dict[str, RoutingObjective] = {
-    "total-cells": RoutingObjective("cells", "total_cells", whole=True),
-    "worst-cells": RoutingObjective("cells", "worst_route_cells", whole=True),
-    "loss-db": RoutingObjective("dB", "total_loss_db", whole=False),
-    "worst-loss-db": RoutingObjective("dB", "worst_loss_db", whole=False),
-    "worst-snr-db": RoutingObjective("of the signal", "worst_snr_db", whole=False),
-    "power-mw": RoutingObjective("mW", "power_mw", whole=False),
+OBJECTIVES: dict[str, _RoutingObjective] = {
+    "total-cells": _RoutingObjective("cells", "total_cells", whole=True),
+    "worst-cells": _RoutingObjective("cells", "worst_route_cells", whole=True),
+    "loss-db": _RoutingObjective("dB", "total_loss_db", whole=False),
+    "worst-loss-db": _RoutingObjective("dB", "worst_loss_db", whole=False),
+    "worst-snr-db": _RoutingObjective("of the signal", "worst_snr_db", whole=False),
+    "power-mw": _RoutingObjective("mW", "power_mw", whole=False),
 }
 """The table of objectives. `ON_CHIP` names those that need the device of each cell."""
 
@@ -358,7 +358,7 @@ def check_cells(fabric: Fabric, objective: str, cells: CellDevice | None) -> Non
 
 
 @lru_cache(maxsize=16)
-def cheapest_singles(
+def _cheapest_singles(
     fabric: Fabric, cells: CellDevice | None, *, power: bool = False
 ) -> NDArray[np.float64]:
     """Find the cheapest way between each two ports, as if it were alone.
@@ -441,7 +441,7 @@ def bound_power(
     if cells is not None:
         dark_mw, _ = split_power(fabric, cells)
     sources, destinations = circuits.T
-    extra_mw = cheapest_singles(fabric, cells, power=True)[sources, destinations]
+    extra_mw = _cheapest_singles(fabric, cells, power=True)[sources, destinations]
     return slots * dark_mw + float(extra_mw.sum())
 
 
@@ -465,7 +465,7 @@ def bound_worst_loss(
         In dB; 0 without circuits.
     """
     sources, destinations = circuits.T
-    return float(cheapest_singles(fabric, cells)[sources, destinations].max(initial=0))
+    return float(_cheapest_singles(fabric, cells)[sources, destinations].max(initial=0))
 
 
 PRICE_UNITS = 10_000
@@ -476,7 +476,7 @@ _MAX_UNITS_PER_CELL = 10_000_000
 _MAX_UNITS_PER_DB = 10**15
 
 
-class LossUnits(NamedTuple):
+class _LossUnits(NamedTuple):
     """The loss of cells, in whole units of prices, rounded down."""
 
     per_db: int
@@ -484,7 +484,7 @@ class LossUnits(NamedTuple):
     cross: int
 
 
-def loss_units(bar_loss_db: float, cross_loss_db: float) -> LossUnits:
+def loss_units(bar_loss_db: float, cross_loss_db: float) -> _LossUnits:
     """Write the losses of cells as whole units: 1/10,000 dB if that is exact, else finer ones.
 
     Finer units are a power of ten in which the larger loss is at most ten million.
@@ -496,7 +496,7 @@ def loss_units(bar_loss_db: float, cross_loss_db: float) -> LossUnits:
 
     Returns
     -------
-    LossUnits
+    _LossUnits
         How many units a dB has, and both losses in units, rounded down.
     """
     losses_db = (bar_loss_db, cross_loss_db)
@@ -508,7 +508,7 @@ def loss_units(bar_loss_db: float, cross_loss_db: float) -> LossUnits:
             per_db *= 10
     bar = _round_down(bar_loss_db, per_db)
     cross = _round_down(cross_loss_db, per_db)
-    return LossUnits(per_db, bar, cross)
+    return _LossUnits(per_db, bar, cross)
 
 
 def _round_down(loss_db: float, per_db: int) -> int:

@@ -28,8 +28,8 @@ from optmatch.model import (
 )
 from optmatch.model.files import locked, replace_file
 
-INDEX_FORMAT = "optmatch/instances/1"
-INDEX = "index.json"
+_INDEX_FORMAT = "optmatch/instances/1"
+_INDEX = "index.json"
 FOLDER = "OPTMATCH_INSTANCES"
 """The variable of the environment that names another folder."""
 
@@ -109,14 +109,14 @@ class Library:
             If there is no index, or it has another format.
         """
         self.folder: Path = Path(folder or os.environ.get(FOLDER) or _shipped_folder())
-        path = self.folder / INDEX
+        path = self.folder / _INDEX
         try:
             tree = parse_json(path.read_bytes(), str(path))
         except OSError as exc:
             hint = f"no library of problems; {FOLDER} names another folder"
             raise FormatError(f"{exc.strerror}: {hint}", path=str(path)) from exc
-        if not isinstance(tree, dict) or tree.get("format") != INDEX_FORMAT:
-            raise FormatError(f"format: {INDEX_FORMAT} is expected", path=str(path))
+        if not isinstance(tree, dict) or tree.get("format") != _INDEX_FORMAT:
+            raise FormatError(f"format: {_INDEX_FORMAT} is expected", path=str(path))
         with naming(path):
             entries = [from_object(Entry, row, "/instances") for row in tree.get("instances", ())]
         self._entries = {entry.name: entry for entry in entries}
@@ -212,8 +212,8 @@ class Library:
                 entry = self.entry(name)
                 self._entries[name] = replace(entry, best=_merge_best(entry.best, solution))
             rows = [to_object(self._entries[name]) for name in sorted(self._entries)]
-            tree = {"format": INDEX_FORMAT, "instances": rows}
-            replace_file(self.folder / INDEX, (layout(plain(tree)) + "\n").encode())
+            tree = {"format": _INDEX_FORMAT, "instances": rows}
+            replace_file(self.folder / _INDEX, (layout(plain(tree)) + "\n").encode())
 
     def table(self) -> str:
         """Write all entries as a page of Markdown, with a table for each kind of problem.

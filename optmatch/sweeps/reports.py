@@ -27,7 +27,7 @@ _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _EQUAL_GAP = 1e-9
 
 
-class Grid(NamedTuple):
+class _Grid(NamedTuple):
     """Gaps over one number in the names of problems, such as the size in ``solstice-16-0``.
 
     Parameters
@@ -62,7 +62,7 @@ class Grid(NamedTuple):
         return rows
 
 
-class KindReport(NamedTuple):
+class _KindReport(NamedTuple):
     """The methods on one kind of problem.
 
     Parameters
@@ -86,7 +86,7 @@ class KindReport(NamedTuple):
     table: list[dict[str, Any]]
     quality: dict[str, list[float]]
     time: dict[str, list[float]]
-    grids: list[Grid]
+    grids: list[_Grid]
 
     def shares(self) -> list[dict[str, Any]]:
         """Return the share of the tasks that each method solved within each factor of the best.
@@ -109,7 +109,7 @@ class SweepReport(NamedTuple):
     rows: int
     problems: int
     statuses: dict[str, int]
-    kinds: list[KindReport]
+    kinds: list[_KindReport]
     failures: list[Row]
     """Rows that were refused, failed or are damaged."""
 
@@ -147,7 +147,7 @@ class _Ratios(NamedTuple):
     rank: dict[str, list[float]]  # place among the methods, from 1
 
 
-def _report_kind(kind: str, rows: list[Row]) -> KindReport:
+def _report_kind(kind: str, rows: list[Row]) -> _KindReport:
     """Compare the methods on the problems of one kind; no row is damaged."""
     # A label is the name of a method, with limits and version only where these differ.
     settings = {(row.options, row.version) for row in rows}
@@ -168,7 +168,7 @@ def _report_kind(kind: str, rows: list[Row]) -> KindReport:
     # The table, the two performance profiles, and the gaps by size, with methods in order of
     # names.
     labels = sorted(rows_of_label)
-    return KindReport(
+    return _KindReport(
         kind,
         [_method_row(label, rows_of_label[label], ratios) for label in labels],
         {label: sorted(ratios.quality[label]) for label in labels},
@@ -181,7 +181,7 @@ def _report_kind(kind: str, rows: list[Row]) -> KindReport:
 _MAX_GRIDS = 6
 
 
-def _list_grids(rows_of_label: dict[str, list[Row]]) -> list[Grid]:
+def _list_grids(rows_of_label: dict[str, list[Row]]) -> list[_Grid]:
     """Group the results of problems whose names differ only in numbers, for charts against size.
 
     Such a group is a grid: ``mesh-8-1``, ``mesh-8-2`` and ``mesh-16-1`` are ``mesh-*-*``, and the
@@ -194,7 +194,7 @@ def _list_grids(rows_of_label: dict[str, list[Row]]) -> list[Grid]:
     for name in sorted(names):
         numbers_of_family[_NUMBER.sub("*", name)].append(_NUMBER.findall(name))
 
-    grids: list[Grid] = []
+    grids: list[_Grid] = []
     for family, numbers_of_name in numbers_of_family.items():
         values_of_place = [set(column) for column in zip(*numbers_of_name, strict=True)]
         differing = [place for place, values in enumerate(values_of_place) if len(values) > 1]
@@ -220,7 +220,7 @@ def _list_grids(rows_of_label: dict[str, list[Row]]) -> list[Grid]:
             shown, *rest = family.split("*")
             for k, words in enumerate(rest):
                 shown += ("*" if k in differing else first_numbers[k]) + words
-            grids.append(Grid(shown, place + 1, gaps))
+            grids.append(_Grid(shown, place + 1, gaps))
     return grids
 
 
@@ -322,7 +322,7 @@ _IN_PER_CENT = {"mean_gap", "worst_gap"}
 _MAX_FAILURES = 100
 
 
-def flat_row(row: Row) -> dict[str, Any]:
+def _flat_row(row: Row) -> dict[str, Any]:
     """Return a result as a line of a table, in which each cell is one number or text.
 
     An objective of several levels stands as text in the column ``levels``; ``objective`` is None
@@ -344,7 +344,7 @@ def csv_table(rows: Iterable[Row]) -> bytes:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([*COLUMNS, "levels"])
-    writer.writerows(map(as_cell, flat_row(row).values()) for row in rows)
+    writer.writerows(map(as_cell, _flat_row(row).values()) for row in rows)
     return text.getvalue().encode()
 
 
@@ -355,7 +355,7 @@ def parquet_table(rows: Iterable[Row]) -> bytes:
     except ImportError as exc:
         raise SolverUnavailable("needs pyarrow: pip install 'optmatch[parquet]'") from exc
     stream = BufferOutputStream()
-    parquet.write_table(Table.from_pylist([flat_row(row) for row in rows]), stream)
+    parquet.write_table(Table.from_pylist([_flat_row(row) for row in rows]), stream)
     content: bytes = stream.getvalue().to_pybytes()
     return content
 
@@ -406,12 +406,12 @@ def html_page(report: SweepReport, title: str) -> str:
     return "\n".join(parts) + "</html>\n"
 
 
-def _describe_grid(grid: Grid) -> str:
+def _describe_grid(grid: _Grid) -> str:
     """Return the head of the table of a grid."""
     return f"{grid.family}: mean gap in % by number {grid.place} of the name"
 
 
-def _grid_rows(grid: Grid) -> list[dict[str, Any]]:
+def _grid_rows(grid: _Grid) -> list[dict[str, Any]]:
     """Return the table of a grid with gaps in per cent."""
     rows = []
     for row in grid.table():
@@ -423,7 +423,7 @@ def _grid_rows(grid: Grid) -> list[dict[str, Any]]:
     return rows
 
 
-def _gap_curves(grid: Grid) -> dict[str, Curve]:
+def _gap_curves(grid: _Grid) -> dict[str, Curve]:
     """Return the mean, least and largest gap of each method over the numbers, in per cent."""
     curves = {}
     for method, gaps_of_number in grid.gaps.items():

@@ -19,7 +19,7 @@ from optmatch.model import InputError, OptMatchError, Problem
 from optmatch.model.files import file_path, path_name
 from optmatch.sweeps.tasks import COLUMNS, DAMAGED, Row
 
-VERSION = 1
+_VERSION = 1
 """The version of the layout of tables. A store of a newer version is refused, never changed."""
 
 # "opmt" in ASCII, which tells our files from other databases of SQLite.
@@ -46,7 +46,7 @@ _LAYOUT = (
     f"CREATE TABLE IF NOT EXISTS results ({_COLUMN_LIST}, seal BLOB, answer BLOB, "
     "PRIMARY KEY (key))",
     f"PRAGMA application_id = {_APPLICATION_ID}",
-    f"PRAGMA user_version = {VERSION}",
+    f"PRAGMA user_version = {_VERSION}",
 )
 
 # Bytes of a digest in a seal.
@@ -214,9 +214,9 @@ class Store:
         is_new = n_tables == 0 and not read_only
         if application_id != _APPLICATION_ID and not is_new:
             raise StoreError(f"{self.path}: a database, but no store of optmatch")
-        if version > VERSION:
+        if version > _VERSION:
             raise StoreError(
-                f"{self.path}: a store of version {version}, and this optmatch knows {VERSION}"
+                f"{self.path}: a store of version {version}, and this optmatch knows {_VERSION}"
             )
         return int(version)
 

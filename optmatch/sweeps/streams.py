@@ -14,7 +14,7 @@ from optmatch.model import InputError, OnEvent, SolverUnavailable, ignore
 T = TypeVar("T")
 R = TypeVar("R")
 
-AHEAD = 256
+_AHEAD = 256
 """The most calls under way at a time with executors that name no number."""
 
 
@@ -53,7 +53,7 @@ def stream(
     if type(executor).__module__.startswith("distributed"):
         submit = partial(submit, pure=False)
 
-    max_under_way = getattr(executor, "ahead", AHEAD)
+    max_under_way = getattr(executor, "ahead", _AHEAD)
     finished: SimpleQueue[int] = SimpleQueue()
     under_way: dict[int, tuple[T, Any]] = {}
     remaining = enumerate(tasks)
@@ -125,7 +125,7 @@ def _identity(result: R) -> R:
     return result
 
 
-LOCAL = "local"
+_LOCAL = "local"
 """Stands for workers on this machine."""
 
 
@@ -143,7 +143,7 @@ def dask_client(address: str, n_workers: int | None = None) -> Iterator[Any]:
         raise SolverUnavailable(f"--dask {address} {hint}") from exc
 
     settings: dict[str, Any]
-    if address == LOCAL:
+    if address == _LOCAL:
         settings = {"n_workers": n_workers, "threads_per_worker": 1, "dashboard_address": None}
     elif address.endswith(".json"):
         settings = {"scheduler_file": address}

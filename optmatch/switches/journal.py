@@ -20,12 +20,12 @@ from optmatch.model import FormatError, InputError
 from optmatch.model.declarations import Amount, Index, form_of
 from optmatch.model.files import file_path, lock_at_once, path_name
 
-JOURNAL_FORMAT = "optmatch/play/1"
+_JOURNAL_FORMAT = "optmatch/play/1"
 
 
 _PLACE = {"round": form_of(Index), "moment": form_of(Index)}
 
-FIELDS_OF_EVENT = {
+_FIELDS_OF_EVENT = {
     "before": {"switch": form_of(str), "circuits": form_of(Sequence[str])},
     "claim": {"owner": form_of(str)},
     "applying": _PLACE,
@@ -108,7 +108,7 @@ class PlayJournal:
                 self._read_former(header, name)
                 self._cut_unfinished_line()
             else:
-                self.write(sync=True, format=JOURNAL_FORMAT, **header)
+                self.write(sync=True, format=_JOURNAL_FORMAT, **header)
         except BaseException:
             self._file.close()
             raise
@@ -224,7 +224,7 @@ def read_entries(path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
     Yields
     ------
     dict
-        The fields of a line, checked by its ``event`` (`FIELDS_OF_EVENT`); the first line has the
+        The fields of a line, checked by its ``event`` (`_FIELDS_OF_EVENT`); the first line has the
         ``format``.
 
     Raises
@@ -245,9 +245,9 @@ def read_entries(path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
         except (ValueError, RecursionError):  # the latter of lists in lists in lists ...
             raise FormatError("not JSON", path=name, where=f"line {number}") from None
 
-        if not isinstance(entry, dict) or (number == 1 and entry.get("format") != JOURNAL_FORMAT):
+        if not isinstance(entry, dict) or (number == 1 and entry.get("format") != _JOURNAL_FORMAT):
             raise FormatError(
-                f"a journal of `optmatch play` begins with its format, {JOURNAL_FORMAT}",
+                f"a journal of `optmatch play` begins with its format, {_JOURNAL_FORMAT}",
                 path=name,
                 where=f"line {number}",
             )
@@ -261,7 +261,7 @@ def _check_entry(entry: dict[str, Any], name: str, number: int) -> None:
     Parameters
     ----------
     entry
-        A line of a journal; its ``event`` decides which fields it needs (`FIELDS_OF_EVENT`).
+        A line of a journal; its ``event`` decides which fields it needs (`_FIELDS_OF_EVENT`).
         Events that nothing reads need none.
     name
         The name of the file in messages.
@@ -274,7 +274,7 @@ def _check_entry(entry: dict[str, Any], name: str, number: int) -> None:
         Naming the line and the field.
     """
     event = entry.get("event")
-    fields = FIELDS_OF_EVENT.get(event, {}) if isinstance(event, str) else {}
+    fields = _FIELDS_OF_EVENT.get(event, {}) if isinstance(event, str) else {}
     for field, form in fields.items():
         try:
             form.check(field, entry.get(field))

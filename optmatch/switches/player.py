@@ -155,24 +155,24 @@ class PlayReport:
         return figures
 
 
-class PlannedChange(NamedTuple):
+class _PlannedChange(NamedTuple):
     """One switch goes on to one of its states."""
 
     switch: int
     state: int
 
 
-class Moment(NamedTuple):
+class _Moment(NamedTuple):
     """A point in time at which one or more switches change."""
 
     start_s: float
-    changes: tuple[PlannedChange, ...]
+    changes: tuple[_PlannedChange, ...]
     planned_delay_s: float
     hold_s: float
     """How long the circuits carry data until the next moment begins."""
 
 
-def list_moments(switches: Sequence[NamedSwitch]) -> tuple[Moment, ...]:
+def _list_moments(switches: Sequence[NamedSwitch]) -> tuple[_Moment, ...]:
     """Put the states of all switches in the order of time; those that begin together are one.
 
     A state is what one switch holds for some time. Plans without times (transitions, slices) have
@@ -192,7 +192,7 @@ def list_moments(switches: Sequence[NamedSwitch]) -> tuple[Moment, ...]:
         the last of them is tuned, and how long their circuits are held from then on.
     """
     # The key of a moment is its time; states without times are told apart by their numbers.
-    changes_at: dict[tuple[float, int], list[PlannedChange]] = {}
+    changes_at: dict[tuple[float, int], list[_PlannedChange]] = {}
     ready_at: dict[tuple[float, int], float] = {}
     end_s = 0.0
     for index, switch in enumerate(switches):
@@ -201,7 +201,7 @@ def list_moments(switches: Sequence[NamedSwitch]) -> tuple[Moment, ...]:
         for state in range(plan.n_states):
             order = 0 if is_timed else state
             key = (float(plan.starts_s[state]), order)
-            changes_at.setdefault(key, []).append(PlannedChange(index, state))
+            changes_at.setdefault(key, []).append(_PlannedChange(index, state))
             ready_at[key] = max(ready_at.get(key, 0.0), float(plan.ready_s[state]))
             end_s = max(end_s, float(plan.ends_s[state]))
 
@@ -211,7 +211,7 @@ def list_moments(switches: Sequence[NamedSwitch]) -> tuple[Moment, ...]:
     moments = []
     for key, next_start_s in zip(keys, next_starts_s, strict=True):
         moments.append(
-            Moment(
+            _Moment(
                 start_s=key[0],
                 changes=tuple(changes_at[key]),
                 planned_delay_s=ready_at[key] - key[0],
@@ -358,7 +358,7 @@ class _Player:
             idle_names = {name for plan in idle for name in (plan.name, plan.file_name)}
             switch = {name: each for name, each in switch.items() if name not in idle_names}
         self.switches = match_all_switches(self.plans, switch)
-        self.moments = list_moments(self.plans)
+        self.moments = _list_moments(self.plans)
         self.own_sides = [_own_sides(plan, options.only_ports) for plan in self.plans]
         self._check_durations()
 

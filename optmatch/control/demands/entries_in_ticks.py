@@ -30,7 +30,7 @@ _FILLED_PORTS = 4096
 same full matrix."""
 
 
-class EntriesInTicks(NamedTuple):
+class _EntriesInTicks(NamedTuple):
     """A demand of an ideal switch, counted in ticks."""
 
     entries: Entries | NDArray[np.int64]
@@ -42,7 +42,7 @@ class EntriesInTicks(NamedTuple):
     """The labels of the ports, if the matrix has any."""
 
 
-def read_entries(matrix: AnyMatrix, delay_s: float, rate_bytes_per_s: float) -> EntriesInTicks:
+def read_entries(matrix: AnyMatrix, delay_s: float, rate_bytes_per_s: float) -> _EntriesInTicks:
     """Check a demand as `Demand` does, and count its entries and the delay in ticks.
 
     Parameters
@@ -56,7 +56,7 @@ def read_entries(matrix: AnyMatrix, delay_s: float, rate_bytes_per_s: float) -> 
 
     Returns
     -------
-    EntriesInTicks
+    _EntriesInTicks
         The entries and the delay in ticks, the tick in seconds, and the labels of the ports.
 
     Raises
@@ -123,7 +123,7 @@ def _count_full(
     names: tuple[str, ...] | None,
     rate_bytes_per_s: float,
     delay_s: float,
-) -> EntriesInTicks:
+) -> _EntriesInTicks:
     """Convert a full matrix from bytes to ticks, and list its entries.
 
     Parameters
@@ -139,7 +139,7 @@ def _count_full(
 
     Returns
     -------
-    EntriesInTicks
+    _EntriesInTicks
         The entries that are not zero, or the whole matrix; the delay in ticks, the tick in
         seconds, and the names.
 
@@ -157,9 +157,9 @@ def _count_full(
     scaled = scale_amounts(placed, rate_bytes_per_s, delay_s)
     if placed.sources is None or placed.destinations is None:
         full = scaled.ticks.reshape(matrix.shape)
-        return EntriesInTicks(full, scaled.delay, scaled.tick_s, names)
+        return _EntriesInTicks(full, scaled.delay, scaled.tick_s, names)
     entries = _entries_of(placed, scaled.ticks)
-    return EntriesInTicks(entries, scaled.delay, scaled.tick_s, names)
+    return _EntriesInTicks(entries, scaled.delay, scaled.tick_s, names)
 
 
 def _entries_of(placed: PlacedAmounts, ticks: NDArray[np.int64]) -> Entries:
@@ -187,7 +187,7 @@ def _entries_of(placed: PlacedAmounts, ticks: NDArray[np.int64]) -> Entries:
 
 def _count_listed(
     listed: SparseEntries, rate_bytes_per_s: float, delay_s: float
-) -> EntriesInTicks:
+) -> _EntriesInTicks:
     """Convert a sparse matrix from bytes to ticks of time, without memory for its zeros.
 
     An entry becomes the ticks for which a circuit needs to carry it. The tick is as fine as the
@@ -204,7 +204,7 @@ def _count_listed(
 
     Returns
     -------
-    EntriesInTicks
+    _EntriesInTicks
         The entries, the delay in ticks, the tick in seconds, and the labels.
 
     Raises
@@ -237,4 +237,4 @@ def _count_listed(
     )
     scaled = scale_amounts(placed, rate_bytes_per_s, delay_s)
     entries = _entries_of(placed, scaled.ticks)
-    return EntriesInTicks(entries, scaled.delay, scaled.tick_s, listed.labels)
+    return _EntriesInTicks(entries, scaled.delay, scaled.tick_s, listed.labels)

@@ -68,7 +68,7 @@ class Entry(NamedTuple):
     """The most flows that are complete per tick, if the circuit is held as long as that takes."""
 
 
-class OverdueFlow(NamedTuple):
+class _OverdueFlow(NamedTuple):
     """A flow that the next slot has to serve."""
 
     place: Place
@@ -413,7 +413,7 @@ class FlowQueue:
         mean = 1.0 + self.extra_weight / np.maximum(self.n_flows, 1.0)
         return np.maximum(mean, _LEAST_WEIGHT)  # sums of very different weights are rounded
 
-    def most_overdue(self, now_tick: int, reserved: dict[Place, int]) -> OverdueFlow | None:
+    def most_overdue(self, now_tick: int, reserved: dict[Place, int]) -> _OverdueFlow | None:
         """Find the due flow that came first, of those that committed slots do not complete.
 
         A flow is due when all flows that waited at its arrival, itself included, could have been
@@ -428,7 +428,7 @@ class FlowQueue:
 
         Returns
         -------
-        OverdueFlow or None
+        _OverdueFlow or None
             Its circuit, and the ticks that the circuit needs until it is complete, beyond
             committed slots; None if no such flow is due.
         """
@@ -446,7 +446,7 @@ class FlowQueue:
         for flow in self._overdue:
             if flow.number not in committed:
                 ticks = self._ticks_until_complete(flow) - reserved.get(flow.place, 0)
-                return OverdueFlow(flow.place, ticks)
+                return _OverdueFlow(flow.place, ticks)
         return None
 
     def _mark_due(self, now_tick: int) -> None:

@@ -23,7 +23,7 @@ LINE = 0.5
 """Between two parallel waveguides, in lengths of a cell."""
 GAP = 0.5
 """Between two columns, at least, in lengths of a cell."""
-SLOPE = 0.45
+_SLOPE = 0.45
 """Between two columns, at least, as a share of the height that a link climbs there; with a smaller
 one the curves of steep links would turn back."""
 
@@ -129,7 +129,7 @@ class ColumnBuilder:
         height = LINE * np.abs(lines[left_cell] - lines[right_cell])
         climbs = np.zeros(columns.max() + 1)
         np.maximum.at(climbs, columns[left_cell], height)
-        steps = 1 + np.maximum(GAP, SLOPE * climbs)
+        steps = 1 + np.maximum(GAP, _SLOPE * climbs)
         x = np.concatenate([[0.0], np.cumsum(steps)])[columns]
         y = -LINE * (lines + 0.5)
         ends = np.stack([np.stack([x, y], axis=1), np.stack([x + 1, y], axis=1)], axis=1)

@@ -21,7 +21,7 @@ Point = tuple[float, float]
 Edge = tuple[Point, Point]
 
 
-def build_grid(edges: Iterable[Edge], corner_deg: float) -> CellGraph:
+def _build_grid(edges: Iterable[Edge], corner_deg: float) -> CellGraph:
     """Make a mesh of cells (2 x 2 switches), one on every edge of a lattice, such as hexagons.
 
     A cell lies along its edge and has two terminals at each end, one on either side of the edge.
@@ -405,7 +405,7 @@ def _outlines(polygons: Iterable[list[Point]]) -> list[Edge]:
 
 @lru_cache(maxsize=32)
 def _hex_graph(rows: int, cols: int) -> CellGraph:
-    return build_grid(_outlines(_hexagon(*place) for place in np.ndindex(rows, cols)), 120)
+    return _build_grid(_outlines(_hexagon(*place) for place in np.ndindex(rows, cols)), 120)
 
 
 @lru_cache(maxsize=1)
@@ -427,7 +427,7 @@ def _smartlight_graph() -> CellGraph:
         below = _hexagon(2, col)[corner_below]
         edges.append((above, (above[0] + x, above[1] - 0.5)))
         edges.append((below, (below[0] + x, below[1] + 0.5)))
-    return build_grid(edges, 120)
+    return _build_grid(edges, 120)
 
 
 @lru_cache(maxsize=32)
@@ -443,7 +443,7 @@ def _square_graph(rows: int, cols: int) -> CellGraph:
         [(j, -i), (j + 1.0, -i), (j + 1.0, -i - 1.0), (float(j), -i - 1.0)]
         for i, j in np.ndindex(rows, cols)
     )
-    return build_grid(_outlines(squares), 90)
+    return _build_grid(_outlines(squares), 90)
 
 
 @lru_cache(maxsize=32)
@@ -467,7 +467,7 @@ def _triangular_graph(rows: int, cols: int) -> CellGraph:
         for i, j in np.ndindex(rows, cols)
         for third in ((i, j + 1), (i + 1, j))
     )
-    return build_grid(_outlines(triangles), 60)
+    return _build_grid(_outlines(triangles), 60)
 
 
 _GRAPHS = {

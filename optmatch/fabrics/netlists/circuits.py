@@ -28,7 +28,7 @@ from optmatch.model import (
     given,
 )
 
-PartKind = Literal["coupler", "shifter", "pass", "crossing"]
+_PartKind = Literal["coupler", "shifter", "pass", "crossing"]
 
 Pair = tuple[str, str]
 
@@ -58,7 +58,7 @@ class CellPart(Value):
 
     name: str
     component: str
-    kind: PartKind
+    kind: _PartKind
     pins: tuple[str, str, str, str]
     matrix: Annotated[GivenOrNone[np.float64], Axes(3)] = given(
         default=None, metadata={"brief": True}

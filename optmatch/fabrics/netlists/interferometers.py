@@ -31,7 +31,7 @@ from optmatch.fabrics.netlists.paths import (
 from optmatch.model import BAR, CROSS
 from optmatch.model.accounts import assume
 
-MIN_EXTINCTION_DB = 10.0
+_MIN_EXTINCTION_DB = 10.0
 """A state counts as one if at most a tenth as much light leaks as goes where it should.
 
 Ideal couplers leak nothing; two couplers that let 35 % or 65 % across reach this bound. At 20 dB
@@ -51,7 +51,7 @@ class Link(NamedTuple):
     """The arms from the first coupler to the second; arm 1 begins at its upper pin."""
 
 
-class Interferometer(NamedTuple):
+class _Interferometer(NamedTuple):
     """Two couplers, two arms with a phase shifter, and the terminals of the cell that they are."""
 
     link: Link
@@ -67,14 +67,14 @@ class Interferometer(NamedTuple):
 class Found(NamedTuple):
     """What became of the couplers of a netlist."""
 
-    cells: list[Interferometer]
-    filters: list[Interferometer]
+    cells: list[_Interferometer]
+    filters: list[_Interferometer]
     """Interferometers without a phase shifter in their arms."""
     alone: list[str]
     """Couplers that are part of no interferometer."""
 
 
-def find_interferometers(paths: LightPaths) -> Found:
+def _find_interferometers(paths: LightPaths) -> Found:
     """Find the Mach-Zehnder interferometers of a netlist: pairs of couplers that two arms join.
 
     In a row of interferometers ``c1 === c2 === c3 === c4`` a coupler has two possible partners.
@@ -106,12 +106,12 @@ def find_interferometers(paths: LightPaths) -> Found:
 
     # Interferometers have the order of their first couplers in the netlist.
     order = {name: place for place, name in enumerate(couplers)}
-    cells: list[Interferometer] = []
-    filters: list[Interferometer] = []
+    cells: list[_Interferometer] = []
+    filters: list[_Interferometer] = []
     for pair in sorted(pairs, key=lambda pair: min(order[name] for name in pair)):
         first, second = sorted(pair, key=order.__getitem__)
         link = _put_left_first(links[first][second], links[second][first])
-        interferometer = Interferometer(link, _find_terminals(paths, link))
+        interferometer = _Interferometer(link, _find_terminals(paths, link))
         # One with a phase shifter in an arm is a cell, other ones are filters.
         is_tuned = any(_shifters_of(paths, arm) for arm in link.arms)
         (cells if is_tuned else filters).append(interferometer)
@@ -168,7 +168,7 @@ def _shifters_of(paths: LightPaths, arm: Path) -> list[str]:
     return [name for name in arm.passed if paths.parts[name].kind == "shifter"]
 
 
-class ArmAmplitudes(NamedTuple):
+class _ArmAmplitudes(NamedTuple):
     r"""The matrix of an interferometer as a function of the phase :math:`d` of arm 1 less arm 2.
 
     It is :math:`e^{jd} A_1 + A_2`, up to a common phase.
@@ -183,7 +183,7 @@ class ArmAmplitudes(NamedTuple):
         return cmath.exp(1j * difference_rad) * self.through_arm_1 + self.through_arm_2
 
 
-def find_amplitudes(paths: LightPaths, interferometer: Interferometer) -> ArmAmplitudes:
+def _find_amplitudes(paths: LightPaths, interferometer: _Interferometer) -> _ArmAmplitudes:
     """Compute what goes through each arm, from each terminal on the left to each on the right.
 
     The product of the amplitudes of both couplers, into the arm and out of it.
@@ -203,7 +203,7 @@ def find_amplitudes(paths: LightPaths, interferometer: Interferometer) -> ArmAmp
                     out_of_arm = _amplitude(paths, arm.end, outside_right)
                     amplitudes[exit_, entry] = out_of_arm * into_arm
         through.append(amplitudes)
-    return ArmAmplitudes(*through)
+    return _ArmAmplitudes(*through)
 
 
 def _amplitude(paths: LightPaths, entered: Terminal, left: Terminal) -> complex:
@@ -223,7 +223,7 @@ class States(NamedTuple):
     """Power that goes where it should over power that leaks, at the worst terminal."""
 
 
-def find_states(amplitudes: ArmAmplitudes, terminals: Sequence[Terminal | None]) -> States:
+def _find_states(amplitudes: _ArmAmplitudes, terminals: Sequence[Terminal | None]) -> States:
     r"""Find the two phases that make a switch of an interferometer: bar and cross.
 
     With :math:`A_1, A_2` through the arms and the difference d of their phases, the power between
@@ -292,8 +292,8 @@ def _round_phase(phase_rad: float) -> float:
     return math.pi if phase_rad <= -math.pi else phase_rad
 
 
-def make_circuit(
-    paths: LightPaths, interferometer: Interferometer, difference_rad: tuple[float, float]
+def _make_circuit(
+    paths: LightPaths, interferometer: _Interferometer, difference_rad: tuple[float, float]
 ) -> CellCircuit:
     """Record what a cell is made of, and which phases set it to bar and to cross."""
     link = interferometer.link
@@ -317,7 +317,7 @@ def make_circuit(
     )
 
 
-def _compare_arms(paths: LightPaths, interferometer: Interferometer) -> float:
+def _compare_arms(paths: LightPaths, interferometer: _Interferometer) -> float:
     """Return by how many micrometres arm 1 is longer than arm 2; 0 where nobody says.
 
     Equal parts of both arms cancel. Where arms differ, or only some of the other parts state their
@@ -382,13 +382,13 @@ def _make_part(paths: LightPaths, name: str) -> CellPart:
 
 def find_cells(
     paths: LightPaths, flaws: list[str]
-) -> Iterator[tuple[Interferometer, CellCircuit]]:
+) -> Iterator[tuple[_Interferometer, CellCircuit]]:
     """Yield the interferometers that switch, with their circuits.
 
     Couplers that are part of no cell are flaws: single ones, pairs without a phase shifter, and
     pairs that no phase sets to bar and to cross.
     """
-    couplers = find_interferometers(paths)
+    couplers = _find_interferometers(paths)
     if couplers.alone:
         flaws.append(
             f"couplers {list_names(couplers.alone)} split the light of every circuit: two of them"
@@ -396,31 +396,32 @@ def find_cells(
         )
     for interferometer in couplers.filters:
         link = interferometer.link
-        matrix = find_amplitudes(paths, interferometer).matrix(0.0)
+        matrix = _find_amplitudes(paths, interferometer).matrix(0.0)
         flaws.append(
             f"couplers {link.first}, {link.second} have no phase shifter in the arms between"
             " them: they are filters and do not switch; their matrix is"
-            f" {format_matrix(matrix)}"
+            f" {_format_matrix(matrix)}"
         )
     for interferometer in couplers.cells:
         link = interferometer.link
-        amplitudes = find_amplitudes(paths, interferometer)
-        states = find_states(amplitudes, interferometer.terminals)
+        amplitudes = _find_amplitudes(paths, interferometer)
+        states = _find_states(amplitudes, interferometer.terminals)
         # States 0 and 1 are bar and cross: a cell has to be good in both.
-        if min(states.extinction_db) < MIN_EXTINCTION_DB:
+        if min(states.extinction_db) < _MIN_EXTINCTION_DB:
             worst = int(np.argmin(states.extinction_db))
             difference_rad = states.difference_rad[worst]
             matrix = amplitudes.matrix(difference_rad)
             flaws.append(
                 f"couplers {link.first}, {link.second} are no switch: no phase between their arms"
-                f" sets {('bar', 'cross')[worst]} with {MIN_EXTINCTION_DB:g} dB of extinction; the"
-                f" best is {difference_rad:.4g} rad, where the matrix is {format_matrix(matrix)}"
+                f" sets {('bar', 'cross')[worst]} with {_MIN_EXTINCTION_DB:g} dB of extinction;"
+                f" the best is {difference_rad:.4g} rad, where the matrix is"
+                f" {_format_matrix(matrix)}"
             )
         else:
-            yield interferometer, make_circuit(paths, interferometer, states.difference_rad)
+            yield interferometer, _make_circuit(paths, interferometer, states.difference_rad)
 
 
-def format_matrix(matrix: NDArray[np.complex128]) -> str:
+def _format_matrix(matrix: NDArray[np.complex128]) -> str:
     """Return a matrix for messages by its rows, the exits b1 and b2.
 
     ``"((0.707, 0.707j), (0.707j, 0.707))"``.

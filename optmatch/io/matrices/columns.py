@@ -21,7 +21,7 @@ DESTINATION_WORDS = frozenset({
     "destination", "dest", "dst", "to", "receiver", "target", "tgt", "head", "end", "v", "j",
     "col", "column",
 })
-AMOUNT_WORDS = frozenset({
+_AMOUNT_WORDS = frozenset({
     "size", "demand", "weight", "value", "volume", "traffic", "amount", "count", "w", "data",
     "load", "total", "sum", "transferred", "sent",
 })
@@ -61,7 +61,7 @@ class Unit(NamedTuple):
 BYTES = Unit("bytes", 1.0, False)
 
 
-def words_of(header: str) -> list[str]:
+def _words_of(header: str) -> list[str]:
     """Take a header apart: ``"size_gbytes"`` becomes size, gbytes; case is kept."""
     spaced = re.sub(r"\s*/\s*", "/", header.strip())
     return [word for word in re.split(r"[\s_\-()\[\]{}:,.]+", spaced) if word]
@@ -103,15 +103,15 @@ def traffic_unit(header: str, place: str) -> Unit | None:
     A header without a unit, such as ``demand``, means bytes.
     """
     unit = None
-    for word in words_of(header):
+    for word in _words_of(header):
         named = size_unit(word, place)
         if named is not None and unit is not None:
             raise FormatError(f"{shorten(header)} names two units", path=place)
         if named is not None:
             unit = named
-        elif word.lower() not in AMOUNT_WORDS:
+        elif word.lower() not in _AMOUNT_WORDS:
             return None
-    if unit is None and not words_of(header):
+    if unit is None and not _words_of(header):
         return None
     return unit or BYTES
 
@@ -122,7 +122,7 @@ def unit_in_words(text: str, place: str) -> Unit | None:
     A unit of something else than traffic is refused.
     """
     unit = None
-    for word in words_of(text):
+    for word in _words_of(text):
         if len(word) > 1 or word == "B":
             unit = size_unit(word, place) or unit
         if word.lower() in _NO_TRAFFIC:
@@ -145,7 +145,7 @@ def seconds_each(header: str, known_words: frozenset[str]) -> float | None:
     """
     factor = None
     is_time = False
-    for word in words_of(header):
+    for word in _words_of(header):
         if word.lower() in known_words:
             is_time = True
         elif word.lower() in _SECONDS and factor is None:

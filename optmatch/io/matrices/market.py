@@ -22,7 +22,7 @@ _FIELDS = ("real", "double", "integer", "unsigned-integer", "pattern")
 T = TypeVar("T")
 
 
-class Banner(NamedTuple):
+class _Banner(NamedTuple):
     """The first line of a file: how its entries are written."""
 
     layout: str
@@ -79,7 +79,7 @@ def read_market(content: bytes, path: str) -> Any:
     return _read_coordinates(_counted(body[1:], count[0], path), (rows, columns), banner, path)
 
 
-def _read_banner(line: str, place: str) -> Banner:
+def _read_banner(line: str, place: str) -> _Banner:
     """Read the first line, and refuse kinds of matrices that are no demand.
 
     Parameters
@@ -91,7 +91,7 @@ def _read_banner(line: str, place: str) -> Banner:
 
     Returns
     -------
-    Banner
+    _Banner
         The layout (coordinate or array), the kind of entries, and whether one half is listed.
     """
     words = line.lower().split()
@@ -104,11 +104,11 @@ def _read_banner(line: str, place: str) -> Banner:
         )
     if layout not in ("coordinate", "array") or (layout, field) == ("array", "pattern"):
         raise FormatError(f"{layout} {field}: {_HEADER} is expected", path=place)
-    return Banner(layout, field, symmetry == "symmetric")
+    return _Banner(layout, field, symmetry == "symmetric")
 
 
 def _read_coordinates(
-    lines: Sequence[Line], shape: tuple[int, int], banner: Banner, path: str
+    lines: Sequence[Line], shape: tuple[int, int], banner: _Banner, path: str
 ) -> Any:
     """Read entries by row and column, both from 1; of a symmetric matrix one half.
 

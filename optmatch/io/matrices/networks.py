@@ -18,7 +18,7 @@ from optmatch.model.accounts import Level, accounting
 from optmatch.model.files import file_path
 
 
-class NodeDemand(NamedTuple):
+class _NodeDemand(NamedTuple):
     """What one node of a network sends to another."""
 
     place: str
@@ -138,7 +138,7 @@ def read_sndlib_xml(content: bytes, path: str) -> Traffic:
         amount = (demand.findtext("demandValue") or "").strip()
         _check_routing_unit(demand.findtext("routingUnit") or "", place)
         size_bytes = bytes_each * read_number(amount, place)
-        demands.append(NodeDemand(place, ends[0], ends[1], size_bytes))
+        demands.append(_NodeDemand(place, ends[0], ends[1], size_bytes))
     return _traffic_of_nodes(nodes, demands, path)
 
 
@@ -193,11 +193,11 @@ def read_sndlib_json(tree: dict[str, Any], path: str) -> Traffic:
         _check_routing_unit(str(demand.get("routing_unit", "")), path)
         value = bytes_each * read_number(repr(amount), path)
         source, target = str(demand.get("source")), str(demand.get("target"))
-        demands.append(NodeDemand(f"{path}:{where}", source, target, value))
+        demands.append(_NodeDemand(f"{path}:{where}", source, target, value))
     return _traffic_of_nodes(nodes, demands, path)
 
 
-def _traffic_of_nodes(nodes: list[str], demands: list[NodeDemand], path: str) -> Traffic:
+def _traffic_of_nodes(nodes: list[str], demands: list[_NodeDemand], path: str) -> Traffic:
     """Make a sparse matrix of demands between the nodes of a network, which are its ports.
 
     Parameters

@@ -1,6 +1,6 @@
 """Tables of text (CSV, TSV, blanks): matrices with or without names, and lists of edges.
 
-A table is read only if it can mean one thing. Each layout of `LAYOUTS` says by `possible_layouts`
+A table is read only if it can mean one thing. Each layout of `LAYOUTS` says by `_possible_layouts`
 whether it fits; where two fit, the table is refused and both are named.
 """
 
@@ -57,7 +57,7 @@ class Row(NamedTuple):
     fields: list[str]
 
 
-class EdgeColumns(NamedTuple):
+class _EdgeColumns(NamedTuple):
     """Which column of a list of edges has what."""
 
     source: int
@@ -263,7 +263,7 @@ def _only_layout(rows: Sequence[Row], path: str) -> str:
     FormatError
         If several layouts fit.
     """
-    layouts = possible_layouts(rows)
+    layouts = _possible_layouts(rows)
     if len(layouts) > 1:
         readings = " or ".join(LAYOUTS[layout] for layout in layouts)
         choices = " or ".join(layouts)
@@ -280,7 +280,7 @@ def _only_layout(rows: Sequence[Row], path: str) -> str:
     return "index" if index else "numbers"
 
 
-def possible_layouts(rows: Sequence[Row]) -> list[str]:
+def _possible_layouts(rows: Sequence[Row]) -> list[str]:
     """List the ways in which a table of traffic can be read, by what its fields look like.
 
     Parameters
@@ -411,7 +411,7 @@ def _counts(labels: Sequence[str]) -> bool:
     return list(labels) in ([str(k) for k in range(n)], [str(k + 1) for k in range(n)])
 
 
-def _header_of_edges(header: Row, body: Sequence[list[str]]) -> EdgeColumns | None:
+def _header_of_edges(header: Row, body: Sequence[list[str]]) -> _EdgeColumns | None:
     """Find the columns of a list of edges by their names, and the unit of the amounts.
 
     A column before them without a name may count the edges, as pandas writes it. Counts of packets
@@ -439,7 +439,7 @@ def _header_of_edges(header: Row, body: Sequence[list[str]]) -> EdgeColumns | No
     if is_square and not has_traffic:
         return None
     amount, unit = _find_traffic(header, others)
-    return EdgeColumns(sources[0], destinations[0], amount, unit)
+    return _EdgeColumns(sources[0], destinations[0], amount, unit)
 
 
 def _find_traffic(header: Row, columns: Sequence[int]) -> tuple[int, Unit]:
@@ -560,10 +560,10 @@ def _read_edges(rows: Sequence[Row], path: str, stated: Unit) -> Traffic:
         width = len(rows[0].fields)
         rows = rows[1:]
     elif not is_number(rows[0].fields[-1]):
-        columns = EdgeColumns(0, 1, 2, _unit_of_unknown(rows[0]))
+        columns = _EdgeColumns(0, 1, 2, _unit_of_unknown(rows[0]))
         width = len(rows[0].fields)
         rows = rows[1:]
-    source, destination, amount, unit = columns or EdgeColumns(0, 1, 2, stated)
+    source, destination, amount, unit = columns or _EdgeColumns(0, 1, 2, stated)
     if unit is BYTES:
         unit = stated
     warn_of_rate(unit)

@@ -132,8 +132,8 @@ def netlist_tree(
         cell_names = list(fabric.instances)
     else:
         cell_names = [f"cell{cell}" for cell in range(graph.n_cells)]
-    cells = make_valid(cell_names)
-    ports = make_valid([name for name, _ in _list_ports(fabric)])
+    cells = _make_valid(cell_names)
+    ports = _make_valid([name for name, _ in _list_ports(fabric)])
     terminal_of_port = [terminal for _, terminal in _list_ports(fabric)]
 
     def pin(terminal: int) -> str:
@@ -165,7 +165,7 @@ def netlist_tree(
     }
 
 
-def make_valid(names: Iterable[str]) -> list[str]:
+def _make_valid(names: Iterable[str]) -> list[str]:
     """Return names of letters, digits and underscores, all different, in the same order.
 
     Other characters become underscores, and a digit in front gets one. Names that are valid stay
@@ -173,7 +173,7 @@ def make_valid(names: Iterable[str]) -> list[str]:
 
     Examples
     --------
-    >>> make_valid(["c1+c2", "c1.c2", "m", "3"])
+    >>> _make_valid(["c1+c2", "c1.c2", "m", "3"])
     ['c1_c2', 'c1_c2_2', 'm', '_3']
     """
     # Names that are valid already are never given to others.

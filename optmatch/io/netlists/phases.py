@@ -47,7 +47,7 @@ def _cell_labels(solution: Solution) -> list[int] | list[str]:
     return graph.list_cells(range(graph.n_cells))
 
 
-class CellPhases(NamedTuple):
+class _CellPhases(NamedTuple):
     """The phases that set one cell in one slot."""
 
     slot: int
@@ -64,7 +64,7 @@ class CellPhases(NamedTuple):
     parts of the cell are not known."""
 
 
-def find_phases(solution: Solution) -> Iterator[CellPhases]:
+def _find_phases(solution: Solution) -> Iterator[_CellPhases]:
     """Yield the phases of every cell that is set, slot by slot; free cells are left out."""
     fabric = solution.problem.fabric
     labels = _cell_labels(solution)
@@ -81,11 +81,11 @@ def find_phases(solution: Solution) -> Iterator[CellPhases]:
                     labels[cell],
                     abs(circuit.longer_um),
                 )
-                yield CellPhases(slot, labels[cell], state, None, None, {})
+                yield _CellPhases(slot, labels[cell], state, None, None, {})
                 continue
             theta_rad = float(difference_rad[cell, state]) / 2
             phi_rad, shifters = _share_phase(circuits[cell], theta_rad)
-            yield CellPhases(slot, labels[cell], state, theta_rad, phi_rad, shifters)
+            yield _CellPhases(slot, labels[cell], state, theta_rad, phi_rad, shifters)
 
 
 def _share_phase(circuit: CellCircuit | None, theta_rad: float) -> tuple[float, dict[str, float]]:
@@ -133,7 +133,7 @@ def write_phases_csv(solution: Solution) -> str:
     text.write(f"# {CONVENTION}\n")
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["slot", "cell", "state", "theta_rad", "phi_rad"])
-    for entry in find_phases(solution):
+    for entry in _find_phases(solution):
         phases = ["" if p is None else repr(p) for p in (entry.theta_rad, entry.phi_rad)]
         writer.writerow([entry.slot, entry.cell, _STATE_NAMES[entry.state], *phases])
     return text.getvalue()
@@ -142,7 +142,7 @@ def write_phases_csv(solution: Solution) -> str:
 def write_phases_json(solution: Solution) -> str:
     """Write the phases of every set cell as one JSON object, with the convention of the phases."""
     slots: list[list[dict[str, object]]] = [[] for _ in stated_cells(solution)]
-    for entry in find_phases(solution):
+    for entry in _find_phases(solution):
         row: dict[str, object] = {
             "cell": entry.cell,
             "state": _STATE_NAMES[entry.state],

@@ -139,7 +139,7 @@ def check_difference(difference: object) -> Difference:
 
 
 @lru_cache(maxsize=16_384)
-def side_order(side: str) -> tuple[int, int, str]:
+def _side_order(side: str) -> tuple[int, int, str]:
     """Return a key that sorts sides by module, number, and A before B; other names come last.
 
     Parameters
@@ -165,7 +165,7 @@ def sort_circuits(circuits: Iterable[CrossConnect]) -> tuple[CrossConnect, ...]:
     return tuple(
         sorted(
             circuits,
-            key=lambda circuit: (side_order(circuit.a_side), side_order(circuit.b_side)),
+            key=lambda circuit: (_side_order(circuit.a_side), _side_order(circuit.b_side)),
         )
     )
 

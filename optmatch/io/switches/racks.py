@@ -25,7 +25,7 @@ FibreRoute = Sequence[int]
 """The fibres that a circuit passes, in the order of its light."""
 
 
-class RackNode(NamedTuple):
+class _RackNode(NamedTuple):
     """A server or an inter-rack switch, seen as a switch of its own."""
 
     name: str
@@ -69,7 +69,7 @@ class RackNodes:
         self.place_of_leaving = _places(self.tail_of_fibre, n_nodes)
         self.place_of_arriving = _places(self.head_of_fibre, n_nodes)
 
-    def list_nodes(self) -> list[RackNode]:
+    def list_nodes(self) -> list[_RackNode]:
         """Return all switches: the servers, if light passes them, then the inter-rack switches.
 
         The ports of a server are those of its chips, then its places for fibres; those of an
@@ -83,7 +83,7 @@ class RackNodes:
             for server in range(rack.n_servers):
                 fibres = int(leaving[server])
                 nodes.append(
-                    RackNode(
+                    _RackNode(
                         f"server {server}",
                         self.n_chip_ports + fibres,
                         (*self._chip_labels(server), *(f"fibre place {k}" for k in range(fibres))),
@@ -92,7 +92,7 @@ class RackNodes:
         for switch, (axis, first, second) in enumerate(rack.rack_switches.tolist()):
             fibres = int(leaving[rack.n_servers + switch])
             nodes.append(
-                RackNode(
+                _RackNode(
                     f"inter-rack switch {switch} ({AXES[axis]} {first} {second})",
                     fibres,
                     tuple(f"rack {k // 2} {('low', 'high')[k % 2]}" for k in range(fibres)),

@@ -28,7 +28,7 @@ from optmatch.model.files import path_name
 PORT_TABLE = "OCS_PORT"
 CIRCUIT_TABLE = "OCS_CROSS_CONNECT"
 
-PORT_STATE_FIELDS = ("state", "config_status")
+_PORT_STATE_FIELDS = ("state", "config_status")
 """The two spellings of a port's configured state."""
 
 _MOST_LETTERS_OF_A_COMMAND = 4000
@@ -43,7 +43,7 @@ class SonicConfig(NamedTuple):
     """``normal`` or ``force_blocked``, by the name of a side."""
 
 
-def config_tree(circuits: Iterable[CrossConnect], ports: PortTable) -> dict[str, Any]:
+def _config_tree(circuits: Iterable[CrossConnect], ports: PortTable) -> dict[str, Any]:
     """Return ports and circuits as the tables of a ``config_db.json``.
 
     ``OCS_PORT`` has a row for each side, ``OCS_CROSS_CONNECT`` one for each circuit.
@@ -51,7 +51,7 @@ def config_tree(circuits: Iterable[CrossConnect], ports: PortTable) -> dict[str,
     Examples
     --------
     >>> table = PortTable.numbered(2)
-    >>> config_tree(table.circuits_of([1, -1]), table)["OCS_CROSS_CONNECT"]
+    >>> _config_tree(table.circuits_of([1, -1]), table)["OCS_CROSS_CONNECT"]
     {'1A-2B': {'a_side': '1A', 'b_side': '2B'}}
     """
     listed_ports = {}
@@ -64,13 +64,13 @@ def config_tree(circuits: Iterable[CrossConnect], ports: PortTable) -> dict[str,
     }
 
 
-def json_patch(difference: Difference) -> list[dict[str, Any]]:
+def _json_patch(difference: Difference) -> list[dict[str, Any]]:
     """Return a difference as a JSON patch (RFC 6902): all removals, then all additions.
 
     Examples
     --------
     >>> change = Difference((CrossConnect("1A", "2B"),), (CrossConnect("1A", "3B"),))
-    >>> [(step["op"], step["path"]) for step in json_patch(change)]
+    >>> [(step["op"], step["path"]) for step in _json_patch(change)]
     [('remove', '/OCS_CROSS_CONNECT/1A-2B'), ('add', '/OCS_CROSS_CONNECT/1A-3B')]
     """
     # A patch is applied in order, so sides are free before they are used again.
@@ -162,12 +162,12 @@ def _join_up_to(texts: Sequence[str]) -> list[str]:
 
 def write_config(circuits: Iterable[CrossConnect], ports: PortTable) -> str:
     """Return the text of a ``config_db.json`` with these circuits."""
-    return layout(config_tree(circuits, ports)) + "\n"
+    return layout(_config_tree(circuits, ports)) + "\n"
 
 
 def write_patch(difference: Difference) -> str:
     """Return the text of a JSON patch."""
-    return layout(json_patch(difference)) + "\n"
+    return layout(_json_patch(difference)) + "\n"
 
 
 def read_config(path: str | os.PathLike[str]) -> SonicConfig:
@@ -236,7 +236,7 @@ def state_of_port(row: Mapping[str, Any]) -> str:
 
     The fields ``state`` and ``config_status`` mean the same.
     """
-    for field in PORT_STATE_FIELDS:
+    for field in _PORT_STATE_FIELDS:
         if field in row:
             return str(row[field])
     return "normal"

@@ -23,7 +23,7 @@ from optmatch.fabrics import Fabric
 from optmatch.model import InputError
 
 
-class DemandInTicks(Protocol):
+class _DemandInTicks(Protocol):
     """The part of a `Demand` that its bounds need; the module of that class imports this one."""
 
     @property
@@ -67,7 +67,7 @@ class DemandInTicks(Protocol):
         """The rate of the packet network over that of a circuit."""
 
 
-class GroupedDemand(DemandInTicks, Protocol):
+class _GroupedDemand(_DemandInTicks, Protocol):
     """The part of a `Demand` whose entries belong to groups with weights and deadlines."""
 
     @property
@@ -91,7 +91,7 @@ class GroupedDemand(DemandInTicks, Protocol):
         """The deadline of each group; empty if all are 0."""
 
 
-def bound_lines(problem: DemandInTicks) -> NDArray[np.float64]:
+def bound_lines(problem: _DemandInTicks) -> NDArray[np.float64]:
     r"""Bound the objective from below by what each port alone has to send or to receive.
 
     A *line* is all that one port sends, or all that it receives; its sum is :math:`S` ticks of
@@ -141,7 +141,7 @@ def bound_lines(problem: DemandInTicks) -> NDArray[np.float64]:
 
 
 def _line_sums(
-    ticks: NDArray[np.int64], problem: DemandInTicks
+    ticks: NDArray[np.int64], problem: _DemandInTicks
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Sum the ticks of each line, where each entry lasts one shortest slot at least.
 
@@ -165,7 +165,7 @@ def _line_sums(
     return busy_ticks, n_partners
 
 
-def bound_together(problem: DemandInTicks) -> float:
+def bound_together(problem: _DemandInTicks) -> float:
     r"""Bound the objective from below by the length and the number of all slots together.
 
     A *line* is all that one port sends, or all that it receives. A slot connects ports in pairs
@@ -234,7 +234,7 @@ def _divide_up(dividend: int, divisor: int) -> int:
     return -(-dividend // divisor)
 
 
-def _bound_line_with_packets(entries: NDArray[np.int64], problem: DemandInTicks) -> float:
+def _bound_line_with_packets(entries: NDArray[np.int64], problem: _DemandInTicks) -> float:
     """Bound one line beside a packet network, over all numbers of partners that get circuits.
 
     A line is a source or a destination with all its entries; its sum is S. If the k largest
@@ -279,7 +279,7 @@ EXACT = 12
 """The most groups whose best order in the relaxation is found; more groups are not all ordered."""
 
 
-def check_groups(problem: GroupedDemand) -> None:
+def check_groups(problem: _GroupedDemand) -> None:
     """Check the groups of a demand, their weights and their deadlines.
 
     A *group* (coflow) is a set of entries of the demand that belong to one task: it is complete
@@ -349,7 +349,7 @@ def check_groups(problem: GroupedDemand) -> None:
             )
 
 
-def weigh_groups(problem: GroupedDemand) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def weigh_groups(problem: _GroupedDemand) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return weight and deadline of each group, 1 and 0 where none are given.
 
     A group (coflow) is a set of entries that is complete when all of them are served.
@@ -372,7 +372,7 @@ def weigh_groups(problem: GroupedDemand) -> tuple[NDArray[np.float64], NDArray[n
     return weights, deadlines_s
 
 
-def load_lines(problem: GroupedDemand) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def load_lines(problem: _GroupedDemand) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Sum the load of each group on each line.
 
     A group (coflow) is a set of entries; a line is a source or a destination. Each entry needs its
@@ -403,7 +403,7 @@ def load_lines(problem: GroupedDemand) -> tuple[NDArray[np.int64], NDArray[np.in
     return served, delayed
 
 
-def bound_groups(problem: GroupedDemand) -> float:
+def bound_groups(problem: _GroupedDemand) -> float:
     """Bound from below how late the groups of a demand are in any schedule, by their weights.
 
     A group (coflow) is a set of entries that is complete when all of them are served. Its cost is

@@ -18,16 +18,16 @@ from numpy.typing import NDArray
 
 from optmatch.model import InputError
 
-EXACT_TICKS = 2**49
+_EXACT_TICKS = 2**49
 """Line sums below this survive the way to float64 seconds and back, with the rounding of a product
 and of a quotient."""
 
 _WHOLE = 2**53  # whole floats below this are exact
 
-ROUNDED_TICKS = 2**40
+_ROUNDED_TICKS = 2**40
 """Ticks in the largest line sum where no exact quantum exists: a rounding of 1e-12."""
 
-TOTAL_TICKS = 2**62
+_TOTAL_TICKS = 2**62
 """All ticks of a demand together stay below this, so that sums of them fit in int64."""
 
 _NOISE = 1e-9
@@ -114,7 +114,7 @@ class PlacedAmounts(NamedTuple):
         return float(max(sums_of_rows.max(initial=0), sums_of_columns.max(initial=0)))
 
 
-class ScaledAmounts(NamedTuple):
+class _ScaledAmounts(NamedTuple):
     """Amounts in ticks: each of them times ``tick_s`` is the time in seconds, or rounded up."""
 
     tick_s: float  # the length of a tick in seconds
@@ -180,7 +180,7 @@ def scale_amounts(
     *,
     min_slot_s: float = 0.0,
     quantum_s: float | None = None,
-) -> ScaledAmounts:
+) -> _ScaledAmounts:
     """Turn amounts in bytes, the delay and the shortest slot into whole numbers of ticks.
 
     A *tick* is the unit of time in which methods compute. An amount in bytes becomes the number of
@@ -209,7 +209,7 @@ def scale_amounts(
 
     Returns
     -------
-    ScaledAmounts
+    _ScaledAmounts
         The amounts, the delay and the shortest slot in ticks, the latter rounded up.
 
     Raises
@@ -235,7 +235,7 @@ def scale_amounts(
         return scaled_exactly
 
     # No tick divides everything: a tick of 1e-12 of the longest time, which divides the delay.
-    tick = max(line_s, times.delay, times.min_slot) / ROUNDED_TICKS
+    tick = max(line_s, times.delay, times.min_slot) / _ROUNDED_TICKS
     if times.delay:
         tick = times.delay / ceil(times.delay / tick)
     return _round_up_to_quantum(placed, times, tick, 0.0)
@@ -307,7 +307,7 @@ def _check_line(name: str, unit_s: Fraction, line_s: Fraction, rate: Fraction) -
     )
 
 
-def _scale_exactly(placed: PlacedAmounts, times: Times) -> ScaledAmounts | None:
+def _scale_exactly(placed: PlacedAmounts, times: Times) -> _ScaledAmounts | None:
     """Count in the largest tick that divides everything.
 
     A tick is the unit of time in which all durations of a problem are whole numbers.
@@ -321,7 +321,7 @@ def _scale_exactly(placed: PlacedAmounts, times: Times) -> ScaledAmounts | None:
 
     Returns
     -------
-    ScaledAmounts or None
+    _ScaledAmounts or None
         None if no tick divides everything, or if a line takes so many of these ticks that float64
         seconds would lose some.
     """
@@ -339,15 +339,15 @@ def _scale_exactly(placed: PlacedAmounts, times: Times) -> ScaledAmounts | None:
     delay_ticks = int(times.delay / tick)
     min_slot_ticks = int(times.min_slot / tick)
     line_ticks = ticks_per_unit * placed.largest_line(integers)
-    if line_ticks + placed.n_ports * delay_ticks + min_slot_ticks >= EXACT_TICKS:
+    if line_ticks + placed.n_ports * delay_ticks + min_slot_ticks >= _EXACT_TICKS:
         return None
     ticks = integers if ticks_per_unit == 1 else integers * ticks_per_unit
-    return ScaledAmounts(float(tick), ticks, delay_ticks, min_slot_ticks, True)
+    return _ScaledAmounts(float(tick), ticks, delay_ticks, min_slot_ticks, True)
 
 
 def _round_up_to_quantum(
     placed: PlacedAmounts, times: Times, tick: Fraction, noise: float
-) -> ScaledAmounts:
+) -> _ScaledAmounts:
     """Turn amounts in bytes and times into numbers of a given tick, rounded up.
 
     A *tick* is the unit of time in which durations are whole numbers. An amount becomes the ticks
@@ -368,7 +368,7 @@ def _round_up_to_quantum(
 
     Returns
     -------
-    ScaledAmounts
+    _ScaledAmounts
         It is exact if each amount is a whole number of ticks.
 
     Raises
@@ -385,9 +385,9 @@ def _round_up_to_quantum(
 
     # Each of n**2 entries is rounded up by less than a tick.
     bytes_per_tick = times.rate * tick
-    shortest = count_up(times.min_slot / tick, noise)
+    shortest = _count_up(times.min_slot / tick, noise)
     total = Fraction(float(placed.amounts.sum())) / bytes_per_tick + placed.n_ports**2
-    if total + placed.n_ports * (delay_ticks + shortest) >= TOTAL_TICKS:
+    if total + placed.n_ports * (delay_ticks + shortest) >= _TOTAL_TICKS:
         raise InputError(
             f"demand_bytes in ticks of {float(tick):g} s overflows: a larger quantum_s is needed",
             where="demand_bytes",
@@ -398,7 +398,7 @@ def _round_up_to_quantum(
         (_fraction(value) / bytes_per_tick).denominator == 1
         for value in np.unique(placed.amounts).tolist()
     )
-    return ScaledAmounts(float(tick), ticks, delay_ticks, shortest, exact)
+    return _ScaledAmounts(float(tick), ticks, delay_ticks, shortest, exact)
 
 
 def _blocks(n_values: int) -> Iterator[slice]:
@@ -466,7 +466,7 @@ def _round_up(amounts: NDArray[np.float64], noise: float) -> NDArray[np.float64]
     return rounded_up
 
 
-def count_up(amount: Fraction | float, noise: float = _NOISE) -> int:
+def _count_up(amount: Fraction | float, noise: float = _NOISE) -> int:
     """Round up to a whole number, which an amount is already that noise alone keeps from it.
 
     For example, 3.0000000000001 is 3, and 3.1 is 4.
@@ -488,7 +488,7 @@ def count_up(amount: Fraction | float, noise: float = _NOISE) -> int:
     return nearest if distance <= nearest * Fraction(noise) else ceil(amount)
 
 
-def count_all_up(amounts: NDArray[np.float64], noise: float = _NOISE) -> NDArray[np.int64]:
+def _count_all_up(amounts: NDArray[np.float64], noise: float = _NOISE) -> NDArray[np.int64]:
     """Round numbers up to whole numbers, which they are already if noise alone keeps them from it.
 
     For example, 3.0000000000001 becomes 3, and 3.1 becomes 4.
@@ -680,7 +680,7 @@ def _fraction(value: float) -> Fraction:
     return Fraction(repr(value))
 
 
-AGREEING = 1e-9
+_AGREEING = 1e-9
 """Sums that differ by less than this share differ by rounding."""
 
 _DIGITS = 12  # noise of decimal numbers that were added up in floats
@@ -736,7 +736,7 @@ def even_out(
     quantum_s
         The tick that was given, in seconds, None if none was. It also says how much of a
         difference is rounding: the sum of a row or column may differ from the mean of all sums by
-        half a tick, or, without a tick, by `AGREEING` (1e-9) of the mean.
+        half a tick, or, without a tick, by `_AGREEING` (1e-9) of the mean.
     symmetric
         Whether both directions of a pair count as one, the larger.
 
@@ -756,7 +756,7 @@ def even_out(
     amounts = np.maximum(seconds, seconds.T) if symmetric else seconds
     sums = np.concatenate([amounts.sum(axis=1), amounts.sum(axis=0)])
     mean = float(sums.mean())
-    if np.abs(sums - mean).max() > (AGREEING * mean if quantum_s is None else quantum_s / 2):
+    if np.abs(sums - mean).max() > (_AGREEING * mean if quantum_s is None else quantum_s / 2):
         return scaled
 
     # `tick` becomes the new unit in seconds, and `rounded` the entries in it: short decimals if
@@ -768,9 +768,9 @@ def even_out(
     if decimals is not None:
         tick, rounded = decimals
     else:
-        # About 1e-12 of a row is 1 / `ROUNDED_TICKS`, 2**-40. A delay of 1.5 such ticks becomes 2
+        # About 1e-12 of a row is 1 / `_ROUNDED_TICKS`, 2**-40. A delay of 1.5 such ticks becomes 2
         # ticks of three quarters.
-        tick = quantum_s or mean / ROUNDED_TICKS
+        tick = quantum_s or mean / _ROUNDED_TICKS
         if delay_s and quantum_s is None:
             tick = delay_s / ceil(delay_s / tick)
         rounded = _round(amounts, mean, tick, symmetric)
@@ -779,7 +779,7 @@ def even_out(
 
     # The ticks of a plan are added up in 64-bit integers. A shortest slot that would lead beyond
     # their range is cut down to what n slots may have.
-    shortest = min(count_up(min_slot_s / tick), TOTAL_TICKS // len(rounded))
+    shortest = min(_count_up(min_slot_s / tick), _TOTAL_TICKS // len(rounded))
     return Scaled(tick, rounded, round(delay_s / tick), shortest, False)
 
 

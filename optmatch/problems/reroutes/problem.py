@@ -50,7 +50,7 @@ from optmatch.problems.reroutes.running import (
 )
 from optmatch.problems.reroutes.transition import SET, Transition
 
-MOST_HANDOVERS = 720
+_MOST_HANDOVERS = 720
 """The most choices of spares that the bound tries one by one."""
 
 
@@ -66,7 +66,7 @@ class Asked(NamedTuple):
     """The loss of a cell and of a fibre, in hundredths of a dB."""
 
 
-def bound_levels(asked: Asked) -> tuple[int, int, int, int, int] | None:
+def _bound_levels(asked: Asked) -> tuple[int, int, int, int, int] | None:
     """Bound the five levels of the objective of a `Reroute` from below.
 
     Every hit circuit changes. Its new route passes at least as many cells, or fibres, as the
@@ -112,7 +112,7 @@ def _try_handovers(
     (row). With 2 lost units and 3 spares there are 3 * 2 = 6 handovers. There is one row alone
 
     - if whole racks are lost: a rack is replaced by one that is alike, so that lengths stay;
-    - if there are more than ``MOST_HANDOVERS``: each circuit has the least length that it has
+    - if there are more than ``_MOST_HANDOVERS``: each circuit has the least length that it has
       with any spares, even if no single handover is the best one for all circuits.
     """
     sources, destinations = end_units.T
@@ -122,7 +122,7 @@ def _try_handovers(
     # Too many handovers: each lost end of each circuit may be any spare by itself.
     lost = list(asked.lost)
     spares = list(asked.spares)
-    if math.perm(len(spares), len(lost)) > MOST_HANDOVERS:
+    if math.perm(len(spares), len(lost)) > _MOST_HANDOVERS:
         shortest = []
         for source, destination in end_units.tolist():
             from_units = spares if source in lost else [source]
@@ -441,7 +441,7 @@ class Reroute(_Looked):
             spares=self.live_spares,
             loss_units=self.loss_units,
         )
-        levels = bound_levels(asked)
+        levels = _bound_levels(asked)
         return inf if levels is None else levels
 
     def after(self, transition: Transition, more: Mapping[str, Any] | None = None) -> Reroute:

@@ -15,7 +15,7 @@ from optmatch.fabrics import RackFabric
 from optmatch.fabrics.racks.wiring import count_hops
 from optmatch.model import check_size, check_time
 
-POOL = 50
+_POOL = 50
 """The number of shortest simple routes between two servers that are looked at."""
 
 
@@ -34,7 +34,7 @@ class RoutePool(NamedTuple):
 
 
 def pool_routes(fabric: RackFabric) -> RoutePool:
-    """List the ``POOL`` shortest simple routes of each two servers of a rack.
+    """List the ``_POOL`` shortest simple routes of each two servers of a rack.
 
     By depth-first search that never moves further away than a length allows; a rack of 16 servers
     takes 0.1 s, joined or not, once in a process.
@@ -107,7 +107,7 @@ def _pool(alone: RackFabric) -> RoutePool:
 
     # All routes in one array, as long as the longest one.
     lengths = [len(route) for routes in routes_of_pair.values() for route in routes]
-    shape = (n_sources, n_destinations, POOL)
+    shape = (n_sources, n_destinations, _POOL)
     edges = np.full((*shape, max(lengths, default=1)), -1, dtype=np.int16)
     hops = np.full(shape, -1, dtype=np.int16)
     for (source, destination), routes in routes_of_pair.items():
@@ -188,7 +188,7 @@ def _build_graph(racks: RackFabric) -> _RackGraph:
 def _list_shortest(
     graph: _RackGraph, source: int, destination: int, n_closed: int
 ) -> list[list[int]]:
-    """List the shortest routes between two servers, at most `POOL` of them.
+    """List the shortest routes between two servers, at most `_POOL` of them.
 
     A route passes no node twice; nodes are servers, and then switches. If no light may pass
     through servers, a route has two hops at most: one node in the middle, which is a switch.
@@ -215,7 +215,7 @@ def _list_shortest(
             if any(node < n_closed for node in route[1:-1]):
                 continue
             routes.append(route)
-            if len(routes) == POOL:
+            if len(routes) == _POOL:
                 return routes
     return routes
 

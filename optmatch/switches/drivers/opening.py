@@ -11,10 +11,10 @@ from optmatch.switches.drivers.polatis import PORT, PolatisSwitch
 from optmatch.switches.drivers.sonic import SonicSwitch
 from optmatch.switches.protocol import Switch
 
-SCHEMES = ("redis", "rediss", "unix", "scpi", "dry")
+_SCHEMES = ("redis", "rediss", "unix", "scpi", "dry")
 """Schemes of addresses that drivers of this package take."""
 
-ENTRY_POINTS = "optmatch.switches"
+_ENTRY_POINTS = "optmatch.switches"
 """The group in which other packages name their drivers: scheme = function of an address."""
 
 
@@ -55,7 +55,7 @@ def open_switch(url: str) -> Switch:
         return PolatisSwitch(parts.hostname, parts.port or PORT)
     if parts.scheme == "dry":
         return DrySwitch()
-    for entry in entry_points(group=ENTRY_POINTS):
+    for entry in entry_points(group=_ENTRY_POINTS):
         if entry.name == parts.scheme:
             opened: Switch = entry.load()(url)
             return opened

@@ -31,22 +31,22 @@ from optmatch.switches.protocol import SwitchError, SwitchReading, Tuning
 CONFIG_DB = 4
 STATE_DB = 6
 
-STATE_SPELLINGS = ("", "_TABLE")
+_STATE_SPELLINGS = ("", "_TABLE")
 """What follows the names of tables in STATE_DB."""
 
-CLAIM_KEY = "OPTMATCH_PLAYER|claim"
+_CLAIM_KEY = "OPTMATCH_PLAYER|claim"
 """A hash in STATE_DB that says who plays on the switch; it expires by itself."""
 
-CLAIM_S = 30
+_CLAIM_S = 30
 """How long a claim lasts unless it is renewed."""
 
-WHOLE_READING_S = 5.0
+_WHOLE_READING_S = 5.0
 """How long the list of ports of a switch may be out of date for those who watch it."""
 
 PATIENCE_S = 10.0
 """How long a lost connection is tried again."""
 
-REMOVAL_S = 1.0
+_REMOVAL_S = 1.0
 """How long removed circuits may be reported before others are set in their place."""
 
 _POLL_S = 0.002
@@ -55,7 +55,7 @@ _WHOLE_LOOK_S = 0.25
 _FIRST_RETRY_S = 0.05
 _LONGEST_RETRY_S = 1.0
 
-READ_ROWS = """
+_READ_ROWS = """
 local rows = {}
 for number, key in ipairs(KEYS) do
   rows[number] = redis.call('HMGET', key, unpack(ARGV))
@@ -153,7 +153,7 @@ class SonicSwitch:
         # Tables of the state have the names of those of the configuration with an ending. Which
         # ending this switch uses, and which ports it has, is known from the first whole reading
         # on, that is one of all tables.
-        self._spellings: tuple[str, ...] = STATE_SPELLINGS
+        self._spellings: tuple[str, ...] = _STATE_SPELLINGS
         self._sides: tuple[str, ...] = ()
         """All sides of the last whole reading, with those of which the state says nothing yet."""
         self._blocked_sides: tuple[str, ...] = ()
@@ -192,13 +192,13 @@ class SonicSwitch:
         # The state may be in tables of either spelling; later questions ask for those that exist.
         statuses: dict[str, str] = {}
         spellings = []
-        for spelling in STATE_SPELLINGS:
+        for spelling in _STATE_SPELLINGS:
             state_rows = _rows(self._state, PORT_TABLE + spelling)
             circuit_state_rows = _rows(self._state, CIRCUIT_TABLE + spelling)
             if state_rows or circuit_state_rows:
                 spellings.append(spelling)
             statuses |= {side: str(row.get("status", "")) for side, row in state_rows.items()}
-        self._spellings = tuple(spellings) or STATE_SPELLINGS
+        self._spellings = tuple(spellings) or _STATE_SPELLINGS
         self._sides = tuple(dict.fromkeys([*statuses, *port_rows]))
         if not circuit_rows and not port_rows and not spellings:
             raise SwitchError(
@@ -242,9 +242,9 @@ class SonicSwitch:
     def read_statuses(self) -> dict[str, str]:
         """Return the status of all sides that the last whole reading found, in one round trip.
 
-        A whole reading is made first, and again after `WHOLE_READING_S`. Sides that are configured
-        are asked for even if the state had no row of them then: the first thing that a switch says
-        of a dark port may be that it has failed.
+        A whole reading is made first, and again after `_WHOLE_READING_S`. Sides that are
+        configured are asked for even if the state had no row of them then: the first thing that a
+        switch says of a dark port may be that it has failed.
 
         Returns
         -------
@@ -255,7 +255,7 @@ class SonicSwitch:
         if time.monotonic() >= self._next_whole_reading_s:
             # A reading that fails is due again at once: without one there are no sides to ask for.
             reading = self.read()
-            self._next_whole_reading_s = time.monotonic() + WHOLE_READING_S
+            self._next_whole_reading_s = time.monotonic() + _WHOLE_READING_S
             return dict(reading.status_of_side)
         keys = [f"{PORT_TABLE}{self._spellings[0]}|{side}" for side in self._sides]
         rows = self._persist(lambda: self._read_fields(keys, "status"))
@@ -375,7 +375,7 @@ class SonicSwitch:
             return []
         if self._may_use_scripts:
             try:
-                rows = self._state.eval(READ_ROWS, len(keys), *keys, *fields)
+                rows = self._state.eval(_READ_ROWS, len(keys), *keys, *fields)
                 return rows
             except self._errors.ResponseError:
                 self._may_use_scripts = False
@@ -388,7 +388,7 @@ class SonicSwitch:
         return rows
 
     def _await_removal(self, circuits: Sequence[CrossConnect]) -> None:
-        """Wait until STATE_DB has no rows of removed circuits, for `REMOVAL_S` seconds at most.
+        """Wait until STATE_DB has no rows of removed circuits, for `_REMOVAL_S` seconds at most.
 
         Without that the agent may take both transactions as one bulk, of which it carries out the
         additions first. After that time the change goes on all the same.
@@ -403,7 +403,7 @@ class SonicSwitch:
             for circuit in circuits
             for spelling in self._spellings
         ]
-        give_up_s = time.monotonic() + REMOVAL_S
+        give_up_s = time.monotonic() + _REMOVAL_S
         while self._persist(lambda: self._state.exists(*keys)) and time.monotonic() < give_up_s:
             time.sleep(_POLL_S)
 
@@ -530,7 +530,7 @@ class SonicSwitch:
         }
 
     def claim(self, owner: str) -> None:
-        """Claim the switch for `CLAIM_S` seconds, or renew an own claim.
+        """Claim the switch for `_CLAIM_S` seconds, or renew an own claim.
 
         A claim is a row of STATE_DB that expires by itself, so that a player that dies does not
         keep the switch.
@@ -552,19 +552,19 @@ class SonicSwitch:
             A claim of our own is renewed; one of others is left as it is.
             """
             with self._state.pipeline(transaction=True) as pipeline:
-                pipeline.hsetnx(CLAIM_KEY, "owner", owner)
-                pipeline.hget(CLAIM_KEY, "owner")
+                pipeline.hsetnx(_CLAIM_KEY, "owner", owner)
+                pipeline.hget(_CLAIM_KEY, "owner")
                 holder: str | None = pipeline.execute()[1]
             # A claim without a time is of a player that died before it could set one.
-            if holder == owner or self._state.ttl(CLAIM_KEY) == -1:
-                self._state.expire(CLAIM_KEY, CLAIM_S)
+            if holder == owner or self._state.ttl(_CLAIM_KEY) == -1:
+                self._state.expire(_CLAIM_KEY, _CLAIM_S)
             return holder
 
         holder = self._persist(take)
         if holder != owner:
             raise SwitchError(
-                f"{self.name}: {holder} plays on this switch; its claim ends {CLAIM_S} s after its"
-                " last sign of life"
+                f"{self.name}: {holder} plays on this switch; its claim ends {_CLAIM_S} s after"
+                " its last sign of life"
             )
 
     def release(self, owner: str) -> None:
@@ -579,8 +579,8 @@ class SonicSwitch:
 
         def give_up() -> None:
             """Delete the row of the claim if it is ours."""
-            if self._state.hget(CLAIM_KEY, "owner") == owner:
-                self._state.delete(CLAIM_KEY)
+            if self._state.hget(_CLAIM_KEY, "owner") == owner:
+                self._state.delete(_CLAIM_KEY)
 
         self._persist(give_up)
 

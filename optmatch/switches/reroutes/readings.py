@@ -14,7 +14,7 @@ switches are read without it. Readings take milliseconds; half of it would call 
 machine is merely busy, twice of it would hold up the failures of all other switches as long."""
 
 
-class Readings(NamedTuple):
+class _Readings(NamedTuple):
     """What the switches said of their ports at one look."""
 
     statuses: dict[int, Mapping[str, str]]
@@ -44,14 +44,14 @@ class StatusReader:
         self._unanswered: dict[int, Future[Mapping[str, str]]] = {}
         """Readings of former looks that have not ended yet, by switch."""
 
-    def read(self) -> Readings:
+    def read(self) -> _Readings:
         """Read all switches once, side by side.
 
         A switch that has not answered at a former look is not asked again before it does.
 
         Returns
         -------
-        Readings
+        _Readings
             The status of each side of the switches that have answered within a second, and an
             error for each of the others.
         """
@@ -76,7 +76,7 @@ class StatusReader:
                 statuses[index] = reading.result()
             except SwitchError as error:
                 errors[index] = str(error)
-        return Readings(statuses, errors)
+        return _Readings(statuses, errors)
 
     def close(self) -> None:
         """End all threads but those that still wait for a switch."""
