@@ -34,24 +34,11 @@ MOST_SUMS = 4000
 
 
 def bound_demand(problem: Demand) -> float:
-    """Compute a lower bound of the objective of a demand.
+    """Compute a lower bound of the objective of a demand: the busiest line, or all ports together.
 
-    The bound is that of the busiest line, or of all ports together; a line is all that one port
-    has to send, or all that it has to receive (a row or a column of the demand). Where groups of
-    entries have weights, the bound is what the groups cost at least.
-
-    Parameters
-    ----------
-    problem
-        The demand, in ticks (its smallest unit of time), and the switch that serves it. Its
-        ``packet_share`` is the rate of a packet network beside the circuits, 0 without one.
-
-    Returns
-    -------
-    float
-        In the unit of the objective: seconds of completion, a number of matchings, or weight
-        times seconds of lateness. Infinite where a demand needs a circuit that is over its
-        link budget.
+    Where groups of entries have weights it is what the groups cost at least. Infinite where a
+    demand
+    needs a circuit over its link budget.
     """
     if problem.packet_share == 0:
         is_wanted = problem.directed_ticks > 0
@@ -72,21 +59,9 @@ def _ticks(problem: Demand) -> NDArray[np.int64]:
 
 
 def bound_line(problem: Demand, line: NDArray[np.int64]) -> float:
-    """Compute a lower bound of the objective by the demand of one port in one direction.
+    """Bound the objective, in its unit, by the ticks that one port needs for each partner.
 
-    A port serves one partner at a time on each plane (one of the switches side by side).
-
-    Parameters
-    ----------
-    problem
-        The demand.
-    line
-        ``line[partner]``: ticks that the port needs for each partner, shape (ports,).
-
-    Returns
-    -------
-    float
-        Seconds, or a number of matchings, as the objective has it.
+    A port serves one partner at a time on each plane.
     """
     entries = np.sort(line[line > 0])[::-1]
     if problem.objective == "matchings" or not len(entries):
@@ -103,25 +78,11 @@ def bound_line(problem: Demand, line: NDArray[np.int64]) -> float:
 
 
 def _bound_line_with_packets(problem: Demand, entries: NDArray[np.int64]) -> float:
-    """Bound the completion time of one port in one direction, whose rest is sent as packets.
+    """Bound the completion time in s of one port in one direction, whose rest is sent as packets.
 
-    Some of its k partners get circuits, each with a delay, and a slower packet network serves all
-    others. It is best to give circuits to the largest entries. How many is not known: the bound is
-    the least over all k. For each k two things bound the time: circuits and packets together carry
-    everything, and packets alone carry the entries without a circuit.
-
-    Parameters
-    ----------
-    problem
-        The demand. Its ``packet_share`` is the rate of the packet network over that of a circuit.
-    entries
-        Ticks that each partner of the port needs over a circuit, above 0, the largest first;
-        shape (partners,).
-
-    Returns
-    -------
-    float
-        Seconds.
+    Circuits go to the k largest entries; the bound is the least over all k. Circuits and packets
+    together carry everything, and packets alone carry the entries without a circuit. The entries
+    are above 0, the largest first.
     """
     planes = problem.planes
     delay_ticks = problem.delay_ticks
@@ -141,28 +102,12 @@ def _bound_line_with_packets(problem: Demand, entries: NDArray[np.int64]) -> flo
 
 
 def _bound_together(problem: Demand) -> float:
-    """Return a value that no schedule is below, by counting what all ports together have to do.
+    """Bound the objective by what all ports together have to do; 0 with a packet network.
 
-    A *line* is a row of the demand (a port that sends) or a column (a port that receives). A
-    *tick* is the unit of time. A slot is a matching that lasts some ticks, with a delay before it.
-
-    - The busiest line needs as many ticks as its sum, and the line with most partners as many
-      slots. Where all circuits stop at each change ("all-stop"), no line carries anything in the
-      delay of a slot. Hence the ticks of the one and the delays of the other add up.
-    - If ports are bidirectional, n ports have n / 2 circuits at once (rounded down). All pairs
-      together need as many ticks, and slots, as their sum divided by that.
-
-    Parameters
-    ----------
-    problem
-        A demand. ``ticks[source, destination]`` is the time that each pair needs; ``planes`` is
-        the number of switches side by side that share it.
-
-    Returns
-    -------
-    float
-        A number of matchings where these are counted, else seconds. 0 if there is no demand, or a
-        packet network that may carry it.
+    All-stop: nothing is carried in a delay, hence the ticks of the busiest line and the delays of
+    the
+    line with most partners add up. If ports are bidirectional, n ports have n / 2 circuits at
+    once.
     """
     if problem.packet_share > 0:
         return 0.0
@@ -205,25 +150,9 @@ def _sums_of_lines(matrix: NDArray[Any]) -> list[int]:
 
 
 def check_proof(problem: Demand, proof: Any) -> float:
-    """Return the lower bound that a proof shows; the proof is checked, not trusted.
+    """Return the lower bound that a proof shows, in the unit of the objective.
 
-    Parameters
-    ----------
-    problem
-        The demand.
-    proof
-        A `LineProof` names the busiest port, a `ConfigurationProof` prices of circuits, and a
-        `CountProof` one or two ports whose entries are counted.
-
-    Returns
-    -------
-    float
-        In the unit of the objective: seconds, or a number of matchings.
-
-    Raises
-    ------
-    ProofError
-        If the proof does not hold, or is of another kind.
+    A proof that does not hold, or is of another kind, is a `ProofError`.
     """
     if problem.objective == "weighted-completion-s":
         raise ProofError("no proof is about groups")
@@ -237,22 +166,7 @@ def check_proof(problem: Demand, proof: Any) -> float:
 
 
 def _line(problem: Demand, axis: str, port: int) -> NDArray[np.int64]:
-    """Return what one port has to send, or has to receive.
-
-    Parameters
-    ----------
-    problem
-        The demand.
-    axis
-        "source" for what it sends; else what it receives.
-    port
-        The number of the port; one that does not exist is a `ProofError`.
-
-    Returns
-    -------
-    int64 array
-        ``line[partner]``: ticks, shape (ports,).
-    """
+    """Return the ticks that one port sends ("source") or receives, by partner."""
     n_ports = problem.fabric.n_ports
     if port >= n_ports:
         raise ProofError(f"names port {port} of {n_ports}")
@@ -262,32 +176,11 @@ def _line(problem: Demand, axis: str, port: int) -> NDArray[np.int64]:
 
 
 def _bound_by_prices(problem: Demand, proof: ConfigurationProof) -> float:
-    """Check prices that prove a lower bound of the completion time, and return the bound.
+    """Return the completion time in s that prices of ticks prove.
 
-    Each tick (unit of time) that a circuit carries is paid a price, which depends on its ports. A
-    slot connects some pairs for some time. It *earns* the prices of the ticks that it carries, and
-    *takes* its duration plus one delay. If no possible slot earns more than it takes, all slots of
-    a schedule take at least what the whole demand earns. This is weak duality of linear programs.
-    For example, if each entry of one row has price 1 and all others have 0, the bound is the sum
-    of that row.
-
-    Parameters
-    ----------
-    problem
-        A demand on one plane (one switch), all of whose circuits change together.
-    proof
-        ``duals[source, destination]``: the price of a tick, in 1 / ``units`` of a tick; whole
-        numbers, shape (ports, ports).
-
-    Returns
-    -------
-    float
-        Seconds.
-
-    Raises
-    ------
-    ProofError
-        If a slot earns more than it takes, or the proof is about another problem.
+    Weak duality of linear programmes: if no possible slot earns more than its duration and one
+    delay, all slots take at least what the whole demand earns. If each entry of one row has price
+    1 and all others 0, the bound is the sum of that row.
     """
     if problem.objective != "completion-s" or problem.switching != "all-stop":
         raise ProofError("prices bound the completion time of slots that begin together")
@@ -320,18 +213,10 @@ def _bound_by_prices(problem: Demand, proof: ConfigurationProof) -> float:
 
 
 def _list_held(fabric: Fabric) -> HeldCircuits | None:
-    """Prepare to tell which circuits cells can hold together, where that makes a bound better.
+    """Prepare to tell which circuits cells can hold together.
 
-    Parameters
-    ----------
-    fabric
-        The switch.
-
-    Returns
-    -------
-    HeldCircuits or None
-        None where ports are not bidirectional or there are too many ports or cells: then all
-        matchings count as held.
+    None where ports are not bidirectional or there are too many ports or cells: then all matchings
+    count as held.
     """
     most_ports = MOST_IDEAL_PORTS if fabric.graph is None else MOST_PORTS
     is_small = fabric.n_ports <= most_ports and fabric.n_cells <= MOST_CELLS
@@ -343,35 +228,10 @@ def _list_held(fabric: Fabric) -> HeldCircuits | None:
 def _bound_by_counting(problem: Demand, proof: CountProof) -> float:
     """Bound the number of matchings by the entries of one line, or of two.
 
-    A *line* is all that one port sends, or all that it receives; an entry of it is what it
-    exchanges with one other port. A *matching* connects each port to one other one for some time,
-    and all matchings together carry each entry exactly. Hence one line needs a matching for each
-    of its entries.
-
-    Two lines may need more. Think of their entries as nodes, and of each matching as an edge
-    between the two entries that it carries. In each connected part the entries of both lines have
-    the same sum, and a part of v entries has v - 1 edges or more. Therefore there are at least as
-    many matchings as entries, less the number of parts. The bound takes the most groups into which
-    entries can be put so that both sums agree in each. For example, lines with the ticks {3, 4}
-    and {7} have 3 entries in one group and need 2 matchings.
-
-    Parameters
-    ----------
-    problem
-        A demand whose objective is the number of matchings.
-    proof
-        Names one line by ``axis`` ("source" or "destination") and ``port``, and a second one by
-        ``against_axis`` and ``against_port``, None without one.
-
-    Returns
-    -------
-    float
-        A number of matchings.
-
-    Raises
-    ------
-    ProofError
-        If the objective is another one, or a port does not exist.
+    A matching is an edge between the two entries, one of each line, that it carries. A connected
+    part
+    of v entries has v - 1 edges or more, and equal sums on both lines. Hence there are at least as
+    many matchings as entries less the most groups with equal sums: {3, 4} and {7} need 2.
     """
     if problem.objective != "matchings":
         raise ProofError("a count bounds the number of matchings, not the completion time")
@@ -392,19 +252,9 @@ def _bound_by_counting(problem: Demand, proof: CountProof) -> float:
 def count_groups(numbers: list[int]) -> int:
     """Count into how many groups with sum zero some numbers can be divided.
 
-    For example, 3, 4, -7, 5, 1, -6 can be divided into two: 3, 4, -7 and 5, 1, -6.
-
-    Parameters
-    ----------
-    numbers
-        Whole numbers other than 0, with sum 0. No number is the negative of another one.
-
-    Returns
-    -------
-    int
-        The largest number of groups, by dynamic programming over subsets. An upper bound where
-        there are more than `MOST_NUMBERS` numbers or too many subsets with sum 0: each group has
-        three numbers at least, and both signs.
+    Dynamic programming over subsets: 3, 4, -7, 5, 1, -6 give two groups. An upper bound where
+    there
+    are too many numbers or subsets. No number may be 0 or the negative of another one.
     """
     positive = sum(number > 0 for number in numbers)
     bound = min(positive, len(numbers) - positive, len(numbers) // 3)
@@ -422,7 +272,7 @@ def count_groups(numbers: list[int]) -> int:
 
     @cache
     def split(subset: int) -> int:
-        """Put a subset with sum zero into groups: the first of them has its lowest number."""
+        """Count the groups of a subset with sum zero: the first of them has its lowest number."""
         fitting = zeros[(lowest == subset & -subset) & (zeros & ~subset == 0)]
         return max((1 + split(subset ^ group) for group in fitting.tolist()), default=0)
 
@@ -430,23 +280,9 @@ def count_groups(numbers: list[int]) -> int:
 
 
 def weigh_heaviest(weights: NDArray[np.int64]) -> int:
-    """Return the largest sum of entries of a square matrix, one from each row and each column.
+    """Return the weight of the heaviest assignment of a square matrix of whole numbers >= 0.
 
-    This is the assignment problem, solved by the Hungarian method after Jonker and Volgenant, in
-    time O(n^3). A cost is a negative weight. Rows are matched one by one. A new row takes the
-    cheapest path to a free column: it may push other rows to other columns on the way. Costs are
-    compared as reduced costs, cost less the prices of row and column, which stay >= 0.
-
-    Parameters
-    ----------
-    weights
-        ``weights[row, column]``: whole numbers >= 0, shape (n, n). Their sums are exact below
-        2^61.
-
-    Returns
-    -------
-    int
-        The sum of the weights of the matching.
+    Hungarian method after Jonker and Volgenant, in O(n^3); exact for sums below 2^61.
     """
     # Column n does not exist: each search begins there, with the new row.
     n = len(weights)
@@ -497,25 +333,11 @@ EXACT = 12
 def end_groups(
     problem: Demand, matchings: NDArray[np.int32], ticks: NDArray[np.int64]
 ) -> list[float]:
-    """Compute when each group of entries of the demand is complete.
+    """Compute when each group is complete, in ticks; infinite if something of it is left.
 
-    A *group* is a set of entries that belong to one task; it is complete when circuits have
-    carried all of them. Slots follow each other, each with a delay before it. An entry of 5 ticks
-    that gets 3 ticks in one slot is over 2 ticks after the begin of the next slot that has it.
-
-    Parameters
-    ----------
-    problem
-        A demand with groups: ``groups[source, destination]``.
-    matchings
-        ``matchings[slot, source]``: the destination, -1 if idle.
-    ticks
-        ``ticks[slot]``: how long the slot carries, without the delay before it.
-
-    Returns
-    -------
-    list of float
-        By group, in ticks from the beginning; infinite if something of it is left.
+    An entry of 5 ticks that gets 3 ticks in one slot is over 2 ticks after the next slot that has
+    it
+    begins to carry.
     """
     assert problem.groups is not None
     ends = [0.0] * (int(problem.groups.max()) + 1)
@@ -537,19 +359,9 @@ def end_groups(
 
 
 def weigh_ends(problem: Demand, ends: list[float]) -> float:
-    """Compute the cost of all groups of entries: the sum of weights times lateness.
+    """Compute the sum of weights times seconds of lateness from the ends of groups in ticks.
 
-    Parameters
-    ----------
-    problem
-        A demand with groups, their weights (1 if none are stated) and deadlines (0 if none).
-    ends
-        When each group is complete, in ticks; infinite if it never is.
-
-    Returns
-    -------
-    float
-        Weight times seconds of lateness; a group without weight costs nothing.
+    A group without weight costs nothing, even if it never ends.
     """
     weights = problem.weights or (1.0,) * len(ends)
     due_s = problem.deadlines_s or (0.0,) * len(ends)
@@ -588,22 +400,7 @@ class GroupWork(NamedTuple):
 
 
 def _list_group_work(problem: Demand) -> GroupWork:
-    """Add up what each group of entries of the demand has on each line.
-
-    A line is a port that sends (numbers 0 .. n - 1) or one that receives (n .. 2 n - 1), of n
-    ports.
-
-    Parameters
-    ----------
-    problem
-        The demand; ``groups[source, destination]`` is the group of each entry.
-
-    Returns
-    -------
-    GroupWork
-        By group and line, shape (groups, 2 n): ticks that are sent and ticks of delays, one
-        delay for each entry; and the deadline of each group in ticks, 0 where none is stated.
-    """
+    """Add up what each group has on each line: the n ports that send, then the n that receive."""
     assert problem.groups is not None
     n_groups = int(problem.groups.max()) + 1
     n_lines = 2 * problem.fabric.n_ports
@@ -619,36 +416,14 @@ def _list_group_work(problem: Demand) -> GroupWork:
 
 
 def bound_weighted(problem: Demand) -> float:
-    """Return a cost that no schedule can be below: the sum of weight times lateness of all groups.
+    """Bound the sum of weights times seconds of lateness.
 
-    A *group* (coflow) is a set of entries of the demand that is complete when all are sent. Its
-    lateness is the time from its deadline to its completion. A *line* is a port that sends or a
-    port that receives. It carries one group at a time, and each entry needs a delay of its own.
-    No port sends during a delay.
-
-    The method is the primal-dual one for concurrent open shop. Each round goes as follows:
-
-    1. Take the line that carries most and the line that needs most delays. Together they are like
-       one machine: a group occupies it for its ticks on the first plus its delays on the second.
-    2. Each group has a budget, at first its weight. It pays a price for each of its ticks on the
-       machine. The price is as high as all budgets allow, and what all pay is added to the bound.
-    3. The group that has used up its budget leaves.
-
-    The last `EXACT` groups are bounded by trying all their orders with their last budgets. As an
-    example, groups of weight 1 need 2 and 6 ticks of one machine. The price is 1/6. Both together
-    pay 1/6 * (8**2 + 2**2 + 6**2) / 2 = 8 2/3, and the second one leaves. The first one has a
-    budget of 2/3 left for its 2 ticks. The bound is 8 2/3 + 2/3 * 2 = 10.
-
-    Parameters
-    ----------
-    problem
-        A demand with groups. Without weights all groups have weight 1, and without deadlines all
-        are due at 0.
-
-    Returns
-    -------
-    float
-        A cost below which no schedule is, as weight times seconds of lateness.
+    Primal-dual method for concurrent open shop: the line that carries most and the line that needs
+    most delays together are one machine. Each group pays a price for its ticks there from its
+    budget, at first its weight; the group that has used it up leaves. The last `EXACT` groups are
+    bounded by trying all orders. For example, groups of weight 1 need 2 and 6 ticks. At price 1/6
+    both pay 1/6 * (8**2 + 2**2 + 6**2) / 2 = 8 2/3, and the second one leaves; the first one has
+    2/3 left for its 2 ticks. The bound is 8 2/3 + 2/3 * 2 = 10.
     """
     # In ticks: what each group sends on each line (`sent`), the delays that it needs there
     # (`delays`), and its deadline (`due`).
@@ -691,24 +466,11 @@ def bound_weighted(problem: Demand) -> float:
 
 
 def _try_orders(work: GroupWork, budgets: list[float], groups: list[int]) -> float:
-    """Return the least cost of groups one after another, by dynamic programming over subsets.
+    """Return the least cost of groups in any order, as budget times ticks of lateness.
 
-    The last group of a subset ends when all of the subset is complete, after Held and Karp (1962).
-    Bit k of a subset says whether it has ``groups[k]``.
-
-    Parameters
-    ----------
-    work
-        The ticks of all groups on each line.
-    budgets
-        ``budgets[group]``: what a tick of lateness costs.
-    groups
-        The numbers of the groups that are ordered. Time doubles with each.
-
-    Returns
-    -------
-    float
-        Budget times ticks.
+    Dynamic programming over subsets: the last group of a subset ends when all of the subset is
+    complete, after Held and Karp (1962). Bit k of a subset says whether it has ``groups[k]``; time
+    doubles with each.
     """
     # By subset: the cost of its best order, and what its groups send and wait on each line.
     least_cost = [0.0]

@@ -39,18 +39,11 @@ _MOST_HANDOVERS = 720
 def verify_reroute(
     problem: Reroute, subject: Schedule | Transition | Solution, findings: Findings
 ) -> None:
-    """Replay a transition, the way from the circuits of now to those after a failure is mended.
+    """Replay a transition from the circuits of now to those after a failure, and check all claims.
 
-    Parameters
-    ----------
-    problem
-        The failure: circuits as they are now, and the parts that have failed.
-    subject
-        The transition, or a solution that contains it; of a solution its claims are checked too.
-        A schedule is refused.
-    findings
-        Violations and figures are added to it, among them ``lower_bound_recomputed``: the levels
-        of the objective that no answer falls below, infinite if none exists.
+    The figure ``lower_bound_recomputed`` has the levels of the objective that no answer falls
+    below,
+    infinite if there is none.
     """
     failure = assess_failure(problem)
     findings.figures["lower_bound_recomputed"] = _bound_levels(failure) or math.inf
@@ -73,26 +66,7 @@ def verify_reroute(
 
 
 def _check_proof(failure: Failure, proof: object) -> float:
-    """Check a proof that a failure has no answer, and return the bound that it shows.
-
-    Parameters
-    ----------
-    failure
-        The state after the failure.
-    proof
-        A cut through servers, a block of chips, or a tuple with a proof for each way to hand lost
-        units over to spares.
-
-    Returns
-    -------
-    float
-        Infinity, the bound of a problem without an answer.
-
-    Raises
-    ------
-    ProofError
-        If the proof does not hold, or is none of these.
-    """
+    """Return infinity if a proof shows that there is no answer, else raise `ProofError`."""
     if isinstance(proof, CutProof):
         _check_cut(failure, proof)
     elif isinstance(proof, BlockProof):
@@ -105,23 +79,9 @@ def _check_proof(failure: Failure, proof: object) -> float:
 
 
 def _check_cut(failure: Failure, proof: CutProof) -> None:
-    """Check a proof that a failure cannot be repaired, as a set of servers has too few fibres.
+    """Check that more circuits must leave a set of servers than there are fibres that work.
 
-    The proof is a *cut*: it names servers from which more circuits must lead to other servers than
-    there are fibres that work. For example, 3 circuits cannot leave over 2 fibres.
-
-    Parameters
-    ----------
-    failure
-        The state after the failure. A *unit* is what a spare replaces: a chip of a rack, or a
-        port of a switch.
-    proof
-        ``servers``, in ascending order: those on the inner side of the cut.
-
-    Raises
-    ------
-    ProofError
-        If there are at least as many fibres as circuits, or a server does not exist.
+    For example, 3 circuits cannot leave over 2 fibres.
     """
     units = failure.problem.units
     n_servers = units.n_servers
@@ -152,24 +112,9 @@ def _check_cut(failure: Failure, proof: CutProof) -> None:
 
 
 def _must_cross(failure: Failure, inside: NDArray[np.bool_]) -> float:
-    """Count the circuits that leave a set of units, for the best handover of lost units to spares.
+    """Count the circuits that leave a set of units at least, whichever spares replace lost units.
 
-    A *unit* is a chip, or a port of a switch. A handover gives each lost unit a spare, which takes
-    over its circuits. Spares may be inside or outside the set. Only how many lost units get spares
-    inside matters, and which: a lost unit all of whose partners are inside should get one inside.
-
-    Parameters
-    ----------
-    failure
-        The state after the failure: circuits, lost units, and spares.
-    inside
-        ``inside[unit]``: whether the unit is in the set, shape (units,).
-
-    Returns
-    -------
-    float
-        A number of circuits, below which none is possible. A circuit between two lost units is not
-        counted. Infinite if there are not enough spares.
+    A circuit between two lost units is not counted. Infinite if there are not enough spares.
     """
     n_fixed = 0  # circuits that leave the set whatever is handed over
     # For each lost unit, its circuits that leave the set if its spare is outside, and if inside.
@@ -202,22 +147,9 @@ def _must_cross(failure: Failure, inside: NDArray[np.bool_]) -> float:
 
 
 def _check_handovers(failure: Failure, proofs: tuple[RoutingProof | None, ...]) -> None:
-    """Check that for each handover a proof shows that the cells have no routing of its circuits.
+    """Check that for each handover of lost ports to spares a proof shows that there is no routing.
 
-    A handover gives each lost port a spare port of its own.
-
-    Parameters
-    ----------
-    failure
-        The state after the failure, of a switch with cells.
-    proofs
-        ``proofs[handover]``, by the order of `itertools.permutations` of the spares: about the
-        circuits that follow from this handover. None shows nothing.
-
-    Raises
-    ------
-    ProofError
-        If one is missing or does not hold, or units have several ports.
+    Handovers are in the order of `itertools.permutations` of the spares.
     """
     fabric = failure.problem.fabric
     lost = sorted(failure.lost)
@@ -245,29 +177,10 @@ def _check_handovers(failure: Failure, proofs: tuple[RoutingProof | None, ...]) 
 
 
 def check_block(failure: Failure, proof: BlockProof) -> None:
-    """Check a proof that a failure cannot be repaired, as some chips have too few links left.
+    """Check that circuits of some chips outnumber the links that their light must pass.
 
-    A *link* is a waveguide between two cells, which serves one circuit. The proof names chips and
-    links. It holds if all light that leaves these chips (or all that comes to them) has to pass
-    these links, and the chips have more circuits than there are links. For example, 2 links cannot
-    serve the 3 circuits that leave a chip.
-
-    Light is followed through all cells that work, in both states of each, but not through the
-    links that are named. No port on the other side may be reached.
-
-    Parameters
-    ----------
-    failure
-        The state after the failure, of racks with cells: circuits, dead ports and lost chips.
-    proof
-        ``chips``, which are not lost; ``links``, numbers of waveguides without faults, each of
-        which serves one circuit; ``leaving``: True if all light from the chips has to pass the
-        links, False if all light to them has to.
-
-    Raises
-    ------
-    ProofError
-        If light gets around the links, or there are as many links as circuits.
+    Light is followed through all working cells in both states, but not through the links that are
+    named; no port on the other side may be reached.
     """
     fabric = failure.problem.fabric
     chips = set(proof.chips.tolist())
@@ -299,23 +212,9 @@ def check_block(failure: Failure, proof: BlockProof) -> None:
 
 
 def _light_from(failure: Failure, starts: Iterable[int], links: set[int]) -> Iterator[int]:
-    """Yield the terminals by which light leaves the graph, whatever states the cells are in.
+    """Yield the terminals by which light can leave the graph, in any states of its cells.
 
-    A depth-first search; each terminal is entered once.
-
-    Parameters
-    ----------
-    failure
-        The state after the failure.
-    starts
-        Terminals where light enters its first cell.
-    links
-        Numbers of links that light may not pass; it does not pass failed fibres either.
-
-    Yields
-    ------
-    int
-        A terminal without a link, by which light leaves its last cell.
+    Depth-first search that passes neither these links nor failed fibres.
     """
     graph = failure.graph
     whole_graph = failure.problem.fabric.graph
@@ -344,32 +243,13 @@ def _light_from(failure: Failure, starts: Iterable[int], links: set[int]) -> Ite
 
 
 def _bound_levels(failure: Failure) -> tuple[int, int, int, int, int] | None:
-    """Bound the cost of any repair after a failure from below, level by level.
+    """Bound the levels of the cost of any repair; None if no handover has routes for all.
 
-    A *unit* is what a spare replaces: a chip, or a port of a switch. A repair hands the circuits
-    of each lost unit over to a spare, and gives the circuits that are hit new routes. A *handover*
-    says which spare takes over each lost unit. Costs are compared level by level: a later level
-    counts only between equal earlier ones. Each hit circuit is assumed to get its shortest route.
-
-    All handovers are tried, and the best one counts. If there are too many, each end of a circuit
-    in a lost unit may be at any spare, whichever is nearest; that is a bound too.
-
-    Parameters
-    ----------
-    failure
-        The state after the failure. The fields that are read here:
-
-        - ``problem``: the fabric, its units, and ``circuits[k] = source port, destination port``;
-        - ``hit``: the circuits that do not work any more;
-        - ``lost`` and ``spares``: units to be replaced, and units that can take over;
-        - ``per_unit``: ports of a unit.
-
-    Returns
-    -------
-    tuple of int or None
-        Disturbed circuits (0), changed circuits, cells set (0), the worst loss of a changed
-        circuit in hundredths of a dB, and the cells and fibres of all changed circuits. None if
-        no handover has a route for all circuits.
+    Each hit circuit gets its shortest route. The levels are disturbed circuits (0), changed
+    circuits,
+    cells set (0), the worst loss of a changed circuit in 0.01 dB, and its cells and fibres. With
+    too
+    many handovers each end in a lost unit may be at any spare, which is a bound too.
     """
     problem = failure.problem
     lost = sorted(failure.lost)
@@ -414,25 +294,9 @@ def _bound_routes(
     stated_losses: NDArray[np.int64] | None,
     ends: NDArray[np.int64],
 ) -> tuple[int, int] | None:
-    """Bound the worst loss and the total length of routes between given units.
+    """Bound the worst loss (0.01 dB) and the cells and fibres of routes between pairs of units.
 
-    Parameters
-    ----------
-    problem
-        Its ``loss_units`` are the losses of a cell and of a fibre, in hundredths of a dB.
-    lengths
-        The cells and fibres of the shortest route of each pair of units.
-    stated_losses
-        ``stated_losses[unit, unit]`` in hundredths of a dB, of an ideal switch that states them;
-        None otherwise.
-    ends
-        ``ends[circuit]``: the pair of units, shape (circuits, 2).
-
-    Returns
-    -------
-    tuple of int or None
-        The loss in hundredths of a dB, and the number of cells and fibres together. None if two
-        units have no route.
+    None if two units have no route.
     """
     cells = lengths.cells[ends[:, 0], ends[:, 1]].astype(np.int64)
     fibres = lengths.fibres[ends[:, 0], ends[:, 1]].astype(np.int64)
@@ -450,20 +314,7 @@ def _bound_routes(
 def _shorten_to_any(
     table: NDArray[_Length], lost: list[int], spares: list[int]
 ) -> NDArray[_Length]:
-    """Let each lost unit be as near to all others as the nearest spare.
-
-    Parameters
-    ----------
-    table
-        ``table[unit, unit]``: lengths, or losses.
-    lost, spares
-        The numbers of the units.
-
-    Returns
-    -------
-    array
-        A bound for every handover of lost units to spares; the same shape.
-    """
+    """Let each lost unit be as near as the nearest spare, a bound for every handover."""
     nearest = table.copy()
     nearest[lost] = nearest[spares].min(axis=0)
     nearest[:, lost] = nearest[:, spares].min(axis=1, keepdims=True)
@@ -473,17 +324,9 @@ def _shorten_to_any(
 def _route_lengths(failure: Failure) -> RouteLengths:
     """Return the cells and fibres of the shortest route of each pair of units.
 
-    Parameters
-    ----------
-    failure
-        The state after the failure.
-
-    Returns
-    -------
-    RouteLengths
-        ``cells`` and ``fibres``, shape (units, units). On a switch with broken cells they are
-        those around the faults, in a rack those without failures, which are no longer. On an
-        ideal switch circuits over their link budget are `UNREACHED`.
+    On a switch they lead around broken cells; racks count as without failures. Circuits of an
+    ideal
+    switch over their link budget are `UNREACHED`.
     """
     problem = failure.problem
     faults = (problem.stuck_bar, problem.stuck_cross, problem.dead_cells)

@@ -19,18 +19,7 @@ from optmatch.verify.routing.chips import bound_crosstalk, bound_power, sum_leas
 def count_slots(fabric: Fabric) -> int:
     """Count the slots that all pairs of live ports need at least; a slot holds one matching.
 
-    N bidirectional ports have N (N - 1) / 2 pairs, and a slot holds N / 2 of them, rounded down.
-    Other ports have N (N - 1) pairs, and a slot holds N of them.
-
-    Parameters
-    ----------
-    fabric
-        The switch. Dead ports do not count.
-
-    Returns
-    -------
-    int
-        A lower bound of the number of slots; 0 with fewer than two live ports.
+    N bidirectional ports have N (N - 1) / 2 pairs, N / 2 in a slot; others N (N - 1), N in a slot.
     """
     n_live = fabric.n_ports - len(fabric.dead_ports)
     if fabric.bidirectional:
@@ -43,17 +32,9 @@ def count_slots(fabric: Fabric) -> int:
 
 
 def bound_objective(problem: AllToAll | Routing) -> float:
-    """Bound the objective of a routing by the best route of each circuit, as if it were alone.
+    """Bound the objective by the best route of each circuit, as if it were alone.
 
-    Parameters
-    ----------
-    problem
-        All pairs of ports, or the circuits of one matching.
-
-    Returns
-    -------
-    float
-        In the unit of the objective; infinite if two ports that must meet cannot.
+    Infinite if two ports that must meet cannot.
     """
     pairs = _list_pairs(problem)
     if np.isinf(route_lengths(problem.fabric)[pairs]).any():
@@ -62,19 +43,9 @@ def bound_objective(problem: AllToAll | Routing) -> float:
 
 
 def _list_pairs(problem: AllToAll | Routing) -> NDArray[np.bool_]:
-    """List the pairs of ports that a problem wants to meet.
+    """List the pairs of ports that have to meet, as ``pairs[source, destination]``.
 
-    Parameters
-    ----------
-    problem
-        All live ports meet each other in an all-to-all; in a routing ``matching[source]`` is the
-        partner, -1 for none.
-
-    Returns
-    -------
-    bool array
-        ``pairs[source, destination]``, shape (ports, ports). A circuit between bidirectional
-        ports is listed once, with source < destination.
+    A circuit between bidirectional ports is listed once, with source < destination.
     """
     fabric = problem.fabric
     if isinstance(problem, AllToAll):
@@ -86,18 +57,7 @@ def _list_pairs(problem: AllToAll | Routing) -> NDArray[np.bool_]:
 
 
 def _bound_total_cells(problem: AllToAll | Routing, pairs: NDArray[np.bool_]) -> float:
-    """Compute a lower bound of the cells on all routes together.
-
-    It is the sum of the shortest routes and, for one matching, twice the number of cells that
-    two circuits pass in any case.
-
-    Parameters
-    ----------
-    problem
-        The question.
-    pairs
-        ``pairs[source, destination]``: the circuits.
-    """
+    """Sum the shortest routes, or take twice the cells that two circuits must pass."""
     total = float(route_lengths(problem.fabric)[pairs].sum())
     if isinstance(problem, AllToAll):
         return total
@@ -105,12 +65,11 @@ def _bound_total_cells(problem: AllToAll | Routing, pairs: NDArray[np.bool_]) ->
 
 
 def _bound_worst_cells(problem: AllToAll | Routing, pairs: NDArray[np.bool_]) -> float:
-    """Return the longest of the shortest routes."""
     return float(route_lengths(problem.fabric)[pairs].max(initial=0))
 
 
 def _bound_total_loss(problem: AllToAll | Routing, pairs: NDArray[np.bool_]) -> float:
-    """Count as many cells as there are at least, each in the state that loses less."""
+    """Count the fewest cells on all routes, each in the state that loses less."""
     assert isinstance(problem, Routing)
     cheaper_db = min(problem.bar_loss_db, problem.cross_loss_db)
     return _bound_total_cells(problem, pairs) * cheaper_db
@@ -123,20 +82,7 @@ def _bound_worst_loss(problem: AllToAll | Routing, pairs: NDArray[np.bool_]) -> 
 
 
 def _bound_worst_crosstalk(problem: AllToAll | Routing, pairs: NDArray[np.bool_]) -> float:
-    """Compute a lower bound of the worst crosstalk of the circuits of one matching.
-
-    Parameters
-    ----------
-    problem
-        The question, with the device of each cell. Nothing is shown for all pairs.
-    pairs
-        ``pairs[source, destination]``: the circuits.
-
-    Returns
-    -------
-    float
-        Crosstalk over signal, a ratio of powers; 0 where nothing is shown.
-    """
+    """Bound the worst crosstalk over signal, a ratio of powers; 0 for all pairs."""
     if isinstance(problem, AllToAll):
         return 0.0
     graph = problem.fabric.graph
@@ -166,20 +112,9 @@ BOUNDS: dict[str, Callable[[AllToAll | Routing, NDArray[np.bool_]], float]] = {
 def _count_passed_twice(problem: Routing) -> int:
     """Count the cells that two circuits pass in any case, as far as the ports alone show it.
 
-    A cell is passed twice if both of its terminals a are lit. They are lit if each of them is a
-    source, or is joined to a terminal b of a cell that is known to be passed twice. This holds
-    only where light goes forward, from terminals a to terminals b.
-
-    Parameters
-    ----------
-    problem
-        A matching on a switch.
-
-    Returns
-    -------
-    int
-        The number of such cells; 0 where nothing can be shown, since a port is idle, light may go
-        both ways, or there are no cells.
+    A cell is passed twice if each of its terminals a is a source, or is joined to a terminal b of
+    such
+    a cell. 0 where a port is idle, light may go both ways, or there are no cells.
     """
     fabric = problem.fabric
     graph = fabric.graph
@@ -206,24 +141,11 @@ def _count_passed_twice(problem: Routing) -> int:
 
 @lru_cache(maxsize=16)
 def route_lengths(fabric: Fabric) -> NDArray[np.float64]:
-    """Count the cells on the shortest routes between ports.
+    """Count the cells on the shortest routes, as ``cells[source, destination]``.
 
-    A route passes each link once at most: states that lead light over a link in both directions
-    would lead it back to where it came from. Conversely, a walk that passes each link once is a
-    route, as two ways through a cell in different states share a link. The shortest walk is
-    therefore the shortest route unless it passes a link twice; such pairs are looked at singly.
-
-    Parameters
-    ----------
-    fabric
-        A switch, with cells or without.
-
-    Returns
-    -------
-    float64 array, shape (ports, ports)
-        ``cells[source, destination]``: infinite where no states of the cells connect the two, 0
-        where both are one terminal. On a fabric without cells it is infinite where a circuit is
-        over its link budget, and 0 everywhere else. It is kept, and cannot be written.
+    Infinite where there is no route; without cells infinite over the link budget, else 0. A walk
+    that passes each link once is a route, so only shortest walks that pass a link twice are
+    searched anew. The array is kept, and cannot be written.
     """
     graph = fabric.graph
     if graph is None:
@@ -237,24 +159,9 @@ def route_lengths(fabric: Fabric) -> NDArray[np.float64]:
 def _measure_routes(
     graph: CellGraph, starts: NDArray[np.int32], ends: NDArray[np.int32]
 ) -> NDArray[np.float64]:
-    """Count the cells on shortest routes between the terminals of ports.
+    """Count the cells on shortest routes, shape (sources, destinations).
 
-    A cell is a 2 x 2 switch with four terminals; a link is a waveguide between two cells. A route
-    may pass each link once at most.
-
-    Parameters
-    ----------
-    graph
-        The cells and the links between their terminals.
-    starts, ends
-        ``starts[source]``, ``ends[destination]``: the terminal where the light of a port enters
-        its first cell, and the one where it leaves its last cell.
-
-    Returns
-    -------
-    float64 array, shape (sources, destinations)
-        ``cells[source, destination]``: infinite where there is no route, 0 where both ports have
-        the same terminal.
+    Infinite where there is no route, 0 where both ports have the same terminal.
     """
     same_terminal = starts[:, None] == ends
     forward = forward_lengths(graph, starts, ends)
@@ -278,26 +185,11 @@ def _measure_routes(
 def _search_breadth_first(
     graph: CellGraph, starts: NDArray[np.int32]
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Find how few cells the light of each port has to pass to get to each terminal of the chip.
+    """Find the fewest cells from each port to each terminal, for all ports side by side.
 
-    Light that enters a cell leaves it by one of two terminals, one in bar and one in cross, and
-    goes on at the terminal that is joined to it. The search is breadth-first, for all ports side
-    by side: after round d all terminals that can be reached through d cells are known.
-
-    Parameters
-    ----------
-    graph
-        The cells. ``exits[terminal]`` are the two terminals by which light leaves that enters at
-        a terminal; ``mate[terminal]`` is the terminal joined to it, negative if it is free.
-    starts
-        ``starts[port]``: the terminal where the light of a port enters its first cell.
-
-    Returns
-    -------
-    cells : int32 array, shape (ports, terminals)
-        The cells until light leaves by a terminal; 0 if it never does.
-    entered : int32 array, shape (ports, terminals)
-        Where the last of these cells was entered; -1 if light never leaves by the terminal.
+    Returns, by port and terminal, the cells until light leaves there (0: never), and where the
+    last of
+    them was entered (-1: never).
     """
     n_terminals = len(graph.mate)
     cells = np.zeros((len(starts), n_terminals), dtype=np.int32)
@@ -335,25 +227,11 @@ def _search_breadth_first(
 def _passes_a_link_twice(
     graph: CellGraph, entered: NDArray[np.int32], ends: NDArray[np.int32]
 ) -> NDArray[np.bool_]:
-    """Tell which shortest walks pass a link twice, so that they are no routes of circuits.
+    """Tell which shortest walks pass a link twice, by source and destination; these are no routes.
 
-    A link is a waveguide between two cells. A walk may pass it in both directions, which the light
-    of a circuit cannot. All walks are followed back from their ends to their starts at once.
-
-    Parameters
-    ----------
-    graph
-        The cells and the links between their terminals.
-    entered
-        ``entered[port, terminal]``: where the shortest walk from a port enters the cell that it
-        leaves by the terminal, -1 without a walk.
-    ends
-        ``ends[destination]``: the terminal where light leaves its last cell.
-
-    Returns
-    -------
-    bool array, shape (ports, destinations)
-        ``passes_twice[source, destination]``: whether this walk passes some link twice.
+    All walks are followed back at once by ``entered[port, terminal]``: where the walk enters the
+    cell
+    that it leaves by the terminal.
     """
     # All walks that still go on: the number of each, its port, and where it leaves its cell. A
     # visit of a link is noted as one number, of walk and link.
@@ -381,20 +259,8 @@ def shortest_route(graph: CellGraph, start: int, end: int) -> float:
     """Count the cells on the shortest route between two terminals; infinite if there is none.
 
     Branch and bound: where the shortest walk passes a link in both directions, a route lacks one
-    of the two. Each is closed in a case of its own. The shortest walk of all cases that passes no
-    link twice is the route.
-
-    Parameters
-    ----------
-    graph
-        The cells and the links between their terminals.
-    start, end
-        The terminal where light enters the first cell, and the one where it leaves the last cell.
-
-    Returns
-    -------
-    float
-        The number of cells, infinite without a route.
+    of
+    them, and each is closed in a case of its own.
     """
     best = math.inf
     open_cases = [frozenset[int]()]  # for each case the terminals that light may not leave by
@@ -415,25 +281,9 @@ def shortest_route(graph: CellGraph, start: int, end: int) -> float:
 def shortest_walk(
     graph: CellGraph, start: int, end: int, closed: frozenset[int]
 ) -> list[int] | None:
-    """Find a walk through the fewest cells that leaves no cell by a closed terminal.
+    """Find a shortest walk that leaves no cell by a closed terminal; None if there is none.
 
-    A cell is a 2 x 2 switch: light that enters at a terminal may leave by two others. A walk may
-    pass a link between two cells in both directions. Breadth-first search over the terminals by
-    which light leaves cells.
-
-    Parameters
-    ----------
-    graph
-        The cells and the links between their terminals.
-    start, end
-        The terminal where light enters the first cell, and the one where it leaves the last cell.
-    closed
-        The terminals by which light may not leave a cell.
-
-    Returns
-    -------
-    list of int or None
-        The terminals by which the walk leaves its cells, in order; None if there is no walk.
+    It is the terminals by which the cells are left, in order. A link may be passed both ways.
     """
     left_before: dict[int, int | None] = {}  # by terminal: the one that the last cell was left by
     waiting: deque[tuple[int, int | None]] = deque([(start, None)])
@@ -451,15 +301,7 @@ def shortest_walk(
 
 
 def _follow_back(left_before: dict[int, int | None], end: int) -> list[int]:
-    """List the terminals of a walk in order, from its last one and the one before each.
-
-    Parameters
-    ----------
-    left_before
-        By terminal, the terminal by which the cell before was left; None at the first one.
-    end
-        The last terminal of the walk.
-    """
+    """List the terminals of a walk in order, from its last one and the one before each."""
     walk = []
     terminal: int | None = end
     while terminal is not None:
@@ -475,26 +317,11 @@ _MAX_ENTRIES = 2**22
 def forward_lengths(
     graph: CellGraph, starts: NDArray[np.int32], ends: NDArray[np.int32]
 ) -> NDArray[np.float64] | None:
-    """Count the cells on shortest routes of a switch through which light goes one way only.
+    """Count the cells on shortest routes if light goes one way only, else return None.
 
-    A cell has the terminals a1, a2 on the left (numbers 4 * cell + 0, 1) and b1, b2 on the right
-    (+ 2, 3). Light goes one way only if every join leads from a b to an a, and no join leads back
-    to a cell before. Cells can then be taken in waves, each after all cells that lead to it
-    (topological order), and each cell is looked at once.
-
-    Parameters
-    ----------
-    graph
-        The cells and the links between their terminals.
-    starts, ends
-        The terminals where light of the sources enters its first cell, and where light to the
-        destinations leaves its last cell.
-
-    Returns
-    -------
-    float64 array, shape (starts, ends), or None
-        ``cells[source, destination]``, infinite where there is no route. None where a route may
-        use a cell in the other direction, or come back to one.
+    Light has to enter each cell at 4 * cell + 0 or 1, leave it at + 2 or 3, and never come back to
+    a
+    cell. Then each cell is looked at once, in topological order.
     """
     mate = graph.mate.reshape(-1, 4)
     ends_a = mate[:, :2]
@@ -516,22 +343,10 @@ def forward_lengths(
 
 
 def _sort_cells(mate: NDArray[np.int32]) -> list[NDArray[np.int64]] | None:
-    """Sort the cells of a switch so that each comes after all cells that lead to it.
+    """Sort the cells in waves, each led to by earlier waves alone (Kahn 1962).
 
-    This is Kahn's topological sort (1962), in waves: first all cells to which no other leads, then
-    those to which only cells of earlier waves lead, and so on.
-
-    Parameters
-    ----------
-    mate
-        ``mate[cell, place]``, shape (cells, 4): the terminal that one of a cell is joined to, -1
-        if none. Light enters a cell at the places 0 and 1, and leaves it at 2 and 3.
-
-    Returns
-    -------
-    list of int array, or None
-        The cells of each wave: all cells that lead to them are in earlier waves. None if some
-        cells lead to each other in a ring.
+    None if there is a cycle. ``mate[cell, place]``: light enters at the places 0 and 1, and leaves
+    at 2 and 3.
     """
     n_waiting_for = (mate[:, :2] >= 0).sum(axis=1)  # by cell
     wave = np.flatnonzero(n_waiting_for == 0)
@@ -550,27 +365,9 @@ def _sort_cells(mate: NDArray[np.int32]) -> list[NDArray[np.int64]] | None:
 def _count_forward(
     graph: CellGraph, waves: list[NDArray[np.int64]], starts: NDArray[np.int32]
 ) -> NDArray[np.float32]:
-    """Count the fewest cells that light passes from some ports to every terminal.
+    """Count the fewest cells from some ports to every terminal, shape (terminals, ports).
 
-    Light goes one way through the cells: it enters each at the terminals 4 * cell + 0 or 1, and
-    leaves it at 4 * cell + 2 or 3. Cells are taken in such an order that all terminals before a
-    cell are known.
-
-    Parameters
-    ----------
-    graph
-        The cells. ``mate[terminal]`` is the terminal joined to it, negative for none, and
-        ``exits[terminal, state]`` where light that enters at the terminal leaves its cell.
-    waves
-        The cells in topological order: those of a wave are led to by cells of earlier waves.
-    starts
-        The terminals where the light of the ports enters.
-
-    Returns
-    -------
-    float32 array, shape (terminals, ports)
-        Cells passed, the one that is left at the terminal included; infinite where no light of the
-        port comes. Numbers are exact as far as 2**24.
+    Cells are taken in waves. Infinite where no light comes; exact as far as 2**24.
     """
     cells = np.full((len(graph.mate), len(starts)), np.inf, dtype=np.float32)
     cells[starts, np.arange(len(starts))] = 0

@@ -67,13 +67,6 @@ class ProofChecker:
     """Checks proofs about routings on one graph of cells; a void proof is a `ProofError`."""
 
     def __init__(self, graph: CellGraph) -> None:
-        """Take over the cells and links of a graph as lists, for many searches.
-
-        Parameters
-        ----------
-        graph
-            The graph that all proofs are about.
-        """
         self.n_links = graph.links.count
         self.link_of: list[int] = graph.links.of_terminal.tolist()
         self.mate: list[int] = graph.mate.tolist()
@@ -83,35 +76,16 @@ class ProofChecker:
     def bound_cells(self, proof: RoutingProof, circuits: list[Circuit]) -> float:
         """Compute the lower bound of the cells on all routes together that a proof shows.
 
-        Parameters
-        ----------
-        proof
-            A tree of cases, with prices of links in each leaf.
-        circuits
-            The circuits, as terminals.
-
-        Returns
-        -------
-        float
-            A whole number, of the parity that all routes have; infinite if there is no routing.
+        It is a whole number of the parity that all routes have; infinite if there is no routing.
         """
 
         def to_cells(units: float) -> float:
-            """Turn price units into whole cells."""
             return self._round_up_cells(units, circuits)
 
         return self._bound_leaves(proof, circuits, WHOLE_CELLS, to_cells)
 
     def _round_up_cells(self, units: float, circuits: list[Circuit]) -> float:
-        """Turn price units into whole cells, of the parity that all routes together have.
-
-        Parameters
-        ----------
-        units
-            A bound in price units, of which a cell has `PRICE_UNITS`.
-        circuits
-            The circuits, as terminals.
-        """
+        """Turn price units into whole cells, of the parity that all routes together have."""
         parity = self.total_parity(circuits)
         cells = -(-units // PRICE_UNITS)
         if parity is None or cells % 2 == parity:
@@ -125,27 +99,13 @@ class ProofChecker:
         bar_loss_db: float,
         cross_loss_db: float,
     ) -> float:
-        """Bound the loss of all routes together from below, by a certificate.
+        """Bound the loss of all routes together in dB; infinite if there is no routing.
 
-        The certificate bounds the sum of losses as if each could be any number. But all routes
-        together pass some number of cells in bar and some number in cross. The bound therefore
-        rises to the next sum that whole numbers of both can have. With losses of 2 and 3 dB a
-        bound of 4.1 dB becomes 5 dB. If the number of cells is known to be even, or odd, only such
-        sums count.
-
-        Parameters
-        ----------
-        proof
-            The certificate: a tree of cases, each leaf with a price for each link.
-        circuits
-            The circuits of the matching, as terminals.
-        bar_loss_db, cross_loss_db
-            The loss of a cell in each state, in dB.
-
-        Returns
-        -------
-        float
-            The bound in dB; infinite if the proof shows that there is no routing.
+        The bound rises to the next sum that whole numbers of cells in bar and in cross can have:
+        with
+        losses of 2 and 3 dB, 4.1 dB becomes 5 dB. If the parity of the number of cells is known,
+        only
+        such sums count.
         """
         units = loss_units(bar_loss_db, cross_loss_db)
         cell_costs = CellCosts(units.bar, units.cross)
@@ -168,36 +128,18 @@ class ProofChecker:
     def bound_slots(self, proof: RoutingProof, circuits: list[Circuit], slots: int) -> JointBound:
         """Bound the cells on the routes of all circuits, which are divided among some time slots.
 
-        The proof puts a price on each link, a waveguide between two cells. A link carries one
-        circuit in a slot, and therefore all circuits together pay its price at most `slots` times.
-        There are two kinds of claims:
-
-        - the routes pass many cells: what the cheapest ways of all circuits cost, in cells and
-          prices, less the prices of all links in all slots, is a bound of the cells;
-        - so many slots cannot hold the circuits: even if cells cost nothing, the cheapest ways
-          cost more than all links in all slots are worth. The fewest slots that are worth as much
-          are a bound, too.
+        All circuits together pay the price of a link at most `slots` times. Hence the cheapest
+        walks of
+        all circuits, less the prices of all links in all slots, bound the cells. If cells cost
+        nothing
+        and this is still above 0, so many slots cannot hold the circuits.
 
         Parameters
         ----------
         proof
-            The certificate, of a single case: a price for each link.
-        circuits
-            All pairs that have to meet, as terminals.
-        slots
-            The number of slots.
-
-        Returns
-        -------
-        JointBound
-            ``cells``, a bound of the cells on all routes, infinite if so many slots cannot hold
-            the circuits; and ``slots``, the fewest slots that can by these prices, 0 if nothing is
-            shown.
-
-        Raises
-        ------
-        ProofError
-            If the prices are for other links, or do not show what the proof claims.
+            The certificate, of a single case; others are a `ProofError`, as are prices that do not
+            show
+            what it claims.
         """
         self._check_sizes(proof, len(circuits))
         if len(proof.circuit) != 1:
@@ -225,24 +167,8 @@ class ProofChecker:
     ) -> float:
         """Add up what the cheapest walks of all circuits cost, exactly.
 
-        A walk leads from the start of a circuit to its end, through cells and links (waveguides
-        between cells), and pays for both. Other circuits are no obstacle to it. Many circuits
-        start at the same port: one search serves them all. Large sums are left to SciPy, where
-        floats are exact.
-
-        Parameters
-        ----------
-        circuits
-            The circuits, as terminals.
-        prices
-            ``prices[link]``, whole numbers that are not negative.
-        cell_costs
-            The cost of passing a cell in bar and in cross, in the same unit.
-
-        Returns
-        -------
-        float
-            The sum; infinite if some circuit has no walk.
+        Infinite if some circuit has no walk. One search serves all circuits of a start. Large sums
+        are left to SciPy where floats are exact.
         """
         # A cheapest walk leaves by a terminal once at most, which bounds what it costs.
         n_terminals = len(self.mate)
@@ -267,25 +193,9 @@ class ProofChecker:
     ) -> float:
         """Add up the costs of the cheapest walks of all circuits, by Dijkstra's method of SciPy.
 
-        A walk passes cells and links, and pays for each. SciPy computes in floats, which are exact
-        for whole numbers below 2**53. It is given a graph with a node for each terminal t (light
-        has left a cell there) and one for each start (light is about to enter the chip). An edge
+        Its nodes are the terminals by which light leaves cells, then the starts of circuits; an
+        edge
         leads through the next cell, and costs that cell and the link behind it.
-
-        Parameters
-        ----------
-        circuits
-            The circuits, each with the terminal where its light enters (``start``) and the one
-            where it leaves (``end``).
-        prices
-            ``prices[link]``, whole numbers >= 0.
-        cell_costs
-            The cost of passing a cell in bar and in cross, in the same unit.
-
-        Returns
-        -------
-        float
-            The sum; infinite if some circuit has no walk.
         """
         from scipy.sparse import csr_array
         from scipy.sparse.csgraph import dijkstra
@@ -330,40 +240,15 @@ class ProofChecker:
     ) -> float:
         """Return a lower bound on the cost of every routing, as a tree of cases proves it.
 
-        A routing gives each circuit a path of its own through the cells of the chip; no two paths
-        share a link. The proof divides all routings into cases, as a search tree does. A case
-        forbids some links to some circuits. Each leaf of the tree bounds the routings of its own
-        case. Every routing falls into one of the leaves, hence the least bound holds for all. For
-        example, leaves that prove 12, 14 and "no routing" (infinite) prove 12 together.
+        Each leaf bounds the routings of its own case, and every routing falls into one of them,
+        hence
+        the least bound holds for all: leaves that prove 12, 14 and "no routing" (infinite) prove
+        12.
 
         Parameters
         ----------
-        proof
-            The tree. This function reads, for each node (0 is the root):
-
-            - ``circuit[node]``: the circuit on which the node splits, -1 for a leaf;
-            - ``children[node, 0 or 1]``: the nodes of its two cases;
-            - ``infeasible[node]``: 1 for a leaf that claims that its case has no routing;
-            - ``prices[node, link]``: for a leaf, the price of each link, a whole number >= 0.
-        circuits
-            The circuits of the matching, each with the terminal (corner of a cell) at which its
-            light enters the chip, and the one at which it leaves.
-        cell_costs
-            What it costs to pass one cell. A cell has two states: bar and cross, each with a cost
-            of its own. Costs are in the unit of the prices, a small fixed part of a cell or a dB.
         convert
-            Turns a finite sum in that unit into the unit of the result, such as whole cells.
-
-        Returns
-        -------
-        float
-            The bound, in the unit of `convert`; infinite if the proof shows that there is no
-            routing at all.
-
-        Raises
-        ------
-        ProofError
-            If the proof is about other links or circuits, or a leaf does not show what it claims.
+            Turns a finite sum in price units into the unit of the result, such as whole cells.
         """
         self._check_sizes(proof, len(circuits))
 
@@ -392,26 +277,11 @@ class ProofChecker:
     def _check_infeasible_leaf(
         self, proof: RoutingProof, node: int, circuits: list[Circuit], cases: list[Case]
     ) -> None:
-        """Refuse a leaf of a search tree whose prices do not show that its case has no routing.
+        """Refuse a leaf whose prices do not show that its case has no routing.
 
-        Each circuit pays the prices of the links on its cheapest route. If all of them together
-        pay more than all links are worth, they cannot have links of their own (Farkas' lemma).
-
-        Parameters
-        ----------
-        proof
-            A tree of cases; ``prices[node, link]`` are whole numbers.
-        node
-            The leaf.
-        circuits
-            The circuits to be routed, by their terminals.
-        cases
-            ``cases[circuit]``: exits and links that it may not use in this leaf.
-
-        Raises
-        ------
-        ProofError
-            If the circuits pay no more.
+        If the circuits on their cheapest routes pay more than all links are worth, they cannot
+        have
+        links of their own (Farkas' lemma).
         """
         prices = proof.prices[node].tolist()
         value = self._sum_cheapest(prices, circuits, cases, FREE_CELLS)
@@ -422,21 +292,7 @@ class ProofChecker:
             )
 
     def _check_sizes(self, proof: RoutingProof, n_circuits: int) -> None:
-        """Refuse a proof about other links, circuits or terminals than there are.
-
-        Parameters
-        ----------
-        proof
-            A tree of cases: ``prices[node, link]``; ``circuit[node]`` and ``terminal[node]`` say
-            on what a node splits, with circuit -1 at a leaf.
-        n_circuits
-            The number of circuits of the problem.
-
-        Raises
-        ------
-        ProofError
-            If a number is out of range.
-        """
+        """Refuse a proof about other links, circuits or terminals than there are."""
         n_prices = proof.prices.shape[1]
         if n_prices != self.n_links:
             raise ProofError(f"prices for {n_prices} links, the fabric has {self.n_links}")
@@ -449,32 +305,11 @@ class ProofChecker:
     def _restrict(
         self, proof: RoutingProof, node: int, branch: int, cases: list[Case]
     ) -> list[Case]:
-        """Return what is forbidden to all circuits in one of the two branches of a node.
+        """Return what is forbidden to each circuit in branch 0 or 1 of a node, as a new list.
 
-        A proof divides all routings into cases, as a search tree does. A node of the tree chooses
-        a circuit and a link (a waveguide between two cells). It has one of two kinds of branches:
-
-        - *one way*: light of the circuit passes the link in one direction at most. Branch 0
-          forbids it one direction, branch 1 the other one;
-        - otherwise: at most one circuit passes the link. Branch 0 forbids the link to the chosen
-          circuit, branch 1 to all others.
-
-        Parameters
-        ----------
-        proof
-            The certificate. For each node it has ``circuit``, the chosen one; ``terminal``, at
-            which the link is; and ``one_way``, the kind of branches.
-        node
-            The node of its tree.
-        branch
-            0 or 1.
-        cases
-            ``cases[circuit]``: the exits and links that are forbidden to a circuit at the node.
-
-        Returns
-        -------
-        list of Case
-            The same for the branch, as a new list.
+        A *one way* node forbids its circuit to pass the link in one direction, or in the other
+        one. Any
+        other node forbids the link to its circuit (branch 0), or to all others (branch 1).
         """
         chosen = int(proof.circuit[node])
         terminal = int(proof.terminal[node])
@@ -504,24 +339,9 @@ class ProofChecker:
     ) -> float:
         """Bound the cost of all routings in a case: cheapest walks, less the prices of all links.
 
-        Each circuit pays at least what its cheapest walk costs, prices included; and in a routing
-        each link is paid once at most (Lagrangian relaxation).
-
-        Parameters
-        ----------
-        prices
-            ``prices[link]``, in price units.
-        circuits
-            The circuits, as terminals.
-        cases
-            ``cases[circuit]``: the exits and links that are forbidden to a circuit.
-        cell_costs
-            The cost of passing a cell in bar and in cross, in price units.
-
-        Returns
-        -------
-        float
-            The bound in price units; infinite if some circuit has no walk.
+        In a routing each link is paid once at most (Lagrangian relaxation). Infinite if some
+        circuit has
+        no walk.
         """
         total: float = -sum(prices)
         for circuit, case in zip(circuits, cases, strict=True):
@@ -531,24 +351,7 @@ class ProofChecker:
     def cheapest_walk(
         self, circuit: Circuit, case: Case, prices: list[int], cell_costs: tuple[int, int]
     ) -> float:
-        """Find the least cost of a walk of a circuit by Dijkstra, links at both ends included.
-
-        Parameters
-        ----------
-        circuit
-            The terminals where it starts and ends.
-        case
-            The exits and links that are forbidden.
-        prices
-            ``prices[link]``, in price units.
-        cell_costs
-            The cost of a cell in bar and in cross, in price units.
-
-        Returns
-        -------
-        float
-            In price units; infinite where there is no walk.
-        """
+        """Find the least cost of a walk, links at both ends included; infinite without one."""
         costs = self._search_costs(circuit.start, case, prices, cell_costs, circuit.end)
         return costs.get(circuit.end, math.inf)
 
@@ -560,32 +363,11 @@ class ProofChecker:
         cell_costs: tuple[int, int],
         end: int = -1,
     ) -> dict[int, int]:
-        """Return the least cost at which light can leave a cell by each terminal of a chip.
+        """Return the least cost at which light can leave a cell by each terminal, by Dijkstra.
 
-        Light enters the chip and passes cells and links (waveguides between cells) in turn. Each
-        cell has a cost, and each link a price. Dijkstra's algorithm finds the cheapest ways. The
-        nodes of its graph are the terminals by which light leaves cells; a step leads through the
-        next cell.
-
-        Parameters
-        ----------
-        start
-            The terminal where light enters its first cell.
-        case
-            All that is forbidden: ``exits``, terminals by which light may not leave a cell, and
-            ``links``.
-        prices
-            ``prices[link]``, whole numbers >= 0; that of the first link is paid too.
-        cell_costs
-            The cost of a cell in bar and in cross, in the unit of the prices.
-        end
-            The terminal at which the search stops; -1 for none.
-
-        Returns
-        -------
-        dict
-            The cost by terminal, in the unit of the prices; terminals out of reach are absent. If
-            the search stopped at `end`, only costs up to that of `end` are final.
+        The price of the first link is paid too. Terminals out of reach are absent. If the search
+        stops at
+        `end` (-1: at none), only costs up to that of `end` are final.
         """
         # The queue `waiting` has pairs (cost, terminal). A terminal may be there several times;
         # the first one that is taken is the cheapest.
@@ -617,17 +399,9 @@ class ProofChecker:
         return cost_at
 
     def total_parity(self, circuits: list[Circuit]) -> int | None:
-        """Tell whether all routes together pass an even or an odd number of cells.
+        """Tell whether all routes together pass an even (0) or an odd (1) number of cells.
 
-        Parameters
-        ----------
-        circuits
-            The circuits, by the terminals where they start and end.
-
-        Returns
-        -------
-        int or None
-            0 even, 1 odd; None if a circuit has walks of both parities, or none at all.
+        None if a circuit has walks of both parities, or none at all.
         """
         # The parity of a sum is the sum of the parities, modulo 2.
         total = 0
@@ -639,21 +413,9 @@ class ProofChecker:
         return total % 2
 
     def _parities_of_walks(self, start: int) -> list[set[int]]:
-        """Tell whether walks to each terminal pass an even or an odd number of cells, or both.
+        """Tell which parities of cells (0, 1) walks to each terminal have.
 
-        A walk leads from cell to cell, each of which may be in either state. Breadth-first search
-        over pairs of a terminal and a parity.
-
-        Parameters
-        ----------
-        start
-            The terminal where the walks enter their first cell.
-
-        Returns
-        -------
-        list of set of int
-            ``parities[terminal]`` has 0 if a walk with an even number of cells leaves by the
-            terminal, and 1 if one with an odd number does. It is kept for each start.
+        Breadth-first search over terminals and parities. The result is kept for each start.
         """
         if start not in self._parities:
             parities: list[set[int]] = [set() for _ in self.mate]
@@ -680,26 +442,15 @@ def _next_sum(
 ) -> float:
     """Return the least sum of cell losses that reaches a loss, with so many dear cells in it.
 
-    Cells lose one of two amounts, a cheap and a dear one. A sum that is less than `loss_db` by no
-    more than rounding is taken too, so that no bound becomes too high.
+    A sum that falls short by rounding alone is taken too, so that no bound becomes too high. It is
+    infinite if `max_passages` cheap cells do not reach the loss.
 
     Parameters
     ----------
-    loss_db
-        The loss to be reached.
     dear
         The number of dear cells in the sum, and the loss of each in dB.
-    cheap_db
-        The loss of a cheap cell in dB; so many are added as are needed.
-    max_passages
-        No more cheap cells than this can be passed.
     parity
         Of the number of all cells, 0 or 1; None if it may be either.
-
-    Returns
-    -------
-    float
-        In dB; infinite if the cheap cells do not reach the loss.
     """
     n_dear, dear_db = dear
     missing_db = loss_db * _ROUNDING - n_dear * dear_db

@@ -41,23 +41,9 @@ def verify_schedule(
 ) -> None:
     """Check a schedule of a switch, and every claim that a solution makes about it.
 
-    A schedule is a list of time slots, with a matching of ports and states of all cells in each.
-    It is checked by following its light through the cells. A solution claims more: the value of
-    its objective, a lower bound with a certificate, a status, and statistics. Each claim is
-    compared with a value that is computed anew.
-
-    Parameters
-    ----------
-    problem
-        What the schedule is for: every pair of ports once, or the routes of one matching.
-    subject
-        The schedule alone, or a solution with a schedule (or without, if none was found).
-    findings
-        The report. Violations and notes are added to it, and these figures:
-
-        - ``slots_lower_bound`` (all pairs only): the fewest slots that can do;
-        - ``lower_bound_recomputed``: a bound of the objective, by the best route of each
-          circuit alone.
+    Adds the figures ``lower_bound_recomputed``, by the best route of each circuit alone, and, of
+    all
+    pairs, ``slots_lower_bound``.
     """
     # Objectives and bounds that are whole numbers, such as cells, are compared as such.
     if OBJECTIVES[problem.objective].whole:
@@ -109,25 +95,9 @@ def verify_schedule(
 
 
 def _replay(problem: AllToAll | Routing, schedule: Schedule | None, findings: Findings) -> bool:
-    """Check a schedule by all rules, and add the figures of its replay.
+    """Check a schedule by all rules, and add its figures; None is a violation.
 
-    A schedule is a list of time slots, each with a matching of ports, a duration, and the states
-    of all cells. Checked are, in this order, shapes and matchings, times, which pairs of ports are
-    connected, and the way of the light through the cells.
-
-    Parameters
-    ----------
-    problem
-        The question.
-    schedule
-        The schedule; None is a violation.
-    findings
-        The report, to which violations and figures are added.
-
-    Returns
-    -------
-    bool
-        False if no light could be traced: then there is no objective.
+    False if no light could be traced: then there is no objective.
     """
     if schedule is None:
         findings.refuse(ANSWER_IS_SCHEDULE, "schedule", None, "a schedule")
@@ -157,18 +127,7 @@ def _replay(problem: AllToAll | Routing, schedule: Schedule | None, findings: Fi
 
 
 def _check_times(problem: AllToAll, schedule: Schedule, findings: Findings) -> None:
-    """Check the durations and delays of slots and the kind of switching, and add up the time.
-
-    Parameters
-    ----------
-    problem
-        Says how long a slot lasts, and what a reconfiguration takes: always the same, or as long
-        as the slowest cell that is set anew.
-    schedule
-        States durations and delays in seconds.
-    findings
-        The report: violations and the figure ``makespan_s`` are added.
-    """
+    """Check durations, delays and the kind of switching, and add the figure ``makespan_s``."""
     if isinstance(problem.delay_s, str):
         delays_s = _check_delays(problem, schedule, findings)
         delay_s = max(delays_s, default=0.0)
@@ -184,21 +143,7 @@ def _check_times(problem: AllToAll, schedule: Schedule, findings: Findings) -> N
 def _check_stated_times(
     schedule: Schedule, rule: str, slot_s: float, delay_s: float, findings: Findings
 ) -> None:
-    """Check that all slots last equally long, with one delay, in which all circuits wait.
-
-    Parameters
-    ----------
-    schedule
-        The schedule.
-    rule
-        The text of the rule about durations.
-    slot_s
-        The duration of a slot in seconds, as the problem states it.
-    delay_s
-        The delay before a slot in seconds, as the problem states it.
-    findings
-        Violations are added to it.
-    """
+    """Check that all slots last equally long, with one delay, in which all circuits wait."""
     for slot, duration_s in enumerate(schedule.durations_s.tolist()):
         findings.expect(rule, f"durations_s[{slot}]", duration_s, slot_s)
     findings.expect(DELAY_IS_GIVEN, "delay_s", float(schedule.delay_s), delay_s)
@@ -207,25 +152,11 @@ def _check_stated_times(
 
 
 def _check_delays(problem: AllToAll, schedule: Schedule, findings: Findings) -> list[float]:
-    """Check that each slot waits for the slowest cell that it sets anew.
+    """Check that slots wait for the slowest cell that they set anew; return the delays in s.
 
-    Before a slot, cells are put into new states, which takes each cell some time to settle. Only
-    cells that get another state than they were last put into count. A free cell is left as it was.
-    The first time that a cell is set always counts, as nobody knows in which state it was.
-
-    Parameters
-    ----------
-    problem
-        A question whose delays are those of its cells, with ``cells.settling_s[cell]``.
-    schedule
-        The schedule, with cell states and with a stated delay before each slot.
-    findings
-        The report, to which violations are added.
-
-    Returns
-    -------
-    list of float
-        The delay before each slot, in seconds.
+    Cells count that get another state than they were last driven to; free cells stay as they were,
+    and
+    the first setting always counts.
     """
     graph = problem.fabric.graph
     states = schedule.cell_states
@@ -248,19 +179,7 @@ def _check_delays(problem: AllToAll, schedule: Schedule, findings: Findings) -> 
 
 
 def _check_coverage(problem: AllToAll, schedule: Schedule, findings: Findings) -> None:
-    """Check that each two different live ports meet exactly once, and that nothing else does.
-
-    Meetings are counted over all slots, and compared with one for each pair of live ports.
-
-    Parameters
-    ----------
-    problem
-        The question, with the switch.
-    schedule
-        A schedule whose slots are matchings.
-    findings
-        The report, to which a violation is added for each pair with another number of meetings.
-    """
+    """Check that each two different live ports meet exactly once, and that nothing else does."""
     fabric = problem.fabric
     slots, sources = np.nonzero(schedule.matchings != IDLE)
     destinations = schedule.matchings[slots, sources]
@@ -282,19 +201,7 @@ def _check_coverage(problem: AllToAll, schedule: Schedule, findings: Findings) -
 
 
 def _list_meetings(problem: AllToAll) -> NDArray[np.int64]:
-    """Count how often each pair of ports has to meet in an all-to-all.
-
-    Parameters
-    ----------
-    problem
-        The all-to-all, on a switch that may have dead ports.
-
-    Returns
-    -------
-    int64 array
-        ``meetings[source, destination]``: 1 for two different live ports, else 0; shape (ports,
-        ports).
-    """
+    """Return how often each pair has to meet: 1 for two different live ports, else 0."""
     n_ports = problem.fabric.n_ports
     dead = list(problem.fabric.dead_ports)
     meetings = np.ones((n_ports, n_ports), dtype=np.int64)
@@ -305,17 +212,7 @@ def _list_meetings(problem: AllToAll) -> NDArray[np.int64]:
 
 
 def _check_given_matching(problem: Routing, schedule: Schedule, findings: Findings) -> None:
-    """Check that the one slot of a routing holds the matching that was asked for.
-
-    Parameters
-    ----------
-    problem
-        ``matching[source]``: the destination that is asked for, -1 for none.
-    schedule
-        Should have one slot.
-    findings
-        Gets a violation for each port with another partner.
-    """
+    """Check that the one slot of a routing holds the matching that was asked for."""
     if not findings.expect(ONE_SLOT, "matchings", len(schedule.matchings), 1):
         return
     matching = schedule.matchings[0]
@@ -330,21 +227,7 @@ def _add_figures(
 ) -> None:
     """Add the figures of a schedule to a report, and its objective, which is one of them.
 
-    The figures count circuits, the cells that their light passes, and how often cells change their
-    state from slot to slot (toggles). On a chip there are also losses, crosstalk and power. A
-    circuit counts once, also where both of its ends send.
-
-    Parameters
-    ----------
-    problem
-        The question, with its objective and, on a chip, the device of each cell.
-    schedule
-        A schedule whose slots are matchings.
-    traced
-        The ways of its light: ``cells`` and ``crossed``, shape (slots, sources), the numbers of
-        cells and of cells in cross on the way of each circuit; and ``light``, None without cells.
-    findings
-        The report, whose figures are set.
+    A circuit counts once, also where both of its ends send.
     """
     figures = findings.figures
     n_circuits = int(np.count_nonzero(schedule.matchings != IDLE))
@@ -375,18 +258,7 @@ def _add_figures(
 def count_toggles(schedule: Schedule) -> int:
     """Count how often cells are driven to their other state in the course of a schedule.
 
-    A free cell keeps the state that it was last driven to; the first setting of a cell is no
-    toggle.
-
-    Parameters
-    ----------
-    schedule
-        ``cell_states[slot, cell]`` is 0 bar, 1 cross or -1 free; None without cells.
-
-    Returns
-    -------
-    int
-        Summed over all cells; 0 without cells.
+    A free cell keeps its state; the first setting of a cell is no toggle.
     """
     if schedule.cell_states is None:
         return 0
@@ -400,37 +272,11 @@ def count_toggles(schedule: Schedule) -> int:
 
 
 def check_proof(problem: AllToAll | Routing, findings: Findings, proof: Any) -> float:
-    """Check the certificate of a lower bound, and return the bound that it proves.
+    """Check the link prices of a certificate, and return the bound (cells or dB).
 
-    The certificate puts a price on each link between two cells of the chip. Circuits that share no
-    link pay each price at most once, hence the prices bound the cost of all routes from below.
-    They can also prove that no routes exist.
-
-    Parameters
-    ----------
-    problem
-        The problem that was solved. It is one of two kinds:
-
-        - `Routing`: find routes for the circuits of one matching;
-        - `AllToAll`: connect every pair of ports once, in as few time slots as possible.
-    findings
-        The report of the verifier. For an `AllToAll` its figure ``slots_lower_bound`` has to hold
-        the least number of slots that counting proves. It is raised, and a note is added, where
-        the certificate proves that more slots are needed.
-    proof
-        The certificate. Any object may be handed over; only a `RoutingProof` is accepted.
-
-    Returns
-    -------
-    float
-        The lower bound in the unit of the objective (cells or dB). 0 if the certificate proves
-        nothing about this objective. Infinite if it proves that a `Routing` has no answer.
-
-    Raises
-    ------
-    ProofError
-        If the fabric has no cells, if `proof` is no `RoutingProof`, or if it does not prove what
-        it claims.
+    0 if it says nothing about this objective, infinite if a routing has no answer; a wrong one is
+    a
+    `ProofError`. Of all pairs it may raise the figure ``slots_lower_bound``, which has to be set.
     """
     # Prices are prices of links between cells.
     graph = problem.fabric.graph
@@ -462,27 +308,8 @@ def _bound_jointly(
 ) -> float:
     """Bound the cells of an all-to-all by prices of links, for all slots together.
 
-    An all-to-all connects every pair of ports once, in as few time slots as possible. Counting
-    gives a least number of slots. Prices of links, which are waveguides between cells, show one of
-    two things: how many cells all routes of a schedule with so many slots pass at least, or that
-    there is no such schedule.
-
-    Parameters
-    ----------
-    problem
-        The all-to-all.
-    checker
-        Checks proofs on the graph of its fabric.
-    proof
-        The certificate, with a price for each link.
-    findings
-        The report. Its figure ``slots_lower_bound``, the fewest slots by counting, is raised if
-        the prices prove more; ``slots`` is that of the schedule, if there is one.
-
-    Returns
-    -------
-    float
-        The bound; 0 where the prices say nothing about the cells of the schedule at hand.
+    If the prices prove that so many slots do not do, the figure ``slots_lower_bound`` is raised. 0
+    where they say nothing about the cells of the schedule at hand.
     """
     fewest_slots = int(findings.figures["slots_lower_bound"])
     starts = problem.fabric.source_terminals.tolist()
@@ -498,18 +325,7 @@ def _bound_jointly(
 
 
 def list_circuits(problem: Routing) -> list[Circuit]:
-    """List the circuits of a matching by source port, of bidirectional ports each once.
-
-    Parameters
-    ----------
-    problem
-        ``matching[source]``: the partner of a port, -1 for none.
-
-    Returns
-    -------
-    list of Circuit
-        Pairs of terminals: where the light of a circuit enters the fabric, and where it leaves.
-    """
+    """List the circuits of a matching by source port, of bidirectional ports each once."""
     starts = problem.fabric.source_terminals.tolist()
     ends = problem.fabric.destination_terminals.tolist()
     circuits = []
@@ -523,13 +339,7 @@ def list_circuits(problem: Routing) -> list[Circuit]:
 def check_slots(solution: Solution, findings: Findings) -> None:
     """Check that a schedule of all pairs that is claimed to be optimal has the fewest slots.
 
-    Parameters
-    ----------
-    solution
-        Claims a status, and in its statistics what proved the number of slots.
-    findings
-        The report, with the figures ``slots`` and ``slots_lower_bound``; a violation is added, or
-        a doubt where the number rests on a search without a certificate.
+    It is a doubt where the number rests on a search without a certificate.
     """
     figures = findings.figures
     if solution.status is not Status.OPTIMAL or "slots_lower_bound" not in figures:

@@ -39,27 +39,12 @@ class Torus(NamedTuple):
 
 
 def neighbour(shape: Shape, twisted: bool, place: Shape, axis: int, step: int) -> Shape | None:
-    """Find the chip next to one in a torus of chips, along an axis.
+    """Find the chip next to one along an axis (0 to 2) and step (-1, 1); None without one.
 
     On the way around a short side, a twisted torus shifts all longest sides by the short one. A
-    side of one chip has no neighbours, and one of two has no second circuit to the same chip,
-    unless the way around is twisted.
-
-    Parameters
-    ----------
-    shape
-        The sides of the torus in chips.
-    twisted
-        Whether it is twisted.
-    place
-        The coordinates of the chip.
-    axis, step
-        The axis, 0 to 2, and the direction, -1 or 1.
-
-    Returns
-    -------
-    tuple of int or None
-        The coordinates of the next chip; None if there is none.
+    side
+    of one chip has no neighbours, and one of two no second circuit unless the way around is
+    twisted.
     """
     side = shape[axis]
     # As an example, in a twisted torus of 4 x 4 x 8 the way around from x = 3 leads to x = 0, and
@@ -81,23 +66,7 @@ def neighbour(shape: Shape, twisted: bool, place: Shape, axis: int, step: int) -
 
 @lru_cache(maxsize=64)
 def measure(shape: Shape, server: Shape, twisted: bool = False) -> Torus:
-    """Count the circuits between the slots of a slice, a torus of chips.
-
-    A slot is the part of the slice on one server. Circuits within a server are not counted.
-
-    Parameters
-    ----------
-    shape, server
-        The sides of the slice and of a server, in chips.
-    twisted
-        Whether the torus is twisted: ways around short sides are shifted along the longest ones.
-
-    Returns
-    -------
-    Torus
-        The number of slots, ``weights[source slot, destination slot]``, the sides in slots, and
-        whether it looks the same from each slot.
-    """
+    """Count the circuits between the slots of a slice; those within a server are not counted."""
     sides = _sides(shape, server)
     weights: dict[tuple[int, int], int] = {}
     for x, y, z in product(*map(range, shape)):
@@ -133,18 +102,7 @@ def _fits(sides: Sequence[int], fabric: RackFabric) -> bool:
 
 
 def _places(problem: SliceAllocation) -> list[list[int]]:
-    """List the free servers on which a slice can lie together: of each rack, or of all if joined.
-
-    Parameters
-    ----------
-    problem
-        The free servers, and whether racks are joined by fibres between them.
-
-    Returns
-    -------
-    list of list of int
-        A list of servers for each rack, or a single one.
-    """
+    """List the free servers of each rack, or of all racks together if they are joined."""
     free_servers = problem.free_servers.tolist()
     if problem.fabric.joined:
         return [free_servers]
@@ -156,18 +114,7 @@ def _places(problem: SliceAllocation) -> list[list[int]]:
 
 
 def bound_load(problem: SliceAllocation) -> float:
-    """Compute a lower bound of the load of an edge, by the circuits of one pair of slots.
-
-    Parameters
-    ----------
-    problem
-        The slice that is asked for, and the free servers.
-
-    Returns
-    -------
-    float
-        A number of fibres that lead side by side; infinite if no rack has servers enough.
-    """
+    """Bound the load by the circuits of one pair of slots; infinite if no rack suffices."""
     most_servers = max(len(servers) for servers in _places(problem))
     bounds = [
         float(max(torus.weights.values(), default=0))
@@ -178,18 +125,7 @@ def bound_load(problem: SliceAllocation) -> float:
 
 
 def list_tori(problem: SliceAllocation) -> list[Torus]:
-    """List the slice as it may be turned; of those that fit, the ones with the fewest slots.
-
-    Parameters
-    ----------
-    problem
-        ``shape``: chips along each axis. A slot is a server that the slice needs.
-
-    Returns
-    -------
-    list of Torus
-        The slots and the circuits between them; empty if no turn fits into a rack.
-    """
+    """List the slice as it may be turned; of those that fit, the ones with the fewest slots."""
     fabric = problem.fabric
     fitting = [
         measure(shape, fabric.server, problem.twisted)
@@ -204,31 +140,11 @@ def list_tori(problem: SliceAllocation) -> list[Torus]:
 
 
 def check_load_proof(problem: SliceAllocation, proof: object) -> float:
-    """Return the lower bound of the load that a certificate shows.
+    """Return the lower bound of the load that a certificate shows; a wrong one is a `ProofError`.
 
-    The *load* is the most circuits on an edge, a bundle of fibres between two servers. A slice may
-    be in several places (racks) and be turned in several ways. The certificate claims that none of
-    them has a load below its bound. Each place and each turn is refuted by itself: by a cut (a set
-    of servers out of which fewer circuits fit than have to leave it), or by trying all placements.
-
-    Parameters
-    ----------
-    problem
-        The slice that is wanted, and the racks.
-    proof
-        The certificate: a bound of the load in circuits, and cuts (sets of servers).
-
-    Returns
-    -------
-    float
-        The bound of the certificate; 0 if one place or turn is not refuted; infinite if the bound
-        exceeds the fibres of every edge.
-
-    Raises
-    ------
-    ProofError
-        If it is of another kind, or a cut names no servers of one rack, or nothing that joined
-        racks have.
+    Each place and each turn of the slice is refuted by a cut, or by trying all placements. 0 if
+    one of
+    them is not; infinite if the bound exceeds the fibres of every edge.
     """
     if not isinstance(proof, LoadProof):
         raise ProofError(f"a {type(proof).__name__} says nothing of loads")
@@ -246,24 +162,9 @@ def check_load_proof(problem: SliceAllocation, proof: object) -> float:
 
 
 def _sort_cuts(problem: SliceAllocation, proof: LoadProof) -> dict[int, list[tuple[int, ...]]]:
-    """Sort the cuts of a proof by the rack in which they are; a cut is a set of servers.
+    """Sort the cuts by the number of their rack, 0 if racks are joined.
 
-    Parameters
-    ----------
-    problem
-        The racks, which are one if they are joined.
-    proof
-        ``cuts``: tuples of servers and, with rack switches, of these.
-
-    Returns
-    -------
-    dict
-        The cuts by the number of the rack; 0 for joined racks.
-
-    Raises
-    ------
-    ProofError
-        If a cut has servers of two racks that are not joined, or names none.
+    A cut through several racks that are not joined is a `ProofError`.
     """
     fabric = problem.fabric
     rack_of_server = fabric.server_coordinates[:, 0].tolist()
@@ -284,25 +185,8 @@ def _cut_refutes(
 ) -> bool:
     """Tell whether fewer circuits fit over the border of a set of servers than must pass it.
 
-    Then no placement of the slice keeps to the limit of circuits on an edge. Example: 6 circuits
-    fit over the edges that lead out of a rack, and however many slots of the slice are placed in
-    it, 8 or more circuits lead out. A *slot* is the part of the slice on one server.
-
-    Parameters
-    ----------
-    problem, torus
-        The racks with the circuits on their edges, and the slice as it is turned.
-    servers
-        The free servers of the place: of one rack, or of all joined racks.
-    limit
-        No edge (all fibres from one server to another) carries more circuits than this.
-    cut
-        The set of servers, and of switches between joined racks.
-
-    Returns
-    -------
-    bool
-        True if the limit is refuted. False proves nothing.
+    For example, 6 circuits fit over the edges out of a rack, and 8 or more lead out, however many
+    slots are placed in it. False proves nothing.
     """
     if torus.slots > MOST_SLOTS or not torus.weights:
         return False
@@ -327,20 +211,7 @@ def _cut_refutes(
 
 
 def _border(torus: Torus) -> list[int]:
-    """Return, for each number k, the fewest circuits that leave any k of the slots of a torus.
-
-    All sets of slots are looked at, as numbers whose bits are the slots.
-
-    Parameters
-    ----------
-    torus
-        The slots of a slice, and the number of circuits between pairs of them.
-
-    Returns
-    -------
-    list of int
-        ``fewest[k]``, for k from 0 to the number of slots.
-    """
+    """Return, for each number k, the fewest circuits that leave any k of the slots of a torus."""
     sets = np.arange(1 << torus.slots)
     leaving = np.zeros(len(sets), dtype=np.int64)
     for (source, destination), weight in torus.weights.items():
@@ -357,26 +228,7 @@ def _border(torus: Torus) -> list[int]:
 def _refuted_by_trying(
     problem: SliceAllocation, torus: Torus, servers: list[int], limit: int
 ) -> bool:
-    """Tell whether no choice of servers and routes keeps to a load, by trying all of them.
-
-    The load is the most circuits on an edge, which is a bundle of fibres between two servers.
-
-    Parameters
-    ----------
-    problem
-        The racks, with the fibres that are lit.
-    torus
-        The slots of the slice, and the circuits between them.
-    servers
-        The free servers where the slice may lie.
-    limit
-        The most circuits on an edge.
-
-    Returns
-    -------
-    bool
-        False also after too many steps.
-    """
+    """Try all servers and routes; True if none keeps to the limit, False if steps run out."""
     attempt = _Attempt(problem, torus, servers, limit)
     try:
         return not any(attempt.place(0))
@@ -416,30 +268,6 @@ class _Attempt:
     def __init__(
         self, problem: SliceAllocation, torus: Torus, servers: list[int], limit: int
     ) -> None:
-        """Begin a search for servers and routes of a slice in which no slot has a server yet.
-
-        A *slot* is the part of the slice on one server. Slots that exchange light need routes of
-        edges (bundles of fibres) between their servers. The attributes that are set:
-
-        - ``room[edge]``: how many circuits still fit;
-        - ``server_of_slot``: the servers of the slots that are placed, at first none;
-        - ``owed_out[slot]``, ``owed_in[slot]``: circuits from and to a slot without a route yet;
-        - ``edges_out[server]``, ``edges_in[server]``: the edges at each server;
-        - ``known_candidates``: routes that were looked up; ``n_steps``: steps of the search.
-
-        Parameters
-        ----------
-        problem
-            The racks, and the loads of their edges by other slices.
-        torus
-            The slice as it is turned; ``torus.weights[source slot, destination slot]`` is the
-            number of circuits between two slots.
-        servers
-            The free servers of the place: of one rack, or of all joined racks.
-        limit
-            The largest load: no edge carries more circuits than this, those of other slices
-            included.
-        """
         self.problem = problem
         self.torus = torus
         self.servers = servers
@@ -469,22 +297,7 @@ class _Attempt:
     def place(self, slot: int) -> Iterator[bool]:
         """Yield True for each way to place this slot and all after it, by backtracking.
 
-        A slot is the part of the slice on one server.
-
-        Parameters
-        ----------
-        slot
-            The first slot without a server; ``torus.slots`` if all have one.
-
-        Yields
-        ------
-        bool
-            True, while the servers and the room of the attempt are those of a complete way.
-
-        Raises
-        ------
-        _TooManySteps
-            After `MOST_STEPS` calls of `route`.
+        While it yields, the attempt holds the servers and the room of a complete way.
         """
         if slot == self.torus.slots:
             yield True
@@ -502,29 +315,11 @@ class _Attempt:
             self.server_of_slot.pop()
 
     def route(self, slot: int, pairs: list[tuple[int, int]]) -> Iterator[bool]:
-        """Yield True for each way to route these pairs and place the slots that follow.
+        """Yield True for each way to route these pairs and to place all later slots.
 
-        A *slot* is the part of the slice on one server. Two slots that exchange light are a pair,
-        all of whose circuits take one route of edges (bundles of fibres). ``self.room[edge]`` is
-        how many circuits still fit. The search goes depth first: it chooses a route, goes on with
-        all that follows, and takes the route back.
-
-        Parameters
-        ----------
-        slot
-            The slot that was placed last.
-        pairs
-            Pairs of a source slot and a destination slot without a route, both of them placed.
-
-        Yields
-        ------
-        bool
-            True, while the servers and the room of the attempt are those of a complete way.
-
-        Raises
-        ------
-        _TooManySteps
-            After `MOST_STEPS` calls.
+        Depth-first search; all circuits of a pair take one route. After `MOST_STEPS` calls it
+        raises
+        `_TooManySteps`.
         """
         self.n_steps += 1
         if self.n_steps > MOST_STEPS:
@@ -544,37 +339,14 @@ class _Attempt:
                 self.fill(route, pair, -weight)
 
     def candidates(self, source: int, destination: int, weight: int) -> list[tuple[int, ...]]:
-        """Return the routes between two servers that the problem offers; they are looked up once.
-
-        Parameters
-        ----------
-        source, destination
-            The servers.
-        weight
-            How many circuits take the route.
-
-        Returns
-        -------
-        list of tuple
-            Each route as its edges.
-        """
+        """Return the routes that the problem offers, looked up once, each as its edges."""
         key = (source, destination, weight)
         if key not in self.known_candidates:
             self.known_candidates[key] = self.problem.candidates(*key)
         return self.known_candidates[key]
 
     def fill(self, route: tuple[int, ...], pair: tuple[int, int], weight: int) -> None:
-        """Take room for circuits on the edges of a route.
-
-        Parameters
-        ----------
-        route
-            The edges.
-        pair
-            The source slot and the destination slot.
-        weight
-            The number of circuits; a negative one gives the room back.
-        """
+        """Take room for circuits of a pair of slots on a route, or give back a negative weight."""
         for edge in route:
             self.room[edge] -= weight
         self.owed_out[pair[0]] -= weight
