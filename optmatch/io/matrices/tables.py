@@ -67,29 +67,11 @@ class _EdgeColumns(NamedTuple):
 
 
 def read_table(content: bytes, path: str, layout: str | None = None) -> Traffic:
-    """Read a matrix or a list of edges from a table of text.
+    """Read a matrix or a list of edges from a table of UTF-8 text; ``#`` begins a comment.
 
-    Parameters
-    ----------
-    content
-        UTF-8 text; ``#`` begins a comment. Fields stand between semicolons, tabs, commas or
-        blanks: the first of these that occurs. Beside semicolons and tabs, numbers may have
-        decimal commas.
-    path
-        The name of the file, for messages.
-    layout
-        A key of `LAYOUTS`, for a table that could be two things; None to find out.
-
-    Returns
-    -------
-    Traffic
-        The matrix, full or, of edges, sparse; and the names of ports, None if they have none.
-
-    Raises
-    ------
-    FormatError
-        Naming the place of the first thing that is no number, both readings of a table that has
-        two, or the names that are not unique.
+    Fields stand between semicolons, tabs, commas or blanks: the first of these that occurs. Beside
+    semicolons and tabs, numbers may have decimal commas. `layout` is a key of `LAYOUTS`, for a
+    table that could be two things; None to find out. The matrix of edges is sparse.
     """
     rows = split_rows(content, path)
     if not rows or rows[0].fields == [""]:
@@ -114,13 +96,7 @@ _STATED_UNIT = re.compile(r"^\s*[#%]+.*?\bunits?\b\s*(?:[:=]|is\b|are\b)?\s*(\S+
 
 
 def stated_unit(content: bytes, path: str) -> Unit:
-    """Return the unit that a comment states, as ``# unit: Mbit/s``; bytes if none does.
-
-    Raises
-    ------
-    FormatError
-        If the unit that it names is not one of traffic.
-    """
+    """Return the unit that a comment states, as ``# unit: Mbit/s``; bytes if none does."""
     match = _STATED_UNIT.search(content.decode(errors="replace"))
     if match is None:
         return BYTES
@@ -135,18 +111,6 @@ def split_rows(content: bytes, path: str) -> list[Row]:
 
     Fields are separated by the first of semicolon, tab and comma that occurs at all, else by
     blanks. With semicolons or tabs, numbers may have decimal commas.
-
-    Parameters
-    ----------
-    content
-        The content of a file; comments begin with ``#``.
-    path
-        Its name, for errors.
-
-    Returns
-    -------
-    list of Row
-        The place and the fields of each line.
     """
     lines = []
     for number, line in enumerate(decode(content, path).splitlines(), start=1):
@@ -166,22 +130,9 @@ def split_rows(content: bytes, path: str) -> list[Row]:
 
 
 def _with_decimal_points(rows: Sequence[Row]) -> list[Row]:
-    """Write numbers that have decimal commas with points.
+    """Write numbers that have decimal commas with points, ``1,5`` as ``1.5``.
 
-    Parameters
-    ----------
-    rows
-        Lines of fields, which commas do not separate.
-
-    Returns
-    -------
-    list of Row
-        With ``1,5`` as ``1.5``.
-
-    Raises
-    ------
-    FormatError
-        If all of them could as well have commas before thousands, as 1,234.
+    They are refused if all of them could as well have commas before thousands, as 1,234.
     """
     with_comma = [
         (row.place, field)
@@ -223,15 +174,7 @@ def _with_decimal_points(rows: Sequence[Row]) -> list[Row]:
 
 
 def _refuse_times(header: Row, path: str) -> None:
-    """Refuse a list of flows with times, which is no matrix.
-
-    Parameters
-    ----------
-    header
-        The first line of a table.
-    path
-        The name of the file, for messages.
-    """
+    """Refuse a list of flows with times, which is no matrix."""
     words = {field.lower() for field in header.fields}
     has_time = any(seconds_each(field, TIME_WORDS) is not None for field in header.fields)
     if has_time and words & SOURCE_WORDS and words & DESTINATION_WORDS:
@@ -243,26 +186,7 @@ def _refuse_times(header: Row, path: str) -> None:
 
 
 def _only_layout(rows: Sequence[Row], path: str) -> str:
-    """Return the layout of a table that fits, or the nearest one if none does.
-
-    Parameters
-    ----------
-    rows
-        Lines of fields.
-    path
-        The name of the file, for errors.
-
-    Returns
-    -------
-    str
-        A name in `LAYOUTS`: "numbers" alone, "header" with names in the first line, "index" with
-        names in the first column, "labelled" with both, or "edges", a list.
-
-    Raises
-    ------
-    FormatError
-        If several layouts fit.
-    """
+    """Return the only key of `LAYOUTS` that fits, or the nearest one if none does."""
     layouts = _possible_layouts(rows)
     if len(layouts) > 1:
         readings = " or ".join(LAYOUTS[layout] for layout in layouts)
@@ -281,24 +205,7 @@ def _only_layout(rows: Sequence[Row], path: str) -> str:
 
 
 def _possible_layouts(rows: Sequence[Row]) -> list[str]:
-    """List the ways in which a table of traffic can be read, by what its fields look like.
-
-    Parameters
-    ----------
-    rows
-        The lines of the table; each has `fields`, a list of texts.
-
-    Returns
-    -------
-    list of str
-        Several where the table can be read in more than one way, and none where it cannot be read:
-
-        - ``"numbers"``: a matrix alone;
-        - ``"header"``: a matrix with names above it;
-        - ``"index"``: a matrix with names beside it;
-        - ``"labelled"``: a matrix with names above and beside it;
-        - ``"edges"``: a list of source, destination and bytes.
-    """
+    """List the keys of `LAYOUTS` by which a table can be read, from what its fields look like."""
     # A first line that names the columns of edges, or an empty corner above names, decides.
     body = [row.fields for row in rows[1:]]
     if _header_of_edges(rows[0], body) is not None:
@@ -324,13 +231,7 @@ def _possible_layouts(rows: Sequence[Row]) -> list[str]:
 
 
 def _has_header(rows: Sequence[Row]) -> bool:
-    """Tell whether the first line can have names of columns, above lines of numbers alone.
-
-    Parameters
-    ----------
-    rows
-        Lines of fields, one at least.
-    """
+    """Tell whether the first line can have names of columns, above lines of numbers alone."""
     first = rows[0].fields
     body = [row.fields for row in rows[1:]]
     if not body or not all(is_number(field) for fields in body for field in fields):
@@ -343,13 +244,7 @@ def _has_header(rows: Sequence[Row]) -> bool:
 
 
 def _has_index(rows: Sequence[Row]) -> bool:
-    """Tell whether the first column can have names of rows, beside numbers alone.
-
-    Parameters
-    ----------
-    rows
-        Lines of fields, one at least.
-    """
+    """Tell whether the first column can have names of rows, beside numbers alone."""
     labels = [row.fields[0] for row in rows]
     if not all(len(row.fields) > 1 and all(map(is_number, row.fields[1:])) for row in rows):
         return False
@@ -363,10 +258,7 @@ def _has_index(rows: Sequence[Row]) -> bool:
 def _is_labelled(rows: Sequence[Row]) -> bool:
     """Tell whether both the first line and the first column can have names.
 
-    Parameters
-    ----------
-    rows
-        Lines of fields, one at least. The first line may have a field in the corner, or none.
+    The first line may have a field in the corner, or none.
     """
     body = [row.fields for row in rows[1:]]
     if not body or not all(len(fields) > 1 and all(map(is_number, fields[1:])) for fields in body):
@@ -382,23 +274,9 @@ def _is_labelled(rows: Sequence[Row]) -> bool:
 
 
 def _split_header(fields: list[str], width: int) -> tuple[str, list[str]]:
-    """Split a header into what stands above the names of rows, and the names of columns.
+    """Split a header into its corner above the names of rows, and the names of columns.
 
-    R's `write.table` puts nothing above the names of rows, not even a separator.
-
-    Parameters
-    ----------
-    fields
-        The first line.
-    width
-        The number of fields of the other lines.
-
-    Returns
-    -------
-    corner : str
-        Empty if nothing stands there.
-    columns : list of str
-        The names of the columns.
+    The corner is empty if other lines have one field more: R's `write.table` writes none.
     """
     if len(fields) == width - 1:
         return "", fields
@@ -412,16 +290,10 @@ def _counts(labels: Sequence[str]) -> bool:
 
 
 def _header_of_edges(header: Row, body: Sequence[list[str]]) -> _EdgeColumns | None:
-    """Find the columns of a list of edges by their names, and the unit of the amounts.
+    """Find the columns of a list of edges by their names; None without a source and a destination.
 
     A column before them without a name may count the edges, as pandas writes it. Counts of packets
-    beside a column of bytes are passed over. None if no column has the name of a source, or none
-    that of a destination.
-
-    Raises
-    ------
-    FormatError
-        If no column has traffic, several have, or one has neither ports nor traffic.
+    beside a column of bytes are passed over.
     """
     words = [field.lower() for field in header.fields]
     sources = [column for column, word in enumerate(words) if word in SOURCE_WORDS]
@@ -443,13 +315,7 @@ def _header_of_edges(header: Row, body: Sequence[list[str]]) -> _EdgeColumns | N
 
 
 def _find_traffic(header: Row, columns: Sequence[int]) -> tuple[int, Unit]:
-    """Find the one column of traffic among some columns of a header, and its unit.
-
-    Raises
-    ------
-    FormatError
-        Naming the column that is no traffic, or all columns if none or several are.
-    """
+    """Find the one column of traffic among some columns of a header, and its unit."""
     units = {column: traffic_unit(header.fields[column], header.place) for column in columns}
     of_traffic = {column: unit for column, unit in units.items() if unit is not None}
     if len(of_traffic) > 1:
@@ -474,13 +340,7 @@ def _find_traffic(header: Row, columns: Sequence[int]) -> tuple[int, Unit]:
 
 
 def _unit_of_unknown(header: Row) -> Unit:
-    """Return the unit of the last of three columns, of which no name is known.
-
-    Raises
-    ------
-    FormatError
-        If it names a unit of something else.
-    """
+    """Return the unit of the last of three columns without known names; bytes by default."""
     name = header.fields[-1]
     unit = traffic_unit(name, header.place) or unit_in_words(name, header.place)
     if unit is None:
@@ -490,25 +350,11 @@ def _unit_of_unknown(header: Row) -> Unit:
 
 
 def _could_be_edges(rows: Sequence[Row]) -> bool:
-    """Tell whether a table of three columns, without known names, can be a list of edges.
+    """Tell whether three columns without known names can be a list of edges.
 
-    An edge is a source, a destination and an amount. Where ports are words, the table is a list of
-    edges. Where they are numbers, it could be a matrix with three columns as well. It is then
-    taken for edges under two conditions:
-
-    - at least half of the ports up to the largest number occur, as in ``0 1 2.5`` and ``1 2 4``;
-    - if there are three lines, they do not look like a matrix of three ports: no port sends to
-      itself, all amounts are positive, and no pair occurs twice.
-
-    Parameters
-    ----------
-    rows
-        The lines of the table; each has `fields`, a list of texts. The first line may be a header.
-
-    Returns
-    -------
-    bool
-        Whether it can be a list of edges.
+    Ports that are words can. Where they are numbers, it could be a matrix as well: then half of
+    the ports up to the largest have to occur, as in ``0 1 2.5`` and ``1 2 4``, and three lines
+    need positive amounts, no port that sends to itself, and no pair twice.
     """
     # A first line that does not end with a number is a header.
     body = [row.fields for row in rows]
@@ -539,19 +385,7 @@ def _could_be_edges(rows: Sequence[Row]) -> bool:
 def _read_edges(rows: Sequence[Row], path: str, stated: Unit) -> Traffic:
     """Read a list of edges: by the names of its columns, or as source, destination, bytes.
 
-    Parameters
-    ----------
-    rows
-        Lines of fields.
-    path
-        The name of the file, for errors.
-    stated
-        The unit that a comment states, bytes without one.
-
-    Returns
-    -------
-    Traffic
-        A sparse matrix of bytes, in which edges of one pair add up, and the names of ports.
+    Edges of one pair add up. `stated` is the unit of a comment, bytes without one.
     """
     # A first line that is no edge names the columns; without known names they are in this order.
     columns = _header_of_edges(rows[0], [row.fields for row in rows[1:]])
@@ -583,28 +417,7 @@ def _read_edges(rows: Sequence[Row], path: str, stated: Unit) -> Traffic:
 
 
 def _read_matrix(rows: Sequence[Row], layout: str, path: str) -> Traffic:
-    """Read a matrix of numbers, and the names of its rows and columns.
-
-    Parameters
-    ----------
-    rows
-        The lines of the table as fields, with their places for messages.
-    layout
-        ``"numbers"`` for a matrix alone, ``"header"`` if the first line has names, ``"index"`` if
-        the first column has, ``"labelled"`` if both have.
-    path
-        The file, for messages.
-
-    Returns
-    -------
-    Traffic
-        The matrix, and the names of ports; None if they have none.
-
-    Raises
-    ------
-    FormatError
-        If lines have different lengths, a field is no number, or names do not fit.
-    """
+    """Read a matrix and the names of its rows and columns, in one layout of `LAYOUTS`."""
     has_index = layout in ("index", "labelled")
     body = rows[1:] if layout in ("header", "labelled") else rows
 
@@ -637,26 +450,9 @@ def _read_matrix(rows: Sequence[Row], layout: str, path: str) -> Traffic:
 def _common_names(
     row_labels: Sequence[str], column_labels: Sequence[str], n_rows: int, path: str
 ) -> tuple[str, ...] | None:
-    """Return the names of the ports that rows and columns are.
+    """Return the names of the ports that rows and columns are; None if ports have no names.
 
-    Parameters
-    ----------
-    row_labels, column_labels
-        Those of the table; empty where it has none. No label may occur twice.
-    n_rows
-        The number of rows of the matrix.
-    path
-        The name of the file, for errors.
-
-    Returns
-    -------
-    tuple of str or None
-        None if ports have no names.
-
-    Raises
-    ------
-    FormatError
-        If a label is there twice, or rows and columns are in another order.
+    Names that are there twice, or in another order beside than above, are refused.
     """
     for labels in (row_labels, column_labels):
         for label, count in Counter(labels).most_common(1):

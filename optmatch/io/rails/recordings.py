@@ -46,27 +46,12 @@ class PhaseRecord(NamedTuple):
 
 
 def read_recording(path: str | os.PathLike[str]) -> tuple[PhaseRecord, ...]:
-    """Read the phases that a run of Opus has recorded at one rank.
+    """Read the phases that a run of Opus has recorded at one rank, in the order of the file.
 
-    A phase is a run of operations of one kind of parallelism. Lines are such as
-    ``PP start_backend: 1 start_idx: 5 end_backend: 1 end_idx: 9 len: 5``, with
-    ``, start_time: 12.5, end_time: 14.0`` in milliseconds at the end if they are known; a first
-    line ``Node: ...`` is skipped.
-
-    Parameters
-    ----------
-    path
-        The file.
-
-    Returns
-    -------
-    tuple of PhaseRecord
-        In the order of the file, with times in seconds.
-
-    Raises
-    ------
-    FormatError
-        Naming the first line that is no phase.
+    A phase is a run of operations of one kind of parallelism. Lines are such as ``PP
+    start_backend: 1 start_idx: 5 end_backend: 1 end_idx: 9 len: 5``, with ``, start_time: 12.5,
+    end_time: 14.0`` in milliseconds at the end if they are known; a first line ``Node: ...`` is
+    skipped.
     """
     file = path_name(path)
     content = read_bytes(path)
@@ -106,40 +91,20 @@ def read_recorded_step(
     message_bytes: int = 1,
     collective_bytes: int = 1,
 ) -> Step:
-    """Read the recordings of all ranks, and return one training step of the job.
+    """Read the recordings of all ranks as one training step of the job.
 
-    A recording lists, for one GPU, its phases of communication: how many operations of one
-    dimension (kind of parallelism) it has done in a row. It covers several steps, all alike. The
-    result is one of them, which begins with the same message at all ranks. Some things are not
-    recorded, and are assumed:
-
-    - phases of a pipeline are messages, which the first rank of the pair sends; all other phases
-      are all-gathers;
-    - sizes are `message_bytes` and `collective_bytes`;
-    - the time between two phases, where it was recorded, is computation.
+    There is a file ``prefix_SERVER_rankGPU.txt`` of each. A recording covers several steps, all
+    alike; the result is one of them, which begins with the same message at all ranks. Phases of a
+    pipeline are taken as messages, which the first rank of the pair sends, all others as
+    all-gathers, and recorded time between two phases as computation.
 
     Parameters
     ----------
-    prefix
-        ``folder/name`` of ``folder/name_SERVER_rankGPU.txt``, with one file for each GPU.
     groups
         The ranks of each group, by name. A phase ``PP`` belongs to the group that has the rank and
         whose name begins with ``pp``, and so on.
-    options
-        Servers, rails and dimensions of groups; None for the defaults.
     message_bytes, collective_bytes
         The size in bytes of each message, and of each all-gather (the shard of a rank).
-
-    Returns
-    -------
-    Step
-        The operations of all ranks in one step.
-
-    Raises
-    ------
-    FormatError
-        Naming a rank without a recording, or a file with a phase of no group or in which no step
-        repeats.
     """
     # There has to be a recording of each rank, from 0 on.
     options = options or TraceOptions()
@@ -196,23 +161,9 @@ def _guess_operation(record: PhaseRecord, rank: int, ranks: Sequence[int]) -> st
 def _find_partner(
     record: PhaseRecord, rank: int, group: str, ranks: Sequence[int], file: str
 ) -> int:
-    """Return the other rank of a pipeline of two; `MISSING` for other phases.
+    """Return the other rank of a pipeline of two; `MISSING` for phases of other kinds.
 
-    Parameters
-    ----------
-    record
-        A phase that a rank has seen.
-    rank
-        The rank.
-    group, ranks
-        The name and the members of the group of the phase.
-    file
-        The name of the recording, for messages.
-
-    Raises
-    ------
-    FormatError
-        If a pipeline has more than two ranks: a phase does not say with which one it is.
+    A larger pipeline is refused: a phase does not say with which rank it is.
     """
     if not _is_message(record):
         return MISSING
@@ -224,27 +175,7 @@ def _find_partner(
 
 
 def _find_files(prefix: str | os.PathLike[str], options: TraceOptions) -> dict[int, str]:
-    """Find the files of recordings that begin with a prefix.
-
-    The name of a file tells the server and the GPU of which it is, and these tell the rank.
-
-    Parameters
-    ----------
-    prefix
-        A path and the beginning of the names; what follows is ``_SERVER_rankGPU.txt``.
-    options
-        Has the number of GPUs of a server, and how ranks are counted.
-
-    Returns
-    -------
-    dict
-        By rank the name of its file.
-
-    Raises
-    ------
-    FormatError
-        Naming a file of a GPU that servers do not have, or the prefix if no file has such a name.
-    """
+    """Find the files ``prefix_SERVER_rankGPU.txt``, by rank; server and GPU tell the rank."""
     folder = Path(prefix).parent
     name_start = Path(prefix).name
     paths = sorted(folder.iterdir()) if folder.is_dir() else []
@@ -275,30 +206,11 @@ class _Period(NamedTuple):
 def _align_periods(
     records_of_rank: Mapping[int, Sequence[PhaseRecord]], files: Mapping[int, str]
 ) -> dict[int, _Period]:
-    """Find one training step in the recording of each rank, the same one at all ranks.
+    """Find the same training step at all ranks: by rank, its first phase and how many it has.
 
-    The recordings of ranks cover several steps, all alike, but begin and end at different times.
-    One step is found in each recording by itself. If these begin with the messages number 8, 12
-    and 8, all are then moved to begin with message 12, which all recordings have. Ranks without
-    messages (outside pipelines) keep the step that was found. A message is a phase whose
-    `dimension` is ``"PP"``, in capitals.
-
-    Parameters
-    ----------
-    records_of_rank
-        By rank its phases, in the order in which they were recorded.
-    files
-        By rank the name of its file, for messages.
-
-    Returns
-    -------
-    dict
-        By rank its step: the number of its first phase, and how many phases it has.
-
-    Raises
-    ------
-    FormatError
-        Naming a file in which no step repeats, or that has no whole step from that message on.
+    A step is found in each recording by itself. If these begin with the messages (phases "PP") 8,
+    12 and 8, all are then moved to begin with message 12, which all recordings have. Ranks without
+    messages keep their step.
     """
     periods: dict[int, _Period] = {}
     for rank, records in records_of_rank.items():
@@ -339,29 +251,7 @@ def _is_message(record: PhaseRecord) -> bool:
 def _find_group(
     record: PhaseRecord, rank: int, groups: Mapping[str, Sequence[int]], file: str
 ) -> str:
-    """Return the name of the group of a phase, by the begin of its name.
-
-    Parameters
-    ----------
-    record
-        A phase, whose dimension is a word such as ``"PP"``.
-    rank
-        The rank that has seen it.
-    groups
-        The ranks of each group, by name.
-    file
-        The name of the recording, for messages.
-
-    Returns
-    -------
-    str
-        The only group that has the rank and whose name begins with the dimension.
-
-    Raises
-    ------
-    FormatError
-        If there is none, or more than one.
-    """
+    """Return the only group of the rank whose name begins with the dimension of the phase."""
     beginning = record.dimension.lower()
     names = [
         name
@@ -377,26 +267,10 @@ def _find_group(
 
 
 def phases_of_step(records: Sequence[PhaseRecord]) -> tuple[PhaseRecord, ...]:
-    """Find the phases that repeat: the shortest period of most of the recording.
+    """Find the phases that repeat: the first whole period, the shortest of most of a recording.
 
-    The recording of one rank holds several steps. Its ends may differ; what repeats has to take up
-    more than half, and at least two periods.
-
-    Parameters
-    ----------
-    records
-        The phases of one rank in their order. Two are equal if they are of one dimension and have
-        as many operations.
-
-    Returns
-    -------
-    tuple of PhaseRecord
-        The first whole period: the phases of one step.
-
-    Raises
-    ------
-    FormatError
-        If no step repeats.
+    The ends of a recording may differ; what repeats takes up more than half of it, and at least
+    two periods. Phases are equal if they have one dimension and as many operations.
     """
     shapes = [(record.dimension, record.n_operations) for record in records]
     n_phases = len(shapes)
@@ -417,18 +291,7 @@ def phases_of_step(records: Sequence[PhaseRecord]) -> tuple[PhaseRecord, ...]:
 
 
 def windows_s(records: Sequence[PhaseRecord]) -> NDArray[np.float64]:
-    """Return the time between each phase and the next one.
-
-    Parameters
-    ----------
-    records
-        The phases of one rank in their order, with begin and end in seconds where recorded.
-
-    Returns
-    -------
-    float64 array, shape (phases - 1,)
-        Seconds; nan where a time was not recorded.
-    """
+    """Return the seconds between each phase and the next one; nan where not recorded."""
     windows = []
     for phase, next_phase in pairwise(records):
         if phase.end_s is None or next_phase.start_s is None:

@@ -16,30 +16,11 @@ Members = Mapping[str, Sequence[int]]
 
 
 def pair_messages(messages: Nodes, members: Members) -> tuple[Integers, Integers]:
-    """Find the other end of every message, and its counterpart.
+    """Find the rank at the other end of every message, and the number of its pair.
 
-    Messages between two ranks with the same tag are in the same order at both. Where a rank is not
-    told, it is the other one of a group of two, or the only rank in the group that has a
-    counterpart with the same tag.
-
-    Parameters
-    ----------
-    messages
-        All nodes of all ranks that send or receive.
-    members
-        The ranks of each group.
-
-    Returns
-    -------
-    peer, pair : int arrays, shape (messages,)
-        The rank at the other end, and the number of the pair, which a send has in common with its
-        receive. In a trace of which parts may be left out, a message without its other end has
-        `MISSING` as pair.
-
-    Raises
-    ------
-    FormatError
-        For a message whose other end is unknown, absent, or of another size.
+    Messages between two ranks with the same tag are in the same order at both. A rank that is not
+    told is the other one of a group of two, or the only rank of the group with a counterpart of
+    the same tag. A message that is left out has the pair `MISSING`.
     """
     is_send = messages.column("kind") == SEND
     peer = _find_peers(messages, is_send, members)
@@ -57,20 +38,6 @@ def _find_peers(messages: Nodes, is_send: NDArray[np.bool_], members: Members) -
     """Return the rank at the other end of each message, `MISSING` where it stays unknown.
 
     Ends that no node tells are found among the messages of the same group and tag.
-
-    Parameters
-    ----------
-    messages
-        The sends and receives of all ranks.
-    is_send
-        ``is_send[message]``: whether it is a send; else it is a receive.
-    members
-        The ranks of each group, by name.
-
-    Returns
-    -------
-    int64 array, shape (messages,)
-        Ranks.
     """
     groups = [messages.group_name(message) for message in range(len(messages.rank))]
     peer = _told_peers(messages, is_send, groups, members)
@@ -85,25 +52,10 @@ def _find_peers(messages: Nodes, is_send: NDArray[np.bool_], members: Members) -
 
 
 def _number_pairs(messages: Nodes, is_send: NDArray[np.bool_], peer: Integers) -> Integers:
-    """Find which receive belongs to which send, and give both the same number.
+    """Give each send and its receive the same number, with gaps; `MISSING` without a counterpart.
 
     The first send from rank 0 to rank 3 with tag 7 belongs to the first receive at rank 3 from
     rank 0 with tag 7, the second one to the second one, and so on.
-
-    Parameters
-    ----------
-    messages
-        The sends and receives of all ranks.
-    is_send
-        ``is_send[message]``: whether it is a send; else it is a receive.
-    peer
-        ``peer[message]``: the rank at the other end, `MISSING` where unknown.
-
-    Returns
-    -------
-    int64 array, shape (messages,)
-        The number of the pair; a send and its receive have it in common, and no other message
-        has. Numbers may have gaps. `MISSING` where a message has no counterpart.
     """
     # The ends of a message are the same for its send and its receive: from where to where.
     source = np.where(is_send, messages.rank, peer)
@@ -128,22 +80,7 @@ def _number_pairs(messages: Nodes, is_send: NDArray[np.bool_], peer: Integers) -
 
 
 def _check_sizes(messages: Nodes, peer: Integers, pair: Integers) -> None:
-    """Refuse a send and its receive that tell different sizes, or none.
-
-    Parameters
-    ----------
-    messages
-        The sends and receives of all ranks.
-    peer
-        ``peer[message]``: the rank at the other end.
-    pair
-        ``pair[message]``: a number that it has in common with its counterpart, `MISSING` without.
-
-    Raises
-    ------
-    FormatError
-        Naming the first message of a wrong pair.
-    """
+    """Refuse a send and its receive that tell different sizes, or none."""
     # Sorted by pair, messages without a counterpart come first, and then two of each pair.
     order = np.argsort(pair, kind="stable")
     paired = order[(pair == MISSING).sum() :].reshape(-1, 2)
@@ -157,32 +94,10 @@ def _check_sizes(messages: Nodes, peer: Integers, pair: Integers) -> None:
 def _told_peers(
     messages: Nodes, is_send: NDArray[np.bool_], groups: Sequence[str], members: Members
 ) -> Integers:
-    """Return the rank at the other end of each message, as far as its node tells it.
+    """Return the rank at the other end of each message as its node tells it, else `MISSING`.
 
-    The other end of a send is its destination, that of a receive its source. Where a node does not
-    tell it, and the message is in a group of two, it is the other member of the group.
-
-    Parameters
-    ----------
-    messages
-        The sends and receives of all ranks.
-    is_send
-        ``is_send[message]``: whether it is a send; else it is a receive.
-    groups
-        ``groups[message]``: the name of its group, empty if it has none.
-    members
-        The ranks of each group, by name.
-
-    Returns
-    -------
-    int64 array, shape (messages,)
-        The other rank; `MISSING` where nothing tells it.
-
-    Raises
-    ------
-    FormatError
-        Naming the first message that stands in the trace of a rank that it is neither from nor to,
-        or whose other end is no other rank.
+    The other end of a send is its destination, that of a receive its source; in a group of two
+    ranks, the other member. A trace of a rank that is neither end of a message is refused.
     """
     # A node may name both ends: the one that is the rank itself, and the other one.
     rank = messages.rank
@@ -215,23 +130,10 @@ def _told_peers(
 def _resolve_peers(
     messages: Nodes, is_send: NDArray[np.bool_], peer: Integers, candidates: Sequence[int]
 ) -> None:
-    """Find to or from which rank messages go whose nodes do not say it, by exclusion.
+    """Find by exclusion, in `peer`, the ranks of messages whose nodes do not say it.
 
-    If only one rank is possible for a message, it is that rank. This may leave only one rank for
-    another message, and so on, until nothing more is certain. A message with several possible
-    ranks, or none, is then left out, or refused where nothing may be left out.
-
-    Parameters
-    ----------
-    messages
-        The sends and receives of all ranks.
-    is_send
-        ``is_send[message]``: whether it is a send; else it is a receive.
-    peer
-        ``peer[message]``: the rank at the other end. Entries of `candidates` that are `MISSING`
-        are filled in where one rank is certain.
-    candidates
-        The messages of one group and tag.
+    `candidates` are the messages of one group and tag. A message with only one possible rank gets
+    it, which may leave one rank for another, and so on; the others are left out, or refused.
     """
     rank = messages.rank
     hopeless: set[int] = set()
@@ -269,32 +171,11 @@ def _possible_peers(
     candidates: Sequence[int],
     message: int,
 ) -> set[int]:
-    """List the ranks that could be the other end of a message, which its node does not say.
+    """List the ranks that could be the other end of a message that does not say it.
 
-    The other end of a send is a receive at another rank, and the other way round. Let a send at
-    rank 0 not say where it goes:
-
-    - if there are receives that say they are from rank 0, and no other send of rank 0 takes them,
-      it is to the rank of one of these;
-    - if there are none, it is to the rank of a receive that does not say from where it is.
-
-    Parameters
-    ----------
-    messages
-        The sends and receives of all ranks.
-    is_send
-        ``is_send[message]``: whether it is a send; else it is a receive.
-    peer
-        ``peer[message]``: the rank at the other end, `MISSING` where unknown.
-    candidates
-        The messages of the same group and tag.
-    message
-        The message, one of them, whose other end is unknown.
-
-    Returns
-    -------
-    set of int
-        Ranks; empty if none is possible.
+    A send at rank 0 goes to one of the receives that say they are from rank 0 and that no other
+    send of rank 0 takes; without any, to a receive that does not say from where it is. Receives
+    alike.
     """
     rank = messages.rank
     counterparts = [

@@ -47,17 +47,7 @@ _MOST_NAMED_NODES = 8
 def can_start(step: Step) -> bool:
     """Tell whether a step can end if each send waits until its receive is ready.
 
-    It cannot if operations then wait for each other in a circle. A step without messages can.
-
-    Parameters
-    ----------
-    step
-        The operations of all ranks; how long they last does not matter.
-
-    Returns
-    -------
-    bool
-        Whether all operations end at last.
+    It cannot if operations then wait for each other in a circle.
     """
     if not (step.kind == RECV).any():
         return True
@@ -69,22 +59,10 @@ def can_start(step: Step) -> bool:
 
 
 def send_eagerly(step: Step) -> Step:
-    """Let messages wait for their senders alone, and pass the dependencies of receives on.
+    """Let messages wait for their senders alone: receives depend on nothing any more.
 
-    A message is one operation with two ends: it cannot arrive before its receive starts. But a
-    receive without dependencies delays no send. An operation that depended on the receive takes
-    over the last of its dependencies in each stream: earlier ones have ended by then. A stream is
-    a queue of a rank, whose operations are done one after the other.
-
-    Parameters
-    ----------
-    step
-        A step in which the dependencies of operation k are ``dep[dep_start[k]:dep_start[k + 1]]``.
-
-    Returns
-    -------
-    Step
-        The same operations; receives depend on nothing, other operations on what was said.
+    What depended on a receive takes over the last of its dependencies in each stream (a queue of a
+    rank); earlier ones of the stream have ended by then.
     """
     # Operations stand behind those that they depend on, so that the dependencies of a receive are
     # known when an operation that depends on it comes. Later operations of a stream have larger
@@ -161,26 +139,11 @@ def read_step(
     ----------
     prefix
         ``folder/name`` of ``folder/name.RANK.et``, or the file of one rank.
-    groups
-        The file of communicator groups.
-    options
-        What the traces leave open.
     skipped
-        A list: what a cut trace does not tell is left out, and added to the list and to `skipped`
-        of the step. Collectives without a part at some rank, and messages without their other end,
-        are left out, too, and take the time that they took; and control dependencies are left out
-        where nodes would wait in a circle (Chakra's own feeder follows data dependencies alone).
-        None: each of these is an error.
-
-    Returns
-    -------
-    Step
-        The operations of all ranks, each behind what it waits for.
-
-    Raises
-    ------
-    FormatError
-        Naming file, node and rule.
+        A list, to which what a cut trace does not tell is added; it is left out of the step.
+        Collectives without a part at some rank and messages without their other end take the time
+        that they took; control dependencies do not count where nodes would wait in a circle
+        (Chakra's own feeder follows data dependencies alone). None: each of these is an error.
     """
     traces = read_traces(siblings(prefix), skipped=skipped)
     members = {} if groups is None else read_groups(groups, n_ranks=len(traces))
@@ -189,30 +152,9 @@ def read_step(
 
 
 def step_of(traces: Sequence[Trace], groups: Members, options: TraceOptions) -> Step:
-    """Make a step of the traces of all ranks.
+    """Make a step of ``traces[rank]``; matches communication of ranks as `read_step` says.
 
-    Computations take the time of the trace; the parts of a communication at several ranks are
-    matched. Where ranks would wait for each other in a circle, a send does not wait until its
-    receive is ready.
-
-    Parameters
-    ----------
-    traces
-        One for each rank, by rank.
-    groups
-        The ranks of each group, by name.
-    options
-        What the traces leave open: servers and rails, and dimensions of groups.
-
-    Returns
-    -------
-    Step
-        The operations of all ranks.
-
-    Raises
-    ------
-    FormatError
-        Naming the first node that fits to no other, or waits for itself.
+    The first node that fits to no other, or waits for itself, is refused.
     """
     draft = _Draft(traces, groups, options)
     draft.read_collectives()
@@ -225,42 +167,12 @@ def step_of(traces: Sequence[Trace], groups: Members, options: TraceOptions) -> 
 class _Draft:
     """The operations of all ranks, one trace after the other, before they are a step.
 
-    Columns have shape (operations,), in the order of `nodes`.
-
-    Parameters
-    ----------
-    traces
-        One for each rank, by rank.
-    groups
-        The ranks of each group.
-    options
-        What the traces leave open.
+    Columns have shape (operations,), in the order of `nodes`: in each rank, an operation stands
+    behind those that it waits for.
     """
 
     def __init__(self, traces: Sequence[Trace], groups: Members, options: TraceOptions) -> None:
-        """Begin to make a training step from traces, with an operation for each node of a trace.
-
-        A trace is what one rank does; its nodes are computations, messages and its parts in
-        collectives. The operations of rank 0 come first, then those of rank 1, and so on; in each
-        rank an operation stands behind those that it waits for. Here all of them are computations:
-        other methods read collectives and messages, and change the attributes `kind`, `group`,
-        `peer` and `match`, which have an entry for each operation.
-
-        Parameters
-        ----------
-        traces
-            ``traces[rank]``: the trace of a rank.
-        groups
-            The ranks of each group, by name.
-        options
-            Settings that traces do not have: servers and rails, the dimensions of groups, and
-            groups to be left out.
-
-        Raises
-        ------
-        FormatError
-            Naming nodes of a trace that wait for each other.
-        """
+        """Begin with an operation for each node of ``traces[rank]``, all computations."""
         # The nodes in the order of operations, and what each waits for: operation k waits for
         # ``dep[dep_start[k]:dep_start[k + 1]]``.
         self.members = groups
@@ -301,20 +213,7 @@ class _Draft:
         self.size_bytes = np.where(is_barrier, 0, self.nodes.column("size_bytes"))
 
     def find_group(self, name: str, ranks: Sequence[int]) -> int:
-        """Return the number of a group, a new one if it is new.
-
-        Parameters
-        ----------
-        name
-            The name of the group.
-        ranks
-            Its ranks, which count if it is new.
-
-        Returns
-        -------
-        int
-            Its place in `group_ranks`.
-        """
+        """Return the place of a group in `group_ranks`; a new one is added with these ranks."""
         if name not in self.number_of_group:
             self.number_of_group[name] = len(self.group_ranks)
             self.group_ranks.append(tuple(ranks))
@@ -332,21 +231,10 @@ class _Draft:
             self._read_collectives_of_group(operations[places])
 
     def _read_collectives_of_group(self, operations: Integers) -> None:
-        """Set kind and group of the collectives of one rank in one group.
+        """Set kind and group of the collectives of one rank in one group, at least one.
 
-        Collectives of a group that is left out (`TraceOptions.leave_out`) stay computations, which
-        take no time; so do those of a group of one rank, which sends nothing.
-
-        Parameters
-        ----------
-        operations
-            The collectives, at least one, of the same rank and group.
-
-        Raises
-        ------
-        FormatError
-            Naming the first operation whose type is none of `COLLECTIVES`, whose group is not
-            known or does not have its rank, or whose root is no member.
+        Those of a group that is left out (`TraceOptions.leave_out`), or that has one rank, stay
+        computations, which take no time. Unknown types, groups and roots are refused.
         """
         first = int(operations[0])
         name = self.nodes.group_name(first) or ALL_RANKS
@@ -476,22 +364,9 @@ class _Draft:
         self.takes_no_time[operations] = False
 
     def _check_alike(self, name: str, operations: Integers, others: Integers) -> None:
-        """Refuse collectives that belong together, but differ in type, size or root.
+        """Refuse collectives that differ from their counterparts in type, size or root.
 
-        Parameters
-        ----------
-        name
-            The name of their group, for messages.
-        operations
-            The collectives of the group at one rank, int64, shape (n,).
-        others
-            Their counterparts at another rank, entry by entry. Roots are compared where both tell
-            one.
-
-        Raises
-        ------
-        FormatError
-            Naming the first pair that differs.
+        Both arrays go entry by entry. Roots are compared where both tell one.
         """
         differs = self.collective[operations] != self.collective[others]
         differs |= self.size_bytes[operations] != self.size_bytes[others]
@@ -504,23 +379,10 @@ class _Draft:
             raise self.nodes.fail(int(operations[place]), rule)
 
     def match_messages(self) -> None:
-        """Pair each send with its receive, and find the group of ranks that a message belongs to.
+        """Pair each send with its receive: set `peer`, `match`, `kind` and `group` at both ends.
 
-        A message is a send in the trace of one rank and a receive in that of another. A message
-        whose trace names no group, or one that has collectives too, gets a group of its two ranks.
-        A send or receive without its counterpart becomes computation. These attributes, arrays by
-        operation, are set at both ends of a message:
-
-        - `peer`: the other rank;
-        - `match`: a number that both ends have in common;
-        - `kind`: whether it is a send or a receive;
-        - `group`: the number of the group.
-
-        Raises
-        ------
-        FormatError
-            Naming the first message of an unknown group, or between ranks that are not both
-            members.
+        A message whose trace names no group, or one that has collectives too, gets a group of its
+        two ranks. One without its counterpart becomes computation; unknown groups are refused.
         """
         # All groups that messages name have to be known.
         is_message = np.isin(self.nodes.column("kind"), (SEND, RECEIVE))
@@ -557,14 +419,8 @@ class _Draft:
     def make_step(self) -> Step:
         """Put the step together.
 
-        Communication lasts as long as its circuits need, and has no duration; a computation has
-        that of the trace or, where it tells none, the one of its floating-point operations at the
-        rate of `TraceOptions.flops_per_s`.
-
-        Returns
-        -------
-        Step
-            The operations of all ranks, with sizes in bytes and durations in seconds.
+        Communication lasts as long as its circuits need, and has no duration; a computation
+        without one takes its floating-point operations at the rate of `TraceOptions.flops_per_s`.
         """
         duration_s = self.nodes.column("duration_us") * 1e-6
         if self.options.flops_per_s is not None:
@@ -594,26 +450,11 @@ class _Draft:
         )
 
     def _make_groups(self) -> list[Group]:
-        """Return all groups of ranks, each with its kind of parallelism and its rail.
+        """Return all groups by number, each with its dimension (kind of parallelism) and rail.
 
-        The kind of parallelism is called the dimension of a group. It is taken from the options
-        if they have it. Otherwise it is guessed:
-
-        - "pp" (pipeline) for groups with messages;
-        - "ep" (experts) for groups with all-to-alls;
-        - "tp" (tensor parallel) for other groups inside a server, whose rail is -1;
-        - "dp" (data parallel) for other groups on a rail.
-
-        Returns
-        -------
-        list of Group
-            In the order of their numbers.
-
-        Raises
-        ------
-        FormatError
-            Naming a group whose ranks are on several rails and servers, or one that shares some of
-            its ranks with another one of its dimension.
+        A dimension that the options do not tell is guessed: "pp" with messages, "ep" with
+        all-to-alls, else "tp" inside a server (rail -1) and "dp" on a rail. Groups of one
+        dimension, but for "pp", have the same ranks or none in common.
         """
         # The numbers of groups that have messages, and all-to-alls; only messages have a peer.
         has_messages = set(np.unique(self.group[self.peer != MISSING]).tolist())
@@ -656,29 +497,9 @@ class _Draft:
 
 
 def _order_nodes(trace: Trace) -> tuple[Trace, Integers]:
-    """Put the nodes of a trace behind the nodes that they wait for.
+    """Return a trace, and its nodes in an order in which each is behind those that it waits for.
 
-    A node waits for others because it needs their data (data dependency), or without that (control
-    dependency). If nodes wait for each other in a circle, all control dependencies of the trace
-    are dropped, and the order is tried once more. This is done only if parts of the trace may be
-    left out (``trace.skipped`` is a list).
-
-    Parameters
-    ----------
-    trace
-        The trace of one rank.
-
-    Returns
-    -------
-    trace : Trace
-        The trace, where needed without its control dependencies.
-    order : int array, shape (nodes,)
-        All places of nodes, each behind those that it waits for.
-
-    Raises
-    ------
-    FormatError
-        Naming nodes that wait for each other.
+    Where nodes wait in a circle and parts may be left out, control dependencies do not count.
     """
     try:
         return trace, _sort_topologically(trace)
@@ -703,23 +524,7 @@ def _sort_topologically(trace: Trace) -> Integers:
     """Put nodes behind the nodes that they wait for; otherwise the order of the file stays.
 
     Kahn's algorithm with a heap: of the nodes that wait for nothing more, the first one in the
-    file comes next.
-
-    Parameters
-    ----------
-    trace
-        The trace of one rank: node k waits for the nodes at the places
-        ``parents[first_parent[k]:first_parent[k + 1]]``.
-
-    Returns
-    -------
-    int64 array, shape (nodes,)
-        The places of all nodes, in the new order.
-
-    Raises
-    ------
-    FormatError
-        Naming nodes that wait for each other in a circle.
+    file comes next. Nodes that wait for each other in a circle are refused.
     """
     # Mostly every node stands behind what it waits for, and the order stays.
     n_nodes = len(trace.node_id)
@@ -759,24 +564,11 @@ def _sort_topologically(trace: Trace) -> Integers:
 def _join_dependencies(
     traces: Sequence[Trace], orders: Sequence[Integers]
 ) -> tuple[Integers, Integers]:
-    """List which operation waits for which, for the traces of all ranks together.
+    """Return `dep_start` and `dep`, what operations wait for, of all ranks.
 
-    A trace is what one rank does; its nodes get a new order and become operations. Operations are
-    numbered one rank after the other: if rank 0 has 5 nodes, the first one of rank 1 is number 5.
-
-    Parameters
-    ----------
-    traces
-        ``traces[rank]``: node k waits for the nodes
-        ``parents[first_parent[k]:first_parent[k + 1]]``.
-    orders
-        ``orders[rank][k]``: the node in the trace that is operation k of the rank.
-
-    Returns
-    -------
-    dep_start, dep : int arrays
-        ``dep[dep_start[k] : dep_start[k + 1]]`` are the operations that operation k waits for;
-        operations count through all ranks.
+    ``orders[rank][k]`` is the node that is operation k of the rank. Operations are numbered one
+    rank after the other: if rank 0 has 5 nodes, the first one of rank 1 is number 5. Operation k
+    waits for ``dep[dep_start[k] : dep_start[k + 1]]``.
     """
     counts = [np.zeros(1, dtype=np.int64)]
     dependencies = [np.zeros(0, dtype=np.int64)]

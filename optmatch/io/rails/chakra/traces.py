@@ -93,14 +93,7 @@ class Trace(NamedTuple):
         return FormatError(message, where=self.place(node), path=self.path)
 
     def keep_parents(self, is_kept: NDArray[np.bool_]) -> Trace:
-        """Return the trace with some of its dependencies.
-
-        Parameters
-        ----------
-        is_kept
-            ``is_kept[k]``: whether the dependency ``parents[k]`` is kept; bool, of the shape of
-            `parents`.
-        """
+        """Return the trace with the dependencies ``parents[k]`` that ``is_kept[k]`` marks."""
         # The dependencies of a node move up by those that are dropped before them.
         n_kept_before = np.concatenate([[0], np.cumsum(is_kept)])
         first_control = None
@@ -129,15 +122,7 @@ class Nodes(NamedTuple):
 
     @classmethod
     def of(cls, traces: Sequence[Trace], chosen: Sequence[Integers]) -> Nodes:
-        """Put the chosen nodes of each trace together.
-
-        Parameters
-        ----------
-        traces
-            One for each rank, by rank.
-        chosen
-            ``chosen[rank]``: places of nodes in the trace of the rank, int64.
-        """
+        """Put together ``chosen[rank]``, places of nodes in ``traces[rank]``."""
         rank = np.repeat(np.arange(len(traces)), [len(nodes) for nodes in chosen])
         return cls(traces, rank, np.concatenate([*chosen, np.zeros(0, dtype=np.int64)]))
 
@@ -146,18 +131,7 @@ class Nodes(NamedTuple):
         return Nodes(self.traces, self.rank[places], self.node[places])
 
     def column(self, name: str) -> NDArray[Any]:
-        """Return a column of `Trace` for these nodes.
-
-        Parameters
-        ----------
-        name
-            A field of `Trace` with an entry for each node, as ``"size_bytes"``.
-
-        Returns
-        -------
-        array, shape (nodes,)
-            Of the type of this column.
-        """
+        """Return a column of `Trace`, as ``"size_bytes"``, for these nodes."""
         # All traces one after the other: node k of a rank is entry first_of_rank[rank] + k.
         counts = [len(trace.node_id) for trace in self.traces]
         first_of_rank = np.cumsum([0, *counts])
@@ -186,30 +160,14 @@ class Nodes(NamedTuple):
         return self.traces[int(self.rank[place])].fail(int(self.node[place]), message)
 
     def skip(self, place: int, message: str) -> None:
-        """Note that something of a node is left out, or refuse it where nothing may be.
-
-        Parameters
-        ----------
-        place
-            The place of the node among these nodes.
-        message
-            What is wrong with it.
-        """
+        """Note that something of a node is left out, or refuse it where nothing may be."""
         self.traces[int(self.rank[place])].skip(int(self.node[place]), message)
 
 
 def alike(*columns: Integers) -> list[Integers]:
     """Group the places at which all columns are equal, in the order of their entries.
 
-    Parameters
-    ----------
-    columns
-        Arrays of one shape (n,).
-
-    Returns
-    -------
-    list of int array
-        Disjoint places, together 0 .. n - 1; in each group the columns are constant.
+    The groups are disjoint, and together 0 .. n - 1 for columns of shape (n,).
     """
     order = np.lexsort(columns[::-1])
     table = np.stack(columns)[:, order]
@@ -223,31 +181,15 @@ def read_trace(path: str | os.PathLike[str], *, skipped: list[str] | None = None
 
     The file is ``name.RANK.et``, perhaps gzipped: messages of protobuf, each with its length in
     front, first what describes the trace, then its nodes; integers may have any width that
-    protobuf knows. Or it is ``name.RANK.json``, see `json_nodes`.
+    protobuf knows. Or it is ``name.RANK.json``, see `json_nodes`. Reading takes about 5 us for a
+    node, and 200 bytes of memory.
 
     Parameters
     ----------
-    path
-        The file.
     skipped
-        A list: a cut trace is read as far as it goes, and what is left out is added to the list:
-        what is behind the end of the file, dependencies on nodes that are not there, and
-        communication without its kind or size, which becomes computation of the time that it took.
-        None: each of these is an error.
-
-    Returns
-    -------
-    Trace
-        The nodes of the rank, column by column, in the order of the file.
-
-    Raises
-    ------
-    FormatError
-        Naming file, node and rule.
-
-    Notes
-    -----
-    It takes about 5 us for a node, and 200 bytes of memory.
+        A list, to which what is left out is added: what is behind the end of a cut file,
+        dependencies on nodes that are not there, and communication without its kind or size, which
+        becomes computation of the time that it took. None: each of these is an error.
     """
     file = path_name(path)
     content = _read_content(path)
@@ -263,24 +205,9 @@ def read_trace(path: str | os.PathLike[str], *, skipped: list[str] | None = None
 def read_traces(
     paths: Sequence[str | os.PathLike[str]], *, skipped: list[str] | None = None
 ) -> list[Trace]:
-    """Read the traces of all ranks.
+    """Read the traces of all ranks, from files in any order; the name of a file tells its rank.
 
-    Parameters
-    ----------
-    paths
-        A file for each rank, in any order; the name of a file tells its rank.
-    skipped
-        A list, to which what cannot be read is added; None if nothing may be left out.
-
-    Returns
-    -------
-    list of Trace
-        In the order of ranks.
-
-    Raises
-    ------
-    FormatError
-        If ranks are absent or there twice, or naming file, node and rule.
+    Ranks that are absent or there twice are refused.
     """
     path_of_rank = {_parse_name(path).rank: path for path in paths}
     if sorted(path_of_rank) != list(range(len(paths))):
@@ -290,23 +217,10 @@ def read_traces(
 
 
 def siblings(path: str | os.PathLike[str]) -> list[Path]:
-    """Find the files of all ranks beside the file of one, or those that begin with a prefix.
+    """Find the files of all ranks beside the file of one, or those of a prefix.
 
-    Parameters
-    ----------
-    path
-        ``folder/name.RANK.et`` or ``.json``, or ``folder/name``: then files in JSON count only
-        where there is no other.
-
-    Returns
-    -------
-    list of Path
-        The files of the same name and ending, sorted by name.
-
-    Raises
-    ------
-    FormatError
-        If no file fits.
+    They have the same name and ending, and are sorted by name. Of a prefix, files in JSON count
+    only where there is no other.
     """
     stem = file_path(path).name
     endings = ["et", "json"]
@@ -340,11 +254,7 @@ class _NodeColumns:
     """Nodes while they are decoded, column by column; parents are numbers of nodes."""
 
     def __init__(self) -> None:
-        """Make empty columns, which `append` extends node by node.
-
-        The parents of node k are ``parents[first_parent[k]:first_parent[k + 1]]``, those of
-        control alone from ``first_control[k]`` on.
-        """
+        """Make empty columns; parents of control alone begin at ``first_control[k]``."""
         self.node_id = array("Q")
         self.parents = array("Q")
         self.first_parent = array("q", [0])
@@ -357,18 +267,7 @@ class _NodeColumns:
         self._column_of_attribute = {name.encode(): place for place, name in enumerate(ATTRIBUTES)}
 
     def append(self, node: Any) -> None:
-        """Add a node to the columns.
-
-        Parameters
-        ----------
-        node
-            Its message, as protobuf has parsed it.
-
-        Raises
-        ------
-        FormatError
-            If a value breaks a rule.
-        """
+        """Add a node, as protobuf has parsed it; a value that breaks a rule is refused."""
         if node.duration_micros >= LARGEST:
             rule = f"duration_micros = {node.duration_micros}: numbers are below 2**63"
             raise FormatError(rule)
@@ -394,17 +293,7 @@ class _NodeColumns:
         self.first_parent.append(len(self.parents))
 
     def make_trace(self, path: str, rank: int, skipped: list[str] | None) -> Trace:
-        """Return the nodes as a trace, whose `parents` are still numbers of nodes.
-
-        Parameters
-        ----------
-        path
-            The name of the file, for messages.
-        rank
-            The rank whose trace it is.
-        skipped
-            The list that the trace adds to where something is left out; None if nothing may be.
-        """
+        """Return the nodes as a trace, whose `parents` are still numbers of nodes."""
         # The table has a row for each node; its transpose has the columns of a trace.
         names = (*ATTRIBUTES.values(), "kind", "duration_us")
         table = np.array(self.table, dtype=np.int64).reshape(-1, len(names)).T.copy()
@@ -423,32 +312,11 @@ class _NodeColumns:
 
 
 def decode_nodes(content: bytes, path: str, rank: int, skipped: list[str] | None = None) -> Trace:
-    """Read a trace in Chakra's binary format: its nodes, with what each of them waits for.
+    """Read a trace in Chakra's binary format; `parents` are still numbers of nodes.
 
     The file is a sequence of protobuf messages, each behind its length. The first one describes
-    the trace and is passed over; each further one is a node.
-
-    Parameters
-    ----------
-    content
-        The content of the file, unpacked.
-    path
-        The name of the file, for messages.
-    rank
-        The rank whose trace it is.
-    skipped
-        A list: a file that is cut off is read up to there, and the cut is added to the list. None:
-        it is an error.
-
-    Returns
-    -------
-    Trace
-        Its `parents` are still numbers of nodes as in the file, not yet their places.
-
-    Raises
-    ------
-    FormatError
-        Naming the byte, or the node.
+    the trace and is passed over. A file that is cut off is read up to there where parts may be
+    left out.
     """
     from google.protobuf.message import DecodeError
 
@@ -490,22 +358,11 @@ def decode_nodes(content: bytes, path: str, rank: int, skipped: list[str] | None
 
 
 def _locate_message(content: bytes, at: int) -> tuple[int, int]:
-    """Return where the message at a byte begins behind its length, and where it ends.
+    """Return where the message behind the length at byte `at` begins and ends.
 
-    The length is a varint: seven bits in each byte, the lowest first, and the eighth bit set in
-    all but the last one. The bytes 172 and 2, for example, are 44 + 2 * 128 = 300.
-
-    Parameters
-    ----------
-    content
-        The content of the file.
-    at
-        The byte at which the length begins.
-
-    Returns
-    -------
-    start, end : int
-        Bytes of the content. Without a whole length the end is behind the end of the content.
+    The length is a varint: seven bits in each byte, the lowest first, the eighth set in all but
+    the last: bytes 172 and 2 are 44 + 2 * 128 = 300. Without a whole length the end is behind
+    `content`.
     """
     size = 0
     shift = 0
@@ -520,27 +377,9 @@ def _locate_message(content: bytes, at: int) -> tuple[int, int]:
 
 
 def _skip_description(content: bytes, path: str) -> int:
-    """Return where the nodes begin: behind a message without the number and type of a node.
+    """Return the byte of the first node, behind the message that describes the trace.
 
-    A trace begins with a message that describes it. Parsed as a node, it has neither number nor
-    type.
-
-    Parameters
-    ----------
-    content
-        The content of the file, unpacked.
-    path
-        The name of the file, for messages.
-
-    Returns
-    -------
-    int
-        The byte at which the first node begins.
-
-    Raises
-    ------
-    FormatError
-        If there is no such message.
+    Parsed as a node, a description has neither number nor type.
     """
     from google.protobuf.message import DecodeError
 
@@ -557,25 +396,10 @@ def _skip_description(content: bytes, path: str) -> int:
 
 
 def _read_attribute(attribute: Any, groups: dict[str, int]) -> int:
-    """Return the value of an attribute of a node as a whole number.
+    """Return the value of an attribute of a node as a whole number of at most 64 bits.
 
-    Parameters
-    ----------
-    attribute
-        The message of the attribute, with its name and a value of some type.
-    groups
-        The number of each group, by name. The value of the attribute ``pg_name`` is the number of
-        the group that it names, which is added if it is new.
-
-    Returns
-    -------
-    int
-        The value; `MISSING` of an empty name of a group.
-
-    Raises
-    ------
-    FormatError
-        If the value is no whole number, or needs more than 64 bits.
+    That of ``pg_name`` is the number of the group that it names, which is added to `groups` if it
+    is new; `MISSING` of an empty name.
     """
     field = attribute.WhichOneof("value")
     value = getattr(attribute, field) if field else None
@@ -608,24 +432,10 @@ def _parse_name(path: str | os.PathLike[str]) -> _FileName:
 
 
 def _find_parents(trace: Trace) -> Trace:
-    """Find the place of each node that another one waits for, by its number.
+    """Replace numbers of nodes in `parents` by places of nodes.
 
-    Parameters
-    ----------
-    trace
-        A trace whose `parents` are numbers of nodes as in the file.
-
-    Returns
-    -------
-    Trace
-        The trace with places of nodes as `parents`. Dependencies on nodes that are not there are
-        left out.
-
-    Raises
-    ------
-    FormatError
-        Naming a node that is there twice, or one that waits for a node that is not there, if
-        nothing may be left out.
+    Dependencies on nodes that are not there are left out or refused; a number that is there twice
+    is refused.
     """
     ids = trace.node_id
     order = np.argsort(ids, kind="stable")
@@ -646,18 +456,9 @@ def _find_parents(trace: Trace) -> Trace:
 
 
 def _without_attributes(trace: Trace) -> Trace:
-    """Let communication without its kind or size be computation, and note it.
+    """Let communication without its kind or size be computation, and note it in `skipped`.
 
-    Parameters
-    ----------
-    trace
-        A trace of which parts may be left out; its list of what was left out is extended. A
-        barrier needs no size.
-
-    Returns
-    -------
-    Trace
-        The trace, in which such nodes have the type of computation.
+    A barrier needs no size.
     """
     is_collective = trace.kind == COLLECTIVE
     is_message = (trace.kind == SEND) | (trace.kind == RECEIVE)
@@ -679,13 +480,7 @@ def _read_content(path: str | os.PathLike[str]) -> bytes:
 
 
 def _describe_file(path: str | os.PathLike[str]) -> str:
-    """Say what a file looks like, as the end of a sentence; empty if it cannot be read.
-
-    Parameters
-    ----------
-    path
-        The file, which need not exist.
-    """
+    """Say what a file looks like, as the end of a sentence; empty if it cannot be read."""
     if not file_path(path).is_file():
         return ""
     try:

@@ -71,20 +71,7 @@ class TraceEvents:
     """
 
     def __init__(self, tree: Any, given_groups: Mapping[str, Sequence[int]]) -> None:
-        """Check that the file is a trace, and read what it says of the whole job.
-
-        Parameters
-        ----------
-        tree
-            The content of the file, as read from JSON.
-        given_groups
-            The ranks of groups that the caller knows, by name.
-
-        Raises
-        ------
-        FormatError
-            If the file has no list of events, or naming the first event that is no object.
-        """
+        """Check that JSON is a trace, and read what it says of the whole job."""
         events = tree.get("traceEvents") if isinstance(tree, dict) else None
         if events is None:
             rule = f"no trace of PyTorch's profiler, which has traceEvents{describe_tree(tree)}"
@@ -168,20 +155,10 @@ class TraceEvents:
         return value
 
     def communication_kind(self, event: int, name: object, where: str) -> str:
-        """Return the kind of communication that a name of PyTorch means.
+        """Return the kind of communication, a value of `KINDS`, that a name of PyTorch means.
 
-        Parameters
-        ----------
-        event, where
-            The index of the event, and the place of the name in it, for messages.
-        name
-            The name, such as ``"_allgather_base"`` or ``"reduce_scatter"``; case and underscores
-            do not matter.
-
-        Returns
-        -------
-        str
-            A value of `KINDS`, such as ``"ALL_GATHER"``.
+        The name ``"_allgather_base"`` means ``"ALL_GATHER"``. Case and underscores do not matter;
+        event and `where` are for messages.
         """
         short_name = name.replace("_", "").lower() if isinstance(name, str) else ""
         for beginning, kind in KINDS.items():
@@ -190,27 +167,7 @@ class TraceEvents:
         raise self.flaw(event, where, name, f"begins with one of {', '.join(KINDS)}")
 
     def elements_bytes(self, event: int, where: str, n_elements: object, dtype: object) -> int:
-        """Return the bytes of so many elements of a type.
-
-        Parameters
-        ----------
-        event, where
-            The index of the event, and the place of the number in it, for messages.
-        n_elements
-            The number of elements, as the trace has it.
-        dtype
-            The name of their type, such as ``"BFloat16"`` or ``"c10::Half"``.
-
-        Returns
-        -------
-        int
-            Bytes.
-
-        Raises
-        ------
-        FormatError
-            If the type is not known, or the number is none or too large.
-        """
+        """Return the bytes of elements of a type such as ``"BFloat16"`` or ``"c10::Half"``."""
         type_name = dtype.lower().removeprefix("c10::") if isinstance(dtype, str) else ""
         width_bytes = 1 if type_name.startswith("float8") else _WIDTH_BYTES.get(type_name)
         if width_bytes is None:
@@ -221,33 +178,17 @@ class TraceEvents:
         return n_elements * width_bytes
 
     def split_sizes(self, event: int, name: str) -> list[int]:
-        """Return the parts in which a rank sends or receives; empty where all are alike.
-
-        Raises
-        ------
-        FormatError
-            If the list is cut, or has something else than whole numbers >= 0.
-        """
+        """Return the parts in which a rank sends or receives; empty where all are alike."""
         sizes = _split_ranks(self.arguments(event).get(name, []))
         if not isinstance(sizes, list) or any(type(size) is not int or size < 0 for size in sizes):
             raise self.flaw(event, f"args/{name}", sizes, "all parts, whole numbers >= 0")
         return sizes
 
     def tensors_bytes(self, event: int) -> int:
-        """Return the bytes of all tensors whose shapes and types an event tells.
+        """Return the bytes of all tensors of an event, 0 without them.
 
-        The argument ``Input Dims`` has a list of sides for each tensor, and ``Input type`` the
-        type of its elements. An event without them has no bytes.
-
-        Parameters
-        ----------
-        event
-            The index of the event.
-
-        Returns
-        -------
-        int
-            Bytes.
+        ``Input Dims`` has a list of sides for each tensor, and ``Input type`` the type of its
+        elements.
         """
         shapes = self.list_argument(event, "Input Dims")
         dtypes = self.list_argument(event, "Input type")
@@ -269,21 +210,6 @@ class TraceEvents:
 
         It is the only group that the caller gives or the file lists. Without any list it is the
         group of all ranks, as for collectives of Chakra that name no group.
-
-        Parameters
-        ----------
-        event
-            The index of the event of the call.
-
-        Returns
-        -------
-        str
-            The name of the group.
-
-        Raises
-        ------
-        FormatError
-            If there are several groups.
         """
         if ALL_RANKS in self.given_groups:
             return ALL_RANKS
@@ -300,34 +226,12 @@ class TraceEvents:
         raise FormatError(rule, where=f"/traceEvents/{event}")
 
     def members(self, event: int, group: str) -> tuple[int, ...]:
-        """Return the ranks of the group of a call.
+        """Return the ranks of the group of a call, in the order of the group.
 
-        They may be told in several places, of which the first one that has all of them counts:
-
-        1. the groups that the caller has given;
-        2. the arguments of the call: a list of ranks, or the first rank, the distance to the next
-           one and the number of ranks;
-        3. the list of groups in the file.
-
-        PyTorch cuts long lists and puts ``...`` there; such a list does not count.
-
-        Parameters
-        ----------
-        event
-            The index of the event of the call.
-        group
-            The name of its group.
-
-        Returns
-        -------
-        tuple of int
-            In the order of the group. Empty for the group of all ranks, if the file does not tell
-            how many they are.
-
-        Raises
-        ------
-        FormatError
-            If nothing tells the ranks, or what tells them is wrong.
+        The first of these that has all of them counts: what the caller has given; the arguments of
+        the call (a list, or first rank, stride and number); the list of groups in the file. A long
+        list that PyTorch has cut with ``...`` does not count. The result is empty for the group of
+        all ranks if the file does not tell how many they are.
         """
         # `candidates` are the lists of ranks in this order; None where there is no list.
         arguments = self.arguments(event)
@@ -355,22 +259,7 @@ class TraceEvents:
         raise FormatError(f"group {group}: its ranks are not told; tell --groups", where=where)
 
     def member(self, event: int, group: str, place: object, where: str) -> int:
-        """Return the rank of a member by its place in the group.
-
-        Parameters
-        ----------
-        event, where
-            The index of the event, and the place of the value in it, for messages.
-        group
-            The name of the group.
-        place
-            The place from 0, as a number or a text of digits.
-
-        Returns
-        -------
-        int
-            The rank at this place of the group.
-        """
+        """Return the rank of a member by its place from 0, a number or a text of digits."""
         place = _as_number(place)
         ranks = self.members(event, group)
         if type(place) is not int or not 0 <= place < len(ranks):
@@ -393,21 +282,7 @@ def _split_ranks(text: object) -> object:
 def _check_members(group: str, ranks: Sequence[object], size: int, where: str) -> tuple[int, ...]:
     """Refuse members of a group that are no ranks, occur twice, or are too many or too few.
 
-    Parameters
-    ----------
-    group
-        The name of the group.
-    ranks
-        Its members, as the trace has them.
-    size
-        How many it says it has; `MISSING` if it does not.
-    where
-        The place of the members in the file, for messages.
-
-    Returns
-    -------
-    tuple of int
-        The same ranks.
+    `size` is how many it says it has; `MISSING` if it does not.
     """
     for rank in ranks:
         if type(rank) is not int or rank < 0:
@@ -421,13 +296,7 @@ def _check_members(group: str, ranks: Sequence[object], size: int, where: str) -
 
 
 def _as_number(value: object) -> object:
-    """Return the number that a text of a few digits means; other values as they are.
-
-    Parameters
-    ----------
-    value
-        Any value of JSON. Texts of more digits than 64 bits have stay texts.
-    """
+    """Return the number of 64 bits that a text of digits means; other values as they are."""
     if (
         isinstance(value, str)
         and value.isascii()
@@ -439,20 +308,7 @@ def _as_number(value: object) -> object:
 
 
 def _read_rank(about_job: Mapping[str, Any], name: str) -> int:
-    """Return a rank or the number of ranks from ``distributedInfo``; `MISSING` if it is absent.
-
-    Parameters
-    ----------
-    about_job
-        The object ``distributedInfo`` of the file.
-    name
-        The key, ``"rank"`` or ``"world_size"``.
-
-    Raises
-    ------
-    FormatError
-        If the value is no whole number.
-    """
+    """Return ``"rank"`` or ``"world_size"`` of ``distributedInfo``; `MISSING` if absent."""
     value = about_job.get(name, MISSING)
     if type(value) is not int or value < MISSING:
         rule = f"{shorten(value)}: a whole number >= 0 is expected"

@@ -74,25 +74,11 @@ def read_kineto_step(
 
     Parameters
     ----------
-    paths
-        A file for each rank, in any order.
     groups
         The ranks of groups that the traces do not tell, or cut.
-    options
-        Servers, rails and dimensions of groups.
     skipped
         A list: what is passed over is added to it, and to `skipped` of the step. Ranks without a
         file are left out. None: all that cannot be read is an error.
-
-    Returns
-    -------
-    Step
-        The operations of all ranks.
-
-    Raises
-    ------
-    FormatError
-        Naming file, event, value and rule; also for ranks that are absent or there twice.
     """
     recordings = _read_all_ranks(paths, groups, skipped)
     traces, members = make_traces(recordings, skipped)
@@ -103,45 +89,15 @@ def read_kineto_step(
 def read_kineto_demand(
     paths: Paths, groups: Members | None = None, *, skipped: list[str] | None = None
 ) -> Matrix:
-    """Add up the bytes that ranks sent each other in the recordings of a job.
-
-    Parameters
-    ----------
-    paths
-        A file for each rank, in any order.
-    groups
-        The ranks of groups that the traces do not tell, or cut; None for none.
-    skipped
-        A list, to which what is passed over is added; None: all that cannot be read is an error.
-
-    Returns
-    -------
-    float64 array, shape (ranks, ranks)
-        ``matrix[source, destination]`` in bytes.
-
-    Raises
-    ------
-    FormatError
-        Naming file, event, value and rule.
-    """
+    """Return ``matrix[source, destination]``: the bytes that ranks sent in recordings."""
     return add_up(*make_traces(_read_all_ranks(paths, groups, skipped), skipped))
 
 
 def list_calls(recordings: Iterable[Recording]) -> list[Listed]:
-    """Summarise the communication of some ranks: which operations took how long, and how often.
+    """Summarise communication: operations of the same kind, group of ranks and size are one row.
 
-    Operations of the same kind, group of ranks and size are one row of the result.
-
-    Parameters
-    ----------
-    recordings
-        The recordings of some ranks: their calls with begin and end, kind, group and size.
-
-    Returns
-    -------
-    list of Listed
-        By operation, group and size: how often the rank that has most of them did it, and how long
-        it lasted on average, in seconds. Rows with the longest time in all come first.
+    A row has how often the rank that has most of them did it, and how long it lasted on average.
+    Rows with the longest time in all come first.
     """
     # By row its calls: the rank, and how long the call lasted in seconds.
     calls_of_row = defaultdict[_Collective, list[tuple[int, float]]](list)
@@ -166,19 +122,8 @@ def list_calls(recordings: Iterable[Recording]) -> list[Listed]:
 def measure(recording: Recording) -> Times:
     """Measure how long a rank communicated, how long it computed, and how long it did both.
 
-    Times in which several activities of a kind ran at once count once.
-
-    Parameters
-    ----------
-    recording
-        What the profiler recorded at the rank: activities with begin and end in microseconds.
-        Copies in memory are no computation.
-
-    Returns
-    -------
-    Times
-        The seconds of communication, of computation, of both at once, and from the first activity
-        to the last one.
+    Times in which several activities of a kind ran at once count once; copies in memory are no
+    computation.
     """
     # Kernels of NCCL whose calls cannot be read are in both lists, and count as communication
     # alone. The time of both at once is that of communication, plus that of computation, less the
@@ -210,18 +155,7 @@ def _union_us(activities: Iterable[Activity]) -> float:
 
 
 def _added_us(ordered: Sequence[Activity]) -> list[float]:
-    """Return the time that each activity adds to the union of those before it.
-
-    Parameters
-    ----------
-    ordered
-        The activities, by begin.
-
-    Returns
-    -------
-    list of float
-        In microseconds; their sum is the length of the union.
-    """
+    """Return the time that each activity, by begin, adds to the union of those before it."""
     added_us = []
     covered_until_us = -np.inf
     for activity in ordered:
@@ -233,28 +167,9 @@ def _added_us(ordered: Sequence[Activity]) -> list[float]:
 def _read_all_ranks(
     paths: Paths, groups: Members | None, skipped: list[str] | None
 ) -> list[Recording]:
-    """Read the files of all ranks, in the order of ranks.
+    """Read the files of all ranks, given in any order, in the order of ranks.
 
-    Parameters
-    ----------
-    paths
-        A file for each rank, in any order.
-    groups
-        The ranks of groups that the traces do not tell; None for none.
-    skipped
-        A list, to which what is passed over is added: then ranks may be absent. None: each rank
-        has to be there.
-
-    Returns
-    -------
-    list of Recording
-        One for each file.
-
-    Raises
-    ------
-    FormatError
-        Naming the file whose rank is missing in it, is there twice, or is too large, or if ranks
-        are absent.
+    Ranks may be absent if `skipped` is a list, to which they are added.
     """
     recordings = [read_recording(path, groups=groups, skipped=skipped) for path in paths]
     path_of_rank: dict[int, str] = {}
@@ -283,25 +198,11 @@ def _read_all_ranks(
 def make_traces(
     recordings: Sequence[Recording], skipped: list[str] | None
 ) -> tuple[list[Trace], dict[str, tuple[int, ...]]]:
-    """Turn the recordings of all ranks into traces (graphs of what waits for what).
+    """Turn recordings into traces of all ranks, and the ranks of each group by its name in them.
 
-    A name may stand for several groups of different ranks: with local synchronisation, each rank
-    knows only its own group of this name. Such groups get their first rank behind their name: two
-    groups "tp" of the ranks 0, 1 and of the ranks 2, 3 become "tp.0" and "tp.2".
-
-    Parameters
-    ----------
-    recordings
-        One for each rank that has a file, by rank.
-    skipped
-        The list that the traces add to where they leave something out; None if nothing may be.
-
-    Returns
-    -------
-    traces : list of Trace
-        One for each rank of the job; that of a rank without a file is empty.
-    members : dict
-        The ranks of each group, by the name that the traces use.
+    A name may stand for several groups of different ranks, which get their first rank behind it:
+    two groups "tp" of the ranks 0, 1 and 2, 3 become "tp.0" and "tp.2". A rank without a file has
+    an empty trace.
     """
     n_ranks = max([len(recordings), *(recording.world for recording in recordings)])
     all_ranks = tuple(range(n_ranks))
@@ -334,15 +235,10 @@ def make_traces(
 
 
 def _check_sequences(recordings: Sequence[Recording], skipped: list[str] | None) -> None:
-    """Refuse recordings whose collectives of one group begin at different ones.
+    """Refuse recordings whose collectives of one group begin at different numbers.
 
-    The k-th collective of a group at one rank belongs to the k-th at the others. Where all of them
-    tell their numbers, these have to agree.
-
-    Raises
-    ------
-    FormatError
-        Naming the first rank whose numbers differ, if nothing may be passed over.
+    Only those are compared whose calls all tell their numbers. The k-th collective of a group at
+    one rank belongs to the k-th at the others.
     """
     numbers_of_group: dict[tuple[str, tuple[int, ...]], tuple[Recording, list[int]]] = {}
     for recording in recordings:
@@ -381,26 +277,10 @@ class _Part(NamedTuple):
 def _trace_of_recording(
     recording: Recording, unique_names: Mapping[str, str], skipped: list[str] | None
 ) -> Trace:
-    """Turn the recording of one rank into a trace, a graph of what waits for what.
+    """Turn the recording of one rank into a trace; ``unique_names[name]`` is a group's name in it.
 
-    Its nodes are the calls (collectives and messages) and parts of the computation. A part is some
-    activities in a row; a new one begins where a call begins or ends. A node waits, in each stream
-    (queue) of the rank, for the last node that had ended before it began.
-
-    Parameters
-    ----------
-    recording
-        The recording.
-    unique_names
-        ``unique_names[name]``: the name in the trace of a group of the recording.
-    skipped
-        The list that the trace adds to where something is left out; None if nothing may be.
-
-    Returns
-    -------
-    Trace
-        The nodes in the order of their begins, as columns of equal length. Only computation has a
-        duration, in microseconds; values that a node does not have are `MISSING`.
+    Its nodes are calls and parts of the computation (`_cut_computation`), by begin. A node waits,
+    in each stream of the rank, for the last node that had ended before it began.
     """
     steps: list[_Part | Call] = [*_cut_computation(recording), *recording.calls]
     steps.sort(key=lambda step: (step.start_us, step.end_us, step.event))
@@ -453,20 +333,11 @@ def _trace_of_recording(
 
 
 def _find_predecessors(steps: Sequence[_Part | Call]) -> tuple[list[int], list[int]]:
-    """Find what each step of a rank waits for: in each stream the last one that had ended.
+    """Find `parents` and `first_parent` of the steps of a rank, by begin.
 
-    Computation is a stream, and so are the collectives of a group, and its messages. Earlier steps
-    of a stream ended before its last one.
-
-    Parameters
-    ----------
-    steps
-        In the order of their begins.
-
-    Returns
-    -------
-    parents, first_parent : list of int
-        ``parents[first_parent[k] : first_parent[k + 1]]`` are the places of what step k waits for.
+    Step k waits for ``parents[first_parent[k] : first_parent[k + 1]]``. Computation is a stream,
+    and so are the collectives of a group, and its messages. Of each stream it is the last one that
+    had ended; earlier steps of a stream ended before its last one.
     """
     parents: list[int] = []
     first_parent = [0]
@@ -490,21 +361,7 @@ def _find_predecessors(steps: Sequence[_Part | Call]) -> tuple[list[int], list[i
 
 
 def _chakra_types(step: _Part | Call, rank: int) -> tuple[int, int, int, int]:
-    """Return what Chakra says of a step of a rank, as four numbers.
-
-    Parameters
-    ----------
-    step
-        A part of the computation, or a call.
-    rank
-        The rank.
-
-    Returns
-    -------
-    kind, collective, source, destination : int
-        The type of the node, that of a collective, and the ranks at both ends of a message;
-        `MISSING` where there is none.
-    """
+    """Return types of node and collective, source and destination of a step; `MISSING` without."""
     if isinstance(step, _Part):
         return COMPUTE, MISSING, MISSING, MISSING
     if step.kind == "SEND":
@@ -518,20 +375,8 @@ def _cut_computation(recording: Recording) -> list[_Part]:
     """Join what a rank computed into parts, between the begins and ends of its communication.
 
     Let activities last from 0 to 1, 1 to 3, 4 to 5 and 5 to 6 us, and a call from 2 to 4.5 us. The
-    first is over when the call begins: it is a part of its own. The last begins after the end of
-    the call: it is one, too. The two between them are a third part.
-
-    Parameters
-    ----------
-    recording
-        What the profiler recorded at the rank: what it computed (`computing`) and its calls, with
-        begin and end in microseconds.
-
-    Returns
-    -------
-    list of _Part
-        By part its begin and end, its first activity, and how long something ran in it, in
-        microseconds.
+    first, over when the call begins, and the last, which begins after its end, are parts of their
+    own. The two between them are a third part.
     """
     computing = recording.computing
     if not computing:

@@ -52,32 +52,12 @@ class _Kernel(NamedTuple):
 def read_nccl_calls(
     recording: Recording, events: TraceEvents, by_role: NcclEvents, skipped: list[str] | None
 ) -> None:
-    """Read from the profile of a GPU what it computed, and its calls of NCCL.
+    """Read from the profile of a GPU what it computed, and its calls of NCCL, into `recording`.
 
-    A call of NCCL is a collective or a message. The processor makes it, and one or more programs
-    on the GPU, called kernels, carry it out. PyTorch from 2.2 on writes a record with kind, size
-    and group of each call; older traces have only annotations, which are read if no record tells
-    this. A call lasts while its kernels ran; if none is found, while the processor called.
-
-    Parameters
-    ----------
-    recording
-        The result, which is extended: `calls`, `computing` (what ran on the GPU for computation)
-        and `talking` (kernels of NCCL).
-    events
-        All events of the file.
-    by_role
-        The same events by what they tell: what ran on the GPU (`device`), records of calls
-        (`records`), annotations of calls (`nccl_annotations`), and launches of kernels by their
-        correlation (`launches`).
-    skipped
-        A list: a call that does not tell its kind, size or group counts as computation, and a line
-        for it is added to the list. None: it is an error.
-
-    Raises
-    ------
-    FormatError
-        Naming the event and the value.
+    PyTorch from 2.2 on writes a record with kind, size and group of each call; older traces have
+    only annotations, which are read if no record tells this. A call lasts while its kernels on the
+    GPU ran; if none is found, while the processor called. One that does not tell its kind, size or
+    group counts as computation where it may be skipped.
     """
     # The calls are those of records, if any record has arguments, else those of annotations.
     # ``external_ids[event]`` is the number that joins a call to its kernels.
@@ -142,10 +122,7 @@ def read_nccl_calls(
 
 
 def _read_kernels(recording: Recording, events: TraceEvents, by_role: NcclEvents) -> list[_Kernel]:
-    """Return the kernels of the device, in the order of their events, with their launches.
-
-    Copies in memory are no kernels: they are added to what the rank computes.
-    """
+    """Return the kernels of the device, in the order of their events; copies go to `computing`."""
     kernels = []
     for span in by_role.device:
         is_memory = events.text(span.event, "cat") != "kernel"
@@ -173,22 +150,7 @@ def _read_kernels(recording: Recording, events: TraceEvents, by_role: NcclEvents
 def _refuse_silent_kernels(
     recording: Recording, kernels: Sequence[_Kernel], skipped: list[str] | None
 ) -> None:
-    """Refuse kernels whose calls the trace does not tell, or take them as computation.
-
-    Parameters
-    ----------
-    recording
-        The recording, to whose computation the kernels are added.
-    kernels
-        The kernels of NCCL.
-    skipped
-        A list, to which a line is added; None if nothing may be passed over.
-
-    Raises
-    ------
-    FormatError
-        If nothing may be passed over.
-    """
+    """Refuse kernels whose calls the trace does not tell, or take them as computation."""
     rule = (
         f"{len(kernels)} kernels of NCCL, and neither records of their calls nor annotations"
         " nccl:...: PyTorch from 2.2 on records each call with its size"
@@ -205,32 +167,12 @@ def _assign_kernels(
     kernels: Iterable[_Kernel],
     events: TraceEvents,
 ) -> dict[int, list[Activity]]:
-    """Find for each call of NCCL the kernels on the GPU that carried it out.
+    """Find the kernels of each call of NCCL, by the event of the call; empty if none is found.
 
-    Three rules are tried in turn:
-
-    1. a kernel belongs to the call with the same external id as the kernel or its launch;
-    2. else to the call of the same thread during which it was launched;
-    3. a call that has no kernel by these rules takes the next kernel of its thread that belongs to
-       no call, or to the record of a batch. Several calls may take the same one: messages that are
-       sent together have one kernel, which the record of their batch launches after all of them.
-
-    Parameters
-    ----------
-    calls
-        The calls, sorted by begin, with the events that tell them.
-    external_id_of_call
-        By event of a call the number that joins it to its kernels; None where it has none.
-    kernels
-        The kernels of NCCL, with external id, thread and time of their launch.
-    events
-        The events of the trace, which tell threads.
-
-    Returns
-    -------
-    dict
-        By event of a call what ran for it, with begin and end in microseconds; empty if nothing
-        is found. Several calls may have the same kernel.
+    A kernel belongs to the call with the same external id as it or its launch, else to the call of
+    the same thread during which it was launched. A call that then has none takes the next kernel
+    of its thread that belongs to no call, or to the record of a batch: messages that are sent
+    together share one kernel, which their batch launches after all of them.
     """
     # Calls by external id, and calls by thread, sorted by begin.
     call_of_external_id = {
@@ -277,17 +219,7 @@ def _assign_kernels(
 def _find_call_around(calls: Sequence[Span], launch_us: float) -> int | None:
     """Return the event of the last call that has begun at a time, if it still lasts then.
 
-    Parameters
-    ----------
-    calls
-        Calls of one thread, sorted by begin.
-    launch_us
-        The time, in microseconds.
-
-    Returns
-    -------
-    int or None
-        The index of the event; None if the call has ended, or none has begun.
+    Calls are those of one thread, by begin.
     """
     place = bisect_right(calls, launch_us, key=lambda call: call.start_us) - 1
     if place >= 0 and launch_us <= calls[place].end_us:
@@ -296,28 +228,10 @@ def _find_call_around(calls: Sequence[Span], launch_us: float) -> int | None:
 
 
 def _read_record(events: TraceEvents, span: Span) -> Call | None:
-    """Read kind, group, size and ranks of a call of NCCL from the record that PyTorch wrote.
+    """Read a call of NCCL from the record that PyTorch wrote; None if it moves no bytes.
 
-    A record has arguments by name, such as "Process Group Name", "In msg nelems" (the number of
-    elements that go in), "dtype", and "Dst Rank" of a send or "Src Rank" of a receive.
-
-    Parameters
-    ----------
-    events
-        The events of the trace.
-    span
-        The record, with begin and end in microseconds.
-
-    Returns
-    -------
-    Call or None
-        The call with its kind, group, size in bytes, and the other rank of a message or the root
-        of a collective, `MISSING` where there is none. None of a record that moves no bytes.
-
-    Raises
-    ------
-    FormatError
-        Naming the argument of the record that is missing or wrong.
+    Its arguments are such as "Process Group Name", "In msg nelems" (the number of elements that go
+    in), "dtype", and "Dst Rank" of a send or "Src Rank" of a receive.
     """
     event = span.event
     arguments = events.arguments(event)
@@ -382,17 +296,11 @@ They are read where all parts are alike.
 def _read_parts(
     events: TraceEvents, event: int, group: str, size_bytes: int
 ) -> tuple[int, tuple[int, ...]]:
-    """Read what a rank sends to each other one in an all-to-all of uneven parts.
+    """Read what a rank sends to each other one in an all-to-all of uneven parts, 0 to itself.
 
-    Parts count rows of a tensor: the size of a row is what goes in, divided by the sum of parts.
-
-    Returns
-    -------
-    size_bytes : int
-        The size of an all-to-all of even parts in which each rank sends as much as this one sends
-        to others, or receives from them, whichever is more: no port is less busy than it is.
-    sent_bytes : tuple of int
-        The bytes to each rank of the group, 0 to itself; empty where the record names no parts.
+    Parts count rows of a tensor: what goes in, divided by their sum, is the size of a row. The
+    size is that of an all-to-all of even parts that keeps each port as busy as the busier of
+    sending and receiving does here. Without parts, the second result is empty.
     """
     sent_parts = events.split_sizes(event, "In split size")
     received_parts = events.split_sizes(event, "Out split size")
@@ -441,11 +349,6 @@ def _check_parts(events: TraceEvents, event: int, kind: str, group: str, in_byte
 
     That is the part of a rank for gathers, the whole for scatters; versions of PyTorch write one
     or the other as what goes in.
-
-    Raises
-    ------
-    FormatError
-        If what goes in and what comes out are no part and whole of even parts.
     """
     arguments = events.arguments(event)
     n_out = arguments.get("Out msg nelems")
@@ -471,28 +374,10 @@ def _check_parts(events: TraceEvents, event: int, kind: str, group: str, in_byte
 
 
 def _read_annotation(events: TraceEvents, span: Span) -> Call | None:
-    """Read a call from the annotation around it, as PyTorch before 2.2 writes it.
+    """Read a call from its annotation, as PyTorch before 2.2 writes it; None if it moves no bytes.
 
-    Its name tells the kind, and the peer of a message. The shapes of its tensors tell the size:
-    PyTorch gives the annotation the input of the collective.
-
-    Parameters
-    ----------
-    events
-        The events of the trace.
-    span
-        The annotation, with begin and end in microseconds.
-
-    Returns
-    -------
-    Call or None
-        The call with its kind, group, size in bytes, and the other rank of a message, `MISSING`
-        of others; no root is told. None of an annotation that moves no bytes.
-
-    Raises
-    ------
-    FormatError
-        Naming the event that does not tell its size, kind or group.
+    Its name tells the kind, and the peer of a message; the shapes of the input tell the size. The
+    root is not told.
     """
     event = span.event
     name = events.text(event, "name")
