@@ -45,33 +45,15 @@ _NODES_OF_AN_ITERATION = 10_000
 
 
 def find_cut(rack: Rack, plan: SliceShape, server: Shape, largest_load: int) -> list[int] | None:
-    """Find a set of servers that proves that a rack has no room for a slice (a cut).
+    """Find a set of servers that proves that a rack has no room for a slice (a cut), or None.
 
-    A slice is a box of chips on whole servers, with circuits between them; each server that it
-    needs is called a slot. However the slice lies, some of its slots are inside the set of servers
-    and the others outside. The circuits between both have to pass the edges that leave the set,
-    and those that enter it. If they are more than these edges may carry, no slice has room.
-
-    All sets of servers and switches are tried: time and memory :math:`O(2^n m)` for n of these
-    and m edges.
-
-    Parameters
-    ----------
-    rack
-        The rack, or joined racks.
-    plan
-        The slots and circuits of the slice, for one way to turn it.
-    server
-        The chips of a server along x, y and z.
-    largest_load
-        The most circuits that any edge may carry, those of earlier slices included.
-
-    Returns
-    -------
-    list of int or None
-        The nodes of the set for which the most fibres are missing: servers, numbered from the
-        first one of the rack, then switches, which no slot can lie on. None if no set lacks
-        fibres, or if there are more than ``MOST`` nodes or slots.
+    However the slice lies, circuits between its slots inside and outside the set have to pass the
+    edges that leave the set, and those that enter it. No slice has room if they are more than
+    these
+    edges may carry under `largest_load`. All sets of at most ``MOST`` nodes are tried, in time and
+    memory :math:`O(2^n m)` for n nodes and m edges; the set that lacks the most fibres is
+    returned,
+    servers numbered from the first one of the rack, then switches.
     """
     # Nodes are servers and switches; `members[subset, node]` and all below is by subset.
     n_nodes = int(rack.edges.max(initial=-1)) + 1
@@ -112,19 +94,9 @@ def find_cut(rack: Rack, plan: SliceShape, server: Shape, largest_load: int) -> 
 def _list_subsets(n_nodes: int, edges: bytes) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """List all subsets of nodes as bit masks: bit k of the number of a subset stands for node k.
 
-    Parameters
-    ----------
-    n_nodes
-        The number of nodes.
-    edges
-        The bytes of an int64 array of shape (edges, 2): the nodes from which and to which each
-        edge leads. Bytes, since the results are cached by the arguments.
-
-    Returns
-    -------
-    tuple of (members, leaving)
-        ``members[subset, node]``: 1 if the node is a member; ``leaving[subset, edge]``: 1 if the
-        edge leads from a member to another node. Floats, for quick products of matrices.
+    `edges` are the bytes of an int64 array (edges, 2), as results are cached. Returned are floats
+    0
+    or 1, for quick products: ``members[subset, node]``, and ``leaving[subset, edge]``.
     """
     members = (np.arange(1 << n_nodes)[:, None] >> np.arange(n_nodes)) & 1
     ends = np.frombuffer(edges, dtype=np.int64).reshape(-1, 2)
@@ -134,22 +106,9 @@ def _list_subsets(n_nodes: int, edges: bytes) -> tuple[NDArray[np.float32], NDAr
 
 @lru_cache(maxsize=64)
 def _fewest_circuits_between(shape: Shape, server: Shape, twisted: bool) -> NDArray[np.int64]:
-    """Return how many circuits lead out of a set of slots, for the set with the fewest of them.
+    """Return ``fewest[a, b]``: the fewest circuits out of a set of at least a and at most b slots.
 
-    Parameters
-    ----------
-    shape
-        The chips of the slice along x, y and z.
-    server
-        The chips of a server along x, y and z; each slot is one server.
-    twisted
-        Whether the torus of the slice is twisted.
-
-    Returns
-    -------
-    int64 array, shape (slots + 1, slots + 1)
-        ``fewest[a, b]``: the minimum over all sets that have at least a and at most b slots; 0
-        where a > b.
+    The shape is (slots + 1, slots + 1); 0 where a > b.
     """
     plan = cut_shape(shape, server, twisted)
     n_slots = plan.n_slots
@@ -249,7 +208,6 @@ class _LoadSearch:
     """
 
     def __init__(self, problem: SliceAllocation, clock: Clock, on_event: OnEvent) -> None:
-        """Begin without a slice, with the bound that the problem counts itself."""
         self.problem = problem
         self.clock = clock
         self.on_event = on_event
@@ -263,17 +221,12 @@ class _LoadSearch:
         self.nodes = 0
 
     def run(self) -> None:
-        """Find the slice whose busiest edge carries the fewest circuits, and prove that it does.
+        """Find the slice of least load, and prove that it is the least.
 
-        A slice is the servers and circuits that a job gets. The load of a slice is the number of
-        circuits on its busiest edge, those of other slices included. Loads are tried from the
-        smallest on. For each there is either a slice with at most this load, which ends the
-        search, or a proof that there is none, and the next load is tried.
-
-        Changed are `best` (the slice, None if there is none), `bound` (no slice has a smaller
-        load; infinite if there is no slice), `refutation` (the proof for the largest load that
-        was refuted), `limit` (why the search stopped early, else None), and the counts
-        `iterations` and `nodes`.
+        Loads are tried from the smallest on. For each there is either a slice, which ends the
+        search, or
+        a proof that there is none, which raises `bound`; the bound is infinite if there is no
+        slice.
         """
         # A quick slice first: loads at or above its own need no search.
         self.limit = self.clock.exceeded(0)
@@ -326,7 +279,7 @@ class _LoadSearch:
         return self.best is not None and load_of(self.problem, self.best) <= largest_load
 
     def _keep(self, allocation: Allocation) -> None:
-        """Keep a slice as the best so far, in `best`, and report its load to `on_event`."""
+        """Keep a slice as the best so far, and report its load."""
         self.best = allocation
         self.on_event(NewBest(load_of(self.problem, allocation)))
 
@@ -341,24 +294,12 @@ class _LoadSearch:
             self.on_event(Bound(bound))
 
     def _decide(self, places: list[tuple[int, ...]], largest_load: int) -> bool:
-        """Find a slice that loads no edge with more circuits than allowed, or prove there is none.
+        """Keep a slice of at most this load, or the `refutation` of it; False if a limit came
+        first.
 
-        A slice is the servers and circuits that a job gets in racks. Each place is tried, with
-        each way to turn the slice. First a quick proof is looked for that none fits there: a cut,
-        a set of servers that has too few fibres to the others. Without one, the place is searched.
-
-        Parameters
-        ----------
-        places
-            Tuples of the numbers of racks; the racks of a tuple are searched as one.
-        largest_load
-            The most circuits that any edge may carry, those of other slices included.
-
-        Returns
-        -------
-        bool
-            True if the load is decided: a slice is kept in `best`, or the proof in `refutation`.
-            False if a limit was reached before.
+        Each way to turn the slice is tried in each place, a tuple of racks that are searched as
+        one: a
+        cut is looked for first, and without one the place is searched.
         """
         cuts: list[tuple[int, ...]] = []
         searched = False
@@ -390,22 +331,9 @@ class _LoadSearch:
     def _search(
         self, racks: tuple[int, ...], plan: SliceShape, largest_load: int
     ) -> Placement | None:
-        """Search all placements in one place: servers for slots, and routes for pairs.
+        """Search all placements in one place; None if there is none, or at a `limit`.
 
-        Parameters
-        ----------
-        racks
-            The numbers of the racks that are searched as one.
-        plan
-            The slots and circuits of the slice, for one way to turn it.
-        largest_load
-            The most circuits that any edge may carry.
-
-        Returns
-        -------
-        Placement or None
-            With the servers and edges of the whole pod. None if there is no placement, or if a
-            limit was reached, which `limit` then has.
+        The servers and edges of the result are numbered in the whole pod.
         """
         search = SliceSearch(self.pod.rack(*racks), plan, self.problem.routes, largest_load)
         status = BUDGET
@@ -422,17 +350,7 @@ class _LoadSearch:
         return self.pod.globally(racks, search.answer())
 
     def conclude(self) -> Solution:
-        """Make the solution: the best slice, the bound on the load that is proved, and its proof.
-
-        The load is the number of circuits on the busiest edge. If it is proved that there is no
-        slice at all, the bound is infinite, and the reason is added.
-
-        Returns
-        -------
-        Solution
-            Its certificate is a `LoadProof` if the bound is better than the one that the problem
-            counts itself; ``stats["bound_by"]`` is "search" if a part of the proof was searched.
-        """
+        """Make the solution, with a `LoadProof` if the bound is above the problem's own one."""
         # A bound that the problem counts itself needs no certificate.
         stats: dict[str, object] = {"nodes": self.nodes}
         proof = None

@@ -110,31 +110,10 @@ def _largest_load(pool, pair, rank, rack, weight):
 
 @inner_kernel
 def _rank_routes(pool, pair, rack, weight, best):
-    """Choose the best routes between two servers, and return how many there are.
+    """Write the best routes between two servers to `best`, and return how many there are.
 
-    Routes with the fewest hops (edges) come first; of these, routes whose busiest edge carries the
-    fewest circuits. Routes with an edge that has no room are left out. The sort is one by
-    insertion.
-
-    Parameters
-    ----------
-    pool : RoutePool
-        All routes between servers, those with the fewest hops first: ``hops[source, destination,
-        rank]`` are the edges of route number `rank`, -1 behind the last route.
-    pair : ServerPair
-        The two servers, `source` and `destination`, as the pool counts them.
-    rack : RackLoads
-        How many circuits each edge carries now, and how many it can carry.
-    weight : int
-        The circuits that a route has to carry in addition.
-    best : BestRoutes
-        Written: ``rank[k]`` and ``load[k]`` are the number of the route in place k, and the
-        circuits on its busiest edge. It has places for as many routes as are wanted.
-
-    Returns
-    -------
-    int
-        How many places of `best` have a route.
+    Routes with the fewest hops come first, of these the ones whose busiest edge carries the fewest
+    circuits (insertion sort). Routes without room for `weight` more circuits are left out.
     """
     hops = pool.hops[pair.source, pair.destination]
     n_choices = len(best.rank)
@@ -172,19 +151,9 @@ def _rank_routes(pool, pair, rack, weight, best):
 
 @kernel
 def offer_routes(pool, rack, weight, table, best):
-    """Write the routes offered between all free servers: fewest hops, then least load.
+    """Write the routes offered between all free servers to `table`: fewest hops, then least load.
 
-    Parameters
-    ----------
-    pool : RoutePool
-        The shortest simple routes of any rack; `optmatch.problems.slices.server_routes`.
-    rack : RackLoads
-    weight : int
-        The circuits that a route has to carry.
-    table : RouteTable
-        Written; it says how many choices there are at most.
-    best : BestRoutes
-        Scratch.
+    All edges of a route have room for `weight` more circuits. `best` is scratch.
     """
     table.lengths[:] = 0
     n_free = len(rack.servers)
@@ -253,21 +222,9 @@ class PlacementTask(NamedTuple):
 
 @inner_kernel
 def _stretch(task, slot, server):
-    """Return the hops that circuits between a slot and slots of earlier steps need at least.
+    """Return the sum over circuits of a slot of the fewest hops to slots of earlier steps.
 
-    Parameters
-    ----------
-    task : PlacementTask
-    slot : int
-        The slot that would take a server.
-    server : int
-        The place of that server among the free ones.
-
-    Returns
-    -------
-    int
-        The sum over circuits of the hops of a shortest route; `_NO_WAY` if there is no route to
-        the server of one of these slots.
+    `server` is a place among the free ones; `_NO_WAY` if one of these slots cannot be reached.
     """
     total = 0
     for place in range(task.earlier_pairs.shape[1]):
@@ -308,17 +265,7 @@ def _has_room(task, server, slot):
 
 @inner_kernel
 def _sort_servers(task, slot, step):
-    """List the candidates of a slot, those with the least stretch first (insertion sort).
-
-    Parameters
-    ----------
-    task : PlacementTask
-        ``task.candidates[step]`` is written: all free servers, taken ones with `_NO_WAY`.
-    slot : int
-        The slot that is to take a server.
-    step : int
-        The step of the search that places it.
-    """
+    """Write all free servers to ``task.candidates[step]``, least stretch first."""
     candidates = task.candidates[step]
     for server in range(len(task.slot_of_server)):
         stretch = _NO_WAY
@@ -345,20 +292,7 @@ def _is_first_of_mirrors(task, slot, server):
 
 @inner_kernel
 def _take_next_server(task, step):
-    """Move the slot of a step to its next candidate; return whether there is one.
-
-    Parameters
-    ----------
-    task : PlacementTask
-        Changed: the choice of the step, and which slot has which server. If no candidate is left,
-        the slot has no server.
-    step : int
-        A step in which a slot takes a server.
-
-    Returns
-    -------
-    bool
-    """
+    """Move the slot of a step to its next candidate; False, and no server, if none is left."""
     # The first visit of a step sorts its candidates; later ones give the present server back.
     slot = task.slot_of_step[step]
     if task.choice[step] < 0:
@@ -382,18 +316,7 @@ def _take_next_server(task, step):
 
 @inner_kernel
 def _change_load(task, pair, choice, sign):
-    """Put the circuits of a pair on the edges of a route (sign 1), or take them off (-1).
-
-    Parameters
-    ----------
-    task : PlacementTask
-        Its `room` and `owed` are changed.
-    pair : int
-        A pair whose slots both have servers.
-    choice : int
-        Which of the routes between these servers.
-    sign : int
-    """
+    """Put the circuits of a pair on a route (sign 1), or take them off (-1)."""
     first = task.slots_of_pair[pair, 0]
     second = task.slots_of_pair[pair, 1]
     source = task.server_of_slot[first]
@@ -408,23 +331,11 @@ def _change_load(task, pair, choice, sign):
 
 @inner_kernel
 def _take_route(task, pair, choice):
-    """Put a pair on a route if that fits, and return whether it does.
+    """Put a pair on a route if that fits, and return whether it does; if not, nothing is changed.
 
-    All edges of the route need room, and afterwards each server that is taken must have room on
-    its edges for the circuits of its slot that have no route yet. If not, nothing is changed.
-
-    Parameters
-    ----------
-    task : PlacementTask
-        Its `room` and `owed` are changed.
-    pair : int
-        A pair whose slots both have servers.
-    choice : int
-        Which of the routes between these servers.
-
-    Returns
-    -------
-    bool
+    All edges of the route need room, and then each server that is taken must have room on its
+    edges
+    for the circuits that its slot still owes.
     """
     source = task.server_of_slot[task.slots_of_pair[pair, 0]]
     destination = task.server_of_slot[task.slots_of_pair[pair, 1]]
@@ -444,39 +355,14 @@ def _take_route(task, pair, choice):
 
 @kernel
 def search_placement(task, budget):
-    """Search for servers and routes of the parts of a job, by depth-first search (backtracking).
+    """Search for servers of slots and routes of pairs by depth-first search (backtracking).
 
-    The parts of a job are called slots; each slot gets one free server. Two slots that exchange
-    data are a pair, and get a route between their servers. The order of the decisions is fixed:
-    each step gives one slot a server, or one pair, whose servers are then known, a route. A step
-    that has no alternative left is undone, and the step before it takes its next alternative.
-
-    A call continues where the former call ended. A node is one visit of a step.
-
-    Parameters
-    ----------
-    task : PlacementTask
-        The question and the state of the search. The fields that are used here:
-
-        - ``slot_of_step``, ``pair_of_step``, shape (steps,): the slot that gets a server in a
-          step, or the pair that gets a route; the other one is -1;
-        - ``slots_of_pair``, shape (pairs, 2): the slots at which routes of a pair begin and end;
-        - ``lengths[kind, source, destination, choice]``: the edges of each route between two
-          servers, 0 behind the last route; pairs with equally many circuits are of one kind;
-        - ``server_of_slot``, shape (slots,): the place of a slot's server among the free ones, -1
-          for none; changed, as is all that says which servers and edges are taken;
-        - ``choice``, shape (steps,): the number of the present alternative, -1 for none: changed;
-        - ``progress``: the step at which the next call continues, and the nodes of all calls:
-          changed.
-    budget : int
-        The number of nodes, those of former calls included.
-
-    Returns
-    -------
-    int
-        ``FOUND`` if all steps are decided: ``task.server_of_slot[slot]`` is the server of a slot,
-        and ``task.choice[step]`` the route of the pair of a step. ``EXHAUSTED`` if there is no
-        placement. ``BUDGET`` if the budget is used up before either is known.
+    Each step gives one slot a server, or one pair, whose servers are then known, a route. A step
+    without an alternative is undone, and the step before takes its next one. A call continues
+    where
+    the former one ended; `budget` are nodes, visits of steps, of all calls together. ``FOUND``:
+    `server_of_slot` and `choice` have the answer. ``EXHAUSTED``: there is none. ``BUDGET``: open
+    yet.
     """
     step = task.progress[0]
     nodes = task.progress[1]

@@ -23,21 +23,7 @@ def place_by_rule(
     *,
     rule: str,
 ) -> Solution:
-    """Place a slice by a rule, as a scheduler would.
-
-    Parameters
-    ----------
-    problem
-        The pod, its earlier slices, and the shape of one more.
-    limits
-        The slice is placed in one iteration.
-    rng
-        Not used: the rules draw nothing.
-    on_event
-        Called with a tick, and with the load of the slice.
-    rule
-        ``"first-fit"`` or ``"optical"``; see `optmatch.solvers.slices.pod.Pod.allocate`.
-    """
+    """Place a slice by the rule ``"first-fit"`` or ``"optical"``; see `Pod.allocate`."""
     clock = limits.start()
     bound = problem.lower_bound()
     if math.isinf(bound):
@@ -77,20 +63,7 @@ def conclude_load(
 ) -> Solution:
     """Make a solution of the best slice, if there is one, and the proved bound on its load.
 
-    Parameters
-    ----------
-    problem, method
-        The problem, and the name of the method that has solved it.
-    best
-        The best slice; None if none was found.
-    bound
-        No slice has a smaller load.
-    limit
-        Why the search left the question open; None if it had nothing left to do.
-    certificate
-        The proof of the bound, where that of the problem is not enough.
-    stats
-        What the method tells of its work.
+    `certificate` proves the bound where the problem's own proof does not.
     """
     # Without a slice there is nothing to count.
     if best is None:

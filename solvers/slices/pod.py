@@ -119,30 +119,19 @@ class Pod:
         self._count_circuits(slice_, -1)
 
     def _count_circuits(self, slice_: Allocation, sign: int) -> None:
-        """Add the circuits of a slice to the loads of edges, or take them off (-1)."""
+        """Add `sign` times the circuits of a slice to the loads of edges, and count the change."""
         self.changes[np.unique(slice_.servers // self.servers)] += 1
         np.add.at(self.loads, self.fabric.edge_of_fibre[slice_.fibres[:, 1]], sign)
 
     def allocate(self, shape: Shape, rule: str, *, twisted: bool = False) -> Allocation | None:
-        """Place a slice by a rule, and take it into the state.
+        """Place a slice by a rule, and take it into the state; None if the rule finds nothing.
 
-        Parameters
-        ----------
-        shape
-            Chips along x, y and z.
-        rule
-            ``"first-fit"``: the first free block, each side aligned to its own length;
-            ``"optical"``: the fullest rack that can hold the slice, on such a block if one is
-            free, else on scattered servers joined by circuits. In racks that are joined a block
-            may also be of whole racks, and ``"optical"``, if no rack has the servers, spreads the
-            slice over the fewest racks that have them.
-        twisted
-            Whether the torus is twisted; see `SliceAllocation`.
-
-        Returns
-        -------
-        Allocation or None
-            None if the rule finds nothing.
+        ``"first-fit"`` takes the first free block, each side aligned to its own length.
+        ``"optical"``
+        takes the fullest rack that can hold the slice, on a block, else on scattered servers. In
+        joined
+        racks, blocks may be of whole racks, and ``"optical"`` spreads a slice over the fewest
+        racks.
         """
         turned_shapes = orient(self.fabric, shape)
         plans = [cut_shape(turned, self.fabric.server, twisted) for turned in turned_shapes]
@@ -157,18 +146,7 @@ class Pod:
         return None
 
     def _place_anywhere(self, plans: list[SliceShape]) -> Iterator[tuple[SliceShape, Placement]]:
-        """List placements by the rule ``"optical"``, each with the slice as it is turned.
-
-        Parameters
-        ----------
-        plans
-            The slots and circuits of the slice, for each way to turn it.
-
-        Yields
-        ------
-        tuple of (plan, placement)
-            The best first, by the rule; they are searched for one by one.
-        """
+        """List placements by the rule ``"optical"``, the best first; each is searched on demand."""
         blocks = self._free_blocks(plans, fullest_first=True)
         blocks_of_racks = defaultdict[tuple[int, ...], list[Block]](list)
         for block in blocks:
@@ -195,10 +173,7 @@ class Pod:
     def _scatter_all(
         self, racks: tuple[int, ...], plans: list[SliceShape], *, nodes_of_a_pair: int = 0
     ) -> Iterator[tuple[SliceShape, Placement]]:
-        """List placements on scattered servers of some racks, one for each turned slice.
-
-        The budget of a search is `NODES`, or more for slices of many pairs.
-        """
+        """List placements on scattered servers of some racks, one for each turned slice."""
         for plan in tell_apart(plans):
             budget = max(NODES, nodes_of_a_pair * len(plan.pairs))
             placement = self.scatter(racks, plan, budget)
@@ -218,10 +193,7 @@ class Pod:
         return count
 
     def carries(self, plan: SliceShape) -> bool:
-        """Tell whether a block of an empty rack has the fibres that a slice needs.
-
-        The answer depends on the slots and circuits alone, and is remembered for each of them.
-        """
+        """Tell whether a block of an empty rack has the fibres of a slice (memoised)."""
         key = (plan.grid, plan.pairs.tobytes() + plan.weights.tobytes())
         if key not in self._known_to_fit:
             blocks = aligned_blocks(self.fabric.server_grid, plan.grid)
@@ -233,22 +205,9 @@ class Pod:
         return self._known_to_fit[key]
 
     def holds(self, server: int, plans: list[SliceShape]) -> bool:
-        """Tell whether some slice of a given shape could lie on this server of joined racks.
+        """Tell whether a slice of one of `plans` could lie on this free server of joined racks.
 
-        A slice is a box of chips on whole servers, with circuits between them. Other servers of
-        the slice may be any free ones. Only a part of all placements is tried.
-
-        Parameters
-        ----------
-        server
-            The number of a free server in the pod.
-        plans
-            The slots and circuits of the slice, for each way to turn it.
-
-        Returns
-        -------
-        bool
-            False if there is none, or none is found within the budget.
+        Only a part of all placements is tried: False if none is found within the budget.
         """
         # The rack of the server, and the emptiest others, until there are twice as many servers
         # as the slice needs.
@@ -276,24 +235,13 @@ class Pod:
         return False
 
     def spreads(self, plans: list[SliceShape]) -> Iterator[tuple[int, ...]]:
-        """List sets of joined racks that together have enough free servers for a slice.
+        """List at most two sets of joined racks that have enough free servers for a slice.
 
-        A slice is a box of chips on whole servers; each server that it needs is called a slot.
-        Example: 12 servers are needed, and racks have 8, 6 and 5 free ones. The first set is the
-        emptiest rack (8) and the fullest one that has the other 4 (5): as few racks as will do.
-        The second set is as many of the emptiest racks as have twice as many free servers as are
-        needed, since more servers leave more routes.
-
-        Parameters
-        ----------
-        plans
-            The slice in each way to turn it; all have as many slots, ``n_slots``.
-
-        Yields
-        ------
-        tuple of int
-            The numbers of the racks of a set. Nothing if racks are not joined, or all of them
-            together have too few free servers.
+        Example: 12 servers are needed, racks have 8, 6 and 5 free ones. First come as few racks as
+        will
+        do: the emptiest (8), and the fullest one that has the other 4 (5). Then come the emptiest
+        racks
+        with twice as many free servers as are needed, as these leave more routes.
         """
         n_free = self._free_by_rack()
         n_slots = plans[0].n_slots if plans else 0
@@ -335,16 +283,9 @@ class Pod:
     def join(
         self, plan: SliceShape, racks: tuple[int, ...], block: NDArray[np.int64]
     ) -> Placement | None:
-        """Find routes between servers that are given; None if none are found.
+        """Find routes between given servers; None if none are found within the budget.
 
-        Parameters
-        ----------
-        plan
-            The slice as it is turned.
-        racks
-            Where it lies.
-        block
-            ``block[slot]``: its servers, counted rack by rack from the first one of `racks`.
+        The servers are ``block[slot]``, counted rack by rack from the first one of `racks`.
         """
         if not self.fabric.through:
             return self._join_directly(plan, self._all_servers(racks, block))
@@ -359,19 +300,8 @@ class Pod:
     def _join_directly(self, plan: SliceShape, servers: NDArray[np.int64]) -> Placement | None:
         """Find routes where light passes no server: an edge between two, or one switch between.
 
-        There is hardly a choice, so each pair takes the first route with room (greedy).
-
-        Parameters
-        ----------
-        plan
-            The slots and circuits of the slice, for one way to turn it.
-        servers
-            ``servers[slot]``, numbered in the whole pod.
-
-        Returns
-        -------
-        Placement or None
-            None if no route of some pair has room.
+        Each pair takes the first route with room (greedy). `servers` are numbered in the whole
+        pod.
         """
         edge_between, switches_of_server = _direct_edges(self.fabric)
         room_of_edge = (self._fibres_of_edge - self.loads).tolist()
@@ -394,19 +324,8 @@ class Pod:
     def scatter(self, racks: tuple[int, ...], plan: SliceShape, budget: int) -> Placement | None:
         """Find servers and routes anywhere in racks, first for the least conceivable load.
 
-        Parameters
-        ----------
-        racks
-            The numbers of the racks that are searched as one.
-        plan
-            The slots and circuits of the slice, for one way to turn it.
-        budget
-            The most nodes of the search for each load and each start.
-
-        Returns
-        -------
-        Placement or None
-            None if nothing is found within the budgets.
+        `budget` is the most nodes for each load and each start; None if nothing is found within
+        it.
         """
         rack = self.rack(*racks)
         for largest_load in loads_possible(rack, plan):
@@ -424,20 +343,7 @@ class Pod:
         return None
 
     def globally(self, racks: Sequence[int], placement: Placement) -> Placement:
-        """Renumber a placement from the racks that were searched to the whole pod.
-
-        Parameters
-        ----------
-        racks
-            The racks that were searched, in their order in the search.
-        placement
-            Its servers and edges are numbered rack by rack in that order.
-
-        Returns
-        -------
-        Placement
-            With the numbers of servers and edges in the fabric.
-        """
+        """Renumber a placement from the racks that were searched to the whole pod."""
         # The k-th rack of a search is rack `racks[k]` of the pod: its numbers are that many racks
         # higher.
         extra_racks = np.array(racks, dtype=np.int64) - np.arange(len(racks))
@@ -454,21 +360,9 @@ class Pod:
     def _free_blocks(self, plans: list[SliceShape], *, fullest_first: bool) -> list[Block]:
         """List boxes of free servers on which a slice may lie, the best ones first.
 
-        First come boxes within one rack that begin at multiples of their sides (aligned), then
-        boxes of whole empty racks, if racks are joined.
-
-        Parameters
-        ----------
-        plans
-            The slice in each way to turn it; ``grid`` is its servers along x, y and z.
-        fullest_first
-            Whether boxes in the rack with the fewest free servers come first; otherwise they come
-            in the order of racks.
-
-        Returns
-        -------
-        list of Block
-            Each has the plan, its racks, and the server in these of each place of the slice.
+        First come aligned boxes within one rack, in the order of racks or with the fullest rack
+        first,
+        then boxes of whole empty racks, if racks are joined.
         """
         # ``is_free[rack, server]``, and by rack what counts for the order: free servers, or 0.
         is_free = self.free.reshape(self.fabric.racks, -1)
@@ -505,17 +399,8 @@ class Pod:
 def aligned_blocks(server_grid: Shape, grid: Shape) -> NDArray[np.int64]:
     """List the blocks of a rack's servers whose corner is a multiple of their sides.
 
-    Parameters
-    ----------
-    server_grid
-        The servers of a rack along x, y and z, numbered x fastest.
-    grid
-        The slots of a slice along x, y and z.
-
-    Returns
-    -------
-    array
-        ``blocks[block, slot] = server``, blocks and slots x fastest.
+    The result is ``blocks[block, slot] = server``; blocks, slots and servers are numbered x
+    fastest.
     """
     n_x, n_y, _ = server_grid
     corners_x, corners_y, corners_z = (
@@ -531,24 +416,12 @@ def aligned_blocks(server_grid: Shape, grid: Shape) -> NDArray[np.int64]:
 
 @lru_cache(maxsize=64)
 def whole_racks(server_grid: Shape, grid: Shape) -> NDArray[np.int64]:
-    """Say which server each part of a slice gets if the slice fills whole racks.
+    """Return the server of each slot of a slice that fills whole racks; empty if none can.
 
-    A slice needs a box of servers, whose places are called slots. Example: racks have 2 x 2 x 2
-    servers, and the slice needs 4 x 2 x 2. Then two racks stand side by side along x: slots with x
-    = 0 and 1 are in rack 0, and those with x = 2 and 3 in rack 1.
-
-    Parameters
-    ----------
-    server_grid
-        The servers of a rack along x, y and z, numbered x fastest.
-    grid
-        The slots of the slice along x, y and z, numbered x fastest.
-
-    Returns
-    -------
-    int64 array, shape (slots,)
-        The server of each slot; servers are counted rack by rack, and racks of the slice x
-        fastest. Empty if a side of the slice is no multiple of that of a rack.
+    Servers count rack by rack; slots, and the racks of the slice, x fastest. Example: with racks
+    of
+    2 x 2 x 2 servers and a slice of 4 x 2 x 2, slots with x = 0 and 1 are in rack 0, others in
+    rack 1.
     """
     if any(side % part for side, part in zip(grid, server_grid, strict=True)):
         return np.empty(0, dtype=np.int64)
@@ -566,10 +439,7 @@ def whole_racks(server_grid: Shape, grid: Shape) -> NDArray[np.int64]:
 
 @lru_cache(maxsize=64)
 def _ends_of_edges(fabric: RackFabric, n_racks: int) -> NDArray[np.int64]:
-    """Return the ends of the edges of so many racks: servers rack by rack, then switches.
-
-    The racks share their switches, which come behind the servers of all of them.
-    """
+    """Return the ends of the edges of joined racks: servers rack by rack, then shared switches."""
     n_edges = len(fabric.edges) // fabric.racks
     n_servers = fabric.n_servers // fabric.racks
     ends_in_rack = fabric.edges[:n_edges].astype(np.int64)
@@ -584,11 +454,7 @@ def _ends_of_edges(fabric: RackFabric, n_racks: int) -> NDArray[np.int64]:
 def _direct_edges(fabric: RackFabric) -> tuple[dict[tuple[int, int], int], list[list[int]]]:
     """Index the edges of racks where light passes no server.
 
-    Returns
-    -------
-    tuple of (edge_between, switches_of_server)
-        ``edge_between[source, destination]`` is the number of the edge between two nodes;
-        ``switches_of_server[server]`` are the switches to which edges lead from a server.
+    Returns the edge between two nodes, and by server the switches to which its edges lead.
     """
     edge_between = {}
     switches_of_server: list[list[int]] = [[] for _ in range(fabric.n_servers)]
@@ -600,23 +466,10 @@ def _direct_edges(fabric: RackFabric) -> tuple[dict[tuple[int, int], int], list[
 
 
 def loads_possible(rack: Rack, plan: SliceShape) -> list[int]:
-    """List the largest loads that a slice can have in a rack, ascending.
+    """List the largest loads that a slice can have in a rack, ascending; ``[0]`` without circuits.
 
     A slice adds a multiple of the common divisor of its weights to an edge, and its largest weight
-    at least to one of them.
-
-    Parameters
-    ----------
-    rack
-        The rack, or joined racks, with the loads of earlier slices.
-    plan
-        The slots and circuits of the slice, for one way to turn it.
-
-    Returns
-    -------
-    list of int
-        Circuits on an edge, those of earlier slices included; ``[0]`` for a slice without circuits
-        between its slots.
+    at least to one of them. Circuits of earlier slices count.
     """
     if not len(plan.pairs):
         return [0]
@@ -632,20 +485,10 @@ def loads_possible(rack: Rack, plan: SliceShape) -> list[int]:
 
 
 def tell_apart(plans: list[SliceShape]) -> list[SliceShape]:
-    """Drop turned slices whose graph of slots and circuits is that of another one (isomorphic).
+    """Keep the first of the turned slices whose graphs of slots and circuits are isomorphic.
 
     A ring of four slots has the graph of a square of two by two. Where all pairs have equally many
     circuits, the order of the sides makes no difference either.
-
-    Parameters
-    ----------
-    plans
-        The slots and circuits of a slice, for each way to turn it.
-
-    Returns
-    -------
-    list of SliceShape
-        The first one of each graph.
     """
     plan_of_graph: dict[tuple[int, ...], SliceShape] = {}
     for plan in plans:

@@ -77,32 +77,7 @@ class SliceSearch:
         largest_load: int,
         seats: NDArray[np.int64] | None = None,
     ) -> None:
-        """Prepare a search for a slice, which `run` then carries out; nothing is searched yet.
-
-        A slice is a box of chips that a job gets. It consists of slots, and each slot becomes one
-        free server. Two slots that are joined by circuits are a pair: all circuits of a pair take
-        one route, a list of edges between the two servers.
-
-        Parameters
-        ----------
-        rack
-            The rack, or joined racks, with these fields:
-
-            - ``servers``, shape (free servers,): the free servers;
-            - ``fibres``, shape (edges,): how many circuits an edge can carry;
-            - ``loads``, shape (edges,): how many it carries now.
-        plan
-            The slice in one way to turn it: ``n_slots``, their number; ``pairs``, shape
-            (pairs, 2), the slots from and to which circuits lead; ``weights``, shape (pairs,), how
-            many circuits.
-        n_routes
-            How many routes may be tried for each pair of slots.
-        largest_load
-            The most circuits that any edge may carry, those of earlier slices included.
-        seats : array, shape (slots,)
-            The place of each slot's server in ``rack.servers``, if servers are fixed and only
-            routes are searched for; None to search for both.
-        """
+        """Prepare the tables of the search; nothing is searched yet."""
         self.rack = rack
         self.plan = plan
 
@@ -169,31 +144,16 @@ class SliceSearch:
         return int(self.task.progress[1])
 
     def run(self, budget: int) -> int:
-        """Go on with the search until its end, or until a number of steps has been visited.
+        """Go on with the search, until `budget` nodes with those of former calls.
 
-        Parameters
-        ----------
-        budget
-            The number of visits (nodes), those of former calls included.
-
-        Returns
-        -------
-        int
-            FOUND if there is an answer, EXHAUSTED if there is proved to be none, and BUDGET if
-            neither is known yet: a further call goes on from there.
+        FOUND if there is an answer, EXHAUSTED if there is proved to be none, BUDGET if it is open
+        yet.
         """
         status: int = search_placement(self.task, budget)
         return status
 
     def answer(self) -> Placement:
-        """Return the servers and routes that were found; only after `run` has returned FOUND.
-
-        Returns
-        -------
-        Placement
-            ``servers``, shape (slots,): the server of each slot. ``routes[pair]``: the edges that
-            the circuits of a pair pass, in order.
-        """
+        """Return the servers and routes that were found; only after `run` has returned FOUND."""
         # A step of a pair has chosen one of the routes that are offered between its two servers.
         task = self.task
         routes: list[Any] = [None] * len(self.plan.pairs)
@@ -207,26 +167,11 @@ class SliceSearch:
 
 
 def _offer_routes(rack: Rack, weights: NDArray[np.int32], n_routes: int) -> RouteTable:
-    """List the routes that a search may try between each two free servers.
+    """List the routes that a search may try between each two free servers, by kind of pair.
 
-    All circuits of a pair of slots take the same route. Which routes have room depends on how many
-    these are, so there is one table for each such number, which is called a kind.
-
-    Parameters
-    ----------
-    rack
-        The rack, or joined racks, whose free servers count.
-    weights : array, shape (kinds,)
-        How many circuits a pair of each kind has.
-    n_routes
-        How many routes are offered between two servers at most.
-
-    Returns
-    -------
-    RouteTable
-        ``routes``, shape (kinds, free servers, free servers, routes, hops): the edges of a route,
-        -1 behind the last one; ``lengths``, the same shape without the last axis: the number of
-        edges of a route, 0 where there are no more routes. Servers are places in ``rack.servers``.
+    Pairs of a kind have equally many circuits, ``weights[kind]``. Lengths are 0, and edges -1,
+    where
+    there are no more routes; servers are places in ``rack.servers``.
     """
     n_kinds = max(1, len(weights))
     n_free = len(rack.servers)
@@ -252,20 +197,7 @@ def _drop_full_routes(
     room_of_edge: NDArray[np.int64],
     weight: int,
 ) -> None:
-    """Remove the routes that lack room for a pair, in place; the others move up.
-
-    Parameters
-    ----------
-    routes : array, shape (servers, servers, routes, hops)
-        The edges of the routes from one server to another, -1 behind the last; changed.
-    lengths : array, shape (servers, servers, routes)
-        The number of edges of each route, 0 where there is none; changed. The routes that are
-        left come first, in their former order.
-    room_of_edge : array, shape (edges,)
-        How many circuits still fit on each edge.
-    weight
-        The number of circuits of a pair, which all take the same route.
-    """
+    """Remove the routes without room for `weight` circuits, in place; the others move up."""
     # A route is kept if each of its edges has room. Entries of -1, for no edge, read the last
     # entry of `is_open`, which is true.
     is_open = np.append(room_of_edge >= weight, True)
@@ -288,15 +220,7 @@ def _pairs_with_earlier_slots(plan: SliceShape) -> list[list[int]]:
 def _list_steps(earlier_pairs: list[list[int]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """List the steps of the search: each slot, and behind it its pairs with earlier slots.
 
-    Parameters
-    ----------
-    earlier_pairs
-        ``earlier_pairs[slot]``: the pairs of a slot with slots of smaller numbers.
-
-    Returns
-    -------
-    tuple of (slot_of_step, pair_of_step)
-        The slot that a step places, or the pair that it routes; the other one is -1.
+    Returned are the slot that a step places and the pair that it routes; the other one is -1.
     """
     slot_of_step = []
     pair_of_step = []
@@ -311,18 +235,7 @@ def _tell_mirrors_apart(plan: SliceShape) -> NDArray[np.int64]:
 
     If all servers of a slice are full, a torus looks the same from each slot, so slot 0 may have
     the smallest server. It also looks the same in the mirror of each axis, so the neighbour of
-    slot 0 up an axis may have a smaller server than the neighbour down. Where the torus is twisted
-    the neighbour down lies elsewhere.
-
-    Parameters
-    ----------
-    plan
-        The slots and circuits of the slice.
-
-    Returns
-    -------
-    int64 array, shape (slots, any)
-        ``table[slot]``: slots that must have servers of smaller numbers; -1 behind the last one.
+    slot 0 up an axis may have a smaller server than the one down, unless the torus is twisted.
     """
     smaller_slots: list[list[int]] = [[] for _ in range(plan.n_slots)]
     ports_of_slot = np.unique(plan.circuits[:, :2], axis=0)[:, 0]
@@ -346,20 +259,7 @@ def _tell_mirrors_apart(plan: SliceShape) -> NDArray[np.int64]:
 
 
 def _edges_by_server(rack: Rack, end: int) -> NDArray[np.int64]:
-    """List the edges of each free server that leave it (end 0) or arrive there (end 1).
-
-    Parameters
-    ----------
-    rack
-        The rack, or joined racks.
-    end
-        The column of ``rack.edges`` in which the server stands.
-
-    Returns
-    -------
-    int64 array, shape (free servers, any)
-        The edges of each server, in the order of ``rack.servers``; -1 behind the last one.
-    """
+    """List the edges that leave each free server (end 0) or arrive there (end 1), padded by -1."""
     n_nodes = 1 + int(max(rack.edges.max(initial=0), rack.servers.max(initial=0)))
     place_of_node = np.full(n_nodes, -1)
     place_of_node[rack.servers] = np.arange(len(rack.servers))

@@ -109,20 +109,9 @@ class _Task(NamedTuple):
 
 
 def _fill_level(task: _Task) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
-    """Return the best least ratio, and the prices of the program's dual.
+    """Return the best least ratio of units to demand, and the dual's prices of chips and of links.
 
     One chip or one link holds the ratio down. That part alone has a price.
-
-    Parameters
-    ----------
-    task
-        The rings, their demands, the ports of a chip and the units of a link.
-
-    Returns
-    -------
-    tuple of (level, chip_prices, link_prices)
-        The ratio of units over demand that all rings reach; ``chip_prices[chip]``;
-        ``link_prices[ring]``.
     """
     chip_prices = np.zeros(task.n_chips)
     link_prices = np.zeros(len(task.rings))
@@ -151,16 +140,6 @@ def _deal_whole_ports(task: _Task) -> NDArray[np.int64]:
 
     The ring with the least units over demand is served first. A ring that has reached the link, or
     one of whose chips is full, gets no more.
-
-    Parameters
-    ----------
-    task
-        The rings, their demands, and the ports of a chip.
-
-    Returns
-    -------
-    int64 array, shape (rings,)
-        The units of each ring.
     """
     most_units = task.ports // 2
     if task.link_units is not None:
