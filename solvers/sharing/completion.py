@@ -49,30 +49,11 @@ def takes(problem: PortSharing) -> bool:
 def minimise_completion_times(
     problem: PortSharing, limits: Limits, rng: np.random.Generator, on_event: OnEvent
 ) -> Solution:
-    """Give all jobs the resources that they ask for, and let them wait as little as possible.
+    """Serve all demands with the least mean time from asking to the last resource, by CP-SAT.
 
-    Resources come over time. A job waits from when it asks until its last resource comes; the mean
-    over all jobs is minimised, by CP-SAT. Its variables count how many resources of each kind each
-    job gets. Other variables, true or false, say for each job and time whether the job still waits
-    for a resource then. Times are rounded down to whole steps, so that the bound of the model is
-    a bound of the problem, too.
-
-    Parameters
-    ----------
-    problem
-        The resources and jobs.
-    limits
-        When to stop.
-    rng
-        Seeds CP-SAT.
-    on_event
-        Called with ticks, better objectives and the bound.
-
-    Returns
-    -------
-    Solution
-        The job of each resource; objective and bound are seconds. It is infeasible, with a cut as
-        its certificate, if there are not enough resources for all demands.
+    Times are rounded down to whole steps, so that the bound of the model is a bound of the
+    problem,
+    too. Without enough resources the problem is infeasible, and a cut is the certificate.
     """
     # A flow shows whether there are enough resources at all.
     jobs = problem.jobs
@@ -127,18 +108,6 @@ class _WaitingModel(ExactModel[NDArray[np.int32]]):
     tells = True
 
     def __init__(self, problem: PortSharing, caps: NDArray[np.int64] | None) -> None:
-        """Make a model of CP-SAT that gives jobs their resources and minimises how long they wait.
-
-        Resources come over time; those that come at one time and may serve the same jobs are one
-        kind. A variable for each kind and job, in `amounts`, counts what the job gets.
-
-        Parameters
-        ----------
-        problem
-            The resources and jobs, with their times in seconds.
-        caps : array, shape (jobs, planes), or None
-            The most resources of a plane that each job can take; None if nothing limits them.
-        """
         # Variables, cost terms and caps, by kind and job; a kind is on one plane.
         super().__init__()
         self.kinds = _find_kinds(problem)
@@ -171,19 +140,7 @@ class _WaitingModel(ExactModel[NDArray[np.int32]]):
         self.model.minimize(sum(self._cost))
 
     def _count_waiting(self, job: int, demand: int, kinds: list[int], asked_s: float) -> None:
-        """Add the time that a job waits for its last resource to the objective, in steps.
-
-        Parameters
-        ----------
-        job
-            The number of the job.
-        demand
-            How many resources it gets.
-        kinds
-            The kinds of resources that may serve it.
-        asked_s
-            When it asks, in seconds.
-        """
+        """Add the time that a job waits for its last resource to the objective, in steps."""
         if not demand:
             return
         arrival_s = self.kinds.arrival_s
@@ -206,15 +163,7 @@ class _WaitingModel(ExactModel[NDArray[np.int32]]):
             waits_before = waits
 
     def _keep_caps(self, job: int, kinds: list[int]) -> None:
-        """Constrain what a job gets of each plane to its cap.
-
-        Parameters
-        ----------
-        job
-            The number of the job.
-        kinds
-            The kinds of resources that may serve it.
-        """
+        """Constrain what a job gets of each plane to its cap."""
         if self._caps is None:
             return
         for plane, cap in enumerate(self._caps[job].tolist()):
@@ -222,18 +171,7 @@ class _WaitingModel(ExactModel[NDArray[np.int32]]):
             self.model.add(sum(self.amounts[kind, job] for kind in on_plane) <= cap)
 
     def read(self, outcome: Outcome) -> NDArray[np.int32]:
-        """Return the job of each resource: of each kind, the first resources are used.
-
-        Parameters
-        ----------
-        outcome
-            A run of CP-SAT that has found a solution.
-
-        Returns
-        -------
-        int32 array, shape (resources,)
-            ``job_of[resource]``, -1 for no job.
-        """
+        """Return the job of each resource, -1 for none; the first ones of each kind are used."""
         kinds = self.kinds
         resources_by_kind = np.argsort(kinds.kind_of_resource, kind="stable")
         next_of_kind = (np.cumsum(kinds.sizes) - kinds.sizes).tolist()
@@ -246,19 +184,9 @@ class _WaitingModel(ExactModel[NDArray[np.int32]]):
 
 
 def _steps_per_s(problem: PortSharing, kinds: Kinds) -> float:
-    """Return the steps of a second: one where all times are whole, else as many as are safe.
+    """Return the steps of a second: 1 where all times are whole, else the largest safe power of 2.
 
-    Parameters
-    ----------
-    problem
-        When jobs ask.
-    kinds
-        When resources come.
-
-    Returns
-    -------
-    float
-        A power of two, with which all jobs together wait at most ``_MOST_STEPS`` steps.
+    All jobs together then wait at most ``_MOST_STEPS`` steps.
     """
     asked_s = problem.jobs.arrivals_s
     times_are_whole = bool((kinds.arrival_s % 1 == 0).all() and (asked_s % 1 == 0).all())

@@ -21,21 +21,9 @@ def conclude(
     limit: Limit | None = None,
     **parts: Any,
 ) -> Solution:
-    """Make a solution of an assignment, which may miss demands that must be met.
+    """Make a solution of an assignment, which is no answer if it misses demands that must be met.
 
-    Parameters
-    ----------
-    problem, method
-        The problem, and the name of the method that has solved it.
-    job_of
-        ``job_of[resource]``; None if there is no assignment.
-    bound
-        No answer is better: None for a bound that the problem counts itself, infinite if no answer
-        exists.
-    limit
-        Why the search left the question open; None if it had nothing left to do.
-    **parts
-        Other fields of the solution: its certificate and statistics.
+    A bound of None is the one that the problem counts itself; an infinite one: no answer exists.
     """
     # An assignment that misses demands which must be met is no answer.
     if bound is None:
@@ -49,26 +37,11 @@ def conclude(
 
 
 def interruptible(name: str, run: Run) -> Run:
-    """Make a method that returns a solution without an answer if it is stopped before it has one.
-
-    Parameters
-    ----------
-    name
-        The name of the method.
-    run
-        The method. The clock of its limits runs while it works, and `check_time` raises `TimeUp`
-        when the time is up.
-
-    Returns
-    -------
-    callable
-        Of the same arguments as `run`.
-    """
+    """Make a method that returns a solution without an answer if it is stopped early."""
 
     def run_until_stopped(
         problem: PortSharing, limits: Limits, rng: np.random.Generator, on_event: OnEvent
     ) -> Solution:
-        """Run the method while the clock of its limits runs."""
         try:
             with limits.start().running():
                 check_time()
@@ -81,22 +54,12 @@ def interruptible(name: str, run: Run) -> Run:
 
 
 def measure(problem: PortSharing, job_of: NDArray[np.int32]) -> Score | None:
-    """Return the objective of an assignment.
+    """Return the objective of an assignment ``job_of[resource]``, -1 for no job.
 
-    Parameters
-    ----------
-    problem
-        The resources, the jobs and the objective.
-    job_of : int32 array, shape (resources,)
-        The job of each resource, -1 for no job.
-
-    Returns
-    -------
-    float, tuple or None
-        For ``"max-flow"`` the resources that all jobs lack together; for ``"lexicographic"`` those
-        that each job lacks, in the order of jobs; for ``"max-min"`` the largest part of its fair
-        share that a job lacks; for ``"min-jct"`` the mean seconds from asking to the last
-        resource, None if a demand is not met.
+    ``"max-flow"``: the resources that all jobs lack; ``"lexicographic"``: what each job lacks, by
+    rank; ``"max-min"``: the largest part of its fair share that a job lacks; ``"min-jct"``: the
+    mean
+    seconds from asking to the last resource, None if a demand is not met.
     """
     jobs = problem.jobs
     used = np.flatnonzero(job_of >= 0)

@@ -38,18 +38,7 @@ class Dispatcher:
     """
 
     def __init__(self, jobs: Jobs) -> None:
-        """Make a dispatcher, which gives resources to jobs one by one; no job asks yet.
-
-        Resources that may serve the same jobs and are on one plane are a class. Classes are found
-        as resources come. Each has a queue of the jobs that ask for its resources.
-
-        Parameters
-        ----------
-        jobs
-            All jobs that may ask. A resource may serve a job whose bounds it reaches in all
-            attributes; ``bounds[attribute][job]`` are these. ``plane_caps[job, plane]`` limits
-            what a job gets from a plane; None for no limits.
-        """
+        """Make a dispatcher to which no job asks yet; classes are found as resources come."""
         # A resource may serve a job whose bounds it reaches in all attributes. Only which of the
         # bounds it reaches decides that: its class is a digit for each attribute, and the plane.
         self._bounds = jobs.bounds
@@ -67,21 +56,9 @@ class Dispatcher:
         self._queues: list[list[tuple[float, int]]] = []
 
     def find(self, values: Iterable[float], plane: int = 0) -> int:
-        """Return the number of the class of a resource; a new class is added.
+        """Return the number of the class of a resource with ``values[attribute]`` on a plane.
 
-        The first resource of a class costs a look at all jobs.
-
-        Parameters
-        ----------
-        values
-            ``values[attribute]`` of the resource.
-        plane
-            The plane on which it lies.
-
-        Returns
-        -------
-        int
-            Classes are numbered in the order in which they are added.
+        Classes are numbered as they come; the first resource of a class costs a look at all jobs.
         """
         # By attribute how many of the distinct bounds the resource reaches: its class.
         digits = [
@@ -112,17 +89,9 @@ class Dispatcher:
         return len(self._queues) - 1
 
     def ask(self, job: int, count: int, priority: float) -> None:
-        """Let a job ask for resources, instead of those that it asked for before.
+        """Let a job ask for `count` resources, instead of those that it asked for before.
 
-        Parameters
-        ----------
-        job
-            The number of the job.
-        count
-            How many resources it wants.
-        priority
-            Jobs with higher priorities are served first; of equal ones the job of the smaller
-            number.
+        Jobs of higher priorities are served first; of equal ones the job of the smaller number.
         """
         former_entry = self._entries[job]
         entry = (priority, -job)  # of equal priorities the first job is the best
@@ -156,16 +125,6 @@ class Dispatcher:
         """Give a resource of a class to the first job that asks for it; -1 if none does.
 
         Jobs at the head of the queue that want nothing more, or no more of this plane, leave it.
-
-        Parameters
-        ----------
-        number
-            The number of the class.
-
-        Returns
-        -------
-        int
-            The job that gets the resource, -1 for no job.
         """
         queue = self._queues[number]
         n_asked = self._wanted
@@ -186,25 +145,11 @@ class Dispatcher:
 
 
 def first_fit(problem: PortSharing, priority: NDArray[np.float64] | None) -> NDArray[np.int32]:
-    """Give each resource, as it comes, to the first job that wants it and that it may serve.
+    """Give each resource, as it comes, to the first job that wants it; ``job_of[resource]`` or -1.
 
-    Resources come and leave over time, and jobs ask for some of them, each from some time on. A
-    resource that no job wants waits until it leaves; when a job asks, resources that wait are
-    offered to it, the first that came first. If a job asks at the time at which a resource comes,
-    then the job is there first. Jobs that take all or nothing are not allowed for.
-
-    Parameters
-    ----------
-    problem
-        The resources and jobs, with their times in seconds.
-    priority : array, shape (jobs,)
-        The order in which jobs are served; None for the order that the method `irs` makes anew
-        whenever a job asks, or has all that it wants.
-
-    Returns
-    -------
-    int32 array, shape (resources,)
-        The job of each resource, -1 for no job.
+    A resource that no job wants waits until it leaves; when a job asks, resources that wait are
+    offered to it, the first that came first. At equal times the job is there before the resource.
+    Without `priority`, jobs are ranked by `irs` whenever a job asks or has all that it wants.
     """
     # The resources in the order in which they come.
     jobs = problem.jobs
@@ -241,7 +186,6 @@ class _Service:
     """
 
     def __init__(self, problem: PortSharing, priority: NDArray[np.float64] | None) -> None:
-        """Add the classes of the problem to the dispatcher, in their order."""
         self.jobs = problem.jobs
         self.classes = problem.classes
         self.priority = priority
@@ -293,19 +237,7 @@ def serve_by_policy(
     rng: np.random.Generator,
     on_event: OnEvent,
 ) -> Solution:
-    """Serve jobs by an online policy, first fit; the bound is the one that the problem counts.
-
-    Parameters
-    ----------
-    name
-        ``"fifo"``, ``"srsf"``, ``"irs"`` or ``"random"``.
-    problem
-        The resources and jobs.
-    limits, on_event
-        Not used: a policy decides at once.
-    rng
-        Draws the order of the policy ``"random"``.
-    """
+    """Serve jobs by ``"fifo"``, ``"srsf"``, ``"irs"`` or ``"random"``, first fit, at once."""
     jobs = problem.jobs
     priority: NDArray[np.float64] | None = None  # of irs, which depends on the class
     if name == "fifo":

@@ -19,29 +19,11 @@ from optmatch.solvers.sharing.network import Network, Numbers
 def serve_most(
     problem: PortSharing, limits: Limits, rng: np.random.Generator, on_event: OnEvent
 ) -> Solution:
-    """Give jobs as many resources as possible, by a maximum flow.
+    """Give jobs as many resources as possible, by a maximum flow; its minimum cut is the proof.
 
-    Each job asks for a number of resources, and each resource may serve some of the jobs. The
-    minimum cut of the flow proves that no more is possible. Some jobs take all that they ask for,
-    or nothing. If the flow serves a part of such a job, CP-SAT chooses which of these jobs are
-    served.
-
-    Parameters
-    ----------
-    problem
-        The resources and jobs.
-    limits
-        When to stop.
-    rng
-        Seeds CP-SAT.
-    on_event
-        Called with ticks.
-
-    Returns
-    -------
-    Solution
-        The job of each resource. The objective and the bound are the resources that all jobs
-        together still lack.
+    If the flow serves a part of a job that takes all or nothing, CP-SAT chooses which of these
+    jobs
+    are served. The objective and the bound are the resources that all jobs together still lack.
     """
     # The flow without regard to jobs that take all or nothing, and the bound that its cut proves.
     jobs = problem.jobs
@@ -76,17 +58,6 @@ def serve_in_order(
 
     The answer suits every objective, and is optimal for ``"lexicographic"``: each job has a cut
     that shows that it cannot get more without loss to jobs before it.
-
-    Parameters
-    ----------
-    problem
-        The resources and jobs.
-    limits
-        When to stop.
-    rng
-        Not used: nothing is drawn.
-    on_event
-        Called with ticks, one for each part of the jobs.
     """
     network = Network(problem)
     filled = fill(network, problem.ranking, on_event)
@@ -112,32 +83,10 @@ class Filled(NamedTuple):
 
 
 def fill(network: Network, order: NDArray[np.intp], on_event: OnEvent) -> Filled:
-    """Serve jobs one after the other, each as much as the jobs before it allow.
+    """Serve jobs in `order`, each as much as the jobs before it allow.
 
-    A job asks for a number of resources, its demand. Many jobs are tried at once by one maximum
-    flow: if all of them get their demands, or none gets anything, all are done; otherwise each
-    half of them is tried. A job that was served before never gets less.
-
-    Parameters
-    ----------
-    network
-        The flow network from resources to jobs. The fields ``problem.jobs.demand`` and
-        ``problem.jobs.whole``, shape (jobs,), are the resources that a job asks for, and whether
-        it takes all of them or nothing.
-    order : array, shape (jobs,)
-        The numbers of the jobs, the one that is served first in front.
-    on_event
-        Called with ticks: the place in `order` of the job that comes next.
-
-    Returns
-    -------
-    Filled
-        Three values:
-
-        - `served`, shape (jobs,): how many resources each job gets;
-        - `cuts`: for each place of `order` the cut that keeps its job from getting more, None for
-          jobs that have all, or that were not reached;
-        - `limit`: why it ended before the last job, None if it did not.
+    Many jobs are tried at once by one maximum flow: if all of them get their demands, or none gets
+    anything, all are done; otherwise each half of them is tried. No job that was served gets less.
     """
     demand = network.problem.jobs.demand
     is_whole = network.problem.jobs.whole
@@ -180,30 +129,13 @@ def fill(network: Network, order: NDArray[np.intp], on_event: OnEvent) -> Filled
 def serve_fairly(
     problem: PortSharing, limits: Limits, rng: np.random.Generator, on_event: OnEvent
 ) -> Solution:
-    """Divide resources among jobs such that the job that lacks most lacks little (max-min).
+    """Minimise the largest part of its fair share that a job lacks (max-min fairness).
 
-    Each job has a fair share, a number of resources. A job with 6 of a fair share of 8 lacks a
-    part of 0.25. The largest such part over all jobs is minimised. If no job may lack more than a
-    given part, then each job needs some least number of resources, and a maximum flow shows
-    whether there are as many. Bisection finds the least such part. Resources that remain then go
-    to jobs that ask for more.
-
-    Parameters
-    ----------
-    problem
-        The resources, the jobs and their fair shares.
-    limits
-        When to stop.
-    rng
-        Not used: nothing is drawn.
-    on_event
-        Called with ticks.
-
-    Returns
-    -------
-    Solution
-        The job of each resource. The bound is the part that the worst job lacks, which a minimum
-        cut proves to be the least one; there is no bound if a limit was reached.
+    A job with 6 of a fair share of 8 lacks 0.25. Bisection finds the least largest part: it says
+    how
+    many resources each job needs, and a maximum flow whether there are as many. Resources that
+    remain
+    go to jobs that ask for more. A minimum cut proves the bound; at a limit there is none.
     """
     jobs = problem.jobs
     network = Network(problem)
@@ -250,19 +182,9 @@ _LACKS_ARE_EQUAL = 1e-12
 
 
 def _needs_to_lack_less(problem: PortSharing, lack: float) -> Numbers:
-    """Return how many resources each job needs to lack a smaller part of its fair share.
+    """Return the fewest resources with which each job lacks less than a part of its fair share.
 
-    Parameters
-    ----------
-    problem
-        The fair shares, the demands, and the jobs that take all or nothing.
-    lack
-        A part of a fair share, above 0 and at most 1. All jobs are to lack less.
-
-    Returns
-    -------
-    int64 array, shape (jobs,)
-        The fewest resources for that; the whole demand of a job that takes all or nothing.
+    `lack` is above 0 and at most 1. A job that takes all or nothing needs its whole demand.
     """
     # The estimate from below is one or two too small; it rises by the very comparison that
     # measures an answer, so that rounding cannot make a difference.
@@ -301,7 +223,6 @@ class AmountModel(ExactModel[Numbers]):
     """
 
     def __init__(self, problem: PortSharing) -> None:
-        """Make the variables and the objective; jobs that take all or nothing are literals."""
         super().__init__()
         jobs = problem.jobs
         self.amounts: list[Any] = []
@@ -313,15 +234,7 @@ class AmountModel(ExactModel[Numbers]):
         self.model.minimize(int(jobs.demand.sum()) - sum(self.amounts))
 
     def add_cut(self, from_tight_planes: dict[int, int], n_beside: int) -> None:
-        """Let some jobs get no more from other planes than there is, beyond what tight ones give.
-
-        Parameters
-        ----------
-        from_tight_planes
-            By job how much its tight planes give it.
-        n_beside
-            The number of resources that these jobs reach on other planes.
-        """
+        """Let jobs get at most `n_beside` resources beyond what their tight planes give."""
         excess = sum(self.amounts[job] - amount for job, amount in from_tight_planes.items())
         self.model.add(excess <= n_beside)
 
@@ -339,32 +252,9 @@ def choose_whole(
 ) -> WholeChoice:
     """Choose how much each job gets, such that they lack as little as possible (Benders cuts).
 
-    Some jobs take all that they ask for, or nothing, so that a flow alone is no answer. Two steps
-    take turns. CP-SAT chooses amounts under the constraints that are known so far. Then a maximum
-    flow tells whether the resources can serve these amounts: if they can, the amounts are optimal;
-    if not, the minimum cut of the flow is one more constraint.
-
-    Parameters
-    ----------
-    network
-        The flow network from resources to jobs.
-    cut
-        The first constraint: the minimum cut for the demands of all jobs.
-    limits
-        When to stop.
-    rng
-        Seeds CP-SAT.
-    on_event
-        Called with a tick for each choice.
-
-    Returns
-    -------
-    WholeChoice
-        Three values:
-
-        - `served`, shape (jobs,): the resources of each job; None if the time was up;
-        - `least_left`: a proved lower bound on the resources that all jobs together lack;
-        - `limit`: why the search ended early, None if it did not.
+    CP-SAT chooses amounts under the cuts known so far, at first that for all demands. A maximum
+    flow
+    tells whether the resources can serve them: then they are optimal, else its cut is one more.
     """
     clock = limits.start()
     jobs = network.problem.jobs
@@ -394,24 +284,11 @@ def choose_whole(
 
 
 def _sides_of(network: Network, cut: SupplyProof, target: Numbers) -> tuple[dict[int, int], int]:
-    """Return the two sides of a cut: together jobs get no more than both have.
+    """Return the two sides of a cut: what tight planes give each job, and what other planes hold.
 
-    Jobs that their tight planes can satisfy are left out.
-
-    Parameters
-    ----------
-    network
-        The resources and jobs.
-    cut
-        Which planes of which jobs are tight: the job's cap or demand is full there.
-    target : int64 array, shape (jobs,)
-        The amounts that the flow of this cut could not serve.
-
-    Returns
-    -------
-    tuple of (from_tight_planes, n_beside)
-        By job how much its tight planes give it; and the number of resources that the jobs reach
-        on other planes.
+    Jobs that their tight planes can satisfy are left out. `target` are the amounts that the flow
+    of
+    this cut could not serve.
     """
     classes = network.problem.classes
     is_tight = cut.tight == 1

@@ -74,28 +74,7 @@ class Network:
     """
 
     def __init__(self, problem: PortSharing) -> None:
-        """Make the arcs of a flow network from resources to the jobs that they serve.
-
-        Resources flow from a source, over nodes for classes and groups, to jobs and a sink:
-
-        - a class is all resources that may serve the same jobs;
-        - a group is all jobs that the same classes may serve;
-        - a plane is a part of the machine; a job may have a cap on the resources of each plane.
-
-        The arcs are in `tails` and `heads`, the nodes from and to which they lead, and
-        `capacities`, the most resources that may pass; all have the shape (arcs,).
-
-        Parameters
-        ----------
-        problem
-            The question, of which this reads
-
-            - ``jobs.plane_caps[job, plane]``: the caps, None if there are none;
-            - ``classes.eligible[class, group]``: whether a class may serve a group;
-            - ``classes.sizes[class]``: how many resources a class has;
-            - ``classes.plane[class]``: the plane on which they are;
-            - ``classes.group_of[job]``: the group of a job.
-        """
+        """Make the nodes and arcs, layer by layer."""
         jobs = problem.jobs
         classes = problem.classes
         self.problem = problem
@@ -152,20 +131,7 @@ class Network:
     def serve(self, demand: ArrayLike) -> LargestFlow:
         """Return a maximum flow of resources to jobs, and its minimum cut.
 
-        Parameters
-        ----------
-        demand : int array, shape (jobs,)
-            The most resources that each job takes.
-
-        Returns
-        -------
-        LargestFlow
-            The cut is that of the nodes that the source still reaches in the residual network.
-
-        Raises
-        ------
-        SolverError
-            If OR-Tools finds no maximum flow.
+        The cut is that of the nodes that the source still reaches in the residual network.
         """
         # The arcs of the network come first, then one from each job to the sink.
         demands = np.asarray(demand, dtype=np.int64)
@@ -194,24 +160,9 @@ class Network:
         """Return a maximum flow to all demands in which each job gets what it needs.
 
         It is a minimum-cost flow as large as a maximum flow. Two arcs lead from each job to the
-        sink: one of cost -1 for what the job needs, one of cost 0 for the rest of its demand. The
-        least cost is reached when all needs are served.
-
-        Parameters
-        ----------
-        needed : int array, shape (jobs,)
-            The resources that each job must get, no more than its demand. Some flow must serve
-            all of them.
-
-        Returns
-        -------
-        LargestFlow
-            With the cut of the maximum flow.
-
-        Raises
-        ------
-        SolverError
-            If OR-Tools finds no such flow.
+        sink: one of cost -1 for what the job needs, one of cost 0 for the rest of its demand. Some
+        flow
+        has to serve all needs, and then the least cost is reached when all are served.
         """
         demand = self.problem.jobs.demand
         least = np.asarray(needed, dtype=np.int64)
@@ -238,29 +189,16 @@ class Network:
         return LargestFlow(served=served, cut=largest.cut, arcs=flows[:n_network_arcs])
 
     def assign(self, flow: LargestFlow) -> NDArray[np.int32]:
-        """Say which resource serves which job, from a flow that only counts resources.
+        """Return the job of each resource, -1 for none, from a flow that only counts resources.
 
-        Resources of one class may serve the same jobs; they flow through nodes called groups to
-        the jobs. The flow says how many resources come from each class into a group, and how many
-        leave it to each job; it does not say which. Here the first to come is the first to leave.
-
-        Example: into a group come 3 resources of class 0 and 2 of class 1, and out of it go 4 to
-        job 0 and 1 to job 1::
+        At each group the first resource to come is the first to leave. Example: into a group come
+        3
+        resources of class 0 and 2 of class 1, and out of it go 4 to job 0 and 1 to job 1::
 
             classes   0 0 0 1 | 1
             jobs      0 0 0 0 | 1
 
         The pieces are 3 of class 0 for job 0, 1 of class 1 for job 0, and 1 of class 1 for job 1.
-
-        Parameters
-        ----------
-        flow
-            A flow of this network: ``arcs[arc]`` is how many resources pass an arc.
-
-        Returns
-        -------
-        int32 array, shape (resources,)
-            The job of each resource, -1 for no job.
         """
         # Arcs into groups and arcs out of groups, both in the order of the groups, so that their
         # flows lie above each other as in the example.

@@ -40,39 +40,26 @@ class GroupPlan(NamedTuple):
 
 
 def plan_groups(eligible: ArrayLike, supply: ArrayLike, residual: ArrayLike) -> GroupPlan:
-    r"""Decide which jobs each class of resources serves, by the rule of Venn.
+    r"""Decide which jobs each class of resources serves, by the rule of Venn [1]_.
 
-    A class is all resources that may serve the same jobs, and a group is all jobs that the same
-    classes may serve. A group gets classes of its own, which it *owns*; its jobs stand in a queue.
-    The *supply* of some classes is how many resources they have. There are two steps:
+    A group is all jobs that the same classes may serve; its jobs stand in a queue, those that want
+    the least first. The supply of classes is how many resources they have. There are two steps:
 
     1. From the group with the smallest supply to that with the largest, each takes those of its
        classes that no other one has taken.
     2. From the largest to the smallest, each group takes classes over from smaller ones, the
        largest of these first, as long as it has more jobs for its supply than they have.
 
-    The rule of the second step: let :math:`S_g` be the classes that may serve group g, and
-    :math:`S'_g` those that it owns; :math:`|S|` is the supply of classes. A job of group g waits
-    its demand over :math:`|S_g|`. Group j takes :math:`S_j \cap S'_k` over from group k if
-    :math:`m'_j / |S'_j| > m_k / |S'_k|`. Here :math:`m_k` is the number of jobs in the queue of k.
-    :math:`m'_j` is the least number of jobs, from the front of the queue of j, that wait longer
-    together than all jobs of k. The queue of k is then put behind that of j. A group that lost all
-    that it had takes nothing over.
-
-    Parameters
-    ----------
-    eligible : array, shape (classes, jobs)
-        Whether the resources of a class may serve a job.
-    supply : array, shape (classes,)
-        How many resources of each class there are, or come each second.
-    residual : array, shape (jobs,)
-        The resources that each job still wants; a job with 0 takes no part.
-
-    Returns
-    -------
-    GroupPlan
-        The jobs of each group, and ``owned[group, class]``: whether a group owns a class. Groups
-        are in the order of their first jobs, without those that nobody can serve.
+    In the second step, let :math:`S_g` be the classes that may serve group g, and :math:`S'_g`
+    those
+    that it owns. A job of group g waits its demand over :math:`|S_g|`. Group j takes
+    :math:`S_j \cap S'_k` over from group k if :math:`m'_j / |S'_j| > m_k / |S'_k|`, where
+    :math:`m_k`
+    is the length of the queue of k, and :math:`m'_j` the least number of jobs, from the front of
+    the
+    queue of j, that wait longer together than all jobs of k. The queue of k is then put behind
+    that
+    of j. A group that lost all that it had takes nothing over.
 
     References
     ----------
@@ -144,23 +131,6 @@ class _Takeover:
         n_owned: list[float],
         waits: list[NDArray[np.float64]],
     ) -> None:
-        """Begin with what groups of jobs own, before any group takes classes over from another.
-
-        A class is all resources that may serve the same jobs, and a group is all jobs that the
-        same classes may serve. The arrays are kept and changed.
-
-        Parameters
-        ----------
-        supply : array, shape (classes,)
-            How many resources each class has.
-        reach, owned : arrays, shape (groups, classes)
-            Whether a class may serve a group, and whether the group owns it.
-        n_owned : list, one number for each group
-            The supply of the classes that it owns.
-        waits : list of arrays, shape (jobs of the group,)
-            For each group its jobs in order: what each wants, over the supply of all classes that
-            may serve the group.
-        """
         self.supply = supply
         self.reach = reach
         self.owned = owned
@@ -171,27 +141,9 @@ class _Takeover:
 
 
 def _take_over(state: _Takeover, large: int, smaller_groups: list[int]) -> None:
-    """Let a group of jobs take classes of resources over from smaller groups.
+    """Let group `large` take classes over from groups of less supply, the largest of these first.
 
-    A group is all jobs that the same classes may serve. It owns some of these classes, and its
-    jobs stand in a queue. The supply of classes is how many resources they have. The group goes
-    on with the next smaller one as long as it has more jobs than that one for its supply.
-
-    Parameters
-    ----------
-    state
-        The classes that groups own, with these fields; all but the first two are changed:
-
-        - ``supply[class]``: the resources of a class;
-        - ``reach[group, class]``: whether a class may serve a group;
-        - ``owned[group, class]``, ``n_owned[group]``: what a group owns, and its supply;
-        - ``waits[group]``: how long each job of the queue takes the group's supply, as its demand
-          over the supply; ``ends[group]``: their sums from the front of the queue on;
-        - ``has_lost_all[group]``: whether nothing is left of what it owned.
-    large
-        The number of the group that takes classes over.
-    smaller_groups
-        The groups of less supply, the largest first.
+    It goes on as long as it has more jobs for its supply than the next smaller group.
     """
     # ``gains[group]``: the supply of what this group could take over from another one.
     if state.has_lost_all[large]:
@@ -225,21 +177,7 @@ def _take_over(state: _Takeover, large: int, smaller_groups: list[int]) -> None:
 def irs(eligible: ArrayLike, supply: ArrayLike, residual: ArrayLike) -> Priority:
     """Serve in each class its owning group, and in the group the job that wants the least (Venn).
 
-    Sources are those of `plan_groups`.
-
-    Parameters
-    ----------
-    eligible
-        ``eligible[class, job]``.
-    supply
-        ``supply[class]``: how many resources there are, or come each second.
-    residual
-        ``residual[job]``: the resources that it still wants; a job with 0 takes no part.
-
-    Returns
-    -------
-    float array, shape (classes, jobs)
-        ``priority[class, job]``: minus infinity for jobs that the class does not serve.
+    The priority is minus infinity for jobs that the class does not serve; see `plan_groups`.
     """
     plan = plan_groups(eligible, supply, residual)
     priority = np.full(np.shape(eligible), -np.inf)
@@ -253,23 +191,10 @@ def irs(eligible: ArrayLike, supply: ArrayLike, residual: ArrayLike) -> Priority
 def _group_jobs(
     may_serve: NDArray[np.bool_], residuals: NDArray[np.int64], supply: NDArray[np.float64]
 ) -> tuple[list[NDArray[np.intp]], NDArray[np.bool_]]:
-    """Put jobs that the same classes of resources may serve into one group.
+    """Put jobs that the same classes may serve into one group, those that want the least first.
 
-    Parameters
-    ----------
-    may_serve : array, shape (classes, jobs)
-        Whether the resources of a class may serve a job.
-    residuals : array, shape (jobs,)
-        How many resources each job still wants; jobs that want none are left out.
-    supply : array, shape (classes,)
-        How many resources each class has; classes without any are left out.
-
-    Returns
-    -------
-    groups : list of arrays
-        The numbers of the jobs of each group, those that want the least first.
-    reach : bool array, shape (groups, classes)
-        Whether a class may serve the jobs of a group.
+    Jobs that want nothing and classes without supply are left out. The second result is
+    ``reach[group, class]``: whether a class may serve the jobs of a group.
     """
     serves = may_serve & (supply > 0)[:, None]
     jobs = np.flatnonzero((residuals > 0) & serves.any(axis=0))

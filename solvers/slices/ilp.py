@@ -294,12 +294,11 @@ class _LoadSearch:
             self.on_event(Bound(bound))
 
     def _decide(self, places: list[tuple[int, ...]], largest_load: int) -> bool:
-        """Keep a slice of at most this load, or the `refutation` of it; False if a limit came
-        first.
+        """Keep a slice of at most this load, or its `refutation`; False if a limit came first.
 
         Each way to turn the slice is tried in each place, a tuple of racks that are searched as
-        one: a
-        cut is looked for first, and without one the place is searched.
+        one.
+        First a cut is looked for; without one the place is searched.
         """
         cuts: list[tuple[int, ...]] = []
         searched = False

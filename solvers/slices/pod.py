@@ -146,7 +146,7 @@ class Pod:
         return None
 
     def _place_anywhere(self, plans: list[SliceShape]) -> Iterator[tuple[SliceShape, Placement]]:
-        """List placements by the rule ``"optical"``, the best first; each is searched on demand."""
+        """List placements by the rule ``"optical"``, the best first, each searched on demand."""
         blocks = self._free_blocks(plans, fullest_first=True)
         blocks_of_racks = defaultdict[tuple[int, ...], list[Block]](list)
         for block in blocks:

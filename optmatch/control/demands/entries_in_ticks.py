@@ -43,27 +43,7 @@ class _EntriesInTicks(NamedTuple):
 
 
 def read_entries(matrix: AnyMatrix, delay_s: float, rate_bytes_per_s: float) -> _EntriesInTicks:
-    """Check a demand as `Demand` does, and count its entries and the delay in ticks.
-
-    Parameters
-    ----------
-    matrix
-        ``matrix[source, destination]`` >= 0 in bytes; whatever `Demand.from_matrix` takes.
-    delay_s
-        The reconfiguration delay in seconds.
-    rate_bytes_per_s
-        The rate of one circuit.
-
-    Returns
-    -------
-    _EntriesInTicks
-        The entries and the delay in ticks, the tick in seconds, and the labels of the ports.
-
-    Raises
-    ------
-    InputError
-        If an entry or a time is out of range, or if a plan would need more room than is allowed.
-    """
+    """Check a demand in bytes as `Demand` does, and count its entries and the delay in ticks."""
     # Rate and delay alone, as the options of a problem without demand.
     Demand(IdealSwitch(1), [[0.0]], rate_bytes_per_s=rate_bytes_per_s, delay_s=delay_s)
     is_listed = is_sparse(matrix) or is_graph(matrix)
@@ -83,20 +63,7 @@ def read_entries(matrix: AnyMatrix, delay_s: float, rate_bytes_per_s: float) -> 
 
 
 def _is_plain(matrix: object) -> TypeGuard[NDArray[np.float64]]:
-    """Tell whether a value is a matrix as kernels take it, so that nothing needs to be converted.
-
-    That is an array of two dimensions and finite float64 numbers, not empty, stored row by row.
-
-    Parameters
-    ----------
-    matrix
-        The value that the caller has given.
-
-    Returns
-    -------
-    bool
-        Whether it is such an array.
-    """
+    """Tell whether a value is a finite float64 matrix, stored row by row and not empty."""
     return (
         type(matrix) is np.ndarray
         and matrix.dtype == np.float64
@@ -124,30 +91,7 @@ def _count_full(
     rate_bytes_per_s: float,
     delay_s: float,
 ) -> _EntriesInTicks:
-    """Convert a full matrix from bytes to ticks, and list its entries.
-
-    Parameters
-    ----------
-    matrix
-        ``matrix[source, destination]`` in bytes, shape (n, n).
-    names
-        The labels of the ports, if the matrix has any.
-    rate_bytes_per_s
-        The rate of one circuit.
-    delay_s
-        The reconfiguration delay in seconds.
-
-    Returns
-    -------
-    _EntriesInTicks
-        The entries that are not zero, or the whole matrix; the delay in ticks, the tick in
-        seconds, and the names.
-
-    Raises
-    ------
-    InputError
-        If the matrix is not square, an entry is negative, or a size or time is out of range.
-    """
+    """Convert a full matrix from bytes to ticks, and list its entries unless most are positive."""
     _check_shape(matrix.shape)
     IdealSwitch(len(matrix), names)  # refuses too many ports, and names that are not different
     if matrix.min() < 0:
@@ -163,20 +107,7 @@ def _count_full(
 
 
 def _entries_of(placed: PlacedAmounts, ticks: NDArray[np.int64]) -> Entries:
-    """Return listed amounts, all of them positive, as entries.
-
-    Parameters
-    ----------
-    placed
-        The places of the amounts, row by row.
-    ticks
-        The amounts in ticks, shape (places,).
-
-    Returns
-    -------
-    Entries
-        The same places with 32-bit ports.
-    """
+    """Return listed amounts, all of them positive, as entries with 32-bit ports."""
     from optmatch.solvers.demands.entries import Entries
 
     assert placed.sources is not None
@@ -190,28 +121,9 @@ def _count_listed(
 ) -> _EntriesInTicks:
     """Convert a sparse matrix from bytes to ticks of time, without memory for its zeros.
 
-    An entry becomes the ticks for which a circuit needs to carry it. The tick is as fine as the
-    busiest port allows: sums of its entries stay whole numbers that floats hold exactly.
-
-    Parameters
-    ----------
-    listed
-        Source, destination and amount, in bytes, of each entry, and the labels of the ports.
-    rate_bytes_per_s
-        The rate of one circuit.
-    delay_s
-        The reconfiguration delay in seconds.
-
-    Returns
-    -------
-    _EntriesInTicks
-        The entries, the delay in ticks, the tick in seconds, and the labels.
-
-    Raises
-    ------
-    InputError
-        If an entry is negative, a plan would need too much room, or a size or time is out of
-        range.
+    The tick is as fine as the busiest port allows: sums of its entries stay whole numbers that
+    floats
+    hold exactly. An InputError also says that a plan would need too much room.
     """
     n_ports = listed.shape[0]
     IdealSwitch(n_ports, listed.labels)  # refuses too many ports, and names that are not different

@@ -81,26 +81,11 @@ class Uncommitted(NamedTuple):
 
     @classmethod
     def of(cls, queue: FlowQueue, reserved: dict[Place, int], now_tick: int) -> Uncommitted:
-        """Sum up what waits beyond the slots that are chosen already.
+        """Sum up what waits beyond the slots that are committed already.
 
-        A slot is a matching that a switch holds for some ticks. It is committed once it is chosen:
-        what it will serve waits for no other slot, and does not count here.
-
-        Parameters
-        ----------
-        queue
-            All flows that wait. Its figures stay as they are, but flows whose deadlines are near
-            go before others on their circuits from now on.
-        reserved
-            Ticks that committed slots will serve, by circuit (source, destination).
-        now_tick
-            The present tick, by which flows are due or urgent.
-
-        Returns
-        -------
-        Uncommitted
-            The ticks that are left of each circuit, the rate at which flows of it can be
-            completed, and the circuits of urgent flows.
+        The figures of the queue stay as they are, but flows whose deadlines are near at `now_tick`
+        go
+        before others on their circuits from now on.
         """
         # Only circuits of committed slots differ from the figures that the queue keeps.
         urgent = set(queue.urgent_places(now_tick))
@@ -170,16 +155,7 @@ class SlotChooser:
     """
 
     def __init__(self, delay: int, switching: Switching) -> None:
-        """Make a chooser for a switch; it keeps no state between slots.
-
-        Parameters
-        ----------
-        delay
-            The reconfiguration delay in ticks; 0 if changes cost nothing.
-        switching
-            ``"all-stop"`` if every circuit waits for a change, ``"per-circuit"`` if only circuits
-            that change do.
-        """
+        """Make a chooser for a switch of a delay in ticks; it keeps no state between slots."""
         self._delay = delay
         self._switching = switching
 
@@ -190,28 +166,9 @@ class SlotChooser:
         must: Place | None,
         offers: NDArray[np.int32] | None,
     ) -> SlotChoice:
-        """Choose a matching and how many ticks it is held.
+        """Choose a matching that has the circuit `must`, if any, and how many ticks it is held.
 
-        The queue has flows that wait for circuits; the part that committed slots serve is left
-        out. Circuits of many flows, and of short ones, come first. The slot lasts at least for a
-        hold, which grows with the queue, so that delays take a smaller share of the time.
-
-        Parameters
-        ----------
-        uncommitted
-            The queue without what committed slots serve.
-        present_matching
-            ``present_matching[source] = destination``, -1 where idle, shape (n,).
-        must
-            A circuit that the new matching has to have, such as that of a flow that is overdue;
-            None if there is none.
-        offers
-            The matchings there are, shape (matchings, n); None for all.
-
-        Returns
-        -------
-        SlotChoice
-            The new matching, perhaps the present one, and its length in ticks.
+        `offers` are the matchings there are, shape (matchings, n), None for all.
         """
         hold = self._hold(uncommitted, must)
         worth = _worth_of_circuits(uncommitted, hold)
@@ -231,41 +188,17 @@ class SlotChooser:
     ) -> NDArray[np.int32]:
         """Choose the circuits that are worth most, or stay with those that are up.
 
-        Each circuit has a worth, a number >= 0; that of a matching is the sum of its circuits. The
-        candidate is the matching of greatest worth. On a switch of the kind "all-stop" nothing is
-        carried while it changes, which takes a delay. The candidate is hence taken only if it is
-        better by enough, which means that the gain is above the cost:
+        The candidate is the matching of greatest worth. If all circuits wait for a change
+        (all-stop), it
+        is taken only if the gain is above the cost:
 
         - gain: (its worth - present worth) * horizon;
         - cost: its worth * `_CHANGE_COST` delays;
-        - horizon: the time for which a slot will last, and `_CHANGE_HORIZON` delays more. A slot
-          will last for the hold, or as long as a flow takes in the mean if that is more, but then
-          for `_LONGEST` delays at most.
+        - horizon: the hold or, if longer, the mean flow (`_LONGEST` delays at most), and
+          `_CHANGE_HORIZON` delays more.
 
-        On a switch of the kind "per-circuit" only circuits that change wait for the delay. There
-        the worth of each circuit that is up is multiplied by `_STAY` instead, and the candidate is
-        always taken.
-
-        Parameters
-        ----------
-        uncommitted
-            The queue without what committed slots serve.
-        present_matching
-            ``present_matching[source] = destination``, -1 where idle, shape (n,).
-        must
-            A circuit (source, destination) that the new matching has to have; None if there is
-            none.
-        offers
-            The matchings there are, shape (matchings, n); None for all.
-        worth
-            ``worth[source, destination]`` >= 0 of a circuit, shape (n, n); may be changed.
-        hold
-            The least length of the slot in ticks, > 0.
-
-        Returns
-        -------
-        ndarray, shape (n,)
-            ``matching[source] = destination``, -1 where idle.
+        If only circuits that change wait (per-circuit), the worth of each circuit that is up is
+        multiplied by `_STAY` instead, in `worth` itself, and the candidate is always taken.
         """
         ports = np.arange(len(present_matching))
         still_serves = (present_matching != IDLE) & (uncommitted.left[ports, present_matching] > 0)
@@ -303,29 +236,12 @@ class SlotChooser:
         """Choose how long a matching is held: until a flow is complete, and at least the hold.
 
         With the delay d, the time f until the first flow is complete and the time b that the
-        busiest circuit needs, the length is ``min(max(hold, min(max(f, d), 10 * d)), b)``:
-
-        - Until a flow is complete, because a slot that ends before has served nobody to the end.
-        - No shorter than a delay, and no longer than `_LONGEST` delays for one flow's sake, so
-          that new demand need not wait for the end of a long flow.
-        - At least the hold, which is long where much waits: then many flows share the delay.
-        - No longer than any circuit has something to carry.
-
-        Without a delay changes cost nothing, and the slot ends with the first flow.
-
-        Parameters
-        ----------
-        uncommitted
-            The queue without what committed slots serve.
-        matching
-            ``matching[source] = destination``, -1 where idle; it serves a flow at least.
-        hold
-            The least length in ticks, unless none of the circuits has as much to carry (`_hold`).
-
-        Returns
-        -------
-        int
-            Ticks, no more than wait for the busiest of the circuits.
+        busiest
+        circuit needs, the length is ``min(max(hold, min(max(f, d), 10 * d)), b)``: one long flow
+        may
+        not let new demand wait, and no slot is longer than any circuit has something to carry.
+        Without
+        a delay changes cost nothing, and the slot ends with the first flow.
         """
         # Over all circuits: the most ticks that wait, and the fewest until a flow is complete.
         # Ticks that committed slots serve are skipped.
@@ -350,25 +266,9 @@ class SlotChooser:
         return min(longest, max(hold, min(ticks, _LONGEST * self._delay)))
 
     def _hold(self, uncommitted: Uncommitted, must: Place | None) -> int:
-        """Return how many ticks a slot lasts at least (the hold), if as much is left to serve.
+        """Return how many ticks a slot lasts at least, if as much is left to serve.
 
-        A slot is a matching that is held for some ticks after a delay. The more waits for a
-        circuit, the longer slots last, so that fewer delays are needed; but the hold grows slower
-        than what waits. It is longer where flows are short, because a slot then completes many of
-        them.
-
-        Parameters
-        ----------
-        uncommitted
-            The queue without what committed slots serve.
-        must
-            A circuit (source, destination) that the next matching has to have; None if there is
-            none.
-
-        Returns
-        -------
-        int
-            Ticks without the delay, > 0.
+        The hold grows slower than what waits for a circuit, and is longer where flows are short.
         """
         if not self._delay:
             return 1
@@ -400,30 +300,17 @@ def _mean_flow(uncommitted: Uncommitted) -> float:
 
 
 def _worth_of_circuits(uncommitted: Uncommitted, hold: int) -> NDArray[np.float64]:
-    """Return the worth of each circuit: how many flows wait for it, and how short they are.
+    """Return ``worth[source, destination]`` >= 0, more for circuits of many and of short flows.
 
-    A flow is what one demand needs of one circuit, in ticks. The worth is a product of
+    It is 0 where nothing waits, and else a product of
 
-    - the fifth root of a number of flows: the rate (flows that are complete per tick) times the
-      ticks that wait. That is the number of waiting flows if all have one size, and more if a
-      short one is in front. The root lets circuits with few flows have their turn;
+    - the fifth root of a number of flows: the rate times the ticks that wait. The root lets
+    circuits
+      with few flows have their turn;
     - the rate to the power of 1 / (1 + m), where m flows wait for a port in the mean: while little
       waits, circuits with short flows come first; while much waits, those with many flows do;
     - the square root of the part of `hold` ticks for which the circuit has something to carry;
     - the mean weight of its flows, 1 where nobody gives weights.
-
-    Parameters
-    ----------
-    uncommitted
-        The queue without what committed slots serve: ``left`` has the ticks that wait and ``rate``
-        the best rate of the first flows, both by source and destination.
-    hold
-        The least length of the slot in ticks, > 0.
-
-    Returns
-    -------
-    ndarray, shape (n, n)
-        ``worth[source, destination]`` >= 0; 0 where nothing waits.
     """
     # Where flows are shorter than a slot, it completes many: their mean counts, not the shortest.
     # Each flow counts as its weight; rates are divided by the mean weight again below.
@@ -465,19 +352,9 @@ def _worth_of(matching: NDArray[np.int32], worth: NDArray[np.float64]) -> float:
 
 
 def _heaviest_matching(worth: NDArray[np.float64], must: Place | None) -> NDArray[np.int32]:
-    """Return the matching of the greatest worth (the linear assignment problem).
+    """Return the matching of the greatest worth that has `must` (linear assignment problem).
 
-    Parameters
-    ----------
-    worth
-        ``worth[source, destination]`` >= 0, shape (n, n).
-    must
-        A circuit that the matching has to have; None if there is none.
-
-    Returns
-    -------
-    ndarray, shape (n,)
-        ``matching[source] = destination``, -1 for ports whose circuit would be worth nothing.
+    It is -1 for ports whose circuit would be worth nothing.
     """
     from scipy.optimize import linear_sum_assignment
 
@@ -513,21 +390,7 @@ class QueuePlan:
     def __init__(
         self, fabric: Fabric, delay_s: float, delay: int, limit_s: float | None, any_matching: bool
     ) -> None:
-        """Begin without a plan of the queue.
-
-        Parameters
-        ----------
-        fabric
-            The switch.
-        delay_s
-            The reconfiguration delay in seconds.
-        delay
-            The same in ticks.
-        limit_s
-            How long a plan may take, in seconds; None for a number of steps.
-        any_matching
-            Whether the fabric holds every matching, so that quick rules may plan.
-        """
+        """Begin without a plan of the queue."""
         self._fabric = fabric
         self._delay_s = delay_s
         self._delay = delay
@@ -547,22 +410,9 @@ class QueuePlan:
     ) -> SlotChoice:
         """Take the next slot out of a plan, the one for which the switch has to change least.
 
-        A slot is a matching that is held for some ticks. Planned slots may be taken in any order.
-        A slot that needs no change at all comes first, then those that keep the most circuits. If
-        it is longer than `_LONGEST` delays, only so much of it is taken. ``self.slots`` is then
-        the plan that is left, None if nothing is.
-
-        Parameters
-        ----------
-        uncommitted
-            The queue without what committed slots serve; some of it waits.
-        present_matching
-            The present matching, shape (n,), -1 where idle; None if there has been none.
-
-        Returns
-        -------
-        SlotChoice
-            A slot of the plan or the first part of one; what remains stays planned.
+        A slot that needs no change at all comes first, then those that keep the most circuits.
+        Only
+        `_LONGEST` delays of it are taken at most; ``self.slots`` is what is left of the plan.
         """
         # By slot and source port: whether its circuit has something to carry (`serves`), and
         # whether it is up already (`keeps`).
@@ -598,33 +448,11 @@ class QueuePlan:
     def make(self, uncommitted: Uncommitted) -> PlannedSlots:
         """Return the plan of the queue: the one that there is if it still holds, else a new one.
 
-        A plan is a list of slots, matchings with durations, that serves all that waits. There are
-        three cases:
-
-        - A fabric that cannot hold every matching is planned anew, by the default method of
-          `Demand`.
-        - If no demand has come or gone since the last plan (it is not outdated), its remaining
-          slots are returned.
-        - Otherwise quick rules make two plans, one afresh and one that repairs the remaining slots
-          for the changed queue. The one that takes less time, delays included, is returned.
-
-        It does not change ``self.slots``, from which `take_slot` takes; the plan counts as up to
-        date from now on.
-
-        Parameters
-        ----------
-        uncommitted
-            The queue without what committed slots serve; some of it waits.
-
-        Returns
-        -------
-        PlannedSlots
-            Slots in ticks that serve all of it, in any order.
-
-        Raises
-        ------
-        LimitReached
-            If no plan was found in time, on a fabric that cannot hold every matching.
+        Quick rules plan afresh and repair the remaining slots, and the plan that takes less time,
+        delays
+        included, is returned. A fabric that cannot hold every matching is planned anew by the
+        default
+        method of `Demand`, which may raise LimitReached. ``self.slots`` stays as it is.
         """
         if not self._any_matching:
             return self._solve(uncommitted)
@@ -670,20 +498,7 @@ class QueuePlan:
     def _solve(self, uncommitted: Uncommitted) -> PlannedSlots:
         """Plan for a fabric that cannot hold every matching, by the default method of `Demand`.
 
-        Parameters
-        ----------
-        uncommitted
-            The queue without what committed slots serve; ``left`` is in ticks of 1 fs.
-
-        Returns
-        -------
-        PlannedSlots
-            Slots in ticks that serve all of it.
-
-        Raises
-        ------
-        LimitReached
-            If no plan was found in time.
+        LimitReached is raised if no plan was found in time.
         """
         demand = Demand(self._fabric, uncommitted.left / TICKS_PER_S, delay_s=self._delay_s)
         solution = solve(demand, seed=0, time_limit_s=self._limit_s)
