@@ -53,30 +53,21 @@ def check_solution(
 ) -> None:
     """Replay the answer of a solution, and check everything else that it says.
 
-    A solution claims an answer, the value of its objective, a lower bound with a certificate
-    perhaps, a status such as "optimal", and statistics. Each claim is compared with what is
-    computed anew. Rules that only one kind of problem has are handed over as functions.
+    The figure ``lower_bound_recomputed``, the bound that anybody can count, has to be set;
+    ``lower_bound_checked`` may be, to a better counted bound.
 
     Parameters
     ----------
-    problem
-        The question.
-    solution
-        The claimed outcome.
-    findings
-        Has the figure ``lower_bound_recomputed``, the bound that anybody can count, and perhaps
-        ``lower_bound_checked``, a better one that was counted too. Everything found is added.
     replay
         Applies all rules to the answer, and returns whether its objective could be recomputed.
     form
-        The field that has the answer: ``"schedule"``, ``"answer"``, or ``"both"``. `replay` is
-        given this field, and for ``"both"`` the whole solution.
+        The field that `replay` is given: ``"schedule"``, ``"answer"``, or ``"both"``, the
+        solution.
     prove
-        Returns the bound that a certificate shows, or raises `ProofError`. None if bounds of such
+        Returns the bound that a certificate shows, or raises `ProofError`; None if bounds of such
         problems need no certificate.
     floor
-        The rule that an answer claims at least the bound that anybody can count; empty if it need
-        not.
+        The rule that an answer claims at least the counted bound; empty if it need not.
     """
     findings.expect(SAME_PROBLEM, "problem", solution.problem == problem, True)
 
@@ -98,15 +89,7 @@ def check_solution(
 
 
 def _answer_of(solution: Solution, form: str) -> Any:
-    """Return the part of a solution that is replayed.
-
-    Parameters
-    ----------
-    solution
-        The solution.
-    form
-        "schedule" for its schedule, "answer" for its answer, "both" for the solution itself.
-    """
+    """Return the part of a solution that is replayed; for "both", the solution itself."""
     if form == "schedule":
         return solution.schedule
     if form == "answer":
@@ -115,17 +98,7 @@ def _answer_of(solution: Solution, form: str) -> Any:
 
 
 def _check_form(solution: Solution, form: str, findings: Findings) -> None:
-    """Check that the answer is in its own field alone, and that the status tells of it.
-
-    Parameters
-    ----------
-    solution
-        The solution. Its status is optimal or feasible if it has an answer.
-    form
-        The field that has the answer: "schedule", "answer", or "both".
-    findings
-        Violations are added to it.
-    """
+    """Check that the answer is in its own field alone, and that the status tells of it."""
     answered = solution.status in (Status.OPTIMAL, Status.FEASIBLE)
     for name, part in (("schedule", solution.schedule), ("answer", solution.answer)):
         if form not in (name, "both"):
@@ -138,26 +111,9 @@ def _check_form(solution: Solution, form: str, findings: Findings) -> None:
 def _check_certificate(
     solution: Solution, findings: Findings, prove: Callable[[Any], Score] | None
 ) -> Score:
-    """Return the best proved lower bound of a solution: counted anew, or shown by its certificate.
+    """Return the better one of the counted bound and the one that the certificate shows.
 
-    A certificate is the proof of optimality that a solver hands over. One that does not hold is
-    a violation of a rule, which is noted in `findings`; the bound that was counted then stays.
-
-    Parameters
-    ----------
-    solution
-        The solution, whose ``certificate`` is None if it has none.
-    findings
-        Has the counted bound as a figure: ``lower_bound_checked`` if there is one, else
-        ``lower_bound_recomputed``.
-    prove
-        Returns the bound that a certificate shows, or raises `ProofError`. None if solutions of
-        this kind have no certificates; then one that is there is a violation.
-
-    Returns
-    -------
-    Score
-        The larger of both bounds, in the unit of the objective.
+    A certificate that does not hold, or is not needed (no `prove`), is a violation.
     """
     figures = findings.figures
     counted: Score = figures.get("lower_bound_checked", figures["lower_bound_recomputed"])
@@ -175,28 +131,11 @@ def _check_certificate(
 
 
 def compare(claimed: Any, recomputed: Score, step: float | None = None) -> int | None:
-    """Compare a claim with a recomputed amount: tell which one is larger.
+    """Tell whether a claim is lower (-1), equal (0) or higher (1) than a recomputed amount.
 
-    An amount is a number, or a tuple of whole numbers that are compared one after the other
-    (*levels*): (0, 5, 2) is below (1, 0, 0). How numbers are compared depends on their kind:
-
-    - levels, and whole multiples of a step: exactly;
-    - numbers without a step, which are sums of floats: those that differ by rounding are equal.
-
-    Parameters
-    ----------
-    claimed
-        Anything that a file may hold.
-    recomputed
-        The amount that the verifier computed.
-    step
-        Both are whole multiples of it, if it is given.
-
-    Returns
-    -------
-    int or None
-        -1 if the claim is lower, 0 if it is equal, 1 if it is higher; None if it cannot be
-        compared: it is no number, or levels of another length.
+    Levels, such as (0, 5, 2) < (1, 0, 0), and whole multiples of `step` are compared exactly;
+    without a step, numbers that differ by rounding are equal. None if the claim is no number, or
+    levels of another length.
     """
     if is_levels(claimed) and isinstance(recomputed, tuple):
         if len(claimed) != len(recomputed):
@@ -223,20 +162,7 @@ def compare(claimed: Any, recomputed: Score, step: float | None = None) -> int |
 def _count_steps(number: float, step: float) -> float:
     """Return a number in steps, as a whole number if it is one up to rounding.
 
-    Rounding is that of one product and one division of floats. What is further from a whole number
-    stays as it is, and then equals no other count.
-
-    Parameters
-    ----------
-    number
-        An objective or a bound.
-    step
-        The resolution, such as one tick in seconds.
-
-    Returns
-    -------
-    float
-        ``number / step``.
+    Rounding is that of one product and one division of floats.
     """
     if step == 1.0 or not math.isfinite(number):
         return number
@@ -252,26 +178,9 @@ def _write_claim(claimed: Any) -> str:
 def check_support(solution: Solution, checked: Score, findings: Findings, *, floor: str) -> None:
     """Check that the lower bound that a solution claims is supported by something.
 
-    There are three kinds of support. Anybody can count a first bound; a certificate may prove a
-    better one; and a search may claim more without a certificate. The last kind is no violation
-    and no proof: the claim is noted as unproved. A claim with no support is a violation. For
-    example, if counting shows 10 and a certificate shows 12, claims up to 12 are right, and a
-    claim of 13 is unproved or wrong.
-
-    Parameters
-    ----------
-    solution
-        Claims a status and a lower bound, which may be any value, also one that is no number.
-    checked
-        The best bound that was counted or that the certificate shows, in the unit of the
-        objective.
-    findings
-        Has the figure ``lower_bound_recomputed``, the bound that anybody can count. Violations
-        and doubts are added to it, and the kind of proof that supports the claim.
-    floor
-        The rule that an answer claims at least the bound that anybody can count; empty if it need
-        not. A run that was stopped before it could count claims the bound minus infinity, and is
-        exempt.
+    If counting shows 10 and a certificate 12 (`checked`), claims up to 12 are right, and 13 is a
+    violation, or a doubt if a search without a certificate claims it. Sets the kind of proof. A
+    run that was stopped before it could count claims minus infinity, and is exempt from `floor`.
     """
     infeasible = solution.status is Status.INFEASIBLE
     claimed: Any = solution.lower_bound
@@ -307,16 +216,7 @@ def check_support(solution: Solution, checked: Score, findings: Findings, *, flo
 
 
 def check_objective(solution: Solution, findings: Findings) -> None:
-    """Check the objective, that the bound is not above it, and that optimal means they meet.
-
-    Parameters
-    ----------
-    solution
-        Claims an objective, a lower bound and a status.
-    findings
-        Has the recomputed objective as the figure ``objective``, and the resolution of objectives
-        as ``step``. Each claim that does not hold is added to it as a violation.
-    """
+    """Check the objective, that the bound is not above it, and that optimal means they meet."""
     objective = findings.figures["objective"]
     claimed = solution.objective
     if compare(claimed, objective, findings.step) != 0:
@@ -331,18 +231,7 @@ def check_objective(solution: Solution, findings: Findings) -> None:
 
 
 def check_stats(solution: Solution, findings: Findings) -> None:
-    """Check the statistics that were recomputed too, and the kind of proof that is stated.
-
-    Parameters
-    ----------
-    solution
-        Its ``stats`` are numbers by name; ``proof`` is the kind of proof that it claims, one of
-        `PROOFS`, or None. A weaker kind than was found may be stated, and no stronger one.
-    findings
-        Its ``figures`` are the recomputed numbers by name; statistics without a figure are not
-        checked. Its ``proof`` is the kind that was found; if None, any may be stated. Violations
-        are added to it.
-    """
+    """Check the statistics that were recomputed too, and that the stated proof is no stronger."""
     for name, claimed in solution.stats.items():
         recomputed = findings.figures.get(name)
         if recomputed is None:

@@ -13,20 +13,9 @@ WITHIN_BUDGET = Rule("a circuit keeps to its link budget")
 
 
 def losses_of(fabric: Fabric) -> NDArray[np.float64] | None:
-    """Return the loss of each possible circuit of a switch without cells, fibre to fibre.
+    """Return ``loss_db[source, destination]`` of a switch without cells; None if not stated.
 
-    Faults of ports change no losses. Where a fabric is some ports of a larger switch, it has the
-    rows and columns of these ports.
-
-    Parameters
-    ----------
-    fabric
-        The switch. Only an ideal one states losses, also within faults or as selected ports.
-
-    Returns
-    -------
-    float64 array or None
-        ``loss_db[source, destination]``, shape (ports, ports), in dB; None if not stated.
+    Only an ideal switch states losses, also within faults or as selected ports.
     """
     if isinstance(fabric, IdealSwitch):
         return fabric.loss_db
@@ -40,18 +29,7 @@ def losses_of(fabric: Fabric) -> NDArray[np.float64] | None:
 
 
 def budgets_of(fabric: Fabric) -> NDArray[np.float64]:
-    """Return the link budget of each port: the most that a circuit at this port may lose.
-
-    Parameters
-    ----------
-    fabric
-        The switch. Only an ideal one states budgets, also within faults or as selected ports.
-
-    Returns
-    -------
-    float64 array
-        ``budget_db[port]``, shape (ports,), in dB; infinite where nothing is stated.
-    """
+    """Return the most dB that a circuit at each port may lose; infinite if not stated."""
     if isinstance(fabric, Faulty):
         return budgets_of(fabric.fabric)
     if isinstance(fabric, SelectedPorts):
@@ -63,19 +41,9 @@ def budgets_of(fabric: Fabric) -> NDArray[np.float64]:
 
 
 def find_over_budget(fabric: Fabric) -> NDArray[np.bool_]:
-    """Find the circuits that lose more light than the link budget of either end allows.
+    """Find the circuits that lose more than the link budget of either end allows.
 
-    Parameters
-    ----------
-    fabric
-        The switch. Where ports are bidirectional, a circuit is over its budget if it is in one of
-        the two directions.
-
-    Returns
-    -------
-    bool array
-        ``is_over[source, destination]``, shape (ports, ports); all False where no losses are
-        stated.
+    Between bidirectional ports either direction counts. All False where no losses are stated.
     """
     is_over = np.zeros((fabric.n_ports, fabric.n_ports), dtype=bool)
     loss_db = losses_of(fabric)
@@ -96,21 +64,7 @@ def round_losses(fabric: Fabric) -> NDArray[np.int64] | None:
 
 
 def check_budgets(fabric: Fabric, matchings: NDArray[np.int32], findings: Findings) -> None:
-    """Check that all circuits keep to their link budgets, and note the loss of the worst one.
-
-    A link budget is the most, in dB, that a circuit at a port may lose; the smaller one of both
-    ends counts.
-
-    Parameters
-    ----------
-    fabric
-        The switch. Nothing is checked if it states no losses.
-    matchings
-        ``matchings[slot, source]``: the destination of a source, -1 if it is idle; shape
-        (slots, ports).
-    findings
-        Gets the figure ``worst_circuit_loss_db``, and a violation for each circuit over budget.
-    """
+    """Check that all circuits keep to their link budgets; set ``worst_circuit_loss_db``."""
     loss_db = losses_of(fabric)
     if loss_db is None:
         return

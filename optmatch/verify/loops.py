@@ -29,27 +29,11 @@ class Loop(NamedTuple):
 
 
 def find_loops(graph: CellGraph, states: NDArray[np.int8]) -> list[list[Loop]]:
-    """Find the closed loops of light for some settings of the cells.
+    """Find the closed loops of light, by slot, each once, in the order of their lowest terminals.
 
-    A cell is a 2 x 2 switch with four terminals; one that is set leads light that enters at a
-    terminal to another one. A *loop* is a ring of set cells into which no light comes from
-    outside. To find loops, light is sent in wherever it can come in: at free terminals, and out of
-    cells that are not set. The terminals of set cells that stay dark form the loops. Time is
+    Light is sent in at free terminals and out of cells that are not set; terminals of set cells
+    that stay dark form the loops. A stuck cell is as it is, whatever `states` says. Time is
     proportional to the number of cells.
-
-    Parameters
-    ----------
-    graph
-        The cells. ``mate[terminal]`` is the terminal that a waveguide joins it to, -1 for none;
-        ``exits[terminal, state]`` is where light that enters at a terminal leaves its cell.
-    states
-        ``states[slot, cell]``: 0 bar, 1 cross, -1 free. A stuck cell is as it is, whatever is said
-        of it, and a dead cell leads nowhere.
-
-    Returns
-    -------
-    list of list of Loop
-        For each slot its loops, each once, from the lowest of its terminals, and in that order.
     """
     # A cell guides light if it is set or stuck in a state; cells of four terminals each.
     guides = ((states != FREE) | (graph.stuck != FREE)) & (graph.stuck != DEAD)
@@ -79,25 +63,9 @@ def find_loops(graph: CellGraph, states: NDArray[np.int8]) -> list[list[Loop]]:
 def _find_dark_terminals(
     graph: CellGraph, guides_at: NDArray[np.bool_], next_at: NDArray[np.int32]
 ) -> NDArray[np.bool_]:
-    """Find the entries of set cells that no light from outside reaches: loops of light.
+    """Find the entries of set cells that no light from outside reaches, by slot and terminal.
 
-    Light is followed from each entry of a set cell that no other set cell feeds. Entries that
-    are never met are dark.
-
-    Parameters
-    ----------
-    graph
-        The cells and links; ``mate[terminal]`` is the other end of a link, -1 without one.
-    guides_at
-        ``guides_at[slot, terminal]``: whether the cell of the terminal is set.
-    next_at
-        ``next_at[slot, terminal]``: the entry to which light goes on that entered here, -1
-        if it leaves the graph.
-
-    Returns
-    -------
-    bool array
-        ``dark[slot, terminal]``, of the shape of `guides_at`.
+    ``next_at[slot, terminal]`` is the entry to which light goes on, -1 if it leaves the graph.
     """
     fed_by_set_cell = (graph.mate >= 0) & guides_at[:, graph.mate]
     dark = guides_at.copy()

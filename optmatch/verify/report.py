@@ -126,13 +126,9 @@ class Report:
         return next(map(str, (*self.violations, *self.skipped)), "")
 
     def _verdict(self) -> str:
-        """Return what came of the replay, in a few words.
+        """Return what came of the replay, and the number of violations.
 
-        Returns
-        -------
-        str
-            "verified" if all is proved, "unproved" if no rule is violated, else "refused"; and the
-            number of violations.
+        It is "verified" if all is proved, "unproved" if no rule is violated, else "refused".
         """
         if self.ok:
             verdict = "verified"
@@ -145,13 +141,7 @@ class Report:
         return f"{verdict}: {count or 'no'} violation{plural}"
 
     def _repr_html_(self) -> str:
-        """Show the report in Jupyter: the verdict, every objection, and a table of figures.
-
-        Returns
-        -------
-        str
-            HTML.
-        """
+        """Show the report in Jupyter: the verdict, every objection, and a table of figures."""
         lines = _cut_list([str(violation) for violation in self.violations])
         lines += [f"not checked: {check}" for check in self.skipped]
         lines += [f"unproved: {claim}" for claim in self.unproved]
@@ -259,22 +249,7 @@ class Findings:
         self.proof: Proof | None = None
 
     def expect(self, rule: str, where: str, got: Any, expected: Any) -> bool:
-        """Add a violation unless a value is the expected one.
-
-        Parameters
-        ----------
-        rule
-            The text of the rule.
-        where
-            The place in the answer.
-        got, expected
-            The value that is there, and the one that has to be.
-
-        Returns
-        -------
-        bool
-            Whether both are equal.
-        """
+        """Add a violation unless a value is the expected one; return whether both are equal."""
         if got == expected:
             return True
         self.refuse(rule, where, got, expected)
@@ -293,13 +268,6 @@ class Findings:
         """Add the findings of one part of an answer, each behind the name of the part.
 
         Figures and the proof of the part are left out: they are about the part alone.
-
-        Parameters
-        ----------
-        inner
-            The findings of the part.
-        where
-            The name of the part, which is put before each place.
         """
         for violation in inner.violations:
             self.violations.append(replace(violation, where=where + violation.where))
@@ -308,13 +276,7 @@ class Findings:
         self.unproved += [where + claim for claim in inner.unproved]
 
     def report(self) -> Report:
-        """Return everything that was found so far as an immutable report.
-
-        Returns
-        -------
-        Report
-            Later findings do not change it.
-        """
+        """Return everything that was found so far as an immutable report."""
         return Report(
             violations=tuple(self.violations),
             figures=FrozenMap(self.figures),
@@ -331,18 +293,7 @@ def agree(claimed: Any, recomputed: float) -> bool:
 
 
 def as_number(claimed: Any) -> float:
-    """Return a claimed number as a float.
-
-    Parameters
-    ----------
-    claimed
-        Anything that a file may hold.
-
-    Returns
-    -------
-    float
-        NaN, which equals nothing, for a claim that is no real number.
-    """
+    """Return a claimed number as a float; NaN, which equals nothing, if it is no real number."""
     if isinstance(claimed, bool) or not isinstance(claimed, Real):
         return math.nan
     return float(claimed)

@@ -37,8 +37,7 @@ def bound_demand(problem: Demand) -> float:
     """Compute a lower bound of the objective of a demand: the busiest line, or all ports together.
 
     Where groups of entries have weights it is what the groups cost at least. Infinite where a
-    demand
-    needs a circuit over its link budget.
+    demand needs a circuit over its link budget.
     """
     if problem.packet_share == 0:
         is_wanted = problem.directed_ticks > 0
@@ -105,8 +104,7 @@ def _bound_together(problem: Demand) -> float:
     """Bound the objective by what all ports together have to do; 0 with a packet network.
 
     All-stop: nothing is carried in a delay, hence the ticks of the busiest line and the delays of
-    the
-    line with most partners add up. If ports are bidirectional, n ports have n / 2 circuits at
+    the line with most partners add up. If ports are bidirectional, n ports have n / 2 circuits at
     once.
     """
     if problem.packet_share > 0:
@@ -229,9 +227,8 @@ def _bound_by_counting(problem: Demand, proof: CountProof) -> float:
     """Bound the number of matchings by the entries of one line, or of two.
 
     A matching is an edge between the two entries, one of each line, that it carries. A connected
-    part
-    of v entries has v - 1 edges or more, and equal sums on both lines. Hence there are at least as
-    many matchings as entries less the most groups with equal sums: {3, 4} and {7} need 2.
+    part of v entries has v - 1 edges or more, and equal sums on both lines. Hence there are at
+    least as many matchings as entries less the most groups with equal sums: {3, 4} and {7} need 2.
     """
     if problem.objective != "matchings":
         raise ProofError("a count bounds the number of matchings, not the completion time")
@@ -253,8 +250,7 @@ def count_groups(numbers: list[int]) -> int:
     """Count into how many groups with sum zero some numbers can be divided.
 
     Dynamic programming over subsets: 3, 4, -7, 5, 1, -6 give two groups. An upper bound where
-    there
-    are too many numbers or subsets. No number may be 0 or the negative of another one.
+    there are too many numbers or subsets. No number may be 0 or the negative of another one.
     """
     positive = sum(number > 0 for number in numbers)
     bound = min(positive, len(numbers) - positive, len(numbers) // 3)
@@ -336,8 +332,7 @@ def end_groups(
     """Compute when each group is complete, in ticks; infinite if something of it is left.
 
     An entry of 5 ticks that gets 3 ticks in one slot is over 2 ticks after the next slot that has
-    it
-    begins to carry.
+    it begins to carry.
     """
     assert problem.groups is not None
     ends = [0.0] * (int(problem.groups.max()) + 1)

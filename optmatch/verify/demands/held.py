@@ -25,18 +25,12 @@ Pairs = tuple[tuple[int, int], ...]
 
 
 class HeldCircuits:
-    """Tells which circuits of bidirectional ports are held side by side, and remembers it."""
+    """Tells which circuits of bidirectional ports are held side by side, and remembers it.
+
+    Without a graph of cells the switch is ideal, and holds all circuits at once.
+    """
 
     def __init__(self, fabric: Fabric, graph: CellGraph | None) -> None:
-        """Take over the cells of a fabric as lists, for many searches.
-
-        Parameters
-        ----------
-        fabric
-            A switch with bidirectional ports.
-        graph
-            Its cells and links; None for an ideal switch, which holds all circuits at once.
-        """
         self._holds_all = graph is None
         self._known: dict[Pairs, bool] = {}
         if graph is None:
@@ -47,28 +41,10 @@ class HeldCircuits:
         self._terminals: list[int] = fabric.source_terminals.tolist()
 
     def earn_more(self, worth: NDArray[np.int64], most: int) -> bool:
-        """Tell whether the switch can connect, at one time, pairs worth more than a limit.
+        """Tell whether the switch can hold pairs at once that are worth more than a limit.
 
-        Each port is in one pair at most. Each pair is worth something, and the sum counts. Not all
-        sets of pairs can be connected: the cells of the chip must have paths for all of them at
-        once.
-
-        The search is branch and bound: port after port is paired with a free one, or with none.
-        Where pairs together are worth more than the limit, it is tried whether cells can connect
-        them.
-
-        Parameters
-        ----------
-        worth
-            ``worth[source, destination]`` >= 0, shape (ports, ports). A pair of ports is connected
-            in both directions, hence it is worth the sum of both entries.
-        most
-            The limit, in the unit of `worth`.
-
-        Returns
-        -------
-        bool
-            True if there are pairs that can be connected at once and are worth more than `most`.
+        Branch and bound: port after port is paired with a free one, or with none. Both entries of
+        a pair count, ``worth[source, destination]`` >= 0.
         """
         # `rows[a][b]`: the worth of the pair of ports a < b, in both directions, else 0.
         # `to_come[a]`: no pairs with a smaller port >= a are worth more than this together.
@@ -78,24 +54,9 @@ class HeldCircuits:
         to_come = [int(worth_of_pair[port:].max(axis=1).sum()) for port in ports]
 
         def pair_from(port: int, chosen: Pairs, total: int) -> bool:
-            """Search on, port by port, for a set of pairs that is worth more than allowed.
+            """Search on from the next port; the pairs of earlier ports are `chosen`.
 
-            Branch and bound: a branch ends where even the best pairs of all later ports are too
-            little.
-
-            Parameters
-            ----------
-            port
-                The next port to decide on: it is paired with a later one, or with none.
-            chosen
-                The pairs of earlier ports.
-            total
-                The worth of the chosen pairs.
-
-            Returns
-            -------
-            bool
-                Whether some set of pairs is worth more, and cells can connect all of them.
+            A branch ends where even the best pairs of all later ports are too little.
             """
             if total > most:
                 return self._hold(chosen)
@@ -115,14 +76,7 @@ class HeldCircuits:
         return pair_from(0, (), 0)
 
     def _hold(self, pairs: Pairs) -> bool:
-        """Tell whether some states of the cells connect all these pairs at once.
-
-        Parameters
-        ----------
-        pairs
-            Pairs of ports, one of them at least. Answers are kept for later calls with the same
-            pairs.
-        """
+        """Tell whether some states of the cells connect all these pairs; answers are kept."""
         if self._holds_all:
             return True
         if pairs not in self._known:
@@ -136,12 +90,10 @@ class HeldCircuits:
     def _lead_light(
         self, circuits: list[tuple[int, int]], entered: int, states: list[int]
     ) -> bool:
-        """Find states of cells that lead the light of some circuits to their ends.
+        """Find states of cells that lead the light of circuits, one after another, to their ends.
 
-        A cell is a 2 x 2 switch with four terminals; cell c has the terminals 4 c to 4 c + 3. The
-        light of one circuit is led on, cell by cell. At a cell that is free both states are tried
-        (depth-first search); one that is set already, by this circuit or another one, stays as it
-        is. When the circuit is at its end, the next circuit follows.
+        Depth-first search: a free cell is tried in both states, a set one stays as it is. `states`
+        is changed in place, and put back where there is no way.
 
         Parameters
         ----------
@@ -149,13 +101,6 @@ class HeldCircuits:
             The first and the last terminal of each circuit that is not led to its end yet.
         entered
             The terminal where light of the first circuit enters its next cell.
-        states
-            ``states[cell]``: 0 bar, 1 cross, -1 free. It is put back where there is no way.
-
-        Returns
-        -------
-        bool
-            Whether all circuits can be led to their ends; `states` are then those that do it.
         """
         cell = entered >> 2
         end = circuits[0][1]
@@ -184,22 +129,8 @@ class HeldCircuits:
     def _can_reach(self, first: int, last: int, states: list[int]) -> bool:
         """Tell whether light could come from one terminal to another past the cells that are set.
 
-        Breadth-first search over the terminals where light enters cells. A free cell may be passed
-        in both states, even by one walk.
-
-        Parameters
-        ----------
-        first
-            The terminal where light enters its first cell.
-        last
-            The terminal where it should leave its last one.
-        states
-            ``states[cell]``: 0 bar, 1 cross, -1 free.
-
-        Returns
-        -------
-        bool
-            False shows that there is no way; True is no promise beside other circuits.
+        Breadth-first search in which even one walk may pass a free cell in both states: True is no
+        promise.
         """
         reached = {first}
         queue = [first]

@@ -57,25 +57,10 @@ class ServedPlane(NamedTuple):
 
 
 def replay_demand(problem: Demand, schedules: Sequence[Schedule], findings: Findings) -> bool:
-    """Check the schedules that carry a demand, and compute when all of it has been carried.
+    """Check the schedules that carry a demand, one for each plane, and compute the objective.
 
-    A *plane* is a switch. Planes stand side by side and share the demand; each has a schedule of
-    its own. Each schedule is checked by itself, and what all of them carry is added up.
-
-    Parameters
-    ----------
-    problem
-        The demand, in whole ticks (``tick_s`` seconds each) for each pair of ports.
-    schedules
-        A schedule for each plane.
-    findings
-        The report, to which violations, notes and figures are added. The figure ``objective`` is
-        the recomputed one; a figure that each plane has is the largest of all planes.
-
-    Returns
-    -------
-    bool
-        False if the slots of some plane are no matchings: then the objective is not known.
+    A figure that each plane has is the largest of all planes. False if the slots of some plane are
+    no matchings: then the objective is not known.
     """
     findings.expect(SCHEDULE_FOR_EACH_PLANE, "schedules", len(schedules), problem.planes)
     planes = list[ServedPlane]()
@@ -116,24 +101,9 @@ def replay_demand(problem: Demand, schedules: Sequence[Schedule], findings: Find
 def _replay_plane(
     problem: Demand, schedule: Schedule, findings: Findings, findings_of_plane: Findings
 ) -> ServedPlane | None:
-    """Apply the rules of demands to the schedule of one of several switches, called a plane.
+    """Apply the rules of demands to the schedule of one plane; None without matchings.
 
-    Parameters
-    ----------
-    problem
-        The demand.
-    schedule
-        The slots of this plane: a matching and a duration each.
-    findings
-        Those of the whole answer; the number of late groups is added here as ``groups_late``.
-    findings_of_plane
-        Violations and all other figures of this plane are added here.
-
-    Returns
-    -------
-    ServedPlane or None
-        The ticks that the plane serves of each pair, its end in ticks, and the weighted
-        lateness of groups in seconds, 0 for other objectives. None if its slots are no matchings.
+    Findings go to `findings_of_plane`; only the figure ``groups_late`` goes to `findings`.
     """
     if not _check_slots(problem, schedule, findings_of_plane):
         return None
@@ -153,22 +123,7 @@ def _replay_plane(
 
 
 def _check_slots(problem: Demand, schedule: Schedule, findings: Findings) -> bool:
-    """Check the shapes and matchings of a schedule, and the values that the problem fixes.
-
-    Parameters
-    ----------
-    problem
-        The demand, with a delay in seconds and a kind of switching.
-    schedule
-        The schedule of one plane.
-    findings
-        Violations are added to it.
-
-    Returns
-    -------
-    bool
-        Whether its slots are matchings of the ports.
-    """
+    """Check shapes, delay and switching; return whether the slots are matchings of the ports."""
     for name in ("delay_s", "switching"):
         rule = VALUE_IS_GIVEN.format(value=name.removesuffix("_s"))
         findings.expect(rule, name, getattr(schedule, name), getattr(problem, name))
@@ -179,22 +134,7 @@ def _check_slots(problem: Demand, schedule: Schedule, findings: Findings) -> boo
 def _count_ticks(problem: Demand, schedule: Schedule, findings: Findings) -> NDArray[np.int64]:
     """Count the ticks of each slot, and check that they are whole and not too few.
 
-    A tick is the unit of time of a problem. Durations of slots are stated in seconds; 0.3 s are 3
-    ticks of 0.1 s, up to rounding.
-
-    Parameters
-    ----------
-    problem
-        The demand, with the length of a tick in seconds and the fewest ticks of a slot.
-    schedule
-        The schedule of one plane.
-    findings
-        The report, to which violations are added.
-
-    Returns
-    -------
-    NDArray
-        ``ticks[slot]``, the nearest whole numbers; 0 where a duration is out of range.
+    0.3 s are 3 ticks of 0.1 s, up to rounding. A duration out of range counts 0 ticks.
     """
     tick_s = problem.tick_s
     exact = schedule.durations_s / tick_s
@@ -218,21 +158,9 @@ def _count_ticks(problem: Demand, schedule: Schedule, findings: Findings) -> NDA
 def _add_up_circuits(
     problem: Demand, matchings: NDArray[np.int32], ticks: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Add up how long each circuit carries over all slots of a plane.
+    """Add up the ticks that each circuit carries, as ``served[source, destination]``.
 
-    Parameters
-    ----------
-    problem
-        Where circuits change one by one, those that stay carry during the delays too.
-    matchings
-        ``matchings[slot, source] = destination``, -1 idle.
-    ticks
-        ``ticks[slot]``.
-
-    Returns
-    -------
-    NDArray
-        ``served[source, destination]`` in ticks.
+    Where circuits change one by one, those that stay carry during the delays too.
     """
     n_ports = problem.fabric.n_ports
     ticks_of_port = np.broadcast_to(ticks[:, None], matchings.shape).copy()
@@ -248,34 +176,12 @@ def _add_up_circuits(
 def _check_completion(
     problem: Demand, served: NDArray[np.int64], end_ticks: int, findings: Findings
 ) -> float:
-    """Compare served and wanted demand, and find when the last data arrive.
+    """Compare served and wanted demand in ticks, and return when the last data arrive, in s.
 
-    Demand is measured in ticks, the time that a circuit takes for it. If a pair of ports wants 10
-    ticks and circuits serve 7, then 3 are left. A packet network carries them, if there is one;
-    else this is a violation.
-
-    Parameters
-    ----------
-    problem
-        The demand. The fields that are read here:
-
-        - ``directed_ticks[source, destination]``: what is wanted;
-        - ``tick_s``: the seconds of a tick;
-        - ``packet_bytes_per_s``, ``packet_share``: the rate of the packet network, 0 for none, and
-          this rate over that of a circuit;
-        - ``objective``: if it is ``"matchings"``, circuits have to serve exactly what is wanted.
-    served
-        ``served[source, destination]``: how long circuits carry over all planes, in ticks.
-    end_ticks
-        The end of the last slot of all planes, in ticks.
-    findings
-        Violations are added to it, and figures in seconds of a circuit: ``demand_s``, what is
-        wanted; ``circuit_s``, what circuits carry of it; ``packet_s``, how long packets take.
-
-    Returns
-    -------
-    float
-        Seconds; infinite if something is left and there is no packet network.
+    If 10 ticks are wanted and circuits serve 7, a packet network carries the other 3; without one
+    this is a violation, and the result is infinite. Where matchings are counted, circuits have to
+    serve exactly what is wanted. Sets the figures ``demand_s``, ``circuit_s`` and ``packet_s``, in
+    seconds of a circuit but for the last one.
     """
     demand_ticks = problem.directed_ticks
     tick_s = problem.tick_s
@@ -313,20 +219,7 @@ def verify_demand(
 ) -> None:
     """Check schedules that are to carry a demand, and the claims of a solution about them.
 
-    A demand says how many bytes each port sends to each other one. A *plane* is a switch; several
-    planes side by side share the demand, and each has a schedule. A solution claims more: the
-    value of its objective, a lower bound with a certificate, a status, and statistics. Each claim
-    is compared with a value that is computed anew.
-
-    Parameters
-    ----------
-    problem
-        The demand.
-    subject
-        The schedule of one plane, the schedules of several, or a solution that has them.
-    findings
-        The report, to which violations, notes and figures are added. The figure
-        ``lower_bound_recomputed`` is a bound of the objective that needs no certificate.
+    The figure ``lower_bound_recomputed`` is a bound of the objective that needs no certificate.
     """
     # The objective is a multiple of a step: packets alone may end between two ticks.
     if problem.objective == "matchings":

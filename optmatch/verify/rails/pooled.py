@@ -79,28 +79,10 @@ def check_pooled(context: Context, ranks_of_rail: _RanksOfRail) -> bool:
 def pool_job(job: RailJob) -> RailJob:
     """Return the job in which a GPU has shares of all ports of its server as ports of its own.
 
-    With pooled rails data change rail inside a server. A server has R GPUs, and each has k ports
-    on a rail of its own. All R GPUs send over all R k ports, so that each GPU has an R-th of every
-    port. Two things make data slower:
-
-    * a byte takes its time on a port, and then its time on the links inside the server. These
-      links are those of the GPU with the port, and carry the bytes of all its k ports: the time on
-      them is k over their rate;
-    * a message is late by the latency of a change of rail.
-
-    With 2 ports of 50 GB/s and links of 400 GB/s, a GB takes 1 / 50 = 0.02 s and 2 / 400 = 0.005
-    s. A port then has 1 / 0.025 = 40 GB/s, and each of 8 GPUs has 5 GB/s of it.
-
-    Parameters
-    ----------
-    job
-        A job with ideal switches whose network says how long a change of rail takes.
-
-    Returns
-    -------
-    RailJob
-        The same job with R k ports for each GPU, each with an R-th of the rate of one, and with
-        the latency of a change of rail on every message.
+    A server has R GPUs with k ports each; each GPU gets an R-th of all R k ports. A byte takes its
+    time on a port, then that on the links of one GPU, which carry the bytes of k ports. With 2
+    ports of 50 GB/s and links of 400 GB/s a GB takes 1 / 50 + 2 / 400 = 0.025 s: a port has 40
+    GB/s, and each of 8 GPUs 5 GB/s of it. Each message is late by a change of rail.
     """
     network = job.network
     n_rails = network.gpus_per_server
@@ -124,25 +106,9 @@ def pool_job(job: RailJob) -> RailJob:
 def pool_timelines(job: RailJob, plan: RailPlan) -> RailTimeline:
     """Join the switches of all rails to one, on which a GPU has all ports of its server.
 
-    With pooled rails data change rail inside a server. A GPU then sends over all ports of its
-    server, and has a share of each. The shares are ports of its own on the large switch. They are
-    numbered by GPU (counted on its rail), then by rail, then by port. With 8 rails and 2 ports on
-    each, port 21 of the large switch is port 1 of GPU 1 on rail 2: 21 = 1 * 16 + 2 * 2 + 1. On the
-    switch of rail 2 this is port 1 * 2 + 1 = 3.
-
-    Parameters
-    ----------
-    job
-        The job, with the number k of ports that a GPU has on its own rail.
-    plan
-        A plan whose timelines, the states of the switches over time, are those of all rails.
-
-    Returns
-    -------
-    RailTimeline
-        The large switch: ``matchings[state, port]`` is the port that a port leads to, -1 where
-        idle; ``starts_s[state]`` is when the state starts, in seconds. It is asked for at the same
-        time.
+    Its ports are numbered by GPU (counted on its rail), rail and port. With 8 rails and 2 ports on
+    each, port 21 = 1 * 16 + 2 * 2 + 1 is port 1 of GPU 1 on rail 2: port 1 * 2 + 1 = 3 of that
+    switch.
     """
     n_rails = job.network.gpus_per_server
     k = job.network.ports_per_gpu

@@ -42,8 +42,7 @@ def verify_reroute(
     """Replay a transition from the circuits of now to those after a failure, and check all claims.
 
     The figure ``lower_bound_recomputed`` has the levels of the objective that no answer falls
-    below,
-    infinite if there is none.
+    below, infinite if there is none.
     """
     failure = assess_failure(problem)
     findings.figures["lower_bound_recomputed"] = _bound_levels(failure) or math.inf
@@ -246,10 +245,9 @@ def _bound_levels(failure: Failure) -> tuple[int, int, int, int, int] | None:
     """Bound the levels of the cost of any repair; None if no handover has routes for all.
 
     Each hit circuit gets its shortest route. The levels are disturbed circuits (0), changed
-    circuits,
-    cells set (0), the worst loss of a changed circuit in 0.01 dB, and its cells and fibres. With
-    too
-    many handovers each end in a lost unit may be at any spare, which is a bound too.
+    circuits, cells set (0), the worst loss of a changed circuit in 0.01 dB, and its cells and
+    fibres. With too many handovers each end in a lost unit may be at any spare, which is a bound
+    too.
     """
     problem = failure.problem
     lost = sorted(failure.lost)
@@ -325,8 +323,7 @@ def _route_lengths(failure: Failure) -> RouteLengths:
     """Return the cells and fibres of the shortest route of each pair of units.
 
     On a switch they lead around broken cells; racks count as without failures. Circuits of an
-    ideal
-    switch over their link budget are `UNREACHED`.
+    ideal switch over their link budget are `UNREACHED`.
     """
     problem = failure.problem
     faults = (problem.stuck_bar, problem.stuck_cross, problem.dead_cells)

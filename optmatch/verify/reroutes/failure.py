@@ -49,22 +49,7 @@ class Failure:
 
 
 def assess_failure(problem: Reroute) -> Failure:
-    """Find the circuits that a failure hits, the lost units, and the spares that are left.
-
-    A *unit* is what a spare replaces: a chip of a rack, or a port of a switch.
-
-    Parameters
-    ----------
-    problem
-        Circuits and cell states as they are now, and the parts that have failed: chips, ports,
-        fibres, and cells that are stuck or dead.
-
-    Returns
-    -------
-    Failure
-        The graph and cell states with their faults, dead ports, hit circuits, lost units and
-        live spares, by their numbers.
-    """
+    """Find the circuits that a failure hits, the lost units, and the spares that are left."""
     fabric = problem.fabric
     units = problem.units
     failure = Failure(
@@ -91,16 +76,7 @@ def assess_failure(problem: Reroute) -> Failure:
 
 
 def _break_cells(failure: Failure, graph: CellGraph) -> None:
-    """Set the graph and the states of the cells as they are after the failure.
-
-    Parameters
-    ----------
-    failure
-        Its ``graph`` and its ``states`` (0 bar, 1 cross, -1 free) are set. A stuck cell has the
-        state in which it is stuck, a dead one lets no light through.
-    graph
-        The cells and links without faults.
-    """
+    """Set the graph and the states of the cells to those after the failure."""
     problem = failure.problem
     faults = np.full(graph.n_cells, FREE, dtype=np.int8)
     states = np.array(problem.cell_states)
@@ -123,13 +99,7 @@ def _find_lost_racks(failure: Failure) -> None:
     """Find racks with failed parts in use, which are lost, and racks of spares that work.
 
     Where no light passes a chip on its way, racks are replaced as a whole: all chips of a lost
-    rack are lost units, and all circuits of them are hit.
-
-    Parameters
-    ----------
-    failure
-        Has the dead ports; gets the numbers of ``hit`` circuits, and of ``lost`` and ``spares``
-        chips.
+    rack are lost, and all their circuits are hit.
     """
     problem = failure.problem
     chips = range(problem.units.n_units)
@@ -156,15 +126,7 @@ def _find_lost_racks(failure: Failure) -> None:
 
 
 def _racks_at(problem: Reroute, fibre: int) -> set[int]:
-    """Return the racks at the ends of a fibre; an end may be a switch, which is in none.
-
-    Parameters
-    ----------
-    problem
-        The racks, their servers and fibres.
-    fibre
-        The number of the fibre.
-    """
+    """Return the racks at the ends of a fibre; a switch at an end is in none."""
     units = problem.units
     chips_per_server = units.n_units // units.n_servers
     servers = [end for end in units.edges[units.edge_of_fibre[fibre]] if end < units.n_servers]
@@ -172,15 +134,9 @@ def _racks_at(problem: Reroute, fibre: int) -> set[int]:
 
 
 def _find_lost_units(failure: Failure) -> None:
-    """Find the units that have to be replaced, and the spares that can replace them.
+    """Find the units with fewer live ports than circuits to send or to receive.
 
-    A unit, which is a chip of a rack or a port of a switch, is lost if it has fewer live ports
-    than circuits that it sends, or that it receives. A spare needs one live port.
-
-    Parameters
-    ----------
-    failure
-        Has the dead ports; gets the numbers of ``lost`` units and of ``spares``.
+    They are lost; a spare needs one live port.
     """
     problem = failure.problem
     n_units = problem.units.n_units
@@ -204,17 +160,8 @@ def _find_lost_units(failure: Failure) -> None:
 def _find_hit_circuits(failure: Failure) -> None:
     """Find the circuits that have lost their light.
 
-    A *unit* is a chip, or a port of a switch. A circuit is hit if
-
-    - a port of it is dead, or a unit at one of its ends is lost;
-    - its light passes a failed fibre, or a dead cell;
-    - its light passes a cell that is stuck in another state than the circuit needs.
-
-    Parameters
-    ----------
-    failure
-        Has dead ports, lost units, and the states of the cells; gets the numbers of ``hit``
-        circuits.
+    A circuit is hit if it has a dead port or a lost unit, or if its light passes a failed fibre, a
+    dead cell, or a cell that is stuck in another state than it needs.
     """
     problem = failure.problem
     for circuit, ports in enumerate(problem.circuits.tolist()):
@@ -242,24 +189,7 @@ def _find_hit_circuits(failure: Failure) -> None:
 def trace_circuits(
     problem: Reroute, graph: CellGraph, states: NDArray[np.int8], circuits: NDArray[np.int32]
 ) -> Light:
-    """Trace the light of circuits from their sources.
-
-    Parameters
-    ----------
-    problem
-        Has the terminals of ports.
-    graph
-        The cells and links.
-    states
-        ``states[cell]``: 0 bar, 1 cross, -1 free.
-    circuits
-        ``circuits[beam] = source port, destination port``, shape (beams, 2).
-
-    Returns
-    -------
-    Light
-        An entry for each cell that a beam passes; there is one slot, 0.
-    """
+    """Trace the light of circuits from their sources, in the one slot 0; beam k is circuit k."""
     starts = problem.fabric.source_terminals[circuits[:, 0]].astype(np.int64)
     return trace(graph, states[None], starts[None])
 

@@ -36,33 +36,10 @@ LIGHT_TAKES_ROUTE = Rule("light takes its route")
 
 
 def replay_transition(failure: Failure, transition: Transition, findings: Findings) -> bool:
-    """Check a repair after a failure by all rules, and compute its objective.
+    """Check a repair after a failure by all rules; return whether its objective could be computed.
 
-    A *transition* is such a repair: it hands lost units (chips, or ports of a switch) over to
-    spares, gives circuits new routes, and lists the steps in which all this is done. Checked are,
-    in this order,
-
-    - numbers of units, circuits and ports that exist;
-    - spares, ends of circuits, and fibres on their routes;
-    - the steps: no other circuit may lose its light on the way;
-    - the light in the end, or its loss.
-
-    Each check needs what comes before it, and is skipped if that is wrong.
-
-    Parameters
-    ----------
-    failure
-        The state after the failure.
-    transition
-        The repair: ``moves`` says which spare replaces each lost unit; then there are the new
-        circuits, their routes, and the steps (a circuit is dropped, a cell set, a circuit raised).
-    findings
-        Violations, skipped checks and figures are added to it.
-
-    Returns
-    -------
-    bool
-        Whether the objective could be computed.
+    Checked are numbers that exist, then spares, ends and fibres of circuits, then the steps, then
+    the light in the end, or its loss. Each check is skipped if one before it failed.
     """
     # First all numbers must exist, since they are used as indices from there on.
     violations_before = len(findings.violations)
@@ -91,18 +68,7 @@ def replay_transition(failure: Failure, transition: Transition, findings: Findin
 
 
 def _check_numbers(problem: Reroute, transition: Transition, findings: Findings) -> None:
-    """Check that all circuits and fibres exist, and that circuits are listed once.
-
-    Parameters
-    ----------
-    problem
-        The circuits as they are now, and the fibres.
-    transition
-        ``changed``: numbers of circuits, which have to ascend; ``routes``: fibres of each of
-        them where there are no cells.
-    findings
-        Violations are added to it.
-    """
+    """Check that all circuits and fibres exist, and that changed circuits ascend."""
     changed = transition.changed.tolist()
     exist = all(0 <= circuit < len(problem.circuits) for circuit in changed)
     ascend = changed == sorted(set(changed))
@@ -116,17 +82,7 @@ def _check_numbers(problem: Reroute, transition: Transition, findings: Findings)
 
 
 def _check_moves(failure: Failure, transition: Transition, findings: Findings) -> None:
-    """Check that each lost unit has a live spare of its own, and that no other unit moves.
-
-    Parameters
-    ----------
-    failure
-        The lost units and the spares that live. A unit is a chip of a rack or a port of a switch.
-    transition
-        ``moves[number]``: a lost unit and its spare, shape (moves, 2).
-    findings
-        Violations are added to it.
-    """
+    """Check that each lost unit has a live spare of its own, and that no other unit moves."""
     lost = transition.moves[:, 0].tolist()
     spares = transition.moves[:, 1].tolist()
     findings.expect(LOST_ARE_REPLACED, "moves", sorted(lost), sorted(failure.lost))
@@ -141,17 +97,7 @@ def _check_moves(failure: Failure, transition: Transition, findings: Findings) -
 def _check_racks_move_whole(
     failure: Failure, lost: list[int], spares: list[int], findings: Findings
 ) -> None:
-    """Check that all chips of a lost rack go to the same places of one other rack.
-
-    Parameters
-    ----------
-    failure
-        Its problem has the number of racks and of chips; chips of a rack are numbered in a row.
-    lost, spares
-        ``lost[move]`` is a chip and ``spares[move]`` the chip that replaces it.
-    findings
-        Violations are added to it.
-    """
+    """Check that all chips of a lost rack go to the same places of one other rack."""
     units = failure.problem.units
     chips_per_rack = units.n_units // units.racks
     spare_rack_of: dict[int, int] = {}  # by lost rack, as its first chip says
@@ -163,17 +109,7 @@ def _check_racks_move_whole(
 
 
 def _check_ends(failure: Failure, transition: Transition, findings: Findings) -> None:
-    """Check that ends stay at their unit, or go to the spare of it, and that their ports live.
-
-    Parameters
-    ----------
-    failure
-        The circuits as they are now, and dead ports.
-    transition
-        ``circuits[number]``: the ports of the changed circuit ``changed[number]``.
-    findings
-        Violations are added to it.
-    """
+    """Check that ends stay at their unit, or go to its spare, and that their ports live."""
     spare_of = dict(transition.moves.tolist())
     changed = transition.changed.tolist()
     for circuit, ports in zip(changed, transition.circuits.tolist(), strict=True):
@@ -186,20 +122,7 @@ def _check_ends(failure: Failure, transition: Transition, findings: Findings) ->
 
 
 def _check_fibres(failure: Failure, transition: Transition, findings: Findings) -> None:
-    """Check that routes lead over live fibres from server to server, where there are no cells.
-
-    Each route starts at the server of its source and ends at that of its destination, over fibres
-    of which each starts where the one before it ends.
-
-    Parameters
-    ----------
-    failure
-        The fibres of the racks, and those that have failed.
-    transition
-        ``routes[number]``: the fibres, in order, of the changed circuit ``changed[number]``.
-    findings
-        Violations are added to it.
-    """
+    """Check that routes lead over live fibres from server to server, where there are no cells."""
     units = failure.problem.units
     ends_of_fibre = units.edges[units.edge_of_fibre].tolist()
     changed = transition.changed.tolist()
@@ -223,18 +146,7 @@ def _check_fibres(failure: Failure, transition: Transition, findings: Findings) 
 
 
 def _check_light(failure: Failure, transition: Transition, findings: Findings) -> None:
-    """Check that light takes the stated routes through the cells as they are in the end.
-
-    Parameters
-    ----------
-    failure
-        The cells and their states after the failure.
-    transition
-        ``steps[step]``: kind, cell or circuit, and state of a cell; ``routes[number]``: the
-        terminals by which the light of a changed circuit enters its cells.
-    findings
-        Violations are added to it.
-    """
+    """Check that light takes the stated routes through the cells as they are in the end."""
     assert failure.graph is not None
     states = failure.states.copy()
     for kind, cell, state in transition.steps.tolist():
@@ -248,17 +160,7 @@ def _check_light(failure: Failure, transition: Transition, findings: Findings) -
 
 
 def _check_budgets(problem: Reroute, transition: Transition, findings: Findings) -> None:
-    """Check that the changed circuits of an ideal switch keep to their link budgets.
-
-    Parameters
-    ----------
-    problem
-        The switch, which may state losses and budgets in dB.
-    transition
-        ``circuits[number] = source port, destination port`` of each changed circuit.
-    findings
-        Violations are added to it.
-    """
+    """Check that the changed circuits of an ideal switch keep to their link budgets."""
     matching = np.full((1, problem.fabric.n_ports), IDLE, dtype=np.int32)
     sources, destinations = transition.circuits.T
     matching[0, sources] = destinations
@@ -268,18 +170,9 @@ def _check_budgets(problem: Reroute, transition: Transition, findings: Findings)
 def _add_figures(failure: Failure, transition: Transition, findings: Findings) -> None:
     """Compute the levels of the objective, and add them as figures.
 
-    The levels, the most important first: disturbed circuits (of jobs that the failure did not
-    hit), changed circuits, cells set, the worst loss of a changed circuit in hundredths of a dB,
-    and the cells and fibres of all changed circuits.
-
-    Parameters
-    ----------
-    failure
-        The state after the failure.
-    transition
-        The changed circuits and their routes: fibres, or terminals of cells where there are some.
-    findings
-        Gets a figure for each level, and all together as ``objective``.
+    They are disturbed circuits (of jobs that the failure did not hit), changed circuits, cells
+    set, the worst loss of a changed circuit in 0.01 dB, and the cells and fibres of all changed
+    circuits.
     """
     worst_loss = 0  # in hundredths of a dB
     length = 0

@@ -31,28 +31,12 @@ class UsedPart(NamedTuple):
 
 
 def replay_steps(failure: Failure, transition: Transition, findings: Findings) -> bool:
-    """Take all steps of a transition, one after another, and check the circuits at every moment.
+    """Take all steps of a transition, and check the circuits at every moment.
 
-    Each circuit that is up has its ports, fibres and waveguides for itself, and its light arrives.
-    Circuits that the transition does not change are never dropped. Light depends on the cells that
-    it passes and on no others, so after a cell is set the circuits that pass it are traced again;
-    at the beginning all are.
-
-    Parameters
-    ----------
-    failure
-        The state after the failure. Hit circuits are down at the beginning, all others are up.
-    transition
-        ``steps[step]``: the kind (circuit dropped, cell set, circuit raised), the circuit or
-        cell, and the state of a cell.
-    findings
-        Violations are added to it, and the figure ``dark_steps``: steps times circuits that are
-        dark then although the failure did not hit them.
-
-    Returns
-    -------
-    bool
-        Whether all steps can be taken and lead to the new circuits.
+    Circuits that the failure hit are down at first, all others are up. Each circuit that is up has
+    its parts for itself, and its light arrives. After a cell is set, only the circuits that pass
+    it are traced again. Sets the figure ``dark_steps``; returns whether all steps can be taken and
+    lead to the new circuits.
     """
     violations_before = len(findings.violations)
     replay = Replay(failure, transition, findings)
@@ -73,33 +57,23 @@ def replay_steps(failure: Failure, transition: Transition, findings: Findings) -
 
 
 class Replay:
-    """The fabric in the course of a transition."""
+    """The fabric in the course of a transition.
+
+    Attributes
+    ----------
+    ports
+        ``ports[circuit]``: its source and destination port at present.
+    new_ports, new_routes
+        Those that changed circuits will have.
+    states
+        ``states[cell]``: 0 bar, 1 cross, -1 free.
+    up, raised_anew
+        The circuits that have light, and those that got it again.
+    mate, exits, link_of, starts, stops
+        The wiring by terminal, and the terminals of ports, if there are cells.
+    """
 
     def __init__(self, failure: Failure, transition: Transition, findings: Findings) -> None:
-        """Begin the replay of a repair: the switch as it is after the failure, no circuit up yet.
-
-        These attributes are kept while steps are taken:
-
-        - ``ports[circuit]``: its source and destination port at present;
-        - ``new_ports``, ``new_routes``: those that changed circuits will have;
-        - ``states[cell]``: 0 bar, 1 cross, -1 free;
-        - ``up``: the circuits that have light; ``raised_anew``: those that got it again;
-        - ``user_of[part]``: the circuit that uses a port, fibre or link;
-        - ``passing[cell]``: the circuits whose light passes a cell;
-        - ``dark_steps``: the sum, over all steps, of circuits that are dark then, though the
-          failure did not hit them;
-        - ``mate``, ``exits``, ``link_of``, ``starts``, ``stops``: the wiring by terminal, and
-          the terminals of ports, if there are cells.
-
-        Parameters
-        ----------
-        failure
-            The state after the failure: the circuits of now, and cells with their faults.
-        transition
-            The new ports and routes of the circuits that change.
-        findings
-            Gets the violations.
-        """
         self.failure = failure
         self.findings = findings
         changed = transition.changed.tolist()
@@ -125,18 +99,7 @@ class Replay:
             self.stops = fabric.destination_terminals.tolist()
 
     def touch(self, circuit: int, kind: int, where: str) -> None:
-        """Drop or raise a circuit that changes.
-
-        Parameters
-        ----------
-        circuit
-            Its number.
-        kind
-            DROP or RAISE. A circuit is dropped if it is up, and raised if it is not, with its new
-            ports and route.
-        where
-            The step, as it is named in violations.
-        """
+        """Drop a changed circuit that is up, or raise one that is down with its new ports."""
         if not self.findings.expect(DROPPED_IF_UP, where, circuit in self.up, kind == DROP):
             return
         if kind == RAISE:
@@ -150,20 +113,10 @@ class Replay:
             circuits.discard(circuit)
 
     def raise_circuit(self, circuit: int, fibres: Sequence[int], where: str) -> None:
-        """Switch a circuit on, and note the parts that it uses; each serves one circuit at a time.
+        """Switch a circuit on, and note its ports and its fibres or links as used.
 
-        Parts are its two ports, and the fibres of its route or the links that its light passes. It
-        is a violation if another circuit uses one of them, or this one uses it twice.
-        ``self.up`` and ``self.user_of`` are changed.
-
-        Parameters
-        ----------
-        circuit
-            Its number.
-        fibres
-            The fibres of its route where there are no cells; else empty, and its light is traced.
-        where
-            The step, as it is named in violations.
+        A part that is in use already is a violation. `fibres` is empty where light is traced
+        through cells.
         """
         self.up.add(circuit)
         source, destination = self.ports[circuit]
@@ -185,24 +138,10 @@ class Replay:
                 self.findings.refuse(ONE_CIRCUIT_PER_PART, where, got, "one")
 
     def follow(self, circuit: int, where: str) -> list[int]:
-        """Trace a circuit through the cells as they are now, and note which cells it passes.
+        """Trace a circuit, note which cells it passes, and return its links in order.
 
-        A cell is a 2 x 2 switch with four terminals; a *link* is a waveguide or a fibre between
-        two cells. It is a violation if the light passes a failed fibre, is lost in a cell whose
-        state is not set, or leaves the switch at another port than that of its partner.
-        ``self.passing[cell]`` gets the number of the circuit for each cell that it passes.
-
-        Parameters
-        ----------
-        circuit
-            Its number.
-        where
-            The step, as it is named in violations.
-
-        Returns
-        -------
-        list of int
-            The numbers of the links that it uses, in order, without faults.
+        It is a violation if the light passes a failed fibre, is lost in a free cell, or arrives at
+        a wrong port. Links have the numbers that they have without faults.
         """
         # `entered` is the terminal where light enters the next cell, negative if there is none,
         # and `left` the one by which it has left the last cell.
@@ -237,17 +176,7 @@ class Replay:
         return links
 
     def set_cell(self, cell: int, state: int, where: str) -> None:
-        """Set a cell, and trace the circuits that pass it again.
-
-        Parameters
-        ----------
-        cell
-            Its number. A cell that is stuck, dead or does not exist is a violation.
-        state
-            0 bar, 1 cross.
-        where
-            The step, as it is named in violations.
-        """
+        """Set a cell, and trace the circuits that pass it again; a faulty cell is a violation."""
         problem = self.failure.problem
         exists = 0 <= cell < len(self.states)
         works = exists and cell not in problem.stuck and cell not in problem.dead_cells

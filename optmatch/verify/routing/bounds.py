@@ -113,8 +113,7 @@ def _count_passed_twice(problem: Routing) -> int:
     """Count the cells that two circuits pass in any case, as far as the ports alone show it.
 
     A cell is passed twice if each of its terminals a is a source, or is joined to a terminal b of
-    such
-    a cell. 0 where a port is idle, light may go both ways, or there are no cells.
+    such a cell. 0 where a port is idle, light may go both ways, or there are no cells.
     """
     fabric = problem.fabric
     graph = fabric.graph
@@ -188,8 +187,7 @@ def _search_breadth_first(
     """Find the fewest cells from each port to each terminal, for all ports side by side.
 
     Returns, by port and terminal, the cells until light leaves there (0: never), and where the
-    last of
-    them was entered (-1: never).
+    last of them was entered (-1: never).
     """
     n_terminals = len(graph.mate)
     cells = np.zeros((len(starts), n_terminals), dtype=np.int32)
@@ -230,8 +228,7 @@ def _passes_a_link_twice(
     """Tell which shortest walks pass a link twice, by source and destination; these are no routes.
 
     All walks are followed back at once by ``entered[port, terminal]``: where the walk enters the
-    cell
-    that it leaves by the terminal.
+    cell that it leaves by the terminal.
     """
     # All walks that still go on: the number of each, its port, and where it leaves its cell. A
     # visit of a link is noted as one number, of walk and link.
@@ -259,8 +256,7 @@ def shortest_route(graph: CellGraph, start: int, end: int) -> float:
     """Count the cells on the shortest route between two terminals; infinite if there is none.
 
     Branch and bound: where the shortest walk passes a link in both directions, a route lacks one
-    of
-    them, and each is closed in a case of its own.
+    of them, and each is closed in a case of its own.
     """
     best = math.inf
     open_cases = [frozenset[int]()]  # for each case the terminals that light may not leave by
@@ -320,8 +316,7 @@ def forward_lengths(
     """Count the cells on shortest routes if light goes one way only, else return None.
 
     Light has to enter each cell at 4 * cell + 0 or 1, leave it at + 2 or 3, and never come back to
-    a
-    cell. Then each cell is looked at once, in topological order.
+    a cell. Then each cell is looked at once, in topological order.
     """
     mate = graph.mate.reshape(-1, 4)
     ends_a = mate[:, :2]

@@ -28,26 +28,9 @@ class Quality(NamedTuple):
 def measure_quality(light: Light, cells: CellDevice) -> Quality:
     """Compute the loss and the crosstalk of each beam of a schedule.
 
-    A *beam* is the light of one source in one time slot. It passes cells, and each takes some of
-    its power. If a second beam passes the same cell, each of them leaks a little into the other.
-    A leak goes on with the beam that it has joined, and loses the same from there on. Its share
-    of that beam's power therefore stays what it is in the cell. For example, if a cell leaks 1 %,
-    and the other beam enters it with twice the power of this one, it adds 2 % to the crosstalk.
-
-    Parameters
-    ----------
-    light
-        The passages of beams through cells, beam after beam, in order. Entry k is one passage:
-        ``slot[k]`` and ``beam[k]`` (its source) say whose, ``entered[k]`` and ``left[k]`` by which
-        terminals. Cell c has the terminals 4 c .. 4 c + 3; bit 0 of the number is the side of the
-        cell. ``arrived`` has the shape (slots, sources).
-    cells
-        The device of each cell: loss in dB and leak as a ratio of powers, by cell and state.
-
-    Returns
-    -------
-    Quality
-        Loss in dB and crosstalk as a ratio of powers; both of shape (slots, sources).
+    Two beams in one cell leak into each other. A leak loses the same as the beam that it has
+    joined, so its share of that beam stays what it is in the cell: if a cell leaks 1 %, and the
+    other beam has twice the power there, it adds 2 %.
     """
     # The loss of each beam: the sum over the cells that it passes.
     shape = light.arrived.shape
@@ -84,20 +67,7 @@ def measure_quality(light: Light, cells: CellDevice) -> Quality:
 
 
 def _find_places(places: NDArray[np.int64], targets: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Find where each of some numbers stands in a list of different numbers.
-
-    Parameters
-    ----------
-    places
-        The list, in any order.
-    targets
-        The numbers.
-
-    Returns
-    -------
-    int array
-        ``index[target]``: its index in `places`, -1 if it is not there.
-    """
+    """Return the index of each target in a list of different numbers; -1 if it is not there."""
     if not len(places):
         return np.full(len(targets), -1)
     order = np.argsort(places)
@@ -112,22 +82,10 @@ def signal_to_crosstalk_db(ratio: float) -> float:
 
 
 def sum_least(fabric: Fabric, cost: NDArray[np.float64], pairs: NDArray[np.bool_]) -> list[float]:
-    """Return the least cost of a way for each circuit, as if it were alone (Dijkstra).
+    """Return the least cost of each circuit as if it were alone, by source and destination.
 
-    Parameters
-    ----------
-    fabric
-        The switch.
-    cost
-        ``cost[cell, state]``: what is added for each cell passed.
-    pairs
-        ``pairs[source, destination]``.
-
-    Returns
-    -------
-    list of float
-        For each circuit, by source and destination; infinite where there is no way. Empty if the
-        fabric has no cells.
+    ``cost[cell, state]`` is added for each cell passed. Infinite without a way; empty without
+    cells.
     """
     graph = fabric.graph
     sums: list[float] = []
@@ -141,26 +99,9 @@ def sum_least(fabric: Fabric, cost: NDArray[np.float64], pairs: NDArray[np.bool_
 
 
 def _least_costs(graph: CellGraph, start: int, cost: list[list[float]]) -> dict[int, float]:
-    """Find the least cost at which light can leave a cell by each terminal of a chip.
+    """Find the least cost at which light can leave a cell by each terminal, by Dijkstra.
 
-    Light enters the chip at one terminal and passes cells (2 x 2 switches with four terminals), of
-    which each costs something in bar and something in cross. Dijkstra's algorithm finds the
-    cheapest ways; a node of its graph is a terminal by which light leaves a cell.
-
-    Parameters
-    ----------
-    graph
-        The cells and the links between their terminals. A stuck cell has one state, a dead one
-        none.
-    start
-        The terminal where light enters its first cell.
-    cost
-        ``cost[cell][state]``, 0 or more: what is added for a passage in bar (0) or cross (1).
-
-    Returns
-    -------
-    dict
-        The least cost by terminal, in the unit of `cost`; terminals out of reach are absent.
+    ``cost[cell][state]`` is 0 or more. Terminals out of reach are absent.
     """
     mate = graph.mate.tolist()
     exits = graph.exits.tolist()
@@ -190,23 +131,7 @@ def _least_costs(graph: CellGraph, start: int, cost: list[list[float]]) -> dict[
 def sum_power(
     graph: CellGraph | None, cells: CellDevice, states: NDArray[np.int8] | None
 ) -> list[float]:
-    """Add up the power of all heaters in each slot.
-
-    Parameters
-    ----------
-    graph
-        The cells and which of them are stuck; None for a fabric without cells.
-    cells
-        The heater power of each cell in bar and in cross, in mW.
-    states
-        ``states[slot, cell]``: 0 bar, 1 cross, -1 free. A free cell counts in the state that takes
-        less.
-
-    Returns
-    -------
-    list of float
-        The power of each slot in mW; empty without cells.
-    """
+    """Add up the power of all heaters in mW, by slot; a free cell is in its cheaper state."""
     if graph is None:
         return []
     assert states is not None
@@ -221,26 +146,10 @@ def sum_power(
 
 
 def bound_power(fabric: Fabric, cells: CellDevice, pairs: NDArray[np.bool_], slots: int) -> float:
-    """Compute a lower bound of the heater power of all slots together.
+    """Bound the heater power in mW of all slots together; infinite if a circuit has no route.
 
     It is the power of all dark cells, and what each circuit adds alone on its cheapest route. Two
-    circuits may pass a cell, so each of them counts half of what light in the cell adds.
-
-    Parameters
-    ----------
-    fabric
-        The switch.
-    cells
-        The heater power of each cell in bar and in cross, in mW.
-    pairs
-        ``pairs[source, destination]``: the circuits of all slots together, each in one slot.
-    slots
-        The number of slots.
-
-    Returns
-    -------
-    float
-        Power in mW, summed over the slots; 0 without cells, infinite if a circuit has no route.
+    circuits may pass a cell, so each counts half of what light in the cell adds.
     """
     if fabric.graph is None:
         return 0.0
@@ -254,25 +163,10 @@ def bound_power(fabric: Fabric, cells: CellDevice, pairs: NDArray[np.bool_], slo
 def bound_crosstalk(
     graph: CellGraph, cells: CellDevice, passed_twice: int, circuits: int
 ) -> float:
-    """Compute a lower bound of the worst crosstalk: the mean, if two circuits pass every cell.
+    """Bound the worst crosstalk over signal by the mean, if two circuits pass every cell; else 0.
 
-    Two circuits whose powers have the ratio g leak into each other in a cell of leak r: one gets
-    r g, the other r / g. The sum is at least 2 r, whatever g is.
-
-    Parameters
-    ----------
-    graph, cells
-        The wiring, and the device of each cell: its leaks as ratios of powers, by state.
-    passed_twice
-        The number of cells that two circuits pass, whatever the routes are.
-    circuits
-        The number of circuits.
-
-    Returns
-    -------
-    float
-        Crosstalk over signal, a ratio of powers. 0, which proves nothing, if there are no
-        circuits, or if some cell may be passed by fewer than two.
+    Two circuits whose powers have the ratio g leak r g and r / g into each other in a cell of leak
+    r, at least 2 r together.
     """
     if not circuits or passed_twice < graph.n_cells:
         return 0.0
@@ -286,22 +180,7 @@ def bound_crosstalk(
 def chip_figures(
     problem: AllToAll | Routing, quality: Quality, power_mw: list[float]
 ) -> dict[str, float]:
-    """Name the figures of the worst circuit and of the heaters, and the objective if it is one.
-
-    Parameters
-    ----------
-    problem
-        Its objective may be the worst loss, the worst crosstalk or the power.
-    quality
-        The loss in dB and the ratio of crosstalk to signal of each circuit.
-    power_mw
-        ``power_mw[slot]``: the power of all heaters, in mW.
-
-    Returns
-    -------
-    dict
-        Figures of the report by name, in dB and mW.
-    """
+    """Name the figures of the worst circuit and the heaters; one may be the objective."""
     worst_loss_db = float(quality.loss_db.max(initial=0.0))
     worst_ratio = float(quality.crosstalk.max(initial=0.0))
     total_mw = math.fsum(power_mw)

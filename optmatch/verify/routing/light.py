@@ -36,28 +36,8 @@ class Traced(NamedTuple):
 def check_light(fabric: Fabric, schedule: Schedule, findings: Findings) -> Traced:
     """Check that the light of every circuit of a schedule gets to its partner, and back.
 
-    The cells of the switch are put into the states that the schedule says, slot by slot, and light
-    is followed through them. Circuits may not share a link, and stuck cells have to be stated as
-    they are. Closed loops of cells break no rule; they are noted. A switch without cells has no
-    paths to follow; the losses of its circuits are compared with their budgets instead.
-
-    Parameters
-    ----------
-    fabric
-        The switch.
-    schedule
-        The schedule; its shapes are known to fit the switch. The fields that are read here:
-
-        - ``matchings[slot, source]``: the destination, `IDLE` (-1) for none;
-        - ``cell_states[slot, cell]``: 0 bar, 1 cross, -1 free; None without cells.
-    findings
-        The report, to which violations, notes and figures are added, such as ``cells_used_max``:
-        the most cells with light in a slot.
-
-    Returns
-    -------
-    Traced
-        The cells that each circuit passes, by slot and source; 0 on a switch without cells.
+    Loops are noted only. A switch without cells has no paths; losses are compared with link
+    budgets instead. The shapes of the schedule have to fit the switch.
     """
     graph = fabric.graph
     matchings = schedule.matchings
@@ -95,26 +75,9 @@ def check_light(fabric: Fabric, schedule: Schedule, findings: Findings) -> Trace
 def _count_cells(
     fabric: Fabric, matchings: NDArray[np.int32], states: NDArray[np.int8], light: Light
 ) -> Traced:
-    """Count the cells that the light of each circuit passes, and those that it passes in cross.
+    """Count the cells that each circuit passes, and those in cross.
 
-    Between bidirectional ports light goes both ways on one route, which is counted once: at the
-    port of the lower number.
-
-    Parameters
-    ----------
-    fabric
-        The fabric, with bidirectional ports or not.
-    matchings
-        ``matchings[slot, source] = destination``, -1 where idle.
-    states
-        ``states[slot, cell]``: 0 bar, 1 cross, -1 free.
-    light
-        The steps of all light, one entry for each cell that is passed.
-
-    Returns
-    -------
-    Traced
-        Cells and crossed cells, int64 of shape (slots, ports), and the light.
+    A circuit between bidirectional ports is counted once, at the port of the lower number.
     """
     counted = matchings != IDLE
     if fabric.bidirectional:
@@ -135,23 +98,7 @@ def _check_arrival(
     ends: NDArray[np.int32],
     findings: Findings,
 ) -> None:
-    """Compare where the light of each circuit comes out with where it must.
-
-    Parameters
-    ----------
-    fabric
-        The fabric, for the names of ports and terminals.
-    matchings
-        ``matchings[slot, source] = destination``, -1 where idle.
-    rule
-        The rule that is violated if light goes astray.
-    light
-        Where the light of each port came out, or was lost.
-    ends
-        ``ends[slot, source]``: the terminal where it must come out, -1 without a circuit.
-    findings
-        The report, to which violations are added.
-    """
+    """Check by a rule that the light of each circuit comes out at ``ends[slot, source]``."""
     graph: CellGraph = fabric.graph  # type: ignore[assignment]  # light was traced through it
     for slot, port in np.argwhere(light.arrived != ends):
         stopped_at = int(light.stopped[slot, port])
@@ -171,19 +118,7 @@ def _check_sharing(
 ) -> None:
     """Check that no link carries the light of two circuits in a slot, in whatever direction.
 
-    All uses of links are sorted by (slot, link, circuit): a link that stands there with several
-    circuits is shared.
-
-    Parameters
-    ----------
-    graph
-        The cells and the links between their terminals.
-    matchings
-        ``matchings[slot, source] = destination``, -1 idle.
-    light
-        The beams, as they were traced from their sources.
-    findings
-        The report, to which violations are added.
+    Uses of links are sorted by (slot, link, circuit), so that a shared link has several in a row.
     """
     n_ports = matchings.shape[1]
     links = graph.links
@@ -212,17 +147,7 @@ def _check_sharing(
 
 
 def _check_stuck_cells(graph: CellGraph, states: NDArray[np.int8], findings: Findings) -> None:
-    """Check that no cell is told to be in a state that it cannot have.
-
-    Parameters
-    ----------
-    graph
-        ``stuck[cell]``: the only state of a stuck cell.
-    states
-        ``states[slot, cell]``: 0 bar, 1 cross, -1 free.
-    findings
-        Violations are added to it.
-    """
+    """Check that no cell is told to be in a state that it cannot have."""
     is_stuck = (graph.stuck != FREE) & (graph.stuck != DEAD)
     for slot, cell in np.argwhere(is_stuck & (states != FREE) & (states != graph.stuck)):
         where = f"cell_states[{slot}, {cell}]"
@@ -230,16 +155,9 @@ def _check_stuck_cells(graph: CellGraph, states: NDArray[np.int8], findings: Fin
 
 
 def _note_loops(graph: CellGraph, states: NDArray[np.int8], findings: Findings) -> None:
-    """Note and count loops of light: no rule forbids them, but leaked light stays in them.
+    """Note and count loops of light: no rule forbids them.
 
-    Parameters
-    ----------
-    graph
-        The cells and links.
-    states
-        ``states[slot, cell]``: 0 bar, 1 cross, -1 free.
-    findings
-        Gets a note for each loop, and their number as the figure ``loops``.
+    Light that leaks into a loop stays in it.
     """
     n_loops = 0
     for slot, loops in enumerate(find_loops(graph, states)):
@@ -251,16 +169,9 @@ def _note_loops(graph: CellGraph, states: NDArray[np.int8], findings: Findings) 
 
 
 def _check_circuits(fabric: Fabric, states: NDArray[np.int8], findings: Findings) -> None:
-    """Check that the cells have the states that a schedule says, by the matrices of their parts.
+    """Check that cells in use have the stated states, by the matrices of their parts.
 
-    Parameters
-    ----------
-    fabric
-        A switch with cells; only cells whose circuit of parts is known are checked.
-    states
-        ``states[slot, cell]``: 0 bar, 1 cross, -1 free.
-    findings
-        Gets a violation for each cell and state in use in which light goes elsewhere.
+    Only cells whose parts are known are checked.
     """
     for wrong in find_wrong_states(fabric):
         slots = np.flatnonzero(states[:, wrong.cell] == wrong.state)

@@ -30,26 +30,8 @@ def check_shapes(
 ) -> bool:
     """Check that the arrays of a schedule fit the switch; else nothing else can be checked.
 
-    Parameters
-    ----------
-    fabric
-        The switch: the number of its ports, and the number of its cells if it has cells.
-    schedule
-        The arrays. Expected are the shapes
-
-        - of ``matchings``: (slots, ports);
-        - of ``durations_s``: (slots,);
-        - of ``delays_s``: (slots,) if each slot has a delay of its own, else None;
-        - of ``cell_states``: (slots, cells), with states -1, 0 or 1; None without cells.
-    findings
-        The report, to which violations are added.
-    own_delays
-        Whether each slot has a delay of its own, in ``delays_s``.
-
-    Returns
-    -------
-    bool
-        Whether all shapes are right, and there are states where there are cells.
+    ``delays_s`` is expected with `own_delays` alone, and ``cell_states`` (-1, 0 or 1) with cells
+    alone.
     """
     n_slots = len(schedule.matchings)
     shape = list(schedule.matchings.shape)
@@ -82,22 +64,8 @@ def check_shapes(
 def check_matchings(fabric: Fabric, schedule: Schedule, findings: Findings) -> bool:
     """Check that each slot is a matching; without that circuits are not defined.
 
-    In a matching each live port has one destination or is idle, no two ports have the same one,
-    and bidirectional ports face each other in pairs.
-
-    Parameters
-    ----------
-    fabric
-        The switch.
-    schedule
-        A schedule; ``matchings[slot, source] = destination``, -1 idle, has a column for each port.
-    findings
-        The report, to which violations are added.
-
-    Returns
-    -------
-    bool
-        Whether all slots are matchings.
+    Each live port has one destination or is idle, no two have the same one, and bidirectional
+    ports face each other in pairs.
     """
     violations_before = len(findings.violations)
     matchings = schedule.matchings
@@ -120,19 +88,7 @@ def check_matchings(fabric: Fabric, schedule: Schedule, findings: Findings) -> b
 def _check_dead_ports(
     fabric: Fabric, slot: int, matching: NDArray[np.int32], findings: Findings
 ) -> None:
-    """Check that dead ports send nothing and that nothing is sent to them.
-
-    Parameters
-    ----------
-    fabric
-        The switch, with its dead ports.
-    slot
-        The number of the slot, for messages.
-    matching
-        ``matching[source]``: the destination, -1 if idle; shape (ports,).
-    findings
-        Violations are added to it.
-    """
+    """Check that dead ports send nothing and that nothing is sent to them."""
     for port in fabric.dead_ports:
         sources = np.flatnonzero(matching == port).tolist()
         if matching[port] != IDLE or sources:
@@ -141,17 +97,7 @@ def _check_dead_ports(
 
 
 def _check_destinations(slot: int, matching: NDArray[np.int32], findings: Findings) -> None:
-    """Check that no two circuits of a slot have the same destination.
-
-    Parameters
-    ----------
-    slot
-        The number of the slot, for messages.
-    matching
-        ``matching[source]``: the destination, -1 if idle; shape (ports,).
-    findings
-        Violations are added to it.
-    """
+    """Check that no two circuits of a slot have the same destination."""
     n_uses = np.bincount(matching[matching != IDLE], minlength=len(matching))
     for port in np.flatnonzero(n_uses > 1):
         sources = np.flatnonzero(matching == port).tolist()
@@ -160,17 +106,7 @@ def _check_destinations(slot: int, matching: NDArray[np.int32], findings: Findin
 
 
 def _check_mutual(slot: int, matching: NDArray[np.int32], findings: Findings) -> None:
-    """Check that the circuit of a bidirectional port leads back to it, from another port.
-
-    Parameters
-    ----------
-    slot
-        The number of the slot, for messages.
-    matching
-        ``matching[port]``: the partner, -1 if idle; shape (ports,).
-    findings
-        Violations are added to it.
-    """
+    """Check that the circuit of a bidirectional port leads back to it, from another port."""
     for port in np.flatnonzero(matching != IDLE):
         partner = int(matching[port])
         where = f"matchings[{slot}, {partner}]"

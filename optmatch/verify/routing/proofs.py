@@ -102,10 +102,8 @@ class ProofChecker:
         """Bound the loss of all routes together in dB; infinite if there is no routing.
 
         The bound rises to the next sum that whole numbers of cells in bar and in cross can have:
-        with
-        losses of 2 and 3 dB, 4.1 dB becomes 5 dB. If the parity of the number of cells is known,
-        only
-        such sums count.
+        with losses of 2 and 3 dB, 4.1 dB becomes 5 dB. If the parity of the number of cells is
+        known, only such sums count.
         """
         units = loss_units(bar_loss_db, cross_loss_db)
         cell_costs = CellCosts(units.bar, units.cross)
@@ -129,10 +127,8 @@ class ProofChecker:
         """Bound the cells on the routes of all circuits, which are divided among some time slots.
 
         All circuits together pay the price of a link at most `slots` times. Hence the cheapest
-        walks of
-        all circuits, less the prices of all links in all slots, bound the cells. If cells cost
-        nothing
-        and this is still above 0, so many slots cannot hold the circuits.
+        walks of all circuits, less the prices of all links in all slots, bound the cells. If cells
+        cost nothing and this is still above 0, so many slots cannot hold the circuits.
 
         Parameters
         ----------
@@ -194,8 +190,7 @@ class ProofChecker:
         """Add up the costs of the cheapest walks of all circuits, by Dijkstra's method of SciPy.
 
         Its nodes are the terminals by which light leaves cells, then the starts of circuits; an
-        edge
-        leads through the next cell, and costs that cell and the link behind it.
+        edge leads through the next cell, and costs that cell and the link behind it.
         """
         from scipy.sparse import csr_array
         from scipy.sparse.csgraph import dijkstra
@@ -241,9 +236,8 @@ class ProofChecker:
         """Return a lower bound on the cost of every routing, as a tree of cases proves it.
 
         Each leaf bounds the routings of its own case, and every routing falls into one of them,
-        hence
-        the least bound holds for all: leaves that prove 12, 14 and "no routing" (infinite) prove
-        12.
+        hence the least bound holds for all: leaves that prove 12, 14 and "no routing" (infinite)
+        prove 12.
 
         Parameters
         ----------
@@ -280,8 +274,7 @@ class ProofChecker:
         """Refuse a leaf whose prices do not show that its case has no routing.
 
         If the circuits on their cheapest routes pay more than all links are worth, they cannot
-        have
-        links of their own (Farkas' lemma).
+        have links of their own (Farkas' lemma).
         """
         prices = proof.prices[node].tolist()
         value = self._sum_cheapest(prices, circuits, cases, FREE_CELLS)
@@ -308,8 +301,8 @@ class ProofChecker:
         """Return what is forbidden to each circuit in branch 0 or 1 of a node, as a new list.
 
         A *one way* node forbids its circuit to pass the link in one direction, or in the other
-        one. Any
-        other node forbids the link to its circuit (branch 0), or to all others (branch 1).
+        one. Any other node forbids the link to its circuit (branch 0), or to all others (branch
+        1).
         """
         chosen = int(proof.circuit[node])
         terminal = int(proof.terminal[node])
@@ -340,8 +333,7 @@ class ProofChecker:
         """Bound the cost of all routings in a case: cheapest walks, less the prices of all links.
 
         In a routing each link is paid once at most (Lagrangian relaxation). Infinite if some
-        circuit has
-        no walk.
+        circuit has no walk.
         """
         total: float = -sum(prices)
         for circuit, case in zip(circuits, cases, strict=True):
@@ -366,8 +358,7 @@ class ProofChecker:
         """Return the least cost at which light can leave a cell by each terminal, by Dijkstra.
 
         The price of the first link is paid too. Terminals out of reach are absent. If the search
-        stops at
-        `end` (-1: at none), only costs up to that of `end` are final.
+        stops at `end` (-1: at none), only costs up to that of `end` are final.
         """
         # The queue `waiting` has pairs (cost, terminal). A terminal may be there several times;
         # the first one that is taken is the cheapest.

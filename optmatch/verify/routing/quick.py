@@ -34,19 +34,7 @@ class Wires(NamedTuple):
 
 
 def wires_of(fabric: Fabric) -> Wires:
-    """Collect the wiring of a fabric with cells as plain arrays, for compiled kernels.
-
-    Parameters
-    ----------
-    fabric
-        A switch with cells.
-
-    Returns
-    -------
-    Wires
-        By terminal the other end of its link and the number of the link, the terminals of ports,
-        the stuck state of each cell, and whether ports are bidirectional.
-    """
+    """Collect the wiring of a fabric with cells as plain arrays, for compiled kernels."""
     graph = fabric.graph
     assert graph is not None
     return Wires(
@@ -68,38 +56,21 @@ def new_marks(fabric: Fabric) -> NDArray[np.int32]:
 
 
 def _find_dark(wires, marks, matchings, states):  # type: ignore[no-untyped-def]
-    """Find the first matching whose light does not arrive, by following it from cell to cell.
+    """Find the first row whose light does not arrive; -1 if there is none.
 
-    A row is one matching with the states of all cells. The light of each circuit must come out at
-    its partner, and share no link with another circuit. A stuck cell must be stated as it is, or
-    as free. Light that goes back takes the same path, hence one direction is followed.
-
-    A cell has four terminals, numbered 4 k .. 4 k + 3 in cell k. Bit 1 of the number is the end,
-    bit 0 the side. For example, light that enters cell 0 at terminal 0 leaves it at terminal 2 in
-    bar, and at terminal 3 in cross.
+    A row is a matching with the states of all cells. Light is followed from cell to cell in one
+    direction. It must come out at its partner, and share no link; a stuck cell must be stated as
+    it is, or as free. Cell k has terminals 4 k .. 4 k + 3: bit 1 is the end, bit 0 the side. Light
+    that enters at 0 leaves at 2 in bar, and at 3 in cross.
 
     Parameters
     ----------
-    wires : Wires
-        The wiring of the chip, with the fields
-
-        - ``starts[source]``, ``ends[destination]``: the terminals of the ports;
-        - ``mate[terminal]``: the terminal joined to it, negative if it is free;
-        - ``link[terminal]``: the link at it;
-        - ``stuck[cell]``: the state in which it is stuck, `DEAD` if no light passes, else `FREE`;
-        - ``mutual``: whether the circuits p -> q and q -> p are one, on the same links.
     marks : int32 array, shape (links,)
         Scratch: the circuit that uses each link of the current row.
     matchings : int32 array, shape (rows, ports)
         ``matchings[row, source]``: the destination, -1 where idle.
     states : int8 array, shape (rows, cells)
         0 bar, 1 cross, -1 free.
-
-    Returns
-    -------
-    int
-        The first row in which a circuit has no light or shares a link, or in which a cell is in no
-        state that it can take; -1 if there is none.
     """
     for row in range(len(matchings)):
         marks[:] = -1

@@ -42,8 +42,7 @@ def verify_schedule(
     """Check a schedule of a switch, and every claim that a solution makes about it.
 
     Adds the figures ``lower_bound_recomputed``, by the best route of each circuit alone, and, of
-    all
-    pairs, ``slots_lower_bound``.
+    all pairs, ``slots_lower_bound``.
     """
     # Objectives and bounds that are whole numbers, such as cells, are compared as such.
     if OBJECTIVES[problem.objective].whole:
@@ -155,8 +154,7 @@ def _check_delays(problem: AllToAll, schedule: Schedule, findings: Findings) -> 
     """Check that slots wait for the slowest cell that they set anew; return the delays in s.
 
     Cells count that get another state than they were last driven to; free cells stay as they were,
-    and
-    the first setting always counts.
+    and the first setting always counts.
     """
     graph = problem.fabric.graph
     states = schedule.cell_states
@@ -275,8 +273,8 @@ def check_proof(problem: AllToAll | Routing, findings: Findings, proof: Any) -> 
     """Check the link prices of a certificate, and return the bound (cells or dB).
 
     0 if it says nothing about this objective, infinite if a routing has no answer; a wrong one is
-    a
-    `ProofError`. Of all pairs it may raise the figure ``slots_lower_bound``, which has to be set.
+    a `ProofError`. Of all pairs it may raise the figure ``slots_lower_bound``, which has to be
+    set.
     """
     # Prices are prices of links between cells.
     graph = problem.fabric.graph

@@ -42,15 +42,7 @@ def verify_sharing(
 ) -> None:
     """Check an assignment of resources to jobs and, of a solution, its claims.
 
-    Parameters
-    ----------
-    problem
-        The resources (devices or ports), the jobs that ask for them, and the objective.
-    subject
-        An assignment, or a solution with one; a schedule is refused.
-    findings
-        Violations and figures are added to it, among them ``lower_bound_recomputed``: the bound
-        that counting shows, in the unit of the objective.
+    The figure ``lower_bound_recomputed`` is the bound that counting shows.
     """
     findings.step = 1.0 if problem.objective == "max-flow" else None
     supply = Supply(problem)
@@ -75,25 +67,10 @@ def verify_sharing(
 
 
 def _replay(problem: PortSharing, answer: object, findings: Findings) -> NDArray[np.int64] | None:
-    """Check an assignment of resources to jobs, and compute its objective.
+    """Check an assignment, compute its objective, and count the resources of each job.
 
-    Each resource has one job at most. It has to be one that may serve the job, the job may not
-    have more than it asks for, and no more from one place than its caps allow.
-
-    Parameters
-    ----------
-    problem
-        The resources and jobs.
-    answer
-        Should be an `Assignment`: ``job_of[resource]`` is the number of the job, -1 if unused.
-    findings
-        Violations are added to it, and the figures ``used`` (resources), ``jobs_served`` (jobs
-        with all that they ask for) and ``objective``.
-
-    Returns
-    -------
-    int64 array, shape (jobs,), or None
-        The number of resources that each job gets; None if they could not be counted.
+    None if they could not be counted. Sets the figures ``used``, ``jobs_served`` (jobs with all
+    that they ask for) and ``objective``.
     """
     if not isinstance(answer, Assignment):
         findings.refuse(ANSWER_IS_ASSIGNMENT, "answer", type(answer).__name__, "Assignment")
@@ -125,17 +102,7 @@ def _check_eligible(
 ) -> None:
     """Compare each used resource with the bounds of its job, and the times of both.
 
-    Parameters
-    ----------
-    problem
-        Each attribute of a resource has to be at least the bound of its job, and a resource has
-        to leave after the request of its job.
-    used
-        The numbers of the used resources, shape (used,).
-    job
-        ``job[entry]``: the job that has the resource ``used[entry]``, shape (used,).
-    findings
-        Gets at most `MOST_TOLD` violations of each rule and attribute.
+    ``job[entry]`` has the resource ``used[entry]``.
     """
     resources = problem.resources
     jobs = problem.jobs
@@ -156,17 +123,7 @@ def _check_eligible(
 
 
 def _check_amounts(problem: PortSharing, served: NDArray[np.int64], findings: Findings) -> None:
-    """Check that no job gets more than it wants, and whole jobs all or nothing.
-
-    Parameters
-    ----------
-    problem
-        ``jobs.demand[job]``, and ``jobs.whole[job]``: whether a part of it is of no use.
-    served
-        ``served[job]``: the number of resources.
-    findings
-        Gets at most `MOST_TOLD` violations of each rule.
-    """
+    """Check that no job gets more than it wants, and whole jobs all or nothing."""
     demand = problem.jobs.demand
     for job in np.flatnonzero(served > demand)[:MOST_TOLD].tolist():
         findings.refuse(NOT_MORE_THAN_WANTED, f"job {job}", int(served[job]), int(demand[job]))
@@ -178,21 +135,7 @@ def _check_amounts(problem: PortSharing, served: NDArray[np.int64], findings: Fi
 def _check_caps(
     problem: PortSharing, used: NDArray[np.intp], job: NDArray[np.int32], findings: Findings
 ) -> None:
-    """Check that no job has more resources of a plane than its cap there.
-
-    A plane is a part of the pool, to which each resource belongs.
-
-    Parameters
-    ----------
-    problem
-        ``jobs.plane_caps[job, plane]``: a number of resources; None without caps.
-    used
-        The numbers of the used resources, shape (used,).
-    job
-        ``job[entry]``: the job that has the resource ``used[entry]``, shape (used,).
-    findings
-        Gets at most `MOST_TOLD` violations.
-    """
+    """Check that no job has more resources of a plane than its cap there."""
     caps = problem.jobs.plane_caps
     if caps is None:
         return
@@ -212,27 +155,9 @@ def _measure_objective(
 ) -> Score:
     """Compute the objective of an assignment; less is better.
 
-    Parameters
-    ----------
-    problem
-        The resources and jobs. Its ``objective`` is one of four:
-
-        - ``"max-flow"``: how many resources all jobs together lack;
-        - ``"lexicographic"``: how many each job lacks, in the order of the ranks of jobs;
-        - ``"max-min"``: the largest part of its due that a job lacks, from 0 to 1;
-        - ``"min-jct"``: the mean time in seconds from the request of a job to its last resource;
-          all demands have to be met.
-    job_of
-        ``job_of[resource]``: the job, -1 if unused.
-    served
-        ``served[job]``: the number of its resources.
-    findings
-        For "min-jct", demands that are not met are added as violations.
-
-    Returns
-    -------
-    Score
-        A number, or for "lexicographic" a tuple with a number for each job.
+    "max-flow": resources that all jobs lack; "lexicographic": those that each lacks, by rank;
+    "max-min": the largest part of its due that a job lacks; "min-jct": the mean seconds from
+    request to last resource, where unmet demands are violations.
     """
     jobs = problem.jobs
     lacking = (jobs.demand - served).tolist()

@@ -37,15 +37,9 @@ class Supply:
     def __init__(self, problem: PortSharing) -> None:
         """Count the resources of a pool by classes that all jobs treat alike.
 
-        A resource's place along an axis is how many of the thresholds of the jobs it reaches: with
-        bounds 4 and 8 of the jobs, the value 5 has place 1. Resources of equal places are one
-        class.
-
-        Parameters
-        ----------
-        problem
-            Thresholds are the bounds of attributes, and the requests that a resource must outstay.
-            Planes are an axis too where jobs have caps by plane.
+        The place of a resource along an axis is how many thresholds of jobs it reaches: with
+        bounds 4 and 8, the value 5 has place 1. Equal places are one class. Planes are an axis
+        where jobs have caps.
         """
         resources = problem.resources
         jobs = problem.jobs
@@ -72,19 +66,7 @@ class Supply:
         self.caps = jobs.plane_caps
 
     def count_alone(self, problem: PortSharing) -> list[int]:
-        """Count the resources that each job could get if it were alone.
-
-        Parameters
-        ----------
-        problem
-            The problem whose resources were counted. A job with ``whole`` takes all that it
-            demands or nothing.
-
-        Returns
-        -------
-        list of int
-            By job; at most its demand, and within its caps.
-        """
+        """Count the resources that each job could get if it were alone, within demand and caps."""
         counts = []
         for job, demand in enumerate(problem.jobs.demand.tolist()):
             serves = self.serves[:, job]
@@ -97,34 +79,16 @@ class Supply:
         return counts
 
     def cut(self, proof: Any, demand: ArrayLike) -> int:
-        """Bound how many resources jobs get together, by a cut of the flow from jobs to resources.
+        """Bound how many resources jobs get together, by a cut of the flow (max-flow, min-cut).
 
-        A *cell* is a set of resources of one plane that may serve the same jobs. A job takes no
-        more than its demand, and no more from a plane than its *cap* there. The cut chooses for
-        each job and plane one of two ways to bound what the job gets there:
-
-        - ``tight[job, plane]`` is 1: the cap, or the demand, of the job is counted;
-        - it is 0: all resources of the plane that may serve the job are counted, each once for all
-          such jobs.
-
-        The sum of what is counted is an upper bound.
+        Where ``tight[job, plane]`` is 1, the cap or the demand of the job counts; where it is 0,
+        all resources of the plane that may serve the job do, each once. A cut of another shape is
+        a `ProofError`.
 
         Parameters
         ----------
-        proof
-            The cut.
         demand
             ``demand[job]``: how many the job takes at most.
-
-        Returns
-        -------
-        int
-            A number of resources, which no assignment exceeds (max-flow, min-cut).
-
-        Raises
-        ------
-        ProofError
-            If it is no cut of so many jobs and planes.
         """
         demands = np.asarray(demand, dtype=np.int64)
         shape = (len(demands), 1 if self.caps is None else self.caps.shape[1])
@@ -144,23 +108,9 @@ class Supply:
 def _count_cells(
     places: list[NDArray[Any]],
 ) -> tuple[list[NDArray[Any]], NDArray[np.int64]]:
-    """Count the resources in each cell of a grid.
+    """Return the places of all cells that have resources, by axis, and how many each has.
 
-    Each resource has a place along each axis, a whole number. Resources with the same places along
-    all axes are in the same cell.
-
-    Parameters
-    ----------
-    places
-        For each axis the place of each resource along it; arrays of shape (resources,).
-
-    Returns
-    -------
-    places : list of arrays
-        For each axis the place of each cell that has resources, shape (cells,).
-    counts : int64 array
-        How many resources each of these cells has. Where numbers of cells would overflow, each
-        resource has a cell of its own.
+    Where numbers of cells would overflow, each resource has a cell of its own.
     """
     n_resources = len(places[0])
     shape = [int(place.max(initial=0)) + 1 for place in places]
@@ -182,20 +132,7 @@ def _count_cells(
 
 
 def _count_reached(values: NDArray[np.float64], levels: NDArray[np.float64]) -> NDArray[Any]:
-    """Count how many thresholds each value reaches.
-
-    Parameters
-    ----------
-    values
-        Numbers, shape (n,).
-    levels
-        The thresholds, ascending. A few are compared one by one, which is faster.
-
-    Returns
-    -------
-    int array
-        Shape (n,).
-    """
+    """Count how many of some ascending thresholds each value reaches."""
     if len(levels) > 8:
         return np.digitize(values, levels)
     n_reached = np.zeros(len(values), dtype=np.int8)
@@ -205,22 +142,10 @@ def _count_reached(values: NDArray[np.float64], levels: NDArray[np.float64]) -> 
 
 
 def count_bound(problem: PortSharing, supply: Supply) -> Score:
-    """Compute the lower bound of the objective that counting shows: each job as if it were alone.
+    """Bound the objective by counting: each job as if it were alone.
 
-    For "max-flow" the jobs together also get no more than all resources that serve any.
-
-    Parameters
-    ----------
-    problem
-        The resources, jobs and objective.
-    supply
-        The resources counted by class.
-
-    Returns
-    -------
-    Score
-        In the unit of the objective: resources that are lacking, a tuple of them by job, a part of
-        the due, or seconds of waiting (infinite if a demand cannot be met).
+    For "max-flow" the jobs together also get no more than all resources that serve any. Infinite
+    for "min-jct" if a demand cannot be met.
     """
     demand = problem.jobs.demand.tolist()
     alone = supply.count_alone(problem)
@@ -244,39 +169,16 @@ def check_bound(
     certificate: Any,
     counted: Score,
 ) -> Score:
-    """Return the lower bound that a certificate shows, in the unit of the objective.
+    """Return the better one of the counted bound and the one that a certificate shows.
 
-    Resources are assigned to jobs. A certificate is a *cut*, which bounds how many resources jobs
-    can get together. It is used according to the objective:
-
-    - ``"max-flow"`` (what all jobs lack): they lack at least their demand less the cut;
-    - ``"min-jct"`` (the mean time of jobs): if the cut is below the demand, there is no answer;
-    - ``"lexicographic"`` (what each job lacks, in order): there is a cut for each job;
-    - ``"max-min"`` (the largest part of its due that a job lacks): the cut shows that not all jobs
-      can get what a better answer would give them.
+    It is a cut of the flow from resources to jobs; for "lexicographic", a tuple with a cut or None
+    for each job by rank. For "min-jct" the bound is infinite if the cut is below the demand. A
+    part that is no cut, or a bound of a missing answer, is a `ProofError`.
 
     Parameters
     ----------
-    problem, supply
-        The question, and its resources counted by classes.
     served
         ``served[job]``: the resources that each job has in the answer; None if there is none.
-    certificate
-        A cut of the flow from resources to jobs; for an order of jobs ("lexicographic"), a tuple
-        of a cut or None for each job.
-    counted
-        The bound that needs no certificate.
-
-    Returns
-    -------
-    Score
-        At least `counted`; infinite if the cut shows that not all demands can be met where they
-        must be.
-
-    Raises
-    ------
-    ProofError
-        If a part is no cut of this problem, or there is no answer that it could bound.
     """
     demand = problem.jobs.demand
     total = int(demand.sum())
@@ -303,38 +205,11 @@ def _check_levels(
     certificate: Any,
     counted: Any,
 ) -> Score:
-    """Bound what jobs lack, one job after another, by cuts which show that they get no more.
+    """Bound what each job lacks, by rank, by cuts which show that the jobs so far get no more.
 
-    Jobs have ranks: the first one is served as well as possible, then the second one, and so on.
-    A *level* is how many resources one job lacks. A *cut* is an upper bound of what some jobs can
-    get together. Example: the first job has 5 resources and the second one 3 of the 6 that it asks
-    for. A cut which shows that both together get 8 at most proves that the second one lacks 3 in
-    any answer that serves the first one as well.
-
-    From the first job on for which this is not shown, the levels that counting shows remain.
-
-    Parameters
-    ----------
-    problem
-        The resources and jobs.
-    supply
-        The resources counted by class.
-    served
-        ``served[job]``: what each job has in the answer.
-    certificate
-        A cut for each job, by rank; None where nothing is needed.
-    counted
-        The levels that counting shows, by rank.
-
-    Returns
-    -------
-    tuple of int
-        The levels, by rank: no answer is better in this order.
-
-    Raises
-    ------
-    ProofError
-        If there is not an entry for each job.
+    If the first job has 5 resources, and the second one 3 of 6, a cut of 8 for both proves that
+    the second one lacks 3 in any answer that serves the first one as well. From the first job on
+    for which this is not shown, the counted levels remain.
     """
     order = rank_jobs(problem)
     if not isinstance(certificate, tuple) or len(certificate) != len(order):
@@ -357,20 +232,7 @@ def _check_levels(
 
 
 def _list_needs_of_better(problem: PortSharing, served: NDArray[np.int64]) -> list[int]:
-    """Return what each job needs at least in an answer whose worst job lacks less.
-
-    Parameters
-    ----------
-    problem
-        The jobs. One with ``whole`` needs all that it demands.
-    served
-        ``served[job]``: what each job has in the answer.
-
-    Returns
-    -------
-    list of int
-        A number of resources by job.
-    """
+    """Return what each job needs at least in an answer whose worst job lacks less."""
     worst = measure_lack(problem, served.tolist())
     needs = []
     for job, due in enumerate(count_dues(problem)):
@@ -382,24 +244,10 @@ def _list_needs_of_better(problem: PortSharing, served: NDArray[np.int64]) -> li
 
 
 def _count_least_better(due: float, worst: float) -> int:
-    """Return the fewest resources with which a job is served better than the worst one.
+    """Return the fewest resources with which a job lacks a smaller part of its due than `worst`.
 
-    A job that has some of the resources that are due to it lacks the rest. The lack is
-    measured as a part of its due, ``1 - count / due``. This part has to be smaller than `worst`,
-    strictly. For example, if 4.5 resources are due and a job may not lack half of them, it needs
-    3: with 2 it would lack 56 %, with 3 it lacks 33 %.
-
-    Parameters
-    ----------
-    due
-        The number of resources that are due to the job, above 0; it may be a fraction.
-    worst
-        The part of its due that the worst job lacks, from 0 to 1.
-
-    Returns
-    -------
-    int
-        From 0 to `due`, rounded down. If even that many are too few, one more.
+    If 4.5 are due and a job may not lack half of them, it needs 3: with 2 it would lack 56 %, with
+    3 it lacks 33 %. If even `due`, rounded down, is too little, one more is returned.
     """
 
     def is_better(count: int) -> bool:
@@ -410,20 +258,7 @@ def _count_least_better(due: float, worst: float) -> int:
 
 
 def measure_lack(problem: PortSharing, served: list[int]) -> float:
-    """Return the largest part of its due that a job lacks.
-
-    Parameters
-    ----------
-    problem
-        The jobs, each with a number of resources that are due to it.
-    served
-        ``served[job]``: the resources that it has.
-
-    Returns
-    -------
-    float
-        From 0 to 1.
-    """
+    """Return the largest part of its due that a job lacks, from 0 to 1."""
     worst = 0.0
     for count, due in zip(served, count_dues(problem), strict=True):
         if due:
@@ -432,17 +267,9 @@ def measure_lack(problem: PortSharing, served: list[int]) -> float:
 
 
 def _measure_mean_wait(problem: PortSharing) -> float:
-    """Compute the mean time from a request to the last resource, as if each job were alone.
+    """Compute the mean seconds from a request to the last resource, as if each job were alone.
 
-    Parameters
-    ----------
-    problem
-        Resources with their arrivals in seconds, and jobs that can each be served alone.
-
-    Returns
-    -------
-    float
-        Seconds; 0 if resources have no arrivals.
+    0 if resources have no arrivals.
     """
     resources = problem.resources
     jobs = problem.jobs

@@ -42,8 +42,7 @@ def neighbour(shape: Shape, twisted: bool, place: Shape, axis: int, step: int) -
     """Find the chip next to one along an axis (0 to 2) and step (-1, 1); None without one.
 
     On the way around a short side, a twisted torus shifts all longest sides by the short one. A
-    side
-    of one chip has no neighbours, and one of two no second circuit unless the way around is
+    side of one chip has no neighbours, and one of two no second circuit unless the way around is
     twisted.
     """
     side = shape[axis]
@@ -143,8 +142,7 @@ def check_load_proof(problem: SliceAllocation, proof: object) -> float:
     """Return the lower bound of the load that a certificate shows; a wrong one is a `ProofError`.
 
     Each place and each turn of the slice is refuted by a cut, or by trying all placements. 0 if
-    one of
-    them is not; infinite if the bound exceeds the fibres of every edge.
+    one of them is not; infinite if the bound exceeds the fibres of every edge.
     """
     if not isinstance(proof, LoadProof):
         raise ProofError(f"a {type(proof).__name__} says nothing of loads")
@@ -318,8 +316,7 @@ class _Attempt:
         """Yield True for each way to route these pairs and to place all later slots.
 
         Depth-first search; all circuits of a pair take one route. After `MOST_STEPS` calls it
-        raises
-        `_TooManySteps`.
+        raises `_TooManySteps`.
         """
         self.n_steps += 1
         if self.n_steps > MOST_STEPS:

@@ -73,21 +73,8 @@ def verify_slice(
 ) -> None:
     """Check where a slice is allocated, and what a solution claims about that.
 
-    The objective is the load of an allocation: the number of circuits on the fullest edge that the
-    slice uses. A solution claims an objective, a lower bound with its certificate, a status and
-    statistics; `check_solution` compares each claim with a value that is computed here anew.
-
-    Parameters
-    ----------
-    problem
-        The slice that is wanted, and the racks with the slices that are in them already.
-    subject
-        An `Allocation` alone, or a `Solution` whose answer is one. Any other object, a `Schedule`
-        for example, is refused as a violation.
-    findings
-        The report in the making. Violations, notes and figures are added to it; nothing is
-        returned. The figure ``lower_bound_recomputed`` is the bound by one pair of slots, in
-        circuits; it is infinite if no place has servers enough.
+    The figure ``lower_bound_recomputed`` is the bound by one pair of slots; it is infinite if no
+    place has servers enough.
     """
     # Loads and their bounds are whole numbers of circuits, and are compared as such.
     findings.step = 1.0
@@ -111,22 +98,7 @@ def verify_slice(
 def _replay(problem: SliceAllocation, answer: object, findings: Findings) -> bool:
     """Check an allocation: its servers, circuits, routes and fibres, in this order.
 
-    A *slice* is a torus of chips, on servers of its own. The allocation says which servers these
-    are, which ports of chips each circuit joins, and over which fibres.
-
-    Parameters
-    ----------
-    problem
-        The slice that is wanted, and the racks.
-    answer
-        The allocation; an object of another class is a violation.
-    findings
-        The report, to which violations and the figures of `_add_figures` are added.
-
-    Returns
-    -------
-    bool
-        Whether the load could be counted; False if a rule is broken on which later ones rest.
+    False if the load could not be counted, since a rule is broken on which later ones rest.
     """
     if not isinstance(answer, Allocation):
         findings.refuse(ANSWER_IS_ALLOCATION, "answer", type(answer).__name__, "Allocation")
@@ -161,22 +133,7 @@ def _add_figures(
     routes: dict[SlotPair, list[int]],
     findings: Findings,
 ) -> None:
-    """Add the figures of a slice; the objective is the load of the fullest edge that it uses.
-
-    An edge is all fibres between the same two servers; its load is how many of them are lit.
-
-    Parameters
-    ----------
-    problem
-        The racks, and which fibres were lit before.
-    answer
-        The servers, circuits and fibres of the slice; column 1 of ``fibres`` is the number of the
-        fibre.
-    routes
-        ``routes[pair]``: the edges on the way between two slots of the slice.
-    findings
-        Gets the figures.
-    """
+    """Add the figures of a slice; the objective is the load of the fullest edge that it uses."""
     fabric = problem.fabric
     new_fibres = answer.fibres[:, 1]
     new_fibres = new_fibres[new_fibres < fabric.n_fibres]
@@ -199,23 +156,8 @@ def _check_servers(
 ) -> bool:
     """Check that each slot has a free server of its own, and all are in one rack or joined.
 
-    A *slot* is the part of a slice (a torus of chips) that is on one server.
-
-    Parameters
-    ----------
-    problem
-        The slice that is wanted, and the racks.
-    answer
-        The allocation; ``answer.servers[slot]`` is the server of each slot.
-    torus
-        The slice as it is turned in the answer.
-    findings
-        The report, to which violations are added, and for joined racks the figure ``racks``.
-
-    Returns
-    -------
-    bool
-        False if a rule is broken: then there are no chips between which circuits could be.
+    Sets the figure ``racks`` of joined racks. False if a rule is broken: circuits have no chips
+    then.
     """
     fabric = problem.fabric
     servers = answer.servers.tolist()
@@ -242,27 +184,11 @@ def _check_servers(
 
 
 def _expected_circuits(problem: SliceAllocation, answer: Allocation) -> dict[PortPair, SlotPair]:
-    """List the circuits that a torus of chips needs, by the two ports that each joins.
+    """List the circuits that a slice needs, by the two ports that each joins, with its two slots.
 
-    A slice is a torus of chips, cut into blocks of the size of a server. Such a block is a *slot*;
-    the answer says on which server it is. Each chip has a circuit to each of its neighbours along
-    x, y and z. It has two ports for each axis: ``2 axis`` towards the lower place, and
-    ``2 axis + 1`` towards the higher one. For example, the circuit from chip (0, 0, 0) to chip
-    (1, 0, 0) leaves by port 1 of the former and arrives at port 0 of the latter.
-
-    Parameters
-    ----------
-    problem
-        The racks, and whether the torus is twisted.
-    answer
-        The allocation, of which two fields are read: ``shape``, the chips along x, y and z, and
-        ``servers[slot]``, the server of each slot, which must exist.
-
-    Returns
-    -------
-    dict
-        For each circuit, by its source port and destination port (numbered through all chips of
-        all racks): its source slot and its destination slot.
+    Each chip has two ports for an axis: ``2 axis`` towards the lower place, ``2 axis + 1`` towards
+    the higher one. The circuit from chip (0, 0, 0) to (1, 0, 0) leaves by port 1 and arrives at
+    port 0. Ports are numbered through all chips of all racks. The servers have to exist.
     """
     # By the place of a chip in the slice: its slot, and its number among all chips of all racks.
     # Slots of a slice and chips of a server are both counted with the first axis fastest.
@@ -296,17 +222,7 @@ def _expected_circuits(problem: SliceAllocation, answer: Allocation) -> dict[Por
 def _check_circuits(
     circuits: list[PortPair], expected: dict[PortPair, SlotPair], findings: Findings
 ) -> None:
-    """Check that the circuits are those that the slice needs, each once.
-
-    Parameters
-    ----------
-    circuits
-        The circuits of the answer, as pairs of ports.
-    expected
-        The circuits that the slice needs, with the slots that they join.
-    findings
-        Gets at most `MOST_TOLD` violations of each rule.
-    """
+    """Check that the circuits are those that the slice needs, each once."""
     findings.expect(CIRCUIT_ONCE, "circuits", len(circuits), len(set(circuits)))
     superfluous = set(circuits) - set(expected)
     missing = set(expected) - set(circuits)
@@ -319,35 +235,10 @@ def _check_circuits(
 def _check_routes(
     problem: SliceAllocation, answer: Allocation, torus: Torus, findings: Findings
 ) -> dict[SlotPair, list[int]] | None:
-    """Check the routes that light takes between the servers of a slice.
+    """Check that each pair of slots has one of the offered routes, from server to server.
 
-    A slice is a part of the racks that one job gets. The part on one server is a *slot*. Two
-    slots that exchange light are a *pair*; a pair has one or more circuits, which all take the
-    same route. A route passes servers and switches; an *edge* is the bundle of fibres from one of
-    them to the next. Each route has to
-
-    - begin at the server of the first slot and end at the server of the second one;
-    - go from neighbour to neighbour;
-    - be one of the routes that the problem lists for so many circuits between the two servers.
-
-    Parameters
-    ----------
-    problem
-        The racks, and the loads of their edges (fibres in use).
-    answer
-        The allocation. ``servers[slot]`` is the server of a slot, checked before. ``routes[k]``
-        has the numbers of the servers and switches on the way of pair k, its ends included; pairs
-        are in ascending order.
-    torus
-        The slice. ``weights[slot, slot]`` is the number of circuits of each pair.
-    findings
-        The report, to which violations are added.
-
-    Returns
-    -------
-    dict or None
-        ``edges[slot, slot]``: the numbers of the edges on the route of each pair, in order. None
-        if the number of routes is wrong, or a route does not join its slots or has a gap.
+    Returns the edges of each pair, in order; None if the number of routes is wrong, or a route
+    does not join its slots or has a gap. Pairs and their routes are in ascending order.
     """
     fabric = problem.fabric
     edge_between = {(tail, head): edge for edge, (tail, head) in enumerate(fabric.edges.tolist())}
@@ -386,24 +277,18 @@ def _check_routes(
 def check_crossing(
     fabric: RackFabric, passed: tuple[int, ...], place: str, findings: Findings
 ) -> None:
-    """Check that the two servers before and after an optical switch have fibres to it.
+    """Check that the servers before and after an optical switch have fibres to it.
 
-    A rack is a grid of servers with two faces perpendicular to each axis. For each axis there is
-    one switch for each position on such a face. All racks have the servers at that position, on
-    both faces, connected to it. The two servers must therefore have the position of the switch, be
-    at an end of the axis, and be two different ones: in two racks, or on both faces of one rack.
+    Each axis has a switch for each position on the two faces across it, joined to the servers
+    there in all racks. Both servers must have that position, be at an end of the axis, and be
+    different.
 
     Parameters
     ----------
-    fabric
-        The racks.
     passed
-        Three nodes of a route, one after the other. Numbers from `fabric.n_servers` on are
-        switches. Nothing is checked if the second node is a server.
-    place
-        The place in the answer that a violation names.
-    findings
-        The report, to which violations are added.
+        Three nodes of a route, one after the other; numbers from `fabric.n_servers` on are
+        switches.
+        Nothing is checked if the second node is a server.
     """
     switch = passed[1] - fabric.n_servers
     if switch < 0:
@@ -436,22 +321,7 @@ def _check_fibres(
     edges_of_circuit: list[list[int]],
     findings: Findings,
 ) -> None:
-    """Check that each circuit has one free fibre on each edge of its route, for itself.
-
-    An *edge* is the bundle of all fibres from one server to another. A circuit that passes three
-    edges uses three fibres, one of each bundle.
-
-    Parameters
-    ----------
-    problem
-        The racks, and the fibres that other slices use.
-    answer
-        The allocation; each row of `fibres` is a circuit and a fibre that it uses.
-    edges_of_circuit
-        ``edges_of_circuit[circuit]``: the edges of its route, in order.
-    findings
-        The report, to which violations are added, about `MOST_TOLD` at most.
-    """
+    """Check that each circuit has one free fibre on each edge of its route, for itself."""
     is_lit = problem.lit_fibres
     edge_of_fibre = problem.fabric.edge_of_fibre.tolist()
     passed: list[list[int]] = [[] for _ in edges_of_circuit]  # edges, by circuit

@@ -68,19 +68,8 @@ def check_steering(steering: Steering) -> Report:
 def _recompute_level(steering: Steering) -> Fraction:
     """Compute the least ratio of bandwidth to demand, over all members of all rings.
 
-    Half of the ports of a chip send and half receive, and a ring is as fast as its slowest member.
-
-    Parameters
-    ----------
-    steering
-        ``shares[chip, ring]``: the part of the ports of a chip that a ring has; ``demands[ring]``;
-        ``rings[ring]``: its chips; ``link_units``: the most ports that a ring can use, None for
-        no limit.
-
-    Returns
-    -------
-    Fraction
-        In ports for a unit of demand, without rounding; 0 without rings.
+    Half of the ports of a chip send. Without rounding, in ports for a unit of demand; 0 without
+    rings.
     """
     sending_ports = Fraction(steering.ports, 2)
     levels = []
@@ -94,16 +83,7 @@ def _recompute_level(steering: Steering) -> Fraction:
 
 
 def _check_shares(steering: Steering, findings: Findings) -> None:
-    """Check that members alone have shares, and that those of a chip are at most the whole.
-
-    Parameters
-    ----------
-    steering
-        ``shares[chip, ring]``: the part of the ports of a chip that a ring has; ``rings[ring]``:
-        its chips.
-    findings
-        Violations are added to it.
-    """
+    """Check that members alone have shares, and that those of a chip are at most the whole."""
     for chip, shares in enumerate(steering.shares.tolist()):
         total = sum(map(Fraction, shares))
         if total > 1 + RTOL:
@@ -118,13 +98,6 @@ def _check_units(steering: Steering, findings: Findings) -> None:
     """Check that whole ports suffice, and that no ring could have one more at no other's cost.
 
     A ring of u units takes u ports to send and u ports to receive of each of its chips.
-
-    Parameters
-    ----------
-    steering
-        The answer; its ``units[ring]`` are checked.
-    findings
-        The report, to which violations are added.
     """
     most_units = steering.ports // 2
     if steering.link_units is not None:
@@ -148,24 +121,11 @@ def _check_units(steering: Steering, findings: Findings) -> None:
 
 
 def _bound_level(steering: Steering) -> Fraction | None:
-    """Return the upper bound of the level that the prices show, by duality of linear programs.
+    """Return the upper bound of the level that the prices show, by duality of linear programmes.
 
-    Rings of chips share the ports of these chips. The bandwidth of a ring is a number of ports;
-    the *level* is the least bandwidth over demand of all rings. Prices bound it: each chip has a
-    price for all of its ports, and the link of each ring a price for one port. Bandwidth costs a
-    ring the prices of the parts that it uses. All that there is to use is worth a certain sum, and
-    the level is at most this worth over the cost of level 1.
-
-    Parameters
-    ----------
-    steering
-        The answer, with ``chip_prices[chip]`` and ``link_prices[ring]``.
-
-    Returns
-    -------
-    Fraction or None
-        Worth over cost of level 1. None if the prices show nothing: one is below 0, they are of
-        other chips or rings, a link has a price although links have no limit, or all are 0.
+    Chips have a price for all of their ports, links of rings one for a port. The level is at most
+    the worth of all that there is over the cost of level 1. None if the prices show nothing: one
+    is below 0, they are of other chips or rings, links have no limit, or all are 0.
     """
     limit = None if steering.link_units is None else Fraction(steering.link_units)
     demands = [Fraction(float(demand)) for demand in steering.demands]
