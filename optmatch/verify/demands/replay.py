@@ -101,9 +101,10 @@ def replay_demand(problem: Demand, schedules: Sequence[Schedule], findings: Find
 def _replay_plane(
     problem: Demand, schedule: Schedule, findings: Findings, findings_of_plane: Findings
 ) -> ServedPlane | None:
-    """Apply the rules of demands to the schedule of one plane; None without matchings.
+    """Apply the rules of demands to the schedule of one plane.
 
-    Findings go to `findings_of_plane`; only the figure ``groups_late`` goes to `findings`.
+    Findings go to `findings_of_plane`; only the figure ``groups_late`` goes to `findings`. None if
+    the slots are no matchings.
     """
     if not _check_slots(problem, schedule, findings_of_plane):
         return None

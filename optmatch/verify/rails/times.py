@@ -232,33 +232,24 @@ def bound_step(job: RailJob, *, few_ports: bool = False) -> float:
 
 
 def _measure_with_few_ports(job: RailJob, operations: Places) -> Column:
-    """Return how long operations last at least if each port has one circuit at a time.
+    """Return how long operations last at least, in s, if each port has one circuit at a time.
 
-    Only all-to-alls of three or more ranks over a rail take longer than with circuits to all. In
-    an all-to-all of n ranks each has a part of data for each other one. There are two ways to do
-    it, and the faster one counts:
+    Only all-to-alls of n > 2 ranks over a rail take longer than with circuits to all. The faster
+    one of two ways counts:
 
-    * Around a ring: parts go 1, 2, ... or n - 1 hops, and a circuit carries n / 2 times the bytes
-      that a rank sends.
-    * Over circuits that lead m different numbers of places further on (strides). After exactly h
-      hops no more than C(h + m - 1, h) parts can have arrived, which is the number of multisets of
-      h strides. With 2 strides, 2 parts make one hop, 3 make two, and so on.
-
-    Each of the p ports of a GPU has one stride without a change, and is dark for one delay before
-    each further one. The ports share this time, so that m strides cost (m - p) / p delays. All m
-    from p on are tried (from 2 on, with one port).
+    * Around a ring: a circuit carries n / 2 times the bytes that a rank sends.
+    * Over m strides, circuits that lead different numbers of places further on. After exactly h
+    hops
+      at most C(h + m - 1, h) parts have arrived (multisets of h strides): with 2 strides, 2 parts
+      make
+      one hop, 3 make two. The p ports of a GPU share the delays of m - p changes, so that m
+      strides
+      cost (m - p) / p delays.
 
     Parameters
     ----------
-    job
-        The job.
     operations
-        ``operations[row]``: some of its operations, ascending; int64.
-
-    Returns
-    -------
-    float64 array, shape (rows,)
-        Seconds. Other operations last as long as with all circuits there.
+        Some operations of the job, ascending; the result has a row for each.
     """
     step = job.step()
     work = measure_work(job, operations)
@@ -344,31 +335,18 @@ def bound_changes(job: RailJob) -> float:
 
 
 def bound_staying(job: RailJob) -> float:
-    """Bound the step time from below for plans in which no circuit changes, with one port a GPU.
+    """Bound the step time in s for plans in which no circuit changes, with one port a GPU.
 
-    Each GPU then has one circuit to another GPU, and one from another. All GPUs that communicate,
-    directly or through others, are therefore on one ring of circuits. This has two consequences:
+    All GPUs that communicate, directly or through others, are then on one ring of circuits:
 
-    1. Collectives of a ring go one after another. In a collective, such as an all-reduce, data go
-       around the whole ring, and use all of its circuits. The ring is like a machine that does one
-       job at a time.
-    2. Messages are late. On a ring of 64 GPUs the ways from each of 8 members to the next one are
-       64 hops in all. The longest of them is 8 hops at least, and each message has the latency of
-       all.
+    1. Collectives of a ring exclude each other, so the ring is a single machine: one-machine bound
+    of
+       Jackson (1955) and Carlier (1982), with heads and tails by longest paths.
+    2. Messages are late. On a ring of 64 GPUs the longest way from one of 8 members to the next
+    one
+       has 8 hops at least, and each message has the latency of all.
 
-    The time of such a machine is bounded as by Jackson (1955) and Carlier (1982). The head of a
-    job is its earliest start; its tail is the least time from its end to the end of the step. Some
-    jobs together take no less than the least head, plus all durations, plus the least tail.
-
-    Parameters
-    ----------
-    job
-        A job whose GPUs have one port each.
-
-    Returns
-    -------
-    float
-        Seconds: the greatest bound of all rings; 0 if no collective goes over a rail.
+    The greatest bound of all rings counts; it is 0 if no collective goes over a rail.
     """
     # An event is a computation, or a communication as a whole, of which each operation is the
     # part of one rank: ``graph.event[operation]``. Heads and tails are longest paths with all

@@ -99,7 +99,7 @@ class Replay:
             self.stops = fabric.destination_terminals.tolist()
 
     def touch(self, circuit: int, kind: int, where: str) -> None:
-        """Drop a changed circuit that is up, or raise one that is down with its new ports."""
+        """Drop a changed circuit that is up, or raise one that is down, at its new ports."""
         if not self.findings.expect(DROPPED_IF_UP, where, circuit in self.up, kind == DROP):
             return
         if kind == RAISE:

@@ -156,8 +156,8 @@ def _check_servers(
 ) -> bool:
     """Check that each slot has a free server of its own, and all are in one rack or joined.
 
-    Sets the figure ``racks`` of joined racks. False if a rule is broken: circuits have no chips
-    then.
+    Sets the figure ``racks`` of joined racks. False if a rule is broken: there are no chips then
+    between which circuits could be.
     """
     fabric = problem.fabric
     servers = answer.servers.tolist()
@@ -222,7 +222,10 @@ def _expected_circuits(problem: SliceAllocation, answer: Allocation) -> dict[Por
 def _check_circuits(
     circuits: list[PortPair], expected: dict[PortPair, SlotPair], findings: Findings
 ) -> None:
-    """Check that the circuits are those that the slice needs, each once."""
+    """Check that the circuits are those that the slice needs, each once.
+
+    At most `MOST_TOLD` violations of each rule are added.
+    """
     findings.expect(CIRCUIT_ONCE, "circuits", len(circuits), len(set(circuits)))
     superfluous = set(circuits) - set(expected)
     missing = set(expected) - set(circuits)
@@ -237,8 +240,8 @@ def _check_routes(
 ) -> dict[SlotPair, list[int]] | None:
     """Check that each pair of slots has one of the offered routes, from server to server.
 
-    Returns the edges of each pair, in order; None if the number of routes is wrong, or a route
-    does not join its slots or has a gap. Pairs and their routes are in ascending order.
+    ``routes[k]`` is that of pair k, pairs in ascending order. Returns the edges of each pair, in
+    order; None if the number of routes is wrong, or a route does not join its slots or has a gap.
     """
     fabric = problem.fabric
     edge_between = {(tail, head): edge for edge, (tail, head) in enumerate(fabric.edges.tolist())}
@@ -286,9 +289,7 @@ def check_crossing(
     Parameters
     ----------
     passed
-        Three nodes of a route, one after the other; numbers from `fabric.n_servers` on are
-        switches.
-        Nothing is checked if the second node is a server.
+        Three nodes of a route; nothing is checked if the second one is a server, and no switch.
     """
     switch = passed[1] - fabric.n_servers
     if switch < 0:

@@ -125,7 +125,7 @@ def _bound_level(steering: Steering) -> Fraction | None:
 
     Chips have a price for all of their ports, links of rings one for a port. The level is at most
     the worth of all that there is over the cost of level 1. None if the prices show nothing: one
-    is below 0, they are of other chips or rings, links have no limit, or all are 0.
+    is below 0, they are of other chips or rings, all are 0, or links have prices but no limit.
     """
     limit = None if steering.link_units is None else Fraction(steering.link_units)
     demands = [Fraction(float(demand)) for demand in steering.demands]
