@@ -38,15 +38,7 @@ Shape = tuple[int, ...]
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
     """Read a file, or a pipe to its end.
 
-    Parameters
-    ----------
-    path
-        The name of the file.
-
-    Raises
-    ------
-    FormatError
-        If it cannot be read, or is larger than `optmatch.model.SIZES` allows.
+    More than `optmatch.model.SIZES` allows is refused.
     """
     name = path_name(path)
     try:
@@ -60,15 +52,7 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
 
 
 def _read_up_to(file: BinaryIO, most_bytes: int) -> bytes:
-    """Read a limited number of bytes, in pieces: one large read allocates all of its buffer first.
-
-    Parameters
-    ----------
-    file
-        An open file or pipe.
-    most_bytes
-        The limit. Fewer come if the file ends before.
-    """
+    """Read at most so many bytes, in pieces: one large read allocates all of its buffer first."""
     pieces = list[bytes]()
     n_bytes = 0
     while n_bytes < most_bytes:
@@ -81,12 +65,9 @@ def _read_up_to(file: BinaryIO, most_bytes: int) -> bytes:
 
 
 def _open(path: Path) -> BinaryIO:
-    """Open a file to read its bytes; where that has to wait until a writer opens a pipe, say so.
+    """Open a file to read its bytes.
 
-    Parameters
-    ----------
-    path
-        The file, or a named pipe.
+    Where that has to wait until a writer opens a pipe, a message says so.
     """
     hint = Timer(_PATIENCE_S, _log.warning, ("%s: a pipe, waiting for a writer", path))
     try:
@@ -106,20 +87,7 @@ def decode(content: bytes, name: str) -> str:
 
 
 def unzip(content: bytes, name: str) -> bytes:
-    """Unpack what gzip has packed; other bytes stay what they are.
-
-    Parameters
-    ----------
-    content
-        The content of a file.
-    name
-        The name of the file, for errors.
-
-    Raises
-    ------
-    FormatError
-        If it is damaged, or unpacks to more than the largest size.
-    """
+    """Unpack what gzip has packed, up to the largest size; other bytes stay what they are."""
     if content[:2] != _GZIP_MAGIC:
         return content
     # A large file states its size modulo 2**32 at its end; most of those too large are refused
@@ -140,28 +108,8 @@ def read_arrays(
 ) -> dict[str, NDArray[Any]]:
     """Read an ``.npz`` archive, or one ``.npy`` array under the empty name.
 
-    All sizes that the headers state are checked before any array is allocated.
-
-    Parameters
-    ----------
-    content
-        The bytes of the file.
-    name
-        The name of the file in messages.
-    check_shape
-        Called with the name and the shape of each array before it is read; raises `FormatError`
-        for a shape that its reader cannot use. None for no check.
-
-    Returns
-    -------
-    dict
-        The arrays by name.
-
-    Raises
-    ------
-    FormatError
-        If the file is damaged, holds Python objects, or states sizes that exceed its content or
-        the largest size allowed.
+    All sizes that the headers state are checked before any array is allocated; objects of Python
+    are refused. `check_shape` is called with name and stated shape of each, and may refuse it.
     """
     from zipfile import BadZipFile
 
@@ -187,24 +135,7 @@ def read_arrays(
 def _check_archive(
     content: bytes, name: str, check_shape: Callable[[str, Shape], None] | None
 ) -> None:
-    """Check all that the directory and the headers of an ``.npz`` archive state.
-
-    Nothing is unpacked.
-
-    Parameters
-    ----------
-    content
-        The archive.
-    name
-        The file, for messages.
-    check_shape
-        Called with the name and the stated shape of each array; None for no check of shapes.
-
-    Raises
-    ------
-    FormatError
-        If it has too many members, they are too large, or a name occurs twice.
-    """
+    """Check what the directory and the headers of an ``.npz`` archive state, unpacking nothing."""
     from zipfile import ZipFile
 
     # The number of members is counted in the bytes, because ZipFile makes an object for each.
@@ -240,25 +171,9 @@ def check_content(kind: str, count: int, name: str) -> None:
 def _check_header(stream: Any, size_bytes: int, name: str) -> Shape:
     """Return the shape that the header of an ``.npy`` array states, before the array is read.
 
-    Parameters
-    ----------
-    stream
-        The array, at its beginning.
-    size_bytes
-        How many bytes there are. An array that needs more is refused.
-    name
-        The name of the file, for errors.
-
-    Returns
-    -------
-    tuple of int
-        The shape. An array without entries may not have a side longer than any real array, since
-        readers make other arrays as long.
-
-    Raises
-    ------
-    FormatError
-        If the array is too large, or has objects of Python in it.
+    Objects of Python, and arrays of more than `size_bytes`, are refused; and so is an array
+    without entries with a side longer than any real array, since readers make other arrays as
+    long.
     """
     version = np.lib.format.read_magic(stream)
     if version == (1, 0):

@@ -22,18 +22,7 @@ GONE_KINDS = ("placement", "rail-sharing", "tenancy")
 def problem_to_tree(problem: Problem, *, arrays: bool = False) -> dict[str, Any]:
     """Return the JSON object of a problem, with every default written out.
 
-    Parameters
-    ----------
-    problem
-        A problem of a kind in `PROBLEMS`.
-    arrays
-        Whether matrices stay arrays, to be laid beside the text if they are large; else they
-        become lists.
-
-    Raises
-    ------
-    InputError
-        If its class is none of ours.
+    With `arrays`, matrices stay arrays, to be laid beside the text; else they become lists.
     """
     cls = PROBLEMS.get(problem.kind)
     if cls is not type(problem):
@@ -46,20 +35,7 @@ def problem_to_tree(problem: Problem, *, arrays: bool = False) -> dict[str, Any]
 
 
 def problem_from_tree(tree: Any, where: str = "") -> Problem:
-    """Build a problem from its JSON object.
-
-    Parameters
-    ----------
-    tree
-        The object, whose ``kind`` names the class of the problem.
-    where
-        Its JSON pointer in the file, for errors.
-
-    Raises
-    ------
-    FormatError
-        Naming the place in the file, and what is wrong there.
-    """
+    """Build a problem from its JSON object, whose ``kind`` names its class."""
     check_object(tree, where)
     check_format(tree, where, PROBLEM_FORMAT)
     if tree.get("kind") in GONE_KINDS:

@@ -42,18 +42,7 @@ _SERVING_RESULTS = (
 
 
 def describe_content(content: bytes) -> str:
-    """Say what the content of a file looks like, as the end of a sentence.
-
-    Parameters
-    ----------
-    content
-        The bytes of the file, unpacked.
-
-    Returns
-    -------
-    str
-        ``": it looks like ..."``, with the command that reads such a file; empty if the content is
-        of no known format.
+    """Say what content looks like, and what reads it, as the end of a sentence; perhaps empty.
 
     Examples
     --------
@@ -96,13 +85,7 @@ def describe_content(content: bytes) -> str:
 
 @contextmanager
 def describing(content: bytes) -> Iterator[None]:
-    """Add what the content of a file looks like to each `FormatError` of this context.
-
-    Parameters
-    ----------
-    content
-        The content of the file. If it looks like nothing known, errors stay as they are.
-    """
+    """Add what the content of a file looks like to each `FormatError` of this context."""
     try:
         yield
     except FormatError as exc:
@@ -114,19 +97,7 @@ def describing(content: bytes) -> Iterator[None]:
 
 
 def describe_tree(tree: Any) -> str:
-    """Say what a tree of JSON looks like, as `describe_content` does.
-
-    Parameters
-    ----------
-    tree
-        What was read: objects, lists, and single values.
-
-    Returns
-    -------
-    str
-        The end of a sentence that names a known format by its keys, and what reads it; empty if no
-        format is recognised.
-    """
+    """Say what a tree of JSON looks like by its keys, as `describe_content` does."""
     if isinstance(tree, list):
         return _describe_list(tree)
     if not isinstance(tree, dict):
@@ -149,18 +120,7 @@ def describe_tree(tree: Any) -> str:
 
 
 def _describe_list(entries: list[Any]) -> str:
-    """Say what a list of JSON looks like, by its first entry.
-
-    Parameters
-    ----------
-    entries
-        The list.
-
-    Returns
-    -------
-    str
-        A sentence for the end of an error message; empty if it looks like nothing known.
-    """
+    """Say what a list of JSON looks like, by its first entry."""
     first = entries[0] if entries else None
     if isinstance(first, dict) and "rank" in first and "operation" in first:
         return _sentence("a list of phases, which rail-trace reads by --phases")

@@ -120,25 +120,9 @@ def _build(name: str, cls: Callable[..., T], **parts: Any) -> T:
 
 
 def read_columns(name: str) -> Columns:
-    """Read all columns of a table, CSV or Parquet, as numbers.
+    """Read all columns of a table, CSV or Parquet, perhaps gzipped, as numbers by their names.
 
-    Parameters
-    ----------
-    name
-        The name of the file, which may be packed by gzip.
-
-    Returns
-    -------
-    dict
-        An array for each column, by its name; all have shape (rows,).
-
-    Raises
-    ------
-    FormatError
-        If the file is cut short, states too large a table, names a column twice, or an entry is
-        empty or no number.
-    SolverUnavailable
-        If pyarrow is not installed.
+    Empty entries, and columns that are there twice, are refused.
     """
     try:
         import pyarrow as pa
@@ -163,20 +147,7 @@ def read_columns(name: str) -> Columns:
 
 
 def _read_parquet(content: bytes, name: str) -> Any:
-    """Read a Parquet file, once the size that its metadata state is checked.
-
-    Parameters
-    ----------
-    content
-        The content of the file.
-    name
-        Its name, for errors.
-
-    Returns
-    -------
-    pyarrow.Table
-        All its columns.
-    """
+    """Read a Parquet file, once the size that its metadata state is checked."""
     from pyarrow import BufferReader, parquet
 
     source = BufferReader(content)
@@ -198,24 +169,7 @@ def _read_csv(content: bytes) -> Any:
 
 
 def _read_column(key: str, column: Any, n_rows: int, name: str) -> NDArray[Any]:
-    """Return a column of a table as an array; refuse texts and empty entries.
-
-    Parameters
-    ----------
-    key
-        The name of the column.
-    column
-        The column of pyarrow.
-    n_rows
-        The number of rows of the table.
-    name
-        The name of the file, for errors.
-
-    Returns
-    -------
-    array
-        Whole numbers or floats, shape (rows,).
-    """
+    """Return a column of a table as an array of numbers; refuse texts and empty entries."""
     import pyarrow as pa
 
     kind = column.type

@@ -136,15 +136,7 @@ def parse_json(text: str | bytes, path: str, *, passed_over: list[str] | None = 
 
 
 def _make_object(flaw: Callable[..., _Flaw], pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Make an object of its keys and values, as JSON lists them.
-
-    Parameters
-    ----------
-    flaw
-        Makes a flaw of a message and of the value that stands for it if it is passed over.
-    pairs
-        Keys and values. A key that occurs twice gets a flaw as its value.
-    """
+    """Make an object of its keys and values; a key that occurs twice gets a flaw as its value."""
     value_of_key: dict[str, Any] = {}
     for key, value in pairs:
         if key in value_of_key:
@@ -155,22 +147,9 @@ def _make_object(flaw: Callable[..., _Flaw], pairs: list[tuple[str, Any]]) -> di
 
 
 def _decode(content: bytes, path: str, passed_over: list[str] | None) -> str:
-    """Return bytes of UTF-8 as text.
+    """Return bytes of UTF-8 as text; wrong ones are noted in `passed_over` and replaced.
 
-    Parameters
-    ----------
-    content
-        The content of a file.
-    path
-        Its name, for errors.
-    passed_over
-        Where errors are listed, which are then passed over: wrong bytes are replaced. None if
-        they are to be raised.
-
-    Raises
-    ------
-    FormatError
-        If bytes are no UTF-8 and `passed_over` is None, or the file is a store of results.
+    They are refused if it is None, and so is a store of results.
     """
     try:
         return content.decode()
@@ -194,13 +173,7 @@ def _list_control_characters(text: str, path: str) -> list[str]:
 
 
 def _without_flaws(tree: Any) -> Any:
-    """Return a tree in which each flaw is replaced by the value that stands for it.
-
-    Parameters
-    ----------
-    tree
-        A value, or a tree of dicts and lists of values.
-    """
+    """Return a tree in which each flaw is replaced by the value that stands for it."""
     if isinstance(tree, _Flaw):
         return _without_flaws(tree.instead)
     if isinstance(tree, dict):
@@ -211,15 +184,7 @@ def _without_flaws(tree: Any) -> Any:
 
 
 def _mark_halves(tree: Any, flaw: Callable[[str], _Flaw]) -> Any:
-    """Mark texts with half a surrogate pair, which could not be written again, as flaws.
-
-    Parameters
-    ----------
-    tree
-        A value, or a tree of dicts and lists of values.
-    flaw
-        Makes a flaw of a message.
-    """
+    """Mark texts with half a surrogate pair, which could not be written again, as flaws."""
     if isinstance(tree, dict):
         keys = [key for key in tree if _is_half(key)]
         marked = {key: _mark_halves(value, flaw) for key, value in tree.items()}
@@ -234,15 +199,7 @@ def _is_half(text: Any) -> bool:
 
 
 def _find_flaws(tree: Any, where: str) -> Any:
-    """Yield the JSON pointer of each flaw in a tree, and the flaw.
-
-    Parameters
-    ----------
-    tree
-        A value, or a tree of dicts and lists of values.
-    where
-        Its JSON pointer in the file.
-    """
+    """Yield the JSON pointer of each flaw in a tree, which begins at `where`, and the flaw."""
     if isinstance(tree, _Flaw):
         yield where, tree
     elif isinstance(tree, dict):
@@ -260,23 +217,10 @@ def pointer(where: str, *parts: str | int) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Turn a value into JSON types.
+    """Turn numbers, texts, arrays, and mappings and sequences of these into JSON types.
 
-    Parameters
-    ----------
-    value
-        A number, a text, an array, or a mapping or sequence of these.
-
-    Returns
-    -------
-    dict, list, str, int, float, bool or None
-        Arrays become lists. Numbers that are not finite become strings, and -0.0 becomes 0.0, so
-        that equal content has equal text.
-
-    Raises
-    ------
-    TypeError
-        If it has no form in JSON.
+    Numbers that are not finite become strings, and -0.0 becomes 0.0, so that equal content has
+    equal text.
     """
     if isinstance(value, np.ndarray) and value.dtype.kind in "if" and np.isfinite(value).all():
         return (value + 0).tolist()  # -0.0 and 0.0: one content
@@ -307,13 +251,7 @@ def digest(content: bytes) -> str:
 
 
 def canonical(tree: Any) -> bytes:
-    """Write the one form of a tree that digests are taken of: sorted keys, no spaces, UTF-8.
-
-    Parameters
-    ----------
-    tree
-        Values of JSON types; equal trees have equal bytes.
-    """
+    """Write the one form of a tree that digests are taken of: sorted keys, no spaces, UTF-8."""
     text = json.dumps(
         tree, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
     )
@@ -321,16 +259,9 @@ def canonical(tree: Any) -> bytes:
 
 
 def layout(tree: Any, indent: str = "") -> str:
-    """Write a tree as JSON for readers.
+    """Write a tree as JSON for readers; its first line has `indent` blanks before it.
 
     A list of numbers or texts stays on one line, and an object that fits `WIDTH` too.
-
-    Parameters
-    ----------
-    tree
-        Values of JSON types.
-    indent
-        The blanks before the line on which the tree begins.
     """
     if not isinstance(tree, dict | list) or not tree:
         return json.dumps(tree, allow_nan=False)
@@ -350,23 +281,9 @@ def layout(tree: Any, indent: str = "") -> str:
 
 
 def place_in(named: str, message: str, names: frozenset[str], where: str) -> str:
-    """Find the JSON pointer of a value that a constructor refused.
+    """Return the JSON pointer of a field that a constructor refused, else that of its object.
 
-    Parameters
-    ----------
-    named
-        The place that the error names, as ``demand[0, 1]``; empty if it names none.
-    message
-        The message of the error, which may begin with the place.
-    names
-        The fields of the class.
-    where
-        The JSON pointer of the object.
-
-    Returns
-    -------
-    str
-        The pointer of the value, or `where` if no field is named.
+    The error names the place, as ``demand[0, 1]``, or its message begins with it.
     """
     match = re.match(r"(\w+)(?:\[([\d, ]+)\])?", named or message)
     if match is None or match[1] not in names:

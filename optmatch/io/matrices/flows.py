@@ -118,29 +118,11 @@ def read_flows(path: str | os.PathLike[str]) -> FlowList:
 
 
 def _read_flow_table(rows: list[Row], path: str) -> FlowList:
-    """Read a table of data transfers (flows), whose first line names the columns.
+    """Read a table of flows, whose first line names the columns, in the order of arrival.
 
     Columns are ``source``, ``destination``, ``bytes`` and ``time``, and perhaps ``coflow``,
-    ``weight`` and ``deadline``. Flows with the same label in ``coflow`` belong together (a
-    coflow), as those of one shuffle do.
-
-    Parameters
-    ----------
-    rows
-        The lines of the table; each has `fields`, a list of texts, and `place`, for messages.
-    path
-        The file, for messages.
-
-    Returns
-    -------
-    FlowList
-        In the order of arrival. Without a column of coflows each flow is one of its own; `weight`
-        and `deadline_s` are None without their columns.
-
-    Raises
-    ------
-    FormatError
-        Naming the line and the value of what does not fit.
+    ``weight`` and ``deadline``. Flows with one label in ``coflow`` belong together, as those of a
+    shuffle do; without the column each flow is a coflow of its own.
     """
     column_of = _find_columns(rows[0])
     for row in rows[1:]:
@@ -188,12 +170,8 @@ def _find_columns(header: Row) -> dict[str, _Column]:
     """Find which column of a table of flows is which, by the words of its first line.
 
     The keys are ``"time"``, ``"source"``, ``"destination"``, ``"bytes"``, and perhaps
-    ``"coflow"``, ``"weight"`` and ``"deadline"``. Counts of packets are passed over.
-
-    Raises
-    ------
-    FormatError
-        If a column is missing, there twice, of no known name, or a rate.
+    ``"coflow"``, ``"weight"`` and ``"deadline"``. Counts of packets are passed over, rates
+    refused.
     """
     words = [field.lower() for field in header.fields]
     found: dict[str, list[_Column]] = {}
@@ -254,19 +232,7 @@ def _deadline(text: str, place: str) -> float:
 def _as_flows(
     time_s: NDArray[np.float64], edges: Edges, coflows: NDArray[np.int64], names: tuple[str, ...]
 ) -> FlowList:
-    """Return flows without weights and deadlines, in the order that they have.
-
-    Parameters
-    ----------
-    time_s
-        When each flow arrives, in seconds, shape (flows,).
-    edges
-        The source, destination and bytes of each flow.
-    coflows
-        The coflow (group) of each flow, shape (flows,).
-    names
-        The names of the ports.
-    """
+    """Return flows without weights and deadlines, in the order that they have."""
     return FlowList(
         time_s,
         edges.sources,
@@ -279,13 +245,7 @@ def _as_flows(
 
 
 def _in_order(flows: FlowList) -> FlowList:
-    """Sort flows by arrival; those of the same time keep their order.
-
-    Parameters
-    ----------
-    flows
-        Columns by flow: arrival, ends, bytes, coflow, and weights and deadlines unless None.
-    """
+    """Sort flows, given as columns, by arrival; those of the same time keep their order."""
     order = np.argsort(flows.time_s, kind="stable")
     return flows._replace(
         time_s=flows.time_s[order],
@@ -299,14 +259,9 @@ def _in_order(flows: FlowList) -> FlowList:
 
 
 def is_coflow_benchmark(content: bytes) -> bool:
-    """Tell whether a text is a trace of coflow-benchmark.
+    """Tell whether the first 100 000 bytes of a text are a trace of coflow-benchmark.
 
     Its first line has two counts, and its second one ends with a reducer, ``rack:megabytes``.
-
-    Parameters
-    ----------
-    content
-        The content of a file, of which the first 100 000 bytes are looked at.
     """
     first, _, later_lines = content[:100_000].decode(errors="replace").partition("\n")
     counts = first.split()
@@ -318,28 +273,9 @@ def is_coflow_benchmark(content: bytes) -> bool:
 def read_coflow_benchmark(content: bytes, path: str) -> FlowList:
     """Read a trace in the format of coflow-benchmark: groups of transfers between racks.
 
-    The first line has the number of racks and of groups (coflows). As an example, the line
-    ``7 500 2 0 3 1 5:10.0`` is coflow 7, which arrives after 500 ms. It has 2 senders (mappers),
-    racks 0 and 3, and 1 receiver (reducer), rack 5, which gets 10 megabytes in all. Racks count
-    from 0.
-
-    Parameters
-    ----------
-    content
-        The content of the file.
-    path
-        Its name, for errors.
-
-    Returns
-    -------
-    FlowList
-        In the order of arrival: a flow for each sender and receiver of each coflow. Racks are
-        ports.
-
-    Raises
-    ------
-    FormatError
-        It names the line that is wrong.
+    The first line has the numbers of racks and of coflows. The line ``7 500 2 0 3 1 5:10.0`` is
+    coflow 7, which arrives after 500 ms: 2 mappers, racks 0 and 3, send 10 megabytes in all to 1
+    reducer, rack 5. Racks, which are ports, count from 0. Each mapper and reducer have a flow.
     """
     numbered = enumerate(decode(content, path).splitlines(), start=1)
     lines = [(f"{path}:{number}", line.split()) for number, line in numbered if line.strip()]
@@ -370,22 +306,9 @@ def read_coflow_benchmark(content: bytes, path: str) -> FlowList:
 
 
 def _coflow_flows(words: list[str], n_ports: int, place: str) -> Iterator[tuple[int, int, float]]:
-    """Yield the flows of one coflow: each mapper sends its part to each reducer.
+    """Yield mapper, reducer and bytes of the flows of one coflow, a line as words.
 
-    Parameters
-    ----------
-    words
-        A line: number, ms, number of mappers, their racks, number of reducers,
-        ``rack:megabytes`` of each.
-    n_ports
-        The number of racks.
-    place
-        The file and line, for errors.
-
-    Yields
-    ------
-    mapper, reducer, size_bytes
-        Two racks, and bytes: those of the reducer divided by the number of mappers.
+    Each mapper sends its part to each reducer: the bytes of the reducer by the number of mappers.
     """
     n_mappers = int(words[2]) if len(words) > 2 and is_whole(words[2]) else len(words)
     mappers = words[3 : 3 + n_mappers]

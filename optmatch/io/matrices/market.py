@@ -39,25 +39,9 @@ class Line(NamedTuple):
 
 
 def read_market(content: bytes, path: str) -> Any:
-    """Read a matrix in the format Matrix Market.
+    """Read a matrix in the format Matrix Market: sparse of coordinates, else full.
 
-    Parameters
-    ----------
-    content
-        The content of the file.
-    path
-        Its name, for errors.
-
-    Returns
-    -------
-    array
-        A sparse array of SciPy of coordinates, an array of NumPy of a full matrix. Entries that
-        occur twice add up, as the format wants it.
-
-    Raises
-    ------
-    FormatError
-        It names the line that is not what the first ones announce.
+    Entries that occur twice add up, as the format wants it.
     """
     numbered = enumerate(decode(content, path).split("\n"), start=1)
     lines = [(f"{path}:{number}", line) for number, line in numbered if line.strip()]
@@ -82,17 +66,7 @@ def read_market(content: bytes, path: str) -> Any:
 def _read_banner(line: str, place: str) -> _Banner:
     """Read the first line, and refuse kinds of matrices that are no demand.
 
-    Parameters
-    ----------
-    line
-        As ``%%MatrixMarket matrix coordinate real general``.
-    place
-        The file and line, for errors.
-
-    Returns
-    -------
-    _Banner
-        The layout (coordinate or array), the kind of entries, and whether one half is listed.
+    It is such as ``%%MatrixMarket matrix coordinate real general``.
     """
     words = line.lower().split()
     if len(words) != 5 or words[:2] != ["%%matrixmarket", "matrix"]:
@@ -112,21 +86,7 @@ def _read_coordinates(
 ) -> Any:
     """Read entries by row and column, both from 1; of a symmetric matrix one half.
 
-    Parameters
-    ----------
-    lines
-        A line for each entry: row, column and value; without value in a pattern, where it is 1.
-    shape
-        Rows and columns.
-    banner
-        The kind of entries, and whether the other half is the same.
-    path
-        The name of the file, for errors.
-
-    Returns
-    -------
-    csr_array
-        A sparse array of SciPy, in float64.
+    Entries of a pattern have no value, and are 1.
     """
     # A symmetric matrix states one half: an entry beside the diagonal counts at two places.
     is_pattern = banner.field == "pattern"
@@ -150,23 +110,9 @@ def _read_coordinates(
 def _read_array(
     lines: Sequence[Line], shape: tuple[int, int], symmetric: bool, path: str
 ) -> NDArray[np.float64]:
-    """Read all entries of a full matrix column by column, of a symmetric one half of each column.
+    """Read a full matrix column by column; a symmetric one has columns from the diagonal on.
 
-    Parameters
-    ----------
-    lines
-        Values, in any number on a line. A column of a symmetric matrix begins at the diagonal.
-    shape
-        Rows and columns.
-    symmetric
-        Whether only half of the matrix is listed.
-    path
-        The name of the file, for errors.
-
-    Returns
-    -------
-    float64 array
-        The matrix of this shape.
+    There may be any number of values on a line.
     """
     rows, columns = shape
     needed = rows * (rows + 1) // 2 if symmetric else rows * columns
@@ -185,17 +131,7 @@ def _read_array(
 
 
 def _counted(entries: Sequence[T], count: int, path: str) -> Sequence[T]:
-    """Return entries, if they are as many as were announced.
-
-    Parameters
-    ----------
-    entries
-        Tuples with the place of an entry in front.
-    count
-        The number that was announced; another one is a `FormatError`.
-    path
-        The name of the file, for errors.
-    """
+    """Return entries, each with its place in front, if they are as many as were announced."""
     if len(entries) != count:
         place = entries[count][0] if len(entries) > count else path  # type: ignore[index]
         raise FormatError(f"{len(entries)} entries, but {count} are announced", path=place)
@@ -203,15 +139,7 @@ def _counted(entries: Sequence[T], count: int, path: str) -> Sequence[T]:
 
 
 def _read_sizes(line: Line, count: int) -> list[int]:
-    """Read the line of sizes: rows, columns, and of coordinates the number of entries.
-
-    Parameters
-    ----------
-    line
-        The place and the words of the line.
-    count
-        How many numbers are expected: 2, or 3 of coordinates.
-    """
+    """Read the line of sizes: rows, columns, and of coordinates the number of entries."""
     place, words = line
     if len(words) != count or not all(word.isascii() and word.isdecimal() for word in words):
         message = f"{shorten(' '.join(words))}: {count} whole numbers are expected"

@@ -59,14 +59,9 @@ _SNDLIB_RATES |= {"GBITPERSEC": "Gbit/s", "TBITPERSEC": "Tbit/s"}
 
 
 def _bytes_each(unit: str, path: str) -> float:
-    """Return the bytes of one unit of the demands of a network, whose description names the unit.
+    """Return the bytes of the unit of demands that a network's description names; 1 without one.
 
-    The numbers of a rate are kept, with a warning. Without a unit they are bytes.
-
-    Raises
-    ------
-    FormatError
-        If the unit is no unit of traffic.
+    The numbers of a rate are kept, with a warning.
     """
     named = unit.strip()
     if named == "":
@@ -89,27 +84,10 @@ def _check_routing_unit(routing_unit: str, place: str) -> None:
 
 
 def read_sndlib_xml(content: bytes, path: str) -> Traffic:
-    """Read the demands between the nodes of a network of SNDlib [1]_.
+    """Read the demands between the nodes of a network of SNDlib [1]_, in the unit of the file.
 
     All nodes are ports, in the order of the file, whether they have a demand or not. Demands of
     one pair add up.
-
-    Parameters
-    ----------
-    content
-        XML.
-    path
-        The name of the file, for errors.
-
-    Returns
-    -------
-    Traffic
-        A sparse matrix in the unit of the file, and the names of the nodes.
-
-    Raises
-    ------
-    FormatError
-        If it is no such network.
 
     References
     ----------
@@ -148,26 +126,10 @@ def is_sndlib_json(tree: Any) -> bool:
 
 
 def read_sndlib_json(tree: dict[str, Any], path: str) -> Traffic:
-    """Read the demands of a network of SNDlib in JSON.
+    """Read the demands of a network of SNDlib in JSON, as `read_sndlib_xml` does.
 
-    Parameters
-    ----------
-    tree
-        The file: ``nodes``, each with an ``id``, and ``demands``, each with ``source``, ``target``
-        and ``demand_value``.
-    path
-        The file, for messages.
-
-    Returns
-    -------
-    Traffic
-        A sparse matrix ``[source, destination]``; ports are the nodes in their order, with their
-        names. Several demands of one pair are added up.
-
-    Raises
-    ------
-    FormatError
-        Naming the node or the demand that does not fit.
+    The file has ``nodes``, each with an ``id``, and ``demands``, each with ``source``, ``target``
+    and ``demand_value``.
     """
     nodes = []
     for k, node in enumerate(tree["nodes"]):
@@ -198,16 +160,9 @@ def read_sndlib_json(tree: dict[str, Any], path: str) -> Traffic:
 
 
 def _traffic_of_nodes(nodes: list[str], demands: list[_NodeDemand], path: str) -> Traffic:
-    """Make a sparse matrix of demands between the nodes of a network, which are its ports.
+    """Make a sparse matrix of demands (source, target, amount) between nodes, which are ports.
 
-    Parameters
-    ----------
-    nodes
-        The ids of the nodes.
-    demands
-        Source, target and amount of each; those of one pair add up.
-    path
-        The name of the file, for errors.
+    Demands of one pair add up.
     """
     if len(set(nodes)) != len(nodes):
         raise FormatError("two nodes have the same id", path=path)
@@ -232,23 +187,6 @@ def read_repetita(content: bytes, path: str) -> Traffic:
 
     Nodes have the labels of the ``.graph`` file beside it, if there is one: ``Abilene.graph`` of
     ``Abilene.0000.demands``.
-
-    Parameters
-    ----------
-    content
-        The content of the file.
-    path
-        Its name, for errors and for the graph beside it.
-
-    Returns
-    -------
-    Traffic
-        A sparse matrix in the unit of the file, and the labels of the nodes, None without a graph.
-
-    Raises
-    ------
-    FormatError
-        It names the line that is wrong.
 
     References
     ----------
@@ -296,18 +234,7 @@ def read_repetita(content: bytes, path: str) -> Traffic:
 
 
 def _repetita_labels(path: str) -> list[str] | None:
-    """Return the labels of the nodes in the graph beside a file of demands.
-
-    Parameters
-    ----------
-    path
-        The file of demands: the graph of ``Abilene.0000.demands`` is ``Abilene.graph``.
-
-    Returns
-    -------
-    list of str or None
-        By the number of the node; None if there is no graph.
-    """
+    """Return the labels of nodes, by number, in the graph beside a file; None without a graph."""
     stem = file_path(path).name.partition(".")[0]
     graph = file_path(path).with_name(f"{stem}.graph")
     if not graph.is_file():

@@ -26,19 +26,9 @@ def is_whole(text: str) -> bool:
 
 
 def read_number(text: str, path: str) -> float:
-    """Return the number that a text is.
+    """Return the number that a text is, as ``3``, ``-0.5e3``, or Fortran's ``1d6``.
 
-    Parameters
-    ----------
-    text
-        As ``3``, ``-0.5e3``, or ``1d6`` as Fortran writes it.
-    path
-        The file and line that an error names.
-
-    Raises
-    ------
-    FormatError
-        If the text is no number, or a whole number that float64 would round.
+    A whole number that float64 would round is refused.
     """
     if text == "":
         raise FormatError(

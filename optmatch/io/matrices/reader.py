@@ -230,13 +230,7 @@ def _read_stdin() -> bytes:
 
 
 def _reader_of_suffix(path: str | os.PathLike[str]) -> Reader:
-    """Return the function that reads a matrix from files with this ending, without that of gzip.
-
-    Parameters
-    ----------
-    path
-        As ``a.csv`` or ``a.csv.gz``. An unknown ending is a `FormatError`.
-    """
+    """Return the reader of files with this ending, before that of gzip; others are refused."""
     endings = [suffix.lower() for suffix in file_path(path).suffixes]
     if endings[-1:] == [".gz"]:
         endings = endings[:-1]
@@ -250,13 +244,7 @@ def _reader_of_suffix(path: str | os.PathLike[str]) -> Reader:
 
 
 def _reader_of_content(content: bytes) -> Reader:
-    """Return the function that reads a matrix from content that begins as this one does.
-
-    Parameters
-    ----------
-    content
-        The content of a file; a text that begins as no other format is a table.
-    """
+    """Return the reader of content that begins as this one does, by default that of tables."""
     # Without the byte order mark of UTF-8, and without blanks.
     start = content[:64].removeprefix(b"\xef\xbb\xbf").lstrip().lower()
     for beginning, reader in (
@@ -273,15 +261,7 @@ def _reader_of_content(content: bytes) -> Reader:
 
 
 def _choose(matrices: Mapping[str, Any], name: str | None) -> Any:
-    """Return the one matrix of a file, or that of a name.
-
-    Parameters
-    ----------
-    matrices
-        The matrices by name.
-    name
-        The name of one; None if there is but one. Everything else is a `FormatError`.
-    """
+    """Return the matrix of a name, or the only one of a file if the name is None."""
     if name is None and len(matrices) == 1:
         return next(iter(matrices.values()))
     known_keys = ", ".join(sorted(matrices, key=lambda key: (len(key), key)))
@@ -293,13 +273,7 @@ def _choose(matrices: Mapping[str, Any], name: str | None) -> Any:
 
 
 def _read_text(request: _Request) -> Traffic:
-    """Read a table of text, or a trace of coflow-benchmark, whose coflows are added up.
-
-    Parameters
-    ----------
-    request
-        The content and the name of a file, and the layout of the table, None to find out.
-    """
+    """Read a table of text, or a trace of coflow-benchmark, whose coflows are added up."""
     if is_coflow_benchmark(request.content) and request.layout is None:
         flows = read_coflow_benchmark(request.content, request.path)
         return traffic_of_flows(flows, request.path)
@@ -320,13 +294,7 @@ def _read_repetita(request: _Request) -> Traffic:
 
 
 def _read_npy(request: _Request) -> Any:
-    """Read an array, arrays by name, or the sparse matrix that SciPy saves as several arrays.
-
-    Parameters
-    ----------
-    request
-        The content and the name of a file of NumPy.
-    """
+    """Read an array, arrays by name, or the sparse matrix that SciPy saves as several arrays."""
     arrays = read_arrays(request.content, request.path)
     if {"format", "shape", "data"} <= set(arrays):
         return _read_sparse_arrays(arrays, request.path)
@@ -334,25 +302,10 @@ def _read_npy(request: _Request) -> Any:
 
 
 def _read_sparse_arrays(arrays: Mapping[str, NDArray[Any]], path: str) -> Any:
-    """Make the sparse matrix of the arrays that `scipy.sparse.save_npz` writes.
+    """Make the sparse matrix of the arrays that `scipy.sparse.save_npz` writes, by name.
 
-    Parameters
-    ----------
-    arrays
-        By name: ``format`` (csr, csc, bsr, coo or dia), ``shape``, ``data``, and the indices of
-        that format.
-    path
-        The file, for messages.
-
-    Returns
-    -------
-    csr_array
-        The matrix, whatever its format was.
-
-    Raises
-    ------
-    FormatError
-        If arrays are missing, of another kind, or contradict each other.
+    They are ``format`` (csr, csc, bsr, coo or dia), ``shape``, ``data``, and the indices of that
+    format.
     """
     from scipy.sparse import bsr_array, coo_array, csc_array, csr_array, dia_array
 
@@ -380,18 +333,7 @@ def _read_sparse_arrays(arrays: Mapping[str, NDArray[Any]], path: str) -> Any:
 
 
 def _read_json(request: _Request) -> Any:
-    """Read instances of QOBLIB, or a network of SNDlib.
-
-    Parameters
-    ----------
-    request
-        The content and the name of a JSON file.
-
-    Returns
-    -------
-    Traffic or dict
-        The demands of a network; or the matrices of instances by their names.
-    """
+    """Read matrices of instances of QOBLIB, by name, or the demands of a network of SNDlib."""
     tree = parse_json(request.content, request.path)
     is_square = isinstance(tree, list) and all(
         isinstance(row, list) and len(row) == len(tree) for row in tree
@@ -417,15 +359,7 @@ def _read_json(request: _Request) -> Any:
 
 
 def _unstack(entry: dict[str, Any], where: str) -> NDArray[np.float64]:
-    """Return the matrix of an instance of QOBLIB, which lists it column by column.
-
-    Parameters
-    ----------
-    entry
-        ``n``, the number of rows and columns, and a list of n * n numbers.
-    where
-        Its JSON pointer in the file, for errors.
-    """
+    """Return the matrix of an instance of QOBLIB: ``n``, and n * n numbers column by column."""
     stacked, n = entry[_QOBLIB], entry.get("n")
     if type(n) is not int or n < 1 or not isinstance(stacked, list) or len(stacked) != n * n:
         raise FormatError(f"n = {shorten(n)} does not fit its matrix", where=pointer(where, "n"))

@@ -47,24 +47,9 @@ def traffic_of_labels(
     demand_bytes: Sequence[float],
     path: str,
 ) -> Traffic:
-    """Make the sparse matrix of a list of demands between labels; the same pair adds up.
+    """Make the sparse matrix of a list of demands between labels (see `number_ports`).
 
-    Labels that are all whole numbers are the numbers of ports, counted from 0. Otherwise ports
-    come in the order in which their labels occur first.
-
-    Parameters
-    ----------
-    sources, destinations
-        The labels of both ends of each demand.
-    demand_bytes
-        The bytes of each demand.
-    path
-        The name of the file, for errors.
-
-    Returns
-    -------
-    Traffic
-        The matrix in bytes, and the names of the ports.
+    Demands of one pair add up.
     """
     edges, names = number_ports(sources, destinations, demand_bytes, path)
     n_ports = len(names)
@@ -77,26 +62,10 @@ def number_ports(
     demand_bytes: Sequence[float],
     path: str,
 ) -> tuple[Edges, tuple[str, ...]]:
-    """Give the labels of a list of demands the numbers of ports.
+    """Return demands between labels with numbers of ports, and the label of each port.
 
     Labels that are all whole numbers are the numbers of ports, counted from 0. Otherwise ports
     come in the order in which their labels occur first.
-
-    Parameters
-    ----------
-    sources, destinations
-        The labels of both ends of each demand.
-    demand_bytes
-        The bytes of each demand.
-    path
-        The name of the file, for errors.
-
-    Returns
-    -------
-    edges : Edges
-        The list with numbers of ports.
-    names : tuple of str
-        The label of each port.
     """
     pairs = zip(sources, destinations, strict=True)
     labels = dict.fromkeys(label for pair in pairs for label in pair)
@@ -120,24 +89,7 @@ def number_ports(
 def sparse_matrix(edges: Edges, shape: tuple[int, int], path: str) -> Any:
     """Add up a list of demands as a sparse array of SciPy, without room for the zeros.
 
-    Parameters
-    ----------
-    edges
-        Source, destination and bytes of each demand.
-    shape
-        Rows and columns: the numbers of ports.
-    path
-        The name of the file, for errors.
-
-    Returns
-    -------
-    csr_array
-        Bytes in float64.
-
-    Raises
-    ------
-    FormatError
-        If whole numbers add up to more than float64 holds exactly.
+    Whole numbers that add up to more than float64 holds exactly are refused.
     """
     from scipy.sparse import csr_array  # an import of 0.1 s, which full matrices do without
 
@@ -151,15 +103,7 @@ def sparse_matrix(edges: Edges, shape: tuple[int, int], path: str) -> Any:
 
 
 def check_order(row_labels: Sequence[str], column_labels: Sequence[str], path: str) -> None:
-    """Refuse labels of rows and columns that are not the same in the same order.
-
-    Parameters
-    ----------
-    row_labels, column_labels
-        Labels of as many rows as columns.
-    path
-        The name of the file, for errors.
-    """
+    """Refuse labels of rows and columns that are not the same in the same order."""
     for row, column in zip(row_labels, column_labels, strict=True):
         if row != column:
             raise FormatError(
@@ -170,23 +114,7 @@ def check_order(row_labels: Sequence[str], column_labels: Sequence[str], path: s
 
 
 def check_matrix(matrix: Any) -> NDArray[np.float64]:
-    """Return an array as a matrix of float64.
-
-    Parameters
-    ----------
-    matrix
-        An array, or what NumPy turns into one.
-
-    Returns
-    -------
-    float64 array
-        Shape (rows, columns).
-
-    Raises
-    ------
-    FormatError
-        If it is no matrix of finite numbers, or loses digits in float64.
-    """
+    """Return an array as a finite matrix of float64; it may lose no digits."""
     array = np.asarray(matrix)
     if array.ndim != 2 or array.dtype.kind not in "iufb":
         shape = "x".join(map(str, array.shape))
@@ -200,23 +128,7 @@ def check_matrix(matrix: Any) -> NDArray[np.float64]:
 
 
 def check_sparse(matrix: Any) -> Any:
-    """Return a sparse array with entries of float64.
-
-    Parameters
-    ----------
-    matrix
-        A sparse array of SciPy.
-
-    Returns
-    -------
-    csr_array
-        The same matrix, in float64.
-
-    Raises
-    ------
-    FormatError
-        If an entry is not finite, or loses digits in float64.
-    """
+    """Return a sparse array with finite entries of float64, which may lose no digits."""
     entries = matrix.tocoo()
     wrong = ~np.isfinite(entries.data)
     for k in np.flatnonzero(wrong)[:1]:

@@ -16,25 +16,10 @@ Groups = dict[str, tuple[int, ...]]
 
 
 def read_groups(path: str | os.PathLike[str], *, n_ranks: int | None = None) -> Groups:
-    """Read a file of communicator groups: which ranks communicate with each other.
+    """Read a file of communicator groups: ranks by name, in the order of the ring.
 
-    Parameters
-    ----------
-    path
-        The file, JSON such as ``{"1": [0, 1], "2": [2, 3]}``, by the names that the attribute
-        `pg_name` of traces has.
-    n_ranks
-        The number of ranks of the job; None if it is not known.
-
-    Returns
-    -------
-    dict
-        By name of a group its ranks in the order of the file, which is the order of the ring.
-
-    Raises
-    ------
-    FormatError
-        Naming the first group or rank that is wrong.
+    The file is JSON such as ``{"1": [0, 1], "2": [2, 3]}``, by the names that the attribute
+    `pg_name` of traces has. `n_ranks` is None if it is not known.
     """
     file = path_name(path)
     with naming(file):
@@ -47,26 +32,7 @@ def groups_text(groups: Mapping[str, Sequence[int]]) -> str:
 
 
 def _checked(tree: object, n_ranks: int | None) -> Groups:
-    """Return the groups of a file, if each is a list of different ranks.
-
-    Parameters
-    ----------
-    tree
-        The value of the file as read from JSON.
-    n_ranks
-        The number of ranks of the job; None if it is not known.
-
-    Returns
-    -------
-    dict
-        By name of a group its ranks, in the order of the file.
-
-    Raises
-    ------
-    FormatError
-        Naming the first group or rank that is wrong: no list of ranks, an empty one, no rank of
-        the job, or a rank that is a member twice.
-    """
+    """Return the groups of a file, if each is a list of different ranks of the job."""
     check_object(tree, "")
     groups: Groups = {}
     for name, members in tree.items():  # type: ignore[attr-defined]

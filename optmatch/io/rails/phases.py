@@ -51,25 +51,6 @@ def read_phase_list(
     - `peer`: the other rank of a message ("send" or "recv").
 
     A rank does its lines in their order, and each operation waits for the one before it.
-
-    Parameters
-    ----------
-    path
-        The file.
-    groups
-        The ranks of each group, by name.
-    options
-        Servers, rails and dimensions of groups; None for the defaults.
-
-    Returns
-    -------
-    Step
-        The operations of all ranks.
-
-    Raises
-    ------
-    FormatError
-        Naming file, line, value and rule.
     """
     # The suffix of the file tells its format.
     file = path_name(path)
@@ -145,25 +126,9 @@ class _Place(NamedTuple):
 
 
 def _read_csv_rows(content: bytes, path: str) -> list[tuple[int, dict[str, Any]]]:
-    """Return the lines of CSV behind the line of names.
+    """Return the lines of CSV behind the line of names, each with its number in the file.
 
-    Parameters
-    ----------
-    content
-        The content of the file.
-    path
-        Its name, for messages.
-
-    Returns
-    -------
-    list of (int, dict)
-        The number of the line in the file, and its cells as texts by the names of their columns;
-        empty cells are left out.
-
-    Raises
-    ------
-    FormatError
-        If the file is no CSV, or naming a column that is not known.
+    Cells are texts by the names of their columns; empty cells are left out.
     """
     reader = csv.DictReader(io.StringIO(decode(content, path)), restkey="", skipinitialspace=True)
     rows = []
@@ -178,25 +143,7 @@ def _read_csv_rows(content: bytes, path: str) -> list[tuple[int, dict[str, Any]]
 
 
 def _read_json_rows(content: bytes, path: str) -> list[tuple[int, dict[str, Any]]]:
-    """Return the objects of a list in JSON, each with its place in the list.
-
-    Parameters
-    ----------
-    content
-        The content of the file.
-    path
-        Its name, for messages.
-
-    Returns
-    -------
-    list of (int, dict)
-        The place in the list, from 0, and the object.
-
-    Raises
-    ------
-    FormatError
-        Naming what is no list or no object, or a key that is not known.
-    """
+    """Return the objects of a list in JSON, each with its place in the list, from 0."""
     tree = parse_json(content, path)
     if not isinstance(tree, list):
         raise FormatError("a list of phases is expected", where="/", path=path)
@@ -217,26 +164,7 @@ def _check_names(names: Iterable[str], noun: str, where: str, path: str) -> None
 
 
 def _read_line(row: Mapping[str, Any], place: _Place) -> Line:
-    """Read one line of a list of phases, and check the values that its operation needs.
-
-    Parameters
-    ----------
-    row
-        The values of the line by the names of its columns, as texts of CSV or values of JSON.
-    place
-        The number of the line, for messages.
-
-    Returns
-    -------
-    Line
-        Rank, operation, group, size in bytes, computation before it in seconds, how often it is
-        repeated, and the other rank of a message (`MISSING` of others).
-
-    Raises
-    ------
-    FormatError
-        Naming the line and the first value that is missing or wrong.
-    """
+    """Read one line of a list of phases, and check the values that its operation needs."""
     operation = row.get("operation")
     if not isinstance(operation, str) or operation not in OPERATIONS:
         rule = f"operation = {shorten(operation)}: one of {', '.join(OPERATIONS)}"
@@ -284,23 +212,7 @@ def _parse_number(
 ) -> float:
     """Return a number >= 0 that a float holds exactly; a text of CSV is converted.
 
-    Parameters
-    ----------
-    row
-        The values of a line by the names of its columns, as texts of CSV or values of JSON.
-    name
-        The column.
-    default
-        The value if the line does not have it; None if it has to be there.
-    place
-        Where the line stands, for messages.
-    is_whole
-        Whether it has to be a whole number.
-
-    Raises
-    ------
-    FormatError
-        Naming the line and the value.
+    A line without it has the default; without a default it is refused.
     """
     value: Any = row.get(name, default)
     try:
@@ -329,31 +241,9 @@ class _Row(NamedTuple):
 def trace_of(rank: int, lines: Sequence[Line], noun: str, path: str) -> Trace:
     """Make the execution trace of one rank from lines that say what it does in order.
 
-    A trace is a graph whose nodes are computations and communications. Here it is a chain: each
-    node waits for the one before it. A line with 0.1 s of computation and an all-reduce that is
-    repeated 3 times becomes 4 nodes.
-
-    Parameters
-    ----------
-    rank
-        The rank, or `MISSING` for one that does nothing.
-    lines
-        Its lines, in order: the operation, its group and its size in bytes, how often it is
-        repeated (0 of a computation), the seconds of computation before it, and the other rank of
-        a message.
-    noun, path
-        The word for a line ("line", "entry") and the name of the file, for messages.
-
-    Returns
-    -------
-    Trace
-        The nodes as columns of equal length, with durations in microseconds. Values that a node
-        does not have are `MISSING`; `group` is a place in `group_names`.
-
-    Raises
-    ------
-    FormatError
-        Naming the first line that is repeated too often.
+    It is a chain: each node waits for the one before it. A line with 0.1 s of computation and an
+    all-reduce that is repeated 3 times becomes 4 nodes. The rank is `MISSING` if it does nothing;
+    `noun` is the word for a line in messages.
     """
     # One row for each node. A name of a group that is new gets the next number.
     rows: list[_Row] = []

@@ -21,26 +21,9 @@ _GIGA = 1e9
 
 
 def _rated(solution: Solution, rate_bytes_per_s: float | None) -> Topologies:
-    """Return the topologies of a solution, whose circuits carry bytes.
+    """Return the topologies of a solution, each switch with its rate in bytes per second.
 
-    Parameters
-    ----------
-    solution
-        The answer.
-    rate_bytes_per_s
-        What a circuit carries in a second. It replaces nothing in problems that have a rate of
-        their own (jobs, collectives and demands in bytes), for which it may be None; others need
-        it.
-
-    Returns
-    -------
-    Topologies
-        The states of all switches over time, each switch with its rate in bytes per second.
-
-    Raises
-    ------
-    InputError
-        If the problem has no rate and none is given.
+    The given rate counts for problems without a rate of their own; these need it.
     """
     system = topologies(solution)
     if hasattr(solution.problem, "rate_bytes_per_s") or isinstance(solution.problem, RailJob):
@@ -55,12 +38,11 @@ def _rated(solution: Solution, rate_bytes_per_s: float | None) -> Topologies:
 
 
 def bandwidths(solution: Solution, rate_bytes_per_s: float | None = None) -> str:
-    """Write the circuits as blocks ``BW topology`` for astra-sim, in GB/s.
+    """Write the circuits as blocks ``BW topology`` for astra-sim, in GB/s, sources in rows.
 
     A topology is all circuits that are there at a time, in the order of first use; 0 is the
-    initial one. Row is source, column destination. In a rail job the nodes are ranks, and the
-    links inside servers are in every topology; of other problems they are ports. A problem that
-    knows no bytes needs the rate of a circuit.
+    initial one. In a rail job the nodes are ranks, and the links inside servers are in every
+    topology; of other problems they are ports.
     """
     system = _rated(solution, rate_bytes_per_s)
     inside = _rates_inside_servers(solution, system.n_nodes)
@@ -72,8 +54,7 @@ def bandwidths(solution: Solution, rate_bytes_per_s: float | None = None) -> str
 def latencies(solution: Solution) -> str:
     """Write blocks ``LT topology`` for astra-sim: the latency of each link in nanoseconds.
 
-    Rows are sources, columns destinations; 0 where there is no link. Links inside servers are in
-    every topology.
+    Rows are sources; 0 where there is no link. Links inside servers are in every topology.
     """
     system = topologies(solution)
     inside = _rates_inside_servers(solution, system.n_nodes)
@@ -86,8 +67,7 @@ def latencies(solution: Solution) -> str:
 def network(solution: Solution, rate_bytes_per_s: float | None = None) -> str:
     """Write ``network.yml`` of astra-sim: number of nodes, largest bandwidth, latency, delay.
 
-    Bandwidths are in GB/s, times in nanoseconds. A rate that the problem has counts even if
-    another one is given; problems that know no bytes need one.
+    Bandwidths are in GB/s, times in nanoseconds.
     """
     system = _rated(solution, rate_bytes_per_s)
     inside = _rates_inside_servers(solution, system.n_nodes)
@@ -171,8 +151,7 @@ def _job(solution: Solution) -> RailJob:
 def _rates_inside_servers(solution: Solution, n_nodes: int) -> NDArray[np.float64]:
     """Return ``rates[source, destination]`` of the links inside servers, in bytes per second.
 
-    It is 0 between nodes that have no group inside a server in common; only rail jobs have
-    servers.
+    It is 0 between nodes without a common group inside a server, and in all but rail jobs.
     """
     rates = np.zeros((n_nodes, n_nodes))
     job = solution.problem
@@ -215,10 +194,9 @@ class _Slices(NamedTuple):
 def circuit_list(solution: Solution) -> str:
     """Write ``[time slice, node 1, node 2, port 1, port 2]`` for each circuit, as JSON.
 
-    A slice is one state of all switches; slices are in the order of time. A port is the plane or
-    the port of the GPU. If all circuits go both ways, a line is for both ways. If not, a line is
-    for one way, node 1 sends to node 2, and each port becomes two: number p becomes 2 p, which
-    sends, and 2 p + 1, which receives.
+    A slice is one state of all switches, in the order of time; a port is the plane or the port of
+    the GPU. A line is for both ways if all circuits go both ways. If not, node 1 sends to node 2,
+    and port p becomes 2 p, which sends, and 2 p + 1, which receives.
     """
     slices = _list_slices(solution)
     lines = []

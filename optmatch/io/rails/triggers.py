@@ -22,26 +22,9 @@ TRIGGER_FORMAT = "optmatch/triggers/1"
 
 
 def trigger_tree(solution: Solution) -> dict[str, Any]:
-    """Return the tree of the trigger file of a rail plan.
+    """Return the tree of the trigger file of a rail plan: what controllers and ranks need.
 
-    A trigger is a change of circuits that waits for communications to be over, not for a time; the
-    file has what controllers and ranks need to execute the plan.
-
-    Parameters
-    ----------
-    solution
-        A solution of a rail job with a plan.
-
-    Returns
-    -------
-    dict
-        Objects, lists and numbers, to be written as JSON: the format, the digest of the job, and
-        the fields of a `TriggerPlan`.
-
-    Raises
-    ------
-    InputError
-        If the solution has no plan of rails, or triggers cannot be derived from it.
+    It has the format, the digest of the job, and the fields of a `TriggerPlan`.
     """
     job = solution.problem
     plan = solution.answer
@@ -52,30 +35,10 @@ def trigger_tree(solution: Solution) -> dict[str, Any]:
 
 
 def read_triggers(path: str | os.PathLike[str], job: RailJob) -> TriggerPlan:
-    """Read a trigger file, and check that its rows follow from its order.
+    """Read a trigger file for a job, and check that its rows follow from its order.
 
-    A trigger is a change of circuits that waits for communications to be over. The file is JSON
-    with ``"format": "optmatch/triggers/1"`` and the fields of `TriggerPlan`; large arrays are in
-    an ``.npz`` beside it.
-
-    Parameters
-    ----------
-    path
-        The file.
-    job
-        The job that it is for.
-
-    Returns
-    -------
-    TriggerPlan
-        The plan, which can be executed.
-
-    Raises
-    ------
-    FormatError
-        Naming the value that is wrong, or if the file is for another job.
-    InputError
-        If a trigger waits for other communications than the order says.
+    The file is JSON with ``"format": "optmatch/triggers/1"`` and the fields of `TriggerPlan`;
+    large arrays are in an ``.npz`` beside it. A file for another job is refused.
     """
     name = path_name(path)
     tree: Any = parse_json(read_bytes(path), name)

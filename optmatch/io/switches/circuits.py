@@ -67,18 +67,7 @@ class Difference(NamedTuple):
 
 
 def circuit_named(name: str) -> CrossConnect:
-    """Return the circuit of a key such as ``1A-2B`` or ``1-1A-3-20B``.
-
-    Parameters
-    ----------
-    name
-        The names of the A side and the B side with a hyphen between them, each perhaps with the
-        number of a module before it.
-
-    Raises
-    ------
-    InputError
-        If the text is no name of a circuit from an A side to a B side.
+    """Return the circuit of a key such as ``1A-2B``, or ``1-1A-3-20B`` with numbers of modules.
 
     Examples
     --------
@@ -94,19 +83,9 @@ def circuit_named(name: str) -> CrossConnect:
 
 
 def list_circuits(name: str, circuits: object) -> tuple[CrossConnect, ...]:
-    """Check circuits that a caller has given, and return them as a tuple.
+    """Check a collection of circuits that a caller has given, and return them as a tuple.
 
-    Parameters
-    ----------
-    name
-        Their name in messages.
-    circuits
-        Any collection of `CrossConnect`, each with the names of its A side and its B side.
-
-    Raises
-    ------
-    InputError
-        If it is no such collection, or a side is no text; the message names the entry.
+    `name` is what messages call it.
     """
     listed = tuple(list_entries(name, circuits, "circuits"))
     for number, circuit in enumerate(listed):
@@ -118,18 +97,7 @@ def list_circuits(name: str, circuits: object) -> tuple[CrossConnect, ...]:
 
 
 def check_difference(difference: object) -> Difference:
-    """Check a change of circuits that a caller has given, and return it.
-
-    Parameters
-    ----------
-    difference
-        A `Difference`: the circuits to remove and to add.
-
-    Raises
-    ------
-    InputError
-        If it is something else, or lists something else than circuits.
-    """
+    """Check a change of circuits that a caller has given, and return it."""
     if not isinstance(difference, Difference):
         message = f"difference = {difference!r:.60}: a Difference is expected"
         raise InputError(message, where="difference")
@@ -140,13 +108,7 @@ def check_difference(difference: object) -> Difference:
 
 @lru_cache(maxsize=16_384)
 def _side_order(side: str) -> tuple[int, int, str]:
-    """Return a key that sorts sides by module, number, and A before B; other names come last.
-
-    Parameters
-    ----------
-    side
-        The name of a side, such as ``1A`` or ``3-20B``.
-    """
+    """Return a key that sorts sides by module, number, and A before B; other names come last."""
     match = SIDE_NAME.fullmatch(side)
     if match is None:
         return (*_BEHIND_ALL, side)
@@ -154,14 +116,7 @@ def _side_order(side: str) -> tuple[int, int, str]:
 
 
 def sort_circuits(circuits: Iterable[CrossConnect]) -> tuple[CrossConnect, ...]:
-    """Return circuits by their A sides, then by their B sides, in the order of numbers.
-
-    Parameters
-    ----------
-    circuits
-        Circuits from an A side to a B side. ``2A`` comes before ``10A``, and ports of modules come
-        by the number of the module first.
-    """
+    """Return circuits by A side, then B side, in the order of numbers: ``2A`` before ``10A``."""
     return tuple(
         sorted(
             circuits,
@@ -209,20 +164,7 @@ def difference_between(
 
 
 def check_sides(circuits: Iterable[CrossConnect], where: str = "") -> None:
-    """Refuse circuits that share a side: a side takes part in one circuit at most.
-
-    Parameters
-    ----------
-    circuits
-        Circuits from an A side to a B side; one that is listed twice counts once.
-    where
-        The place that the message names.
-
-    Raises
-    ------
-    FormatError
-        Naming the side and both circuits.
-    """
+    """Refuse circuits that share a side; one that is listed twice counts once."""
     circuit_of_side: dict[str, CrossConnect] = {}
     for circuit in circuits:
         for side in circuit:

@@ -26,31 +26,11 @@ def compare_with_config(
     *,
     ports: str | os.PathLike[str] | None = None,
 ) -> NearestState:
-    """Return the switch and state of a plan whose circuits differ least from a configuration.
+    """Return the switch and state of a plan that differ least from a SONiC ``config_db.json``.
 
-    A state is what a switch of the plan holds for some time. The difference is the number of
-    circuits to remove and to add; of equal ones the first counts. Circuits with no side of the
-    plan's switch are others' and do not count.
-
-    Parameters
-    ----------
-    solution
-        A solution with circuits.
-    config
-        The file ``config_db.json`` of a SONiC switch.
-    ports
-        A file with the names of ports; None: port p has the sides ``(p + 1)A`` and ``(p + 1)B``.
-
-    Returns
-    -------
-    NearestState
-        The name of the switch in the plan, the number of its state, and the change that would lead
-        there; the change is empty if the switch is in that state.
-
-    Raises
-    ------
-    InputError
-        If the plan has no circuits or no slots, or a file cannot be read.
+    The difference is the number of circuits to remove and to add; of equal ones the first counts.
+    Circuits with no side of the plan's switch are others' and do not count. Without a file of
+    names, port p has the sides ``(p + 1)A`` and ``(p + 1)B``.
     """
     present = read_config(config).circuits
     nearest: NearestState | None = None
@@ -71,15 +51,7 @@ def compare_with_config(
 def _with_a_side_of(
     circuits: tuple[CrossConnect, ...], port_of_side: dict[str, int]
 ) -> list[CrossConnect]:
-    """Return the circuits that have a side of one of our ports.
-
-    Parameters
-    ----------
-    circuits
-        Circuits from an A side to a B side.
-    port_of_side
-        Our ports by the names of their sides.
-    """
+    """Return the circuits that have a side of one of our ports."""
     return [
         circuit
         for circuit in circuits

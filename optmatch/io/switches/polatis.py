@@ -25,12 +25,7 @@ _MOST_DIGITS = 7
 def command_lines(difference: Difference, n_ports: int) -> list[str]:
     """Return a difference as commands: one that removes, then one that adds.
 
-    Parameters
-    ----------
-    difference
-        Circuits by sides without modules, ``1A`` to ``1B`` and on.
-    n_ports
-        The number of inputs N of the switch: output k is port N + k.
+    Sides have no modules; output k of a switch of N inputs is port N + k.
 
     Examples
     --------
@@ -52,27 +47,10 @@ def write_lists(circuits: Sequence[CrossConnect], n_ports: int) -> str:
 
 
 def read_lists(answer: str, n_ports: int) -> tuple[CrossConnect, ...]:
-    """Return the circuits of an answer of a Polatis switch to `READ_CIRCUITS`.
+    """Return the circuits of an answer of a Polatis switch to `READ_CIRCUITS`, in its order.
 
-    The answer has two lists of equal length, of inputs and of outputs, such as ``(@1,2),(@6,5)``.
-    Inputs are 1 .. ports, outputs are counted on from there.
-
-    Parameters
-    ----------
-    answer
-        The text of the answer, in quotation marks or without.
-    n_ports
-        The number of inputs, which is that of outputs.
-
-    Returns
-    -------
-    tuple of CrossConnect
-        In the order of the answer; input 1 is the side ``1A``, the first output ``1B``.
-
-    Raises
-    ------
-    InputError
-        If the answer has another form, or names a port that the switch does not have.
+    The answer has two lists of equal length, of inputs and of outputs, in quotation marks or
+    without. Inputs are 1 .. ports, outputs are counted on from there.
 
     Examples
     --------
@@ -103,20 +81,7 @@ def read_lists(answer: str, n_ports: int) -> tuple[CrossConnect, ...]:
 
 
 def _number_of(side: str, n_ports: int) -> int:
-    """Return the number of a side; those of modules have no place among the ports.
-
-    Parameters
-    ----------
-    side
-        The name of a side, such as ``3A``.
-    n_ports
-        The number of ports of the switch.
-
-    Raises
-    ------
-    InputError
-        If the switch has no such side.
-    """
+    """Return the number of a side; those of modules have no place among the ports."""
     match = SIDE_NAME.fullmatch(side)
     if match is None or match["module"] is not None or not 1 <= int(match["number"]) <= n_ports:
         raise InputError(

@@ -241,28 +241,9 @@ def read_port_tables(path: str | os.PathLike[str]) -> dict[str, PortTable]:
 
 
 def _table_rows(text: str, name: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield the lines of a CSV file with a table of ports.
+    """Yield the lines of a CSV file with a table of ports, by column, with places for messages.
 
     The first line that is not empty names the columns; empty lines are passed over.
-
-    Parameters
-    ----------
-    text
-        The content of the file.
-    name
-        The name of the file in messages.
-
-    Yields
-    ------
-    place : str
-        Such as ``line 3``, for messages.
-    row : dict
-        The entries of the line by column.
-
-    Raises
-    ------
-    FormatError
-        If it is no CSV, a column is unknown or missing, or a line has another number of entries.
     """
     reader = csv.reader(io.StringIO(text))
     columns: list[str] | None = None
@@ -285,20 +266,7 @@ def _table_rows(text: str, name: str) -> Iterator[tuple[str, dict[str, str]]]:
 
 
 def _check_columns(columns: list[str], name: str) -> None:
-    """Refuse unknown, repeated and missing columns of a CSV file of ports.
-
-    Parameters
-    ----------
-    columns
-        The names in its first line.
-    name
-        The name of the file in messages.
-
-    Raises
-    ------
-    FormatError
-        Naming the column.
-    """
+    """Refuse unknown, repeated and missing columns of a CSV file of ports."""
     for column in columns:
         if column not in COLUMNS or columns.count(column) > 1:
             raise FormatError(

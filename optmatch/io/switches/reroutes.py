@@ -26,31 +26,16 @@ def read_running_state(
 ) -> Reroute:
     """Read which circuits a switch holds from its configuration, as the state of a rerouting.
 
-    The configuration is the ``config_db.json`` of a SONiC switch, in which a circuit joins a side
-    A and a side B, as ``3A-7B``. One of our ports is a pair of sides. Ports that no circuit uses
-    are spares, and ports that the configuration blocks count as failed.
+    The configuration is the ``config_db.json`` of a SONiC switch. Ports that no circuit uses are
+    spares, and ports that it blocks count as failed.
 
     Parameters
     ----------
-    path
-        The name of the file.
     ports
         The sides of our ports; circuits of other ports are left out. None: all ports, port p at
         the sides ``(p + 1)A`` and ``(p + 1)B``.
     switch
         The switch, which may state losses; None: an ideal one of that many ports.
-
-    Returns
-    -------
-    Reroute
-        The circuits as pairs of our ports, the spares, and the ports that have failed.
-
-    Raises
-    ------
-    FormatError
-        If the file is no configuration of a switch.
-    InputError
-        If a circuit has one side of ours and one of others, or the switch has other ports.
     """
     config = read_config(path)
     with naming(path_name(path)):
@@ -87,18 +72,7 @@ def read_running_state(
 
 
 def _count_ports(config: SonicConfig) -> int:
-    """Return the number of ports of a switch: the largest number that one of its sides has.
-
-    Parameters
-    ----------
-    config
-        The circuits and ports of a configuration.
-
-    Raises
-    ------
-    InputError
-        If a side belongs to a module (``1-3A``) or has another form, or the number is too large.
-    """
+    """Return the largest number of a side of a configuration; sides of modules are refused."""
     largest = 0
     for side in _list_sides(config):
         match = SIDE_NAME.fullmatch(side)

@@ -71,31 +71,11 @@ def read_chakra(
 
 
 def add_up(traces: Sequence[Trace], groups: Members) -> NDArray[np.float64]:
-    """Count how many bytes each rank sends to each other one, from traces of all ranks.
+    """Return ``matrix[source, destination]``: the bytes that ranks send, from ``traces[rank]``.
 
-    A trace lists what a rank does: computations, messages to or from one rank, and its parts in
-    collectives, in which all ranks of a group take part. Messages count where they are sent. For
-    collectives it is assumed that the data go around the group as a ring, from each member to the
-    next one; in all-to-alls, gathers and scatters each rank sends straight to the receiver.
-
-    Parameters
-    ----------
-    traces
-        ``traces[rank]``: the trace of a rank, whose nodes are computations, messages and the
-        rank's parts in collectives.
-    groups
-        The ranks of each group, by name, in the order of the ring.
-
-    Returns
-    -------
-    float64 array, shape (ranks, ranks)
-        ``matrix[source, destination]`` in bytes.
-
-    Raises
-    ------
-    FormatError
-        Naming the first node without a size, of an unknown type or group, or whose root is no
-        member of its group.
+    Messages count where they are sent. The data of collectives go once round the group as a ring,
+    from each member to the next one, twice for an all-reduce; in all-to-alls, gathers and scatters
+    each rank sends straight to the receiver.
     """
     matrix = np.zeros((len(traces), len(traces)))
     _add_messages(matrix, traces, groups)
@@ -150,17 +130,7 @@ def roots_of(nodes: Nodes) -> Integers:
     """Return the root of each node: the rank that has all data before or after a collective.
 
     It is told by the attribute ``root``, else by the source of a broadcast or scatter, and by the
-    destination of a reduce or gather.
-
-    Parameters
-    ----------
-    nodes
-        Nodes of all ranks.
-
-    Returns
-    -------
-    int64 array, shape (nodes,)
-        Ranks; `MISSING` where none is told, or there is none.
+    destination of a reduce or gather; `MISSING` where none is told.
     """
     collective = nodes.column("collective")
     is_from_root = np.isin(collective, [COLLECTIVES.index(name) for name in FROM_ROOT])
@@ -175,27 +145,10 @@ def roots_of(nodes: Nodes) -> Integers:
 
 
 def members_of(nodes: Nodes, place: int, groups: Members) -> Sequence[int]:
-    """Return the members of the group of a collective; its rank has to be one of them.
+    """Return the group of a collective in the order of the ring; its rank has to be a member.
 
-    Parameters
-    ----------
-    nodes
-        Nodes of all ranks.
-    place
-        The collective, by its place in `nodes`.
-    groups
-        The ranks of each group, by name.
-
-    Returns
-    -------
-    sequence of int
-        The ranks in the order of the ring; all ranks for a collective that names no group.
-
-    Raises
-    ------
-    FormatError
-        Naming the node, if its group is not known, does not have its rank, or has a rank without
-        a trace.
+    A collective that names no group has all ranks. Groups that are not known, or that have a rank
+    without a trace, are refused.
     """
     name = nodes.group_name(place)
     rank = nodes.rank[place]
@@ -214,44 +167,17 @@ def members_of(nodes: Nodes, place: int, groups: Members) -> Sequence[int]:
 
 
 def check_root(nodes: Nodes, place: int, root: int, members: Sequence[int]) -> None:
-    """Refuse a root outside of the group; the error names node, rank and group.
-
-    Parameters
-    ----------
-    nodes
-        Nodes of all ranks.
-    place
-        The collective, by its place in `nodes`.
-    root
-        The rank that has all data before or after it; `MISSING` if none is told, which is allowed.
-    members
-        The ranks of its group.
-    """
+    """Refuse a root outside of the group; `MISSING` is allowed."""
     if root != MISSING and root not in members:
         name = nodes.group_name(place) or "of all ranks"
         raise nodes.fail(place, f"its root, rank {root}, is no member of group {name}")
 
 
 def _add_messages(matrix: NDArray[np.float64], traces: Sequence[Trace], groups: Members) -> None:
-    """Add the bytes of all messages between ranks to a matrix.
+    """Add the bytes of all messages to ``matrix[source, destination]``.
 
-    A message is in the trace of its sender as a send, and in that of its receiver as a receive.
-    Only sends are counted. Some traces do not say where a send goes: then sends are paired with
-    receives to find it, and sends without a receive are left out.
-
-    Parameters
-    ----------
-    matrix
-        ``matrix[source, destination]``: bytes between ranks, to which those of messages are added.
-    traces
-        The traces of all ranks, by rank.
-    groups
-        The ranks of each group, by name.
-
-    Raises
-    ------
-    FormatError
-        Naming the first send without a size, or from or to a rank without a trace.
+    Only sends are counted. Where a trace does not say where a send goes, it is paired with a
+    receive; sends without one are left out. Sends without a size are refused.
     """
     # The sends and receives of all ranks. A send that does not say its source is from the rank of
     # its trace; MISSING stands for what is not said.
@@ -288,16 +214,6 @@ def _warn_of_unmatched_sends(
 
     Traces without any receives are not compared. If some receive does not say its source, sends
     and receives are compared by destination and size alone.
-
-    Parameters
-    ----------
-    nodes
-        The sends and receives of all ranks: `rank`, the rank in whose trace each is, and the
-        column ``size_bytes``.
-    is_send : array, shape (messages,)
-        Whether each is a send; otherwise it is a receive.
-    source, destination : arrays, shape (messages,)
-        The ranks that each says; `MISSING` where it does not.
     """
     if is_send.all():
         return
@@ -329,22 +245,8 @@ def _sent_bytes(
 ) -> dict[int, float]:
     """Return the bytes that a rank sends to others in a collective, by destination.
 
-    Parameters
-    ----------
-    name
-        A name of `COLLECTIVES`.
-    rank, members
-        The rank, and all ranks of the group in the order of the ring.
-    root
-        The root of the collectives that have one.
-    total_bytes
-        The size of the collective, or the sizes of several ones together, in bytes: of an
-        all-gather the shard of a rank, of others the whole buffer.
-
-    Returns
-    -------
-    dict
-        By rank that receives, the bytes that go to it; empty if this rank sends nothing.
+    Members are in the order of the ring. `total_bytes` is the size of one collective or of several
+    together: of an all-gather the shard of a rank, of others the whole buffer.
     """
     n = len(members)
     other_members = [member for member in members if member != rank]

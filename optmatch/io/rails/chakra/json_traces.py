@@ -69,27 +69,12 @@ class _Place(NamedTuple):
 
 
 def json_nodes(content: bytes, path: str) -> list[Node]:
-    """Read the nodes of a trace in JSON.
+    """Read the nodes of a trace in JSON, in the order of the file, with durations in microseconds.
 
-    Parameters
-    ----------
-    content
-        ``{"workload_graph": [{"Id": 1, "NodeType": 7, "comm_size": 8}, ...]}``; or what Chakra's
-        jsonizer writes, object after object: what describes the trace, then nodes such as
-        ``{"id": "1", "type": "COMM_COLL_NODE", "attr": [...]}``. Times are in microseconds. Keys
-        may have the spelling of either form.
-    path
-        The name of the file, for messages.
-
-    Returns
-    -------
-    list of Node
-        In the order of the file, with what they wait for, and durations in microseconds.
-
-    Raises
-    ------
-    FormatError
-        Naming file, node, key and rule. Keys that are not read are named in a warning.
+    The content is ``{"workload_graph": [{"Id": 1, "NodeType": 7, "comm_size": 8}, ...]}``, or what
+    Chakra's jsonizer writes, object after object: what describes the trace, then nodes such as
+    ``{"id": "1", "type": "COMM_COLL_NODE", "attr": [...]}``. Keys may have the spelling of either
+    form; those that are not read are named in a warning.
     """
     if _GRAPH.encode() in content:
         tree = parse_json(content, path)
@@ -128,20 +113,7 @@ def is_json_trace(content: bytes) -> bool:
 
 
 def _read_objects(content: bytes, path: str) -> Iterator[Any]:
-    """Yield values of JSON that follow each other, with white space between them.
-
-    Parameters
-    ----------
-    content
-        The content of a file.
-    path
-        The name of the file, for messages.
-
-    Raises
-    ------
-    FormatError
-        At the first text that is no value of JSON.
-    """
+    """Yield values of JSON that follow each other, with white space between them."""
     text = decode(content, path)
     decoder = json.JSONDecoder()
     position = 0
@@ -159,23 +131,8 @@ def _read_objects(content: bytes, path: str) -> Iterator[Any]:
 def _read_node(entry: Any, place: _Place) -> Node:
     """Read one node of a trace, whose keys may have any of their known spellings.
 
-    Parameters
-    ----------
-    entry
-        A value of JSON; a node is an object.
-    place
-        Where it stands in the file, for messages.
-
-    Returns
-    -------
-    Node
-        With its kind, the nodes that it waits for, its duration in microseconds, and those of its
-        attributes that are read (`ATTRIBUTES`): names of groups as texts, others as whole numbers.
-
-    Raises
-    ------
-    FormatError
-        Naming the node and the key of which the value is wrong.
+    Of its attributes those of `ATTRIBUTES` are read: names of groups as texts, others as whole
+    numbers.
     """
     if not isinstance(entry, dict):
         raise place.fail(f"{shorten(entry)}: a node is an object")
@@ -221,21 +178,9 @@ def _read_node(entry: Any, place: _Place) -> Node:
 
 
 def _find_key(entry: dict[str, Any], field: str, place: _Place) -> str:
-    """Return the spelling of a key that a node has; the first one if it has none.
+    """Return the spelling that a node has of a key of `_SPELLINGS`; the first one without any.
 
-    Parameters
-    ----------
-    entry
-        The object of the node.
-    field
-        What the key stands for, a key of `_SPELLINGS` as ``"duration_us"``.
-    place
-        Where the node stands, for messages.
-
-    Raises
-    ------
-    FormatError
-        If the node has several spellings of the key.
+    Several spellings are refused.
     """
     spellings = _SPELLINGS[field]
     present = [key for key in spellings if key in entry]
@@ -245,17 +190,7 @@ def _find_key(entry: dict[str, Any], field: str, place: _Place) -> str:
 
 
 def _read_whole(name: str, value: Any, place: _Place) -> int:
-    """Return a whole number of less than 64 bits.
-
-    Parameters
-    ----------
-    name
-        The name of the value, for messages.
-    value
-        A number or, in the output of Chakra's jsonizer, a text of digits.
-    place
-        Where the node stands, and whether numbers may be texts.
-    """
+    """Return a whole number of less than 64 bits; the jsonizer writes it as a text of digits."""
     if place.numbers_as_text and isinstance(value, str) and _WHOLE_NUMBER.fullmatch(value):
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int):
@@ -289,20 +224,10 @@ def _check_count(name: str, value: Any, place: _Place) -> int:
 
 
 def _read_attributes(entries: Any, place: _Place) -> dict[str, Any]:
-    """Return the attributes of a node, by name.
+    """Return the attributes of a node, by name; None for one without a value.
 
-    Parameters
-    ----------
-    entries
-        A list of objects, or one alone; each has the key ``name`` and, under a key that tells its
-        width (as ``int64Val``), its value.
-    place
-        Where the node stands, for messages.
-
-    Returns
-    -------
-    dict
-        By the name of the attribute its value; None of one without a value.
+    Entries are a list of objects, or one alone; each has the key ``name`` and, under a key that
+    tells its width (as ``int64Val``), its value.
     """
     attributes = {}
     for entry in entries if isinstance(entries, list) else [entries]:

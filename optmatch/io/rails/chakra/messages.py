@@ -106,12 +106,9 @@ def read_booleans(content: bytes) -> list[bool]:
 
 
 def check_dimensions(involved: list[bool], has_group: bool) -> None:
-    """Refuse a collective of a part of the dimensions of a network that no file describes.
+    """Refuse a collective, without a group, that leaves out some dimensions of a network.
 
-    Raises
-    ------
-    FormatError
-        If it leaves out a dimension, and no group tells its ranks.
+    No file describes these dimensions.
     """
     if not all(involved) and not has_group:
         listed = ", ".join(str(one).lower() for one in involved)
@@ -123,23 +120,10 @@ def check_dimensions(involved: list[bool], has_group: bool) -> None:
 
 @lru_cache
 def messages() -> Messages:
-    """Compile the schema of Chakra's traces: a node, and an attribute of a node.
+    """Compile the schema of Chakra's traces, of ``et_def.proto`` [1]_, for protobuf.
 
-    Returns
-    -------
-    Messages
-        The classes of both messages, with which protobuf parses and writes them.
-
-    Raises
-    ------
-    SolverUnavailable
-        If protobuf is not installed.
-
-    Notes
-    -----
-    Field numbers are those of ``et_def.proto`` [1]_. The differences to Chakra's own messages
-    change nothing in files: text is read as bytes, since names of kernels are not always UTF-8;
-    fields that are not declared are skipped by protobuf.
+    The differences to Chakra's own messages change nothing in files: text is read as bytes, since
+    names of kernels are not always UTF-8; fields that are not declared are skipped by protobuf.
 
     References
     ----------
@@ -171,15 +155,7 @@ def messages() -> Messages:
 def _declare(file: Any, name: str, fields: dict[str, tuple[int, str]]) -> Any:
     """Add a type of message to the schema of a file of protobuf, and return it.
 
-    Parameters
-    ----------
-    file
-        The description of the file, which is extended.
-    name
-        The name of the message.
-    fields
-        By the name of a field its number, and its type in capitals, as ``"UINT64"``. Messages
-        inside are attributes.
+    A field has its number, and its type in capitals, as ``"UINT64"``; messages are attributes.
     """
     message = file.message_type.add(name=name)
     for field_name, (number, kind) in fields.items():

@@ -41,11 +41,6 @@ class TraceOptions(Value):
         """Return the rail of a group, -1 inside a server, None if there are several.
 
         A rail joins the GPUs of one number in all servers.
-
-        Parameters
-        ----------
-        ranks
-            The ranks of the group, at least one.
         """
         # A rank is (block * gpus_per_server + rail) * stride + place: servers of a block are
         # interleaved, `stride` of them, and `place` says which one it is.
@@ -56,14 +51,6 @@ class TraceOptions(Value):
         return int(rail[0]) if (rail == rail[0]).all() else None
 
     def rank(self, server: int, place: int) -> int:
-        """Return the rank of a GPU.
-
-        Parameters
-        ----------
-        server
-            The number of its server, from 0.
-        place
-            Its place in the server, from 0, which is also its rail.
-        """
+        """Return the rank of a GPU: its server, and its place there, which is also its rail."""
         block, offset = divmod(server, self.stride)
         return (block * self.gpus_per_server + place) * self.stride + offset

@@ -44,23 +44,8 @@ class Node(NamedTuple):
 def trace_bytes(nodes: Iterable[Node], *, integers: str = "int64") -> bytes:
     """Write nodes as the trace of one rank, the content of ``name.RANK.et``, in their order.
 
-    Parameters
-    ----------
-    nodes
-        The nodes.
-    integers
-        The width of attributes that are whole numbers, ``"int64"`` or ``"uint32"`` for instance;
-        producers differ.
-
-    Returns
-    -------
-    bytes
-        A description of the trace, then a message for each node, each with its length in front.
-
-    Raises
-    ------
-    ValueError
-        If a number does not fit its width.
+    A description comes first; each message has its length in front. `integers` is the width of
+    whole attributes, as ``"int64"`` or ``"uint32"``: producers differ.
     """
     from google.protobuf.proto import serialize_length_prefixed
 
@@ -85,22 +70,8 @@ def trace_bytes(nodes: Iterable[Node], *, integers: str = "int64") -> bytes:
 def step_traces(step: Step) -> list[bytes]:
     """Write a step as Chakra traces, one for each rank, with as many nodes as operations.
 
-    Times are rounded to microseconds and sizes to bytes, as the format wants.
-
-    Parameters
-    ----------
-    step
-        The operations of all ranks.
-
-    Returns
-    -------
-    list of bytes
-        By rank the content of its file.
-
-    Raises
-    ------
-    InputError
-        Naming an operation whose duration is too long for its field.
+    Times are rounded to microseconds and sizes to bytes, as the format wants. A duration that is
+    too long for its field is refused.
     """
     for operation in (step.duration_s > _LONGEST_S).nonzero()[0][:1].tolist():
         seconds = step.duration_s[operation]
@@ -112,26 +83,7 @@ def step_traces(step: Step) -> list[bytes]:
 
 
 def _write_node(step: Step, operation: int, first: int) -> Node:
-    """Make the node that stands for one operation in the trace of its rank (a GPU).
-
-    Parameters
-    ----------
-    step
-        A training step. These arrays are read by operation: `kind`, a place in `OPERATIONS`;
-        `size_bytes`; `group`, a place in `groups`; `rank` and `peer`, the other rank of a message;
-        `match`, a number that both ends of a message have; `duration_s`; and `dep`, what it waits
-        for.
-    operation
-        The number of an operation: a computation, a part of a collective, or one end of a message.
-    first
-        The number of the first operation of the same rank, whose node has the number 0.
-
-    Returns
-    -------
-    Node
-        With its kind, size in whole bytes, duration in whole microseconds, and the numbers of the
-        nodes that it waits for.
-    """
+    """Make the node of one operation; the one of the rank's first operation has the number 0."""
     # A computation has no size and no group. A message has its ends, a collective its type.
     name = OPERATIONS[step.kind[operation]]
     attributes: dict[str, bool | int | str] = {"is_cpu_op": False}
@@ -162,22 +114,7 @@ def _write_node(step: Step, operation: int, first: int) -> Node:
 
 
 def _write_attribute(name: str, value: bool | int | str, integers: str) -> Any:
-    """Return the protobuf message of an attribute of a node.
-
-    Parameters
-    ----------
-    name
-        The name of the attribute, as ``"comm_size"``.
-    value
-        Its value.
-    integers
-        The width of whole numbers, as ``"int64"``.
-
-    Raises
-    ------
-    InputError
-        If a number does not fit the width.
-    """
+    """Return the message of an attribute, as ``"comm_size"``, with whole numbers of a width."""
     content: Any = value
     if isinstance(value, bool):
         field = "bool_val"

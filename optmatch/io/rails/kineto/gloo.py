@@ -26,29 +26,12 @@ class GlooEvents(Protocol):
 
 
 def read_gloo_calls(recording: Recording, events: TraceEvents, by_role: GlooEvents) -> None:
-    """Read from the profile of a processor what it computed, and its communication by Gloo.
+    """Read from the profile of a processor computations and calls of Gloo, into `recording`.
 
-    Two kinds of events belong to each communication, in the same order: the call of c10d, which is
-    PyTorch's library of communication, and the event of Gloo that carries it out. The call tells
-    the kind, the other rank of a message and the root of a broadcast; the event of Gloo tells the
-    size and the times. In a trace without calls of c10d the events of Gloo stand for both; their
-    names tell the kind, and ranks are not known.
-
-    Parameters
-    ----------
-    recording
-        The result, which is extended: `calls`, `computing`, and `talking` (times in which it
-        communicates).
-    events
-        All events of the trace.
-    by_role
-        Begin, end and index of events by what they tell: calls of c10d (`c10d`), what Gloo did
-        (`gloo`), annotations that name groups (`group_labels`), other operations (`host`).
-
-    Raises
-    ------
-    FormatError
-        If there are not as many calls as events of Gloo, or naming an event and its wrong value.
+    Each communication has two events, in the same order. The call of c10d, PyTorch's library of
+    communication, tells the kind, the other rank of a message and the root of a broadcast; the
+    event of Gloo tells the size and the times. Without calls of c10d the names of the events of
+    Gloo tell the kind, and ranks are not known. Different numbers of both are refused.
     """
     calls = by_role.c10d or by_role.gloo
     if len(calls) != len(by_role.gloo):
@@ -92,19 +75,6 @@ def _list_computations(events: TraceEvents, by_role: GlooEvents) -> list[Activit
     """List the operations of processors that do not contain a call.
 
     An operation that makes a call may wait for it; its other parts are events of their own.
-
-    Parameters
-    ----------
-    events
-        The events of the trace, which tell threads.
-    by_role
-        Begin, end and index of operations of the processor (`host`), and of calls (`c10d` and
-        `gloo`).
-
-    Returns
-    -------
-    list of Activity
-        With begin and end in microseconds.
     """
     begins_of_thread = defaultdict[str, list[float]](list)
     for call in sorted([*by_role.c10d, *by_role.gloo]):
@@ -124,22 +94,8 @@ def _list_computations(events: TraceEvents, by_role: GlooEvents) -> list[Activit
 def _find_groups(events: TraceEvents, calls: Sequence[Span], labels: Sequence[Span]) -> list[str]:
     """Return the group of each call: of the innermost label around it, else the default one.
 
-    Labels of a thread are nested, so that those that have begun and not ended are a stack.
-
-    Parameters
-    ----------
-    events
-        The events of the trace, which tell names and threads.
-    calls
-        Begin, end and index of calls, sorted by begin.
-    labels
-        The same of annotations such as ``process_group:tp.0``, which name the group of the calls
-        inside.
-
-    Returns
-    -------
-    list of str
-        By call the name of its group.
+    A label is an annotation such as ``process_group:tp.0``. Labels of a thread are nested, so that
+    those that have begun and not ended are a stack.
     """
     groups = []
     open_labels = defaultdict[str, list[Span]](list)

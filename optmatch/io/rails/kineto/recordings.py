@@ -68,37 +68,21 @@ def read_recording(
 ) -> Recording:
     """Read the trace of one rank: JSON, perhaps gzipped, as ``torch.profiler`` exports it.
 
-    Parameters
-    ----------
-    path
-        The file.
-    groups
-        The ranks of groups that the trace does not tell, or cuts.
-    skipped
-        A list: what cannot be read is passed over, and a line for each is added to the list.
-        Communication of NCCL that does not tell its kind, size or group counts as computation.
-        Numbers that are not finite, and control characters, do not matter where nobody needs the
-        value. None: each of these is an error.
-
-    Returns
-    -------
-    Recording
-        What the rank computed and communicated, with begin and end in microseconds, and the ranks
-        of its groups.
-
-    Raises
-    ------
-    FormatError
-        Naming file, event, value and rule.
-
-    Notes
-    -----
     PyTorch from 2.2 on records each call of NCCL with its arguments. Traces of versions before it
     are read by the annotations ``nccl:...`` around calls, whose shapes tell the size if the
     profiler ran with ``record_shapes=True``; they name no group, see `TraceEvents.default_group`.
-    Calls of Gloo are read from its own events.
+    Calls of Gloo are read from its own events. It takes about 5 us for an event, and 1 KB of
+    memory.
 
-    It takes about 5 us for an event, and 1 KB of memory.
+    Parameters
+    ----------
+    groups
+        The ranks of groups that the trace does not tell, or cuts.
+    skipped
+        A list, to which a line is added for all that is passed over. Communication of NCCL that
+        does not tell its kind, size or group counts as computation. Numbers that are not finite,
+        and control characters, do not matter where nobody needs the value. None: each of these is
+        an error.
     """
     file = path_name(path)
     with naming(file), accounting(file):
@@ -135,26 +119,10 @@ def _parse(content: bytes, file: str, skipped: list[str] | None) -> Any:
 
 
 def _sort_by_role(events: TraceEvents) -> _EventsByRole:
-    """Sort the events that have a duration by what they tell.
+    """Sort the events that have a duration (phase ``"X"``) by what they tell, then by begin.
 
-    Some events are what ran on a device, others are calls of libraries of communication or
-    annotations around them. Events of phase ``"X"`` have a duration.
-
-    Parameters
-    ----------
-    events
-        The events of a trace.
-
-    Returns
-    -------
-    _EventsByRole
-        By role (what ran on the device, records of calls, annotations, ...) begin, end and index
-        of its events, sorted by begin; and the launch of each kernel by the correlation of both.
-
-    Raises
-    ------
-    FormatError
-        If the trace has events of accelerators that are not read.
+    The launch of each kernel is found by the correlation of both. Kernels of accelerators that are
+    not read are refused.
     """
     by_role = _EventsByRole()
     n_of_other_device = Counter[str]()
@@ -187,18 +155,7 @@ def _sort_by_role(events: TraceEvents) -> _EventsByRole:
 
 
 def _role_of(category: str, name: str) -> str | None:
-    """Return what an event tells: the name of the list of `_EventsByRole` that it belongs to.
-
-    Parameters
-    ----------
-    category, name
-        The values ``cat`` and ``name`` of the event.
-
-    Returns
-    -------
-    str or None
-        None if nothing is read from such events.
-    """
+    """Return the list of `_EventsByRole` of an event with these ``cat`` and ``name``, or None."""
     if category in _DEVICE_CATEGORIES:
         return "device"
     if name == RECORD_NAME:
