@@ -72,9 +72,8 @@ def list_planned_switches(solution: Solution) -> tuple[PlannedSwitch, ...]:
 def _planned(switch: Switch, labels: Sequence[str], *, single: bool) -> PlannedSwitch:
     """Return a switch of schedules or of rails as a planned switch, with labels of its ports.
 
-    ``switch.node`` and ``switch.port`` say for each of its ports which port of the fabric it
-    serves, and which of several there; a port without a name is called by its number. A `single`
-    switch is called ``switch``, not ``plane 0``.
+    ``switch.node`` and ``switch.port`` say which port of the fabric each of its ports serves, and
+    which of several there. A `single` switch is called ``switch``, not ``plane 0``.
     """
     several_ports = bool(switch.port.max(initial=0))
     names = []
@@ -94,8 +93,7 @@ def _planned(switch: Switch, labels: Sequence[str], *, single: bool) -> PlannedS
 def _switches_of_epochs(planes: Sequence[PlaneEpochs]) -> tuple[PlannedSwitch, ...]:
     """Return the planes of a collective whose circuits change in all planes at once.
 
-    A plane is one of several equal switches side by side, an epoch a time in which circuits stay:
-    a state without times.
+    Each epoch is a state without times.
     """
     names = ["switch"]
     if len(planes) > 1:
@@ -199,11 +197,9 @@ def _rack_switches(
 ) -> tuple[PlannedSwitch, ...]:
     """Return the servers and inter-rack switches of racks with the matchings of all states.
 
-    Each switch on the way of a circuit joins one of its inputs to one of its outputs: in a server
-    those of chips and fibres, in an inter-rack switch those of fibres. Inputs and outputs of one
-    number are one port of the switch. Interposers with cells are an `InputError`: the states of
-    cells would say what a server does. Switches are in the order of `RackNodes.list_nodes`;
-    ``matchings[state, input]`` is -1 where nothing is joined.
+    Switches are in the order of `RackNodes.list_nodes`; ``matchings[state, input]`` is the output
+    that a circuit leaves by, -1 where nothing is joined. Interposers with cells are refused: the
+    states of cells would say what a server does.
     """
     if rack.interposer is not None:
         raise InputError(

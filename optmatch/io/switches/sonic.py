@@ -111,10 +111,10 @@ def command_lines(difference: Difference) -> list[str]:
 
 
 def _ranges(circuits: Sequence[CrossConnect]) -> list[str]:
-    """Write circuits, in the order of their A sides, as names, and runs of them as ranges.
+    """Write circuits, by A side, as names, and runs of them as ranges.
 
-    A run is a row of circuits whose sides both count upwards by one: ``1A-11B``, ``2A-12B``,
-    ``3A-13B`` become ``1A..3A-11B..13B``.
+    Both sides of a run count upwards by one: ``1A-11B``, ``2A-12B``, ``3A-13B`` become
+    ``1A..3A-11B..13B``.
     """
     runs: list[list[CrossConnect]] = []
     for circuit in circuits:
@@ -173,8 +173,7 @@ def write_patch(difference: Difference) -> str:
 def read_config(path: str | os.PathLike[str]) -> SonicConfig:
     """Read the circuits and the states of ports from a ``config_db.json``.
 
-    Other tables of the file are passed over: a whole configuration of a switch may be given. The
-    state of a side is ``normal`` or ``force_blocked``.
+    Other tables are passed over: a whole configuration of a switch may be given.
     """
     name = path_name(path)
     tree = parse_json(read_bytes(path), name)

@@ -51,6 +51,6 @@ class TraceOptions(Value):
         return int(rail[0]) if (rail == rail[0]).all() else None
 
     def rank(self, server: int, place: int) -> int:
-        """Return the rank of a GPU: its server, and its place there, which is also its rail."""
+        """Return the rank of the GPU of a server at a place, its rail; both count from 0."""
         block, offset = divmod(server, self.stride)
         return (block * self.gpus_per_server + place) * self.stride + offset

@@ -262,16 +262,9 @@ class _Draft:
     def match_collectives(self) -> None:
         """Find which operations of different ranks are parts of the same collective.
 
-        All ranks of a group do its collectives in the same order: the first one at each rank
-        belongs together, the second one, and so on. Parts of a collective get the same number in
-        `match`. Their kinds and sizes have to agree. Collectives that some rank lacks become
-        computation, or are refused where nothing may be left out.
-
-        Raises
-        ------
-        FormatError
-            Naming the first collective without a size, without a part at some rank, or that
-            differs from that of another rank.
+        The k-th collective of a group at one rank belongs to the k-th at the others; parts of a
+        collective get the same number in `match`. Their kinds and sizes have to agree. Collectives
+        that some rank lacks become computation, or are refused where nothing may be left out.
         """
         is_unsized = (self.group != MISSING) & (self.size_bytes < 0)
         for operation in np.flatnonzero(is_unsized)[:1].tolist():
@@ -297,15 +290,10 @@ class _Draft:
             self.n_matches += n_collectives
 
     def _fill_sizes(self, table: NDArray[np.int64]) -> None:
-        """Let the largest size of a collective count where ranks may tell less.
+        """Let the largest size of a collective, ``table[:, k]``, count where ranks may tell less.
 
         From a root only the root may say what there is. An ``all_to_allv`` ends when its largest
         part does.
-
-        Parameters
-        ----------
-        table
-            ``table[rank, k]``: the k-th collective of a group at a rank.
         """
         from_root = [COLLECTIVES.index(name) for name in FROM_ROOT]
         may_be_less = (self.size_bytes[table] == 0) & np.isin(self.collective[table], from_root)
@@ -317,29 +305,11 @@ class _Draft:
     def _cut_to_common_length(
         self, name: str, group: int, operations_of_rank: list[Integers]
     ) -> list[Integers]:
-        """Leave out the last collectives of ranks that have more of them than others.
+        """Return the first collectives of each rank of a group, as many as all ranks have.
 
-        The first collective of a group at one rank belongs to the first one at the others, and so
-        on. If one rank has 10 and another 8, the last 2 of the first rank have no counterpart.
-        They become computation that lasts as long as the trace says, or are refused where nothing
-        may be left out.
-
-        Parameters
-        ----------
-        name, group
-            The name and the number of the group.
-        operations_of_rank
-            The collectives of the group at each of its ranks, in their order.
-
-        Returns
-        -------
-        list of int64 arrays
-            The collectives that all ranks have, equally many at each rank.
-
-        Raises
-        ------
-        FormatError
-            Naming the first collective without a counterpart, if nothing may be left out.
+        If one rank has 10 and another 8, the last 2 of the first rank have no counterpart. They
+        become computation that lasts as long as the trace says, or are refused where nothing may
+        be left out.
         """
         # The rank that has most of them names those that another rank lacks.
         longest = max(operations_of_rank, key=len)
