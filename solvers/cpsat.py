@@ -224,19 +224,15 @@ def minimise(
     work: float = np.inf,
     tell: bool = True,
 ) -> Outcome:
-    """Run CP-SAT until it is done, a limit is reached, or Ctrl-C.
+    """Run CP-SAT until it is done, a limit is reached, or Ctrl-C, which is not raised again.
+
+    Events come in the thread of the caller. SolverError says that CP-SAT refuses the model or
+    fails: a defect of the caller.
 
     Parameters
     ----------
-    model
-        The model, with its objective if it has one.
     clock
         Its time limit bounds the run. Its limit of iterations bounds the conflicts, and the work.
-    on_event
-        Called from the thread of the caller: with a `Tick` at the start, with each better
-        objective, and with the bound at the end. If it raises KeyboardInterrupt the search stops.
-    seed
-        Seed of CP-SAT's random numbers.
     workers
         How many strategies take turns.
     linear
@@ -247,17 +243,6 @@ def minimise(
     tell
         Whether events report objectives and bounds; not where the model has another objective than
         the problem.
-
-    Returns
-    -------
-    Outcome
-        After Ctrl-C the best solution so far, with ``Limit.INTERRUPTED``. KeyboardInterrupt is not
-        raised.
-
-    Raises
-    ------
-    SolverError
-        If CP-SAT refuses the model or fails: a defect of the caller.
     """
     solver = _make_solver(clock, seed, workers, linear, work)
     search = _CpSatSearch(model, solver)
@@ -299,22 +284,7 @@ def minimise(
 def _make_solver(
     clock: Clock, seed: int, workers: int, linear: bool, work: float
 ) -> cp_model.CpSolver:
-    """Make a solver of CP-SAT, and set its parameters.
-
-    Parameters
-    ----------
-    clock
-        The seconds that are left are its time limit; a limit of iterations is one of conflicts.
-    seed
-        Seed of its random numbers.
-    workers
-        How many strategies take turns.
-    linear
-        Whether it uses linear relaxations.
-    work
-        The most deterministic time, in the seconds that CP-SAT counts by its steps; infinite for
-        no limit.
-    """
+    """Make a solver of CP-SAT with the parameters of `minimise`."""
     solver = cp_model.CpSolver()
     parameters = solver.parameters
     parameters.num_workers = workers
@@ -406,17 +376,7 @@ class LightFlow:
         return sorted(by_exit | by_entry)
 
     def _conserve(self, model: cp_model.CpModel, cell: int, exit_end: int) -> None:
-        """Constrain the light that goes out of a cell by one end to what came in at the other.
-
-        Parameters
-        ----------
-        model
-            Receives the constraints.
-        cell
-            The number of the cell.
-        exit_end
-            The end by which the light goes out: 0 for a, 1 for b.
-        """
+        """Constrain the light that goes out of a cell by one end to what came in at the other."""
         entries = _terminals_at(cell, 1 - exit_end)
         exits = _terminals_at(cell, exit_end)
         if self.graph.stuck[cell] == FREE:
@@ -430,16 +390,9 @@ class LightFlow:
     def _balance(
         self, model: cp_model.CpModel, entries: tuple[int, ...], exits: tuple[int, ...]
     ) -> None:
-        """Constrain the light through some terminals: as much goes out as comes in.
+        """Constrain the light through some terminals of a cell: as much goes out as comes in.
 
-        Parameters
-        ----------
-        model
-            Receives the constraint.
-        entries
-            Terminals of one cell by which light comes in; the source of the circuit may be one.
-        exits
-            Terminals of the same cell by which it goes out.
+        The source of the circuit may be one of the entries.
         """
         arriving = [
             self._entry_literals[entry] for entry in entries if entry in self._entry_literals
@@ -452,24 +405,10 @@ class LightFlow:
         model.add(sum(arriving) == sum(leaving))
 
     def terminals(self, outcome: Outcome) -> list[int]:
-        """Trace the route of the circuit through the cells of a solution.
+        """Trace the circuit in a solution: the terminals by which its light leaves each cell.
 
-        Parameters
-        ----------
-        outcome
-            A run of CP-SAT that has found a solution in which this circuit exists.
-
-        Returns
-        -------
-        list of int
-            The terminal by which the light goes out of each cell on its way; the last one is at
-            the edge of the fabric. A solution may have loops of light beside the route, which obey
-            the constraints too; they are left out.
-
-        Raises
-        ------
-        SolverError
-            If the flow ends inside the fabric.
+        The last one is at the edge of the fabric. Loops of light beside the route, which obey the
+        constraints too, are left out. SolverError: the flow ends inside the fabric.
         """
         route: list[int] = []
         entry_terminal = self.source
@@ -511,17 +450,7 @@ def _terminals_at(cell: int, end: int) -> tuple[int, int]:
 def share_links(
     model: cp_model.CpModel, graph: CellGraph, flows: Iterable[tuple[LightFlow, Literal]]
 ) -> None:
-    """Let each link carry at most one circuit.
-
-    Parameters
-    ----------
-    model
-        Receives the constraints.
-    graph
-        The cells and their links.
-    flows
-        The flow of each circuit, with the literal that says whether there is that circuit.
-    """
+    """Let each link carry at most one of the circuits whose literals are true."""
     # Light that enters at the source of a circuit, or goes out by a terminal, is on the link of
     # that terminal. The literals of one link exclude each other.
     link_of_terminal = graph.links.of_terminal

@@ -54,17 +54,7 @@ class ExactModel(ABC, Generic[Answer]):
         self.model = cp_model.CpModel()
 
     def new_amount_if(self, literal: Literal, amount: Any, most: int) -> cp_model.IntVar:
-        """Add a variable that is equal to an amount if a literal is true, and 0 otherwise.
-
-        Parameters
-        ----------
-        literal
-            A Boolean variable.
-        amount
-            A variable or a number.
-        most
-            The variable is no greater than this number.
-        """
+        """Add a variable from 0 to `most` that equals an amount if a literal is true, else 0."""
         product = self.model.new_int_var(0, most, "")
         self.model.add(product == amount).only_enforce_if(literal)
         self.model.add(product == 0).only_enforce_if(~literal)
@@ -139,23 +129,8 @@ def refute_in_turn(
     """Ask CP-SAT for an answer of each count in turn: refute k, then k + 1.
 
     The search ends at the first count that has an answer, and at the first that CP-SAT can neither
-    answer nor refute.
-
-    Parameters
-    ----------
-    counts
-        The counts to ask about, ascending. They may be made while the search goes on.
-    ask
-        Builds the model of a count and solves it. It returns both the model and the outcome, or
-        the limit that forbids to build it.
-    clock
-        Its limits are looked at before each count.
-    on_refuted
-        Called with each count for which CP-SAT has proved that there is no answer.
-
-    Returns
-    -------
-    CountVerdict
+    answer nor refute. `counts` ascend, and may be made while the search goes on; `ask` returns a
+    model and its outcome, or the limit that forbids to build it.
     """
     for count in counts:
         limit = clock.exceeded(0)

@@ -125,17 +125,14 @@ def take_best(
 ) -> tuple[Answer | None, Limit | None, int]:
     """Take answers until there are no more, one meets the bound, or a limit is reached.
 
+    Ctrl-C is a limit, too. Returned are the best answer or None, the limit that ended the search
+    (None where the answer meets the bound), and the number of tries.
+
     Parameters
     ----------
     answers
         Yields (cost, answer) for each try, or None for a try that finds no answer; each counts as
         an iteration. It may yield a `Bound`, which counts as none and raises `bound`.
-    bound
-        A proved lower bound on the cost of all answers.
-    clock
-        Its limits end the search: the time, the iterations, and the gap between cost and bound.
-    on_event
-        Called with a `Tick` before each try, with each better cost, and with each bound.
     phase, total
         The name of the work and the number of tries, for ticks; 0 if the number is not known.
     ties
@@ -144,12 +141,6 @@ def take_best(
         A cost meets the bound if it is at most ``bound * (1 + rtol)``.
     start
         The cost and the answer of a former search; None if there is none.
-
-    Returns
-    -------
-    tuple of (answer, limit, iterations)
-        The best answer, or None; the limit that ended the search, None where the answer meets the
-        bound (Ctrl-C is a limit); the number of tries.
     """
     best = start
     tries = 0
@@ -204,38 +195,23 @@ _PORTION_GROWTH = 8.0
 
 
 def run_in_portions(clock: Clock, n_steps: int, run: Callable[[int, int], bool]) -> bool:
-    """Run the steps of a kernel in calls that take about 20 ms each, until the time is up.
+    """Run the steps of a kernel in calls of about 20 ms each, until the time is up.
 
-    Steps take a microsecond in a compiled kernel and milliseconds in plain Python, where numba
-    compiles nothing. The size of a portion follows the time that the last one took, so a limit is
-    kept in both. The first call is always made.
-
-    Parameters
-    ----------
-    clock
-        Its time limit, or an interrupt, ends the run.
-    n_steps
-        The number of steps.
-    run
-        Called with the first step and the one behind the last; it returns whether all is done.
-        What it does may not depend on where one portion ends and the next one begins.
-
-    Returns
-    -------
-    bool
-        Whether `run` has said that all is done; False if the steps or the time are used up.
+    `run` gets the first step and the one behind the last, and returns whether all is done, as does
+    this function. What it does may not depend on the portions. The first call is always made.
+    Steps
+    take a microsecond in a compiled kernel and milliseconds in plain Python: the size of a portion
+    follows the time that the last one took.
 
     Examples
     --------
     >>> from optmatch.model import Limits
-    >>> done = []
+    >>> portions = []
     >>> def note(first_step: int, last_step: int) -> bool:
-    ...     done.extend(range(first_step, last_step))
+    ...     portions.append(last_step - first_step)
     ...     return False
-    >>> run_in_portions(Limits().start(), 100, note)
-    False
-    >>> done == list(range(100))
-    True
+    >>> run_in_portions(Limits().start(), 100, note), sum(portions)
+    (False, 100)
     """
     first_step = 0
     portion = 1
@@ -256,18 +232,9 @@ def run_in_portions(clock: Clock, n_steps: int, run: Callable[[int, int], bool])
 def unite(former: Solution | None, newer: Solution) -> Solution:
     """Combine two solutions of one problem: the better answer, and the higher bound.
 
-    Parameters
-    ----------
-    former
-        The earlier solution; None if there is none.
-    newer
-        The later one. Its answer is taken if both are equally good, and its limit says why the
-        whole search has stopped.
-
-    Returns
-    -------
-    Solution
-        One of the two, or the answer of one with the bound and the certificate of the other.
+    The answer of `newer` is taken if both are equally good, and its limit says why the whole
+    search
+    has stopped. `former` may be None.
     """
     if former is None or former.objective is None or newer.status is Status.OPTIMAL:
         return newer
@@ -315,17 +282,6 @@ def only_better(on_event: OnEvent) -> OnEvent:
     """Make a listener for several methods in turn, which passes on only improvements.
 
     A method that follows another one begins with worse objectives and bounds than are known.
-
-    Parameters
-    ----------
-    on_event
-        The listener of the user.
-
-    Returns
-    -------
-    callable
-        It passes an event on, but no `NewBest` that is not less than all before, and no `Bound`
-        that is not higher.
     """
     best_objective: Score | None = None
     best_bound: Score | None = None
@@ -372,28 +328,21 @@ def conclude(
 ) -> Solution:
     """Make a solution of an answer and a bound, with the status that follows from both.
 
+    It is optimal or infeasible, without a limit, if the bound proves it; else feasible or unknown,
+    with `limit`, or ``Limit.EXHAUSTED`` if that is None.
+
     Parameters
     ----------
-    problem, method
-        The problem, and the name of the method that has solved it.
     objective
         The objective of the answer; None if there is no answer.
     bound
-        A proved lower bound on the objective of all answers; infinite if it is proved that there
-        is none.
-    limit
-        Why the search left the question open; None if it had nothing left to do.
+        A proved lower bound on the objective of all answers; infinite if there is none.
     rtol
-        An objective is optimal if it is at most ``bound * (1 + rtol)``. An objective of several
-        levels, which is a tuple, is optimal only if it equals the bound.
+        An objective is optimal if it is at most ``bound * (1 + rtol)``. A tuple, for an objective
+        of
+        several levels, is optimal only if it equals the bound.
     **parts
         Other fields of the solution: its schedule, answer, certificate and statistics.
-
-    Returns
-    -------
-    Solution
-        Optimal or infeasible if the bound proves it, without a limit then; else feasible or
-        unknown, with `limit`, or ``Limit.EXHAUSTED`` if that is None.
     """
     if objective is None:
         proved = bound == math.inf

@@ -67,22 +67,9 @@ class Method:
         return isinstance(problem, self.solves) and (self.suits is None or self.suits(problem))
 
     def with_params(self, values: Mapping[str, Any] | None) -> Params | None:
-        """Make the parameters of a run from values by name.
+        """Make the parameters of a run from values by name; None if there are no values.
 
-        Parameters
-        ----------
-        values
-            Values by the names of parameters; None or empty for those by default.
-
-        Returns
-        -------
-        Params or None
-            None if there are no values.
-
-        Raises
-        ------
-        InputError
-            If the method has no parameter of a name, or a value is out of range.
+        InputError names a parameter that the method does not have, or a value out of range.
         """
         if not values:
             return None
@@ -108,23 +95,9 @@ class Method:
         start: Solution | None = None,
         params: Params | None = None,
     ) -> Solution:
-        """Solve a problem.
+        """Solve a problem that the method takes; the solution is not verified here.
 
-        Parameters
-        ----------
-        problem
-            A problem that the method takes.
-        limits, rng, on_event
-            When to stop, the random numbers, and the function that is called with events.
-        start
-            A former solution, which only a method that is `warm` gets.
-        params
-            Its parameters; None for those by default.
-
-        Returns
-        -------
-        Solution
-            As the method makes it; it is not verified here.
+        `start` is a former solution, which only a method that is `warm` gets.
         """
         # Loading a solver takes no time of the limit.
         with uncounted():

@@ -9,19 +9,9 @@ from optmatch.solvers.kernels.decorators import inner_kernel
 
 @inner_kernel
 def count_chain(previous, node):
-    """Count the nodes on the way from where a search began to a node.
+    """Count the nodes from where a search began to `node`, both included; 0 for the node -1.
 
-    Parameters
-    ----------
-    previous : int array, shape (nodes,)
-        The node before each on its way, -1 where the search began.
-    node : int
-        The last node; -1 for none.
-
-    Returns
-    -------
-    int
-        The number of nodes, the first and the last one included.
+    ``previous[node]`` is the node before each on its way, -1 where the search began.
     """
     count = 0
     while node >= 0:
@@ -32,20 +22,9 @@ def count_chain(previous, node):
 
 @inner_kernel
 def write_chain(previous, node, way, place, step):
-    """Write a node and all before it, the last one first, to successive places of an array.
+    """Write a node and all before it, the last one first, to successive places of `way`.
 
-    Parameters
-    ----------
-    previous : int array, shape (nodes,)
-        The node before each on its way, -1 where the search began.
-    node : int
-        The last node; -1 for none.
-    way : int array
-        Receives the nodes.
-    place : int
-        Where the last node goes.
-    step : int
-        1 or -1: where the node before it goes, from there.
+    The last node goes to `place`, the one before it to ``place + step``, where `step` is 1 or -1.
     """
     while node >= 0:
         way[place] = node

@@ -92,15 +92,7 @@ class Kernel(CPUDispatcher):
     def compile(self, sig: Any) -> Any:
         """Compile a kernel for a signature, or load it from disk; the time limit does not run.
 
-        Parameters
-        ----------
-        sig
-            The types of the arguments, as numba writes them.
-
-        Raises
-        ------
-        UnknownPartsError
-            If numba fails for any reason but a lack of memory.
+        UnknownPartsError is raised if numba fails for any reason but a lack of memory.
         """
         with uncounted("compiling"):
             try:
@@ -131,18 +123,7 @@ class InnerKernel(Kernel):
         raise TypeError(f"{self.py_func.__name__}: only kernels call it, not Python")
 
     def compile(self, sig: Any) -> Any:
-        """Make the code that calling kernels take over; there is nothing to keep on disk.
-
-        Parameters
-        ----------
-        sig
-            The types of the arguments, as numba writes them.
-
-        Returns
-        -------
-        object
-            The key by which numba finds the code when it compiles a kernel that calls this one.
-        """
+        """Make the code that calling kernels take over, and return its key; none is kept."""
         with uncounted(), global_compiler_lock:
             args, returned = normalize_signature(sig)
             compiled = self.overloads.get(args)
@@ -263,20 +244,7 @@ class _Cache(FunctionCache):
     """Whether its kernel makes arrays."""
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """Load the machine code of a kernel from disk.
-
-        Parameters
-        ----------
-        sig
-            The types of the arguments, as numba writes them.
-        target_context
-            Numba's description of the processor.
-
-        Returns
-        -------
-        object or None
-            The code; None if there is none, or none that can be used: numba then compiles.
-        """
+        """Load the machine code of a kernel from disk; None if there is none that can be used."""
         kept = None
 
         # Numba's own way first loads all that it can compile, SciPy's algebra included. The way

@@ -46,17 +46,7 @@ def allocating_kernel(function: Function) -> Function:
 
 
 def _compile_when_called(function: Function, *, inner: bool = False, **options: bool) -> Function:
-    """Return a `LazyKernel` in place of a function, or the function where kernels are off.
-
-    Parameters
-    ----------
-    function
-        The Python function of the kernel.
-    inner
-        Whether only kernels call it.
-    **options
-        Options of numba; see `optmatch.solvers.kernels.compiler.Kernel`.
-    """
+    """Return a `LazyKernel` in place of a function, or the function where kernels are off."""
     if os.environ.get("OPTMATCH_JIT") == "0":
         return function
     lazy: Any = LazyKernel(function, partial(_make_kernel, function, inner, options))
@@ -64,21 +54,9 @@ def _compile_when_called(function: Function, *, inner: bool = False, **options: 
 
 
 def _make_kernel(function: Any, inner: bool, options: dict[str, bool]) -> Any:
-    """Make a kernel, or leave the function as it is where numba is told to compile nothing.
+    """Make a kernel of `compiler`, or of `plain` if numba has other private parts than we know.
 
-    Parameters
-    ----------
-    function
-        The Python function of the kernel.
-    inner
-        Whether only kernels call it.
-    options
-        Options of numba by name.
-
-    Returns
-    -------
-    callable
-        A kernel of `compiler`; one of `plain` if numba has other private parts than we know.
+    Where numba is told to compile nothing, the function stays as it is.
     """
     with uncounted():
         from optmatch.solvers.kernels.folders import DISABLED
@@ -123,12 +101,7 @@ class LazyKernel:
     def _call_plain(self, args: Any, error: Exception) -> Any:
         """Call a kernel that numba compiles plainly; if that fails too, the kernel is at fault.
 
-        Parameters
-        ----------
-        args
-            The arguments of the call.
-        error
-            What went wrong in our way to compile, for the warning.
+        `error` is what went wrong in our way to compile, for the warning.
         """
         from numba.core.errors import NumbaError
 

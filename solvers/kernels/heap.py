@@ -10,22 +10,9 @@ from optmatch.solvers.kernels.decorators import inner_kernel
 
 @inner_kernel
 def push(keys, items, size, key, item):
-    """Add an item to the heap, in O(log size).
+    """Add an item with a key to a heap of `size` entries, in place, and return its new size.
 
-    Parameters
-    ----------
-    keys, items : arrays, shape (capacity,)
-        The heap, changed: ``keys[place]`` and ``items[place]``. It must have a place that is free.
-    size : int
-        The number of entries before.
-    key : number
-        Entries with smaller keys come out first.
-    item : int
-
-    Returns
-    -------
-    int
-        The number of entries afterwards.
+    Smaller keys come out first. It takes O(log size) and needs a free place in both arrays.
     """
     # Larger keys on the way to the root move down one level each.
     place = size
@@ -43,19 +30,9 @@ def push(keys, items, size, key, item):
 
 @inner_kernel
 def pop(keys, items, size):
-    """Remove the entry in front, which the caller has read at place 0, in O(log size).
+    """Remove the entry in front, which the caller has read at place 0, and return the new size.
 
-    Parameters
-    ----------
-    keys, items : arrays, shape (capacity,)
-        The heap, changed: ``keys[place]`` and ``items[place]``.
-    size : int
-        The number of entries before, at least 1.
-
-    Returns
-    -------
-    int
-        The number of entries afterwards.
+    It takes O(log size); the heap has at least one entry and is changed in place.
     """
     # The last entry goes to the front and sinks: smaller keys below it move up one level each.
     size -= 1

@@ -52,8 +52,7 @@ def minimise_completion_times(
     """Serve all demands with the least mean time from asking to the last resource, by CP-SAT.
 
     Times are rounded down to whole steps, so that the bound of the model is a bound of the
-    problem,
-    too. Without enough resources the problem is infeasible, and a cut is the certificate.
+    problem, too. Without enough resources the problem is infeasible, and a cut is the certificate.
     """
     # A flow shows whether there are enough resources at all.
     jobs = problem.jobs

@@ -58,8 +58,7 @@ def measure(problem: PortSharing, job_of: NDArray[np.int32]) -> Score | None:
 
     ``"max-flow"``: the resources that all jobs lack; ``"lexicographic"``: what each job lacks, by
     rank; ``"max-min"``: the largest part of its fair share that a job lacks; ``"min-jct"``: the
-    mean
-    seconds from asking to the last resource, None if a demand is not met.
+    mean seconds from asking to the last resource, None if a demand is not met.
     """
     jobs = problem.jobs
     used = np.flatnonzero(job_of >= 0)

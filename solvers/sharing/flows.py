@@ -22,8 +22,8 @@ def serve_most(
     """Give jobs as many resources as possible, by a maximum flow; its minimum cut is the proof.
 
     If the flow serves a part of a job that takes all or nothing, CP-SAT chooses which of these
-    jobs
-    are served. The objective and the bound are the resources that all jobs together still lack.
+    jobs are served. The objective and the bound are the resources that all jobs together still
+    lack.
     """
     # The flow without regard to jobs that take all or nothing, and the bound that its cut proves.
     jobs = problem.jobs
@@ -132,10 +132,8 @@ def serve_fairly(
     """Minimise the largest part of its fair share that a job lacks (max-min fairness).
 
     A job with 6 of a fair share of 8 lacks 0.25. Bisection finds the least largest part: it says
-    how
-    many resources each job needs, and a maximum flow whether there are as many. Resources that
-    remain
-    go to jobs that ask for more. A minimum cut proves the bound; at a limit there is none.
+    how many resources each job needs, and a maximum flow whether there are as many. Resources that
+    remain go to jobs that ask for more. A minimum cut proves the bound; at a limit there is none.
     """
     jobs = problem.jobs
     network = Network(problem)
@@ -253,8 +251,8 @@ def choose_whole(
     """Choose how much each job gets, such that they lack as little as possible (Benders cuts).
 
     CP-SAT chooses amounts under the cuts known so far, at first that for all demands. A maximum
-    flow
-    tells whether the resources can serve them: then they are optimal, else its cut is one more.
+    flow tells whether the resources can serve them: then they are optimal, else its cut is one
+    more.
     """
     clock = limits.start()
     jobs = network.problem.jobs
@@ -287,8 +285,7 @@ def _sides_of(network: Network, cut: SupplyProof, target: Numbers) -> tuple[dict
     """Return the two sides of a cut: what tight planes give each job, and what other planes hold.
 
     Jobs that their tight planes can satisfy are left out. `target` are the amounts that the flow
-    of
-    this cut could not serve.
+    of this cut could not serve.
     """
     classes = network.problem.classes
     is_tight = cut.tight == 1

@@ -161,8 +161,7 @@ class Network:
 
         It is a minimum-cost flow as large as a maximum flow. Two arcs lead from each job to the
         sink: one of cost -1 for what the job needs, one of cost 0 for the rest of its demand. Some
-        flow
-        has to serve all needs, and then the least cost is reached when all are served.
+        flow has to serve all needs, and then the least cost is reached when all are served.
         """
         demand = self.problem.jobs.demand
         least = np.asarray(needed, dtype=np.int64)
@@ -192,8 +191,7 @@ class Network:
         """Return the job of each resource, -1 for none, from a flow that only counts resources.
 
         At each group the first resource to come is the first to leave. Example: into a group come
-        3
-        resources of class 0 and 2 of class 1, and out of it go 4 to job 0 and 1 to job 1::
+        3 resources of class 0 and 2 of class 1, and out of it go 4 to job 0 and 1 to job 1::
 
             classes   0 0 0 1 | 1
             jobs      0 0 0 0 | 1

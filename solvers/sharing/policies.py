@@ -51,15 +51,11 @@ def plan_groups(eligible: ArrayLike, supply: ArrayLike, residual: ArrayLike) -> 
        largest of these first, as long as it has more jobs for its supply than they have.
 
     In the second step, let :math:`S_g` be the classes that may serve group g, and :math:`S'_g`
-    those
-    that it owns. A job of group g waits its demand over :math:`|S_g|`. Group j takes
+    those that it owns. A job of group g waits its demand over :math:`|S_g|`. Group j takes
     :math:`S_j \cap S'_k` over from group k if :math:`m'_j / |S'_j| > m_k / |S'_k|`, where
-    :math:`m_k`
-    is the length of the queue of k, and :math:`m'_j` the least number of jobs, from the front of
-    the
-    queue of j, that wait longer together than all jobs of k. The queue of k is then put behind
-    that
-    of j. A group that lost all that it had takes nothing over.
+    :math:`m_k` is the length of the queue of k, and :math:`m'_j` the least number of jobs, from
+    the front of the queue of j, that wait longer together than all jobs of k. The queue of k is
+    then put behind that of j. A group that lost all that it had takes nothing over.
 
     References
     ----------

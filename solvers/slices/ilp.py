@@ -49,11 +49,9 @@ def find_cut(rack: Rack, plan: SliceShape, server: Shape, largest_load: int) -> 
 
     However the slice lies, circuits between its slots inside and outside the set have to pass the
     edges that leave the set, and those that enter it. No slice has room if they are more than
-    these
-    edges may carry under `largest_load`. All sets of at most ``MOST`` nodes are tried, in time and
-    memory :math:`O(2^n m)` for n nodes and m edges; the set that lacks the most fibres is
-    returned,
-    servers numbered from the first one of the rack, then switches.
+    these edges may carry under `largest_load`. All sets of at most ``MOST`` nodes are tried, in
+    time and memory :math:`O(2^n m)` for n nodes and m edges; the set that lacks the most fibres is
+    returned, servers numbered from the first one of the rack, then switches.
     """
     # Nodes are servers and switches; `members[subset, node]` and all below is by subset.
     n_nodes = int(rack.edges.max(initial=-1)) + 1
@@ -95,8 +93,7 @@ def _list_subsets(n_nodes: int, edges: bytes) -> tuple[NDArray[np.float32], NDAr
     """List all subsets of nodes as bit masks: bit k of the number of a subset stands for node k.
 
     `edges` are the bytes of an int64 array (edges, 2), as results are cached. Returned are floats
-    0
-    or 1, for quick products: ``members[subset, node]``, and ``leaving[subset, edge]``.
+    0 or 1, for quick products: ``members[subset, node]``, and ``leaving[subset, edge]``.
     """
     members = (np.arange(1 << n_nodes)[:, None] >> np.arange(n_nodes)) & 1
     ends = np.frombuffer(edges, dtype=np.int64).reshape(-1, 2)
@@ -224,9 +221,8 @@ class _LoadSearch:
         """Find the slice of least load, and prove that it is the least.
 
         Loads are tried from the smallest on. For each there is either a slice, which ends the
-        search, or
-        a proof that there is none, which raises `bound`; the bound is infinite if there is no
-        slice.
+        search, or a proof that there is none, which raises `bound`; the bound is infinite if there
+        is no slice.
         """
         # A quick slice first: loads at or above its own need no search.
         self.limit = self.clock.exceeded(0)
@@ -297,8 +293,7 @@ class _LoadSearch:
         """Keep a slice of at most this load, or its `refutation`; False if a limit came first.
 
         Each way to turn the slice is tried in each place, a tuple of racks that are searched as
-        one.
-        First a cut is looked for; without one the place is searched.
+        one. First a cut is looked for; without one the place is searched.
         """
         cuts: list[tuple[int, ...]] = []
         searched = False

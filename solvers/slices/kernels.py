@@ -334,8 +334,7 @@ def _take_route(task, pair, choice):
     """Put a pair on a route if that fits, and return whether it does; if not, nothing is changed.
 
     All edges of the route need room, and then each server that is taken must have room on its
-    edges
-    for the circuits that its slot still owes.
+    edges for the circuits that its slot still owes.
     """
     source = task.server_of_slot[task.slots_of_pair[pair, 0]]
     destination = task.server_of_slot[task.slots_of_pair[pair, 1]]
@@ -359,10 +358,9 @@ def search_placement(task, budget):
 
     Each step gives one slot a server, or one pair, whose servers are then known, a route. A step
     without an alternative is undone, and the step before takes its next one. A call continues
-    where
-    the former one ended; `budget` are nodes, visits of steps, of all calls together. ``FOUND``:
-    `server_of_slot` and `choice` have the answer. ``EXHAUSTED``: there is none. ``BUDGET``: open
-    yet.
+    where the former one ended; `budget` are nodes, visits of steps, of all calls together.
+    ``FOUND``: `server_of_slot` and `choice` have the answer. ``EXHAUSTED``: there is none.
+    ``BUDGET``: open yet.
     """
     step = task.progress[0]
     nodes = task.progress[1]

@@ -127,11 +127,9 @@ class Pod:
         """Place a slice by a rule, and take it into the state; None if the rule finds nothing.
 
         ``"first-fit"`` takes the first free block, each side aligned to its own length.
-        ``"optical"``
-        takes the fullest rack that can hold the slice, on a block, else on scattered servers. In
-        joined
-        racks, blocks may be of whole racks, and ``"optical"`` spreads a slice over the fewest
-        racks.
+        ``"optical"`` takes the fullest rack that can hold the slice, on a block, else on scattered
+        servers. In joined racks, blocks may be of whole racks, and ``"optical"`` spreads a slice
+        over the fewest racks.
         """
         turned_shapes = orient(self.fabric, shape)
         plans = [cut_shape(turned, self.fabric.server, twisted) for turned in turned_shapes]
@@ -238,10 +236,8 @@ class Pod:
         """List at most two sets of joined racks that have enough free servers for a slice.
 
         Example: 12 servers are needed, racks have 8, 6 and 5 free ones. First come as few racks as
-        will
-        do: the emptiest (8), and the fullest one that has the other 4 (5). Then come the emptiest
-        racks
-        with twice as many free servers as are needed, as these leave more routes.
+        will do: the emptiest (8), and the fullest one that has the other 4 (5). Then come the
+        emptiest racks with twice as many free servers as are needed, as these leave more routes.
         """
         n_free = self._free_by_rack()
         n_slots = plans[0].n_slots if plans else 0
@@ -361,8 +357,7 @@ class Pod:
         """List boxes of free servers on which a slice may lie, the best ones first.
 
         First come aligned boxes within one rack, in the order of racks or with the fullest rack
-        first,
-        then boxes of whole empty racks, if racks are joined.
+        first, then boxes of whole empty racks, if racks are joined.
         """
         # ``is_free[rack, server]``, and by rack what counts for the order: free servers, or 0.
         is_free = self.free.reshape(self.fabric.racks, -1)
@@ -419,8 +414,7 @@ def whole_racks(server_grid: Shape, grid: Shape) -> NDArray[np.int64]:
     """Return the server of each slot of a slice that fills whole racks; empty if none can.
 
     Servers count rack by rack; slots, and the racks of the slice, x fastest. Example: with racks
-    of
-    2 x 2 x 2 servers and a slice of 4 x 2 x 2, slots with x = 0 and 1 are in rack 0, others in
+    of 2 x 2 x 2 servers and a slice of 4 x 2 x 2, slots with x = 0 and 1 are in rack 0, others in
     rack 1.
     """
     if any(side % part for side, part in zip(grid, server_grid, strict=True)):

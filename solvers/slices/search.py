@@ -170,8 +170,7 @@ def _offer_routes(rack: Rack, weights: NDArray[np.int32], n_routes: int) -> Rout
     """List the routes that a search may try between each two free servers, by kind of pair.
 
     Pairs of a kind have equally many circuits, ``weights[kind]``. Lengths are 0, and edges -1,
-    where
-    there are no more routes; servers are places in ``rack.servers``.
+    where there are no more routes; servers are places in ``rack.servers``.
     """
     n_kinds = max(1, len(weights))
     n_free = len(rack.servers)

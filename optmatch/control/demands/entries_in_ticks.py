@@ -122,8 +122,7 @@ def _count_listed(
     """Convert a sparse matrix from bytes to ticks of time, without memory for its zeros.
 
     The tick is as fine as the busiest port allows: sums of its entries stay whole numbers that
-    floats
-    hold exactly. An InputError also says that a plan would need too much room.
+    floats hold exactly. An InputError also says that a plan would need too much room.
     """
     n_ports = listed.shape[0]
     IdealSwitch(n_ports, listed.labels)  # refuses too many ports, and names that are not different

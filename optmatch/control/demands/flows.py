@@ -136,21 +136,7 @@ class FlowQueue:
     """
 
     def __init__(self, ports: int, delay: int) -> None:
-        """Make an empty queue of flows that wait for circuits of a switch.
-
-        A flow is the part of one demand that goes over one circuit, from a source port to a
-        destination port. The ticks of a flow are how long the circuit has to carry it; a tick is
-        1 fs.
-
-        Parameters
-        ----------
-        ports
-            The number of ports of the switch.
-        delay
-            The reconfiguration delay in ticks. When a flow comes, it is promised service from a
-            certain tick on (it is due): when all flows that wait then, and the flow itself, could
-            have been served one after the other, with this delay before each.
-        """
+        """Make an empty queue of a switch, with the reconfiguration delay in ticks."""
         self._delay = delay
 
         # The flows that wait for each circuit (source, destination), first come first, and the one
@@ -206,23 +192,10 @@ class FlowQueue:
         now_tick: int,
         urgency: Urgency = PLAIN,
     ) -> None:
-        """Put the flows of a demand behind the flows that wait.
+        """Put the flows of a demand, (place, ticks) each, behind the flows that wait.
 
-        A flow is the part of one demand that goes over one circuit.
-
-        A flow is due when all flows that wait then, itself included, could have been served one
+        They are due when all flows that wait then, these included, could have been served one
         after the other with a delay each.
-
-        Parameters
-        ----------
-        number
-            The number of the demand.
-        parts
-            Source and destination of each flow, and its ticks.
-        now_tick
-            The present tick.
-        urgency
-            The weight and the deadline of the demand.
         """
         self.waiting[number] = Waiting(now_tick, now_tick, *urgency)
 
@@ -235,48 +208,16 @@ class FlowQueue:
     def add_flow(
         self, number: int, place: Place, ticks: int, now_tick: int, urgency: Urgency = PLAIN
     ) -> None:
-        """Put a demand of one flow behind the flows that wait.
-
-        The flow is due, which means that it goes before all others, when all flows that wait now
-        and the flow itself could have been served one after the other with a delay each.
-
-        Parameters
-        ----------
-        number
-            The number of the demand.
-        place
-            Its circuit: source port and destination port.
-        ticks
-            How long the circuit has to carry it, > 0.
-        now_tick
-            The present tick.
-        urgency
-            The weight and the deadline of the demand.
-        """
+        """Put a demand of one flow behind the flows that wait, as `add` does."""
         self.waiting[number] = Waiting(now_tick, now_tick, *urgency)
         due = now_tick + self._work + ticks + self._delay
         self.append(Flow(place, number, ticks, due, *urgency))
 
     def append(self, flow: Flow) -> None:
-        """Put one flow into the queue, behind the others that wait for the same circuit.
+        """Put one flow into the queue, behind the others of its circuit or by its priority.
 
-        A flow is the part of one demand that goes over one circuit. Where weights or deadlines are
-        in use, the flow takes its place by priority instead. All figures of its circuit follow:
-        the ticks and flows that wait for it, its rate and its weights; likewise the lists of due
-        times and deadlines, and the number of flows of its demand.
-
-        Parameters
-        ----------
-        flow
-            The flow, with these fields:
-
-            - `place`: its circuit (source port, destination port);
-            - `ticks`: how long the circuit has to carry it;
-            - `due`: the tick from which on it goes before all others;
-            - `weight`: how much its wait counts, 1 for most flows;
-            - `deadline`: the tick by which it should be complete, None for none;
-            - `demand`: the number of its demand, which is in `waiting`;
-            - `number`: how many flows came before it; this is set here.
+        Its number is set, its demand is in `waiting` already, and all figures of its circuit
+        follow.
         """
         # All flows of a circuit share one tuple: the fewer objects wait, the rarer are the pauses
         # of the garbage collector.
@@ -325,29 +266,12 @@ class FlowQueue:
         return self._total.get(place, 0)
 
     def look(self, place: Place, skip: int = 0) -> Entry:
-        """Sum up the flows that wait for a circuit, without those that are as good as served.
+        """Sum up the flows that wait for a circuit beyond `skip` ticks of service.
 
-        A flow needs the circuit for some ticks; flows are served one after the other. Example:
-        flows of 3, 2 and 10 ticks wait, and `skip` is 4. The first flow is then complete, and the
-        second one has 1 tick to go. Hence 11 ticks wait, the first flow is complete after 1, and
-        at best there is 1 flow per tick (2 flows take 11).
-
-        Parameters
-        ----------
-        place
-            Source port and destination port of the circuit.
-        skip
-            Ticks of service that are taken for granted, from the front of the queue on.
-
-        Returns
-        -------
-        Entry
-            Three values:
-
-            - `ticks`: how long all flows that are left need the circuit;
-            - `first`: the ticks until the first of them is complete, 0 if none is left;
-            - `rate`: the most flows per tick that serving the first n of them completes, for the
-              best n up to `_LOOK`. Each flow counts as its weight.
+        Example: flows of 3, 2 and 10 ticks wait, and `skip` is 4. The first flow is then complete,
+        and the second one has 1 tick to go. Hence 11 ticks wait, the first flow is complete after
+        1, and at best there is 1 flow per tick (2 flows take 11). The rate looks at `_LOOK` flows,
+        and each counts as its weight.
         """
         waiting_ticks = max(0, self._total.get(place, 0) - skip)
         flows = self._flows.get(place)
@@ -370,22 +294,7 @@ class FlowQueue:
         return Entry(waiting_ticks, first_complete, most_per_tick)
 
     def _pass_over(self, place: Place, flows: deque[Flow], ticks: int) -> Passed:
-        """Find how many of the first flows of a circuit some ticks of service complete.
-
-        Parameters
-        ----------
-        place
-            Source and destination of the circuit.
-        flows
-            The flows that wait for it, in the order in which it carries them.
-        ticks
-            How long it carries.
-
-        Returns
-        -------
-        Passed
-            The number of flows that are complete then, and the ticks that these take.
-        """
+        """Count the first flows that some ticks of service complete, and their ticks."""
         if not ticks:
             return Passed()
 
@@ -416,21 +325,7 @@ class FlowQueue:
     def most_overdue(self, now_tick: int, reserved: dict[Place, int]) -> _OverdueFlow | None:
         """Find the due flow that came first, of those that committed slots do not complete.
 
-        A flow is due when all flows that waited at its arrival, itself included, could have been
-        served one after the other with a delay each.
-
-        Parameters
-        ----------
-        now_tick
-            The present tick; flows that are due by then count.
-        reserved
-            Ticks that committed slots serve, by circuit.
-
-        Returns
-        -------
-        _OverdueFlow or None
-            Its circuit, and the ticks that the circuit needs until it is complete, beyond
-            committed slots; None if no such flow is due.
+        `reserved` has the ticks that these slots serve, by circuit; None if no such flow is due.
         """
         self._mark_due(now_tick)
         if not self._overdue:
@@ -450,15 +345,10 @@ class FlowQueue:
         return None
 
     def _mark_due(self, now_tick: int) -> None:
-        """Let the flows that have become due go before others.
+        """Let the flows that have become due by `now_tick` go before others.
 
         They move from the list that is sorted by due ticks to that of overdue flows, which is
         sorted by arrival; where there are priorities they move to the front on their circuits.
-
-        Parameters
-        ----------
-        now_tick
-            The present tick; flows that are due by then are marked.
         """
         # Those that have become due since the last call join the others, which stay sorted.
         n_due = bisect_right(self._not_due, now_tick, key=lambda flow: flow.due)
@@ -474,21 +364,9 @@ class FlowQueue:
     def urgent_places(self, now_tick: int) -> list[Place]:
         """Give flows with near deadlines priority, and list the circuits of those still in time.
 
-        The *latest start* of a flow is its deadline less its ticks and a delay. Its deadline is
-        near from `_NOTICE` delays before the latest start on. From then on the flow goes before
-        others in the queue of its circuit, behind flows that have waited too long (*due* ones);
-        it keeps this place when the deadline is missed.
-
-        Parameters
-        ----------
-        now_tick
-            The present tick.
-
-        Returns
-        -------
-        list of (source, destination)
-            A circuit for each such flow that can still be in time; empty if no flow has a
-            deadline.
+        The latest start of a flow is its deadline less its ticks and a delay. From `_NOTICE`
+        delays before it on, the flow goes before others on its circuit but due ones; it keeps this
+        place when the deadline is missed.
         """
         if not self._with_deadline:
             return []
@@ -509,13 +387,7 @@ class FlowQueue:
         return places
 
     def _put_in_order(self, flow: Flow) -> None:
-        """Bring a flow to its place in the queue of its circuit after its priority has changed.
-
-        Parameters
-        ----------
-        flow
-            A flow that waits, which has just become due or urgent.
-        """
+        """Bring a flow to its place on its circuit after it has become due or urgent."""
         flows = self._flows[flow.place]
         flows.remove(flow)
         _insert_by_priority(flows, flow)
@@ -523,18 +395,7 @@ class FlowQueue:
         self._note(flow.place)
 
     def _ticks_until_complete(self, flow: Flow) -> int:
-        """Return how many ticks a circuit needs until a flow is complete.
-
-        Parameters
-        ----------
-        flow
-            A flow that waits.
-
-        Returns
-        -------
-        int
-            The ticks of the flow and of all flows that are served before it on its circuit.
-        """
+        """Return the ticks of a flow and of all flows that are served before it on its circuit."""
         ticks = 0
         for other in self._flows[flow.place]:
             ticks += other.ticks
@@ -543,20 +404,10 @@ class FlowQueue:
         return ticks
 
     def serve(self, place: Place, ticks: int, begin: int) -> None:
-        """Let a circuit carry the first flows that wait for it.
+        """Let a circuit carry the first flows that wait for it, for some ticks from `begin` on.
 
         Example: flows of 3 and 5 ticks wait, and the circuit carries for 4 ticks from tick 100 on.
         The first flow is complete at tick 103, and the other one has 4 ticks to go.
-
-        Parameters
-        ----------
-        place
-            Source and destination of the circuit.
-        ticks
-            How long it carries; what is more than waits has no effect.
-        begin
-            The tick at which it begins to carry; flows are complete one after the other from
-            then on.
         """
         flows = self._flows.get(place)
         ticks_left = ticks
@@ -583,21 +434,9 @@ class FlowQueue:
         self._note(place)
 
     def take_back(self, place: Place, ticks: int, now_tick: int) -> int:
-        """Take ticks of the last flows of a circuit out of the queue: they need not be served.
+        """Take ticks of the last flows of a circuit out of the queue; return how many there were.
 
-        Parameters
-        ----------
-        place
-            Source and destination of the circuit.
-        ticks
-            How many ticks are taken back, if there are as many.
-        now_tick
-            The present tick, at which flows that have nothing left count as complete.
-
-        Returns
-        -------
-        int
-            How many ticks there were, at most `ticks`.
+        Flows that have nothing left count as complete at `now_tick`.
         """
         # From the last flow on; `ticks_left` are still to be taken back.
         flows = self._flows.get(place)
@@ -615,22 +454,10 @@ class FlowQueue:
         return ticks - ticks_left
 
     def _take(self, flow: Flow, ticks: int, now_tick: int) -> None:
-        """Shorten a flow; if nothing is left it is complete at the tick `now_tick`.
+        """Shorten a flow, which is complete at `now_tick` if nothing is left.
 
-        A flow is the part of one demand that goes over one circuit; its ticks are how long the
-        circuit has to carry it yet.
-
-        All figures of the queue follow but those of the circuit, which `_note` brings up to date:
-        the caller takes a complete flow out of the list of its circuit, and calls that.
-
-        Parameters
-        ----------
-        flow
-            A flow that waits.
-        ticks
-            How many ticks of it go, no more than it has.
-        now_tick
-            The tick at which the last of these goes.
+        All figures follow but those of its circuit: the caller takes a complete flow out of the
+        list of its circuit, and calls `_note`.
         """
         flow.ticks -= ticks
         self._work -= ticks
@@ -650,26 +477,14 @@ class FlowQueue:
             self._close(flow.demand)
 
     def _forget_due_time(self, flow: Flow) -> None:
-        """Take a flow that is complete out of the sorted list of the whole switch that has it.
-
-        Parameters
-        ----------
-        flow
-            The flow; `is_overdue` tells which of the two lists it is in.
-        """
+        """Take a complete flow out of the sorted list of the whole switch that has it."""
         if flow.is_overdue:
             del self._overdue[bisect_left(self._overdue, flow.number, key=_by_number)]
         else:
             del self._not_due[bisect_left(self._not_due, _by_due(flow), key=_by_due)]
 
     def _close(self, number: int) -> None:
-        """Note that a demand is complete, if it is: none of its flows waits any more.
-
-        Parameters
-        ----------
-        number
-            The number of the demand, which is in `waiting`.
-        """
+        """Note that a demand is complete, if none of its flows waits any more."""
         demand = self.waiting[number]
         if demand.flows:
             return
@@ -690,16 +505,7 @@ class FlowQueue:
             self.completions.append((number, demand.done))
 
     def _note(self, place: Place) -> None:
-        """Bring the figures of a circuit up to date after its flows have changed.
-
-        Those are ``left`` (ticks that wait), ``rate`` and ``n_flows``; a circuit without flows is
-        forgotten.
-
-        Parameters
-        ----------
-        place
-            Source and destination of the circuit.
-        """
+        """Bring the figures of a circuit up to date; a circuit without flows is forgotten."""
         entry = self.look(place)
         self.left[place] = entry.ticks
         self.rate[place] = entry.rate
@@ -711,19 +517,7 @@ class FlowQueue:
 
 
 def _priority(flow: Flow) -> tuple[int, float, int]:
-    """Return what flows of one circuit are sorted by: due, deadline near, heaviest, oldest.
-
-    Parameters
-    ----------
-    flow
-        A flow that waits.
-
-    Returns
-    -------
-    tuple
-        Smaller ones are served first: 0 if the flow is due, 1 if its deadline is near, 2 for all
-        others; of these the heavier ones first; and then the number by arrival.
-    """
+    """Return the key by which flows of one circuit are served: due, urgent, heaviest, oldest."""
     if flow.is_overdue:
         return (0, 0.0, flow.number)
     if flow.is_urgent:
@@ -732,15 +526,7 @@ def _priority(flow: Flow) -> tuple[int, float, int]:
 
 
 def _insert_by_priority(flows: deque[Flow], flow: Flow) -> None:
-    """Insert a flow into the flows of its circuit, which are sorted by `_priority`.
-
-    Parameters
-    ----------
-    flows
-        The flows that wait for the circuit, those that are served first in front; in and out.
-    flow
-        The new one.
-    """
+    """Insert a flow into the flows of its circuit, which are sorted by `_priority`."""
     # It goes behind the last flow that is served before it, which is found from the end on.
     priority = _priority(flow)
     position = len(flows)

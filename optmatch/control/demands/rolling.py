@@ -183,8 +183,7 @@ class RollingSchedule:
         """Choose slots of schedules like this one, and forget them, to load all kernels.
 
         Kernels and SciPy are loaded at their first use, which takes half a second: it belongs to
-        the constructor, not to the first slot of a switch that runs. Trial schedules of the same
-        fabric, delay and rate get a small demand of a few ports; this schedule is not changed.
+        the constructor, not to the first slot of a switch that runs. This schedule is not changed.
         """
         state = self._state
         if state.aim == "completion":
@@ -217,29 +216,9 @@ class RollingSchedule:
                     trial.next_slot()
 
     def _begin(self, state: RollingState, on_event: Callable[[Call], None] | None = None) -> None:
-        """Set all attributes of the schedule, so that it goes on from a saved state.
+        """Set all attributes of the schedule, so that it goes on from a state.
 
-        The schedule sets switches while demand arrives. A slot is a matching that a switch holds
-        for a while; it is committed once it is chosen and cannot be taken back. A plane is one of
-        several equal switches side by side. Times are whole ticks of 1 fs.
-
-        Parameters
-        ----------
-        state
-            A state without flows for a schedule that begins, or one that was saved. It has
-
-            - the parameters: ``fabric`` (the switch), ``delay_s``, ``rate_bytes_per_s``,
-              ``planes``, ``switching`` and ``time_limit_s`` (of plans, in seconds);
-            - ``now``, the present tick; ``next_demand`` and ``n_slots``, numbers of demands and
-              slots so far;
-            - the flows that wait, which ``fill`` puts into the queue;
-            - by plane ``held`` (the matching), ``cell_states``, and ``free`` (the tick from which
-              on it is free); None or empty if no slot was committed yet;
-            - ``slots``: the committed slots that are not over;
-            - ``plan_matchings``, ``plan_ticks`` and ``plan_outdated``: the plan of further slots,
-              and whether demand has changed since.
-        on_event
-            Called with a `Call` after each call of a method; None for nobody.
+        A schedule that begins has a state without flows.
         """
         # The parameters of the caller.
         from optmatch.solvers.feedforward import holds_every_matching
@@ -364,25 +343,7 @@ class RollingSchedule:
             self._plan.outdated = True
 
     def _urgency_of(self, weight: Any, deadline_s: Any) -> Urgency:
-        """Check a weight and a deadline in seconds, and convert the deadline to ticks of 1 fs.
-
-        Parameters
-        ----------
-        weight
-            How much the wait of a demand counts, > 0.
-        deadline_s
-            When it should be complete, in seconds of the clock; None if there is no deadline.
-
-        Returns
-        -------
-        Urgency
-            The weight, and the deadline as a tick or None.
-
-        Raises
-        ------
-        InputError
-            If the weight is not > 0, or if one of both is no finite number >= 0.
-        """
+        """Check a weight and a deadline in seconds, and convert the deadline to ticks."""
         checked_weight = number("weight", weight)
         if checked_weight == 0:
             raise InputError("weight = 0: > 0 is expected", where="weight")
@@ -440,18 +401,9 @@ class RollingSchedule:
             return self._commit()
 
     def _commit(self) -> Slot | None:
-        """Decide what the switch that is free first does next, and record it as decided.
+        """Commit the next slot of the plane that is free first; None if nothing is uncommitted.
 
-        A plane is one of several equal switches side by side. A slot is a matching that a plane
-        holds for some ticks of 1 fs; if the matching changes, a delay without light comes before.
-        A slot is committed once it is chosen: what it serves waits for no other slot.
-
-        Returns
-        -------
-        Slot or None
-            The slot, with its times in seconds; None if committed slots serve all that waits.
-            Changed are the list of committed slots, their number, and what the plane holds and
-            until when: its matching, its cell states and the tick from which on it is free.
+        The list of committed slots changes, and what the plane holds and until when.
         """
         # The plane that is free first. Nothing is chosen if nothing waits beyond committed slots:
         # ``uncommitted.left`` is what waits, in ticks by source and destination, less their
@@ -516,25 +468,9 @@ class RollingSchedule:
     ) -> SlotChoice:
         """Choose the circuits of the next slot, and how many ticks it lasts.
 
-        There are three rules:
-
-        - If a flow is due, its circuit comes, and the slot ends with the flow. A flow is due when
-          all flows that waited at its arrival, itself included, could have been served one after
-          the other with a delay each.
-        - Otherwise, with the aim "completion", the slot is one of a plan for all that waits.
-        - Otherwise the circuits are those that are worth most, such as those of many short flows.
-
-        Parameters
-        ----------
-        uncommitted
-            The flows that wait beyond the slots that are chosen already; there are some.
-        present_matching
-            ``present_matching[source] = destination`` of the plane, -1 where idle.
-
-        Returns
-        -------
-        SlotChoice
-            The circuits and how many ticks they carry after the delay.
+        If a flow is due, its circuit comes, and the slot ends with the flow. Otherwise the slot is
+        one of a plan for all that waits (aim "completion"), or has the circuits that are worth
+        most.
         """
         overdue = self._queue.most_overdue(self._now, uncommitted.reserved)
         if self._state.aim == "completion" and overdue is None:
@@ -556,18 +492,7 @@ class RollingSchedule:
         present_matching: NDArray[np.int32],
         uncommitted: Uncommitted,
     ) -> None:
-        """Let idle ports keep circuits of the present matching that still serve demand.
-
-        Parameters
-        ----------
-        matching
-            ``matching[source] = destination`` of the new slot, -1 where idle; in and out.
-        present_matching
-            The circuits that are up, of the same shape.
-        uncommitted
-            The demand beyond the slots that are chosen already: ``left[source, destination]`` in
-            ticks.
-        """
+        """Let idle ports of `matching` keep present circuits that still serve demand, in place."""
         ports = np.arange(len(matching))
         is_free_destination = np.ones(len(matching), dtype=np.bool_)
         is_free_destination[matching[matching != IDLE]] = False
@@ -600,18 +525,7 @@ class RollingSchedule:
     def _serve(self, now_s: float) -> None:
         """Move the clock, and take out of the queue what circuits and packets carry until then.
 
-        A committed slot is one that has been chosen; its circuits carry the flows that wait for
-        them, of each circuit the first ones.
-
-        Parameters
-        ----------
-        now_s
-            The new time of the clock in seconds.
-
-        Raises
-        ------
-        InputError
-            If it is before the present.
+        InputError: the new time is before the present.
         """
         now_tick = self._tick_of(now_s)
         if now_tick < self._now:
@@ -717,15 +631,7 @@ class RollingSchedule:
         return _resume, (self._snapshot(),)
 
     def _snapshot(self) -> RollingState:
-        """Return all that `_begin` needs to go on from here, as a value of its own.
-
-        Returns
-        -------
-        RollingState
-            The clock, the queue, committed slots, what each plane holds and when it is free, and
-            what is left of the plan; times in ticks. Later calls of this schedule do not change
-            it.
-        """
+        """Return all that `_begin` needs to go on, as a value that later calls do not change."""
         planned = self._plan.slots
         return self._state.now_with(
             self._queue,
@@ -742,23 +648,10 @@ class RollingSchedule:
         )
 
     def _in_ticks(self, demand_bytes: AnyMatrix) -> list[tuple[Place, int]]:
-        """Check a demand, and convert its entries to ticks.
+        """Check a demand, and list its entries > 0 row by row, with at least one tick of service.
 
-        Parameters
-        ----------
-        demand_bytes
-            ``demand_bytes[source, destination]`` >= 0, shape (n, n), full or sparse.
-
-        Returns
-        -------
-        list of (place, ticks)
-            All entries > 0, row by row: source and destination, and at least one tick of service.
-
-        Raises
-        ------
-        InputError
-            If an amount is negative or not finite, the fabric cannot connect two ports, or an
-            entry takes longer than a clock may show.
+        An InputError says that an amount is negative or not finite, two ports cannot be connected,
+        or an entry takes longer than a clock may show.
         """
         demand = plain_matrix(demand_bytes).entries
         self._check_demand(demand)
@@ -774,18 +667,7 @@ class RollingSchedule:
         return list(zip(places, counts, strict=True))
 
     def _check_demand(self, demand_bytes: NDArray[np.float64]) -> None:
-        """Refuse what no `Demand` of this switch may have: its constructor checks all entries.
-
-        Parameters
-        ----------
-        demand_bytes
-            ``demand_bytes[source, destination]``, shape (n, n).
-
-        Raises
-        ------
-        InputError
-            If an amount is negative or not finite, or the fabric cannot connect two ports.
-        """
+        """Refuse what no `Demand` of this switch may have: its constructor checks all entries."""
         Demand(
             self.fabric,
             demand_bytes,
@@ -794,29 +676,9 @@ class RollingSchedule:
         )
 
     def _flow_in_ticks(self, source: Any, destination: Any, size_bytes: Any) -> tuple[Place, int]:
-        """Check one flow, and convert its size to ticks.
+        """Check the ports and the size of one flow; return its circuit, and its ticks, at least 1.
 
-        A flow is what one source has to send to one destination. Pairs of ports that were checked
-        before are known (``self._known_places``), which makes further flows of them quick.
-
-        Parameters
-        ----------
-        source, destination
-            Its ports, 0 to n - 1.
-        size_bytes
-            The bytes that it has to send, > 0.
-
-        Returns
-        -------
-        place
-            Source and destination.
-        ticks
-            How long a circuit takes for it, at least one tick.
-
-        Raises
-        ------
-        InputError
-            If a port or the size is out of range, or if the fabric cannot connect the ports.
+        Pairs of ports that were checked before are known, so that further flows of them are quick.
         """
         if type(source) is int and type(destination) is int and type(size_bytes) is float:
             # Ports that are known and a size in range need no further check.
@@ -847,19 +709,9 @@ class RollingSchedule:
     def _tick_of(self, now_s: float) -> int:
         """Return the tick of a time in seconds, which may be one that a slot has stated.
 
-        A float of many seconds is coarser than a tick. A time that is equal to one that a slot has
-        stated (its start, when its light comes, its end) therefore gets the tick of that; if
-        several ticks have the same seconds, it gets the last of them.
-
-        Parameters
-        ----------
-        now_s
-            A time in seconds.
-
-        Returns
-        -------
-        int
-            The number of the tick, of 1 fs.
+        A float of many seconds is coarser than a tick. A time that equals one that a slot has
+        stated gets the tick of that; if several ticks have the same seconds, it gets the last of
+        them.
         """
         tick_of_time = {self.now_s: self._now}
         for slot in self._slots:
@@ -869,15 +721,10 @@ class RollingSchedule:
         return tick_of_time.get(now_s, round(Fraction(repr(now_s)) * TICKS_PER_S))
 
     def _uncommitted(self) -> Uncommitted:
-        """Return what waits beyond the slots that are chosen already (committed).
+        """Return what waits beyond committed slots.
 
-        Each circuit of a committed slot will serve its pair of ports from the present tick, or
-        from when it is up, to the end of the slot; these ticks are reserved.
-
-        Returns
-        -------
-        Uncommitted
-            The ticks that are left of each pair, and those reserved by pair.
+        Each circuit of such a slot will serve its pair of ports from the present tick, or from
+        when it is up, to the end of the slot; these ticks are reserved.
         """
         reserved_ticks = dict[Place, int]()
         for slot in self._slots:
@@ -889,15 +736,9 @@ class RollingSchedule:
         return Uncommitted.of(self._queue, reserved_ticks, self._now)
 
     def _send_packets(self, now_tick: int) -> None:
-        """Let the packet network carry what waits, pairs of ports with the least first.
+        """Let the packet network carry what waits until `now_tick`, the smallest entries first.
 
-        The packet network is beside the circuits. In a given time each port can send, and receive,
-        a part of what a circuit carries in this time.
-
-        Parameters
-        ----------
-        now_tick
-            The tick until which it carries, from the present one on.
+        Each port can send, and receive, a part of what a circuit carries in this time.
         """
         # Each port may send and receive so much, in ticks of a circuit.
         share = Fraction(repr(self._state.packet_bytes_per_s)) / self._rate
@@ -920,20 +761,7 @@ class RollingSchedule:
 def _resume(
     state: RollingState, on_event: Callable[[Call], None] | None = None
 ) -> RollingSchedule:
-    """Return a schedule that goes on from a state; its kernels are loaded.
-
-    Parameters
-    ----------
-    state
-        A snapshot of a schedule, times in ticks.
-    on_event
-        Called with a `Call` after each call of a method; None for nobody.
-
-    Returns
-    -------
-    RollingSchedule
-        With the clock, the queue and the slots of the state.
-    """
+    """Return a schedule that goes on from a state; its kernels are loaded."""
     rolling = RollingSchedule.__new__(RollingSchedule)
     rolling._begin(state, on_event)
     rolling._load_kernels()

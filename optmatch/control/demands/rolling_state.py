@@ -116,12 +116,8 @@ class RollingState:
     def _check_slots(self) -> None:
         """Refuse committed or planned slots that contradict themselves.
 
-        Raises
-        ------
-        InputError
-            If a slot is up before it starts or ends before it is up, is of a plane that does not
-            exist, or keeps circuits that are not in its matching; if there is not one free time
-            for each plane; or if planned matchings and their durations differ in number.
+        Times have to ascend, planes to exist, and kept circuits to be in the matching; there is
+        one free time for each plane, and one duration for each planned matching.
         """
         for slot in self.slots:
             if not slot.start <= slot.light <= slot.end or slot.plane >= self.planes:
@@ -137,14 +133,7 @@ class RollingState:
             )
 
     def _check_matchings(self) -> None:
-        """Refuse arrays of other shapes than the fabric has, and rows that are no matchings.
-
-        Raises
-        ------
-        InputError
-            If matchings, planned or held, or cell states do not fit ports, planes and cells of the
-            fabric, or if the state of a cell is none of 0, 1 and -1.
-        """
+        """Refuse arrays of other shapes than the fabric has, and rows that are no matchings."""
         n_ports = self.fabric.n_ports
 
         # Each array with the shape that it has to have.
@@ -174,15 +163,8 @@ class RollingState:
     def _check_flows(self) -> None:
         """Refuse flows of unknown demands or ports, and demands without flows.
 
-        Rows of ``waiting`` are (number of the demand, tick at which it came, tick of its last
-        service); rows of ``flows`` are (source, destination, demand, ticks, due tick).
-
-        Raises
-        ------
-        InputError
-            If numbers of demands occur twice or are not below the next one, if a demand has no
-            flow or a flow no demand, if weights or deadlines are not one for each waiting demand,
-            or if a port is out of range or a flow without ticks.
+        Numbers of demands differ and are below the next one, weights or deadlines are one for each
+        waiting demand, and each flow has ticks.
         """
         numbers = {number for number, _, _ in self.waiting}
         if len(numbers) < len(self.waiting) or any(k >= self.next_demand for k in numbers):
@@ -200,17 +182,9 @@ class RollingState:
                 raise InputError(f"flows: {flow}: a port out of range, or no ticks", where="flows")
 
     def fill(self, queue: FlowQueue) -> None:
-        """Put waiting flows, and the figures of complete demands, into a queue.
+        """Put waiting flows, and the figures of complete demands, into an empty queue.
 
-        This is the inverse of `now_with`. The state lists waiting demands as (number, tick of
-        arrival, tick of last service), and their flows as (source, destination, demand, ticks, due
-        tick). Weights and deadlines are lists in the order of the waiting demands; an empty list
-        means that all weights are 1, or that there are no deadlines.
-
-        Parameters
-        ----------
-        queue
-            A queue without flows, of a switch of as many ports; it is changed.
+        This is the inverse of `now_with`. Without a list of weights all are 1.
         """
         # The statistics of complete demands: their number, the sum of their waits and the longest
         # one in ticks, the tick of the last completion; the sums by weight, and of deadlines.
@@ -234,33 +208,8 @@ class RollingState:
     def now_with(self, queue: FlowQueue, **changed: Any) -> RollingState:
         """Return this state with the flows and figures of a queue in place of its own.
 
-        A demand is a matrix that was added at some time. Its flows, one for each pair of ports,
-        wait in the queue until they are served. All times are in ticks. These fields of the state
-        come from the queue:
-
-        - ``waiting``: for each demand that is not complete its number, the tick at which it was
-          added, and the tick at which its last flow so far was complete;
-        - ``weights``, ``deadlines``: the weight of each of these demands and the tick by which it
-          should be complete, in the same order. A list is empty if all weights are 1, or if no
-          demand has a deadline;
-        - ``flows``: for each flow its source, destination, demand, the ticks that it needs yet,
-          and the tick from which it goes before all others;
-        - ``done``: how many demands are complete, the sum of their waits, the longest wait, and
-          the tick of the last completion;
-        - ``weighted_done``: of the complete demands the sum of weights, and of weight times wait;
-        - ``deadlines_done``: how many of them had a deadline, and how many of these missed it.
-
-        Parameters
-        ----------
-        queue
-            The queue as it is now.
-        **changed
-            The values of further fields, by name.
-
-        Returns
-        -------
-        RollingState
-            A new state; all other fields are as before.
+        A list of weights is empty if all are 1, and one of deadlines if there are none. `changed`
+        are the values of further fields.
         """
         # `waiting` maps the number of a demand to what the queue knows of it.
         demands = queue.waiting.values()

@@ -178,19 +178,9 @@ def _largest_sum(matrix: Any) -> float:
 
 
 def _check_sums(matrix: Any, allowed: float) -> None:
-    """Refuse lines that differ by more than a tolerance that was asked for.
+    """Refuse lines of a square matrix whose sums differ by more than `allowed`.
 
-    Parameters
-    ----------
-    matrix
-        Numbers >= 0, shape (n, n).
-    allowed
-        By how much sums of lines may differ, in the unit of the matrix.
-
-    Raises
-    ------
-    InputError
-        Naming the line of the least sum.
+    The InputError names the line of the least sum.
     """
     array = np.asarray(matrix, dtype=np.float64)
     sums = np.concatenate([array.sum(axis=1), array.sum(axis=0)])
@@ -211,26 +201,9 @@ def _name_of_line(line: int, n: int) -> str:
 def _unit_of(matrix: Any, *, fill: bool, tolerance: float) -> float | None:
     """Choose the unit in which the floats of a matrix are counted as whole numbers.
 
-    Parameters
-    ----------
-    matrix
-        The matrix of the user, or anything else.
-    fill
-        Whether lines of less than the largest sum are filled up, so that they may differ.
-    tolerance
-        The part of the largest line by which sums of lines may differ.
-
-    Returns
-    -------
-    float or None
-        A power of two, `_UNIT_BITS` bits below that above the largest line. None for whole
-        numbers, which need no unit, and for what is no square matrix of numbers >= 0, which is
-        refused elsewhere.
-
-    Raises
-    ------
-    InputError
-        If lines of floats differ by more than the tolerance and are not filled up.
+    It is a power of two, `_UNIT_BITS` bits below that above the largest line; None for whole
+    numbers, and for what is refused elsewhere. Lines that are not filled up may differ by the
+    tolerance, a part of the largest line; else an InputError is raised.
     """
     # Whole numbers are exact as they are; only real floats need a unit.
     array = matrix if isinstance(matrix, np.ndarray) else None
@@ -346,28 +319,9 @@ def schedule(
 
 
 def _former_plan(previous: Slots, n_ports: int, tick_s: float) -> Plan | None:
-    """Check a former answer, and return it in ticks.
+    """Check a former answer, and return it in ticks, one a slot at least; None without slots.
 
-    A former answer is a list of slots: matchings, and how many seconds each is held.
-
-    Parameters
-    ----------
-    previous
-        The answer for an earlier demand.
-    n_ports
-        The number of ports of the present demand.
-    tick_s
-        The length of its tick in seconds; durations are rounded to ticks, and are one at least.
-
-    Returns
-    -------
-    Plan or None
-        The slots; None if there are none.
-
-    Raises
-    ------
-    InputError
-        If it is no answer for so many ports.
+    An InputError says that it is no answer for so many ports.
     """
     from optmatch.solvers.demands.plans import Plan
 

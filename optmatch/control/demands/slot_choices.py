@@ -84,8 +84,7 @@ class Uncommitted(NamedTuple):
         """Sum up what waits beyond the slots that are committed already.
 
         The figures of the queue stay as they are, but flows whose deadlines are near at `now_tick`
-        go
-        before others on their circuits from now on.
+        go before others on their circuits from now on.
         """
         # Only circuits of committed slots differ from the figures that the queue keeps.
         urgent = set(queue.urgent_places(now_tick))
@@ -189,8 +188,7 @@ class SlotChooser:
         """Choose the circuits that are worth most, or stay with those that are up.
 
         The candidate is the matching of greatest worth. If all circuits wait for a change
-        (all-stop), it
-        is taken only if the gain is above the cost:
+        (all-stop), it is taken only if the gain is above the cost:
 
         - gain: (its worth - present worth) * horizon;
         - cost: its worth * `_CHANGE_COST` delays;
@@ -236,12 +234,9 @@ class SlotChooser:
         """Choose how long a matching is held: until a flow is complete, and at least the hold.
 
         With the delay d, the time f until the first flow is complete and the time b that the
-        busiest
-        circuit needs, the length is ``min(max(hold, min(max(f, d), 10 * d)), b)``: one long flow
-        may
-        not let new demand wait, and no slot is longer than any circuit has something to carry.
-        Without
-        a delay changes cost nothing, and the slot ends with the first flow.
+        busiest circuit needs, the length is ``min(max(hold, min(max(f, d), 10 * d)), b)``: one
+        long flow may not let new demand wait, and no slot is longer than any circuit has something
+        to carry. Without a delay changes cost nothing, and the slot ends with the first flow.
         """
         # Over all circuits: the most ticks that wait, and the fewest until a flow is complete.
         # Ticks that committed slots serve are skipped.
@@ -411,8 +406,7 @@ class QueuePlan:
         """Take the next slot out of a plan, the one for which the switch has to change least.
 
         A slot that needs no change at all comes first, then those that keep the most circuits.
-        Only
-        `_LONGEST` delays of it are taken at most; ``self.slots`` is what is left of the plan.
+        Only `_LONGEST` delays of it are taken at most; ``self.slots`` is what is left of the plan.
         """
         # By slot and source port: whether its circuit has something to carry (`serves`), and
         # whether it is up already (`keeps`).
@@ -449,10 +443,9 @@ class QueuePlan:
         """Return the plan of the queue: the one that there is if it still holds, else a new one.
 
         Quick rules plan afresh and repair the remaining slots, and the plan that takes less time,
-        delays
-        included, is returned. A fabric that cannot hold every matching is planned anew by the
-        default
-        method of `Demand`, which may raise LimitReached. ``self.slots`` stays as it is.
+        delays included, is returned. A fabric that cannot hold every matching is planned anew by
+        the default method of `Demand`, which may raise LimitReached. ``self.slots`` stays as it
+        is.
         """
         if not self._any_matching:
             return self._solve(uncommitted)

@@ -149,24 +149,9 @@ def _check_attributes(resources: Resources, jobs: Jobs) -> None:
 
 
 def _planes_of(resources: Resources, jobs: Jobs) -> NDArray[np.int32]:
-    """Return the plane of each resource, if jobs have caps on what they get from a plane.
+    """Return the plane of each resource, all 0 if no job has caps on what it gets from a plane.
 
-    Parameters
-    ----------
-    resources
-        With the plane of each.
-    jobs
-        With ``plane_caps[job, plane]``, or without caps.
-
-    Returns
-    -------
-    ndarray, shape (resources,)
-        All 0 where no job has caps: the plane then makes no difference.
-
-    Raises
-    ------
-    InputError
-        If a resource is on a plane that has no caps.
+    An InputError names a resource on a plane that has no caps.
     """
     if jobs.plane_caps is None:
         return np.zeros(resources.n_resources, dtype=np.int32)
@@ -184,27 +169,10 @@ def _count_reached(
     compare: np.ufunc,
     side: Literal["left", "right"],
 ) -> NDArray[Any]:
-    """Count the levels that each value reaches.
+    """Count the ascending levels that each value reaches, as small unsigned integers.
 
-    For example, the value 5 reaches two of the levels 3, 5 and 7, or one with the comparison
-    ``>``.
-
-    Parameters
-    ----------
-    values
-        Shape (values,).
-    levels
-        Ascending, all different, shape (levels,).
-    compare
-        ``compare(value, level)`` says whether a value reaches a level: ``>=`` or ``>``.
-    side
-        The same for a search by halving: ``"right"`` for ``>=``, ``"left"`` for ``>``. That is
-        slower where there are few levels.
-
-    Returns
-    -------
-    ndarray, shape (values,)
-        Numbers of levels, as small unsigned integers.
+    The value 5 reaches two of the levels 3, 5 and 7 by ``>=`` (`side` is ``"right"``), and one by
+    ``>`` (``"left"``). Few levels are compared one by one, which is faster than a search.
     """
     if len(levels) > _FEW_LEVELS:
         return np.searchsorted(levels, values, side).astype(np.min_scalar_type(len(levels)))
@@ -215,22 +183,10 @@ def _count_reached(
 
 
 def _number_cells(places: list[NDArray[Any]]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Give numbers to the cells of a grid that have resources in them.
+    """Return the cell of each resource in a grid, without gaps, and a member of each cell.
 
     Places along all axes are packed into one number, which is renumbered whenever it would
     overflow.
-
-    Parameters
-    ----------
-    places
-        For each axis the place of each resource, shape (resources,).
-
-    Returns
-    -------
-    cell_of : array, shape (resources,)
-        The number of the cell of each resource.
-    member : array, shape (cells,)
-        One resource of each cell.
     """
     cell_of = np.zeros(len(places[0]), dtype=np.int64)
     n_cells = 1
@@ -248,24 +204,10 @@ def _number_cells(places: list[NDArray[Any]]) -> tuple[NDArray[np.intp], NDArray
 
 
 def _renumber(codes: NDArray[np.int64], n_codes: int) -> tuple[NDArray[np.int64], int]:
-    """Give new numbers, from 0 without gaps, to the codes that occur, in their order.
+    """Give new numbers, from 0 without gaps, to the codes that occur, and count these.
 
-    For example, 7, 2, 7 become 1, 0, 1. A table of all codes is faster than sorting, as long as it
-    is not too large.
-
-    Parameters
-    ----------
-    codes
-        Numbers from 0 to `n_codes` - 1, shape (codes,).
-    n_codes
-        The bound of the codes.
-
-    Returns
-    -------
-    number : ndarray, shape (codes,)
-        The new numbers.
-    n_distinct : int
-        How many different codes there are.
+    7, 2, 7 become 1, 0, 1. A table of all codes is faster than sorting, as long as it is not too
+    large.
     """
     if n_codes > _MAX_TABLE:
         distinct, number = np.unique(codes, return_inverse=True)
@@ -276,21 +218,9 @@ def _renumber(codes: NDArray[np.int64], n_codes: int) -> tuple[NDArray[np.int64]
 
 
 def _find_equal_rows(rows: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Sort rows into kinds of equal ones; kinds are numbered by their first rows.
+    """Sort rows into kinds of equal bytes; return the first row of each kind, and the kinds.
 
-    Rows (5, 1), (2, 2), (5, 1) have the kinds 0, 1, 0, and the first rows 0 and 1.
-
-    Parameters
-    ----------
-    rows
-        Shape (rows, columns), compared by their bytes.
-
-    Returns
-    -------
-    first : array, shape (kinds,)
-        The first row of each kind, ascending.
-    kind : array, shape (rows,)
-        The kind of each row.
+    Rows (5, 1), (2, 2), (5, 1) have the first rows 0 and 1, and the kinds 0, 1, 0.
     """
     zeros = np.zeros(len(rows), dtype=rows.dtype)  # a row of no width could not be compared
     padded = np.ascontiguousarray(np.column_stack((rows, zeros)))

@@ -206,17 +206,7 @@ class Jobs(Value):
 def _check_table(value: Resources | Jobs, noun: str) -> None:
     """Check the fields of resources or jobs, whose attributes are all of one length.
 
-    Parameters
-    ----------
-    value
-        Resources or jobs, with the table ``public``, a row for each attribute.
-    noun
-        The noun for them in messages.
-
-    Raises
-    ------
-    InputError
-        Naming the row of another length, or the field that is wrong.
+    An InputError names the row of another length, or the field that is wrong.
     """
     names = getattr(value, "names", ())
     length_of_row = _measure_rows(value, names)
@@ -234,22 +224,10 @@ def _check_table(value: Resources | Jobs, noun: str) -> None:
 
 
 def _measure_rows(value: Resources | Jobs, names: object) -> dict[str, int]:
-    """Return the length of each row, by its place and the name of its attribute.
+    """Return the length of each row, by its place and attribute, such as ``"public[0] (cpu)"``.
 
-    The fields are not checked yet: they may be any values, and what is no row is left out. A table
-    that can be gone through once only is turned into a list.
-
-    Parameters
-    ----------
-    value
-        Resources or jobs; a table that is no list becomes one in place.
-    names
-        The names of attributes as the caller gave them, perhaps no list.
-
-    Returns
-    -------
-    dict
-        Lengths by place, such as ``"public[0] (cpu)"``, in their order.
+    The fields are not checked yet: what is no row is left out. A table that can be gone through
+    once only becomes a list, in place.
     """
     known_names = names if isinstance(names, (tuple, list)) else ()
     length_of_row: dict[str, int] = {}
@@ -294,34 +272,10 @@ def draw_shares(
 ) -> tuple[Resources, Jobs]:
     """Draw random resources and jobs, for tests and comparisons of methods.
 
-    Each resource has attributes, such as memory, which are numbers from 0 to 1. Each job has a
-    lower bound for each attribute, a multiple of 1 / `levels`. A resource can serve a job if no
-    attribute is below its bound. Every job has at least one such resource: its bounds are drawn
-    from 0 up to the attributes of a random resource. With 4 levels, an attribute of 0.6 allows
-    the bounds 0, 0.25 and 0.5.
-
-    Parameters
-    ----------
-    n_resources, n_jobs
-        How many resources and jobs, > 0.
-    rng
-        The source of random numbers.
-    attributes
-        The number of attributes.
-    levels
-        How many different bounds an attribute may have.
-    load
-        The demand of all jobs over the number of resources, on average.
-
-    Returns
-    -------
-    Resources, Jobs
-        Demands are from 0 to twice the mean.
-
-    Raises
-    ------
-    InputError
-        If a number is out of range.
+    Attributes are from 0 to 1, and bounds are multiples of 1 / `levels`. Every job has a resource
+    that can serve it, as its bounds are drawn from 0 up to the attributes of a random one: with 4
+    levels, 0.6 allows 0, 0.25 and 0.5. Demands are from 0 to twice the mean, which makes `load`
+    the demand of all jobs over the number of resources.
     """
     n_resources = integer("resources", n_resources, at_least=1)
     n_attributes = integer("attributes", attributes, at_least=1)

@@ -341,45 +341,10 @@ def connect(
 ) -> Allocation:
     """Give every circuit of a slice its two ports, and the fibres that its light passes.
 
-    A slice is a torus of chips that one user gets, on whole servers. Its servers are numbered
-    0, 1, ... as its *slots*. Two slots that exchange light are a *pair*, which has one circuit or
-    several. An *edge* is a bundle of fibres from one server to another. All circuits of a pair
-    pass the same edges, and each takes a free fibre of every edge. For example, if two circuits
-    pass an edge whose fibres 7, 8 and 9 are free, they get 7 and 8.
-
-    Parameters
-    ----------
-    fabric
-        The racks: servers, chips of a server, ports of a chip, and the edges with their fibres.
-    lit
-        bool, (fibres,): whether another slice uses a fibre; the array is not changed.
-    plan
-        The slice. The fields that are read here:
-
-        - ``circuits[circuit]``: slot, chip of the server and port of the chip at one end, then the
-          same three numbers of the other end;
-        - ``pair_of[circuit]``: its pair, -1 if both ends are in one slot (no fibre is needed);
-        - ``shape``: chips along x, y and z.
-    servers
-        ``servers[slot]``: the server on which each slot is placed.
-    routes
-        ``routes[pair]``: the numbers of the edges that the circuits of a pair pass, in order, at
-        least one.
-
-    Returns
-    -------
-    Allocation
-        With the fields
-
-        - ``shape`` and ``servers``: as given;
-        - ``circuits[circuit]``: the ports of its two ends, numbered through all chips;
-        - ``fibres[k] = circuit, fibre``: each use of a fibre by a circuit;
-        - ``routes[pair]``: the servers that the light passes, the first and the last included.
-
-    Raises
-    ------
-    InputError
-        If an edge has too few free fibres.
+    All circuits of a pair pass the edges ``routes[pair]``, and each takes a free fibre of every
+    edge: if two circuits pass an edge whose fibres 7, 8 and 9 are free, they get 7 and 8.
+    ``lit[fibre]`` says what other slices use, and is not changed. An InputError names an edge with
+    too few fibres.
     """
     server_of_slot = np.asarray(servers, dtype=np.int64)
 
@@ -438,26 +403,7 @@ def read_shape(value: object) -> Shape:
 
 
 def _assign(owner_of: dict[int, str], number: int, owner: str, noun: str, count: int) -> None:
-    """Note which slice has a server or a fibre; one that is none, or is taken, is refused.
-
-    Parameters
-    ----------
-    owner_of
-        The slice that has each number so far; the new one is added.
-    number
-        The server or the fibre.
-    owner
-        The slice, as messages name it.
-    noun
-        ``"server"`` or ``"fibre"``.
-    count
-        How many there are.
-
-    Raises
-    ------
-    InputError
-        Naming both slices.
-    """
+    """Note which slice has a server or a fibre; InputError if it is none, or is taken already."""
     if not 0 <= number < count:
         raise InputError(f"{owner}: {noun} {number}: there are {count}", where=owner)
     if number in owner_of:
@@ -509,25 +455,7 @@ def draw_occupancy(
     """Put slices on random servers of random racks, each pair on a random route of those offered.
 
     In joined racks the servers of a slice are drawn from all of them. A shape that finds no rack
-    with enough servers or fibres is left out.
-
-    Parameters
-    ----------
-    fabric
-        The racks.
-    shapes
-        Chips of each slice along x, y and z.
-    rng
-        The source of random numbers.
-    routes
-        How many routes are offered to each pair of servers.
-    reserved
-        Servers that are kept out.
-
-    Returns
-    -------
-    tuple of Allocation
-        The slices that were placed, in the order of their shapes.
+    with enough servers or fibres is left out; the others keep their order.
     """
     placed: tuple[Allocation, ...] = ()
     for shape in shapes:
@@ -543,21 +471,7 @@ def draw_occupancy(
 def _draw_allocation(problem: SliceAllocation, rng: np.random.Generator) -> Allocation | None:
     """Put a slice on random free servers, and its circuits on random routes.
 
-    A *slice* is a torus of chips that one user gets. It is cut into blocks of the size of a
-    server, its *slots*. Two slots that exchange light are a *pair*; all circuits of a pair take
-    one route of *edges*, which are bundles of fibres between servers.
-
-    Parameters
-    ----------
-    problem
-        The slice, and what is taken already.
-    rng
-        Draws servers and routes.
-
-    Returns
-    -------
-    Allocation or None
-        None where a pair has no route with enough free fibres; another draw may succeed.
+    None where a pair has no route with enough free fibres; another draw may succeed.
     """
     fabric = problem.fabric
     plan = problem.slice_shapes[0]

@@ -34,40 +34,17 @@ class RoutePool(NamedTuple):
 
 
 def pool_routes(fabric: RackFabric) -> RoutePool:
-    """List the ``_POOL`` shortest simple routes of each two servers of a rack.
+    """List the ``_POOL`` shortest simple routes of each two servers of a rack, by `_pool`.
 
-    By depth-first search that never moves further away than a length allows; a rack of 16 servers
-    takes 0.1 s, joined or not, once in a process.
-
-    Parameters
-    ----------
-    fabric
-        The racks, which are all alike.
-
-    Returns
-    -------
-    RoutePool
-        The edges and hops of each route, by source, destination and rank; read-only.
+    A rack of 16 servers takes 0.1 s, joined or not, once in a process. The arrays are read-only.
     """
     return _pool(_alone(fabric))
 
 
 def routes_between(fabric: RackFabric, source: int, destination: int) -> list[list[int]]:
-    """List the routes of one pair of servers in `pool_routes`.
+    """List the edges of each route of a pair of servers in `pool_routes`, shortest first.
 
-    Parameters
-    ----------
-    fabric
-        The racks.
-    source
-        A server of the first rack.
-    destination
-        Another one; servers of a second rack count on.
-
-    Returns
-    -------
-    list of list of int
-        The edges of each route in order, the shortest routes first.
+    The source is in the first rack; destinations in a second rack count on.
     """
     return _routes(_alone(fabric), source, destination)
 
@@ -82,20 +59,8 @@ def _alone(fabric: RackFabric) -> RackFabric:
 def _pool(alone: RackFabric) -> RoutePool:
     """List the routes between all servers of one rack, and into a second rack if racks are joined.
 
-    A route is a list of edges (bundles of fibres between neighbours), a hop is one edge. All racks
-    are alike, so that these routes serve every rack, or pair of racks.
-
-    Parameters
-    ----------
-    alone
-        One rack, as `_alone` returns it.
-
-    Returns
-    -------
-    RoutePool
-        Arrays by source, destination and rank: the edges of each route, -1 behind its end, and its
-        number of hops, -1 where there are fewer routes. Destinations from the number of servers on
-        are in the second rack.
+    All racks are alike, so that these routes serve every rack, or pair of racks. Edges are -1
+    behind the end of a route, and hops -1 where there are fewer routes.
     """
     n_sources = alone.n_servers
     n_destinations = 2 * n_sources if alone.joined else n_sources
@@ -121,22 +86,9 @@ def _pool(alone: RackFabric) -> RoutePool:
 
 @lru_cache(maxsize=100_000)
 def _routes(alone: RackFabric, source: int, destination: int) -> list[list[int]]:
-    """List the edges of the shortest routes of a pair of servers.
+    """List the edges of the shortest routes of a pair of servers, shortest first.
 
-    Parameters
-    ----------
-    alone
-        One rack.
-    source
-        A server of it.
-    destination
-        A server of it, or of a second rack, whose servers count on.
-
-    Returns
-    -------
-    list of list of int
-        The edges of each route in order, the shortest routes first; empty from a server to itself,
-        or where there is no way.
+    There are none from a server to itself, or where there is no way.
     """
     in_second_rack = destination >= alone.n_servers
     racks = replace(alone, racks=2) if in_second_rack else alone
@@ -164,18 +116,7 @@ class _RackGraph(NamedTuple):
 
 @lru_cache(maxsize=16)
 def _build_graph(racks: RackFabric) -> _RackGraph:
-    """Build the graph of some racks.
-
-    Parameters
-    ----------
-    racks
-        One rack or several that are joined.
-
-    Returns
-    -------
-    _RackGraph
-        Its nodes are servers, then the switches between racks; its edges are bundles of fibres.
-    """
+    """Build the graph of some racks: servers, then the switches between racks, as nodes."""
     n_nodes = racks.n_servers + racks.n_rack_switches
     check_size("entries", 16 * n_nodes**2, "fabric")
     edge_between = {(tail, head): edge for edge, (tail, head) in enumerate(racks.edges.tolist())}
@@ -188,24 +129,10 @@ def _build_graph(racks: RackFabric) -> _RackGraph:
 def _list_shortest(
     graph: _RackGraph, source: int, destination: int, n_closed: int
 ) -> list[list[int]]:
-    """List the shortest routes between two servers, at most `_POOL` of them.
+    """List the nodes of the `_POOL` shortest simple routes of two servers, shortest first.
 
-    A route passes no node twice; nodes are servers, and then switches. If no light may pass
-    through servers, a route has two hops at most: one node in the middle, which is a switch.
-
-    Parameters
-    ----------
-    graph
-        Servers and switches.
-    source, destination
-        The servers at its ends.
-    n_closed
-        How many nodes let no light pass: all servers, or 0.
-
-    Returns
-    -------
-    list of list of int
-        The nodes of each route, both ends included; routes of fewer hops first.
+    The first `n_closed` nodes let no light pass: all servers, or none. With all closed, a route
+    has two hops at most, over a switch.
     """
     check_time()
     routes: list[list[int]] = []
@@ -223,38 +150,13 @@ def _list_shortest(
 def _list_of_length(
     graph: _RackGraph, source: int, destination: int, length: int
 ) -> Iterator[list[int]]:
-    """Yield all routes between two servers that have exactly so many hops and no node twice.
+    """Yield the nodes of all simple routes of exactly so many hops between two servers.
 
-    The nodes of a route are servers and switches; a hop leads from one to a neighbour. Depth-first
-    search goes on from a node only if the destination can be reached in the hops that are left.
-
-    Parameters
-    ----------
-    graph
-        ``successors[node]`` are the neighbours of a node, and ``distances[node][node]`` the fewest
-        hops from one to another.
-    source, destination
-        The servers at its ends.
-    length
-        The number of hops.
-
-    Yields
-    ------
-    list of int
-        The nodes of a route, both ends included.
+    Depth-first search goes on from a node only if the destination can be reached in the hops left.
     """
     route = [source]
 
     def extend(hops_left: int) -> Iterator[list[int]]:
-        """Yield all ways to go on from the end of `route` to the destination in so many hops.
-
-        Nodes that are too far from the destination are cut off.
-
-        Parameters
-        ----------
-        hops_left
-            How many hops are still to be made.
-        """
         if hops_left == 0:
             yield list(route)
             return

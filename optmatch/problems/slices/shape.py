@@ -53,20 +53,8 @@ def read_numbers(name: str, rows: Iterable[Iterable[Any]]) -> tuple[tuple[int, .
 def orient(fabric: RackFabric, shape: Shape) -> tuple[Shape, ...]:
     """Return the ways to turn a slice such that it stands in a rack on the fewest servers.
 
-    In racks that are joined there is light between any two servers, so a slice may have any sides
-    as long as there are servers enough.
-
-    Parameters
-    ----------
-    fabric
-        The racks, with the chips of a server along each axis.
-    shape
-        Chips along x, y and z.
-
-    Returns
-    -------
-    tuple of shapes
-        The shape as given comes first, if it is among them; empty if no way stands.
+    The shape as given comes first, if it is among them. In racks that are joined a slice may have
+    any sides as long as there are servers enough.
     """
     n_slots_of: dict[Shape, int] = {}
     for x, y, z in permutations(shape):
@@ -82,36 +70,12 @@ def orient(fabric: RackFabric, shape: Shape) -> tuple[Shape, ...]:
 
 @lru_cache(maxsize=256)
 def cut_shape(shape: Shape, server: Shape, twisted: bool = False) -> SliceShape:
-    """Cut a torus of chips into servers of so many chips along x, y and z, and list its circuits.
+    """Cut a torus of chips into slots, of so many chips as a server has, and list its circuits.
 
-    A *slice* is a grid of chips in which neighbours along each axis are joined by circuits. Along
-    an axis of three or more chips the last chip is joined to the first one; two chips are joined
-    once. Port 2k of a chip looks down axis k, port 2k + 1 up.
-
-    In a twisted torus, whoever goes once around a shorter axis also moves on along the longer
-    axes, by as many chips as the shorter axis has.
-
-    Parameters
-    ----------
-    shape
-        Chips of the slice along x, y and z.
-    server
-        Chips of a server along x, y and z.
-    twisted
-        Whether the torus is twisted.
-
-    Returns
-    -------
-    SliceShape
-        A *slot* is the part of the slice on one server. With the fields
-
-        - ``shape``, ``twisted``: as given;
-        - ``grid``: the slots along x, y and z;
-        - ``pairs[pair] = slot, slot``: slots that exchange light, once for each direction;
-        - ``weights[pair]``: the number of its circuits;
-        - ``circuits[circuit]``: slot, chip of the server and port of one end, then the same of the
-          other end; once for each direction;
-        - ``pair_of[circuit]``: its pair, -1 if both ends are in one slot.
+    Along an axis of three or more chips the last chip is joined to the first one; two chips are
+    joined once. Port 2k of a chip looks down axis k, port 2k + 1 up. In a twisted torus, whoever
+    goes once around a shorter axis also moves on along the longer axes, by as many chips as the
+    shorter axis has.
     """
     # `sides` are the servers along each axis. From each chip there is a circuit upwards along each
     # axis, and one back; a row has slot, chip of the server and port of both ends.
@@ -147,22 +111,6 @@ def _next_up(shape: Shape, twisted: bool, chip: Shape, axis: int) -> list[int] |
 
     Two chips along an axis are joined once, so the upper one is not joined on. Twisted, the way
     around a shorter axis shifts all longer ones by its side.
-
-    Parameters
-    ----------
-    shape
-        Chips along x, y and z.
-    twisted
-        Whether the torus is twisted.
-    chip
-        The coordinates of the chip.
-    axis
-        0, 1 or 2.
-
-    Returns
-    -------
-    list of int or None
-        The coordinates of the next chip.
     """
     side = shape[axis]
     is_shorter = twisted and side < max(shape)
@@ -225,24 +173,11 @@ def slice_rings(shape: Shape) -> tuple[Ring, ...]:
 
 
 def _rings_along(shape: Shape, group: list[int]) -> list[Ring]:
-    """List the rings that run along some axes, one for each place on the other axes.
+    """List the rings that run along the axes of `group`, one for each place on the other axes.
 
-    A ring is a cycle of chips around which data pass. Along one axis it is a line of chips, closed
-    at its ends. Along an axis of two chips and a longer one it goes up on one side and back on the
-    other one.
-
-    Parameters
-    ----------
-    shape
-        The sides of the slice, in chips.
-    group
-        The axes that a ring runs along: one; one of side 2 and another one; or all three of a cube
-        of side 2.
-
-    Returns
-    -------
-    list of tuple of int
-        The chips of each ring in their order. Chips are numbered with the first axis quickest.
+    Along one axis a ring is a line of chips, closed at its ends. Along an axis of two chips and a
+    longer one it goes up on one side and back on the other one; a cube of side 2 has one ring.
+    Chips are numbered with the first axis quickest.
     """
     stride = (1, shape[0], shape[0] * shape[1])
     others = [axis for axis in range(3) if axis not in group]
@@ -325,31 +260,10 @@ def check_rings(
     ports: int,
     link_units: float | None,
 ) -> tuple[tuple[Ring, ...], NDArray[np.float64]]:
-    """Check the rings of a slice, their demands and the ports of a chip.
+    """Check the rings of a slice, their demands and the ports of a chip; return rings and demands.
 
-    A *ring* is a cycle of chips around which data pass. Each chip divides its ports among the
-    rings that it is in, according to their demands.
-
-    Parameters
-    ----------
-    rings
-        The numbers of the chips of each ring, in order; two or more different ones.
-    demands
-        The demand of each ring, > 0, in any unit; None for 1 each.
-    ports
-        The ports of a chip, >= 2.
-    link_units
-        The most ports that a ring can use, > 0; None for no limit.
-
-    Returns
-    -------
-    rings, demands
-        The same as tuples of numbers, and as an array of shape (rings,).
-
-    Raises
-    ------
-    InputError
-        Naming the ring that is too short or passes a chip twice, or the demand that is not > 0.
+    An InputError names the ring that has less than two chips or passes one twice, or the demand
+    that is not > 0. Demands of None are 1 each.
     """
     integer("ports", ports, at_least=2)
     checked = read_numbers("rings", rings)
