@@ -63,13 +63,7 @@ class PlainKernel:
         return self._kernel._numba_type_
 
     def _prepare(self, args: tuple[Any, ...]) -> None:
-        """Compile the kernel for arguments of these types, or load its code from disk.
-
-        Parameters
-        ----------
-        args
-            The arguments of the first call.
-        """
+        """Compile the kernel for arguments of these types, or load its code from disk."""
         signature = tuple(numba.typeof(arg) for arg in args)
         try:
             self._kernel.compile(signature)

@@ -167,15 +167,7 @@ class _Arrivals:
         return FlowReplay(self._flows, self._completion_s, tuple(slots), rolling.figures())
 
     def _advance(self, until_s: float) -> None:
-        """Let time pass until some seconds of the clock, and add the flows that arrive meanwhile.
-
-        Each flow is added when the clock shows the time of its arrival.
-
-        Parameters
-        ----------
-        until_s
-            The new time of the clock, in seconds.
-        """
+        """Let time pass, and add each flow when the clock shows the time of its arrival."""
         while self._n_arrived < len(self._times_s) and self._times_s[self._n_arrived] <= until_s:
             self._rolling.advance(max(self._rolling.now_s, self._times_s[self._n_arrived]))
             self._add_next()

@@ -274,8 +274,8 @@ def draw_shares(
 
     Attributes are from 0 to 1, and bounds are multiples of 1 / `levels`. Every job has a resource
     that can serve it, as its bounds are drawn from 0 up to the attributes of a random one: with 4
-    levels, 0.6 allows 0, 0.25 and 0.5. Demands are from 0 to twice the mean, which makes `load`
-    the demand of all jobs over the number of resources.
+    levels, 0.6 allows 0, 0.25 and 0.5. Demands are from 0 to twice the mean; `load` is the demand
+    of all jobs over the number of resources, on average.
     """
     n_resources = integer("resources", n_resources, at_least=1)
     n_attributes = integer("attributes", attributes, at_least=1)
