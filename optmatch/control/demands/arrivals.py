@@ -116,15 +116,7 @@ class _Arrivals:
     """
 
     def __init__(self, rolling: RollingSchedule, flows: FlowList) -> None:
-        """Begin before the arrival of the first flow.
-
-        Parameters
-        ----------
-        rolling
-            The schedule; nothing has been added to it.
-        flows
-            The flows, in the order of their arrival: times in seconds, ports, sizes in bytes.
-        """
+        """Begin before the arrival of the first flow; the schedule is empty."""
         self._rolling = rolling
         self._flows = flows
         self._times_s = flows.time_s.tolist()
