@@ -15,6 +15,7 @@ Ring
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -65,10 +66,47 @@ class CommunicationRounds(NamedTuple):
 def choose_rounds(
     job: RailJob, kind: int, group: Group, size_bytes: float, lanes: Lanes
 ) -> CommunicationRounds:
-    """Choose how a communication is done over its lanes.
+    """Choose how a communication is done: who sends to whom, and how much, round by round.
 
-    It is one message or ring, the rounds of the algorithm that the job names, or an all-to-all by
-    shifts where that is shorter than a ring.
+    Circuits stay during a round and may change between two rounds. A *lane* is the port of one
+    number at all GPUs, and a *place* is the position of a member in its group. These are the
+    cases:
+
+    * a message: one round; the other end is known to the caller;
+    * a collective with an algorithm that the job names, as recursive doubling: members exchange
+      data in pairs, another pair in each round;
+    * any other collective but an all-to-all: one round, in which data go around a ring;
+    * an all-to-all of n members: the faster one of two ways. Around a ring nothing changes, but
+      members pass on data of others, n / 2 times as much. By shifts, each member sends to the one
+      1 place further on, then 2 places, and so on to n - 1. With 2 lanes two shifts are done in
+      each round. Shifts need circuits that may change, and ports of one direction.
+
+    Parameters
+    ----------
+    job
+        The job: its network (bytes per second, latency, delay of a change), and
+        ``job.collectives``, the name of the algorithm of each dimension of parallelism.
+    kind
+        The kind of operation, as a number: `ALL_REDUCE`, `ALL_TO_ALL`, `BROADCAST` and so on.
+        Those from `SEND` on are messages.
+    group
+        The group that communicates.
+    size_bytes
+        The size of the operation in bytes: of an all-gather the shard of a rank, else the whole
+        buffer.
+    lanes
+        How many lanes there are (`number`), whether each is two bidirectional ports (`duplex`),
+        and whether circuits are never changed (`fixed`).
+
+    Returns
+    -------
+    CommunicationRounds
+        With these fields:
+
+        * ``facing[round, side, lane, place]``: the place to which a member sends (side 0), or from
+          which it receives (side 1); shape (rounds, 2, lanes, members). Empty for a message;
+        * ``bytes_sent[round]``: the bytes that each member sends, over all its lanes;
+        * `latency_s`: the latency of each round, in seconds.
     """
     # `total` is the bytes that each member sends if data go around a ring; of an all-to-all, those
     # of all its blocks for others.
@@ -100,7 +138,7 @@ def choose_rounds(
     elif kind == BROADCAST:
         n_messages = 1
     latency_s = n_messages * job.network.latency_on_rails_s
-    around = face_ring(n, lanes.number)
+    around = face_rings(n, lanes.number, duplex=lanes.duplex)
     if kind != ALL_TO_ALL or n <= 2:
         return CommunicationRounds(around, (total,), latency_s)
 
@@ -112,18 +150,38 @@ def choose_rounds(
         part_s = total / (n - 1) / job.network.port_bytes_per_s
         split_s = len(shifts) * part_s + (len(shifts) - 1) * job.network.delay_s
         around_s = total * n / 2 / job.network.rail_bytes_per_s
-        if split_s < around_s:
+        if split_s < around_s or split_s == around_s == 0.0:
             sent = total / (n - 1) * lanes.number
             return CommunicationRounds(shifts, (sent,) * len(shifts), latency_s / len(shifts))
     return CommunicationRounds(around, (total * n / 2,), latency_s)
 
 
 def tell_apart(job: RailJob, lanes: Lanes, places: Places) -> list[bytes]:
-    """Describe for each rank which of its partners are the same, without names.
+    """Describe for each rank which of its communication partners are the same, without names.
 
-    Ranks of one class need the same changes of circuits. A rank whose partners are 7, 3, 7, one
-    after another, has the description 0, 1, 0, and so has one with 40, 12, 40. Empty if each
-    collective is one ring, as neighbours are compared anyway.
+    Ranks that do the same are planned as one: they have to need the same changes of circuits. A
+    circuit changes when the next partner is another one than the last. It therefore does not
+    matter who the partners are, only which of them are equal. A rank whose partners are 7, 3, 7,
+    one after another, has the description 0, 1, 0, and so has one with the partners 40, 12, 40.
+
+    A partner is a rank to which it sends or from which it receives: the other rank of a message,
+    or other members in some round of a collective.
+
+    Parameters
+    ----------
+    job
+        The job: its step, and the algorithm of each dimension of parallelism.
+    lanes
+        How many port numbers (lanes) each GPU has, and whether ports are bidirectional.
+    places
+        The place of each rank among the members of each of its groups: ``member[group, place]`` is
+        a rank, and ``place(step, operations)`` looks up places.
+
+    Returns
+    -------
+    list of bytes
+        By rank its description. Empty if each collective goes around one ring in both directions:
+        it is then described by its neighbours, which are compared anyway.
     """
     step = job.step()
     is_collective = (step.rail >= 0) & (step.kind < SEND) & (step.kind != COMPUTE)
@@ -176,46 +234,206 @@ def tell_apart(job: RailJob, lanes: Lanes, places: Places) -> list[bytes]:
 
 
 def _facings(job: RailJob, group: Group, kind: int, lanes: Lanes) -> NDArray[np.int64]:
-    """List whom each place of a group meets, a row for each lane, side and round.
+    """List with whom each member communicates in a kind of collective, on all ports in all rounds.
 
-    An all-to-all has the rows of both ways to do it.
+    Members are named by their place in the group, from 0 on.
+
+    Parameters
+    ----------
+    job
+        The job: the algorithm of each dimension of parallelism.
+    group
+        The group that communicates.
+    kind
+        The kind of collective as a number, as `ALL_REDUCE` or `ALL_TO_ALL`.
+    lanes
+        How many port numbers (lanes) each GPU has, and whether ports are bidirectional.
+
+    Returns
+    -------
+    int array, shape (rows, members)
+        Each row has for one port number, one side (sending or receiving) and one round the place
+        with which each place communicates; equal rows are there once. An all-to-all has the rows
+        of both ways in which it can be done, around rings and by shifts (to the member 1 place
+        further on, 2 places, and so on).
     """
     n = len(group.ranks)
     tables = [choose_rounds(job, kind, group, 1.0, lanes).facing]
     if kind == ALL_TO_ALL:
-        tables = [face_ring(n, lanes.number), face_shifts(n, lanes.number)]
+        tables = [face_rings(n, lanes.number, duplex=lanes.duplex), face_shifts(n, lanes.number)]
     return _rows(*tables)
 
 
 def _are_neighbours(rows: NDArray[np.int64]) -> bool:
-    """Tell whether rows of peers are those of one ring and its reverse, and no others."""
-    ring = face_ring(rows.shape[1], 1)
+    """Tell whether rows of peers are those of one ring and its reverse, and no others.
+
+    Parameters
+    ----------
+    rows
+        By row and place the place (position in the group) that it faces; shape (rows, members).
+
+    Returns
+    -------
+    bool
+        True if no row is left that the ring 0, 1, ..., n - 1 and its reverse do not have.
+    """
+    ring = face_rings(rows.shape[1], 2, duplex=False)
     return len(_rows(ring, rows)) == len(_rows(ring))
 
 
 def _rows(*tables: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Join tables of places to one of shape (rows, members), each row once."""
+    """Join tables of peers, each row of places once.
+
+    Parameters
+    ----------
+    tables
+        Arrays of places, whose last axis is the place as well and equally long; at least one.
+
+    Returns
+    -------
+    int array, shape (rows, members)
+        Different rows, sorted.
+    """
     n = tables[0].shape[-1]
     rows = np.concatenate([table.reshape(-1, n) for table in tables])
     different_rows: NDArray[np.int64] = np.unique(rows, axis=0)
     return different_rows
 
 
-def face_ring(n: int, lanes: int) -> Facing:
-    """Put a group of n members into a ring, the same on all lanes; shape (1, 2, lanes, n).
+def hamiltonian_cycles(n: int) -> NDArray[np.int64]:
+    """List cycles through all of n points such that no two cycles share an edge.
 
-    With 3 members and one lane, ``facing[0, 0, 0]`` is 1, 2, 0 and ``facing[0, 1, 0]`` is 2, 0, 1.
-    Bidirectional ports turn it both ways.
+    This is Walecki's construction [1]_. An even number of points, the rim, stands on a circle, and
+    one more point in the middle. A zigzag goes through all points of the rim, and the point in the
+    middle closes it to a cycle. Turning the zigzag step by step gives all cycles. Where n is even,
+    one more point is put into the middle of each zigzag: the edges that it replaces are diameters,
+    so no two of the new edges are the same.
+
+    Parameters
+    ----------
+    n
+        The number of points.
+
+    Returns
+    -------
+    int array, shape (max(1, (n - 1) // 2), n)
+        ``cycles[k, i]``: the point number i of cycle k; the first cycle is 0, 1, ..., n - 1.
+
+    References
+    ----------
+    .. [1] Alspach (2008). The wonderful Walecki construction. *Bulletin of the ICA* 52, 7-20.
     """
-    around = np.stack([list_partners("ring", n, 1), list_partners("ring", n, -1)])
-    return np.broadcast_to(around[None, :, None], (1, 2, lanes, n))
+    # Fewer than five points have one cycle only.
+    half = (n - 1) // 2
+    if half < 2:
+        return np.arange(n)[None]
+    rim = 2 * half
+    steps = np.arange(rim)
+
+    # The zigzag 0, 1, -1, 2, -2, ... visits all points of the rim; turning it by k gives cycle k.
+    zigzag = np.where(steps % 2, (steps + 1) // 2, -(steps // 2)) % rim
+
+    # The point in the middle has number `rim` and comes first in each cycle; then comes the first
+    # half of the turned zigzag, the further point if n is even, and the second half.
+    cycles = np.full((half, n), rim)
+    turned = (zigzag + np.arange(half)[:, None]) % rim
+    cycles[:, 1 : half + 1] = turned[:, :half]
+    cycles[:, n - half :] = turned[:, half:]
+    if n % 2 == 0:
+        cycles[:, half + 1] = rim + 1
+
+    # Points are renamed so that the first cycle is 0, 1, ..., n - 1.
+    names: NDArray[np.int64] = np.argsort(cycles[0])
+    return np.take(names, cycles)
+
+
+@lru_cache
+def successors(n: int, ring: int) -> NDArray[np.int64]:
+    """Return the place after each place on one of the rings of a group.
+
+    A place is the position of a member in its group. The rings are Hamiltonian cycles of which no
+    two share a circuit: max(1, (n - 1) // 2) of them.
+
+    Parameters
+    ----------
+    n
+        The members of the group.
+    ring
+        The number of the ring, from 0 on; after the last ring the first one comes again.
+
+    Returns
+    -------
+    int array, shape (n,)
+        By place the place to which it sends.
+    """
+    orders = hamiltonian_cycles(n)
+    around = orders[ring % len(orders)]
+    onward = np.empty(n, dtype=np.int64)
+    onward[around] = around[list_partners("ring", n, 1)]
+    return onward
+
+
+def face_rings(n: int, lanes: int, *, duplex: bool) -> Facing:
+    """Put a group into rings: list who is next and who is before, for each port number.
+
+    A *ring* is a cycle through all members; different rings share no circuit. A *lane* is the port
+    of one number at all GPUs. Lanes 0 and 1 turn ring 0 forward and backward, lanes 2 and 3 ring
+    1, and so on; after the last ring the first one comes again. Where ports are bidirectional, a
+    lane is two ports and turns a ring of its own, both ways.
+
+    Parameters
+    ----------
+    n
+        The members of the group.
+    lanes
+        How many lanes there are.
+    duplex
+        Whether ports are bidirectional.
+
+    Returns
+    -------
+    Facing
+        ``facing[0, side, lane, place]``: the place in the group to which a member sends (side 0),
+        or from which it receives (side 1); shape (1, 2, lanes, n), as there is a single round.
+        With 3 members and one lane, ``facing[0, 0, 0]`` is 1, 2, 0 and ``facing[0, 1, 0]`` is 2,
+        0, 1.
+    """
+    facing = np.empty((1, 2, lanes, n), dtype=np.int64)
+    for lane in range(lanes):
+        # A pair of lanes of one direction turns one ring: the odd lane sends where the even one
+        # receives. A lane of two bidirectional ports turns a ring by itself.
+        ring = lane
+        is_backward = False
+        if not duplex:
+            ring = lane // 2
+            is_backward = lane % 2 == 1
+        following = successors(n, ring)
+        preceding = np.argsort(following)
+        facing[0, 0, lane] = preceding if is_backward else following
+        facing[0, 1, lane] = following if is_backward else preceding
+    return facing
 
 
 def face_shifts(n: int, lanes: int) -> Facing:
-    """Let every member send 1 to n - 1 places onward, another number on each lane and round.
+    """Let every member send a number of places onward, another number on each lane and round.
 
-    With 6 members and 2 lanes these are 1 and 2, then 3 and 4, then 5; a lane that is left over in
-    the last round stays as it is.
+    A *lane* is the port of one number at all GPUs. Each number of places, from 1 to n - 1, has its
+    turn on some lane in some round. With 6 members and 2 lanes these shifts are 1 and 2, then 3
+    and 4, then 5 on the first lane. In the last round lanes that are left over stay as they are.
+
+    Parameters
+    ----------
+    n
+        The members of the group, at least 2.
+    lanes
+        How many lanes there are.
+
+    Returns
+    -------
+    Facing
+        ``facing[round, side, lane, place]``: the place in the group to which a member sends (side
+        0), or from which it receives (side 1); shape (rounds, 2, lanes, n), with
+        ceil((n - 1) / lanes) rounds.
     """
     n_rounds = -(-(n - 1) // lanes)  # rounded up
     facing = np.empty((n_rounds, 2, lanes, n), dtype=np.int64)
@@ -234,10 +452,29 @@ def face_shifts(n: int, lanes: int) -> Facing:
 
 
 def face_pairs(algorithm: Algorithm, n: int, lanes: int, distances: Sequence[int]) -> Facing:
-    """Pair members at the distances of the rounds of an algorithm, on all lanes alike.
+    """Let members exchange data in pairs, round by round, on all ports alike.
 
-    A member without a partner is turned to its next one, or else stays: its circuits need not
-    change for nothing.
+    In some rounds a member may have no partner. It is then turned to its partner of the next round
+    that has one, or else to the last partner that it had: its circuits need not change for
+    nothing.
+
+    Parameters
+    ----------
+    algorithm
+        The algorithm of the collective, as recursive doubling, which decides who is a pair.
+    n
+        The members of the group.
+    lanes
+        How many lanes (ports of one number at all GPUs) there are.
+    distances
+        By round, how far apart the members of a pair are in the group.
+
+    Returns
+    -------
+    Facing
+        ``facing[round, side, lane, place]``: the place in the group of the partner, the same on
+        both sides (sending and receiving) and on all lanes; shape (rounds, 2, lanes, n). It cannot
+        be written to.
     """
     pairs = np.stack([list_partners(algorithm, n, distance) for distance in distances])
 

@@ -20,14 +20,15 @@ Way
     up is set up first, and takes the place of those that its two ports held.
 Stage
     One part of an all-to-all that goes straight: in each stage all circuits of the members lead
-    the same number of places further on, which is the *stride* of the stage. The *menu* lists the
-    ways to do it (`optmatch.solvers.rails.exchanges`).
+    the same number of places further on, which is the *stride* of the stage.
+Menu
+    The table of the ways to do an all-to-all in stages (`optmatch.solvers.rails.exchanges`).
 Hold
     A node holds the circuits of its way until it ends: their ports are not free before.
 Chord
-    A bundle of one port whose home leads a *stride* of members further on in each group of
-    experts. An all-to-all goes over all chords at once, and a collective over those whose stride
-    makes a ring of its members.
+    A bundle of one port whose home leads a stride further on in each group of experts. An
+    all-to-all goes over all chords at once, and a collective over those whose stride makes a ring
+    of its members.
 """
 
 from __future__ import annotations
@@ -88,49 +89,52 @@ class StepGraph(NamedTuple):
     """Nodes, as `first_successor` says; shape (pairs of nodes,)."""
     n_predecessors: Ints
     """``n_predecessors[node]``: for how many nodes it waits."""
-    menu: Menu
-    """The stages in which all-to-alls may go straight."""
-    change_s: float
-    """Seconds that a circuit takes to be set up; infinite where none may be."""
 
 
-class Layout(NamedTuple):
-    """Rings and ports: bundle b holds ring b when the step begins and ends."""
+class Chords(NamedTuple):
+    """The bundles that are chords."""
 
-    order: Ints
-    """``order[ring]``: all seats, as they stand on it; shape (rings, seats)."""
-    cycle: Ints
-    """``cycle[ring, seat]``: the number of the cycle; a ring may be of several."""
-    next_seat: Ints
-    """``next_seat[ring, seat]``: to whom a seat leads on a ring, -1 if it is alone on its
-    cycle."""
-    width: Ints
-    """``width[bundle]``: how many ports of each GPU it has; they sum to the ports of a GPU."""
     stride: Ints
-    """``stride[bundle]``: how many members further on the circuits of a chord lead; 0 if it is
-    none."""
-    rate: Floats
-    """``rate[bundle]``: bytes per second of all its ports."""
+    """``stride[bundle]``: how many members further on its circuits lead; 0 if it is no chord."""
     load: Floats
     """``load[n]``: the parts that the busiest chord carries in an all-to-all of n members, a part
     that takes several hops once for each; infinite where the strides do not lead everywhere."""
 
 
-class RailChoice(NamedTuple):
+class PlanChoice(NamedTuple):
     """The choices of a plan that the schedule follows."""
 
-    layout: Layout
-    """The circuits."""
-    way: Ints
-    """``way[node]``: `EITHER`, `STRAIGHT`, `CHORDS`, or the number of a ring from 0 on."""
     priority: Floats
     """``priority[node]``: of nodes that could start at one time, the least goes first."""
     haste_s: Floats
     """``haste_s[node]``: how much sooner a node is seen as able to start than it is."""
+    way: Ints
+    """``way[node]``: `EITHER`, `STRAIGHT`, `CHORDS`, or the number of a ring from 0 on."""
+    next_seat: Ints
+    """``next_seat[ring, seat]``: to whom a seat leads on a ring, -1 if it is not on it."""
+    cycle: Ints
+    """``cycle[ring, seat]``: the number of the cycle; a ring may be of several."""
+    rate: Floats
+    """``rate[bundle]``: bytes per second of all its ports."""
+    menu: Menu
+    """The stages in which all-to-alls may go straight."""
+    chords: Chords
+    """The bundles that are chords, and what the busiest one carries."""
+    change_s: float
+    """Seconds that a circuit takes to be set up; infinite where none may be."""
     price_s: float
     """Seconds: a way with new circuits has to end so much sooner than one without."""
     in_order: bool
     """Whether nodes go in the order of their release, even if they wait for circuits."""
+
+
+class ScheduleLimits(NamedTuple):
+    """When a schedule is given up."""
+
+    step_s: float
+    """Seconds: a step that lasts so long, or longer, is of no use."""
+    forwarding_seats: int
+    """The most seats that forward, counted over all nodes: each takes a row of the plan."""
 
 
 class BundlePorts(NamedTuple):
@@ -160,9 +164,6 @@ class Scratch(NamedTuple):
     """``key_s[node]``: when a node in the heap is seen as able to start."""
     n_waiting: Ints
     """``n_waiting[node]``: for how many nodes it still waits."""
-    work: Ints
-    """``work[0]``: circuits that all schedules have looked at so far, with nodes counted as
-    `_NODE` and `_BESIDE` circuits."""
 
 
 class Result(NamedTuple):
@@ -185,6 +186,18 @@ class Result(NamedTuple):
     (changes, 3)."""
 
 
+class StepOutcome(NamedTuple):
+    """The outcome of a schedule."""
+
+    step_s: float
+    """When the last node ends or the last circuit is up, in seconds; infinite if it was given
+    up."""
+    n_changes: int
+    """How many circuits were set up, those at the end of the step included."""
+    work: int
+    """Circuits that were looked at, with nodes counted as `_NODE` and `_BESIDE` circuits."""
+
+
 class Node(NamedTuple):
     """A communication that is about to start."""
 
@@ -199,7 +212,7 @@ class Node(NamedTuple):
     ready_s: float
     """When all that it waits for has ended, in seconds from the start of the step."""
     way: int
-    """As in `RailChoice`."""
+    """As in `PlanChoice`."""
 
 
 class BestWay(NamedTuple):
@@ -215,6 +228,8 @@ class BestWay(NamedTuple):
     """The end, plus the price of new circuits where there are any: what ways are compared by."""
     row: int
     """The row of the menu for an all-to-all that goes straight; else 0."""
+    n_examined: int
+    """Circuits that were looked at to find it."""
 
 
 class Route(NamedTuple):
@@ -226,6 +241,8 @@ class Route(NamedTuple):
     """Most hops from one member to the next; 0 if the way cannot serve, or not soon enough."""
     n_missing: int
     """Circuits that have to be set up, of those that were looked at."""
+    n_examined: int
+    """Circuits that were looked at."""
 
 
 # The queue: a binary heap by key, then by priority
@@ -233,7 +250,20 @@ class Route(NamedTuple):
 
 @inlined_kernel
 def _goes_before(key_s, priority, node, other):
-    """Compare two nodes by key, equal keys by priority; the least goes first."""
+    """Tell whether a node goes before another: its key is less, or equal and its priority less.
+
+    Parameters
+    ----------
+    key_s, priority : float array, shape (nodes,)
+        By node when it is seen as able to start, in seconds, and its priority, the least first.
+    node, other : int
+        The nodes: numbers of communications.
+
+    Returns
+    -------
+    bool
+        False if both are equal.
+    """
     if key_s[node] == key_s[other]:
         return priority[node] < priority[other]
     return key_s[node] < key_s[other]
@@ -241,7 +271,30 @@ def _goes_before(key_s, priority, node, other):
 
 @inlined_kernel
 def _push(heap, key_s, priority, size, node):
-    """Add a node to the binary heap ``heap[:size]``, and return its new size."""
+    """Add a node to a queue, which is a binary heap.
+
+    In a binary heap each entry goes before the two entries below it, so that the first one is
+    known.
+
+    Parameters
+    ----------
+    heap : int array
+        Nodes; the heap is ``heap[:size]``, the rest of the array is not read. Changed.
+    key_s, priority : float array, shape (nodes,)
+        The order of the nodes: the least key, in seconds, goes first, and of equal keys the least
+        priority.
+    size : int
+        How many nodes the heap has.
+    node : int
+        The node to add.
+
+    Returns
+    -------
+    int
+        The new size.
+    """
+    # The node comes last, and rises above all parents that it goes before. The parent of place k
+    # is place (k - 1) // 2.
     place = size
     heap[place] = node
     while place > 0:
@@ -255,7 +308,29 @@ def _push(heap, key_s, priority, size, node):
 
 @inlined_kernel
 def _pop(heap, key_s, priority, size):
-    """Take the first node from the binary heap; return the new size, where the node stands now."""
+    """Take the first node from a queue, which is a binary heap.
+
+    In a binary heap each entry goes before the two entries below it, so that the first one is
+    known. The node that is taken stays in the array, right behind the heap.
+
+    Parameters
+    ----------
+    heap : int array
+        Nodes; the heap is ``heap[:size]``. Changed: the node that was taken is ``heap[size - 1]``,
+        with the size as it was before.
+    key_s, priority : float array, shape (nodes,)
+        The order of the nodes: the least key, in seconds, goes first, and of equal keys the least
+        priority.
+    size : int
+        How many nodes the heap has, at least 1.
+
+    Returns
+    -------
+    int
+        The new size, less by one.
+    """
+    # The first node changes places with the last one, which then sinks below all children that go
+    # before it. The children of place k are the places 2 k + 1 and 2 k + 2.
     size -= 1
     heap[0], heap[size] = heap[size], heap[0]
     place = 0
@@ -275,61 +350,139 @@ def _pop(heap, key_s, priority, size):
 
 
 @inlined_kernel
-def _route_over_ring(graph, node, layout, ring, scratch, bundle, give_up_s):
-    """Find when all circuits of a communication on one ring are free and up, missing ones set up.
+def _route_over_ring(node, plan, ring, ports, bundle, limit):
+    """Find when all the circuits that a communication needs on one ring are free and up.
 
-    Data go from the first member: a message to its receiver, a collective once round through all
-    members. Around 0 -> 1 -> 2 -> 3 -> 4 -> 0, a collective of seats 0, 2 and 3 takes all five
-    circuits; seats 1 and 4 forward, and the most hops from one member to the next are two. A way
-    that is free no earlier than `give_up_s` is given up, with 0 hops.
+    A ring is circuits that lead from each GPU to a next one, in a cycle. A GPU of the rail is
+    called a seat here. Data go along the ring from the first member of the communication: a
+    message to its receiver, a collective once round through all members. Other seats on the way
+    pass the data on.
+
+    Each circuit on the way joins two ports. It can be used when both ports are free; if the ports
+    hold another circuit now, it also has to be set up, which takes a delay. The latest of these
+    times is the answer.
+
+    Example: around 0 -> 1 -> 2 -> 3 -> 4 -> 0, a collective of seats 0, 2 and 3 takes all five
+    circuits. Seats 1 and 4 pass on, and the most hops from one member to the next are two.
+
+    Parameters
+    ----------
+    node : Node
+        The communication: its `members` as seats, and `how` it goes (`MESSAGE` or a collective).
+    plan : PlanChoice
+        These are used:
+
+        * ``next_seat[ring, seat]``: the seat to which a ring leads;
+        * ``cycle[ring, seat]``: the number of its cycle, as a ring may have several;
+        * `change_s`: the seconds that it takes to set up a circuit.
+    ring : int
+        The number of the ring. Its circuits leave the first member.
+    ports : BundlePorts
+        The circuits as they are now; they are not changed:
+
+        * ``receiver[bundle, seat]``: the seat to which a port leads now;
+        * ``send_free_s`` and ``receive_free_s``, of the same shape: when the sending and the
+          receiving port are free, in seconds from the start of the step.
+    bundle : int
+        The number of the ports over which the data go.
+    limit : tuple of (mark, give_up_s)
+        ``mark[seat]``, shape (seats,), tells which seats are members: they have the same number as
+        the first member, and all others have another one. `give_up_s` is a time in seconds: if the
+        circuits are not free and up before it, the walk ends early.
+
+    Returns
+    -------
+    Route
+        With these fields:
+
+        * `max_hops`: the most hops from one member to the next, at least 1. It is 0 if the ring is
+          of no use: members are on different cycles, or it is too late;
+        * `free_s`: when the last circuit is free and up, in seconds from the start of the step. It
+          has no meaning if `max_hops` is 0;
+        * `n_missing`: how many of the circuits that were looked at have to be set up;
+        * `n_examined`: how many circuits (or members, if their cycles differ) were looked at.
     """
-    ports = scratch.ports
-    mark = scratch.mark
+    mark, give_up_s = limit
     members = node.members
     is_message = node.how == MESSAGE
     source = members[0]
 
-    # The ring can serve only if all members are on one of its cycles.
+    # The ring can serve only if all members are on one of its cycles. Else the result has 0 hops,
+    # and counts the members that were looked at.
     for index in range(1, len(members)):
-        scratch.work[0] += 1
-        if layout.cycle[ring, members[index]] != layout.cycle[ring, source]:
-            return Route(0.0, 0, 0)
+        if plan.cycle[ring, members[index]] != plan.cycle[ring, source]:
+            return Route(0.0, 0, 0, index)
 
+    # Walk along the ring to the receiver of a message, or once round to the first member. Each
+    # circuit is free when both of its ports are; a missing one takes the delay from then on.
     destination = members[1] if is_message else source
     free_s = 0.0
     hops = 0
     max_hops = 0
     n_missing = 0
+    n_examined = 0
     seat = source
     while True:
-        next_seat = layout.next_seat[ring, seat]
+        next_seat = plan.next_seat[ring, seat]
         circuit_s = max(ports.send_free_s[bundle, seat], ports.receive_free_s[bundle, next_seat])
         if ports.receiver[bundle, seat] != next_seat:
-            circuit_s += graph.change_s
+            circuit_s += plan.change_s
             n_missing += 1
         free_s = max(free_s, circuit_s)
         hops += 1
-        scratch.work[0] += 1
-        if free_s >= give_up_s:
-            return Route(free_s, 0, n_missing)
+        n_examined += 1
 
-        # The hops of a collective begin anew at each member: the pair that is farthest apart
-        # decides the latency.
+        # A way that is free too late is given up: circuits further on cannot make it sooner.
+        if free_s >= give_up_s:
+            return Route(free_s, 0, n_missing, n_examined)
+
+        # For a collective `hops` is the hops since the last member, and begins anew at each
+        # member: the pair that is farthest apart decides the latency. For a message it is all hops
+        # so far.
         seat = next_seat
         if mark[seat] == mark[source] and not is_message:
             max_hops = max(max_hops, hops)
             hops = 0
         if seat == destination:
-            return Route(free_s, max(hops, max_hops), n_missing)
+            return Route(free_s, max(hops, max_hops), n_missing, n_examined)
 
 
 @inlined_kernel
-def _route_straight(graph, node, stride, scratch, bundle):
-    """Find when the circuits to the members a stride further on are free and up.
+def _route_straight(node, plan, stride, ports, bundle):
+    """Find when the circuits are free and up that lead straight from each member to another one.
 
-    A message has one circuit, from the first member to the second; its stride is 1.
+    Members are the GPUs (called seats) that communicate, in the order of their group. Each sends
+    to the member a fixed number of places further on, the stride: with stride 2, member 0 sends to
+    member 2, member 1 to member 3, and so on around the group. A circuit can be used when both of
+    its ports are free; if it is not up, it takes a delay from then on.
+
+    Parameters
+    ----------
+    node : Node
+        The communication; a message needs the circuit from sender to receiver alone.
+    plan : PlanChoice
+        Its `change_s` is used, the seconds that it takes to set up a circuit.
+    stride : int
+        How many places further on in the group the circuits lead, from 1 to n - 1.
+    ports : BundlePorts
+        The circuits as they are now; they are not changed. ``receiver[bundle, seat]`` is the seat
+        to which a port leads; ``send_free_s`` and ``receive_free_s`` say when ports are free, in
+        seconds.
+    bundle : int
+        The number of the ports over which the data go: a bundle is some ports of every GPU that
+        always hold the same circuits.
+
+    Returns
+    -------
+    Route
+        With these fields:
+
+        * `free_s`: when the last of these circuits is free and up, in seconds from the start of
+          the step;
+        * `max_hops`: always 1;
+        * `n_missing`: how many circuits have to be set up;
+        * `n_examined`: the number of members.
     """
-    ports = scratch.ports
     members = node.members
     n = len(members)
     n_senders = 1 if node.how == MESSAGE else n
@@ -338,69 +491,178 @@ def _route_straight(graph, node, stride, scratch, bundle):
     for index in range(n_senders):
         sender = members[index]
         receiver = members[(index + stride) % n]
+
+        # A circuit that is missing is up a delay after both of its ports are free.
         circuit_s = max(ports.send_free_s[bundle, sender], ports.receive_free_s[bundle, receiver])
         if ports.receiver[bundle, sender] != receiver:
-            circuit_s += graph.change_s
+            circuit_s += plan.change_s
             n_missing += 1
         free_s = max(free_s, circuit_s)
-    scratch.work[0] += n
-    return Route(free_s, 1, n_missing)
+    return Route(free_s, 1, n_missing, n)
 
 
 @inlined_kernel
-def _try_rings(graph, node, choice, bundle, scratch, best):
-    """Try the rings over the ports of a bundle; in an all-to-all all bytes pass n / 2 seats."""
-    layout = choice.layout
-    n_rings = len(layout.next_seat)
+def _try_rings(node, plan, bundle, ports, mark, best):
+    """Try to send the data of a communication over each ring that it may take, on one bundle.
+
+    A *ring* is circuits that lead from each GPU to a next one; GPUs that are no members of the
+    communication pass its data on. A *bundle* is some ports of every GPU that always hold the same
+    circuits. Any ring can be used on any bundle: circuits that are missing are set up first, which
+    takes time.
+
+    How long the data take: around a ring, each port passes the bytes of the communication once. An
+    all-to-all of n members passes n / 2 times its bytes, because the data for the member d places
+    further on take d hops, and the mean of 1, ..., n - 1 is n / 2.
+
+    Parameters
+    ----------
+    node : Node
+        The communication. Its `way` says which ways it may take: `EITHER` (any), or the number of
+        a ring; with other values no ring is tried.
+    plan : PlanChoice
+        These are used: ``next_seat[ring, seat]``, the GPU to which a ring leads; ``rate[bundle]``
+        in bytes per second; and `price_s`, the price of a way with new circuits.
+    bundle : int
+        The bundle over whose ports the data would go.
+    ports : BundlePorts
+        The circuits as they are now; they are not changed.
+    mark : int array, shape (seats,)
+        Tells members from others: ``mark[seat]`` is the number of the node for its members, and
+        another number for all other GPUs.
+    best : BestWay
+        The best way so far. Its `score_s` is its end in seconds, with the price if it needs new
+        circuits.
+
+    Returns
+    -------
+    BestWay
+        The best way so far with these included:
+
+        * `taken` is the way as one number, ``bundle * (rings + 1) + 1 + ring``: with 3 rings,
+          bundle 1 over ring 2 is 7;
+        * `n_examined` has grown by the circuits that were looked at.
+    """
+    # `passed` is how often the bytes of the communication pass each port.
+    n_rings = len(plan.next_seat)
     passed = len(node.members) / 2 if node.how == EXCHANGE else 1.0
     for ring in range(n_rings):
         # A seat that is on no cycle of the ring, as of a chord in few groups, cannot start there.
         may_take = node.way in (EITHER, ring)
-        if not may_take or layout.next_seat[ring, node.members[0]] < 0:
+        if not may_take or plan.next_seat[ring, node.members[0]] < 0:
             continue
-        route = _route_over_ring(graph, node, layout, ring, scratch, bundle, best.score_s)
+        route = _route_over_ring(node, plan, ring, ports, bundle, (mark, best.score_s))
+        best = _count_examined(best, route.n_examined)
+
+        # The node lasts as long as its bytes need over the ports of the bundle, and each message
+        # for each hop between the two members farthest apart.
         if route.max_hops > 0:
             start_s = max(node.ready_s, route.free_s)
             end_s = start_s + (
-                node.bytes_sent * passed / layout.rate[bundle] + route.max_hops * node.latency_s
+                node.bytes_sent * passed / plan.rate[bundle] + route.max_hops * node.latency_s
             )
             taken = bundle * (n_rings + 1) + 1 + ring
-            best = _take_if_sooner(best, node, choice, (taken, start_s, end_s, 0), route.n_missing)
+            menu_row = 0  # only all-to-alls in stages, which use no ring, have another one
+            way = (taken, start_s, end_s, menu_row)
+            best = _take_if_sooner(best, node, plan, way, route.n_missing)
     return best
 
 
 @inlined_kernel
-def _try_straight(graph, node, choice, bundle, scratch, best):
-    """Try circuits from each member to the next one, and the stages of an all-to-all."""
-    n = len(node.members)
-    menu = graph.menu
-    rate = choice.layout.rate[bundle]
-    taken = bundle * (len(choice.layout.next_seat) + 1)
-    if node.how != EXCHANGE:
-        route = _route_straight(graph, node, 1, scratch, bundle)
-        start_s = max(node.ready_s, route.free_s)
-        end_s = start_s + node.bytes_sent / rate + node.latency_s
-        way = (taken, start_s, end_s, 0)
-        return _take_if_sooner(best, node, choice, way, route.n_missing)
+def _try_straight(node, plan, bundle, ports, best):
+    """Try to send the data of a communication straight over one bundle of ports: nobody passes on.
 
-    # Each member sends n - 1 blocks. The change to the first stage is before the start: one delay
-    # is taken off before the stages, each with a delay, are added up. Two stages of 5 s and 4 s
-    # with a delay of 2 s end 11 s after the start.
-    part_s = (node.bytes_sent / rate + node.latency_s) / (n - 1)
-    for row in range(menu.begin[n], menu.begin[n + 1]):
-        route = _route_straight(graph, node, menu.stride[row, 0], scratch, bundle)
+    A *bundle* is some ports of every GPU that always hold the same circuits. A message goes over
+    one circuit, a collective over circuits from each member to the next one of its group.
+
+    An all-to-all goes in *stages*, one after another. In each stage every member sends to the one
+    that is a fixed number of places further on (the stride), and between stages all circuits
+    change. A table, the *menu*, has a row for each way to do that. All rows for the number of
+    members are tried.
+
+    Parameters
+    ----------
+    node : Node
+        The communication: members, bytes that each sends, latency in seconds, and when it is
+        ready.
+    plan : PlanChoice
+        These are used:
+
+        * `change_s`: the seconds that a change of circuits takes;
+        * ``rate[bundle]`` in bytes per second;
+        * ``menu.begin[n]`` to ``menu.begin[n + 1]``: the rows for n members;
+        * ``menu.stride[row, stage]``: the stride; 0 past the last stage;
+        * ``menu.hops[row, stage]``: how many blocks each circuit carries in the stage, where a
+          block is the data of one member for one other.
+    bundle : int
+        The bundle over whose ports the data would go.
+    ports : BundlePorts
+        The circuits as they are now; they are not changed.
+    best : BestWay
+        The best way so far.
+
+    Returns
+    -------
+    BestWay
+        The best way so far with this one included. If this one is better, `taken` is
+        ``bundle * (rings + 1)``, and `row` is the row of the menu (0 if there are no stages).
+    """
+    n = len(node.members)
+    menu = plan.menu
+    taken = bundle * (len(plan.next_seat) + 1)
+
+    # Messages and collectives that go around: one circuit from each sender to the next member.
+    if node.how != EXCHANGE:
+        route = _route_straight(node, plan, 1, ports, bundle)
+        best = _count_examined(best, n)
         start_s = max(node.ready_s, route.free_s)
-        end_s = start_s - graph.change_s
+        end_s = start_s + node.bytes_sent / plan.rate[bundle] + node.latency_s
+        return _take_if_sooner(best, node, plan, (taken, start_s, end_s, 0), route.n_missing)
+
+    # In an all-to-all of n members each sends n - 1 blocks, one after another; `part_s` is the
+    # time of one block over one circuit. Circuits change between stages. The change to the first
+    # stage is before the start: one delay is taken off before the stages, each with a delay, are
+    # added up. Two stages of 5 s and 4 s with a delay of 2 s end 11 s after the start.
+    part_s = (node.bytes_sent / plan.rate[bundle] + node.latency_s) / (n - 1)
+    for row in range(menu.begin[n], menu.begin[n + 1]):
+        route = _route_straight(node, plan, menu.stride[row, 0], ports, bundle)
+        best = _count_examined(best, n)
+        start_s = max(node.ready_s, route.free_s)
+
+        # Stages that are not used have stride 0 and no hops, and take no time.
+        end_s = start_s - plan.change_s
         for stage in range(menu.stride.shape[1]):
-            if menu.stride[row, stage]:
-                end_s += menu.hops[row, stage] * part_s + graph.change_s
-        best = _take_if_sooner(best, node, choice, (taken, start_s, end_s, row), 1)
+            change_s = plan.change_s if menu.stride[row, stage] else 0.0
+            end_s += menu.hops[row, stage] * part_s + change_s
+
+        # Circuits change between stages: the way has the price of new ones in any case.
+        best = _take_if_sooner(best, node, plan, (taken, start_s, end_s, row), 1)
     return best
 
 
 @inlined_kernel
 def _serves_as_chord(stride, is_exchange, n_members):
-    """Tell whether a chord serves: an all-to-all needs circuits to others, a collective a ring."""
+    """Tell whether a collective can use the circuits of one bundle of ports as a chord.
+
+    A bundle is some ports of every GPU that always hold the same circuits. It is a chord if these
+    lead a fixed number of members further on, its stride. An all-to-all can use every chord that
+    leads to another member. Other collectives go around, and need a stride that makes one ring
+    through all members: its greatest common divisor with their number is 1 (Euclid). Among 8
+    members stride 3 makes one ring, and stride 2 makes two rings of four.
+
+    Parameters
+    ----------
+    stride : int
+        How many members further on its circuits lead; 0 if the bundle is no chord.
+    is_exchange : bool
+        Whether the node is an all-to-all.
+    n_members : int
+        The members of the node, at least 3.
+
+    Returns
+    -------
+    bool
+        Whether the data of the node go over this bundle if the node goes over chords.
+    """
     if stride == 0 or stride % n_members == 0:
         return False
     if is_exchange:
@@ -415,22 +677,56 @@ def _serves_as_chord(stride, is_exchange, n_members):
 
 
 @inlined_kernel
-def _try_chords(graph, node, choice, scratch, best):
-    """Try all chords that serve the node at once."""
-    layout = choice.layout
+def _try_chords(node, plan, ports, best):
+    """Try to send the data of a collective over all its chords at once.
+
+    A *chord* is one port of every GPU whose circuits lead a fixed number of members further on,
+    its stride. All circuits of all chords have to be free. The chords then share the bytes:
+
+    * a collective that goes around a ring is split evenly among them;
+    * in an all-to-all each member has a block for each other member. A block may take several hops
+      over several chords: with strides 1 and 3, one for the member 4 places further on takes two.
+      The chord that carries most blocks decides how long it lasts.
+
+    Parameters
+    ----------
+    node : Node
+        A collective of more than two members.
+    plan : PlanChoice
+        These are used:
+
+        * ``chords.stride[bundle]``: the stride, 0 for a bundle that is no chord. A bundle is some
+          ports of every GPU that hold the same circuits;
+        * ``chords.load[n]``: how many blocks the busiest chord carries in an all-to-all of n
+          members;
+        * ``rate[bundle]`` in bytes per second, and `change_s`, the seconds to set up a circuit.
+    ports : BundlePorts
+        The circuits as they are now; they are not changed.
+    best : BestWay
+        The best way so far.
+
+    Returns
+    -------
+    BestWay
+        The best way so far with this one included; unchanged if no chord serves the node. All
+        chords together have the number ``bundles * (rings + 1)`` as `taken`.
+    """
+    chords = plan.chords
     n = len(node.members)
     is_exchange = node.how == EXCHANGE
     free_s = 0.0
     n_missing = 0
     n_chords = 0
     rate = 0.0
-    for bundle in range(len(layout.rate)):
-        if _serves_as_chord(layout.stride[bundle], is_exchange, n):
-            route = _route_straight(graph, node, layout.stride[bundle] % n, scratch, bundle)
+
+    # Over all chords that serve: when the last circuit is free and up, and their rates added up.
+    for bundle in range(len(plan.rate)):
+        if _serves_as_chord(chords.stride[bundle], is_exchange, n):
+            route = _route_straight(node, plan, chords.stride[bundle] % n, ports, bundle)
             free_s = max(free_s, route.free_s)
             n_missing += route.n_missing
             n_chords += 1
-            rate += layout.rate[bundle]
+            rate += plan.rate[bundle]
     if n_chords == 0:
         return best
 
@@ -438,42 +734,141 @@ def _try_chords(graph, node, choice, scratch, best):
     # chord is busy. A block has 1 / (n - 1) of the bytes and of the latency of the node; the
     # latency counts c times on each of c chords, since the messages of a member are sent one after
     # another, over whichever chord.
+    best = _count_examined(best, n_chords * n)
     lasts_s = node.bytes_sent / rate + node.latency_s
     if is_exchange:
         send_s = node.bytes_sent / (rate / n_chords)  # a chord is one port, as all of them are
-        lasts_s = layout.load[n] * (send_s + n_chords * node.latency_s) / (n - 1)
+        lasts_s = chords.load[n] * (send_s + n_chords * node.latency_s) / (n - 1)
+
+    # Chords are coded as straight on one more bundle than there are.
     start_s = max(node.ready_s, free_s)
-    taken = len(layout.rate) * (len(layout.next_seat) + 1)
-    return _take_if_sooner(best, node, choice, (taken, start_s, start_s + lasts_s, 0), n_missing)
+    taken = len(plan.rate) * (len(plan.next_seat) + 1)
+    return _take_if_sooner(best, node, plan, (taken, start_s, start_s + lasts_s, 0), n_missing)
 
 
 @inlined_kernel
-def _take_if_sooner(best, node, choice, way, n_missing):
-    """Take a way (code, start, end, row of the menu) if it is better with its price of changes."""
+def _count_examined(best, n_examined):
+    """Return the best way so far with so many more circuits looked at.
+
+    Parameters
+    ----------
+    best : BestWay
+        The best way so far; records do not change, so that a new one is made.
+    n_examined : int
+        Circuits that were looked at to find or refuse a further way, at least 0.
+
+    Returns
+    -------
+    BestWay
+        The same way with a greater `n_examined`.
+    """
+    return BestWay(
+        best.taken,
+        best.start_s,
+        best.end_s,
+        best.score_s,
+        best.row,
+        best.n_examined + n_examined,
+    )
+
+
+@inlined_kernel
+def _take_if_sooner(best, node, plan, way, n_missing):
+    """Return the better of two ways of a communication: the best one so far, or a new one.
+
+    A way is the circuits over which the data of the communication go. The way that ends sooner is
+    better, with one exception. Where the communication may choose among all its ways, one that
+    needs new circuits counts as if it ended later, by a price: with a price of 2 s, a new way that
+    ends at 9 s is compared as 11 s.
+
+    Parameters
+    ----------
+    best : BestWay
+        The best way so far. Its `score_s` is its end in seconds, with the price if it had one.
+    node : Node
+        The communication; its `way` is `EITHER` if it may choose among all its ways.
+    plan : PlanChoice
+        Its `price_s`, in seconds, is used.
+    way : tuple of (taken, start_s, end_s, row)
+        The new way:
+
+        * `taken`: which circuits it uses, as one number. It is only copied here. The number is
+          ``bundle * (rings + 1) + choice``: a bundle is some ports of every GPU, and the choice is
+          0 for circuits from member to member, else 1 plus the ring of circuits that is used;
+        * `start_s` and `end_s`: when the communication would start and end, in seconds from the
+          start of the step;
+        * `row`: for an all-to-all in stages its row in the table of stages, which is only copied;
+          0 for others.
+    n_missing : int
+        How many circuits would have to be set up; 0 if all are up.
+
+    Returns
+    -------
+    BestWay
+        The better of both, with its score; the one so far if they score the same.
+    """
     taken, start_s, end_s, row = way
-    price_s = choice.price_s if n_missing and node.way == EITHER else 0.0
+    price_s = plan.price_s if n_missing and node.way == EITHER else 0.0
     if end_s + price_s < best.score_s:
-        return BestWay(taken, start_s, end_s, end_s + price_s, row)
+        return BestWay(taken, start_s, end_s, end_s + price_s, row, best.n_examined)
     return best
 
 
 @inlined_kernel
-def _choose_way(graph, node, choice, scratch):
-    """Choose the way by which a node ends soonest, of those that the choice allows."""
-    best = BestWay(-1, 0.0, 0.0, np.inf, 0)
-    n_bundles = len(choice.layout.rate)
-    for bundle in range(n_bundles):
-        best = _try_rings(graph, node, choice, bundle, scratch, best)
+def _choose_way(node, plan, ports, mark):
+    """Find the way by which a communication ends soonest: over rings, straight, or over chords.
 
-        # A node that is sent over a ring goes straight only if that ring can serve it on no
+    A *bundle* is some ports of every GPU that always hold the same circuits. There are three sorts
+    of ways:
+
+    * over a ring on one bundle: circuits that lead from each GPU to a next one. GPUs between the
+      members pass the data on;
+    * straight over one bundle: circuits from member to member;
+    * over all chords at once: bundles of one port whose circuits lead a fixed number of members
+      further on.
+
+    Parameters
+    ----------
+    node : Node
+        The communication. Its `way` says which ways it may take: `EITHER` (all), `STRAIGHT`,
+        `CHORDS`, or the number of a ring. If that ring cannot serve it, it may go straight.
+    plan : PlanChoice
+        Rings, rates of bundles in bytes per second, the menu (the stages in which all-to-alls may
+        go straight), chords, and the price of new circuits in seconds.
+    ports : BundlePorts
+        The circuits as they are now; they are not changed.
+    mark : int array, shape (seats,)
+        Tells members from others: by GPU the number of the node for its members, and another
+        number for all others.
+
+    Returns
+    -------
+    BestWay
+        With these fields:
+
+        * `taken`: the way as ``bundle * (rings + 1) + choice``; the choice is 0 for straight, else
+          the ring plus one, and the number of bundles in place of a bundle stands for chords; -1
+          if no way can serve;
+        * `start_s`, `end_s`: in seconds from the start of the step;
+        * `score_s`: the end plus the price of new circuits, by which ways are compared;
+        * `row`: the row of the menu for an all-to-all that goes straight;
+        * `n_examined`: how many circuits were looked at.
+    """
+    # No way is found yet (-1), and any is better than that.
+    best = BestWay(-1, 0.0, 0.0, np.inf, 0, 1)
+    n_bundles = len(plan.rate)
+    for bundle in range(n_bundles):
+        best = _try_rings(node, plan, bundle, ports, mark, best)
+
+        # A node that the plan sends over a ring goes straight only if that ring can serve it on no
         # bundle: this is known at the last one.
         is_last = bundle == n_bundles - 1
         has_ring = node.way >= 0 and (best.taken >= 0 or not is_last)
         if node.way != CHORDS and not has_ring:
-            best = _try_straight(graph, node, choice, bundle, scratch, best)
+            best = _try_straight(node, plan, bundle, ports, best)
     may_take_chords = node.way in (EITHER, CHORDS)
     if may_take_chords and node.how != MESSAGE and len(node.members) > 2:
-        best = _try_chords(graph, node, choice, scratch, best)
+        best = _try_chords(node, plan, ports, best)
     return best
 
 
@@ -481,52 +876,102 @@ def _choose_way(graph, node, choice, scratch):
 
 
 @inlined_kernel
-def _hold(ports, circuit, start_s, end_s, result, n_changes):
-    """Hold a circuit (bundle, sender, receiver) until `end_s`, and return the changes so far.
+def _set_up(ports, bundle, circuit, start_s, result, n_changes):
+    """Set up one circuit in place of those that its two ports held, and write down the change.
 
-    If it is not up, it is set up from `start_s` on; the former circuits of its two ports are gone,
-    and their other ports dark. Changes are numbered in the order of scheduling, not by time.
+    A circuit leads from the sending port of one GPU (called a seat) to the receiving port of
+    another. If 0 -> 1 and 2 -> 3 are up and 0 -> 3 is set up, then the receiving port of 1 and the
+    sending port of 2 are dark: they have the peer -1.
+
+    Parameters
+    ----------
+    ports : BundlePorts
+        Changed: ``receiver[bundle, seat]`` is the seat to which a port leads, and
+        ``sender[bundle, seat]`` the one from which a port is lit; -1 if it is dark.
+    bundle : int
+        The number of the ports: a bundle is some ports of every GPU that hold the same circuits.
+    circuit : tuple of (sender, receiver)
+        Two seats.
+    start_s : float
+        When the change begins, in seconds from the start of the step.
+    result : Result
+        The change is written into its `change` and `change_start_s` if there is room for it.
+    n_changes : int
+        How many circuits were set up before.
+
+    Returns
+    -------
+    int
+        How many circuits were set up so far: greater by 1.
     """
-    bundle, sender, receiver = circuit
-    if ports.receiver[bundle, sender] != receiver:
-        if ports.receiver[bundle, sender] >= 0:
-            ports.sender[bundle, ports.receiver[bundle, sender]] = -1
-        if ports.sender[bundle, receiver] >= 0:
-            ports.receiver[bundle, ports.sender[bundle, receiver]] = -1
-        ports.receiver[bundle, sender] = receiver
-        ports.sender[bundle, receiver] = sender
-        if n_changes < len(result.change_start_s):
-            result.change_start_s[n_changes] = start_s
-            result.change[n_changes, 0] = bundle
-            result.change[n_changes, 1] = sender
-            result.change[n_changes, 2] = receiver
-        n_changes += 1
-    ports.send_free_s[bundle, sender] = end_s
-    ports.receive_free_s[bundle, receiver] = end_s
-    return n_changes
+    # Both ports are taken from their former circuits, whose other ports are dark then.
+    sender, receiver = circuit
+    if ports.receiver[bundle, sender] >= 0:
+        ports.sender[bundle, ports.receiver[bundle, sender]] = -1
+    if ports.sender[bundle, receiver] >= 0:
+        ports.receiver[bundle, ports.sender[bundle, receiver]] = -1
+    ports.receiver[bundle, sender] = receiver
+    ports.sender[bundle, receiver] = sender
+
+    # Changes are numbered in the order in which nodes are scheduled, not by time.
+    if n_changes < len(result.change_start_s):
+        result.change_start_s[n_changes] = start_s
+        result.change[n_changes, 0] = bundle
+        result.change[n_changes, 1] = sender
+        result.change[n_changes, 2] = receiver
+    return n_changes + 1
 
 
 @inlined_kernel
-def _when_free(ports, bundle, sender, receiver):
-    """Return when both ports of a circuit are free."""
-    return max(ports.send_free_s[bundle, sender], ports.receive_free_s[bundle, receiver])
+def _hold_ring(node, plan, way, ports, result, n_changes):
+    """Give a communication its circuits along a ring, and keep their ports busy until it ends.
 
+    A *ring* leads from each GPU (called a seat) to a next one. Data go along it: a message from
+    its sender to its receiver, a collective from its first member once round. Seats on the way
+    that are no members pass the data on: they forward. Each missing circuit is set up as soon as
+    its own two ports are free, even if others of the ring are free later.
 
-@inlined_kernel
-def _hold_ring(node, layout, way, ports, result, n_changes):
-    """Hold the way over a ring (bundle, ring, end); return the changes and who forwards."""
+    Parameters
+    ----------
+    node : Node
+        The communication, with `members` as seats; of a message the sender and the receiver.
+    plan : PlanChoice
+        Its rings are used: ``next_seat[ring, seat]`` is the seat to which a ring leads.
+    way : tuple of (bundle, ring, end_s)
+        The number of the bundle (the ports over which the data go), the number of the ring, and
+        when the communication ends, in seconds from the start of the step.
+    ports : BundlePorts
+        Changed: circuits, and when ports are free.
+    result : Result
+        Where changes are written.
+    n_changes : int
+        How many circuits were set up before.
+
+    Returns
+    -------
+    n_changes : int
+        How many circuits were set up so far.
+    n_forwarding : int
+        How many seats forward: around 0 -> 1 -> 2 -> 3 -> 0 it is 2 for a collective of 0 and 2.
+    """
     bundle, ring, end_s = way
     members = node.members
     is_message = node.how == MESSAGE
     destination = members[1] if is_message else members[0]
 
-    # Every hop reaches a seat; destinations of data do not forward and are taken off here.
+    # Every hop reaches a seat; those that are destinations of data (the receiver of a message, or
+    # each member of a collective) do not forward and are taken off here.
     n_forwarding = -1 if is_message else -len(members)
     seat = members[0]
     while True:
-        next_seat = layout.next_seat[ring, seat]
-        start_s = _when_free(ports, bundle, seat, next_seat)
-        n_changes = _hold(ports, (bundle, seat, next_seat), start_s, end_s, result, n_changes)
+        next_seat = plan.next_seat[ring, seat]
+        if ports.receiver[bundle, seat] != next_seat:
+            start_s = max(ports.send_free_s[bundle, seat], ports.receive_free_s[bundle, next_seat])
+            n_changes = _set_up(ports, bundle, (seat, next_seat), start_s, result, n_changes)
+
+        # Circuits that were up already are held as well.
+        ports.send_free_s[bundle, seat] = end_s
+        ports.receive_free_s[bundle, next_seat] = end_s
         seat = next_seat
         n_forwarding += 1
         if seat == destination:
@@ -534,18 +979,61 @@ def _hold_ring(node, layout, way, ports, result, n_changes):
 
 
 @inlined_kernel
-def _hold_straight(graph, node, layout, way, ports, result, n_changes):
-    """Hold the circuits to the next members; those of an all-to-all change after each stage."""
+def _hold_straight(node, plan, way, ports, result, n_changes):
+    """Give a communication its circuits from member to member, and keep their ports busy.
+
+    *Straight* means that no other GPU passes the data on. Missing circuits are set up in place of
+    others, each as soon as its two ports are free.
+
+    An all-to-all goes in *stages*, one after another. In each stage every member sends to the one
+    that is a fixed number of places further on (the stride). Between stages all circuits change:
+    those of the next stage are set up when the stage before has ended. With a delay of 2 s and
+    stages of 5 s and 4 s, a node that starts at 10 s sends until 15 s, changes until 17 s and ends
+    at 21 s. Other communications have one stage of stride 1.
+
+    Parameters
+    ----------
+    node : Node
+        The communication, with `members` as seats (GPUs of the rail); a message has one circuit,
+        from sender to receiver.
+    plan : PlanChoice
+        These are used:
+
+        * `change_s`: the seconds that a change of circuits takes;
+        * ``rate[bundle]`` in bytes per second;
+        * ``menu.stride[row, stage]``: the stride; 0 past the last stage;
+        * ``menu.hops[row, stage]``: how many blocks each circuit carries in the stage, where a
+          block is the data of one member for one other.
+    way : tuple of (bundle, best)
+        The bundle (number of the ports over which the data go), and the way that was chosen: its
+        `start_s` and `end_s` in seconds, and its `row` of the menu, which is 0 if it has no
+        stages.
+    ports : BundlePorts
+        Changed: the circuits are those of the last stage, and all ports that the node used are
+        busy until it ends.
+    result : Result
+        Where changes are written.
+    n_changes : int
+        How many circuits were set up before.
+
+    Returns
+    -------
+    int
+        How many circuits were set up so far.
+    """
     bundle, best = way
     members = node.members
     n = len(members)
-    menu = graph.menu
+    menu = plan.menu
     n_senders = 1 if node.how == MESSAGE else n
-    part_s = (node.bytes_sent / layout.rate[bundle] + node.latency_s) / max(n - 1, 1)
 
-    # The circuits of the first stage change as soon as their ports are free, those of each later
-    # one when the stage before has ended.
-    stage_s = best.start_s - graph.change_s
+    # The time of one block over one circuit: each member of an all-to-all sends n - 1 of them.
+    part_s = (node.bytes_sent / plan.rate[bundle] + node.latency_s) / max(n - 1, 1)
+
+    # `change_start_s` is when the change to a stage begins: for the first stage a delay before the
+    # node starts, for each further one a delay and the length of a stage later. The value of the
+    # first stage is only counted on from: each of its circuits has a time of its own.
+    change_start_s = best.start_s - plan.change_s
     for stage in range(menu.stride.shape[1]):
         stride = menu.stride[best.row, stage]
         if stride == 0:
@@ -553,41 +1041,100 @@ def _hold_straight(graph, node, layout, way, ports, result, n_changes):
         for index in range(n_senders):
             sender = members[index]
             receiver = members[(index + stride) % n]
-            start_s = stage_s
-            if stage == 0:
-                start_s = _when_free(ports, bundle, sender, receiver)
-            circuit = (bundle, sender, receiver)
-            n_changes = _hold(ports, circuit, start_s, best.end_s, result, n_changes)
-        stage_s += graph.change_s + menu.hops[best.row, stage] * part_s
+            if ports.receiver[bundle, sender] != receiver:
+                start_s = change_start_s
+                if stage == 0:
+                    start_s = max(
+                        ports.send_free_s[bundle, sender], ports.receive_free_s[bundle, receiver]
+                    )
+                n_changes = _set_up(ports, bundle, (sender, receiver), start_s, result, n_changes)
+        change_start_s += plan.change_s + menu.hops[best.row, stage] * part_s
+
+    # All stages use the sending port of each sender and the receiving port of each receiver. These
+    # are the members themselves, whatever the stride, so that stride 1 names all of them.
+    for index in range(n_senders):
+        ports.send_free_s[bundle, members[index]] = best.end_s
+        ports.receive_free_s[bundle, members[(index + 1) % n]] = best.end_s
     return n_changes
 
 
 @inlined_kernel
-def _hold_chords(node, layout, end_s, ports, result, n_changes):
-    """Hold the circuits of all chords that serve the node."""
+def _hold_chords(node, plan, end_s, ports, result, n_changes):
+    """Give a collective the circuits of all its chords, and keep their ports busy until it ends.
+
+    A *chord* is one port of every GPU (called a seat) whose circuits lead from each member to the
+    one a fixed number of places further on, its stride. Circuits that are missing are set up, each
+    as soon as its two ports are free.
+
+    Parameters
+    ----------
+    node : Node
+        A collective of more than two members. All chords serve an all-to-all; another collective
+        goes over those whose stride makes one ring of its members.
+    plan : PlanChoice
+        ``chords.stride[bundle]`` is used: the stride, 0 for ports (a bundle) that are no chord.
+    end_s : float
+        When the node ends, in seconds from the start of the step.
+    ports : BundlePorts
+        Changed: circuits, and when ports are free.
+    result : Result
+        New circuits are written into it.
+    n_changes : int
+        How many circuits were set up before.
+
+    Returns
+    -------
+    int
+        How many circuits were set up so far.
+    """
     members = node.members
     n = len(members)
-    for bundle in range(len(layout.rate)):
-        if not _serves_as_chord(layout.stride[bundle], node.how == EXCHANGE, n):
+    for bundle in range(len(plan.rate)):
+        if not _serves_as_chord(plan.chords.stride[bundle], node.how == EXCHANGE, n):
             continue
+        stride = plan.chords.stride[bundle] % n
+
+        # Circuits that are missing are set up as soon as their two ports are free.
         for index in range(n):
             sender = members[index]
-            receiver = members[(index + layout.stride[bundle]) % n]
-            start_s = _when_free(ports, bundle, sender, receiver)
-            circuit = (bundle, sender, receiver)
-            n_changes = _hold(ports, circuit, start_s, end_s, result, n_changes)
+            receiver = members[(index + stride) % n]
+            if ports.receiver[bundle, sender] != receiver:
+                start_s = max(
+                    ports.send_free_s[bundle, sender], ports.receive_free_s[bundle, receiver]
+                )
+                n_changes = _set_up(ports, bundle, (sender, receiver), start_s, result, n_changes)
+
+        # Each member sends and receives over each chord.
+        for seat in members:
+            ports.send_free_s[bundle, seat] = end_s
+            ports.receive_free_s[bundle, seat] = end_s
     return n_changes
 
 
 @inner_kernel
-def _light_homes(layout, ports):
-    """Set all ports as the step begins: each bundle holds the ring of its number."""
-    for bundle in range(len(layout.rate)):
+def _light_homes(plan, ports):
+    """Put up the circuits with which the step begins, and let all ports be free at 0 s.
+
+    A *bundle* is some ports of every GPU (called a seat) that always hold the same circuits. When
+    the step begins, bundle b holds the circuits of ring b.
+
+    Parameters
+    ----------
+    plan : PlanChoice
+        ``next_seat[ring, seat]`` is used: the seat to which a ring leads, -1 for none.
+    ports : BundlePorts
+        Overwritten, four arrays of shape (bundles, seats): `receiver`, the seat to which a port
+        leads; `sender`, the seat from which a port is lit; and `send_free_s` and `receive_free_s`,
+        when ports are free, in seconds.
+    """
+    for bundle in range(len(plan.rate)):
         for seat in range(ports.receiver.shape[1]):
-            ports.receiver[bundle, seat] = layout.next_seat[bundle, seat]
+            ports.receiver[bundle, seat] = plan.next_seat[bundle, seat]
             ports.sender[bundle, seat] = -1
             ports.send_free_s[bundle, seat] = 0.0
             ports.receive_free_s[bundle, seat] = 0.0
+
+        # These circuits are a permutation of some seats: its inverse says from whom each is lit.
         for seat in range(ports.receiver.shape[1]):
             receiver = ports.receiver[bundle, seat]
             if receiver >= 0:
@@ -595,18 +1142,41 @@ def _light_homes(layout, ports):
 
 
 @inner_kernel
-def _restore_homes(graph, layout, ports, result, n_changes):
-    """Set up the circuits with which the step began; return when the last is up, and changes."""
+def _restore_homes(plan, ports, result, n_changes):
+    """Set up the circuits again with which the step began, each as soon as its ports are free.
+
+    The next step needs them. A *bundle* is some ports of every GPU (called a seat) that always
+    hold the same circuits; when the step began, bundle b held the circuits of ring b.
+
+    Parameters
+    ----------
+    plan : PlanChoice
+        These are used: ``next_seat[ring, seat]``, the seat to which a ring leads, -1 for none; and
+        `change_s`, the seconds that it takes to set up a circuit.
+    ports : BundlePorts
+        Changed: the circuits are those of the beginning.
+    result : Result
+        Each new circuit is written into its `change` and `change_start_s` if there is room for it.
+    n_changes : int
+        How many circuits were set up before.
+
+    Returns
+    -------
+    last_up_s : float
+        When the last of them is up, in seconds from the start of the step; 0 if none is missing.
+    n_changes : int
+        How many circuits were set up so far.
+    """
     last_up_s = 0.0
-    for bundle in range(len(layout.rate)):
+    for bundle in range(len(plan.rate)):
         for seat in range(ports.receiver.shape[1]):
-            receiver = layout.next_seat[bundle, seat]
+            receiver = plan.next_seat[bundle, seat]
             if receiver >= 0 and ports.receiver[bundle, seat] != receiver:
-                start_s = _when_free(ports, bundle, seat, receiver)
-                up_s = start_s + graph.change_s
-                last_up_s = max(last_up_s, up_s)
-                circuit = (bundle, seat, receiver)
-                n_changes = _hold(ports, circuit, start_s, up_s, result, n_changes)
+                start_s = max(
+                    ports.send_free_s[bundle, seat], ports.receive_free_s[bundle, receiver]
+                )
+                last_up_s = max(last_up_s, start_s + plan.change_s)
+                n_changes = _set_up(ports, bundle, (seat, receiver), start_s, result, n_changes)
     return last_up_s, n_changes
 
 
@@ -614,64 +1184,179 @@ def _restore_homes(graph, layout, ports, result, n_changes):
 
 
 @inlined_kernel
-def _start_communication(graph, node, layout, best, ports, result, n_changes):
-    """Hold the circuits of a way, decoded from its number; return changes and who forwards."""
-    n_rings = len(layout.next_seat)
+def _start_communication(node, plan, best, scratch, result, n_changes):
+    """Start a communication: set up the circuits that it lacks, and keep their ports busy.
+
+    A *bundle* is some ports of every GPU that always hold the same circuits. There are three sorts
+    of ways: over a ring of circuits on one bundle, where other GPUs may pass the data on; straight
+    over one bundle, from member to member; or over all chords at once, which are bundles of one
+    port whose circuits lead a fixed number of members further on.
+
+    The way is one number, ``bundle * (rings + 1) + choice``. The choice is 0 for straight, else 1
+    plus the ring; the number of bundles in place of a bundle stands for chords. With 2 bundles and
+    3 rings, 4 is bundle 1 straight, 6 is bundle 1 over ring 1, and 8 is over chords.
+
+    Parameters
+    ----------
+    node : Node
+        The communication: its members, bytes, latency, and when it is ready.
+    plan : PlanChoice
+        The rings, the rates of bundles in bytes per second, the stages of all-to-alls, the chords,
+        and the delay of a change of circuits, as far as the way needs them.
+    best : BestWay
+        The way that it takes (`taken`, coded as above), with start and end in seconds.
+    scratch : Scratch
+        Its ports, the circuits at present and when they are free, are changed.
+    result : Result
+        Each new circuit is written into its `change` (bundle, sender, receiver) and
+        `change_start_s`, as far as there is room.
+    n_changes : int
+        How many circuits were set up before.
+
+    Returns
+    -------
+    n_changes : int
+        How many circuits were set up so far.
+    n_forwarding : int
+        How many GPUs forward data of this node over a ring. It is 0 straight and over chords,
+        where members alone pass data on.
+    """
+    # The way is decoded; ring -1 stands for straight.
+    ports = scratch.ports
+    n_rings = len(plan.next_seat)
     bundle = best.taken // (n_rings + 1)
     ring = best.taken % (n_rings + 1) - 1
-    if bundle == len(layout.rate):
-        return _hold_chords(node, layout, best.end_s, ports, result, n_changes), 0
+    if bundle == len(plan.rate):
+        return _hold_chords(node, plan, best.end_s, ports, result, n_changes), 0
     if ring >= 0:
-        return _hold_ring(node, layout, (bundle, ring, best.end_s), ports, result, n_changes)
-    return _hold_straight(graph, node, layout, (bundle, best), ports, result, n_changes), 0
+        return _hold_ring(node, plan, (bundle, ring, best.end_s), ports, result, n_changes)
+    return _hold_straight(node, plan, (bundle, best), ports, result, n_changes), 0
 
 
 @inner_kernel
-def _queue_first_nodes(graph, choice, scratch, result):
-    """Queue all nodes that wait for nothing; return the size of the heap and top of the stack."""
+def _queue_first_nodes(graph, plan, scratch, result):
+    """Reset the state of all nodes, and queue those that wait for nothing.
+
+    A *node* is a communication over the rail, or work beside it: a computation, or communication
+    inside a server. There are two queues in one array. Communications are a binary heap at its
+    front, ordered by when they can start, less the haste that the plan gives them. Other nodes
+    need no circuits, and are a stack at its back.
+
+    Parameters
+    ----------
+    graph : StepGraph
+        The step: ``how[node]`` is `NO_RAIL` beside the rail, and ``n_predecessors[node]`` is for
+        how many nodes it waits.
+    plan : PlanChoice
+        ``haste_s[node]``, in seconds, and ``priority[node]``, which decides between nodes that can
+        start at the same time, are used.
+    scratch : Scratch
+        Overwritten: `heap`, the array; `key_s`, the order of the heap; and `n_waiting`, for how
+        many nodes each still waits.
+    result : Result
+        All nodes start at 0 s until something they wait for ends later.
+
+    Returns
+    -------
+    size : int
+        How many nodes on rails wait: they are ``heap[:size]``.
+    top : int
+        Where the stack of nodes beside rails begins: they are ``heap[top:]``.
+    """
     size = 0
     top = len(scratch.heap)
     for node in range(len(graph.duration_s)):
         result.start_s[node] = 0.0
-        scratch.key_s[node] = -choice.haste_s[node]
+        scratch.key_s[node] = -plan.haste_s[node]
         scratch.n_waiting[node] = graph.n_predecessors[node]
+
+        # Nodes on rails wait in the heap, others on the stack.
         if scratch.n_waiting[node] == 0 and graph.how[node] == NO_RAIL:
             top -= 1
             scratch.heap[top] = node
         elif scratch.n_waiting[node] == 0:
-            size = _push(scratch.heap, scratch.key_s, choice.priority, size, node)
+            size = _push(scratch.heap, scratch.key_s, plan.priority, size, node)
     return size, top
 
 
 @kernel
-def decode(graph, choice, most_s, most_forwarding, scratch, result):
-    """Schedule a step: of the communications that wait, the one that can start first starts first.
+def decode(graph, plan, limits, scratch, result):
+    """Schedule a training step: list scheduling, in which what can start first starts first.
 
-    A communication is seen as able to start its haste sooner than it is. It takes the way by which
-    it ends soonest and holds the circuits until then. The schedule is given up once the step would
-    last `most_s` or longer, or `most_forwarding` seats forward, counted over all nodes.
+    A *node* is a computation, or one communication of several GPUs. Computations start when all
+    that they wait for has ended. A communication also needs circuits between its GPUs:
+
+    * it goes over the circuits that let it end soonest, of those that the plan allows;
+    * circuits that are not up are set up first, and take the ports of others;
+    * its ports are busy until it ends.
+
+    Communications wait in a queue by the time at which they are ready. The first one is tried. If
+    its circuits are busy it goes back into the queue with the time at which they are free, and
+    others may overtake it. With ``plan.in_order`` it waits, and nobody overtakes.
+
+    The cost is O(n log n) for n nodes, and for each communication its circuits on all ways that
+    are tried.
+
+    Parameters
+    ----------
+    graph : StepGraph
+        The nodes of the step. These fields are used here:
+
+        * ``duration_s[node]``: of computations, in seconds; ``how[node]``: `NO_RAIL` for these;
+        * ``bytes_sent[node]`` and ``latency_s[node]``: of communications, in seconds;
+        * ``tail_s[node]``: the least time from the end of a node to the end of the step;
+        * `member`, `first_member`: node k has the GPUs (called seats)
+          ``member[first_member[k]:first_member[k + 1]]``;
+        * `successor`, `first_successor`: the nodes that wait for node k, in the same way.
+    plan : PlanChoice
+        The circuits that may be used, and the choices by node:
+
+        * ``way[node]``: which circuits it may use;
+        * ``priority[node]``: of nodes that could start at one time, the least goes first;
+        * ``haste_s[node]``: in the queue it counts as ready so many seconds sooner than it is.
+    limits : ScheduleLimits
+        The schedule is given up if the step would last `step_s` seconds or longer, or if more than
+        `forwarding_seats` GPUs pass on data of others, added up over all nodes.
+    scratch : Scratch
+        Arrays to work in: the circuits at the moment, and the queue. Their first contents do not
+        matter.
+    result : Result
+        Overwritten: ``start_s[node]`` and ``end_s[node]`` in seconds, the way that each node takes
+        (``taken[node]``), and the new circuits. If a schedule was given up, only a part is
+        written.
 
     Returns
     -------
-    tuple of (float, int)
-        When the last node ends and the last circuit is up, in seconds, infinite if the schedule
-        was given up; and how many circuits were set up.
+    StepOutcome
+        With these fields:
+
+        * `step_s`: when the last node has ended and the last circuit is up, in seconds; infinite
+          if the schedule was given up;
+        * `n_changes`: how many circuits were set up;
+        * `work`: how many circuits were looked at. A communication counts as `_NODE` of them, any
+          other node as `_BESIDE`.
     """
+    # At 0 s the circuits with which a step begins are up. All nodes that wait for nothing are
+    # queued, in one array: ``heap[:size]`` is the queue of communications, a binary heap, and
+    # ``heap[top:]`` is a stack of nodes that need no circuits.
     n_changes = 0
     n_forwarding = 0
     step_s = 0.0
-    _light_homes(choice.layout, scratch.ports)
-    size, top = _queue_first_nodes(graph, choice, scratch, result)
+    work = 0
+    _light_homes(plan, scratch.ports)
+    size, top = _queue_first_nodes(graph, plan, scratch, result)
     while size or top < len(scratch.heap):
         # Nodes beside rails need no ports: they start when they are ready, in whichever order.
         if top < len(scratch.heap):
             number = scratch.heap[top]
             top += 1
             result.end_s[number] = result.start_s[number] + graph.duration_s[number]
-            scratch.work[0] += _BESIDE
+            work += _BESIDE
         else:
-            # The first communication of the queue is tried with the circuits as they are now.
-            size = _pop(scratch.heap, scratch.key_s, choice.priority, size)
+            # The first communication of the queue is tried with the circuits as they are now:
+            # `_pop` leaves its number right behind the heap. Its members are marked by this
+            # number.
+            size = _pop(scratch.heap, scratch.key_s, plan.priority, size)
             number = scratch.heap[size]
             members = graph.member[graph.first_member[number] : graph.first_member[number + 1]]
             for seat in members:
@@ -682,87 +1367,141 @@ def decode(graph, choice, most_s, most_forwarding, scratch, result):
                 graph.bytes_sent[number],
                 graph.latency_s[number],
                 result.start_s[number],
-                choice.way[number],
+                plan.way[number],
             )
-            best = _choose_way(graph, node, choice, scratch)
+            best = _choose_way(node, plan, scratch.ports, scratch.mark)
             result.taken[number] = best.taken
+            work += best.n_examined
+
+            # No way serves the node: the plan cannot be kept.
             if best.taken < 0:
-                return np.inf, n_changes
+                return StepOutcome(np.inf, n_changes, work)
 
             # Its circuits are free later than it was queued for: another node may start sooner,
             # and this one waits in the queue until then.
-            seen_s = best.start_s - choice.haste_s[number]
-            if seen_s > scratch.key_s[number] and not choice.in_order:
+            seen_s = best.start_s - plan.haste_s[number]
+            if seen_s > scratch.key_s[number] and not plan.in_order:
                 scratch.key_s[number] = seen_s
-                size = _push(scratch.heap, scratch.key_s, choice.priority, size, number)
+                size = _push(scratch.heap, scratch.key_s, plan.priority, size, number)
                 continue
 
-            # The node starts; its tail tells whether the step can still end soon enough.
-            n_changes, n_more = _start_communication(
-                graph, node, choice.layout, best, scratch.ports, result, n_changes
-            )
+            # The node starts. The tail is the least time from its end to the end of the step: if
+            # that ends too late, the schedule is given up.
+            n_changes, n_more = _start_communication(node, plan, best, scratch, result, n_changes)
             n_forwarding += n_more
             result.start_s[number] = best.start_s
             result.end_s[number] = best.end_s
-            scratch.work[0] += _NODE
-            is_late = best.end_s + graph.tail_s[number] >= most_s
-            if is_late or n_forwarding > most_forwarding:
-                return np.inf, n_changes
+            work += _NODE
+            is_late = best.end_s + graph.tail_s[number] >= limits.step_s
+            if is_late or n_forwarding > limits.forwarding_seats:
+                return StepOutcome(np.inf, n_changes, work)
         step_s = max(step_s, result.end_s[number])
 
-        # The node has ended: nodes that have waited for it alone are queued.
+        # The node has ended. A node that has waited for it alone is queued, by when it is ready
+        # less its haste; nodes that need no circuits go on the stack and start next.
         for place in range(graph.first_successor[number], graph.first_successor[number + 1]):
             later = graph.successor[place]
             result.start_s[later] = max(result.start_s[later], result.end_s[number])
-            scratch.key_s[later] = result.start_s[later] - choice.haste_s[later]
+            scratch.key_s[later] = result.start_s[later] - plan.haste_s[later]
             scratch.n_waiting[later] -= 1
             if scratch.n_waiting[later] == 0 and graph.how[later] == NO_RAIL:
                 top -= 1
                 scratch.heap[top] = later
             elif scratch.n_waiting[later] == 0:
-                size = _push(scratch.heap, scratch.key_s, choice.priority, size, later)
+                size = _push(scratch.heap, scratch.key_s, plan.priority, size, later)
 
     # The step ends with the circuits that it began with.
-    last_up_s, n_changes = _restore_homes(graph, choice.layout, scratch.ports, result, n_changes)
-    return max(step_s, last_up_s), n_changes
+    last_up_s, n_changes = _restore_homes(plan, scratch.ports, result, n_changes)
+    return StepOutcome(max(step_s, last_up_s), n_changes, work)
 
 
 @kernel
-def trace(graph, member_row, taken, next_seat, place_of, rows):
-    """List the seats that forward, as rows of (row of the sender, seat, bundle).
+def trace(graph, member_row, taken, next_seat, rows):
+    """List which GPUs pass on data of others, for which operation, and over which ports.
 
-    A collective passes all of its seats once: each forwards for the member before it on the ring.
-    `place_of`, shape (seats,), is scratch. There may be room for fewer rows than there are.
+    A communication that goes over a ring passes from each member to the next one along the ring;
+    the GPUs between forward its data. If the ring leads 0 -> 1 -> 2 -> 3 and only 0 and 3 are
+    members, 1 and 2 forward for the operation of 0: two rows. GPUs of the rail are called *seats*.
+    A *bundle* is some ports of every GPU that always hold the same circuits.
+
+    Callers run this twice: with no room for rows, to count them, and with room for all.
+
+    Parameters
+    ----------
+    graph : StepGraph
+        The nodes (communications and computations) of the step. These fields are used:
+
+        * ``how[node]``: `NO_RAIL`, `MESSAGE` or another;
+        * `member`, `first_member`: node k has the seats
+          ``member[first_member[k]:first_member[k + 1]]``.
+    member_row : int array, shape (members,)
+        ``member_row[place]``: the number of the operation of the member at this place of
+        ``graph.member``; it is only copied.
+    taken : int array, shape (nodes,)
+        By node its way, ``bundle * (rings + 1) + choice``: the choice is 0 if nobody forwards
+        (straight, or chords), else the number of the ring plus one.
+    next_seat : int array, shape (rings, seats)
+        By ring and seat the seat to which it leads, -1 if it is not on the ring.
+    rows : int array, shape (rows, 3)
+        Written, as far as there is room. The columns are the operation (from `member_row`), the
+        seat that forwards, and the bundle. Rows are in the order of the nodes, their members, and
+        the seats on the way.
 
     Returns
     -------
     int
-        How many rows there are in all.
+        How many rows there are, also those without room.
     """
     n_rows = 0
     n_ways = len(next_seat) + 1
-    place_of[:] = -1
     for node in range(len(graph.how)):
         if graph.how[node] == NO_RAIL or taken[node] % n_ways == 0:
             continue
+
+        # Each sender of a node over a ring sends to the next member along the ring; all seats that
+        # the data pass before are rows.
         first = graph.first_member[node]
-        end = graph.first_member[node + 1]
+        members = graph.member[first : graph.first_member[node + 1]]
+        bundle = taken[node] // n_ways
         ring = taken[node] % n_ways - 1
-        for place in range(first, end):
-            place_of[graph.member[place]] = place
-        destination = graph.member[first + 1 if graph.how[node] == MESSAGE else first]
-        sender = first
-        seat = next_seat[ring, graph.member[first]]
-        while seat != destination:
-            if place_of[seat] >= 0:
-                sender = place_of[seat]
-            else:
+        is_message = graph.how[node] == MESSAGE
+        n_senders = 1 if is_message else len(members)
+        for place in range(n_senders):
+            # The way of this sender ends at the first seat that is a destination.
+            seat = next_seat[ring, members[place]]
+            while not _arrives(members, is_message, seat):
                 if n_rows < len(rows):
-                    rows[n_rows, 0] = member_row[sender]
+                    rows[n_rows, 0] = member_row[first + place]
                     rows[n_rows, 1] = seat
-                    rows[n_rows, 2] = taken[node] // n_ways
+                    rows[n_rows, 2] = bundle
                 n_rows += 1
-            seat = next_seat[ring, seat]
-        for place in range(first, end):
-            place_of[graph.member[place]] = -1
+                seat = next_seat[ring, seat]
     return n_rows
+
+
+@inner_kernel
+def _arrives(members, is_message, seat):
+    """Tell whether data have arrived at a seat: the receiver of a message, or any other member.
+
+    Parameters
+    ----------
+    members : int array
+        The seats of the node; of a message the sender and the receiver.
+    is_message : bool
+        Whether the node is a message.
+    seat : int
+        The seat that data have reached.
+
+    Returns
+    -------
+    bool
+        False for a seat that only forwards.
+    """
+    if seat == members[1]:
+        return True
+    if is_message:
+        return False
+    is_member = False
+    for other in members:
+        is_member = is_member or other == seat
+    return is_member

@@ -18,16 +18,15 @@ from numpy.typing import NDArray
 from optmatch.model import IDLE, TimeUp
 from optmatch.problems import RailJob
 from optmatch.problems.rails.execution.plan import ChordRoutes, RailPlan, RailTimeline
-from optmatch.solvers.rails.choices import Decoder, Search
-from optmatch.solvers.rails.chords import route_exchange
-from optmatch.solvers.rails.decoder import EXCHANGE, Ints, Layout, RailChoice, Result, trace
-from optmatch.solvers.rails.seats import Seats, seat_ranks
-from optmatch.solvers.rails.timetable import join_ports
+from optmatch.solvers.rails.choices import Decoder, RailChoice, Search
+from optmatch.solvers.rails.decoder import Result, trace
+from optmatch.solvers.rails.paths import Ints
+from optmatch.solvers.rails.seats import EXCHANGE, Seats, seat_ranks
 
 _WORK = 6e9
 """Nodes and circuits that a search looks at in all."""
-_MOST_TRIALS: int | None = None
-"""The plans that a search tries if no limit says how many; None for what its work allows."""
+_MOST_TRIALS = 60_000
+"""The plans that a search tries with each delay."""
 _MOST_NODES = 1_600_000
 """The most operations of a step, by rail. This is a limit of memory: a search takes 0.9 kB for
 each node (measured on 4,096 GPUs of Mixtral-8x22B, 1.2 million nodes a rail: 1.1 GB), and so at
@@ -45,28 +44,49 @@ def plan_forwarded(
     is_last: bool = True,
     fits: Callable[[Seats], bool] | None = None,
 ) -> Iterator[RailPlan]:
-    """Find a plan that is faster than a known one, in which a GPU may pass on data of others.
+    """Find a plan that is faster than a known one, if there is one.
 
-    It is the best choice of a random local search (`optmatch.solvers.rails.choices`). If that is
-    interrupted or runs out of time, the plan of its best choice is made first, and then the
-    exception goes on.
+    In these plans a GPU may pass on data of other GPUs. Circuits form *rings*, which lead from
+    each GPU of a rail to a next one; they stay, or change where that pays. A *choice* is all that
+    a schedule needs: the rings, which of them each communication uses, and who goes first.
+
+    The search is a random local search over choices:
+
+    1. Regular choices are tried first, with one order of the GPUs on the rings; then the best of
+       them with other orders.
+    2. The best choice is changed at random, again and again: a ring, the way of one communication
+       or of several that are alike, or who goes first.
+    3. All this is done up to three times: as if a change of circuits took 100 times as long, as if
+       it took 10 times as long, and with the time that it takes.
+
+    If the search is interrupted or runs out of time, the plan of its best choice is made first,
+    and then the exception goes on.
 
     Parameters
     ----------
+    job
+        The job.
+    known_s
+        The step time of the known plan, in seconds; infinite if there is none.
+    rng
+        Draws what is tried.
     most
-        How many choices are tried; None for as many as the work of a search allows, or a clock.
+        How many choices are tried; None for as many as the work of a search allows.
     share
-        The part of the usual work that is done, from 0 to 1.
+        The part of the usual work (circuits and nodes that are looked at) that is done, from 0 to
+        1.
     is_last
         Whether no other search follows. Else half of the time that is left is left to the next
         one.
     fits
-        A test of the folded step: no plan is made if it is False.
+        A test of the step as it is searched, in which one GPU stands for all that do the same: no
+        plan is made if it is False. None for no test.
 
     Yields
     ------
     RailPlan
-        One plan; none if no choice is faster, or if such plans are not made for the job.
+        One plan; none if no choice is faster than the known plan, or if such plans are not made
+        for the job.
     """
     if not can_forward(job) or most == 0:
         return
@@ -75,16 +95,17 @@ def plan_forwarded(
     if fits is not None and not fits(seats):
         return
 
-    # The search ends early enough to make a plan of its best choice. With a clock the last search
-    # goes on until it runs out.
+    # The search ends early enough to make a plan of its best choice. If another search follows,
+    # half of the time is left for that.
     spare_s = 2 * (time.process_time() - began_s)  # what it takes to make a plan of a choice
     search = Search(seats, rng, spare_s, known_s)
-    has_clock = search.clock is not None and search.clock.remaining_s < np.inf
-    if not is_last and search.clock is not None and has_clock:
+    if not is_last and search.clock is not None and search.clock.remaining_s < np.inf:
         search.spare_s += search.clock.remaining_s / 2
+
+    # The best choice is made into a plan even if the search was interrupted.
     stop: BaseException | None = None
     try:
-        search.run(most or _MOST_TRIALS, share * _WORK)
+        _search(search, most, share * _WORK, is_last=is_last)
     except (KeyboardInterrupt, TimeUp) as exception:
         stop = exception
     if search.best is not None:
@@ -93,11 +114,74 @@ def plan_forwarded(
         raise stop
 
 
-def can_forward(job: RailJob) -> bool:
-    """Tell whether the kernel of this search serves a job.
+def _search(search: Search, most: int | None, most_work: float, *, is_last: bool) -> None:
+    """Search for the best choice of a plan, at first as if changes of circuits took longer.
 
-    It needs ports of one direction, rings alone, each rank on one rail, and a step that fits into
-    memory.
+    A *choice* is all that a schedule follows: circuits, and who goes first. The *delay* is the
+    time that a change of circuits takes. The search runs three times: with 100 times the delay,
+    with 10 times the delay, and with the delay itself. Each run begins with the best choice of the
+    one before. With a long delay only choices that seldom change circuits are fast; these are good
+    starts for the last run. A run is left out if its delay would be longer than the whole step.
+
+    Parameters
+    ----------
+    search
+        The search; its best choice (``search.best``) is the answer. ``search.tried`` counts the
+        choices that were tried so far.
+    most
+        How many choices are tried in all; None for as many as the work allows.
+    most_work
+        The work in all: the circuits and communications that are looked at to time choices. The
+        runs share it evenly. Less than `_WORK` is given only for jobs with pooled rails, in which
+        several rails are planned as one.
+    is_last
+        Whether no other search follows this one: then it uses all time that the clock leaves.
+    """
+    job = search.seats.job
+    delay_s = job.network.delay_s
+
+    # Delays that are longer than the least step time would let no circuit change at all.
+    delays_s = [times * delay_s for times in (100, 10) if 0 < times * delay_s < job.lower_bound()]
+    if job.network.switching == "all-stop":
+        delays_s = []  # no delay counts where circuits never change
+    if most_work < _WORK:
+        # Pooled rails: a GPU has many ports with a different circuit on each, and so changes are
+        # rare also without a longer delay.
+        delays_s = []
+    delays_s.append(delay_s)
+
+    # Each run has the same share of trials and work. With most = 300 and three runs, they end
+    # after 100, 200 and 300 trials in all: what a run does not use goes to the next one.
+    for number, searched_delay_s in enumerate(delays_s, 1):
+        n_trials = _MOST_TRIALS
+        if most is not None:
+            n_trials = most * number // len(delays_s) - search.tried
+        search.go_on(searched_delay_s, n_trials, most_work * number / len(delays_s))
+
+    # With a clock the last search goes on until it runs out.
+    has_clock = search.clock is not None and search.clock.remaining_s < np.inf
+    if is_last and most is None and has_clock:
+        search.go_on(delay_s, 10**9, np.inf)  # the clock ends it
+
+
+def can_forward(job: RailJob) -> bool:
+    """Tell whether plans are made for a job in which GPUs forward data of others over a rail.
+
+    Such plans need ports of one direction and collectives that go around rings, and they need
+    memory for the step. Where a switch stops as a whole to change circuits, such plans change no
+    circuits.
+
+    Parameters
+    ----------
+    job
+        The job.
+
+    Returns
+    -------
+    bool
+        False on bidirectional ports, for steps with too many operations, where no communication
+        rides a rail or a rank is on several, and where a collective of more than two ranks is not
+        done around a ring.
     """
     step = job.step()
     if job.fabric is not None and job.fabric.bidirectional:
@@ -118,16 +202,43 @@ def can_forward(job: RailJob) -> bool:
 
 
 def _build(decoder: Decoder, choice: RailChoice) -> RailPlan:
-    """Make the plan of a choice, of all ranks and rails.
+    """Turn a choice into a plan: the times of operations, and the circuits of each rail.
 
-    The choice is timed twice: first to count its changes of circuits, then to note them.
+    A *choice* is what a schedule follows: circuits, the way of each communication, and who goes
+    first. Its schedule is made for one of all rails that do the same; the plan copies it to all of
+    them. A *bundle* is some ports of every GPU that always hold the same circuits.
+
+    Parameters
+    ----------
+    decoder
+        Times the choice again. Fields of ``decoder.seats.folded`` that are used:
+
+        * ``own[row]``: an operation; there is a row for each operation of the one rank that stands
+          for all ranks that do the same;
+        * ``nodes[row]``: the computation or communication (node) that it is part of;
+        * ``spread(values)``: turns values by row into values by operation of all ranks.
+    choice
+        The choice. If it is timed with a delay of changes that is longer than that of the network,
+        its plan keeps these times, which leave more time for each change than it needs.
+
+    Returns
+    -------
+    RailPlan
+        With these fields:
+
+        * `rails`: the circuits of each switch, one state after another, and their times;
+        * `start_s` and `end_s` of each operation, in seconds, and its `ports` as bits;
+        * `step_s`: when the last operation has ended and the last circuit is up;
+        * `relays`: rows (operation, rank that forwards its data, ports as bits);
+        * `chords`: the routes of all-to-alls over circuits that lead a fixed number of members
+          further on.
     """
     seats = decoder.seats
     folded = seats.folded
 
     # The choice is timed twice: the first run counts its changes of circuits, the second notes
     # them.
-    _, n_changes = decoder.run(choice)
+    n_changes = decoder.run(choice).n_changes
     decoder.run(choice, np.inf, n_changes)
     result = decoder.result
 
@@ -137,45 +248,67 @@ def _build(decoder: Decoder, choice: RailChoice) -> RailPlan:
 
     # GPUs that forward on one rail, as rows of (row of the operation, seat, bundle): counted
     # first, then listed.
-    layout = choice.layout
-    next_seat = layout.next_seat
+    next_seat = np.array([ring.to for ring in choice.rings])
     forwarding = np.empty((0, 3), np.int64)
-    place_of = np.empty(len(seats.rail), np.int64)
-    n_rows = trace(decoder.graph, seats.row, result.taken, next_seat, place_of, forwarding)
+    n_rows = trace(decoder.graph, seats.row, result.taken, next_seat, forwarding)
     forwarding = np.empty((n_rows, 3), np.int64)
-    trace(decoder.graph, seats.row, result.taken, next_seat, place_of, forwarding)
+    trace(decoder.graph, seats.row, result.taken, next_seat, forwarding)
 
     # The ports of a bundle as bits: bundles take the ports in turn. With widths 3 and 1 these are
     # 0b0111 and 0b1000. Operations beside rails use none.
-    first_port = np.append(0, np.cumsum(layout.width))
+    first_port = np.append(0, np.cumsum(choice.widths))
     ports_of_bundle = (1 << first_port[1:]) - (1 << first_port[:-1])
-    ports_of_node = _list_masks(decoder, layout, ports_of_bundle)
+    ports_of_node = _list_masks(decoder, choice, ports_of_bundle)
     rides = seats.job.step().rail[folded.own] >= 0
     ports_of_row = np.where(rides, ports_of_node[folded.nodes], 0).astype(np.int32)
 
     # Values by row, of one rank for all that do the same, are copied to the operations of all.
     return RailPlan(
-        rails=_list_timelines(seats, result, layout),
+        rails=_list_timelines(seats, result, choice, next_seat),
         start_s=folded.spread(result.start_s[folded.nodes]),
         end_s=folded.spread(result.end_s[folded.nodes]),
         ports=folded.spread(ports_of_row),
         step_s=float(max(last_end_s, last_up_s)),
         relays=_spread_relays(seats, forwarding, ports_of_bundle),
-        chords=_list_routes(decoder, layout),
+        chords=_list_routes(decoder, choice),
     )
 
 
-def _list_masks(decoder: Decoder, layout: Layout, masks: Ints) -> Ints:
-    """List the ports of each communication as bits, given those of each bundle (`masks`).
+def _list_masks(decoder: Decoder, choice: RailChoice, masks: Ints) -> Ints:
+    """Return which ports of each of its GPUs a communication uses, for all communications.
 
-    A communication uses its bundle, or all chords that serve it. Entries of nodes that ride no
-    rail have no meaning.
+    A *node* is a communication. A *bundle* is some ports of every GPU that always hold the same
+    circuits. Most nodes go over one bundle and use its ports. Some go over *chords*: these are
+    bundles of one port, whose circuits lead a fixed number of members further on in the group of
+    the node (the stride of the chord). Such a node uses the ports of all chords that serve it.
+
+    Parameters
+    ----------
+    decoder
+        These are used:
+
+        * ``result.taken[node]``: the way of the node in the schedule of the choice, as the number
+          ``bundle * (rings + 1) + k``. The value of k is not needed here. The number of bundles in
+          place of a bundle stands for chords: with 2 bundles and 3 rings, 6 is bundle 1 (6 // 4),
+          and 8 is chords (8 // 4 = 2);
+        * ``seats.how[node]``: `EXCHANGE` for an all-to-all, -1 for a node that rides no rail;
+        * ``seats.begin``: node k has ``begin[k + 1] - begin[k]`` members.
+    choice
+        The number of its rings is used, and ``strides[bundle]``: the stride of a chord, or 0 for
+        a bundle that is none.
+    masks
+        ``masks[bundle]``: the ports of the bundle, as bits.
+
+    Returns
+    -------
+    int array, shape (nodes,)
+        Ports as bits, bit p for port p; of no meaning for nodes that ride no rail.
     """
     seats = decoder.seats
 
     # Every node gets the ports of its bundle. Nodes over chords have a bundle number one too
     # great; they get the ports of the last bundle for the moment, so that the index is valid.
-    bundle = decoder.result.taken // (len(layout.order) + 1)
+    bundle = decoder.result.taken // (len(choice.rings) + 1)
     over_chords = (bundle == len(masks)) & (seats.how >= 0)
     used = masks[np.minimum(bundle, len(masks) - 1)]
     sizes = np.diff(seats.begin)
@@ -185,32 +318,76 @@ def _list_masks(decoder: Decoder, layout: Layout, masks: Ints) -> Ints:
     # (no chord) is left out by both tests.
     for node in np.flatnonzero(over_chords).tolist():
         n = int(sizes[node])
-        serving = [stride % n > 0 for stride in layout.stride.tolist()]
+        serving = [stride % n > 0 for stride in choice.strides]
         if seats.how[node] != EXCHANGE:
             # Other collectives go around a ring: stride and n need greatest common divisor 1. Of
             # 8 members stride 3 makes one ring, stride 2 two rings of four.
-            serving = [gcd(stride, n) == 1 and stride > 0 for stride in layout.stride.tolist()]
+            serving = [gcd(stride, n) == 1 and stride > 0 for stride in choice.strides]
         used[node] = masks[serving].sum()
     return used
 
 
-def _list_routes(decoder: Decoder, layout: Layout) -> tuple[ChordRoutes, ...]:
-    """List how all-to-alls are routed over chords, once for each number of members."""
+def _list_routes(decoder: Decoder, choice: RailChoice) -> tuple[ChordRoutes, ...]:
+    """List how all-to-alls are routed over chords, once for each number of members.
+
+    A *chord* is one port of every GPU, whose circuits lead a fixed number of members further on,
+    its stride. With strides 1 and 3, data for the member 4 places further on pass one circuit of
+    each.
+
+    Parameters
+    ----------
+    decoder
+        Its result is the schedule of the choice. ``result.taken[node]`` is the way of a node
+        (communication) as a number: bundle (some ports of every GPU) and ring are coded as
+        ``bundle * (rings + 1) + k``, and the number of bundles in place of a bundle stands for
+        chords.
+    choice
+        The number of its rings and of its bundles (`widths`) and the strides of chords are used.
+
+    Returns
+    -------
+    tuple of ChordRoutes
+        One for each number of members, ascending; empty if no all-to-all goes over chords. It says
+        by which routes data go to the member d places further on, and in which shares.
+    """
     seats = decoder.seats
-    over_chords = decoder.result.taken // (len(layout.order) + 1) == len(layout.width)
+    over_chords = decoder.result.taken // (len(choice.rings) + 1) == len(choice.widths)
     sizes = np.diff(seats.begin)[over_chords & (seats.how == EXCHANGE)]
     routes_by_size = [
-        route_exchange(layout.stride.tolist(), n_members)
+        decoder.route_exchange(choice.strides, n_members)
         for n_members in np.unique(sizes).tolist()
     ]
     return tuple(routes for routes in routes_by_size if routes is not None)
 
 
 def _spread_relays(seats: Seats, rows: Ints, ports_of_bundle: Ints) -> NDArray[np.int32]:
-    """Copy relays of the folded step to all ranks of each seat.
+    """List who forwards data on all rails, given who forwards on one of them.
 
-    Rows of (row of the operation, seat, bundle) become rows of (operation, rank, ports as bits),
-    sorted by operation.
+    Many rails do the same, and a schedule is made for one of them. A *seat* is a GPU of this rail;
+    it stands for one rank on each of the equal rails. With 8 equal rails, one row of `rows`
+    becomes 8 rows of the result.
+
+    Parameters
+    ----------
+    seats
+        The folded step. These are used:
+
+        * ``folded.class_of[rank]``: the seat of a rank, and ``folded.first[seat]``: its first
+          rank;
+        * ``rail_of[rank]``: the rail of a rank;
+        * ``folded.own[row]``: an operation of a first rank.
+    rows
+        By relay (GPU that forwards for one operation) three columns: the row of the operation in
+        ``folded.own``, the seat that forwards, and the number of the ports that it uses (bundle);
+        int64, shape (relays, 3).
+    ports_of_bundle
+        The ports of each bundle, as bits.
+
+    Returns
+    -------
+    int32 array, shape (relays, 3)
+        A row for each relay on each rail: the operation whose data are forwarded, the rank that
+        forwards, and its ports as bits; sorted by operation.
     """
     # Rows name operations of the first rank of a seat. All other ranks of the seat have the
     # operation at the same place in their programs.
@@ -243,10 +420,43 @@ def _spread_relays(seats: Seats, rows: Ints, ports_of_bundle: Ints) -> NDArray[n
     return relays[np.argsort(relays[:, 0], kind="stable")]
 
 
-def _list_timelines(seats: Seats, result: Result, layout: Layout) -> tuple[RailTimeline, ...]:
-    """List which circuits each switch holds when, once for all rails that are alike.
+def _list_timelines(
+    seats: Seats, result: Result, choice: RailChoice, next_seat: Ints
+) -> tuple[RailTimeline, ...]:
+    """List which circuits each switch holds when, once for all rails that do the same.
 
-    A rail begins with the homes; the noted changes follow in the order of time.
+    A *rail* is a switch with some of the GPUs. A *seat* is a GPU of one rail, which stands for the
+    GPUs that do the same on other rails. A *bundle* is some ports of every GPU that always hold
+    the same circuits. When the step begins, bundle b holds ring b of the choice. After that come
+    the new circuits of the schedule, one after another.
+
+    Parameters
+    ----------
+    seats
+        The folded step. These are used:
+
+        * ``rail[seat]``: the first rail of the seat, -1 if none;
+        * ``number[seat]``: its GPU, as counted on the rail;
+        * ``rail_of[rank]``: the rail of a rank;
+        * ``folded.class_of[rank]``: the seat of a rank.
+    result
+        The schedule with all its changes, in no order of time:
+
+        * ``change[k]``: bundle, sender and receiver of new circuit k, the last two as seats;
+        * ``change_start_s[k]``: when it begins to be set up, in seconds.
+    choice
+        ``choice.widths[bundle]`` is used: how many ports of each GPU a bundle has.
+    next_seat
+        ``next_seat[ring, seat]``: the seat to which a ring leads, -1 for none.
+
+    Returns
+    -------
+    tuple of RailTimeline
+        One for each sort of rails; every rail is in one of them. Its fields:
+
+        * `rails`: the numbers of the rails that are alike;
+        * `matchings`: the circuits of the switch, one state after another;
+        * `asked_s` and `starts_s`: when the change to each state begins, in seconds.
     """
     # The new circuits in the order of time.
     order = np.argsort(result.change_start_s, kind="stable")
@@ -259,7 +469,7 @@ def _list_timelines(seats: Seats, result: Result, layout: Layout) -> tuple[RailT
         on_rail = np.flatnonzero(seats.rail == rail)
         on_rail = on_rail[np.argsort(seats.number[on_rail])]
         changed_here = seats.rail[sender] == rail
-        homes = layout.next_seat[: len(layout.width), on_rail]
+        homes = next_seat[: len(choice.widths), on_rail]
 
         # Index -1 (no circuit) is valid but has no meaning, and becomes `IDLE`.
         first_state = np.where(homes >= 0, seats.number[homes], IDLE)
@@ -278,7 +488,7 @@ def _list_timelines(seats: Seats, result: Result, layout: Layout) -> tuple[RailT
         timelines.append(
             RailTimeline(
                 rails=tuple(equal_rails.tolist()),
-                matchings=join_ports(seats.job, states, layout.width),
+                matchings=_join_ports(seats.job, states, choice.widths),
                 asked_s=times,
                 starts_s=times,
             )
@@ -289,10 +499,30 @@ def _list_timelines(seats: Seats, result: Result, layout: Layout) -> tuple[RailT
 def _list_states(
     first_state: Ints, start_s: NDArray[np.float64], changes: tuple[Ints, Ints, Ints]
 ) -> tuple[Ints, NDArray[np.float64]]:
-    """List the circuits of a rail after each time at which some change, and these times.
+    """Follow the changes of one rail: list all its circuits at each time at which some change.
 
-    ``states[state, bundle, gpu]`` is the GPU that a bundle leads to, -1 for none. Changes are
-    bundles, senders and receivers by ascending start; a receiver loses the circuit that it had.
+    A *bundle* is some ports of every GPU that always hold the same circuits. Changes that begin at
+    the same time are made together.
+
+    Parameters
+    ----------
+    first_state
+        ``first_state[bundle, gpu]``: the GPU to which a bundle of a GPU leads when the step
+        begins, -1 for none.
+    start_s
+        When each change begins, in seconds from the start of the step, ascending; shape
+        (changes,).
+    changes
+        Bundle, sending and receiving GPU of the new circuit, each of shape (changes,). A receiver
+        loses the circuit that it had.
+
+    Returns
+    -------
+    states : int array, shape (states, bundles, gpus)
+        One state after another: the GPU to which each bundle of each GPU leads, -1 for none. The
+        first one is `first_state`; changes that change nothing make no state.
+    times : float array, shape (states,)
+        When the change to the state begins, in seconds; 0 of the first.
     """
     bundle, sender, receiver = changes
     state = first_state.copy()
@@ -314,3 +544,44 @@ def _list_states(
             states.append(state.copy())
             times.append(float(start_s[first]))
     return np.array(states), np.array(times)
+
+
+def _join_ports(job: RailJob, states: Ints, widths: tuple[int, ...]) -> NDArray[np.int32]:
+    """Write the circuits of bundles of ports as circuits of the single ports of a switch.
+
+    A *bundle* is some ports of every GPU that always hold the same circuits: with widths 3 and 1,
+    ports 0 to 2 of each GPU are bundle 0, and port 3 is bundle 1. If bundle 1 leads from GPU 5 to
+    GPU 2, then port 3 of GPU 5 leads to port 3 of GPU 2. A *state* is all circuits at a time.
+
+    Parameters
+    ----------
+    job
+        The job: how many ports each GPU has, and which ports of the fabric work.
+    states
+        ``states[state, bundle, gpu]``: the GPU to which a bundle leads, -1 for none.
+    widths
+        By bundle how many ports of each GPU it has; bundles take the ports in turn.
+
+    Returns
+    -------
+    int32 array, shape (states, ports)
+        By state and by port of the switch that transmits the port that receives, -1 where idle.
+        Port p of GPU g is port ``g * ports_per_gpu + p``, counted among those that work.
+    """
+    ports_per_gpu = job.network.ports_per_gpu
+    n_gpus = states.shape[2]
+    n_ports = n_gpus * ports_per_gpu
+    live_ports = np.arange(n_ports)
+    if job.fabric is not None:
+        n_ports = job.fabric.n_ports
+        live_ports = job.fabric.live_ports
+    matchings = np.full((len(states), n_ports), IDLE, np.int32)
+
+    # Bundles take the ports of a GPU in turn: with widths 3 and 1, port 3 is that of bundle 1.
+    bundle_of_port = np.repeat(np.arange(len(widths)), widths)
+    for port, bundle in enumerate(bundle_of_port.tolist()):
+        senders = live_ports[np.arange(n_gpus) * ports_per_gpu + port]
+        receiving_gpu = states[:, bundle]
+        receivers = live_ports[receiving_gpu * ports_per_gpu + port]
+        matchings[:, senders] = np.where(receiving_gpu >= 0, receivers, IDLE)
+    return matchings

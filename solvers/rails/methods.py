@@ -31,11 +31,10 @@ from optmatch.problems.rails.execution.plan import RailPlan
 from optmatch.problems.rails.training.step import ALL_TO_ALL
 from optmatch.solvers.rails.forwarding import can_forward, plan_forwarded
 from optmatch.solvers.rails.policies import (
-    ASKED,
     NO_SPLIT,
-    order_by_time,
+    Start,
+    plan_ahead,
     plan_by_demand,
-    plan_in_order,
     plan_policy,
     plan_static,
 )
@@ -61,11 +60,43 @@ def solve_by(
     on_event: OnEvent,
     start: Solution | None = None,
 ) -> Solution:
-    """Plan the step of a job by a method, and bound its time from below.
+    """Plan the training step of a job by one of the methods, and bound its time from below.
 
-    Of the plans of `_list_plans` the fastest that the switches can hold is the answer; it is
-    optimal if it is as fast as the bound. Raises `InputError` if a communication is so short
-    beside a step with changes that its end is lost in rounding.
+    A plan says which circuits the switch of each rail has when, and when each operation of the
+    step starts and ends. A method may make several plans, one after another. The answer is the
+    fastest one whose circuits the switches can hold. It is optimal if its step is as short as the
+    lower bound.
+
+    Parameters
+    ----------
+    method
+        How plans are made. `"prefetch"` makes many, by search, and ends with the best; `"ilp"` is
+        its former name. `"provisioned"`, `"on-demand"` and `"static"` are simple rules that make
+        one.
+    problem
+        The job.
+    limits
+        The time, and for `"prefetch"` how many plans are tried (`iterations`).
+    rng
+        Random numbers of the search.
+    on_event
+        Told of each plan that is better than those before, with the time of its step in seconds.
+    start
+        A former solution of the job; its order of communications is tried as well. None if there
+        is none.
+
+    Returns
+    -------
+    Solution
+        The plan (None if there is none, with the reason in `stats`); as objective the time of its
+        step, and the lower bound, both in seconds; and the limit that ended the search (None for a
+        plan that is proved to be optimal).
+
+    Raises
+    ------
+    InputError
+        If a plan changes circuits and a communication is too short beside the step: its end would
+        be lost in rounding.
     """
     limit: Limit | None = limits.start().exceeded(0)
     plan: RailPlan | None = None
@@ -129,9 +160,26 @@ def solve_by(
 
 
 def _bound_changes(problem: RailJob) -> float:
-    """Bound a step from below, with what few ports and changes cost where that can be more.
+    """Return a lower bound on the time of a step: no plan of the job is faster.
 
-    Raises `TimeUp`.
+    There are two bounds. The plain one is the time of a step with all circuits up at all times.
+    The other one also counts what a few ports and changes of circuits cost. It takes longer to
+    work out, and is left out where it does not hold or can hardly be the greater one.
+
+    Parameters
+    ----------
+    problem
+        The job.
+
+    Returns
+    -------
+    float
+        The greater bound, in seconds.
+
+    Raises
+    ------
+    TimeUp
+        If the time is up.
     """
     # The second bound can be greater in two cases: with all-to-alls, which need many circuits, or
     # if two changes take longer than the plain bound. It holds for jobs that `can_forward`
@@ -159,11 +207,36 @@ def _list_plans(
     rng: np.random.Generator,
     start: Solution | None,
 ) -> Iterator[RailPlan]:
-    """List the plans of a method, one after another, until one is at the lower bound.
+    """Make the plans of one method, one after another; the caller keeps the best.
 
-    A simple rule has one. `prefetch` makes one in the order of a former solution, the best
-    straight one, and faster ones by search, in which GPUs forward, and in which data change rail
-    inside a server. Cells of switches are not routed yet.
+    The simple methods make one plan. `"prefetch"` makes these, in this order:
+
+    1. a plan in the order of a former solution, if there is one;
+    2. the best plan in which data go straight from member to member;
+    3. a faster one in which other GPUs forward data, by search;
+    4. a faster one in which data change rail inside a server, by search.
+
+    It ends earlier once a plan is as fast as the lower bound. A plan says which ports of a switch
+    are joined, but not yet how the switch does that with its switching elements (cells).
+
+    Parameters
+    ----------
+    method
+        How plans are made.
+    problem
+        The job.
+    limits
+        How many plans each search tries (`iterations`); None for as many as its work allows.
+    rng
+        Random numbers of the searches.
+    start
+        A former solution, or None.
+
+    Yields
+    ------
+    RailPlan
+        Plans without states of cells. Those of the first two sorts may be no better than the ones
+        before.
     """
     if method != "prefetch" and method != "ilp":
         plan = plan_policy(problem, method)
@@ -174,11 +247,9 @@ def _list_plans(
 
     # The order of a former plan may still be the best; its times are worked out anew.
     if start is not None and start.answer is not None:
-        times_s = start.answer.start_s
-        if len(times_s) == problem.step().n_operations:
-            place = transfers.rank(times_s[transfers.folded.part])
-            order = [nodes[np.argsort(place[nodes])] for nodes in transfers.order]
-            former = plan_in_order(transfers, order, "free")
+        times = start.answer.start_s  # the order of a former plan, with the operations of now
+        if len(times) == problem.step().n_operations:
+            former = plan_ahead(transfers, [times[transfers.folded.part]])
             if former is not None:
                 yield former.build()
     best = plan_straight(transfers)
@@ -201,33 +272,88 @@ def _list_plans(
 def plan_straight(transfers: Transfers) -> Draft | None:
     """Make the best plan that is found without search, in which no GPU forwards data of others.
 
-    Circuits change as soon as they are free, in the order of programs or by time, or when they are
-    asked for, or never. A clock that runs out ends this once there is a plan.
+    Each circuit leads straight from one member of a communication to the next one. First the
+    simple rules are tried: circuits change on demand, or a little before that, or never. Then
+    plans are made that set up circuits earlier, with the same orders of communications; switches
+    that stop as a whole for a change are left out there.
+
+    Parameters
+    ----------
+    transfers
+        The step, written down once for all ranks that do the same, with its communications.
+
+    Returns
+    -------
+    Draft or None
+        The plan with the shortest step; None if no rule makes one. A draft has one rank in place
+        of all that do the same; `build` makes the whole plan from it.
+
+    Raises
+    ------
+    TimeUp
+        If the time is up before any plan was made.
     """
     best: Draft | None = None
+    starts: list[Start] = []
     try:
-        for draft in _list_straight_drafts(transfers):
-            if draft is not None and (best is None or draft.step_s < best.step_s):
-                best = draft
+        for draft in _simple_drafts(transfers):  # plans made before a limit stay
+            starts.append(draft.start)
+            best = draft if best is None or draft.step_s < best.step_s else best
+
+        # Plans that set up circuits early take up the orders of the simple ones.
+        if transfers.job.network.switching == "per-circuit":
+            early = plan_ahead(transfers, starts)
+            if early is not None and (best is None or early.step_s <= best.step_s):
+                best = early
     except TimeUp:
         if best is None:
             raise
     return best
 
 
-def _list_straight_drafts(transfers: Transfers) -> Iterator[Draft | None]:
-    """Draft the straight plans, one after another; None where a rule has none."""
-    for asked in ASKED:
+def _simple_drafts(transfers: Transfers) -> Iterator[Draft]:
+    """Draft the plans of the simple policies; the static one only if ports can be split.
+
+    In two of them circuits change when they are asked for: provisioned (before the computation in
+    front of a communication has ended), then on demand (after it). In a static plan they stay.
+
+    Parameters
+    ----------
+    transfers
+        The communications of the folded step, in which ranks that do the same are one class.
+
+    Yields
+    ------
+    Draft
+        Two plans or three, of the folded step.
+    """
+    for provisioned in (True, False):
         check_time()
-        yield plan_by_demand(transfers, asked)
+        yield plan_by_demand(transfers, provisioned=provisioned)
     check_time()
-    yield plan_in_order(transfers, order_by_time(transfers), "free")
-    check_time()
-    yield plan_static(transfers)
+    static = plan_static(transfers)
+    if static is not None:
+        yield static
 
 
 def _check_digits(problem: RailJob, plan: RailPlan) -> None:
-    """Refuse a plan in whose times the end of a communication is lost."""
+    """Refuse a plan whose times have too few digits to say when a communication ends.
+
+    Times are floats in seconds from the start of the step. A communication of less than 1e-11 of
+    the step is so short beside them that its end is hardly told from its start.
+
+    Parameters
+    ----------
+    problem
+        The job.
+    plan
+        A plan that changes circuits, with start and end of each operation in seconds.
+
+    Raises
+    ------
+    InputError
+        If a communication lasts less than the part `_DIGITS` of the step; the first one is named.
+    """
     step = problem.step()
     lasts_s = plan.end_s - plan.start_s
     is_short = (step.rail >= 0) & (step.size_bytes > 0) & (lasts_s < _DIGITS * plan.step_s)
@@ -240,9 +366,24 @@ def _check_digits(problem: RailJob, plan: RailPlan) -> None:
 
 
 def route_plan(job: RailJob, plan: RailPlan) -> RailPlan | None:
-    """Find the states of cells for all matchings of a plan, each once.
+    """Find how the switches make all circuits of a plan with their switching elements, the cells.
 
-    None if the fabric does not hold one.
+    A plan says which ports of a switch are joined, state by state. The state of a cell says which
+    of its inputs leads to which output. Equal circuits are routed once.
+
+    Parameters
+    ----------
+    job
+        The job. Its switch is ``job.fabric``; None, or a fabric without a graph, has no cells.
+    plan
+        A plan without states of cells. By timeline (the states of a switch over time),
+        ``matchings[state, port]`` is the port to which a port leads, -1 where idle.
+
+    Returns
+    -------
+    RailPlan or None
+        The plan with ``cell_states[state, cell]``, int8, in each timeline; unchanged if the switch
+        has no cells. None if for some state no way through the switch is found.
     """
     fabric = job.fabric
     if fabric is None or fabric.graph is None:
@@ -268,7 +409,21 @@ def route_plan(job: RailJob, plan: RailPlan) -> RailPlan | None:
 
 
 def _route(fabric: Fabric, matching: NDArray[np.int32]) -> NDArray[np.int8] | None:
-    """Find the states of cells that carry a matching; None if they are not found."""
+    """Find states of the cells of a fabric that hold one matching.
+
+    Parameters
+    ----------
+    fabric
+        The fabric.
+    matching
+        ``matching[transmit port] = receive port``, -1 where idle; shape (ports,).
+
+    Returns
+    -------
+    int8 array, shape (cells,), or None
+        None if no states are found, by the exact router where the fabric has one, else by
+        negotiation in `_ROUNDS` rounds.
+    """
     with uncounted():
         # these modules load the kernels of routing
         from optmatch.solvers.feedforward import has_exact_router

@@ -1,4 +1,4 @@
-"""Plans that forward nothing: circuits split once, or changed when somebody asks for them.
+"""Plans that forward nothing: circuits split once, changed on demand, provisioned, or early.
 
 Words of this module; class, end, lane, peer and node are those of
 `optmatch.solvers.rails.transfers`, line and turn those of `optmatch.solvers.rails.timetable`:
@@ -12,9 +12,11 @@ Span
 Asking
     The moment from which somebody wants the circuits of a communication. It is a node that lasts
     0 s.
+Standing
+    The peers that lanes face when a step begins.
 
 All times are those of longest paths: a change is a node that lasts the delay, comes after the
-span before, and before all nodes of its span.
+node that used the port before, and before the node that uses it next.
 """
 
 from __future__ import annotations
@@ -26,23 +28,22 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from optmatch.model import check_time
 from optmatch.problems import RailJob
 from optmatch.problems.rails.execution.plan import RailPlan
 from optmatch.problems.rails.training.step import SEND
 from optmatch.solvers.rails.paths import Ints, Timed, longest_paths
 from optmatch.solvers.rails.timetable import Draft, Lines, draw_lines
 from optmatch.solvers.rails.transfers import (
+    Transfer,
     Transfers,
     Uses,
     fold_transfers,
     hold_circuits,
 )
 
-Asked = Literal["free", "provisioned", "on-demand"]
-"""When a change of circuits is asked for: once the communications before have ended (free), once
-the next communication waits for computation alone, or once it is ready."""
-ASKED: tuple[Asked, ...] = ("provisioned", "on-demand", "free")
-"""All of these; a clock that runs out leaves the last ones out."""
+Start = Sequence[float] | NDArray[np.float64]
+"""``start[node]`` in seconds from the start of a step, by node of a folded step."""
 _END, _START_BESIDE, _START_CHANGE, _START_ON_RAIL = range(4)
 """Events where a switch stops as a whole, in their order at one moment: something ends, something
 starts that rides no rail, circuits begin to change, and a communication starts."""
@@ -51,63 +52,142 @@ NO_SPLIT = "fewer ports than there are kinds of circuits to keep"
 
 
 def usual_lanes(transfers: Transfers) -> dict[int, int]:
-    """Choose the lanes of each communication, as bits: all, but messages share them by direction.
+    """Choose the ports of each communication as a simple controller does.
 
-    A GPU within a pipeline has messages to two neighbours. With two lanes or more, messages onward
-    take the even lanes and messages back the odd ones: with four lanes 0b0101 and 0b1010.
+    A *lane* is the port of one number at all GPUs: lane 0 is all ports 0. Each communication gets
+    all lanes, with one exception. In a pipeline a GPU has messages to two neighbours, which are
+    other circuits. If each used all lanes, one would wait for the circuits of the other. With two
+    lanes or more, messages onward therefore take the even lanes, and messages back the odd ones.
+
+    Parameters
+    ----------
+    transfers
+        The communications of a step in which one rank stands for all ranks that do the same. Of
+        each, these fields are used:
+
+        * `kind`: from `SEND` on it is a message, below that a collective;
+        * `ahead`: whether a message goes onward in its pipeline;
+        * `endpoints`: the sides where it needs ports. Each has an `end`, a number for the sending
+          or the receiving side of all ranks that do the same, and `peers`, the ranks at the other
+          ends of its circuits.
+
+    Returns
+    -------
+    dict of int to int
+        By number of the communication its lanes as bits: bit k for lane k. With four lanes 0b0101
+        are those of messages onward, 0b1010 those of messages back, and 0b1111 all.
     """
+    # With four lanes these are 0b1111 and 0b0101.
     everything = (1 << transfers.lanes.number) - 1
     even = sum(1 << lane for lane in range(0, transfers.lanes.number, 2))
 
-    # If some end has messages to two peers, one would wait for the circuits of the other.
+    # By end the ranks to which messages go there, or from which they come.
     faces: dict[int, set[int]] = {}
     for transfer in transfers.by_node.values():
         if transfer.kind >= SEND:
             for point in transfer.endpoints:
                 faces.setdefault(point.end, set()).add(point.peers[0])
+
+    # If some end has messages to two peers, one would wait for the circuits of the other: lanes
+    # are then shared by direction.
     shared = transfers.lanes.number > 1 and any(len(peers) > 1 for peers in faces.values())
-    lanes = {}
-    for node, transfer in transfers.by_node.items():
-        lanes[node] = everything
-        if transfer.kind >= SEND and shared:
-            lanes[node] = even if transfer.ahead else everything & ~even
-    return lanes
+
+    def choose(transfer: Transfer) -> int:
+        """Return the lanes of one communication as bits: all, or those of its direction."""
+        if transfer.kind < SEND or not shared:
+            return everything
+        return even if transfer.ahead else everything & ~even
+
+    return {node: choose(transfer) for node, transfer in transfers.by_node.items()}
 
 
 def plan_policy(
     job: RailJob, policy: Literal["static", "on-demand", "provisioned"]
 ) -> RailPlan | None:
-    """Make the plan of a simple rule; None if it is static and ports cannot be split."""
+    """Make the plan of a policy: a simple rule by which circuits are held or changed.
+
+    The plan says which ports are joined. How the switching elements (cells) of a fabric do that is
+    found later.
+
+    Parameters
+    ----------
+    job
+        The job.
+    policy
+        `"static"` splits ports once among the kinds of communication, `"on-demand"` changes
+        circuits when a communication that needs others is ready, and `"provisioned"` when it waits
+        for no other communication any more, only for computation.
+
+    Returns
+    -------
+    RailPlan or None
+        None if the policy is static and ports cannot be split.
+    """
     transfers = fold_transfers(job)
-    draft = plan_static(transfers) if policy == "static" else plan_by_demand(transfers, policy)
+    if policy == "static":
+        draft = plan_static(transfers)
+    else:
+        draft = plan_by_demand(transfers, provisioned=policy == "provisioned")
     return draft and draft.build()
 
 
-def plan_by_demand(transfers: Transfers, asked: Asked) -> Draft:
-    """Plan a step in which circuits change between spans, when they are asked for.
+def plan_by_demand(transfers: Transfers, *, provisioned: bool) -> Draft:
+    """Plan a step in which circuits change when somebody asks for them.
+
+    One rank stands for all ranks that do the same; these ranks are a *class*. Its communications,
+    in the order of its program, are cut into *spans*: within a span no port has to change its
+    circuit. Circuits change between two spans, when the first has ended and the first
+    communication of the second asks for them:
+
+    * on demand, it asks when it is ready at all its members;
+    * if `provisioned`, it asks when it waits for no other communication over rails any more,
+      whatever computation there is in front of it.
 
     Programs of different classes may contradict each other, each waiting for the other. Then all
     classes go through their communications by time instead, which never does.
+
+    Parameters
+    ----------
+    transfers
+        The communications of the folded step.
+    provisioned
+        Whether circuits are asked for before the computation in front of a communication has
+        ended.
+
+    Returns
+    -------
+    Draft
+        The plan of the folded step: times of its nodes, lanes (port numbers) of communications,
+        and the changes of circuits.
     """
-    draft = plan_in_order(transfers, transfers.order, asked)
+    draft = _draft_in_order(transfers, transfers.order, provisioned=provisioned)
     if draft is None:
-        draft = plan_in_order(transfers, order_by_time(transfers), asked)
+        rank = _by_time(transfers)
+        order = [nodes[np.argsort(rank[nodes])] for nodes in transfers.order]
+        draft = _draft_in_order(transfers, order, provisioned=provisioned)
     assert draft is not None
     return draft
 
 
-def order_by_time(transfers: Transfers) -> list[Ints]:
-    """Order the nodes of each class by when they start with all circuits there."""
-    place = _by_time(transfers)
-    return [nodes[np.argsort(place[nodes])] for nodes in transfers.order]
-
-
 def plan_static(transfers: Transfers) -> Draft | None:
-    """Plan a step in which no circuit changes: lanes are divided once among the communications.
+    """Plan a step in which no circuit changes: ports are divided once among the communications.
 
-    Communications that can share circuits are one kind. Each kind gets lanes in proportion to the
-    square root of its traffic, at least one: this makes the sum of the times of all kinds least.
-    None if there are more kinds than lanes, or if a collective has rounds that need changes.
+    A *lane* is the port of one number at all GPUs. Communications that can share circuits are one
+    *kind*. Each kind gets lanes in proportion to the square root of its traffic, rounded to whole
+    lanes and at least one. This makes the sum of the times of all kinds least.
+
+    Parameters
+    ----------
+    transfers
+        The communications of the folded step, in which one rank stands for all ranks that do the
+        same.
+
+    Returns
+    -------
+    Draft or None
+        The plan of the folded step: start and end of each node, lanes of each communication, and
+        where ports lead when the step begins. None in two cases: there are more kinds than lanes,
+        or a collective has rounds that need changes of circuits.
     """
     n_lanes = transfers.lanes.number
 
@@ -159,9 +239,23 @@ class _Kind(NamedTuple):
 
 
 def _list_kinds(transfers: Transfers) -> list[list[int]]:
-    """Sort communications into kinds with equal peers at all ends that they share, by first fit.
+    """Sort communications into kinds: those of one kind never need two circuits at one port.
 
-    Messages and collectives are never of one kind.
+    An *end* is the transmitting or the receiving side of the ports of all ranks that do the same.
+    The *peers* of a communication at an end are the ranks to or from which it sends there. Two
+    communications fit together if they have the same peers at each end that both use. Messages and
+    collectives never fit together. Each communication goes to the first kind that it fits (first
+    fit).
+
+    Parameters
+    ----------
+    transfers
+        The communications of the folded step, in which one rank stands for all that do the same.
+
+    Returns
+    -------
+    list of list of int
+        The communications of each kind, as numbers of nodes, ascending.
     """
     # A kind knows the peers at each end that one of its communications uses. A further one fits if
     # it agrees with them; ends that the kind has not used yet allow any peers.
@@ -185,7 +279,23 @@ def _list_kinds(transfers: Transfers) -> list[list[int]]:
 
 
 def _busiest(transfers: Transfers, nodes: list[int]) -> float:
-    """Return the most bytes that some communications send over the ports of one GPU."""
+    """Return the most bytes that some communications send over the ports of one GPU.
+
+    One rank stands for all ranks that do the same. An *end* is its sending or its receiving side,
+    with all ports.
+
+    Parameters
+    ----------
+    transfers
+        The communications of the folded step.
+    nodes
+        The numbers of those that count, at least one.
+
+    Returns
+    -------
+    float
+        The greatest sum of bytes at an end, in a step.
+    """
     sent: dict[int, float] = {}
     for node in nodes:
         for point in transfers.by_node[node].endpoints:
@@ -194,10 +304,23 @@ def _busiest(transfers: Transfers, nodes: list[int]) -> float:
 
 
 def share_lanes(traffic: list[float], lanes: int) -> list[int] | None:
-    """Share lanes in proportion to the square root of traffic, by largest remainders.
+    """Share lanes in proportion to the square root of traffic, at least one each.
 
-    Each kind gets one at least: traffic of 9 and 1 bytes shares four lanes as 3 and 1. None if
-    there are more kinds than lanes.
+    The largest remainders are rounded up, ties to the first. Traffic of 9 and 1 bytes shares four
+    lanes as 3 and 1.
+
+    Parameters
+    ----------
+    traffic
+        By kind of communications the bytes that it sends in a step.
+    lanes
+        How many lanes (ports of one number at all GPUs) there are.
+
+    Returns
+    -------
+    list of int or None
+        By kind how many lanes it gets, at least one; they sum to `lanes` unless there are no
+        kinds. None if there are more kinds than lanes.
     """
     if len(traffic) > lanes:
         return None
@@ -215,9 +338,20 @@ def share_lanes(traffic: list[float], lanes: int) -> list[int] | None:
 
 
 def _by_time(transfers: Transfers) -> Ints:
-    """Rank nodes by when they start with all circuits there.
+    """Order nodes by when they start with all circuits there.
 
-    Such orders never contradict each other.
+    A node is an operation or a communication of the folded step. Such orders never contradict each
+    other, as programs may where a rank posts receives early.
+
+    Parameters
+    ----------
+    transfers
+        The communications of the folded step, in which ranks that do the same are one class.
+
+    Returns
+    -------
+    int array, shape (nodes,)
+        By node its place in the order, from 0 on.
     """
     lanes = (1 << transfers.lanes.number) - 1
     durations = transfers.lasting(dict.fromkeys(transfers.by_node, lanes))
@@ -227,10 +361,28 @@ def _by_time(transfers: Transfers) -> Ints:
 
 
 def _draw_programs(transfers: Transfers, order: Sequence[Ints], lanes: Mapping[int, int]) -> Lines:
-    """Draw the lines of all lanes in the order of programs.
+    """List for each port who uses it, one after another, in the order of the programs.
 
-    Places count the nodes of all classes, one class behind another. A message of a class to itself
-    stands there twice.
+    One rank stands for all ranks that do the same; these ranks are a *class*. A port is named by
+    two numbers here. Its *end*, ``2 * class + side``, is where the ranks of a class transmit (side
+    0) or receive (side 1); its *lane* is the number of the port at each GPU. A use is one end and
+    lane that a communication needs.
+
+    Parameters
+    ----------
+    transfers
+        The communications of the folded step.
+    order
+        ``order[class]``: its communications on rails, one after another.
+    lanes
+        By communication its lanes, as bits: bit k for lane k.
+
+    Returns
+    -------
+    Lines
+        The uses, sorted by end and lane, and then by place in the order. A place is an index of
+        the orders of all classes, one behind another: ``np.concatenate(order)[place]`` is the
+        communication.
     """
     uses = transfers.uses()
     n_nodes = len(transfers.duration_s)
@@ -257,9 +409,27 @@ def _draw_programs(transfers: Transfers, order: Sequence[Ints], lanes: Mapping[i
 
 
 def _cut_spans(lines: Lines, n_places: int) -> NDArray[np.bool_]:
-    """Mark the places at which programs are cut into spans: greedily, as late as possible.
+    """Cut the programs into as few spans as can be, in which no port changes its circuit.
 
-    A place is cut off if a lane would face another peer than at a place of the span so far.
+    A *span* is communications that follow each other in a program, during which each port keeps
+    its circuit to one rank, its peer. A span goes on for as long as it can, which gives the fewest
+    spans. If a port needs the peers a, a, b, a at the places 0 to 3, the spans are the places 0
+    and 1, then 2, then 3.
+
+    Parameters
+    ----------
+    lines
+        The uses of each port, one after another: a table with a row for each use. It has
+        ``uses.peer[row]``, the peer that is needed; ``place[row]``, where the communication
+        stands; and ``before[row]``, which is -1 for the first use of a port.
+    n_places
+        How many places there are: places count the communications of all programs, one program
+        behind another.
+
+    Returns
+    -------
+    bool array, shape (n_places,)
+        Whether a span begins at the place because the one before it had to end.
     """
     # Rows of uses before which the lane faces another peer. ``conflict[place]`` is the last place
     # at which a lane that is used here with another peer was used before, -1 if there is none. A
@@ -280,19 +450,64 @@ def _cut_spans(lines: Lines, n_places: int) -> NDArray[np.bool_]:
     return begins_span
 
 
-def plan_in_order(transfers: Transfers, order: Sequence[Ints], asked: Asked) -> Draft | None:
-    """Plan a step whose classes do their communications in given orders; None if they contradict.
+class _Spans(NamedTuple):
+    """The programs of all classes, one behind another, cut into spans.
 
-    ``order[class]`` are its nodes on rails. Spans and changes are cut from that order; they and
-    the nodes are a graph whose longest paths are the times. On a switch that stops as a whole, a
-    change delays all communications of its rail.
+    Between the communications of a span no lane has to face another peer.
     """
-    lanes = usual_lanes(transfers)
-    lines = _draw_programs(transfers, order, lanes)
-    n_nodes = len(transfers.duration_s)
 
-    # A span begins where a class begins or where its program had to be cut. ``goes_on[span]``: is
-    # there a span of the same class before it? There is an entry more than spans.
+    node: Ints
+    """``node[place]``: the communication; places count all programs, one behind another."""
+    span: Ints
+    """``span[place]``: the span, numbered from 0 on."""
+    first_place: Ints
+    """``first_place[span]``: where the span begins."""
+    goes_on: NDArray[np.bool_]
+    """``goes_on[span]``: whether a span of the same class goes before it. There is an entry more
+    than spans, which is False."""
+
+
+class _Changes(NamedTuple):
+    """The changes of circuits between spans: one for each span that needs one."""
+
+    row: Ints
+    """``row[turn]``: the row of the lines whose lane is turned to another peer; shape
+    (turns,)."""
+    change: Ints
+    """``change[turn]``: the change that the turn is a part of; shape (turns,)."""
+    span: Ints
+    """``span[change]``: the span before which circuits change; shape (changes,)."""
+
+
+def _list_spans(lines: Lines, order: Sequence[Ints]) -> tuple[_Spans, _Changes]:
+    """Cut the programs into spans, and list before which of them circuits have to change.
+
+    One rank stands for all ranks that do the same; these ranks are a *class*. A *span* is a part
+    of its communications, in their order, in which no circuit has to change. Before a span
+    circuits may have to change. This is so for the first span of a class as well: a step begins
+    with the circuits with which the step before has ended.
+
+    Parameters
+    ----------
+    lines
+        The uses of each port, one after another: a table with a row for each use. It has by row
+        ``uses.peer[row]``, the rank to which the port has to lead, and ``place[row]``. Places
+        count the communications of all classes, one class behind another.
+    order
+        ``order[class]``: its communications on rails, one after another.
+
+    Returns
+    -------
+    spans : _Spans
+        With ``node[place]``, the communication; ``span[place]``, its span; ``first_place[span]``;
+        and ``goes_on[span]``, whether a span of the same class goes before it.
+    changes : _Changes
+        With ``row[turn]``, the row of `lines` for which a port is turned to another rank;
+        ``change[turn]``, the change that this is a part of; and ``span[change]``, the span before
+        which it happens.
+    """
+    # A span begins where a class begins or where its program had to be cut; spans are counted by
+    # these beginnings. The first span of a class has none before it: `goes_on` is False.
     node = np.concatenate([*order, np.empty(0, np.int64)])
     class_of_place = np.repeat(np.arange(len(order)), [len(nodes) for nodes in order])
     enters_class = np.diff(class_of_place, prepend=-1) > 0
@@ -301,71 +516,350 @@ def plan_in_order(transfers: Transfers, order: Sequence[Ints], asked: Asked) -> 
     goes_on = np.append(~enters_class[first_place], False)
 
     # A lane is turned for a use if it faced another peer before; all turns of a span are one
-    # change: ``change_of_turn[turn]``, and ``span_of_change[change]``.
-    turned_row = np.flatnonzero(lines.uses.peer != lines.faced())
-    span_of_change, change_of_turn = np.unique(span[lines.place[turned_row]], return_inverse=True)
-    n_changes = len(span_of_change)
+    # change.
+    row = np.flatnonzero(lines.uses.peer != lines.faced(lines.last))
+    span_of_change, change = np.unique(span[lines.place[row]], return_inverse=True)
+    return _Spans(node, span, first_place, goes_on), _Changes(row, change, span_of_change)
+
+
+class _SpanGraph(NamedTuple):
+    """A step as a graph of longest paths, in which classes go through their spans.
+
+    Its nodes are the n nodes of the step; then of each of them its asking, which is the moment
+    from which somebody wants its circuits; then the beginning of each span; then the changes.
+    """
+
+    duration_s: NDArray[np.float64]
+    """``duration_s[node]`` in seconds; askings and beginnings of spans last 0 s."""
+    pairs: Ints
+    """Pairs of nodes, shape (pairs, 2): the first has to end before the second starts."""
+    asking: Ints
+    """``asking[change]``: the node that is the asking for the first node of its span."""
+    beginning: Ints
+    """``beginning[change]``: the node that is the beginning of its span."""
+    change: Ints
+    """``change[change]``: its node."""
+
+
+def _link_spans(
+    transfers: Transfers,
+    duration_s: NDArray[np.float64],
+    spans: _Spans,
+    changes: _Changes,
+    *,
+    provisioned: bool,
+) -> _SpanGraph:
+    """Write a step as a graph, so that the longest path to each node says when it starts.
+
+    One rank stands for all ranks that do the same; these ranks are a *class*. Its communications
+    in their order are cut into *spans*: within a span no circuit has to change, and before a span
+    circuits may change. A change begins when two things have happened:
+
+    * all communications of the span before have ended;
+    * somebody asks for the circuits. In general that is when the first communication of the span
+      has nothing else to wait for. If `provisioned`, computations in front of it do not count.
+
+    A step of n computations and communications becomes a graph with four sorts of nodes, numbered
+    one sort after another:
+
+    * 0 to n - 1: these computations and communications;
+    * n to 2 n - 1: for each of them its *asking*, the moment from which somebody wants its
+      circuits;
+    * one node for each span: its *beginning*, when all of the span before has ended;
+    * one node for each change of circuits.
+
+    Parameters
+    ----------
+    transfers
+        The communications of the folded step, with n nodes.
+    duration_s
+        How long each of the n nodes lasts, in seconds, with all circuits there; shape (n,).
+    spans
+        The communications of all classes, one class behind another. A place is an index of this
+        list. The arrays are
+
+        * ``node[place]``: the communication, and ``span[place]``: its span;
+        * ``first_place[span]``: where the span begins;
+        * ``goes_on[span]``: whether a span of the same class goes before it. It has one more
+          entry, False, behind the last span.
+    changes
+        ``changes.span[change]``: the span before which circuits change; shape (changes,).
+    provisioned
+        Whether circuits are asked for before the computation in front of a communication has
+        ended.
+
+    Returns
+    -------
+    _SpanGraph
+        With these fields:
+
+        * ``duration_s[node]`` of all nodes of the graph, in seconds; only computations,
+          communications and changes take time;
+        * `pairs`, shape (pairs, 2): the second node of a pair waits for the first;
+        * by change three numbers of nodes: `asking` and `beginning`, for which it waits, and
+          `change`, which is the change itself.
+    """
+    n_nodes = len(transfers.duration_s)
+    n_spans = len(spans.first_place)
+    n_changes = len(changes.span)
 
     # Numbers in the graph: nodes from 0 on, askings from n on, beginnings of spans from 2 n on,
-    # and then the changes. The asking of a node waits for the nodes before it. If provisioned,
-    # computations pass the asking on without their own time.
+    # and then the changes.
     asking = n_nodes + np.arange(n_nodes)
-    beginning = 2 * n_nodes + np.arange(len(first_place))
-    change = 2 * n_nodes + len(first_place) + np.arange(n_changes)
+    beginning = 2 * n_nodes + np.arange(n_spans)
+    change = 2 * n_nodes + n_spans + np.arange(n_changes)
+
+    # The asking of a node waits for the nodes before it. If provisioned, nodes that are no
+    # communication pass the asking on without their own time: it waits for their asking.
     waited_for = np.arange(n_nodes)
-    if asked == "provisioned":
+    if provisioned:
         is_computation = np.ones(n_nodes, dtype=bool)
         is_computation[list(transfers.by_node)] = False
         waited_for = np.where(is_computation, asking, waited_for)
+    former = transfers.pairs[:, 0]
+    later = transfers.pairs[:, 1]
+    before_askings = np.stack([waited_for[former], asking[later]], axis=1)
 
-    # A span begins after all nodes of the span before, if its class has one. A change comes after
-    # the beginning of its span and the asking of the first node there, before all nodes of it.
-    is_before_another = goes_on[span + 1]
-    is_after_another = goes_on[span]
-    follows = goes_on[span_of_change]
-    change_of_span = np.full(len(first_place), -1)
-    change_of_span[span_of_change] = change
-    change_of_place = change_of_span[span]
-    has_change = change_of_place >= 0
-    asking_of_change = asking[node[first_place[span_of_change]]]
-    columns = [
-        (waited_for[transfers.pairs[:, 0]], asking[transfers.pairs[:, 1]]),
-        (node[is_before_another], beginning[span[is_before_another] + 1]),
-        (beginning[span[is_after_another]], node[is_after_another]),
-        (beginning[span_of_change][follows], change[follows]),
-        (change_of_place[has_change], node[has_change]),
-    ]
-    if asked != "free":
-        columns.append((asking_of_change, change))
-    pairs = np.concatenate(
-        [transfers.pairs, lines.pairs(), *(np.stack(pair, axis=1) for pair in columns)]
+    # A span begins after all nodes of the span before, if its class has one. These are two sets of
+    # pairs: (node of the span before, beginning) and (beginning, node of the span).
+    is_before_another = spans.goes_on[spans.span + 1]
+    is_after_another = spans.goes_on[spans.span]
+    span_before = spans.span[is_before_another]
+    span_after = spans.span[is_after_another]
+    before_beginnings = np.stack(
+        [spans.node[is_before_another], beginning[span_before + 1]], axis=1
     )
+    after_beginnings = np.stack([beginning[span_after], spans.node[is_after_another]], axis=1)
+
+    # A change comes after the beginning of its span and the asking of the first node there, and
+    # before all nodes of the span.
+    beginning_of_change = beginning[changes.span]
+    asking_of_change = asking[spans.node[spans.first_place[changes.span]]]
+    follows = spans.goes_on[changes.span]
+    change_of_span = np.full(n_spans, -1)
+    change_of_span[changes.span] = change
+    change_of_place = change_of_span[spans.span]
+    has_change = change_of_place >= 0
+    pairs = [
+        transfers.pairs,
+        before_askings,
+        before_beginnings,
+        after_beginnings,
+        np.stack([beginning_of_change[follows], change[follows]], axis=1),
+        np.stack([asking_of_change, change], axis=1),
+        np.stack([change_of_place[has_change], spans.node[has_change]], axis=1),
+    ]
 
     # Nodes last as long as data need, changes the delay, and all others 0 s.
-    lasts_s = np.zeros(2 * n_nodes + len(first_place) + n_changes)
-    lasts_s[:n_nodes] = transfers.lasting(lanes)
+    lasts_s = np.zeros(2 * n_nodes + n_spans + n_changes)
+    lasts_s[:n_nodes] = duration_s
     lasts_s[change] = transfers.job.network.delay_s
+    return _SpanGraph(
+        lasts_s, np.concatenate(pairs), asking_of_change, beginning_of_change, change
+    )
+
+
+def _draft_in_order(
+    transfers: Transfers, order: Sequence[Ints], *, provisioned: bool
+) -> Draft | None:
+    """Plan a step in which circuits change when somebody asks for them, in a given order.
+
+    One rank stands for all ranks that do the same; these ranks are a *class*. Its communications
+    are cut into *spans*, within which no circuit has to change. A class goes through its spans one
+    after another, and its circuits change in between. All starts are as early as these rules
+    allow: they are longest paths in a graph. On a switch whose circuits are all dark while one of
+    them changes (all-stop), a simulation finds them instead.
+
+    Parameters
+    ----------
+    transfers
+        The communications of the folded step.
+    order
+        ``order[class]``: its communications on rails, one after another.
+    provisioned
+        Whether circuits are asked for before the computation in front of a communication has
+        ended.
+
+    Returns
+    -------
+    Draft or None
+        The plan of the folded step, with these fields:
+
+        * `timed`: start and end of each node, in seconds;
+        * `lanes`: by communication the numbers of its ports, as bits;
+        * `standing`: to which ranks ports lead when the step begins;
+        * `turns`: all changes, with the times at which they are asked for and begin.
+
+        None if the orders of classes contradict each other: each waits for another one.
+    """
+    lanes = usual_lanes(transfers)
+    lines = _draw_programs(transfers, order, lanes)
+    spans, changes = _list_spans(lines, order)
+    duration_s = transfers.lasting(lanes)
+    graph = _link_spans(transfers, duration_s, spans, changes, provisioned=provisioned)
+    pairs = np.concatenate([graph.pairs, lines.pairs()])
     if transfers.job.network.switching == "all-stop":
-        rails = np.full(len(lasts_s), -1)
+        # A change delays all communications of its rail: that of the first node of its span. In
+        # the graph the nodes of the step come first, their askings (the moments from which
+        # circuits are wanted) have numbers that are greater by `n_nodes`, and changes come last.
+        n_nodes = len(duration_s)
+        rails = np.full(len(graph.duration_s), -1)
         rails[:n_nodes] = transfers.rails()
-        rails[change] = rails[asking_of_change - n_nodes]
+        rails[graph.change] = rails[graph.asking - n_nodes]
+        first_change = len(graph.duration_s) - len(graph.change)
         timed = stopping_paths(
-            lasts_s.tolist(), pairs.tolist(), rails.tolist(), len(lasts_s) - n_changes
+            graph.duration_s.tolist(), pairs.tolist(), rails.tolist(), first_change
         )
     else:
-        timed = longest_paths(lasts_s, pairs)
+        timed = longest_paths(graph.duration_s, pairs)
     if timed is None:
         return None
 
     # Circuits that are provisioned are asked for once the span before has ended, not sooner.
-    starts_s = timed.start_s[change]
-    asked_s = timed.end_s[asking_of_change]
-    if asked == "provisioned":
-        asked_s = np.maximum(asked_s, timed.end_s[beginning[span_of_change]])
-    elif asked == "free":
-        asked_s = starts_s
-    turns = lines.turns(turned_row, starts_s[change_of_turn], asked_s[change_of_turn])
+    asked_s = timed.end_s[graph.asking]
+    if provisioned:
+        asked_s = np.maximum(asked_s, timed.end_s[graph.beginning])
+    starts_s = timed.start_s[graph.change]
+    turns = lines.turns(changes.row, starts_s[changes.change], asked_s[changes.change])
     return Draft(transfers, timed, lanes, lines.standing(), turns)
+
+
+class _EarlySteps(NamedTuple):
+    """A step in which each lane goes through its uses, with changes as early as can be."""
+
+    lines: Lines
+    """The uses of each lane in their order."""
+    standing: Ints
+    """By line a row whose peer the lane faces when the step begins, and when it ends."""
+    timed: Timed
+    """Starts and ends of the nodes, and after them those of the changes."""
+    turned: Ints
+    """``turned[change]``: the row whose peer the lane faces after it."""
+    step_s: float
+    """When the last node or change ends, in seconds."""
+
+
+def plan_ahead(transfers: Transfers, starts: Sequence[Start] = ()) -> Draft | None:
+    """Plan a step in which circuits are set up early, as soon as their ports are free.
+
+    Each port serves communications one after another, and changes its circuit between two that
+    need different ones. Several orders of communications are tried: by when each could start with
+    all circuits there, and the orders of known plans. For each order two plans are timed: the step
+    begins with the circuits that ports use last, or with those that they use first. The fastest of
+    all plans is returned.
+
+    Parameters
+    ----------
+    transfers
+        The communications of the folded step, in which one rank stands for all ranks that do the
+        same.
+    starts
+        For each known plan the starts of its nodes (operations and communications of the folded
+        step), in seconds; each of shape (nodes,). Empty if none is known.
+
+    Returns
+    -------
+    Draft or None
+        The fastest plan: times, lanes and changes of circuits. None if no order can be kept, as
+        nodes would wait for each other in a circle.
+    """
+    lanes = usual_lanes(transfers)
+    uses = transfers.uses()
+    duration_s = transfers.lasting(lanes)
+    best: _EarlySteps | None = None
+    for place in (_by_time(transfers), *map(transfers.rank, starts)):
+        check_time()
+        lines = draw_lines(uses, place[uses.node], lanes)
+
+        # The step begins with the circuits that each lane used last, or with those that it uses
+        # first and then returns to at its end.
+        for standing in (lines.last, lines.first):
+            steps = _change_early(transfers, lines, standing, duration_s)
+            if steps is not None and (best is None or steps.step_s < best.step_s):
+                best = steps
+    if best is None:
+        return None
+
+    # Changes are the nodes after those of the step; they are asked for when they begin.
+    begins_s = best.timed.start_s[len(transfers.duration_s) :]
+    turns = best.lines.turns(best.turned, begins_s, begins_s)
+    at_once_s = np.zeros(len(best.standing))
+    standing_turns = best.lines.turns(best.standing, at_once_s, at_once_s)
+    return Draft(transfers, best.timed, lanes, standing_turns, turns)
+
+
+def _change_early(
+    transfers: Transfers, lines: Lines, standing: Ints, duration_s: NDArray[np.float64]
+) -> _EarlySteps | None:
+    """Time a step in which each port changes its circuit as soon as it is free.
+
+    A port serves one communication after another. Each of these *uses* needs a circuit to a
+    certain rank, the peer. If the next use has another peer, the change begins when the use before
+    has ended. At the end of the step the port turns back to the peer with which the step began.
+
+    Example: a port leads to rank 4 at first, and its uses have the peers 4, 4 and 7. It changes
+    before the third use, and back to 4 after it.
+
+    Parameters
+    ----------
+    transfers
+        The communications of the folded step, in which one rank stands for all that do the same.
+    lines
+        A table with a row for each use, port by port and in order. All uses of one port are a
+        *line*. These arrays are used:
+
+        * ``uses.node[row]``: the communication, and ``uses.peer[row]``: its peer;
+        * ``before[row]``: the communication before it on its port, -1 for the first;
+        * ``last[line]``: the last row of the port.
+    standing
+        ``standing[line]``: a row whose peer the port leads to when the step begins, and when it
+        ends.
+    duration_s
+        ``duration_s[node]`` in seconds, with all circuits there.
+
+    Returns
+    -------
+    _EarlySteps or None
+        The last three fields are found here:
+
+        * `timed`: starts and ends in seconds, of the nodes and after them of the changes;
+        * ``turned[change]``: the row whose peer the port leads to after the change;
+        * `step_s`: when the last node or change ends, in seconds.
+
+        None if nodes wait for each other in a circle.
+    """
+    # A use needs a change if the port faces another peer before; a line needs one more at its end
+    # if its last peer is not the one with which the step began.
+    node = lines.uses.node
+    peer = lines.uses.peer
+    needs_turn = peer != lines.faced(standing)
+    turns_back = peer[lines.last] != peer[standing]
+
+    # Changes are further nodes: first those in front of a use, then those at the end of the step.
+    turned = np.concatenate([np.flatnonzero(needs_turn), standing[turns_back]])
+    change = len(transfers.duration_s) + np.arange(len(turned))
+    change_of_use = change[: int(needs_turn.sum())]
+
+    # Each change waits for the last node that used the lane, if there is one in this step. The
+    # pairs are: who waits in the step itself; uses of a lane that follow each other without a
+    # change; former use and change; change and the use that it is for.
+    former_node = np.concatenate([lines.before[needs_turn], node[lines.last[turns_back]]])
+    has_former = former_node >= 0
+    stays = ~needs_turn & (lines.before >= 0)
+    pairs = (
+        transfers.pairs,
+        np.stack([lines.before[stays], node[stays]], axis=1),
+        np.stack([former_node[has_former], change[has_former]], axis=1),
+        np.stack([change_of_use, node[needs_turn]], axis=1),
+    )
+
+    # The starts are longest paths; there are none if the pairs make a circle.
+    delays_s = np.full(len(turned), transfers.job.network.delay_s)
+    timed = longest_paths(np.concatenate([duration_s, delays_s]), np.concatenate(pairs))
+    if timed is None:
+        return None
+    step_s = float(timed.end_s.max(initial=0.0))
+    return _EarlySteps(lines, standing, timed, turned, step_s)
 
 
 class _Rail:
@@ -380,6 +874,7 @@ class _Rail:
     """
 
     def __init__(self) -> None:
+        """Begin with no change so far, and nothing under way."""
         self.since_s = self.until_s = -1.0
         self.running: set[int] = set()
 
@@ -390,10 +885,35 @@ def stopping_paths(
     rail_of: Sequence[int],
     first_change: int,
 ) -> Timed | None:
-    """Start everything as early as possible where a change stops its rail, by simulated events.
+    """Start everything as early as possible, on switches that stop as a whole to change circuits.
 
-    Changes are the nodes from `first_change` on; those that begin at one moment are one, and what
-    runs on the rail lasts a delay longer. None if nodes wait for each other in a circle.
+    A node is a computation, a communication or a change of circuits. Each starts when all that it
+    waits for has ended. While circuits of a rail change, the whole rail is dark, and all
+    communications that are under way on it end later by the time of the change. Changes of one
+    rail that could begin at the same moment are done together; others wait for each other.
+
+    Example: a communication of 5 s starts at 0 s, and a change of 2 s on the same rail begins at
+    3 s. The communication ends at 7 s.
+
+    This is a simulation event by event.
+
+    Parameters
+    ----------
+    duration_s
+        ``duration_s[node]`` in seconds.
+    pairs
+        Pairs of nodes: the first has to end before the second starts.
+    rail_of
+        ``rail_of[node]``: the number of the rail that a node rides or changes, -1 if none; as long
+        as `duration_s`.
+    first_change
+        Nodes from this number on are changes of circuits.
+
+    Returns
+    -------
+    Timed or None
+        By node `start_s` and `end_s`, in seconds from the start of the step, and its place in the
+        order in which nodes end. None if nodes wait for each other in a circle.
     """
     # By node those that wait for it, and for how many it still waits itself.
     n_nodes = len(duration_s)
@@ -462,9 +982,26 @@ def stopping_paths(
 
 
 def _stop(rail: _Rail, now_s: float, delay_s: float, end_s: list[float]) -> None:
-    """Begin a change, once the one under way has ended, and delay all that runs on the rail.
+    """Begin to change the circuits of a rail, and stop the communications under way on it.
 
-    A change that begins at this moment is joined.
+    The whole rail is dark during a change. Three cases:
+
+    * another change begins at this moment, or waits for its beginning: both are one change, and
+      nothing is left to do;
+    * another change is under way: this one begins when that has ended;
+    * else it begins now.
+
+    Parameters
+    ----------
+    rail
+        The rail; `since_s` and `until_s`, when its last change begins and ends, become those of
+        this change.
+    now_s
+        When the change could begin, in seconds from the start of the step.
+    delay_s
+        How long a change takes, in seconds.
+    end_s
+        ``end_s[node]`` in seconds, of all nodes: those in ``rail.running`` end later by the delay.
     """
     # The rail already changes at this moment, or is going to: what runs has been delayed by that.
     if rail.since_s >= now_s:

@@ -23,9 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import IDLE
-from optmatch.problems import RailJob
 from optmatch.problems.rails.execution.plan import RailPlan, RailTimeline, ranks_of_rails
-from optmatch.problems.rails.training.step import SEND
+from optmatch.problems.rails.training.step import RECV, SEND
+from optmatch.solvers.rails.collectives import Lanes
 from optmatch.solvers.rails.paths import Ints, Timed
 from optmatch.solvers.rails.transfers import Spot, Transfers, Uses, face, list_sides
 
@@ -56,6 +56,8 @@ class Lines(NamedTuple):
 
     uses: Uses
     """The rows of all lines, sorted by line and then by place."""
+    line: Ints
+    """``line[row]``, ascending from 0."""
     first: Ints
     """``first[line]``: the first row of the line."""
     last: Ints
@@ -65,35 +67,115 @@ class Lines(NamedTuple):
     before: Ints
     """``before[row]``: the node before it on its line, -1 of the first."""
 
-    def faced(self) -> Ints:
-        """List the peer that a lane faces before each row; before the first, that of the last."""
+    def faced(self, standing: Ints) -> Ints:
+        """Return for each use of a port to which rank the port leads before that use.
+
+        A row is one use of a port; a *line* is all uses of the same port, one after another. Each
+        use needs the port to lead to a certain rank, its *peer*. Before a use the port still leads
+        to the peer of the use before; before the first use, to where it leads when the step
+        begins.
+
+        Parameters
+        ----------
+        standing
+            By line a row whose peer the port leads to when the step begins; shape (lines,).
+
+        Returns
+        -------
+        int array, shape (rows,)
+            Ranks. A row whose own peer is another one needs a change of circuits.
+        """
+        # Rows of one line stand together: before each row is the row above it.
         faced = np.roll(self.uses.peer, 1)
-        faced[self.first] = self.uses.peer[self.last]
+        faced[self.first] = self.uses.peer[standing]
         return faced
 
     def turns(
         self, rows: Ints, starts_s: NDArray[np.float64], asked_s: NDArray[np.float64]
     ) -> Turns:
-        """Turn the lanes of some rows to the peers that are used there."""
+        """List changes of ports that some uses need.
+
+        One rank stands for all ranks that do the same; these ranks are a *class*. A row is one use
+        of a port, which has to lead to a certain rank for it. To *turn* a port is to let it lead
+        to another rank than before, at all ranks of the class.
+
+        Parameters
+        ----------
+        rows
+            The uses for which ports are turned; shape (turns,).
+        starts_s, asked_s
+            When each turn begins, and when it is asked for, in seconds from the start of the step;
+            shape (turns,).
+
+        Returns
+        -------
+        Turns
+            Columns of shape (turns,): both times; the `end` (``2 * class + side``, where side 0
+            transmits and side 1 receives); the `lane`, which is the port number; and `place` and
+            `number`, the operation and its round, from which the new peers are looked up.
+        """
+        # The columns are node, end, lane, peer, place and turn (the round).
         _, end, lane, _, place, number = (column[rows] for column in self.uses)
         return Turns(starts_s, asked_s, end, lane, place, number)
 
     def standing(self) -> Turns:
-        """Turn each lane to the peer of its last use, at 0 s."""
+        """Return the peer of each line when a step begins, as the step before has left it."""
         at_once = np.zeros(len(self.last))
         return self.turns(self.last, at_once, at_once)
 
     def pairs(self) -> Ints:
-        """List pairs of nodes that use a lane one after the other; shape (pairs, 2)."""
+        """List which communications follow each other on a port.
+
+        A port serves one communication after another: the second one of such a pair has to wait
+        for the first one.
+
+        Returns
+        -------
+        int array, shape (pairs, 2)
+            The second node (communication) of a pair waits for the first. A node that uses a port
+            several times in a row does not wait for itself.
+        """
         rows = np.flatnonzero((self.before >= 0) & (self.before != self.uses.node))
         return np.stack([self.before[rows], self.uses.node[rows]], axis=1)
 
 
 def draw_lines(uses: Uses, place: Ints, lanes: Mapping[int, int]) -> Lines:
-    """Sort uses into lines, those of lanes that their communications do not take left out.
+    """List for each port who uses it, one after another.
 
-    ``place[row]`` is where the node of a use stands; ``lanes[node]`` are its lanes as bits.
+    One rank stands for all ranks that do the same; these ranks are a *class*. A port is named by
+    two numbers here. Its *end*, ``2 * class + side``, is where the ranks of a class transmit (side
+    0) or receive (side 1); its *lane* is the number of the port at each GPU. A *line* is all uses
+    of one such port, in order.
+
+    Example: communication 7 uses lane 0 of an end, and communication 4 comes later and uses lanes
+    0 and 1 of it. The line of lane 0 is then 7, 4, and that of lane 1 is 4.
+
+    Parameters
+    ----------
+    uses
+        A table with a row for each communication, end and lane that it could use. Its columns, of
+        shape (rows,) each, are `node` (the communication), `end`, `lane`, `peer` (the rank to
+        which the port has to lead), and `place` and `turn`, from which the peer is looked up.
+    place
+        By row of `uses` where its communication stands in the order: the greater, the later;
+        shape (rows,).
+    lanes
+        ``lanes[node]``: the lanes that a communication does use, bit k for lane k. Rows of other
+        lanes, and of communications that are not in here, are left out.
+
+    Returns
+    -------
+    Lines
+        With these fields:
+
+        * `uses`: the rows that are left, sorted by line, and on a line by place;
+        * ``line[row]``: the line, counted from 0 on;
+        * ``first[line]`` and ``last[line]``: its first and its last row;
+        * ``place[row]``: as given;
+        * ``before[row]``: the communication before it on its line, -1 for the first.
     """
+    # The rows that count: the bit of their lane is set for their communication. With bits 0b101
+    # these are the rows of lanes 0 and 2.
     taken = np.zeros(1 + int(uses.node.max(initial=0)), np.int64)
     taken[list(lanes)] = list(lanes.values())
     rows = np.flatnonzero(taken[uses.node] >> uses.lane & 1)
@@ -102,16 +184,20 @@ def draw_lines(uses: Uses, place: Ints, lanes: Mapping[int, int]) -> Lines:
     # with gaps. A row whose number differs from that of the row before is the first of its line.
     line = uses.end[rows] * (1 + int(uses.lane.max(initial=0))) + uses.lane[rows]
     order = np.lexsort([place[rows], line])
-    first = np.flatnonzero(np.diff(line[order], prepend=-1) > 0)
+    begins = np.diff(line[order], prepend=-1) > 0
+    first = np.flatnonzero(begins)
     last = np.append(first[1:], len(rows))[: len(first)] - 1
+
+    # Before each row, on its line, is the row above it in the table; before the first there is
+    # none (-1).
     sorted_uses = Uses(*(column[rows[order]] for column in uses))
     before = np.roll(sorted_uses.node, 1)
     before[first] = -1
-    return Lines(sorted_uses, first, last, place[rows[order]], before)
+    return Lines(sorted_uses, np.cumsum(begins) - 1, first, last, place[rows[order]], before)
 
 
 class Draft(NamedTuple):
-    """A plan of the folded step."""
+    """A plan of a folded job: quick to make, while an unfolded one takes memory."""
 
     transfers: Transfers
     """The communications of the folded step."""
@@ -126,32 +212,46 @@ class Draft(NamedTuple):
 
     @property
     def step_s(self) -> float:
-        """When the last node ends and the last circuit is up, in seconds."""
+        """The time of a step; an upper bound if the last change joins no two ports."""
         changed_s = float(self.turns.starts_s.max(initial=-np.inf))
         ends_s = self.timed.end_s[: len(self.transfers.first)]
         return max(float(ends_s.max(initial=0.0)), changed_s + self.transfers.job.network.delay_s)
 
+    @property
+    def start(self) -> NDArray[np.float64]:
+        """When nodes of the folded step start."""
+        return self.timed.start_s[: len(self.transfers.last)]
+
     def build(self) -> RailPlan:
-        """Make the plan of all ranks and rails."""
+        """Write the plan out for all operations of all ranks, and for all rails.
+
+        The draft is a plan for one rank of all those that do the same. It has the times of nodes:
+        a node is an operation of that rank, or a communication with its parts in several ranks.
+        Here each operation of the whole step gets the start, the end and the ports of its node.
+
+        Returns
+        -------
+        RailPlan
+            With these fields:
+
+            * `rails`: the circuits of each switch, one state after another, and when each begins;
+            * `start_s` and `end_s`: by operation, in seconds from the start of the step;
+            * `ports`: by operation the ports of its GPU that it uses, as bits;
+            * `step_s`: when the last operation has ended and the last circuits are up.
+        """
         transfers = self.transfers
         folded = transfers.folded
 
         # A communication in several rounds is a chain of nodes: it ends with the last of them.
         end_s = folded.spread(self.timed.end_s[transfers.last[folded.nodes]])
+
+        # The lanes of each node as bits; 0 of nodes that ride no rail.
         lanes_of_node = np.zeros(len(transfers.duration_s), dtype=np.int32)
         lanes_of_node[list(self.lanes)] = list(self.lanes.values())
-        ports = _list_ports(transfers, lanes_of_node[folded.nodes])
+        ports = _ports(transfers, lanes_of_node[folded.nodes])
 
-        # Rails with equal patterns have equal matchings: those of the first one are worked out.
-        rails_of_pattern: dict[bytes, list[int]] = {}
-        ranks_on_rail = ranks_of_rails(transfers.job.step())
-        for rail, ranks in ranks_on_rail.items():
-            pattern = _describe_rail(transfers, rail, ranks)
-            rails_of_pattern.setdefault(pattern, []).append(rail)
-        timelines = tuple(
-            _draw_timeline(self, tuple(rails), ranks_on_rail[rails[0]])
-            for rails in rails_of_pattern.values()
-        )
+        # The last circuits are up a delay after their change has begun.
+        timelines = _timelines(self)
         delay_s = transfers.job.network.delay_s
         up_s = [
             float(each.starts_s[-1]) + delay_s for each in timelines if each.n_reconfigurations
@@ -165,31 +265,147 @@ class Draft(NamedTuple):
         )
 
 
-def _list_ports(transfers: Transfers, lanes: NDArray[np.int32]) -> NDArray[np.int32]:
-    """List the ports of the operations of the first ranks as bits, given their lanes as bits.
+def _ports(transfers: Transfers, lanes: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Return which ports of its GPU each operation uses, given the lanes that it uses.
 
-    Ports of one direction are lanes. Of bidirectional ones, lane k has port 2k towards those that
-    come next in a ring or pipeline, and port 2k + 1 towards those before: a collective uses both.
+    A *lane* is the port of one number at all GPUs, or two ports where these are bidirectional. The
+    ports of an operation are those at which it sends; for one that receives a message, those at
+    which it receives.
+
+    Parameters
+    ----------
+    transfers
+        The communications of the folded step, in which one rank stands for all that do the same.
+    lanes
+        ``lanes[row]``: the lanes that an operation uses, bit k for lane k; 0 for an operation that
+        rides no rail; shape (rows,). A row is one operation of one of the ranks that stand for
+        others: ``transfers.folded.own[row]``.
+
+    Returns
+    -------
+    int32 array, shape (rows,)
+        By row the ports, bit p for port p of the GPU. With ports of one direction, a send over
+        lanes 0 and 1 has the bits 0b11.
     """
-    if not transfers.lanes.duplex:
-        return lanes
     operations = transfers.folded.own
     kind = transfers.folded.step.kind[operations]
     ports = np.zeros(len(lanes), dtype=np.int32)
-    sides = np.array([list_sides(transfers, op)[0] for op in operations.tolist()])
+
+    # A bidirectional port sends and receives. Side 0 of a lane is then its port towards those that
+    # come next in a ring or pipeline, side 1 that towards those before. Lane k has ports 2k and
+    # 2k + 1: a collective uses both, a message that of its side.
+    if transfers.lanes.duplex:
+        sides = np.array([list_sides(transfers, op)[0] for op in operations.tolist()])
+        for lane in range(transfers.lanes.number):
+            uses_lane = (lanes >> lane & 1).astype(np.int32)
+            for side in (0, 1):
+                uses_side = (kind < SEND) | (sides == side)
+                ports |= np.where(uses_side, uses_lane << 2 * lane + side, 0)
+        return ports
+
+    # Lane k transmits at port k and receives at the port beside it.
     for lane in range(transfers.lanes.number):
         uses_lane = (lanes >> lane & 1).astype(np.int32)
-        for side in (0, 1):
-            uses_side = (kind < SEND) | (sides == side)
-            ports |= np.where(uses_side, uses_lane << 2 * lane + side, 0)
+        sending_bits = uses_lane << lane
+        receiving_bits = uses_lane << receive_port(lane, transfers.lanes)
+        ports |= np.where(kind == RECV, receiving_bits, sending_bits)
     return ports
 
 
-def _describe_rail(transfers: Transfers, rail: int, ranks: NDArray[np.int64]) -> bytes:
-    """Describe a rail: its classes, and who communicates with whom by their numbers on it."""
+def receive_port(lane: int, lanes: Lanes) -> int:
+    """Return the port at which a lane arrives: its neighbour, as a ring and its reverse need.
+
+    Lane 0 arrives at port 1, and lane 1 at port 0; the last of an odd number of lanes arrives at
+    the port of its own number.
+
+    Parameters
+    ----------
+    lane
+        The lane, which is also the port that transmits.
+    lanes
+        How many there are.
+
+    Returns
+    -------
+    int
+        The port of the GPU, from 0 on.
+    """
+    neighbour = lane ^ 1
+    if neighbour < lanes.number:
+        return neighbour
+    return lane
+
+
+def _timelines(draft: Draft) -> tuple[RailTimeline, ...]:
+    """List which circuits each switch holds when, once for all switches that do the same.
+
+    Each rail has a switch of its own. Rails with equal groups and partners hold the same circuits
+    at all times: these are worked out for one of them, by following all changes of the plan.
+
+    Parameters
+    ----------
+    draft
+        The plan, in which one rank stands for all ranks that do the same. Its `standing` says to
+        whom ports lead when the step begins, and its `turns` say which ports change when.
+
+    Returns
+    -------
+    tuple of RailTimeline
+        One for each sort of rails; every rail is in one of them. Its fields:
+
+        * `rails`: the numbers of the rails that are alike;
+        * `matchings`: the circuits, one state after another. By port of the switch it is the port
+          to which it leads;
+        * `asked_s` and `starts_s`: when each state is asked for, and when the change to it begins,
+          in seconds from the start of the step.
+    """
+    # Rails with equal patterns have equal matchings: those of the first one are worked out.
+    rails_of_pattern: dict[bytes, list[int]] = {}
+    ranks_on_rail = ranks_of_rails(draft.transfers.job.step())
+    for rail, ranks in ranks_on_rail.items():
+        pattern = _pattern(draft.transfers, rail, ranks)
+        rails_of_pattern.setdefault(pattern, []).append(rail)
+
+    # One timeline for each pattern, with the numbers of all its rails.
+    timelines = []
+    for rails in rails_of_pattern.values():
+        states = _list_states(draft, ranks_on_rail[rails[0]])
+        timelines.append(
+            RailTimeline(
+                rails=tuple(rails),
+                matchings=states.matchings,
+                asked_s=states.asked_s,
+                starts_s=states.starts_s,
+            )
+        )
+    return tuple(timelines)
+
+
+def _pattern(transfers: Transfers, rail: int, ranks: NDArray[np.int64]) -> bytes:
+    """Describe what circuits a rail needs, so that rails that need the same ones are found.
+
+    The description names no ranks: a rank is its number on the rail, and a group the numbers of
+    its members. Two rails have the same description if rank by rank they have the same classes
+    (ranks of one class do the same), and operation by operation the same groups and partners.
+
+    Parameters
+    ----------
+    transfers
+        The communications of the folded step; ``folded.class_of[rank]`` is the class of a rank.
+    rail
+        The number of the rail.
+    ranks
+        Its ranks, ascending; shape (gpus,).
+
+    Returns
+    -------
+    bytes
+        A hash; rails of one hash have the same circuits between ports at all times.
+    """
     step = transfers.job.step()
 
-    # The last number is that of the partner of operations without one, which is rank -1.
+    # Ranks are described by their number on the rail, groups by the numbers of their members. The
+    # last number is that of the partner of operations without one, which is rank -1.
     number_of_rank = np.full(step.n_ranks + 1, -1)
     number_of_rank[ranks] = np.arange(len(ranks))
     operations = np.flatnonzero(step.rail == rail)
@@ -205,76 +421,167 @@ def _describe_rail(transfers: Transfers, rail: int, ranks: NDArray[np.int64]) ->
     return blake2b(b"".join(part.tobytes() for part in parts)).digest()
 
 
-def _draw_timeline(draft: Draft, rails: tuple[int, ...], ranks: NDArray[np.int64]) -> RailTimeline:
-    """List the circuits of some rails that are alike, given the ranks of the first one.
+class _States(NamedTuple):
+    """The states of the switch of one rail, one after another."""
 
-    Turns that begin at one time make one state, which is asked for when the first of them is.
+    matchings: NDArray[np.int32]
+    """``matchings[state, port]``: the port that receives from a port, -1 where idle."""
+    asked_s: NDArray[np.float64]
+    """When each state is asked for, in seconds from the start of the step; 0 of the first."""
+    starts_s: NDArray[np.float64]
+    """When the change to each state begins, in seconds; 0 of the first."""
+
+
+class _FacingPorts:
+    """The GPUs that those of a rail face on each side of each lane, while ends are turned.
+
+    Attributes
+    ----------
+    facing
+        ``facing[side, lane, gpu]``: the GPU, as a number on the rail, that a GPU faces where it
+        transmits (side 0) or receives (side 1); -1 if none.
     """
-    transfers = draft.transfers
-    facing = np.full((2, transfers.lanes.number, len(ranks)), IDLE)
-    found: dict[tuple[int, int, Spot], tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
 
-    def turn(turns: Turns, number: int) -> None:
-        # Many turns of a step are for the same operation and round: each is looked up once.
+    def __init__(self, transfers: Transfers, ranks: NDArray[np.int64]) -> None:
+        """Begin with ports of one rail that lead nowhere.
+
+        The object says at each moment of a plan which GPU each port of a rail is turned to. A
+        *lane* is the port of one number at all GPUs. On each lane a GPU transmits to one GPU (side
+        0) and receives from one (side 1). A circuit needs both: GPU 1 transmits to 5, and 5
+        receives from 1.
+
+        Two attributes are made here:
+
+        * ``self.facing[side, lane, gpu]``, shape (2, lanes, gpus): the GPU that a GPU is turned
+          to, as a number on the rail. It is -1 (nobody) for all ports at first;
+        * ``self._peers_of``: what `turn` has looked up before, empty at first. A key is (end,
+          lane, spot). The end is ``2 * class + side``, where a class is ranks that do the same;
+          the spot is the operation for which ports turn, as its place in the program of the class
+          and its round. The value is two arrays: the GPUs of the class, and the GPU that each of
+          them is turned to.
+
+        Parameters
+        ----------
+        transfers
+            The communications of the folded step, in which one rank stands for all of its class.
+        ranks
+            The ranks on the rail, ascending; shape (gpus,). GPU k of the rail is that of
+            ``ranks[k]``.
+        """
+        self.facing = np.full((2, transfers.lanes.number, len(ranks)), IDLE)
+        self._transfers = transfers
+        self._ranks = ranks
+        self._peers_of: dict[
+            tuple[int, int, Spot], tuple[NDArray[np.int64], NDArray[np.int64]]
+        ] = {}
+
+    def turn(self, turns: Turns, number: int) -> None:
+        """Let one port of all GPUs that do the same lead to other GPUs.
+
+        GPUs that do the same are a *class*. Changed is ``self.facing``, which has by side, port
+        number and GPU the GPU to which a port leads.
+
+        Parameters
+        ----------
+        turns
+            A table with a row for each turn. Its columns are:
+
+            * `end`: ``2 * class + side``; ports transmit on side 0 and receive on side 1;
+            * `lane`: the number of the port;
+            * `place` and `number`: an operation (as its place in the program of the class) and its
+              round. They say to which GPUs the ports lead then.
+        number
+            The row of the turn that is made.
+        """
         end = int(turns.end[number])
         lane = int(turns.lane[number])
         spot = (int(turns.place[number]), int(turns.number[number]))
-        if (end, lane, spot) not in found:
-            members = np.flatnonzero(transfers.folded.class_of[ranks] == end // 2)
-            operations = transfers.job.step().rank_start[ranks[members]] + spot[0]
-            peers = face(transfers, operations, end % 2, lane, spot[1])
-            found[end, lane, spot] = members, np.searchsorted(ranks, peers)
-        members, peers = found[end, lane, spot]
-        facing[end % 2, lane, members] = peers
 
+        # Many turns of a step are for the same operation and round (spot): each is looked up once.
+        key = (end, lane, spot)
+        if key not in self._peers_of:
+            self._peers_of[key] = _face_on_rail(self._transfers, self._ranks, end, lane, spot)
+        members, peers = self._peers_of[key]
+        self.facing[end % 2, lane, members] = peers
+
+
+def _list_states(draft: Draft, ranks: NDArray[np.int64]) -> _States:
+    """Follow the circuits of one rail through a step: list its states, and when each begins.
+
+    A *state* is all circuits of the switch at a time. A *turn* lets one port of all GPUs that do
+    the same lead to other GPUs, either where it transmits or where it receives. A circuit needs
+    both: GPU 1 transmits to 5, and 5 receives from 1. A turn of one side alone may thus make no
+    new circuit.
+
+    Parameters
+    ----------
+    draft
+        The plan, in which one rank stands for all that do the same. These are used:
+
+        * ``draft.turns``: the changes in the step, with the times at which they are asked for
+          (`asked_s`) and begin (`starts_s`), in seconds;
+        * ``draft.standing``: turns to the GPUs to which ports lead when the step begins.
+    ranks
+        The ranks on the rail, ascending: the order in which its switch counts GPUs; shape (gpus,).
+
+    Returns
+    -------
+    _States
+        By state its circuits (`matchings`), and when it is asked for and begins, in seconds.
+    """
+    transfers = draft.transfers
+    ports = _FacingPorts(transfers, ranks)
+
+    # The first state is as the step before has left it; it needs no change.
     for number in range(len(draft.standing.end)):
-        turn(draft.standing, number)
-    states = [_pair_lanes(facing)]
+        ports.turn(draft.standing, number)
+    matchings = [_matching(transfers, ports.facing)]
     asked_s = [0.0]
     starts_s = [0.0]
+
+    # All turns that begin at one time make one state; it is asked for when the first of them is.
     turns = draft.turns
     by_start = np.argsort(turns.starts_s, kind="stable").tolist()
     for start_s, together in groupby(by_start, key=lambda number: float(turns.starts_s[number])):
         first_asked_s = np.inf
         for number in together:
-            turn(turns, number)
+            ports.turn(turns, number)
             first_asked_s = min(first_asked_s, float(turns.asked_s[number]))
-        state = _pair_lanes(facing)
+        matching = _matching(transfers, ports.facing)
 
         # A turn of one side alone may change no circuit.
-        if not np.array_equal(state, states[-1]):
-            states.append(state)
+        if not np.array_equal(matching, matchings[-1]):
+            matchings.append(matching)
             asked_s.append(first_asked_s)
             starts_s.append(start_s)
-    width = np.ones(transfers.lanes.number, np.int64)
-    matchings = join_ports(transfers.job, np.array(states), width, duplex=transfers.lanes.duplex)
-    kept = _drop_short(matchings, np.array(starts_s), transfers.job.network.delay_s)
-    return RailTimeline(
-        rails=rails,
-        matchings=matchings[kept],
-        asked_s=np.array(asked_s)[kept],
-        starts_s=np.array(starts_s)[kept],
-    )
+    states = _States(np.array(matchings), np.array(asked_s), np.array(starts_s))
+    return _drop_short(states, transfers.job.network.delay_s)
 
 
-def _pair_lanes(facing: NDArray[np.int64]) -> NDArray[np.int64]:
-    """List by lane and GPU the GPU that its circuit leads to: one that faces it, else `IDLE`."""
-    receiver, sender = facing
-    gpus = np.arange(facing.shape[2])
+def _drop_short(states: _States, delay_s: float) -> _States:
+    """Leave out circuits that are given up before they are up: ports that meet by chance.
 
-    # Index -1 (nobody) is valid but has no meaning: the first test leaves it out.
-    is_mutual = (receiver != IDLE) & (np.take_along_axis(sender, receiver, axis=1) == gpus)
-    return np.where(is_mutual, receiver, IDLE)
+    Ports of several GPUs are turned one after another. On the way two of them may be turned to
+    each other for a moment, although nobody needs a circuit between them. A circuit takes a delay
+    to set up: if it lasts less than that, it is none.
 
+    Parameters
+    ----------
+    states
+        The states of a switch, one after another:
 
-def _drop_short(
-    matchings: NDArray[np.int32], starts_s: NDArray[np.float64], delay_s: float
-) -> Ints:
-    """Take circuits that are replaced before they are up out of states; list the states that stay.
+        * ``matchings[state, port]``: the port to which a port leads, -1 where idle. It is changed;
+        * ``asked_s[state]`` and ``starts_s[state]``: when the state is asked for and when the
+          change to it begins, in seconds.
+    delay_s
+        How long a circuit takes to be set up, in seconds.
 
-    `matchings`, shape (states, ports), is changed. A state that no longer differs from the one
-    before is none.
+    Returns
+    -------
+    _States
+        Without such circuits, and without states that then equal the one before.
     """
+    matchings = states.matchings
     n_states = len(matchings)
 
     # For each port the states in which it gets another peer, and for each of these the state in
@@ -285,43 +592,107 @@ def _drop_short(
     port, state = np.nonzero(gets_peer.T)
     is_last_of_port = np.append(port[1:] != port[:-1], True)[: len(port)]
     next_state = np.where(is_last_of_port, n_states, np.append(state[1:], 0)[: len(state)])
-    lasts_s = np.append(starts_s, np.inf)[next_state] - starts_s[state]
+    lasts_s = np.append(states.starts_s, np.inf)[next_state] - states.starts_s[state]
 
     # The first state is no change, and a circuit that ends the step lasts on.
     is_circuit = matchings[state, port] != IDLE
     is_short = is_circuit & (state > 0) & (lasts_s < delay_s * (1 - 1e-9))
+    if not is_short.any():
+        return states
     for k in np.flatnonzero(is_short).tolist():
         matchings[state[k] : next_state[k], port[k]] = IDLE
+
+    # States that no longer differ from the one before are none.
     differs = (matchings[1:] != matchings[:-1]).any(axis=1)
-    return np.append(0, 1 + np.flatnonzero(differs))
+    states_kept = np.append(0, 1 + np.flatnonzero(differs))
+    return _States(
+        matchings[states_kept], states.asked_s[states_kept], states.starts_s[states_kept]
+    )
 
 
-def join_ports(
-    job: RailJob, states: Ints, width: Ints, *, duplex: bool = False
-) -> NDArray[np.int32]:
-    """Write the circuits of bundles of ports as matchings of a switch; shape (states, ports).
+def _face_on_rail(
+    transfers: Transfers, ranks: NDArray[np.int64], end: int, lane: int, spot: Spot
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Look up with which GPUs those of a class communicate on a rail, for one operation.
 
-    ``states[state, bundle, gpu]`` is the GPU that a bundle leads to, -1 for none. Bundles take the
-    ports of a GPU in turn: with widths 3 and 1, port 3 is that of bundle 1. Port p of GPU g is
-    port ``g * ports_per_gpu + p`` among those of the switch that work. Where ports are
-    bidirectional (`duplex`), bundle k leads from port 2k to port 2k + 1, and back.
+    A *class* is ranks that do the same: each has the operation at the same place in its program,
+    with partners of its own.
+
+    Parameters
+    ----------
+    transfers
+        The communications of the folded step.
+    ranks
+        The ranks on the rail, ascending; shape (gpus,). GPU k of the rail is that of ``ranks[k]``.
+    end
+        ``2 * class + side``: side 0 is where ports transmit, side 1 where they receive.
+    lane
+        The number of the port: partners may be others on each port.
+    spot
+        The place of an operation in the program of the class, and its round.
+
+    Returns
+    -------
+    members : int array
+        The GPUs of the class, as numbers on the rail.
+    peers : int array
+        The GPU with which each of them communicates, as numbers on the rail.
     """
+    place, round_number = spot
+    members = np.flatnonzero(transfers.folded.class_of[ranks] == end // 2)
+    operations = transfers.job.step().rank_start[ranks[members]] + place
+    peers = face(transfers, operations, end % 2, lane, round_number)
+    return members, np.searchsorted(ranks, peers)
+
+
+def _matching(transfers: Transfers, facing: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Return the circuits of the switch of a rail: those between ports that lead to each other.
+
+    Each GPU is turned to some GPU where it transmits, and to some GPU where it receives. A circuit
+    needs both ends: if GPU 1 transmits to 5 on lane 0, and GPU 5 receives from 1 on lane 0, then
+    port 0 of GPU 1 leads to GPU 5, to the port beside port 0 (`receive_port`). A *lane* is the
+    port of one number at all GPUs, or two ports where they are bidirectional.
+
+    Parameters
+    ----------
+    transfers
+        The communications of the folded step. Used are its job (which ports of the fabric work,
+        and how many each GPU has) and its `lanes`, how many there are and whether they are
+        bidirectional (`duplex`).
+    facing
+        ``facing[side, lane, gpu]``: the GPU to which a GPU transmits (side 0) or from which it
+        receives (side 1), -1 for none; shape (2, lanes, gpus).
+
+    Returns
+    -------
+    int32 array, shape (ports,)
+        By port of the switch that transmits the port that receives, -1 where idle.
+    """
+    job = transfers.job
     ports_per_gpu = job.network.ports_per_gpu
-    n_gpus = states.shape[2]
-    n_ports = n_gpus * ports_per_gpu
+    gpus = np.arange(facing.shape[2])
+    n_ports = len(gpus) * ports_per_gpu
     live_ports = np.arange(n_ports)
     if job.fabric is not None:
         n_ports = job.fabric.n_ports
         live_ports = job.fabric.live_ports
-    matchings = np.full((len(states), n_ports), IDLE, np.int32)
-    for port, bundle in enumerate(np.repeat(np.arange(len(width)), width).tolist()):
-        state, gpu = np.nonzero(states[:, bundle] >= 0)
-        sending_port = receiving_port = port
-        if duplex:
-            sending_port, receiving_port = 2 * port, 2 * port + 1
-        sender = live_ports[gpu * ports_per_gpu + sending_port]
-        receiver = live_ports[states[state, bundle, gpu] * ports_per_gpu + receiving_port]
-        matchings[state, sender] = receiver
-        if duplex:
-            matchings[state, receiver] = sender
-    return matchings
+    matching = np.full(n_ports, IDLE, dtype=np.int32)
+    for lane in range(transfers.lanes.number):
+        # A circuit needs both: GPU g transmits to p, and p receives from g.
+        receiving_gpu = facing[0, lane]
+        sending_gpu = facing[1, lane]
+        # Index -1 (nobody) is valid but has no meaning: the first test leaves it out.
+        mutual = gpus[(receiving_gpu != IDLE) & (sending_gpu[receiving_gpu] == gpus)]
+        sending_port = lane
+        receiving_port = receive_port(lane, transfers.lanes)
+        if transfers.lanes.duplex:
+            sending_port = 2 * lane
+            receiving_port = 2 * lane + 1
+
+        # Port p of GPU g is port ``g * ports_per_gpu + p`` among those of the switch that work.
+        sender = live_ports[mutual * ports_per_gpu + sending_port]
+        receiver = live_ports[receiving_gpu[mutual] * ports_per_gpu + receiving_port]
+        matching[sender] = receiver
+        if transfers.lanes.duplex:
+            matching[receiver] = sender
+    return matching

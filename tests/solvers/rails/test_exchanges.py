@@ -12,7 +12,6 @@ import optmatch as om
 from optmatch.problems.rails.training.step import ALL_TO_ALL, Group, Step
 from optmatch.solvers.rails.exchanges import list_menu
 from optmatch.verify.rails.exchanges import count_hops
-from tests.helpers.rails import small_job
 from tests.verify.rules.rails import one
 
 RATE, LATENCY_S = 50e9, 5e-7
@@ -126,20 +125,6 @@ def test_one_or_two_members_exchange_at_once(n: int, method: str) -> None:
     each_s = (n - 1) * (1.409e9 / 2 / RATE + LATENCY_S)
     assert solution.objective == pytest.approx(2 * each_s)
     assert om.verify(job, solution).valid
-
-
-@pytest.mark.parametrize("method", ["prefetch", "provisioned", "on-demand"])
-def test_no_bytes_and_no_latency_need_no_circuits(method: str) -> None:
-    """Circuits that change without a delay may be gone at the moment of what takes no time."""
-    options = {"ports_per_gpu": 2, "latency_s": 0.0, "delay_s": 0.0}
-    job = one(ALL_TO_ALL, 4, 0.0, options)
-    step = small_job(2, 1, 2, batch=8, micro_batch=1).step()
-    messages = replace(step, size_bytes=np.zeros(step.n_operations))
-    network = om.RailNetwork(gpus_per_server=1, latency_s=0.0, delay_s=0.0)
-    pipeline = om.RailJob(network=network, workload=om.Workload(recorded=messages))
-    for each in (job, pipeline):
-        solution = om.solve(each, method, seed=0, limits=om.Limits(iterations=30))
-        assert om.verify(each, solution).ok
 
 
 @pytest.mark.parametrize("method", ["prefetch", "provisioned", "on-demand", "static"])
