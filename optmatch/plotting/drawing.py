@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import Fabric
-from optmatch.model import BAR, CROSS, FREE, SolverUnavailable
+from optmatch.model import BAR, CROSS, FREE, InputError, SolverUnavailable
 from optmatch.plotting import palette
 from optmatch.plotting.geometry import MeshData, Points, PortMark
 from optmatch.plotting.slots import SlotData
@@ -51,6 +51,8 @@ def _png(figure: Figure) -> bytes:
 
 def frame(ax: Axes, data: MeshData) -> float:
     """Prepare axes in lengths of a cell, without ticks, and return the inches of a cell."""
+    if not hasattr(ax, "set_xlim"):
+        raise InputError(f"ax = {ax!r:.60}: axes of matplotlib are expected", where="ax")
     left, lower, right, upper = data.bounds
     ax.set_xlim(left, right)
     ax.set_ylim(lower, upper)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from optmatch.solvers.demands.tasks import Build, Size
 
 
-class Rule(NamedTuple):
+class PlanRule(NamedTuple):
     """A rule of the portfolio, a method by name, or both."""
 
     name: str
@@ -88,12 +88,12 @@ def _estimate_critical_s(size: Size) -> float:
 
 
 RULES = (
-    Rule(
+    PlanRule(
         "greedy-cover",
         _load_heaviest_first,
         summary="heaviest first, in the first slot with room",
     ),
-    Rule(
+    PlanRule(
         "spectra",
         partial(_load_cover, CRITICAL),
         _estimate_critical_s,
@@ -102,7 +102,7 @@ RULES = (
     ),
     *(
         # Sweeps that are late end early: their plan is of use all the same.
-        Rule(
+        PlanRule(
             f"fewest slots, {n_sweeps} sweeps",
             partial(_load_fewest_slots, n_sweeps),
             partial(_estimate_fewest_slots_s, n_sweeps=n_sweeps),
@@ -110,36 +110,36 @@ RULES = (
         )
         for n_sweeps in (0, 2, 10, 40)
     ),
-    Rule(
+    PlanRule(
         "rated",
         partial(_load_cover, RATED),
         lambda size: 5e-5 + 1.5 * size.best_slots_s,
         2.0,
     ),
-    Rule(
+    PlanRule(
         "compared",
         partial(_load_cover, COMPARED, pressure=10.0),
         lambda size: 5e-5 + 3e-7 * size.n_entries * size.slots_of_service,
         2.0,
     ),
-    Rule(
+    PlanRule(
         "median",
         partial(_load_cover, MEDIAN),
         lambda size: 5e-5 + 1e-8 * size.n_entries * (5 * size.degree + 1),
         2.0,
     ),
-    Rule(
+    PlanRule(
         "planted weights",
         _load_planted,
         lambda size: 0.0 if size.degree > 64 else 0.0002 + 1.5e-7 * size.n_entries,
     ),
-    Rule(
+    PlanRule(
         "decomposition in delays",
         _load_decomposition_in_delays,
         lambda size: 0.0005 + 1e-9 * size.n_ports**2 * (40 + size.degree),
         needs_matrix=True,
     ),
-    Rule(
+    PlanRule(
         "tms",
         _load_tms,
         lambda size: 0.005 + 1e-9 * size.n_ports**2 * (500 + 20 * size.degree),
@@ -147,12 +147,12 @@ RULES = (
         needs_matrix=True,
         summary="scale, decompose, keep the heaviest terms",
     ),
-    Rule(
+    PlanRule(
         "solstice",
         _load_solstice,
         summary="stuff to equal sums, then slots of halving thresholds",
     ),
-    Rule(
+    PlanRule(
         "eclipse",
         partial(_load_cover, COMPARED, pressure=0.0, bonus=0.0),
         summary="each time the slot that serves most for its time",

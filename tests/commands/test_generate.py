@@ -20,8 +20,8 @@ def test_generate_writes_a_file_and_never_over_another(tmp_path: Path) -> None:
     done = call(*command)
     assert (done.exit_code, done.stdout) == (0, "")
     assert done.stderr == (
-        f"optmatch: {path}: written: all-to-all on hex mesh 4 x 4, 8 ports, no answer is below"
-        " 274 cells\n"
+        f"optmatch: {path}: written: all-to-all on hex mesh 4 x 4, 8 ports, delay 0 s, no answer"
+        " is below 274 cells\n"
     )
     assert om.load(path) == om.AllToAll(om.HexMesh(4, 4, ports=8))
     again = call(*command)

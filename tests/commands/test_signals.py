@@ -20,7 +20,7 @@ from tests.helpers.signals import MARK, Ended, Interrupted
 
 TIMES = int(os.environ.get("OPTMATCH_EXAMPLES", "1"))
 MOMENTS = 2 if TIMES == 1 else 40
-NAMES = ["solve", "study", "compare", "simulate", "faults"]
+NAMES = ["solve", "compare", "simulate", "faults"]
 NAMES += ["jitter", "sweep", "export"] if TIMES > 1 else []
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
 BUSY_S = 0.5  # beside the half second that a search is given to report
@@ -51,7 +51,6 @@ def commands(folder: Path) -> dict[str, list[str]]:
     spec.write_text('problems = ["demand.json"]\nmethods = ["best", "solstice"]\nseeds = 5\n')
     given = {
         "solve": f"solve {mesh} {demand} -v --seed 0 -o {answers}",
-        "study": "study slices --requests 2 --runs 1 --racks 1 --chips 2x2x4 --mix 2x2x1=1 --json",
         "compare": f"compare {demand} --methods solstice,eclipse,best --json",
         "simulate": f"simulate {RAIL_JOB} {DATA / 'answers' / 'demand.schedule.json'} --json",
         "faults": f"faults {DATA / 'good' / 'routed.schedule.json'} --samples 30 --seed 0 --json",

@@ -120,7 +120,7 @@ _COFLOWS = """{"format": "optmatch/problem/1", "kind": "demand",
 "delay_s": 0.5, "objective": "weighted-completion-s", "weights": [1, 2.5],
 "deadlines_s": [9, 80], "groups": [[-1, 0, 1], [-1, -1, -1], [1, -1, -1]]}"""
 _PORTS = "cpu,data,arrival_s,departure_s,plane\n4,1,0,5,0\n8,2.5,1,9,1\n"
-_JOBS = "demand,cpu,cap.0,cap.1,rounds\n1,6,1,1,3\n1,0,2,0,1\n"
+_JOBS = "demand,cpu,cap.0,cap.1\n1,6,1,1\n1,0,2,0\n"
 _SPEC = """problems = ["*.json"]
 methods = ["default", "ilp"]
 seeds = [1, 3]

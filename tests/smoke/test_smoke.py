@@ -23,6 +23,8 @@ COMMANDS = {
     "all-to-all, feed-forward": "all-to-all --fabric benes --size 4",
     "collective": "collective all-reduce --ranks 4 --bytes 4e5 --alpha 1e-6",
     "collective, gathered": "collective all-gather --ranks 4 --bytes 4e5 --alpha 1e-6",
+    "collective, forwarded": "collective all-gather --ranks 6 --bytes 6e3 --alpha 1e-6"
+    " --hop 1e-7 --delay 1e-3",
     "collective, all to all": "collective all-to-all --ranks 4 --bytes 4e5 --alpha 1e-6",
     "collective, uneven": "collective all-to-all --matrix uneven.csv --alpha 1e-6 --delay 1e-6",
     "collective, islands": "collective all-gather --ranks 6 --bytes 6e5 --alpha 2e-6 --island 2",

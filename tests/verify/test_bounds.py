@@ -48,11 +48,11 @@ def test_infeasible_from_a_search_is_unproved(kind: str) -> None:
 
 @every_kind
 def test_a_solve_says_what_its_claims_rest_on(kind: str) -> None:
-    """All bounds but a tiny demand's are counted; a better proof than there is, is refused."""
+    """These bounds are counted; a better proof than there is, is refused."""
     solution = om.solve(PROBLEMS[kind], seed=0)
     report = om.verify(solution.problem, solution)
     assert report.ok
-    assert solution.proof == report.proof == ("certificate" if kind == "demand" else "counting")
+    assert solution.proof == report.proof == "counting"
     claim = replace(
         solution,
         status=om.Status.UNKNOWN,

@@ -57,6 +57,16 @@ from optmatch.problems import Reroute
 from optmatch.problems.reroutes.running import FailedParts
 
 
+def _refuse_preparation(prepare: bool | None) -> None:
+    """Refuse to prepare answers; callers may still say that they want none."""
+    if prepare:
+        raise InputError(
+            f"prepare = {prepare!r:.60}: is gone, since controllers prepare no answers; None or"
+            " False is expected",
+            where="prepare",
+        )
+
+
 class Rerouter:
     """Holds a running state; proposes how to get over failures, and follows applied changes.
 
@@ -76,6 +86,8 @@ class Rerouter:
     priorities
         Of jobs, 0 unless told: where circuits of others must make room, those of jobs with lower
         ones do so before any of a higher one are tried. Files do not keep them.
+    prepare
+        None or False: controllers prepare no answers any more.
 
     Raises
     ------
@@ -106,8 +118,10 @@ class Rerouter:
         history: int = 32,
         on_event: Callable[[Call], None] | None = None,
         priorities: Mapping[int, int] | None = None,
+        prepare: bool | None = None,
     ) -> None:
         """Take a running state into control; the parameters are those of the class."""
+        _refuse_preparation(prepare)
         state = form_of(Reroute).check("state", state)
         if state.hit.any():
             circuit = int(np.flatnonzero(state.hit)[0])
@@ -639,6 +653,7 @@ class Rerouter:
         history: int = 32,
         on_event: Callable[[Call], None] | None = None,
         priorities: Mapping[int, int] | None = None,
+        prepare: bool | None = None,
     ) -> Self:
         """Load a controller from a file that `save` has written.
 
@@ -652,6 +667,8 @@ class Rerouter:
             Called with a `Call` after each call, in its thread; None for nobody.
         priorities
             The priority of jobs, >= 0, by number; 0 for jobs that are not named.
+        prepare
+            None or False: controllers prepare no answers any more.
 
         Returns
         -------
@@ -663,6 +680,7 @@ class Rerouter:
         FormatError
             If the file cannot be read, or is no such file.
         """
+        _refuse_preparation(prepare)
         controller = cls.__new__(cls)
         controller._begin(read_memory(path).records, history, on_event, priorities)
         return controller
@@ -678,6 +696,7 @@ class Rerouter:
         history: int = 32,
         on_event: Callable[[Call], None] | None = None,
         priorities: Mapping[int, int] | None = None,
+        prepare: bool | None = None,
     ) -> Self:
         """Open a controller that is kept in files, or begin one; it survives a crash.
 
@@ -704,6 +723,8 @@ class Rerouter:
         priorities
             The priority of jobs, >= 0, by the numbers in ``state.owners``; 0 for jobs that are not
             named. Circuits of jobs with lower ones make room first. Files do not keep them.
+        prepare
+            None or False: controllers prepare no answers any more.
 
         Returns
         -------
@@ -718,6 +739,8 @@ class Rerouter:
             Naming the broken line. A last line that ends early is cut off, with a warning in the
             log.
         """
+        _refuse_preparation(prepare)
+
         # The files are locked from here on, so that whatever fails has to release them.
         journal = Journal(path, durable, compact_lines)
         try:
