@@ -1,7 +1,6 @@
 """`optmatch play` on a rehearsal, and on a stand-in of a SONiC switch."""
 
 import json
-import shutil
 import signal
 import subprocess
 import time
@@ -12,7 +11,7 @@ import pytest
 import optmatch as om
 from optmatch.switches import SonicSwitch
 from tests.helpers.command import call, process, start
-from tests.helpers.sonic_agent import sonic_switch
+from tests.helpers.sonic_agent import needs_redis, sonic_switch
 
 
 @pytest.fixture
@@ -63,9 +62,7 @@ def test_wrong_calls(
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(
-    shutil.which("redis-server") is None, reason="needs redis-server: apt install redis-server"
-)
+@needs_redis
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_stopped_play_is_resumed(plan: Path, tmp_path: Path, number: signal.Signals) -> None:
     """After a signal the switch holds a whole slot; after a kill, once it was resumed."""

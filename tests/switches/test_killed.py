@@ -4,7 +4,6 @@
 """
 
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,15 +14,14 @@ import pytest
 import optmatch as om
 from optmatch.model.files import lock_at_once
 from optmatch.switches import DrySwitch, PlayOptions, journal as journals, play
+from tests.helpers.sonic_agent import needs_redis
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="forks")
-@pytest.mark.skipif(
-    shutil.which("redis-server") is None, reason="needs redis-server: apt install redis-server"
-)
+@needs_redis
 def test_nothing_is_lost_by_kills() -> None:
     command = [sys.executable, "-m", "tests.helpers.killed_players", "12", "1"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)

@@ -1,7 +1,6 @@
 """Plans played on a stand-in of a SONiC switch, over a real database."""
 
 import json
-import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -25,14 +24,9 @@ from optmatch.switches import (
 )
 from optmatch.switches.matching import own_circuits
 from optmatch.switches.protocol import Tuning
-from tests.helpers.sonic_agent import RedisServer, SonicAgent, sonic_switch
+from tests.helpers.sonic_agent import RedisServer, SonicAgent, needs_redis, sonic_switch
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        shutil.which("redis-server") is None, reason="needs redis-server: apt install redis-server"
-    ),
-]
+pytestmark = [pytest.mark.slow, needs_redis]
 
 
 def schedule_of(matchings: Any, **changes: Any) -> om.Solution:

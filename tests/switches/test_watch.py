@@ -1,6 +1,5 @@
 """From a failed port to tuned circuits, on stand-ins of SONiC switches over a real database."""
 
-import shutil
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -25,11 +24,7 @@ from optmatch.switches import (
 )
 from optmatch.switches.protocol import Tuning
 from optmatch.switches.reroutes.readings import StatusReader
-from tests.helpers.sonic_agent import sonic_switch
-
-needs_redis = pytest.mark.skipif(
-    shutil.which("redis-server") is None, reason="needs redis-server: apt install redis-server"
-)
+from tests.helpers.sonic_agent import needs_redis, sonic_switch
 
 
 def ring_state(n_ports: int, n_used: int) -> om.Reroute:
