@@ -7,6 +7,10 @@ PROBLEM := instances/all-to-all/$(NAME).json
 SCHEDULE := demo/$(NAME).schedule.json
 # What runs compiled code, and is quick enough to run in several modes (tests/conftest.py says which).
 KERNEL_TESTS := -m modes tests/solvers
+# What is slow and seldom changes from one commit to the next, in the order in which CI has time for it: `make nightly`.
+# The stages `wheel-*` of `make matrix` come after them.
+NIGHTLY := names pictures caches attackers bounds-of-all python-of-all rivals-of-all crosscheck fresh-docs
+export NIGHTLY
 # Two processes; who has nothing left takes tests of the other, so neighbours share what they compile.
 PYTEST := $(BIN)/pytest -n 2 --dist worksteal -rs
 # The tests start many processes, and each mode imports all tests: compile their modules once.
@@ -25,7 +29,7 @@ READY_TO_SOAK := $(VENV)/ready-to-soak
 READY_TO_BENCH := $(VENV)/ready-to-bench
 READY_FOR_DOCS := $(VENV)/ready-for-docs
 
-.PHONY: help same-python quick fresh demo docs test crosscheck coverage soak fuzz rivals mutate lint unit bounds python kernels notebooks matrix bench clean
+.PHONY: help same-python quick fresh demo docs test nightly $(NIGHTLY) release coverage soak fuzz rivals mutate lint unit bounds python kernels notebooks matrix bench clean
 
 help:
 	@echo "make demo   solve $(PROBLEM), verify it, draw it (in demo/)"
@@ -33,6 +37,8 @@ help:
 	@echo "make quick  tests of the rooms that have changed, for the time between two edits (2 minutes at most)"
 	@echo "make fresh  each target in a fresh clone of its own, before a release (TARGETS='docs demo' for some)"
 	@echo "make test   all checks: style, types, imports, tests in three modes, notebooks"
+	@echo "make nightly   what is slow: $(NIGHTLY), wheels (SECONDS_LEFT=600 for what fits in)"
+	@echo "make release   the files of a release and their checks, from a clean checkout; nothing is uploaded"
 	@echo "make crosscheck   light and names of pins by sax, another simulator, which it installs"
 	@echo "make coverage   the tests traced: which lines and branches they reach"
 	@echo "make soak   tests of methods with ten times the problems (an hour)"
@@ -101,7 +107,45 @@ demo: $(READY)
 # run compiled.
 test: $(READY_TO_TEST)
 	$(MAKE) --no-print-directory --jobs=2 --output-sync=target bounds lint python kernels
-	$(MAKE) --no-print-directory unit LESS='-m "not modes" notebooks tests'
+	$(MAKE) --no-print-directory unit LESS='-m "not modes" --closing-line notebooks tests'
+
+nightly: $(READY_TO_TEST)
+	@.ci/nightly $(or $(SECONDS_LEFT),86400) $(NIGHTLY)
+
+# Pyright over all names, the editable install under both checkers, and pip.
+names: $(READY_TO_TEST)
+	OPTMATCH_EXAMPLES=2 $(BIN)/pytest -q -rs tests/test_typing.py tests/test_packaging.py
+
+# More sizes of problems in every picture and page.
+pictures: $(READY_TO_TEST)
+	OPTMATCH_EXAMPLES=5 $(PYTEST) -q tests/plotting
+
+# Kernel caches that are empty, damaged, or in no place; each kind is solved on a fresh machine.
+caches: $(READY_TO_TEST)
+	OPTMATCH_EXAMPLES=5 $(BIN)/pytest -q tests/solvers/kernels
+	$(BIN)/python -m tests.helpers.cold_starts
+
+# Forged answers, files that are changed by three mutators, wrong calls from Python.
+attackers: $(READY_TO_TEST)
+	$(BIN)/python -m tests.helpers.attacks $(or $(MINUTES),1)
+	$(BIN)/python -m tests.helpers.fuzzing $(or $(MINUTES),1)
+	$(BIN)/python -m tests.helpers.forging 500 1
+	$(BIN)/python -m tests.helpers.wrong_calls 500 1
+	$(BIN)/python -m tests.helpers.hostile 20
+
+bounds-of-all:
+	@$(MAKE) --no-print-directory bounds KERNEL_TESTS='-m kernels tests/solvers'
+
+python-of-all:
+	@$(MAKE) --no-print-directory python KERNEL_TESTS='-m kernels tests/solvers'
+
+# Cells of today in which a rival is better are printed; they fail nothing.
+rivals-of-all: $(READY_TO_TEST)
+	for question in demands collectives meshes rails; do $(BIN)/python -m tests.rivals $$question --cells $(or $(CELLS),40) || exit 1; done
+	$(BIN)/python -m tests.helpers.best_method
+
+fresh-%:
+	@.ci/fresh $*
 
 # The rooms of the files that differ from the last commit; style first, since it takes a second.
 quick: $(READY_TO_TEST)
@@ -168,6 +212,10 @@ kernels: $(READY_TO_TEST)
 
 notebooks: $(READY_TO_TEST)
 	$(BIN)/pytest -q notebooks
+
+# One session of the matrix, as wheel-lowest.
+wheel-%: $(READY_TO_TEST)
+	$(BIN)/nox --reuse-existing-virtualenvs --session $*
 
 # Environments and their kernels are kept in .nox/ for the next run.
 matrix: $(READY_TO_TEST)

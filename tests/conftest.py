@@ -1,6 +1,8 @@
 """Settings that all tests share: repeatable hypothesis runs, short searches for plans of rails."""
 
 import gc
+import os
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,6 +38,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             few = "verifier" in item.name or "brute_force" in item.name
             if few or item.path.name != "test_contract.py":
                 item.add_marker("modes")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let `make test` ask for the line that ends it."""
+    parser.addoption("--closing-line", action="store_true", help="say at the end what is left out")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Say in one line what was skipped, and what `make nightly` adds."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is None or not config.getoption("--closing-line"):
+        return
+    reasons = Counter(report.longrepr[2] for report in reporter.stats.get("skipped", []))
+    counted = "; ".join(f"{n} {reason.removeprefix('Skipped: ')}" for reason, n in reasons.items())
+    added = os.environ.get("NIGHTLY", "")
+    print(f"skipped: {counted or 'none'}. `make nightly` adds {added.replace(' ', ', ')}, wheels.")
 
 
 def pytest_collection_finish() -> None:
