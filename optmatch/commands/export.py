@@ -148,10 +148,7 @@ def export(
         "most_mw": most_mw,
         "dialect": dialect,
     }
-    format_options: dict[str, Any] = {}
-    for name, value in possible_options.items():
-        if value is not None:
-            format_options[name] = value
+    format_options: Any = {k: v for k, v in possible_options.items() if v is not None}
 
     solution = read_solution(file)
     if device is not None or device_cells is not None:

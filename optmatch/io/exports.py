@@ -10,8 +10,8 @@ file is not enough: ``{".0.et": ..., ".1.et": ...}`` for ``-o run`` becomes ``ru
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypedDict, Unpack
 
 from optmatch.io.arrays import detach
 from optmatch.io.collectives.msccl import write_msccl
@@ -28,11 +28,34 @@ from optmatch.io.switches.exports import (
     write_sonic_configs,
 )
 from optmatch.io.text import layout
-from optmatch.model import InputError, Solution
+from optmatch.model import CellDevice, InputError, Solution
 from optmatch.model.files import check_target, is_stream, path_name, replace_file
 from optmatch.problems.rails.execution.triggers import TriggerPlan
 
 Exported = str | Mapping[str, str | bytes]
+
+
+class FormatOptions(TypedDict, total=False):
+    """Options of some formats; what a format does not take is refused by name."""
+
+    component: str
+    """netlist, gdsfactory: the name of a cell."""
+    pins: Sequence[str]
+    """netlist, gdsfactory: the names of its four terminals a1, a2, b1 and b2."""
+    ports: str | os.PathLike[str]
+    """Switches: a table of their ports."""
+    slot: int
+    """Switches: the number of the only slot to write."""
+    from_slot: int | str
+    """Switches: the slot from which the switch changes, or ``"previous"``."""
+    heaters: str | os.PathLike[str]
+    """heaters: a file of calibrations."""
+    most_mw: float
+    """heaters: the most power of all heaters."""
+    cells: CellDevice
+    """heaters: the device of each cell."""
+    dialect: str
+    """msccl: the runtime that is to read the program."""
 
 
 class Document(NamedTuple):
@@ -60,14 +83,14 @@ class Exporter(NamedTuple):
     """Whether the function takes a rate too, for problems without bytes."""
 
     def write(
-        self, solution: Solution, rate_bytes_per_s: float | None, names: Mapping[str, Any]
+        self, solution: Solution, rate_bytes_per_s: float | None, options: FormatOptions
     ) -> Exported | Document:
         """Write a solution in the format of this exporter, with options of the format by name.
 
         Returns a text, contents by the endings of their files, or a tree of JSON; a kind or an
         option that does not suit the format is an `InputError`.
         """
-        for option in names:
+        for option in options:
             if option not in self.options:
                 raise InputError(_no_option(option), where=option)
         kind = solution.problem.kind
@@ -77,7 +100,7 @@ class Exporter(NamedTuple):
             )
         if self.rated:
             return self.function(solution, rate_bytes_per_s)
-        return self.function(solution, **names)
+        return self.function(solution, **options)
 
 
 _JOB = ("rail-job",)
@@ -214,7 +237,7 @@ def export(
     *,
     force: bool = False,
     rate_bytes_per_s: float | None = None,
-    **names: Any,
+    **options: Unpack[FormatOptions],
 ) -> list[str]:
     """Write a solution as a file, or several files, that another tool reads.
 
@@ -230,16 +253,8 @@ def export(
         Whether files that are there are replaced.
     rate_bytes_per_s
         The bandwidth of a circuit, for problems that state none.
-    **names
-        The options of the format:
-
-        - of netlists ``component``, the name of a cell, and ``pins``, the names of its four
-          terminals a1, a2, b1 and b2;
-        - of switches ``ports``, a table of their ports, ``slot``, the number of the only slot to
-          write, and ``from_slot``, that of the slot from which the switch changes;
-        - of heaters ``heaters``, a file of calibrations, ``most_mw``, the most power of a heater,
-          and ``cells``, the device of each cell;
-        - of MSCCL ``dialect``, the runtime that is to read the program.
+    **options
+        Those of the format, see `FormatOptions`.
 
     Returns
     -------
@@ -252,7 +267,7 @@ def export(
         If the format is unknown or does not suit the solution, a file is there (without `force`),
         or one cannot be written. Nothing is written then.
     """
-    written = _write(solution, to, rate_bytes_per_s, names)
+    written = _write(solution, to, rate_bytes_per_s, options)
     if isinstance(written, Document):
         return save_tree(written.tree, path, force=force)
     files = {"": written} if isinstance(written, str) else written
@@ -274,23 +289,26 @@ def export(
 
 
 def exported(
-    solution: Solution, to: str, rate_bytes_per_s: float | None = None, **names: Any
+    solution: Solution,
+    to: str,
+    rate_bytes_per_s: float | None = None,
+    **options: Unpack[FormatOptions],
 ) -> Exported:
     """Return what `export` writes, as text with all arrays in it, or contents by endings."""
-    written = _write(solution, to, rate_bytes_per_s, names)
+    written = _write(solution, to, rate_bytes_per_s, options)
     if isinstance(written, Document):
         return layout(detach(written.tree, None)[0]) + "\n"
     return written
 
 
 def _write(
-    solution: Solution, to: str, rate_bytes_per_s: float | None, names: Mapping[str, Any]
+    solution: Solution, to: str, rate_bytes_per_s: float | None, options: FormatOptions
 ) -> Exported | Document:
     """Write a solution in a format, after a check that it answers its problem."""
     if to not in EXPORTERS:
         raise InputError(f"format {to!r}: known are {', '.join(EXPORTERS)}")
     solution.check_fits()
-    written = EXPORTERS[to].write(solution, rate_bytes_per_s, names)
+    written = EXPORTERS[to].write(solution, rate_bytes_per_s, options)
     if isinstance(written, Mapping) and not written:
         raise InputError(f"{to}: there is nothing to write, as the answer has no slots")
     return written

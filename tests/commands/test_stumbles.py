@@ -1,5 +1,6 @@
 """What new users stumbled over: each is answered by what to type instead, or works."""
 
+import inspect
 import json
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,8 @@ import pytest
 
 import optmatch as om
 from optmatch.commands.shared.outcome import EXIT_CODES
+from optmatch.control.demands.arrivals import replay_flows
+from optmatch.io.exports import exported
 from tests.helpers.command import call
 
 
@@ -179,3 +182,80 @@ def test_the_cheat_sheet_has_the_exit_codes() -> None:
     sheet = (ROOT / "docs" / "cheat-sheet.md").read_text("utf-8")
     for code in EXIT_CODES:
         assert f" {code} " in sheet.replace("\n", " ")
+
+
+def test_a_matrix_without_a_fabric_says_what_to_call() -> None:
+    with pytest.raises(om.InputError, match=r"list is no fabric: Demand.from_matrix\(matrix"):
+        om.Demand([[0, 1], [2, 0]])  # type: ignore[call-arg, arg-type]
+
+
+@pytest.mark.parametrize("function", [om.Demand.from_matrix, om.schedule, replay_flows])
+def test_signatures_name_their_options(function: Any) -> None:
+    parameters = inspect.signature(function).parameters
+    assert "rate_bytes_per_s" in parameters
+    assert all(entry.kind is not entry.VAR_KEYWORD for entry in parameters.values())
+
+
+def test_a_missing_rate_is_a_warning_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    matrix = [[0, 1e9], [2, 0]]
+    om.Demand.from_matrix(matrix, delay_s=1.0, rate_bytes_per_s=12.5e9)
+    om.Demand.from_matrix([[0, 1], [2, 0]], delay_s=1.0)
+    assert not caplog.records
+    om.Demand.from_matrix(matrix, delay_s=1.0)
+    assert "set the rate of a circuit" in caplog.text
+
+
+RACKS = ",rack-9,rack-10,rack-11\nrack-9,0,1e9,2e9\nrack-10,3e9,0,0\nrack-11,0,4e9,0\n"
+FAILED = ("generate", "demand", "--matrix", "traffic.csv", "--delay", "1 ms", "--rate", "10GB/s")
+
+
+def test_a_free_port_takes_over_the_name_and_the_demand_of_a_dead_one() -> None:
+    Path("traffic.csv").write_text(RACKS)
+    assert call(*FAILED, "--size", "4", "-o", "before.json").exit_code == 0
+    after = call(*FAILED, "--size", "4", "--dead-ports", "rack-10", "-o", "after.json")
+    assert "rack-10: port 3 takes over" in after.stderr
+    problem: Any = om.load("after.json")
+    assert problem.fabric.port_names == ("rack-9", "3", "rack-11", "rack-10")
+    assert problem.fabric.dead_ports == (1,)
+    assert problem.demand_bytes[3].tolist() == [3e9, 0, 0, 0]
+    assert problem.demand_bytes[:, 3].tolist() == [1e9, 0, 4e9, 0]
+
+    # The plan before the failure is where the next one begins, and ports are told by their names.
+    call("solve", "before.json", "-o", "before.schedule.json")
+    start = ("--start", "before.schedule.json")
+    assert call("solve", "after.json", *start, "-o", "after.schedule.json").exit_code == 0
+    Path("ports.csv").write_text("port,A,B\nrack-9,1A,1B\n3,2A,2B\nrack-11,3A,3B\nrack-10,4A,4B\n")
+    to = ("export", "after.schedule.json", "--to", "sonic-cli")
+    by_name = call(*to, "--ports", "ports.csv").stdout
+    assert by_name == call(*to).stdout and "2A" not in by_name and "4A" in by_name
+
+
+def test_without_a_free_port_the_failure_is_told_by_name() -> None:
+    Path("traffic.csv").write_text(RACKS)
+    result = call(*FAILED, "--dead-ports", "rack-10", "-o", "after.json")
+    assert result.exit_code == 2 and not Path("after.json").exists()
+    assert "port 1 (rack-10) has a demand, and no port is free to take it over" in result.stderr
+
+
+def test_a_port_that_fails_takes_its_groups_along() -> None:
+    before = om.Demand.from_matrix(
+        [[0, 1, 0], [2, 0, 0], [0, 0, 0]],
+        delay_s=1.0,
+        groups=[[-1, 0, -1], [1, -1, -1], [-1, -1, -1]],
+        objective="weighted-completion-s",
+    )
+    after = before.with_dead_ports([1])
+    assert after.demand_bytes.tolist() == [[0, 0, 1], [0, 0, 0], [2, 0, 0]]
+    assert after.groups is not None and after.groups[0, 2] == 0 and after.groups[2, 0] == 1
+    again = after.with_dead_ports([])
+    assert again == after and again.fabric.dead_ports == (1,)
+
+
+def test_a_plan_in_parts_names_methods_whose_plans_msccl_takes() -> None:
+    problem = om.Collective(
+        "all-reduce", n_ranks=4, size_bytes=1e6, alpha_s=1e-6, delay_s=1e-5, rate_bytes_per_s=50e9
+    )
+    with pytest.raises(om.InputError, match="plans of the methods ring, rewire and bruck can"):
+        exported(om.solve(problem, "one-pass", seed=0), "msccl")
+    for method in (None, "ring", "rewire", "bruck"):
+        assert exported(om.solve(problem, method, seed=0), "msccl")

@@ -156,6 +156,7 @@ def demand(
     # Options are told apart; what remains in `options` are fields of the problem.
     unit_bytes = _size_of_unit(options.pop("matrix_unit"), matrix)
     fabric_options = take(options, (*FABRIC_NAMES, *CONDITION_NAMES))
+    dead_ports = fabric_options.pop("dead_ports")
     parameters = take(options, _model_parameters())
     parameters = {key: value for key, value in parameters.items() if value is not None}
     layout_options = {"name": name, "layout": layout, "transposed": transposed}
@@ -193,6 +194,15 @@ def demand(
         problem = Demand.from_matrix(demand_bytes, fabric, **options)
         group_of_entry, weights = draw_groups(problem.demand_bytes, rng, coflows)
         problem = replace(problem, objective=objective, groups=group_of_entry, weights=weights)
+
+    # Free ports take the places of dead ones, which have the names that the matrix gave them.
+    if dead_ports:
+        before = problem.fabric.labels
+        problem = problem.with_dead_ports(dead_ports)
+        moved = np.flatnonzero(np.array(before) != np.array(problem.fabric.labels))
+        for port in moved.tolist():
+            if port not in problem.fabric.dead_ports:
+                say(f"{problem.fabric.labels[port]}: port {port} takes over, as its own is dead")
     write_problem(problem, output, force)
 
 

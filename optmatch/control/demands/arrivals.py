@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.control.demands.rolling import RollingSchedule, Slot
+from optmatch.control.demands.rolling import Aim, RollingSchedule, Slot
 from optmatch.control.demands.rolling_state import TICKS_PER_S
+from optmatch.control.figures import Call
 from optmatch.fabrics import Fabric, IdealSwitch
 from optmatch.io.matrices.flows import FlowList
 from optmatch.model import InputError
+from optmatch.model.schedule import Switching
 
 
 class FlowReplay(NamedTuple):
@@ -49,7 +52,17 @@ class FlowReplay(NamedTuple):
 
 
 def replay_flows(
-    flows: FlowList, delay_s: float, *, fabric: Fabric | None = None, **options: Any
+    flows: FlowList,
+    delay_s: float,
+    *,
+    fabric: Fabric | None = None,
+    rate_bytes_per_s: float = 1.0,
+    time_limit_s: float | None = 0.005,
+    aim: Aim = "wait",
+    planes: int = 1,
+    switching: Switching = "all-stop",
+    packet_bytes_per_s: float = 0.0,
+    on_event: Callable[[Call], None] | None = None,
 ) -> FlowReplay:
     """Let flows arrive at their times, and serve them by a rolling schedule to the last byte.
 
@@ -64,8 +77,8 @@ def replay_flows(
         The reconfiguration delay, in seconds.
     fabric
         The switch; None for the ideal one with the ports and names of the flows.
-    **options
-        The other parameters of `RollingSchedule`, as ``rate_bytes_per_s`` and ``planes``.
+    rate_bytes_per_s, time_limit_s, aim, planes, switching, packet_bytes_per_s, on_event
+        As of `RollingSchedule`.
 
     Returns
     -------
@@ -100,7 +113,17 @@ def replay_flows(
         raise InputError(
             f"flows of {flows.n_ports} ports, the fabric has {switch.n_ports}", where="fabric"
         )
-    rolling = RollingSchedule(switch, delay_s, **options)
+    rolling = RollingSchedule(
+        switch,
+        delay_s,
+        rate_bytes_per_s=rate_bytes_per_s,
+        time_limit_s=time_limit_s,
+        aim=aim,
+        planes=planes,
+        switching=switching,
+        packet_bytes_per_s=packet_bytes_per_s,
+        on_event=on_event,
+    )
     return _Arrivals(rolling, flows).replay()
 
 

@@ -54,7 +54,9 @@ def name_ports(
             NamedSwitch(plan, PortTable.numbered(plan.matchings.shape[1], plan.labels))
             for plan in plans
         )
-    tables = read_port_tables(ports)
+    # Names of ports are those of the fabric, which its switches share; racks have others.
+    labels = {plan.labels for plan in plans}
+    tables = read_port_tables(ports, *(labels if len(labels) == 1 else ()))
     return tuple(NamedSwitch(plan, _table_of(plan, tables, path_name(ports))) for plan in plans)
 
 

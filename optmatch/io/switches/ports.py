@@ -183,7 +183,9 @@ class PortTable:
         return matching
 
 
-def read_port_tables(path: str | os.PathLike[str]) -> dict[str, PortTable]:
+def read_port_tables(
+    path: str | os.PathLike[str], names: Sequence[str] = ()
+) -> dict[str, PortTable]:
     """Read the sides of our ports from a CSV file.
 
     A port is an input, its A side, and an output, its B side, as the maker of the switch names
@@ -193,7 +195,9 @@ def read_port_tables(path: str | os.PathLike[str]) -> dict[str, PortTable]:
     ----------
     path
         A line of names, ``port,A,B`` and perhaps ``switch`` and ``label``; then a line for each
-        port: its number, its A side (``1A``, ``1-1A``), its B side.
+        port: its name or its number, its A side (``1A``, ``1-1A``), its B side.
+    names
+        The names of our ports; a text that is one of them is no number.
 
     Returns
     -------
@@ -211,15 +215,17 @@ def read_port_tables(path: str | os.PathLike[str]) -> dict[str, PortTable]:
     rows_of_switch: dict[str, dict[int, PortSides]] = {}
     for place, row in _table_rows(decode(read_bytes(path), name), name):
         port_text = row["port"].strip()
-        # Digits of other scripts count as decimal in Python, and are refused here.
-        if not port_text.isascii() or not port_text.isdecimal() or len(port_text) > 6:
+        # Names go first. Digits of other scripts count as decimal in Python, and are refused here.
+        is_number = port_text.isascii() and port_text.isdecimal() and len(port_text) <= 6
+        if not is_number and port_text not in names:
             raise FormatError(
-                f"port = {port_text[:40]!r}: a number from 0 on is expected",
+                f"port = {port_text[:40]!r}: the name of a port, or a number from 0 on, is"
+                " expected",
                 where=place,
                 path=name,
             )
         rows = rows_of_switch.setdefault(row.get("switch", "").strip(), {})
-        port = int(port_text)
+        port = names.index(port_text) if port_text in names else int(port_text)
         if port in rows:
             raise FormatError(f"port {port} is there twice", where=place, path=name)
         rows[port] = PortSides(row["A"].strip(), row["B"].strip(), row.get("label", "").strip())

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from optmatch.fabrics import Fabric, IdealSwitch
+from optmatch.fabrics import Fabric, Faulty, IdealSwitch
 from optmatch.model import (
     Amount,
     Axes,
@@ -40,6 +41,8 @@ from optmatch.problems.demands.bounds import (
 from optmatch.problems.demands.matrices import AnyMatrix, plain_matrix
 from optmatch.problems.demands.ticks import Scaled, even_out, scale
 from optmatch.problems.demands.traffic import check_entries
+
+_log = logging.getLogger("optmatch")
 
 DemandObjective = Literal["completion-s", "matchings", "weighted-completion-s"]
 
@@ -94,6 +97,16 @@ class _InTicks(Displayed):
 
     __slots__ = ("_scaled",)
     _scaled: Scaled
+
+    def __new__(cls, *args: Any, **fields: Any) -> Self:
+        """Name `from_matrix` to who gives a matrix where the fabric stands."""
+        if args and not isinstance(args[0], Fabric):
+            raise InputError(
+                f"{type(args[0]).__name__} is no fabric: Demand.from_matrix(matrix, delay_s=...)"
+                " makes a demand of a matrix alone",
+                where="fabric",
+            )
+        return super().__new__(cls)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -260,7 +273,16 @@ class Demand(_InTicks):
         *,
         delay_s: float | None = None,
         names: Sequence[str] | None = None,
-        **options: Any,
+        rate_bytes_per_s: float | None = None,
+        switching: Switching = "all-stop",
+        planes: int = 1,
+        packet_bytes_per_s: float = 0.0,
+        min_slot_s: float = 0.0,
+        quantum_s: float | None = None,
+        objective: DemandObjective = "completion-s",
+        groups: ArrayLike | None = None,
+        weights: tuple[float, ...] = (),
+        deadlines_s: tuple[float, ...] = (),
     ) -> Demand:
         """Make a demand from a matrix in any form: numbers, a DataFrame, a sparse matrix, a graph.
 
@@ -280,8 +302,13 @@ class Demand(_InTicks):
             ``"matchings"`` can do without.
         names
             Names of the ports of the ideal switch that fits.
-        **options
-            The other parameters of the class.
+        rate_bytes_per_s
+            The rate of a circuit; None for 1, with which the demand is in seconds: a warning is
+            logged if that takes a circuit more than a day.
+        switching, planes, packet_bytes_per_s, min_slot_s, quantum_s, objective
+            As of the class.
+        groups, weights, deadlines_s
+            As of the class.
 
         Returns
         -------
@@ -303,7 +330,7 @@ class Demand(_InTicks):
         # The delay has to be stated, since it decides what a good schedule is.
         names = form_of(Sequence[Any] | None).check("names", names)
         fabric = form_of(Fabric | None).check("fabric", fabric)
-        if delay_s is None and options.get("objective") != "matchings":
+        if delay_s is None and objective != "matchings":
             raise InputError(
                 "delay_s: the reconfiguration delay in seconds is not stated; 0 if there is none",
                 where="delay_s",
@@ -335,7 +362,89 @@ class Demand(_InTicks):
         # Ports beyond the matrix are idle.
         padded = np.zeros((fabric.n_ports, fabric.n_ports))
         padded[:rows, :columns] = plain
-        return cls(fabric, padded, delay_s=0.0 if delay_s is None else delay_s, **options)
+        problem = cls(
+            fabric,
+            padded,
+            rate_bytes_per_s=1.0 if rate_bytes_per_s is None else rate_bytes_per_s,
+            delay_s=0.0 if delay_s is None else delay_s,
+            switching=switching,
+            planes=planes,
+            packet_bytes_per_s=packet_bytes_per_s,
+            min_slot_s=min_slot_s,
+            quantum_s=quantum_s,
+            objective=objective,
+            groups=groups,
+            weights=weights,
+            deadlines_s=deadlines_s,
+        )
+        if rate_bytes_per_s is None:
+            for remark in problem.remarks():
+                _log.warning("%s", remark)
+        return problem
+
+    def with_dead_ports(self, ports: Sequence[int | str]) -> Demand:
+        """Return the same demand after ports have failed: free ports take their places.
+
+        A free port is one that works and has no demand. The first one takes over what the first
+        dead port sends and receives, and on an ideal switch its name too, as its fibre is moved.
+
+        Parameters
+        ----------
+        ports
+            The ports that have failed, by name or by number.
+
+        Returns
+        -------
+        Demand
+            On the same switch, with these ports dead.
+
+        Raises
+        ------
+        InputError
+            If there is no such port, or no free port for one that has a demand.
+
+        Examples
+        --------
+        >>> switch = IdealSwitch(3, names=("a", "b", "spare"))
+        >>> demand = Demand.from_matrix([[0, 4], [2, 0]], switch, delay_s=1)
+        >>> after = demand.with_dead_ports(["b"])
+        >>> after.fabric.port_names, after.fabric.dead_ports, after.demand_bytes[0].tolist()
+        (('a', 'spare', 'b'), (1,), [0.0, 0.0, 4.0])
+        """
+        whole, faults = self.fabric, {}
+        if isinstance(whole, Faulty):
+            faults = {
+                name: getattr(whole, name) for name in ("stuck_bar", "stuck_cross", "dead_cells")
+            }
+            whole = whole.fabric
+        failed = {self.fabric.find_port(port) for port in ports}
+        is_idle = ~((self.demand_bytes > 0).any(axis=0) | (self.demand_bytes > 0).any(axis=1))
+        dead = sorted(failed.union(self.fabric.dead_ports))
+        faulty = Faulty(whole, dead_ports=dead, **faults)
+
+        # Each dead port with a demand and a free one change places.
+        place = np.arange(self.fabric.n_ports)
+        free_ports = [port for port in np.flatnonzero(is_idle).tolist() if port not in dead]
+        for port in sorted(failed):
+            if is_idle[port]:
+                continue
+            if not free_ports:
+                raise InputError(
+                    f"{self.fabric.describe_port(port)} has a demand, and no port is free to take"
+                    " it over: a larger switch (--size) has more",
+                    where="ports",
+                )
+            free = free_ports.pop(0)
+            place[[port, free]] = free, port
+        if isinstance(whole, IdealSwitch) and whole.names is not None:
+            named = replace(whole, names=tuple(whole.names[port] for port in place))
+            faulty = replace(faulty, fabric=named)
+        return replace(
+            self,
+            fabric=faulty,
+            demand_bytes=self.demand_bytes[np.ix_(place, place)],
+            groups=None if self.groups is None else self.groups[np.ix_(place, place)],
+        )
 
     @property
     def tick_s(self) -> float:
