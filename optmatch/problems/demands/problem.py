@@ -418,16 +418,14 @@ class Demand(_InTicks):
             }
             whole = whole.fabric
         failed = {self.fabric.find_port(port) for port in ports}
-        is_idle = ~((self.demand_bytes > 0).any(axis=0) | (self.demand_bytes > 0).any(axis=1))
+        busy = set(np.concatenate(np.nonzero(self.demand_bytes)).tolist())
         dead = sorted(failed.union(self.fabric.dead_ports))
         faulty = Faulty(whole, dead_ports=dead, **faults)
 
         # Each dead port with a demand and a free one change places.
         place = np.arange(self.fabric.n_ports)
-        free_ports = [port for port in np.flatnonzero(is_idle).tolist() if port not in dead]
-        for port in sorted(failed):
-            if is_idle[port]:
-                continue
+        free_ports = [port for port in range(len(place)) if port not in busy.union(dead)]
+        for port in sorted(failed & busy):
             if not free_ports:
                 raise InputError(
                     f"{self.fabric.describe_port(port)} has a demand, and no port is free to take"
