@@ -190,30 +190,23 @@ def rails_forwarding() -> Sketch:
     return drawing
 
 
-def _draw_delays(head: str, first: int, names: tuple[str, ...], unit: float, label: str) -> Any:
-    """Draw rows of a table of steps against the delays 1 us to 1 s."""
-    rows = read_rows("rails-figures", head)[first : first + len(names)]
+@chart
+def rails_figures_mixtral() -> Any:
+    """Draw steps of Mixtral on 1,024 GPUs against the delay."""
+    rows = read_rows("rails-figures", "| preset, all links |")[6:9]
+    names = ("on demand", "provisioned", "prefetch")
     figure, ax = new_chart(2.8)
     for row, name, ink in zip(rows, names, (FAINT, AMBER, BLUE), strict=True):
-        ax.plot(DELAYS_MS, np.array(read_numbers(row[2:])) * unit, "o-", color=ink, label=name)
-    all_links = read_number(
-        rows[0][0].split(",", 1)[1].replace("64 GPUs", "").replace("32 GPUs", "")
-    )
-    ax.axhline(all_links * unit, color=INK, ls="--", lw=1, label="all links")
+        ax.plot(DELAYS_MS, read_numbers(row[2:]), "o-", color=ink, label=name)
+    all_links = read_number(rows[0][0].split(",", 1)[1])
+    ax.axhline(all_links, color=INK, ls="--", lw=1, label="all links")
     ax.set_xscale("log")
     ax.set_yscale("log")
     ax.set_xticks((0.001, 0.1, 10, 1000), ["1 µs", "100 µs", "10 ms", "1 s"])
     ax.set_xlabel("delay")
-    ax.set_ylabel(label)
+    ax.set_ylabel("step, s")
     ax.legend(frameon=False)
     return figure
-
-
-@chart
-def rails_figures_mixtral() -> Any:
-    """Draw steps of Mixtral on 1,024 GPUs against the delay."""
-    head = "| preset, all links |"
-    return _draw_delays(head, 6, ("on demand", "provisioned", "prefetch"), 1.0, "step, s")
 
 
 @chart
@@ -279,13 +272,6 @@ def rails_figures_artifact() -> Any:
         frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5), title="Llama 3 8B, 64 GPUs"
     )
     return figure
-
-
-@chart
-def rails_figures_small() -> Any:
-    """Draw steps of a small DeepSeek-V3 job against the delay."""
-    head = "| job, all links |"
-    return _draw_delays(head, 3, ("on demand", "provisioned", "prefetch"), 1.0, "step, ms")
 
 
 @chart
