@@ -447,11 +447,11 @@ def facing_lanes(circuits: NDArray[np.int64], ports: int) -> NDArray[np.int64]:
     by_pair = np.lexsort((number, forward_key))
     back = (plane * n + peer) * n + rank
     place = np.searchsorted(forward_key[by_pair], back) + number
-    place = np.minimum(place, len(forward_key) - 1)
-    match = by_pair[place] if len(forward_key) else place
-    has_opposite = forward_key[match] == back if len(forward_key) else place > 0
+    keys = np.append(forward_key[by_pair], -1)  # the last key is that of no circuit
+    has_opposite = keys[np.minimum(place, len(forward_key))] == back
+    match = by_pair[place[has_opposite]]
     facing = np.full(circuits.shape, IDLE, dtype=np.int64)
-    facing[epoch, lane, rank] = np.where(has_opposite, lane[match], IDLE)
+    facing[epoch[has_opposite], lane[has_opposite], rank[has_opposite]] = lane[match]
     return facing
 
 

@@ -8,9 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import IDLE, RTOL, InputError
+from optmatch.model import IDLE, RTOL
 from optmatch.problems import Collective, CollectivePlan
-from optmatch.problems.collectives.problem import check_circuits, check_rails
 from optmatch.verify.report import Findings
 
 IntArray = NDArray[np.int64]
@@ -253,23 +252,56 @@ def check_epochs(problem: Collective, plan: CollectivePlan, findings: Findings) 
     if not plan.n_epochs:
         return True
 
-    # Each epoch has circuits that the ports of ranks can hold, and that stay on rails (lead to the
-    # same place of another island) where there are islands.
     shape = (plan.n_epochs, problem.lanes, problem.n_ranks)
     rule = "each rank has its lanes in each epoch"
     if not findings.expect(rule, "circuits.shape", plan.circuits.shape, shape):
         return False
-    try:
-        check_circuits("circuits", plan.circuits, two_way=problem.two_way, ports=problem.ports)
-    except InputError as exc:
-        findings.refuse("each lane holds a matching", "circuits", exc.message, "a matching")
+    wrong = _find_wrong_circuit(problem, plan.circuits.astype(np.int64))
+    if wrong:
+        findings.refuse("each lane holds a matching", "circuits", wrong, "a matching")
         return False
-    try:
-        check_rails("circuits", plan.circuits, problem.island)
-    except InputError as exc:
-        findings.refuse("circuits stay on their rails", "circuits", exc.message, "the same place")
+
+    # Between islands a circuit leads to the same place of another island.
+    ranks = np.arange(problem.n_ranks)
+    leaves_rail = (plan.circuits != IDLE) & (
+        plan.circuits % problem.island != ranks % problem.island
+    )
+    for epoch, lane, rank in np.argwhere(leaves_rail)[:1].tolist():
+        peer = plan.circuits[epoch, lane, rank]
+        got = f"a circuit leads from rank {rank} to {peer}"
+        findings.refuse("circuits stay on their rails", "circuits", got, "the same place")
         return False
     return True
+
+
+def _find_wrong_circuit(problem: Collective, circuits: IntArray) -> str:
+    """Say which of ``circuits[epoch, lane, rank]`` the ports cannot hold; empty if there is none.
+
+    One-way circuits of a lane lead to different ranks. Two-way ones lead back: in each plane as
+    many from one rank to another as from the other to the one, perhaps over other ports.
+    """
+    _, n_lanes, n_ranks = circuits.shape
+    is_nowhere = (circuits < IDLE) | (circuits >= n_ranks) | (circuits == np.arange(n_ranks))
+    for epoch, lane, rank in np.argwhere(is_nowhere)[:1].tolist():
+        return f"rank {rank} sends to {circuits[epoch, lane, rank]} of {n_ranks}"
+
+    # A bundle are the circuits that are compared: those of a lane, or of all lanes of a plane.
+    # Each circuit is one number, (bundle * n_ranks + rank) * n_ranks + peer.
+    epoch, lane, rank = np.nonzero(circuits != IDLE)
+    peer = circuits[epoch, lane, rank]
+    if problem.two_way:
+        bundle = (epoch * n_lanes + lane) // problem.ports
+        there = np.sort((bundle * n_ranks + rank) * n_ranks + peer)
+        back = np.sort((bundle * n_ranks + peer) * n_ranks + rank)
+        for alone in there[there != back][:1].tolist():
+            first, second = divmod(alone % n_ranks**2, n_ranks)
+            return f"a circuit joins ranks {first} and {second} in one direction alone"
+        return ""
+    ends = np.sort((epoch * n_lanes + lane) * n_ranks + peer)
+    for twice in ends[1:][ends[1:] == ends[:-1]][:1].tolist():
+        lane_of_end = twice // n_ranks % n_lanes
+        return f"lane {lane_of_end} leads to rank {twice % n_ranks} more than once"
+    return ""
 
 
 class _Hops(NamedTuple):

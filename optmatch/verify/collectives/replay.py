@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import IDLE, RTOL, Schedule, Solution
 from optmatch.problems import Collective, CollectivePlan
+from optmatch.problems.collectives.bounds import plain_fields
 from optmatch.problems.collectives.islands import bound_collective
 from optmatch.verify.bounds import check_solution
 from optmatch.verify.budgets import find_over_budget
@@ -41,20 +42,22 @@ def verify_collective(
     """Replay a plan and, of a solution, check its schedule and its claims.
 
     The replay follows the data of every rank from round to round, without trust in what the plan
-    says of itself. Claims of a solution are its time, its lower bound and its status.
+    says of itself. Claims of a solution are its time, its lower bound and its status. Of the
+    problem the replay sees fields alone, and what two listed functions make of them.
     """
+    plain: Any = plain_fields(problem)
     if not isinstance(subject, Solution):
-        _replay(problem, subject, findings)
+        _replay(plain, subject, findings)
         return
 
     def replay(solution: Solution) -> bool:
         """Replay the answer of a solution and check its schedule; False if it has no times."""
-        ends_s = _replay(problem, solution.answer, findings)
+        ends_s = _replay(plain, solution.answer, findings)
         if ends_s is not None:
-            _check_schedule(problem, solution, ends_s, findings)
+            _check_schedule(plain, solution, ends_s, findings)
         return ends_s is not None
 
-    bound_s = math.inf if _is_cut_off(problem) else bound_collective(problem).seconds
+    bound_s = math.inf if _is_cut_off(plain) else bound_collective(problem).seconds
     findings.figures["lower_bound_recomputed"] = bound_s
     check_solution(problem, subject, findings, replay=replay, form="both")
     if getattr(subject.answer, "among", "all") == "whole-blocks":

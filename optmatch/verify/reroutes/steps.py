@@ -179,7 +179,8 @@ class Replay:
         """Set a cell, and trace the circuits that pass it again; a faulty cell is a violation."""
         problem = self.failure.problem
         exists = 0 <= cell < len(self.states)
-        works = exists and cell not in problem.stuck and cell not in problem.dead_cells
+        broken_cells = {*problem.stuck_bar, *problem.stuck_cross, *problem.dead_cells}
+        works = exists and cell not in broken_cells
         if not self.findings.expect(WORKING_CELLS_ARE_SET, where, works, True):
             return
         if self.states[cell] == state:

@@ -43,6 +43,10 @@ from tests.helpers import collectives
         ({"start": [[1, 0]]}, "start = (1, 2): circuits of shape (1, 4)"),
         ({"start": [[1, 1, 2, 3]]}, "start: lane 0 leads to rank 1 more than once"),
         ({"start": [[1, 2, 3, 0]], "two_way": True}, "leads from rank 0 to 1, none back"),
+        (
+            {"start": [[-1, -1, 3, 2], [-1, -1, 3, -1]], "two_way": True, "ports": 2},
+            "leads from rank 2 to 3, none back",
+        ),
         ({"start": [[4, -1, -1, -1]]}, "start: rank 0 sends to 4 of 4"),
         ({"start": [[1, 0, 2, -1]]}, "start: rank 2 sends to itself"),
         ({"steps": [[0, -1]]}, "steps[0, 1] = -1: must be >= 0"),

@@ -436,14 +436,20 @@ ROWS = [
         "each lane holds a matching",
         ask("broadcast", 2, two_way=True),
         RIGHT,
-        "a circuit leads from rank 0 to 1, none back",
+        "a circuit joins ranks 0 and 1 in one direction alone",
+    ),
+    Row(
+        "each lane holds a matching",
+        ask("broadcast", 2, ports=2, two_way=True),
+        plan(ONCE, [[[1, 0], [1, -1]]], 3.0),
+        "a circuit joins ranks 0 and 1 in one direction alone",
     ),
     Row(None, ISLANDS, plan(TOLD, CROSSED, 2.75, [1.0] * 4), figures={"objective": 2.75}),
     Row(
         "circuits stay on their rails",
         ISLANDS,
         plan(TOLD, [[[3, 2, 0, 1]]], 3.0, [1.0] * 4),
-        "circuits: circuits stay on their rails: got circuits: a circuit leads from rank 0 to 3",
+        "circuits: circuits stay on their rails: got a circuit leads from rank 0 to 3",
     ),
     Row(
         "between islands no plane has shares",
