@@ -186,7 +186,7 @@ def test_the_cheat_sheet_has_the_exit_codes() -> None:
 
 def test_a_matrix_without_a_fabric_says_what_to_call() -> None:
     with pytest.raises(om.InputError, match=r"list is no fabric: Demand.from_matrix\(matrix"):
-        om.Demand([[0, 1], [2, 0]])  # type: ignore[call-arg, arg-type]
+        om.Demand([[0, 1], [2, 0]])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("function", [om.Demand.from_matrix, om.schedule, replay_flows])
@@ -197,7 +197,7 @@ def test_signatures_name_their_options(function: Any) -> None:
 
 
 def test_a_missing_rate_is_a_warning_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    matrix = [[0, 1e9], [2, 0]]
+    matrix = [[0.0, 1e9], [2.0, 0.0]]
     om.Demand.from_matrix(matrix, delay_s=1.0, rate_bytes_per_s=12.5e9)
     om.Demand.from_matrix([[0, 1], [2, 0]], delay_s=1.0)
     assert not caplog.records

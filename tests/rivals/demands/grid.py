@@ -10,12 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 import optmatch as om
+from optmatch.model.schedule import Switching
 from tests.rivals.demands import covers
 from tests.rivals.demands.models import DRAWS
 from tests.rivals.demands.plans import IntMatrix, Slot, cost_of
 from tests.rivals.demands.planted import planted_weights
 from tests.rivals.demands.pools import lengths_by_linear_program
 from tests.rivals.races import TOLERANCE, Race
+
+SWITCHING_MODES: tuple[Switching, ...] = ("all-stop", "per-circuit")
 
 RIVALS: dict[str, Callable[[IntMatrix, int], list[Slot]]] = {
     "critical lines": covers.critical_lines,
@@ -52,7 +55,7 @@ class Cell(NamedTuple):
     entrance: str
     """``"schedule"`` or ``"solve"``."""
     planes: int = 1
-    switching: str = "all-stop"
+    switching: Switching = "all-stop"
     min_slot_s: float = 0.0
 
 
@@ -72,7 +75,7 @@ def draw_cells(rng: np.random.Generator, count: int, most_ports: int = 2048) -> 
         if entrance == "solve" and rng.random() < 0.3:
             cell = cell._replace(
                 planes=int(rng.choice([1, 1, 2, 4])),
-                switching=str(rng.choice(["all-stop", "per-circuit"])),
+                switching=SWITCHING_MODES[int(rng.choice(2))],
                 min_slot_s=float(rng.choice([0.0, delay_s])),
             )
         yield cell
