@@ -330,6 +330,16 @@ class Clock:
         return self.now() - self.started
 
     @property
+    def deadline_s(self) -> float:
+        """When the time of this count, or of one around it, is up; infinite without a limit."""
+        deadline_s = float("inf")
+        if self.limits.time_s is not None:
+            deadline_s = self.started + self.limits.time_s
+        if self.outer is not None:
+            deadline_s = min(deadline_s, self.outer.deadline_s)
+        return deadline_s
+
+    @property
     def remaining_s(self) -> float:
         """Seconds left: infinite without a time limit, none after an interrupt.
 

@@ -26,7 +26,6 @@ from optmatch.model import (
     OnEvent,
     Solution,
     TimeUp,
-    counted_time,
 )
 from optmatch.problems import Demand, LineProof
 from optmatch.solvers.cpsat import Outcome
@@ -353,7 +352,7 @@ class _MakespanSearch:
         the method `best` begins, so that `best` in more time has them as well. The search ends
         early when the best plan meets the lower bound, or when the time is up.
         """
-        deadline = counted_time() + self.clock.remaining_s
+        deadline = self.clock.deadline_s
         work = CoverTask.of(self.demand, self.delay, self.shortest)._replace(deadline=deadline)
 
         # A former plan leaves less to find, so few plans follow it.

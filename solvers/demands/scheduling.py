@@ -26,7 +26,6 @@ from optmatch.model import (
     OnEvent,
     Schedule,
     Solution,
-    counted_time,
     uncounted,
 )
 from optmatch.problems import ConfigurationProof, Demand, PlaneSchedules, completion_s
@@ -397,7 +396,7 @@ def solve_demand(
     # The method sees the demand in ticks alone; what fabric and planes make of a plan is done
     # here.
     task = CoverTask.of(problem.ticks, problem.delay_ticks, problem.min_slot_ticks)
-    deadline = counted_time() + clock.remaining_s
+    deadline = clock.deadline_s
     task = task._replace(
         deadline=deadline, is_plain=is_plain(problem), former=former, n_moves=n_moves, rng=rng
     )

@@ -40,7 +40,7 @@ def test_all_that_comes_is_served(fabric: om.Fabric, monkeypatch: pytest.MonkeyP
     looks = count()  # a clock of its own, which a busy machine does not stretch
     monkeypatch.setattr("optmatch.model.limits.time.perf_counter", lambda: 2e-3 * next(looks))
     rng, n = np.random.default_rng(0), fabric.n_ports
-    rolling = RollingSchedule(fabric, DELAY_S, time_limit_s=None if n == 6 else 0.1)
+    rolling = RollingSchedule(fabric, DELAY_S, time_limit_s=None if n == 6 else 0.02)
     total, slots = np.zeros((n, n)), list[Slot]()
     for turn in range(4):
         demand = rng.integers(0, 9, (n, n)) * (rng.random((n, n)) < 0.5)
