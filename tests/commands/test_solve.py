@@ -311,16 +311,16 @@ def test_from_problem_to_picture(tmp_path: Path) -> None:
     names = ("p.json", "s.json", "x.html")
     question, schedule, picture = (tmp_path / name for name in names)
     options = ("--rows", "4", "--cols", "4", "--ports", "8")
-    assert process("generate", "all-to-all", *options, "-o", question).returncode == 0
+    assert call("generate", "all-to-all", *options, "-o", question).exit_code == 0
     assert question.read_bytes() == (INSTANCES / "all-to-all" / "hex-4x4-8.json").read_bytes()
     solved = process("solve", question, "--seed", "1", "-o", schedule, "--json")
     assert solved.returncode == 0, solved.stderr
     result = json.loads(solved.stdout)
     assert result["slots"] == 7 and result["saved"] == str(schedule)
-    checked = process("verify", schedule, "--json")
-    assert checked.returncode == 0, checked.stdout
+    checked = call("verify", schedule, "--json")
+    assert checked.exit_code == 0, checked.stdout
     assert json.loads(checked.stdout)["figures"]["total_cells"] == result["objective"]
-    assert process("plot", schedule, "-o", picture).returncode == 0
+    assert call("plot", schedule, "-o", picture).exit_code == 0
     assert "<html" in picture.read_text()[:1000].lower()
 
 

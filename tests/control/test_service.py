@@ -181,15 +181,22 @@ def test_bad_requests_are_answered(tmp_path: Path) -> None:
         assert json.loads(client.ask("GET", "/failed")[1])["waiting"] == [1, 2, 3, 4, 5]
 
 
+@pytest.fixture(scope="module")
+def hurried(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """Start a service that gives each request one second, and yield its port."""
+    with running(tmp_path_factory.mktemp("hurried"), request_time_s=1.0) as port:
+        yield port
+
+
 @compiled_only
 @pytest.mark.parametrize("name", HOSTILE_REQUESTS)
-def test_every_request_is_answered_and_slow_clients_are_cut_off(name: str, tmp_path: Path) -> None:
-    """The time that a request may take is cut to a second; nobody else waits meanwhile."""
+def test_every_request_is_answered_and_slow_clients_are_cut_off(name: str, hurried: int) -> None:
+    """Nobody else waits meanwhile."""
     content, status = HOSTILE_REQUESTS[name]
-    with running(tmp_path, request_time_s=1.0) as port, ExitStack() as links:
-        with socket.create_connection(("127.0.0.1", port), timeout=60) as link:
+    with ExitStack() as links:
+        with socket.create_connection(("127.0.0.1", hurried), timeout=60) as link:
             link.sendall(content)
-            other = Client(port, range(1), 0)
+            other = Client(hurried, range(1), 0)
             links.callback(other.link.close)
             assert other.ask("GET", "/failed")[0] == 200
             answer = b""

@@ -22,9 +22,9 @@ SOAK = examples(1, plain=1) > 1
 """Whether this is `make soak`, which leaves nothing out."""
 
 
-def some(cases: Iterable[T], step: int) -> list[T]:
-    """Return every so many of the cases, from the first on; all of them in `make soak`."""
-    return list(cases)[:: 1 if SOAK else step]
+def some(cases: Iterable[T], step: int, first: int = 0) -> list[T]:
+    """Return every so many of the cases, from one of the first on; all of them in `make soak`."""
+    return list(cases) if SOAK else list(cases)[first::step]
 
 
 compiled_only = pytest.mark.skipif(PLAIN, reason="slow as plain Python; others reach its lines")

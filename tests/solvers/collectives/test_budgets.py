@@ -8,6 +8,7 @@ import pytest
 
 import optmatch as om
 from optmatch.problems.collectives.problem import Operation
+from tests.helpers.modes import some
 
 OPERATIONS: tuple[Operation, ...] = (
     "all-reduce",
@@ -16,6 +17,7 @@ OPERATIONS: tuple[Operation, ...] = (
     "all-to-all",
     "broadcast",
 )
+FIELDS: list[dict[str, Any]] = [{}, {"two_way": True}, {"ports": 2}, {"planes": 2}]
 
 
 def lossy(n_ports: int, share: float, seed: int) -> om.IdealSwitch:
@@ -28,9 +30,10 @@ def lossy(n_ports: int, share: float, seed: int) -> om.IdealSwitch:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("operation", OPERATIONS)
-@pytest.mark.parametrize("fields", [{}, {"two_way": True}, {"ports": 2}, {"planes": 2}])
+@pytest.mark.parametrize("fields", FIELDS)
 def test_no_circuit_is_over_its_budget(operation: Operation, fields: dict[str, Any]) -> None:
-    for seed, share in enumerate((0.05, 0.2, 0.6)):
+    first = (OPERATIONS.index(operation) + FIELDS.index(fields)) % 3
+    for seed, share in some(enumerate((0.05, 0.2, 0.6)), 3, first):
         switch = lossy(6 * fields.get("ports", 1), share, seed)
         problem = om.Collective(operation, 6, 6e6, delay_s=1e-5, fabric=switch, **fields)
         for method in ("best", "ring"):

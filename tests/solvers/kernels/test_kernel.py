@@ -1,6 +1,7 @@
 """Kernels: what is cached belongs to the code that is there."""
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -213,34 +214,50 @@ DAMAGE: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
 }
 
 
+def warnings_of(script: Path, kept: Path) -> list[str]:
+    """Run a kernel that returns 3, and return the lines of its warnings."""
+    environment = {"NUMBA_CACHE_DIR": str(kept), "NUMBA_DISABLE_JIT": "0", "OPTMATCH_JIT": "1"}
+    run = subprocess.run(
+        [sys.executable, "-B", str(script)],
+        capture_output=True,
+        text=True,
+        env=os.environ | environment,
+    )
+    assert run.stdout.split()[0] == "3", run.stderr
+    return run.stderr.splitlines()
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, Path]:
+    """Return folders with a script and its kept kernels, by whether inner kernels are plain."""
+    folders = {}
+    for plain in (False, True):
+        folders[plain] = folder = tmp_path_factory.mktemp("compiled")
+        (folder / "code").mkdir()
+        change = "import optmatch.solvers.kernels.decorators as d; d.LazyKernel.plain = True\n"
+        script = folder / "code" / "inner.py"
+        script.write_text(change * plain + INNER.split("try:", maxsplit=1)[0])
+        assert warnings_of(script, folder / "kept") == []
+    return folders
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "plain"),
     [(name, plain) for name in DAMAGE for plain in (False, True) if not (plain and "bit" in name)],
 )
-def test_damaged_files_are_made_anew_with_one_line(name: str, plain: bool, tmp_path: Path) -> None:
+def test_damaged_files_are_made_anew_with_one_line(
+    name: str, plain: bool, compiled: dict[bool, Path], tmp_path: Path
+) -> None:
     """An index of zero length was kept for ever: a wrong warning at each start, or an EOFError."""
     pattern, damage = DAMAGE[name]
-    (tmp_path / "code").mkdir()
-    script = tmp_path / "code" / "inner.py"
-    change = "import optmatch.solvers.kernels.decorators as d; d.LazyKernel.plain = True\n"
-    script.write_text(change * plain + INNER.split("try:", maxsplit=1)[0])
-    environment = os.environ | {
-        "NUMBA_CACHE_DIR": str(tmp_path / "kept"),
-        "NUMBA_DISABLE_JIT": "0",
-        "OPTMATCH_JIT": "1",
-    }
-    lines = []
-    for turn in range(3):
-        if turn == 1:
-            files = list((tmp_path / "kept").glob(f"**/{pattern}"))
-            assert files
-            for file in files:
-                file.write_bytes(damage(file.read_bytes()))
-        run = subprocess.run(
-            [sys.executable, "-B", str(script)], capture_output=True, text=True, env=environment
-        )
-        assert run.stdout.split()[0] == "3", run.stderr
-        lines.append(run.stderr.splitlines())
-    assert lines[0] == lines[2] == []
-    assert len(lines[1]) == 1 and "damaged" in lines[1][0] and "compiled anew" in lines[1][0]
+    script, kept = compiled[plain] / "code" / "inner.py", tmp_path / "kept"
+    shutil.copytree(compiled[plain] / "kept", kept)
+    files = list(kept.glob(f"**/{pattern}"))
+    assert files
+    for file in files:
+        file.write_bytes(damage(file.read_bytes()))
+
+    (line,) = warnings_of(script, kept)
+    assert "damaged" in line and "compiled anew" in line
+    assert warnings_of(script, kept) == []

@@ -103,7 +103,7 @@ def test_rails_hold_different_circuits() -> None:
 
 def test_drawn_plans_pass_an_oracle_of_the_tests() -> None:
     n_pooled = n_chord = n_plans = 0
-    for number in range(examples(30, plain=12)):
+    for number in range(examples(12, plain=12)):
         job = draw_job(random.Random(f"chords {number}"))
         plans = [om.solve(job, seed=0, limits=om.Limits(iterations=60)).answer]
         plans += plan_pooled(job, np.inf, np.random.default_rng(0), 60)
