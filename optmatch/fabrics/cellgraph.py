@@ -198,20 +198,10 @@ class CellGraph(Value):
 
 @lru_cache(maxsize=64)
 def _links(graph: CellGraph) -> Links:
-    """Give numbers to the waveguides (links) of a graph of cells; the last few are remembered.
+    """Return the number of the waveguide (link) at each terminal of a graph of cells.
 
-    A link joins two terminals, or is the stub behind a free one.
-
-    Parameters
-    ----------
-    graph
-        The cells; ``graph.mate[terminal]`` is the terminal it is joined to, -1 if free.
-
-    Returns
-    -------
-    Links
-        The number of the link at each terminal, the same for two that are joined (read-only), and
-        how many links there are.
+    A link joins two terminals, which have its number both, or is the stub behind a free one. The
+    last few graphs are remembered.
     """
     terminals = np.arange(len(graph.mate))
     # A link is told by the lower of its terminals, and numbered in the order of these.
@@ -224,21 +214,11 @@ def _links(graph: CellGraph) -> Links:
 
 @lru_cache(maxsize=64)
 def _exits(graph: CellGraph) -> NDArray[np.int32]:
-    """Return by which terminal light leaves a cell, for all terminals and states.
+    """Return by which terminal light leaves a cell, as ``exits[terminal entered, state]``.
 
     Terminals a1, a2, b1 and b2 of a cell have the numbers 4 * cell + 0 to 3. In bar a1 is joined
-    to b1 and a2 to b2, in cross a1 to b2 and a2 to b1.
-
-    Parameters
-    ----------
-    graph
-        The cells; ``graph.stuck[cell]`` is `FREE`, `BAR`, `CROSS` or `DEAD`.
-
-    Returns
-    -------
-    NDArray
-        ``exits[terminal entered, state]``, int32, shape (4 * cells, 2), read-only. A stuck cell
-        has its own state in both columns; light that enters a dead cell stays at its terminal.
+    to b1 and a2 to b2, in cross a1 to b2 and a2 to b1. A stuck cell has its own state in both
+    columns; light that enters a dead cell stays at its terminal.
     """
     first = 4 * np.arange(graph.n_cells, dtype=np.int32)[:, None, None]
     # At first with the shape (cells, 4, 2).

@@ -360,17 +360,7 @@ class CellDevice(Value):
 def _default(device: Device, name: str) -> float:
     """Return the value that a column has where nothing was measured.
 
-    Parameters
-    ----------
-    device
-        The device of all cells.
-    name
-        The name of the column.
-
-    Returns
-    -------
-    float
-        The figure of the device; `NO_LEAK_DB` for an extinction without a limit.
+    It is the figure of the device, `NO_LEAK_DB` for an extinction without a limit.
     """
     # A device has no phases, so these are those of an ideal cell.
     value = getattr(device, name, _IDEAL_PHASES_RAD.get(name, 0.0))

@@ -161,11 +161,6 @@ class Plain:
 
         A list of millions of names or numbers is then accepted as it is. Where the answer is no, a
         value may still be right, and each is checked alone.
-
-        Parameters
-        ----------
-        values
-            The values of a list.
         """
         if self.type is float or not set(map(type, values)) <= {self.type}:
             return False
@@ -182,20 +177,7 @@ class Plain:
         )
 
     def check(self, name: str, value: Any) -> Any:
-        """Return a value of this type as a plain Python value, without types of NumPy.
-
-        Parameters
-        ----------
-        name
-            The name of the value in messages.
-        value
-            Whatever a caller has given.
-
-        Raises
-        ------
-        InputError
-            If it is of another type, or out of range.
-        """
+        """Return a value of this type as a plain Python value, without types of NumPy."""
         if self.type is int:
             value = integer(name, value, at_least=None)
         elif self.type is float and not (self.span.infinite and self.takes(value)):
@@ -225,20 +207,7 @@ class Word:
         return isinstance(value, str) and value in self.options
 
     def check(self, name: str, value: Any) -> Any:
-        """Return a word if it is one of those that are allowed.
-
-        Parameters
-        ----------
-        name
-            The name of the value in messages.
-        value
-            Whatever a caller has given.
-
-        Raises
-        ------
-        InputError
-            Naming the words that are allowed.
-        """
+        """Return a word if it is one of those that are allowed."""
         if not self.takes(value):
             named = f"{name} = {_short(value)}: one of {', '.join(self.options)}"
             raise InputError(named, where=name)
@@ -258,24 +227,9 @@ class Array:
         return not isinstance(value, str | bytes | Mapping | None)
 
     def check(self, name: str, value: Any) -> Any:
-        """Return a frozen array of this type; one that is frozen already is not copied.
+        """Return a read-only array of this type, these axes and this range.
 
-        Parameters
-        ----------
-        name
-            The field, for messages.
-        value
-            An array, or nested sequences of numbers.
-
-        Returns
-        -------
-        NDArray
-            A read-only array with the type, the axes and the range of this form.
-
-        Raises
-        ------
-        InputError
-            If the shape is another one, an entry is no number of the type, or one is out of range.
+        One that is frozen already is not copied.
         """
         array = value
         if not self._is_frozen(value):
@@ -307,13 +261,8 @@ class Array:
     def _is_frozen(self, value: Any) -> bool:
         """Tell whether a value is what `check` would return, so that it need not be copied.
 
-        It is if the array is of the wanted type and axes, read-only, contiguous, no view of
-        another array, and all its numbers are finite.
-
-        Parameters
-        ----------
-        value
-            Whatever a caller has given.
+        It is if it has the wanted type and axes, is read-only, contiguous and no view of another
+        array, and has finite numbers alone.
         """
         return (
             isinstance(value, np.ndarray)
@@ -349,11 +298,6 @@ class Listed:
 
         A list of millions of pairs is then accepted as it is. Where the answer is no, each is
         checked alone.
-
-        Parameters
-        ----------
-        values
-            The values of a list.
         """
         return (
             self.length is None
@@ -365,17 +309,7 @@ class Listed:
     def check(self, name: str, value: Any) -> Any:
         """Return a list, or any sequence or array, as a tuple of checked entries.
 
-        Parameters
-        ----------
-        name
-            The name of the list in messages; its entries are ``name[0]`` and so on.
-        value
-            Whatever a caller has given.
-
-        Raises
-        ------
-        InputError
-            If it is no list, has another length, or an entry is wrong.
+        Messages call the entries ``name[0]`` and so on.
         """
         part = self.part
         takes = self.takes(value)
@@ -406,20 +340,7 @@ class Mapped:
         return isinstance(value, Mapping)
 
     def check(self, name: str, value: Any) -> Any:
-        """Return the mapping; its keys are texts and its parts are checked.
-
-        Parameters
-        ----------
-        name
-            The name of the mapping in messages.
-        value
-            Whatever a caller has given.
-
-        Raises
-        ------
-        InputError
-            If it is no mapping, a key is no text, or a part is wrong.
-        """
+        """Return the mapping; its keys are texts and its parts are checked."""
         if not self.takes(value) or not all(isinstance(key, str) for key in value):
             named = f"{name} = {_short(value)}: a mapping of texts is expected"
             raise InputError(named, where=name)
@@ -440,27 +361,10 @@ class Choice:
         return (value is None and self.optional) or any(p.takes(value) for p in self.parts)
 
     def check(self, name: str, value: Any) -> Any:
-        """Check by the first form that takes the value.
+        """Return the value in the plain form of the first form that takes it.
 
-        Several forms may be allowed in one place, such as a number or a list. A value that none of
-        them takes is refused with the words for all of them, or by the last one.
-
-        Parameters
-        ----------
-        name
-            The name of the value in messages.
-        value
-            Whatever a caller has given; None if that is allowed.
-
-        Returns
-        -------
-        Any
-            The value in the plain form of the first form that takes it; None for None.
-
-        Raises
-        ------
-        InputError
-            If no form takes the value, or it is out of range.
+        None stays None where that is allowed. A value that no form takes is refused with the words
+        for all of them, or by the last one.
         """
         if value is None and self.optional:
             return None
@@ -483,20 +387,7 @@ class Instance:
         return isinstance(value, self.cls)
 
     def check(self, name: str, value: Any) -> Any:
-        """Return an object if it is one of the wanted class.
-
-        Parameters
-        ----------
-        name
-            The name of the value in messages.
-        value
-            Whatever a caller has given.
-
-        Raises
-        ------
-        InputError
-            Naming the class.
-        """
+        """Return an object if it is one of the wanted class."""
         if not self.takes(value):
             named = f"{name} = {_short(value)}: a {self.cls.__name__} is expected"
             raise InputError(named, where=name)
@@ -578,11 +469,6 @@ def _spell_out(hint: Any) -> Any:
 
     From Python 3.12 on, NumPy's `NDArray` is such an alias, and so is the result of a ``type``
     statement.
-
-    Parameters
-    ----------
-    hint
-        Any type hint.
     """
     while (alias := get_origin(hint) or hint) and hasattr(alias, "__value__"):
         value = alias.__value__

@@ -81,20 +81,10 @@ def transfer(theta_rad: ArrayLike, delta_rad: ArrayLike = 0.0) -> NDArray[np.com
 def _matrix(
     bar_amplitude: NDArray[np.float64], cross_amplitude: NDArray[np.float64], delta_rad: ArrayLike
 ) -> NDArray[np.complex128]:
-    """Return transfer matrices of cells, given the amplitudes of both ways and the mean phase.
+    """Return transfer matrices ``T[..., side left by, side entered]`` of cells.
 
-    Parameters
-    ----------
-    bar_amplitude, cross_amplitude
-        The amplitude of light that stays on its side, and of light that changes it, without their
-        phase; real numbers of any shape, equal for both.
-    delta_rad
-        The mean phase of the two arms, in radians.
-
-    Returns
-    -------
-    NDArray
-        ``T[..., side left by, side entered]``, complex128.
+    They come from the real amplitudes of light that stays on its side and of light that changes
+    it, and from the mean phase of the arms.
     """
     rows = np.stack([bar_amplitude, cross_amplitude, cross_amplitude, -bar_amplitude], axis=-1)
     factor = 1j * np.exp(1j * np.asarray(delta_rad, dtype=np.float64))
@@ -289,22 +279,10 @@ class Device(Value):
         return result
 
     def _share_at(self, wavelengths_nm: ArrayLike) -> NDArray[np.float64]:
-        """Interpolate the table of couplers; refuse wavelengths outside of it.
+        """Interpolate the table of couplers at wavelengths in nm, and refuse those outside of it.
 
-        Parameters
-        ----------
-        wavelengths_nm
-            Wavelengths in nm, of any shape.
-
-        Returns
-        -------
-        NDArray
-            The part of the light that a coupler lets across, 0 to 1, in the same shape.
-
-        Raises
-        ------
-        InputError
-            If a wavelength lies outside of the table.
+        The result is the part of the light that a coupler lets across, in the shape of the
+        wavelengths.
         """
         asked_nm = np.asarray(wavelengths_nm, dtype=np.float64)
         first_nm = self.coupler_wavelengths_nm[0]

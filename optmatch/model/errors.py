@@ -73,13 +73,8 @@ class InputError(OptMatchError, ValueError):
 def _printable(text: str) -> str:
     """Return a text that is at most `_MOST_LETTERS` long, but for its end, and can be encoded.
 
-    Names in files may be of any length. Half a pair of surrogates, which a file or the name of a
-    file may hold, is written as an escape.
-
-    Parameters
-    ----------
-    text
-        Any text.
+    Half a pair of surrogates, which a file or the name of a file may hold, is written as an
+    escape.
     """
     if len(text) > _MOST_LETTERS:
         n_omitted = len(text) - _MOST_LETTERS

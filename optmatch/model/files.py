@@ -233,13 +233,6 @@ def _replace(target: Path, content: bytes) -> None:
     """Write a file beside the target, to the disk, and let it take the place of the target.
 
     A killed run leaves the other file, which `_remove_stale_parts` finds by its name later.
-
-    Parameters
-    ----------
-    target
-        The file, which need not exist.
-    content
-        All that is written.
     """
     _remove_stale_parts(target)
     part = target.with_name(f".{target.name}.{os.getpid()}-{_HERE}-{os.urandom(4).hex()}.part")
@@ -255,15 +248,10 @@ def _replace(target: Path, content: bytes) -> None:
 
 
 def _remove_stale_parts(target: Path) -> None:
-    """Remove what killed runs have left beside a file: parts of no living process, or a day old.
+    """Remove what killed runs have left beside a file.
 
-    The name of a part says the process and the machine. Which processes of other machines live
-    cannot be seen from here, so their parts are removed when they are a day old.
-
-    Parameters
-    ----------
-    target
-        The file; its parts lie beside it and are called ``.NAME.PID-MACHINE-RANDOM.part``.
+    These are parts, called ``.NAME.PID-MACHINE-RANDOM.part``, of no living process, or a day old:
+    which processes of other machines live cannot be seen from here.
     """
     for part in target.parent.glob(f".{escape(target.name)}.*.part"):
         writer = part.name.removesuffix(".part").rpartition(".")[2]
@@ -277,13 +265,7 @@ def _remove_stale_parts(target: Path) -> None:
 
 
 def _is_alive(pid: int) -> bool:
-    """Tell whether a process of this machine runs; on Windows nobody can tell, so it may.
-
-    Parameters
-    ----------
-    pid
-        The number of the process.
-    """
+    """Tell whether a process of this machine runs; on Windows nobody can tell, so it may."""
     if os.name == "nt":
         return True  # on Windows a signal of 0 would end the process
     try:

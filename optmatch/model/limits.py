@@ -99,11 +99,6 @@ class Stopwatch:
 
         The caller holds the lock. While a block is open, time does not count (`uncounted`); it is
         added up by the reason of the block.
-
-        Returns
-        -------
-        float
-            The time now in seconds, of a clock that only runs forward.
         """
         now_s = time.perf_counter()
         if self._open:

@@ -72,27 +72,10 @@ def frozen(name: str, value: ArrayLike, ndim: int, dtype: type[np.generic]) -> N
 def _cast(
     name: str, value: ArrayLike, dtype: type[np.generic]
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return numbers as an array of the type that they have, and as a new one of `dtype`.
+    """Return numbers as the array that NumPy reads, and as a new one of `dtype`.
 
-    Parameters
-    ----------
-    name
-        The name of the array in messages.
-    value
-        Numbers, nested sequences or an array.
-    dtype
-        The NumPy type of the second array; entries that it cannot hold change, which the caller
-        has to find.
-
-    Returns
-    -------
-    source, array : NDArray
-        The array as NumPy reads it (the same object if it was an array), and a new one of `dtype`.
-
-    Raises
-    ------
-    InputError
-        If it is no array of numbers.
+    The first is the same object if it was an array. Entries that `dtype` cannot hold change, which
+    the caller has to find.
     """
     source = plain_array(name, value)
     try:
@@ -111,21 +94,7 @@ def _refuse_changed_entries(
 ) -> None:
     """Refuse an array with an entry that is not finite, or that a cast has changed.
 
-    Parameters
-    ----------
-    name
-        The field, for the message.
-    value
-        The numbers as the caller gave them.
-    source
-        The same as an array of the type that NumPy chose.
-    array
-        The same after the cast to the wanted type.
-
-    Raises
-    ------
-    InputError
-        Naming the first such entry; nothing is raised if all are right.
+    The cast led from `source`, of the type that NumPy chose, to the wanted type.
     """
     is_wrong = (source != array) | ~np.isfinite(source)
     is_rounded = np.zeros_like(is_wrong)
@@ -323,22 +292,7 @@ def real_array(name: str, value: ArrayLike) -> NDArray[np.float64]:
 
 
 def _exact_float(name: str, value: int) -> float:
-    """Return a large whole number as a float, if there is one of this value.
-
-    Floats have 53 bits: from 2**53 on only some whole numbers are floats.
-
-    Parameters
-    ----------
-    name
-        The name of the number in messages.
-    value
-        A whole number of any size.
-
-    Raises
-    ------
-    InputError
-        If no float has this value.
-    """
+    """Return a large whole number as a float, and refuse one that no float of 53 bits equals."""
     try:
         exact = float(value)
     except OverflowError:

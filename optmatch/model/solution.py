@@ -368,12 +368,7 @@ class Solution(Value, Generic[Answer]):
     def _check_bound(self, objective: Score, bound: Score) -> None:
         """Refuse a lower bound that is above the objective, or below it where that is optimal.
 
-        Parameters
-        ----------
-        objective
-            The objective: a number, or a tuple of levels that are compared one after the other.
-        bound
-            The lower bound in the same form; minus infinity if there is none.
+        Levels are compared one after the other, and minus infinity stands for no bound.
         """
         if isinstance(objective, tuple) and isinstance(bound, tuple):
             if len(objective) != len(bound):

@@ -100,15 +100,7 @@ class FrozenMap(Mapping[str, Any]):
 
 
 def _is_default(field: Field[Any], value: Any) -> bool:
-    """Tell whether a value is the default of a field, and of the same type.
-
-    Parameters
-    ----------
-    field
-        A field of a data class.
-    value
-        Its value in an object.
-    """
+    """Tell whether a value is the default of a field, and of the same type."""
     default = field.default
     if field.default_factory is not MISSING:
         default = field.default_factory()
@@ -120,10 +112,7 @@ def _is_default(field: Field[Any], value: Any) -> bool:
 def _brief(value: Any) -> str:
     """Show a field in short: of many numbers the type and the shape.
 
-    Parameters
-    ----------
-    value
-        The value of a field. Collections of more than `_SHOWN` entries are not written out.
+    Collections of more than `_SHOWN` entries are not written out.
     """
     if isinstance(value, np.ndarray):
         if value.size > _SHOWN:

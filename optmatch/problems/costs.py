@@ -75,14 +75,9 @@ class _ListedPrices(Value):
 
 
 def _read_prices() -> dict[str, Prices]:
-    """Read the prices by generation of hardware from the file of unit figures.
+    """Read the prices and powers of a port of each part by generation of hardware.
 
     Parts that are listed with several ports are divided by their number.
-
-    Returns
-    -------
-    dict
-        The prices and powers of a port of each part, by the name of the generation.
     """
     prices = {}
     for name, listed in build_records(_ListedPrices, read_tables("prices.toml")).items():
@@ -210,24 +205,7 @@ def compare_costs(sizes: Sequence[int], prices: Prices) -> tuple[CostComparison,
 def _price(
     design: Design, n: int, switch_ports: int, ocs_ports: int, prices: Prices
 ) -> NetworkCost:
-    """Add up the cost and power of one network.
-
-    Parameters
-    ----------
-    design
-        How the network is built.
-    n
-        The number of GPUs, each with a transceiver.
-    switch_ports, ocs_ports
-        How many ports of electrical switches and of optical circuit switches it has.
-    prices
-        US dollars and watts of each part, and whether ports of switches need transceivers.
-
-    Returns
-    -------
-    NetworkCost
-        The numbers of all parts, with the cost in US dollars and the power in watts.
-    """
+    """Add up US dollars and watts of one network of n GPUs, each of which has a transceiver."""
     transceivers = n + (switch_ports if prices.switch_transceivers else 0)
     counted = (
         (transceivers, prices.transceiver),

@@ -230,16 +230,11 @@ class Routing(Displayed):
         return bound_power(self.fabric, self.cells, self.circuits)
 
     def _shared_leak(self) -> float:
-        """Bound the worst crosstalk by its mean, if every cell is passed by two circuits.
+        """Bound the worst crosstalk by its mean, if two circuits pass every cell.
 
-        Where two circuits leak into each other, the one that is weaker gets more than the leak and
-        the other less: no less than twice the leak together.
-
-        Returns
-        -------
-        float
-            A ratio of crosstalk to signal that some circuit has at least; 0 if cells need not be
-            shared.
+        It is a ratio of crosstalk to signal, 0 if cells need not be shared. Where two circuits
+        leak into each other, the weaker one gets more than the leak and the other less: no less
+        than twice the leak together.
         """
         if self.cells is None or self.fabric.graph is None or not self._cells_lit_twice():
             return 0.0
@@ -249,10 +244,7 @@ class Routing(Displayed):
     def _cells_lit_twice(self) -> int:
         """Count the cells that two circuits pass in any case, if no port is idle.
 
-        Returns
-        -------
-        int
-            All cells, if light only goes forward and no end of a cell is unused; else 0.
+        These are all cells if light only goes forward and no end of a cell is unused, else none.
         """
         fabric = self.fabric
         if fabric.graph is None or fabric.bidirectional or (self.matching == IDLE).any():
@@ -274,18 +266,7 @@ _BOUNDS: dict[str, Callable[[Routing], float]] = {
 
 
 def _check_mutual(matching: NDArray[np.int32]) -> None:
-    """Refuse a matching of bidirectional ports whose circuits do not lead back.
-
-    Parameters
-    ----------
-    matching
-        ``matching[port]``: its partner, -1 where idle, shape (ports,).
-
-    Raises
-    ------
-    InputError
-        Naming the first port that meets itself, or whose partner meets another one.
-    """
+    """Refuse a matching of bidirectional ports whose circuits do not lead back."""
     for port in np.flatnonzero(matching != IDLE):
         partner = matching[port]
         if partner == port:
@@ -361,22 +342,10 @@ def check_cells(fabric: Fabric, objective: str, cells: CellDevice | None) -> Non
 def _cheapest_singles(
     fabric: Fabric, cells: CellDevice | None, *, power: bool = False
 ) -> NDArray[np.float64]:
-    """Find the cheapest way between each two ports, as if it were alone.
+    """Find the least cost between each two ports as if each circuit were alone.
 
-    Parameters
-    ----------
-    fabric
-        The switch.
-    cells
-        The device of each cell; None where there is none.
-    power
-        Whether the cost is power instead of loss.
-
-    Returns
-    -------
-    ndarray, shape (ports, ports)
-        ``cost[source, destination]``: the loss in dB, or half the power of heaters in mW beyond
-        that of dark cells, since two circuits may share a cell. All 0 without cells.
+    The cost is the loss in dB, or half the power of heaters in mW beyond that of dark cells, since
+    two circuits may share a cell. It is 0 without cells.
     """
     if fabric.graph is None or cells is None:
         return np.zeros((fabric.n_ports, fabric.n_ports))

@@ -68,24 +68,11 @@ class PlayJournal:
     ) -> None:
         """Open the journal of a player: a file with a line of JSON for each thing that it does.
 
-        A new journal begins with a line that says what is played. With `resume`, the lines of a
-        former run are read first, and new ones are added behind them.
-
-        Parameters
-        ----------
-        path
-            The file of the journal.
-        header
-            The plan that is played: its digest (``plan``) and the names of the switches
-            (``switches``). A former run must have had the same.
-        resume
-            Whether a former run goes on. Without it the file must not exist yet.
-
-        Raises
-        ------
-        InputError
-            If the file is there already without `resume`, is of another plan, or is being written
-            by another player.
+        A new journal begins with a line that says what is played: the digest of the plan and the
+        names of the switches. With `resume`, the lines of a former run, which must have had the
+        same header, are read first, and new ones are added behind them. A file that is there
+        already without `resume`, is of another plan, or is being written by another player is
+        refused.
         """
         self.path = file_path(path)
         self.before: dict[str, list[str]] = {}
@@ -114,21 +101,9 @@ class PlayJournal:
             raise
 
     def _open(self, name: str, *, resume: bool) -> IO[str]:
-        """Open the file of the journal for writing.
+        """Open the file of a former run, or create a new one, for writing.
 
-        Parameters
-        ----------
-        name
-            The name of the file in messages.
-        resume
-            Whether a former run goes on, whose file is there; otherwise the file is created.
-
-        Raises
-        ------
-        FormatError
-            If the file of a former run cannot be opened.
-        InputError
-            If a new file is there already, or cannot be written.
+        `name` is the file's name in messages.
         """
         if resume:
             try:
@@ -145,23 +120,10 @@ class PlayJournal:
             raise InputError(f"cannot be written: {error.strerror}", path=name) from error
 
     def _read_former(self, header: Mapping[str, Any], name: str) -> None:
-        """Take over what a former run has noted, and check that it has played the same plan.
+        """Take over what a former run has noted, and refuse a journal of another plan.
 
         The name under which it claimed switches goes to `owner`, the circuits that switches held
         before its first change to `before`, and the last moment that it has played to `position`.
-        A moment is a time at which switches change together.
-
-        Parameters
-        ----------
-        header
-            The plan to be played: the digest of the plan and the names of the switches.
-        name
-            The name of the file in messages.
-
-        Raises
-        ------
-        InputError
-            If the journal is empty, or of another plan or other switches.
         """
         entries = list(read_entries(self.path))
         if not entries:
@@ -194,14 +156,9 @@ class PlayJournal:
         self._file.truncate()
 
     def write(self, *, sync: bool = False, **entry: Any) -> None:
-        """Add a line; with `sync` it is on disk when this returns.
+        """Add a line with the fields of an event.
 
-        Parameters
-        ----------
-        sync
-            Whether to wait for the disk; otherwise a crash of the machine may lose the line.
-        **entry
-            The fields of the line: ``event`` and what belongs to it.
+        With `sync` it is on disk when this returns, otherwise a crash of the machine may lose it.
         """
         self._file.write(json.dumps(entry, allow_nan=False) + "\n")
         self._file.flush()
@@ -258,20 +215,8 @@ def read_entries(path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
 def _check_entry(entry: dict[str, Any], name: str, number: int) -> None:
     """Refuse an entry that lacks a field of its event, or has one of another type.
 
-    Parameters
-    ----------
-    entry
-        A line of a journal; its ``event`` decides which fields it needs (`_FIELDS_OF_EVENT`).
-        Events that nothing reads need none.
-    name
-        The name of the file in messages.
-    number
-        The number of the line, from 1.
-
-    Raises
-    ------
-    FormatError
-        Naming the line and the field.
+    `_FIELDS_OF_EVENT` has the fields; events that nothing reads need none. Messages name the line,
+    counted from 1.
     """
     event = entry.get("event")
     fields = _FIELDS_OF_EVENT.get(event, {}) if isinstance(event, str) else {}

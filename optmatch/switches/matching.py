@@ -66,39 +66,13 @@ def match_switches(
 def match_all_switches(
     plans: Sequence[NamedSwitch], switch: Switch | Mapping[str, Switch]
 ) -> tuple[Switch, ...]:
-    """Assign a real switch to each switch of a plan, none of which may go without.
-
-    Parameters
-    ----------
-    plans
-        The planned switches.
-    switch
-        The real switch if one is planned, or real switches by the names of planned ones.
-
-    Raises
-    ------
-    InputError
-        If a name is unknown, or a planned switch goes without a real one.
-    """
+    """Assign a real switch to each switch of a plan, none of which may go without."""
     matched = match_switches(plans, switch)
     return tuple(each_switch for each_switch in matched if each_switch is not None)
 
 
 def own_circuits(switch: Switch, sides: Set[str]) -> frozenset[CrossConnect]:
-    """Read the circuits of a switch, and return those that have one of our sides at either end.
-
-    Parameters
-    ----------
-    switch
-        The switch that is read.
-    sides
-        The names of the sides that are ours: those of the ports that a plan or a state may touch.
-
-    Raises
-    ------
-    SwitchError
-        If the switch cannot be read.
-    """
+    """Read the circuits of a switch, and return those that have one of our sides at either end."""
     return frozenset(
         circuit
         for circuit in switch.read_circuits()

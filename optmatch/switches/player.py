@@ -173,23 +173,11 @@ class _Moment(NamedTuple):
 
 
 def _list_moments(switches: Sequence[NamedSwitch]) -> tuple[_Moment, ...]:
-    """Put the states of all switches in the order of time; those that begin together are one.
+    """Put the states of all switches in the order of time.
 
-    A state is what one switch holds for some time. Plans without times (transitions, slices) have
-    a moment for each state.
-
-    Parameters
-    ----------
-    switches
-        The switches of a plan; each has for its states the times in seconds at which they begin,
-        are tuned and end (``starts_s``, ``ready_s`` and ``ends_s``), all 0 for plans without
-        times.
-
-    Returns
-    -------
-    tuple of Moment
-        The moments in the order of time: which switch goes to which state, the planned delay until
-        the last of them is tuned, and how long their circuits are held from then on.
+    Those that begin together are one moment, and plans without times (transitions, slices) have a
+    moment for each state. A moment says which switch goes to which state, the planned delay until
+    the last of them is tuned, and how long their circuits are held from then on.
     """
     # The key of a moment is its time; states without times are told apart by their numbers.
     changes_at: dict[tuple[float, int], list[_PlannedChange]] = {}
@@ -325,25 +313,10 @@ class _Player:
     ) -> None:
         """Prepare the run of a plan on switches; nothing is sent yet.
 
-        Parameters
-        ----------
-        solution
-            An answer with circuits.
-        switch
-            The switch, or switches by the names that the plan gives them.
-        options
-            How the plan is played: its pace, its journal, and what may be touched.
-        ports
-            A file with the names of ports; None: port p has the sides ``(p + 1)A`` and
-            ``(p + 1)B``.
-        on_moment
-            Is called with each moment that was played and the number of moments of the plan.
-
-        Raises
-        ------
-        InputError
-            If switches and plan do not fit, the plan has no slots, or a moment is shorter than a
-            change of the switch takes.
+        Without a file of `ports`, port p has the sides ``(p + 1)A`` and ``(p + 1)B``. `on_moment`
+        is called with each moment that was played and the number of moments of the plan. Switches
+        that do not fit the plan are refused, and so is a plan without slots, or with a moment that
+        is shorter than a change of the switch takes.
         """
         # What is to be played, and where.
         self.options = options
@@ -400,25 +373,13 @@ class _Player:
     def run(self, stop: threading.Event) -> PlayReport:
         """Claim the switches, play the plan, and release them.
 
+        `stop` ends the play after the present slot, from any thread.
+
         A claim keeps other players from a switch as long as it is renewed. Circuits are ours if
-        they have a side on a port of the plan.
-
-        Parameters
-        ----------
-        stop
-            Ends the play after the present slot when it is set, from any thread.
-
-        Returns
-        -------
-        PlayReport
-            The slots that were played, with their measured delays.
-
-        Raises
-        ------
-        SwitchError
-            If a switch cannot be reached or is claimed by another player, somebody else has
-            changed our circuits, or a circuit is not tuned. What was there before is put back
-            where that is asked for and the circuits are still ours.
+        they have a side on a port of the plan. A `SwitchError` is raised if a switch cannot be
+        reached or is claimed by another player, somebody else has changed our circuits, or a
+        circuit is not tuned. What was there before is put back where that is asked for and the
+        circuits are still ours.
         """
         claimed: list[Switch] = []
         try:
@@ -512,21 +473,9 @@ class _Player:
             self._note(sync=True, event="claim", owner=self.owner)
 
     def _refuse_foreign(self, index: int, present: Iterable[CrossConnect]) -> None:
-        """Refuse circuits on our ports that no state of the plan has.
+        """Refuse circuits on our ports of a switch that no state of the plan has.
 
         With the option `take_over` they are accepted, and the first change removes them.
-
-        Parameters
-        ----------
-        index
-            The number of the switch.
-        present
-            The circuits on it that have a side of ours.
-
-        Raises
-        ------
-        SwitchError
-            Naming the first such circuit.
         """
         if self.options.take_over:
             return
@@ -540,21 +489,10 @@ class _Player:
             )
 
     def _play_rounds(self, stop: threading.Event) -> PlayReport:
-        """Play all moments, round after round.
+        """Play all moments, round after round, until `stop` ends it before the next moment.
 
-        A moment is a time at which switches of the plan change together; a round plays all of them
-        once. Between two moments circuits are held as long as the options say (`pace`): for the
-        times of the plan, until `next_slot` returns, or not at all.
-
-        Parameters
-        ----------
-        stop
-            Ends it before the next moment.
-
-        Returns
-        -------
-        PlayReport
-            The moments that were played in this run.
+        Between two moments circuits are held as long as the options say (`pace`): for the times of
+        the plan, until `next_slot` returns, or not at all.
         """
         options = self.options
         played: list[PlayedMoment] = []
@@ -590,30 +528,10 @@ class _Player:
     def _prepare(self, round_number: int, place: int, due_s: float) -> _PreparedMoment:
         """Compare all switches of a moment with what they should hold, and note the moment.
 
-        The journal says what comes before it is sent, so that a crash leaves no doubt.
-
-        A moment is a time at which switches of the plan change together.
-
-        Parameters
-        ----------
-        round_number
-            Which time the plan is played, from 0.
-        place
-            Which of its moments, from 0.
-        due_s
-            When the slot before it is over, in seconds of the monotonic clock.
-
-        Returns
-        -------
-        _PreparedMoment
-            For each switch that changes, by its number, the circuits that it should hold
-            (``targets``) and the change that leads there from those that it holds
-            (``differences``).
-
-        Raises
-        ------
-        SwitchError
-            If somebody else has changed a circuit of ours, or has set one on a port of ours.
+        The journal says what comes before it is sent, so that a crash leaves no doubt. Round and
+        place count from 0; `due_s` is when the slot before the moment is over, on the monotonic
+        clock. A circuit of ours that somebody else has changed, or has set on a port of ours, is
+        an error.
         """
         targets: dict[int, frozenset[CrossConnect]] = {}
         differences: dict[int, Difference] = {}
@@ -632,22 +550,8 @@ class _Player:
     def _play_moment(self, prepared: _PreparedMoment) -> PlayedMoment:
         """Bring all switches of a moment to their next states, and wait until all is tuned.
 
-        Parameters
-        ----------
-        prepared
-            The moment: for each switch that changes, by its number, the circuits that it should
-            hold and what has to change for that.
-
-        Returns
-        -------
-        PlayedMoment
-            The delay from the first change that is sent to the last tuned circuit, and the time
-            that the player took beside it after the moment was due.
-
-        Raises
-        ------
-        SwitchError
-            If a switch refuses, or a circuit fails or is not tuned in time.
+        The moment that was played has the delay from the first change that is sent to the last
+        tuned circuit, and the time that the player took beside it after the moment was due.
         """
         # A driver that stands for several switches of the plan is told of one after the other.
         indices_of_driver: dict[int, list[int]] = {}
@@ -683,20 +587,7 @@ class _Player:
         )
 
     def _apply(self, prepared: _PreparedMoment, indices: Sequence[int]) -> None:
-        """Send a moment to some of its switches, and expect its circuits there from then on.
-
-        Parameters
-        ----------
-        prepared
-            The moment, with what each of its switches has to change.
-        indices
-            The numbers of the switches.
-
-        Raises
-        ------
-        SwitchError
-            If a switch cannot be reached or refuses.
-        """
+        """Send a moment to some of its switches, and expect its circuits there from then on."""
         for index in indices:
             self.switches[index].apply(prepared.differences[index])
             self.expected[index] = prepared.targets[index]
@@ -704,22 +595,7 @@ class _Player:
     def _compare(self, index: int) -> frozenset[CrossConnect]:
         """Read our circuits on a switch, and refuse what somebody else has changed.
 
-        Parameters
-        ----------
-        index
-            The number of the switch.
-
-        Returns
-        -------
-        frozenset of CrossConnect
-            The circuits with a side of ours. With the option `take_over` there may be more of them
-            than the player has set.
-
-        Raises
-        ------
-        SwitchError
-            If a circuit of ours is gone, or there is another one on our ports that may not be
-            taken over.
+        With the option `take_over` there may be more of them than the player has set.
         """
         present = own_circuits(self.switches[index], self.own_sides[index])
         expected = self.expected[index]
@@ -740,22 +616,10 @@ class _Player:
         return present
 
     def _wait(self, index: int, circuits: Iterable[CrossConnect], applied_s: float) -> None:
-        """Wait until the circuits of a switch are tuned; one that is not is an error.
+        """Wait until circuits of a switch are tuned; one that is not is an `_UntunedError`.
 
-        Parameters
-        ----------
-        index
-            The number of the switch.
-        circuits
-            The circuits to wait for.
-        applied_s
-            When they were sent, on the monotonic clock; the time limit of the options counts from
-            then.
-
-        Raises
-        ------
-        _UntunedError
-            Naming a circuit that is not tuned: one that has failed, if there is one.
+        It has failed, or the time limit is over, which counts from `applied_s` on the monotonic
+        clock.
         """
         left_s = self.options.time_limit_s - (time.monotonic() - applied_s)
         tuning = self.switches[index].wait(sorted(circuits), max(0.0, left_s))
@@ -778,19 +642,7 @@ class _Player:
 
         Only plans that are played by their own times are held here (``pace="times"``). The next
         moment is prepared `_PREPARE_S` seconds before it is due, so that reading the switches
-        delays nothing.
-
-        Parameters
-        ----------
-        round_number, place
-            Which time the plan is played, and which of its moments is held, both from 0.
-        stop
-            Ends it, from any thread.
-
-        Returns
-        -------
-        _PreparedMoment or None
-            The next moment; None if it has not been prepared, as after the last one.
+        delays nothing; None if there is none.
         """
         if self.options.pace != "times":
             return None
@@ -813,11 +665,7 @@ class _Player:
     def _following(self, round_number: int, place: int) -> tuple[int, int] | None:
         """Return the round and the place of the moment after one; None after the last one.
 
-        Parameters
-        ----------
-        round_number, place
-            Which time the plan is played, and which of its moments it is, both from 0. Without a
-            limit of rounds none is the last.
+        Both count from 0. Without a limit of rounds no moment is the last.
         """
         if place + 1 < len(self.moments):
             return round_number, place + 1
@@ -830,13 +678,6 @@ class _Player:
 
         Long slots are held in parts of `CLAIM_EVERY_S` seconds: a claim on a switch that is not
         renewed would end.
-
-        Parameters
-        ----------
-        end_s
-            When the wait ends, on the monotonic clock.
-        stop
-            Ends it at once, from any thread.
         """
         while not stop.is_set():
             left_s = end_s - time.monotonic()
@@ -889,25 +730,10 @@ class _Player:
 
 
 def _own_sides(plan: NamedSwitch, only_ports: Set[int] | None) -> frozenset[str]:
-    """Return the sides of ports that a player may touch: those of all ports, or of `only_ports`.
+    """Return the names of the sides, such as ``1A``, that a player may touch.
 
-    Parameters
-    ----------
-    plan
-        A switch of the plan: ``plan.plan.matchings[state, source] = destination`` (-1 where idle),
-        and the names of the A side and the B side of each port.
-    only_ports
-        The ports that may be touched; None for all.
-
-    Returns
-    -------
-    frozenset of str
-        The names of the sides, such as ``1A``.
-
-    Raises
-    ------
-    InputError
-        If the plan has a circuit at another port than those of `only_ports`.
+    They are those of all ports, or of `only_ports`; a circuit of the plan at another port is
+    refused.
     """
     n_ports = plan.plan.matchings.shape[1]
     ports: Iterable[int] = range(n_ports)

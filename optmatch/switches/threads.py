@@ -13,26 +13,10 @@ Outcome = TypeVar("Outcome")
 def run_in_thread(run: Callable[[], Outcome], stop: threading.Event) -> Outcome:
     """Run a function in a thread of its own, so that Ctrl-C does not end it halfway.
 
-    A KeyboardInterrupt in the calling thread sets `stop`; the function ends what it has
-    begun, and its result is returned. An event tells the end: after an interrupted `Thread.join` a
-    thread counts as dead (CPython issue 90882).
-
-    Parameters
-    ----------
-    run
-        The function, which looks at `stop` from time to time and returns soon once it is set.
-    stop
-        The event that asks the function to end.
-
-    Returns
-    -------
-    Outcome
-        The result of the function.
-
-    Raises
-    ------
-    BaseException
-        The error of the function, raised again.
+    A KeyboardInterrupt in the calling thread sets `stop`, at which the function looks from time to
+    time; it ends what it has begun. Its result is returned, or its error raised again. An event
+    tells the end: after an interrupted `Thread.join` a thread counts as dead (CPython issue
+    90882).
     """
     ended = threading.Event()
     outcome: list[Outcome] = []
@@ -62,15 +46,8 @@ def run_in_thread(run: Callable[[], Outcome], stop: threading.Event) -> Outcome:
 def run_side_by_side(calls: Sequence[Callable[[], object]]) -> None:
     """Run some calls, each in a thread of its own, and return when all of them have ended.
 
-    Parameters
-    ----------
-    calls
-        Functions without arguments. A single one runs in the calling thread.
-
-    Raises
-    ------
-    BaseException
-        The error of the first call, in their order, that has raised one.
+    The error of the first call that has raised one is raised again. A single call runs in the
+    calling thread.
     """
     if len(calls) <= 1:
         for call in calls:

@@ -94,15 +94,7 @@ def collective_problems(
 
 @st.composite
 def _island_problems(draw: st.DrawFn, most_ranks: int) -> Collective:
-    """Draw a collective between islands, which are groups of ranks with fast links.
-
-    Parameters
-    ----------
-    draw
-        Given by hypothesis.
-    most_ranks
-        The number of ranks is at most this, but at least 2; an island has two or more of them.
-    """
+    """Draw a collective between islands, which are groups of two or more ranks with fast links."""
     island = draw(st.integers(2, max(2, most_ranks // 2)))
     seconds = st.sampled_from([0.0, 1e-6, 2.7e-6])
     return Collective(

@@ -264,14 +264,9 @@ class SolverContract(Runs):
         self._each(self.problems, check)
 
     def _check_interrupt_at_best(self, problem: Problem, number: int) -> None:
-        """Interrupt a run when it tells of a better answer; the solution must be as good.
+        """Interrupt a run at its better answer of this number, counted from 1.
 
-        Parameters
-        ----------
-        problem
-            The problem.
-        number
-            At which of the better answers of the run the interrupt comes, counted from 1.
+        The solution must be as good.
         """
         bests: list[Score] = []
 
@@ -405,16 +400,8 @@ class SolverContract(Runs):
 def _beats(score: Score, other: Score) -> bool:
     """Tell whether a score is lower, and so better, than another, by more than rounding.
 
-    Parameters
-    ----------
-    score, other
-        Values of the objective: numbers, or tuples of levels of which the first that differs
-        decides. One tuple alone meets a bound of an infeasible problem, which is infinite.
-
-    Returns
-    -------
-    bool
-        True if `score` is better.
+    Of tuples of levels the first that differs decides; one tuple alone meets a bound of an
+    infeasible problem, which is infinite.
     """
     if isinstance(score, tuple) and isinstance(other, tuple):
         # The first level that differs decides.

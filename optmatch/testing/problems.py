@@ -60,20 +60,7 @@ def fabrics(draw: st.DrawFn, *, tiny: bool = False, most_ports: int = 8) -> Fabr
 
 
 def _with_faults(fabric: Fabric, draw: st.DrawFn) -> Fabric:
-    """Break up to two cells of a fabric, in one case of four.
-
-    Parameters
-    ----------
-    fabric
-        The fabric, with cells.
-    draw
-        Draws from strategies, given by hypothesis.
-
-    Returns
-    -------
-    Fabric
-        The fabric itself, or one in which cells are stuck in bar or cross, or dead.
-    """
+    """Break up to two cells of a fabric, stuck in bar or cross or dead, in one case of four."""
     if draw(st.integers(0, 3)):
         return fabric
     cells = st.lists(st.integers(0, fabric.n_cells - 1), max_size=2, unique=True)
@@ -83,22 +70,7 @@ def _with_faults(fabric: Fabric, draw: st.DrawFn) -> Fabric:
 
 
 def _with_ports(mesh: Mesh, draw: st.DrawFn, most_ports: int) -> Fabric:
-    """Put ports anywhere around a mesh, with one terminal each or with two.
-
-    Parameters
-    ----------
-    mesh
-        The mesh; its perimeter has terminals that are joined to no other cell.
-    draw
-        Draws from strategies, given by hypothesis.
-    most_ports
-        The number of ports is at most this.
-
-    Returns
-    -------
-    Fabric
-        The mesh with bidirectional ports, or with as many terminals that send as receive.
-    """
+    """Put ports anywhere around a mesh, bidirectional ones, or as many that send as receive."""
     n_terminals = len(mesh.graph.perimeter)
     is_bidirectional = draw(st.booleans())
     terminals_per_port = 1 if is_bidirectional else 2

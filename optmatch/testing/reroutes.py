@@ -159,19 +159,7 @@ def _shortest_free_route(
 ) -> tuple[int, ...] | None:
     """Find a route between two servers over the fewest free fibres, by breadth-first search.
 
-    Parameters
-    ----------
-    rack
-        The racks, with the two nodes of each fibre: servers or switches.
-    free_fibres
-        The numbers of the fibres that no route uses yet.
-    start, goal
-        The numbers of both servers.
-
-    Returns
-    -------
-    tuple of int or None
-        The fibres in order; None if there is no route.
+    None if there is none.
     """
     fibres = sorted(free_fibres)
     ends = rack.edges[rack.edge_of_fibre[fibres]].tolist()
@@ -190,19 +178,7 @@ def _draw_spares(
 ) -> tuple[int, ...]:
     """Draw up to three of the units, chips or ports, that have no circuit.
 
-    Parameters
-    ----------
-    fabric
-        The fabric, whose units are chips of several ports, or single ports.
-    circuits
-        Pairs of ports.
-    rng
-        The generator of random numbers.
-
-    Returns
-    -------
-    tuple of int
-        The numbers of the units, ascending.
+    Their numbers are ascending.
     """
     units = units_of(fabric)
     busy_units = {port // units.ports_per_unit for pair in circuits for port in pair}

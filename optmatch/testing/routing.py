@@ -93,21 +93,7 @@ def _full_matchings(
 ) -> Iterator[tuple[Matching, float]]:
     """Yield the matchings of full slots that some state of the cells holds, with their costs.
 
-    Parameters
-    ----------
-    fabric
-        The fabric, whose states are all tried.
-    pairs
-        The pairs of source and destination that have to meet.
-    pairs_per_slot
-        How many of them meet in a full slot.
-
-    Yields
-    ------
-    matching : frozenset of (source, destination)
-        Pairs that meet in the slot.
-    cost : float
-        The fewest cells that their light passes in any state that holds them.
+    A cost is the fewest cells that their light passes in any such state.
     """
     traces = _trace_every_state(fabric)
 
@@ -122,22 +108,10 @@ def _full_matchings(
 
 
 def _cheapest_partition(pairs: Matching, cost_of_matching: dict[Matching, float]) -> float:
-    """Return the least cost of a partition of pairs into matchings.
+    """Return the least cost of a partition of pairs into matchings; infinite if there is none.
 
     The first pair is in one of the matchings: each of them is tried, and the rest is partitioned
     in the same way.
-
-    Parameters
-    ----------
-    pairs
-        The pairs of ports that have to meet.
-    cost_of_matching
-        The cost of each matching, a set of pairs, that can be a part.
-
-    Returns
-    -------
-    float
-        The sum of costs; infinite if there is no partition.
     """
     if not pairs:
         return 0.0
@@ -179,22 +153,8 @@ def largest_matchings(fabric: Fabric) -> list[list[int]] | None:
 def _trace_every_state(fabric: Fabric) -> Traces:
     """Follow the light of each port through all 2**cells states of the cells at once.
 
-    Parameters
-    ----------
-    fabric
-        A fabric of at most `MOST_CELLS` cells.
-
-    Returns
-    -------
-    Traces
-        Arrays of shape (states, ports): where the light of each port ends in each state, and how
-        many cells, and cells in bar, it passes. Bit c of the number of a state is 1 if cell c is
-        in cross.
-
-    Raises
-    ------
-    InputError
-        If there are more cells.
+    The arrays have shape (states, ports); bit c of the number of a state is 1 if cell c is in
+    cross. More than `MOST_CELLS` cells are refused.
     """
     graph = fabric.graph
     if not isinstance(graph, CellGraph) or graph.n_cells > MOST_CELLS:

@@ -70,23 +70,9 @@ class Runs:
         limits: Limits | None = None,
         on_event: Callable[[Event], None] = ignore,
     ) -> Solution:
-        """Run the method on a problem.
+        """Run the method on a problem with this seed, without keeping the answer for other tests.
 
-        Parameters
-        ----------
-        problem
-            The problem.
-        number
-            The seed of the random numbers.
-        limits
-            The limits of the run; None for those of the class.
-        on_event
-            Hears the events of the method.
-
-        Returns
-        -------
-        Solution
-            The answer of this run, which is not kept for other tests.
+        None as limits are those of the class.
         """
         method = self.method
         if not isinstance(method, Method):
@@ -112,12 +98,7 @@ class Runs:
     def _second_run(self, problem: Any, capfd: pytest.CaptureFixture[str]) -> Run:
         """Repeat the run of `_answer` after one with another seed, once for all tests.
 
-        Parameters
-        ----------
-        problem
-            The problem. Both runs are on the same copy of it.
-        capfd
-            Catches what the method prints.
+        Both runs are on the same copy of the problem.
         """
         key = type(self), problem
         if key not in _SECOND_RUNS:
@@ -136,13 +117,6 @@ class Runs:
 
         Problems are drawn once for all tests. Where the check fails, hypothesis draws them again
         and looks for a smaller one that fails too.
-
-        Parameters
-        ----------
-        problems
-            A strategy of hypothesis, or a sequence of problems.
-        check
-            Takes a problem, and raises an error where something is wrong.
         """
         hashable_problems: Any = tuple(problems) if isinstance(problems, Sequence) else problems
         n_examples = self.examples * int(os.environ.get("OPTMATCH_EXAMPLES", "1"))
@@ -180,16 +154,9 @@ class Runs:
 
 
 def _run_hypothesis(problems: Problems, n_examples: int, check: Callable[[Any], Any]) -> None:
-    """Let hypothesis draw problems and check them, always the same ones.
+    """Let hypothesis draw at most `n_examples` problems and check them, always the same ones.
 
-    Parameters
-    ----------
-    problems
-        A strategy of hypothesis, or a sequence, from which it draws.
-    n_examples
-        How many problems are drawn at most.
-    check
-        Takes a problem; an error that it raises makes hypothesis look for a smaller problem.
+    An error of the check makes it look for a smaller problem.
     """
     strategy = st.sampled_from(problems) if isinstance(problems, Sequence) else problems
 
@@ -241,17 +208,7 @@ def _solve_once(contract: type[Runs], problem: Problem, number: int) -> Run:
 
 
 def _record_run(contract: Runs, problem: Any, number: int) -> Run:
-    """Solve a problem, and compare all that the method should not change.
-
-    Parameters
-    ----------
-    contract
-        The method and its limits.
-    problem
-        The problem.
-    number
-        The seed of the random numbers.
-    """
+    """Solve a problem, and compare all that the method should not change."""
     events: list[Event] = []
     problem_before = pickle.dumps(problem)
     random_before = _random_states()
@@ -288,20 +245,7 @@ def on_each_tiny(check: Check) -> Callable[[Any], None]:
 
 
 def _test_of_check(check: Check, problems_of: Callable[[Runs], Problems]) -> Callable[[Any], None]:
-    """Make a test of a contract that checks each of its problems.
-
-    Parameters
-    ----------
-    check
-        A method of the contract that takes a problem.
-    problems_of
-        Returns the problems of a contract.
-
-    Returns
-    -------
-    callable
-        A method without arguments, which pytest collects under the name of the check.
-    """
+    """Make a test, which pytest collects, that runs a check on each problem of a contract."""
 
     def test(self: Runs) -> None:
         """Run the check on each problem of the contract."""

@@ -1,4 +1,9 @@
-"""Networks of columns of cells: Benes networks, crossbars, planar networks of neighbours."""
+"""Networks of columns of cells: Benes networks, crossbars, planar networks of neighbours.
+
+A *wire* is a number of the terminal that light comes from, ``~k`` for input k, or None for dark; a
+`ColumnBuilder` places cells and joins their wires. Lines are heights of the drawing, counted from
+the top.
+"""
 
 from __future__ import annotations
 
@@ -46,28 +51,14 @@ class Benes(FeedForward):
 def _halve(builder: ColumnBuilder, wires: list[int], line: int, middle: int) -> list[int]:
     """Place and wire the cells of a Benes network of any size, by recursion.
 
-    A cell is a 2 x 2 switch. A first column of cells sends each wire to an upper or to a lower
-    network of half the size, and a last column joins their outputs in pairs::
+    A first column of cells sends each wire to an upper or to a lower network of half the size, and
+    a last column joins their outputs in pairs::
 
         wires -- first column --< upper network >-- last column -- outputs
                                 < lower network >
 
-    Parameters
-    ----------
-    builder
-        Places the cells and joins their wires.
-    wires
-        The wires that lead into the network, from the top: a number of the terminal that light
-        comes from, or ~k for input k.
-    line
-        The height of the first one, in lines from the top.
-    middle
-        The number of the middle column, which networks of all sizes have in common.
-
-    Returns
-    -------
-    list of int
-        The wires that leave it, from the top.
+    The first wire lies at `line`; all networks have the middle column in common. The wires that
+    leave are returned from the top.
     """
     n = len(wires)
     side = _levels(n) - 1
@@ -135,31 +126,15 @@ def _dilate(
 ) -> list[tuple[int, int]]:
     """Place and wire the cells of a dilated Benes network, by recursion.
 
-    A cell is a 2 x 2 switch with two wires on the left and two on the right. As in a Benes
-    network, a first column of cells leads each circuit to an upper or to a lower network of half
-    the size, and a last column leads it to its output::
+    As in a Benes network, a first column of cells leads each circuit to an upper or to a lower
+    network of half the size, and a last column leads it to its output::
 
         inputs -- first column --< upper network >-- last column -- outputs
                                  < lower network >
 
     In a dilated network no cell ever carries two circuits, which keeps crosstalk low. To this end
-    each input is a pair of wires of which at most one has light, and has a cell of its own.
-
-    Parameters
-    ----------
-    builder
-        Where the cells are placed.
-    pairs
-        The two wires of each input, as the builder numbers them.
-    line
-        The row of the drawing in which the first input is.
-    middle
-        The column in the middle of the drawing. A network inside lies on both sides of it, too.
-
-    Returns
-    -------
-    list of (int, int)
-        The two wires of each output.
+    each input and each output is a pair of wires of which at most one has light, and has a cell of
+    its own. A network inside lies on both sides of the middle column, too.
     """
     n = len(pairs)
     n_even = n - n % 2
@@ -220,23 +195,10 @@ class Crossbar(FeedForward):
 
     @staticmethod
     def _wire(builder: ColumnBuilder, n: int) -> list[int]:
-        """Place the cells of a crossbar: a row for each input, a column for each output.
+        """Place the cells of a crossbar, a row for each input and a column for each output.
 
         Light goes along its row until a cell turns it into a column. Rows lead from cell to cell
         to the right, and so do columns; on the drawing the grid stands on its corner.
-
-        Parameters
-        ----------
-        builder
-            Places cells and joins their wires: the number of the terminal that light comes from,
-            ``~k`` for input k, None for dark.
-        n
-            The number of inputs, and of outputs.
-
-        Returns
-        -------
-        list of int
-            The wires of the outputs.
         """
         columns: list[Wire] = [None] * n
         for i in range(n):
@@ -273,19 +235,6 @@ class Piloss(FeedForward):
 
         Paths of all circuits pass equally many cells (path-independent loss): in stage s row i
         meets column (i + s) mod n, and after n stages each row has met each column once.
-
-        Parameters
-        ----------
-        builder
-            Places cells and joins their wires: the number of the terminal that light comes from,
-            ``~k`` for input k, None for dark.
-        n
-            The number of inputs, and of outputs.
-
-        Returns
-        -------
-        list of int
-            The wires of the outputs.
         """
         # rows of a ring, folded flat: neighbours on the ring are two apart at most
         order = [k // 2 if k % 2 == 0 else n - 1 - k // 2 for k in range(n)]
@@ -331,19 +280,6 @@ class SwitchAndSelect(FeedForward):
         """Place a tree of cells that splits each input, and one that merges each output.
 
         Leaf k of the tree of input i leads to leaf i of the tree of output k.
-
-        Parameters
-        ----------
-        builder
-            Places cells and joins their wires: the number of the terminal that light comes from,
-            or ``~k`` for input k.
-        n
-            The number of inputs, and of outputs.
-
-        Returns
-        -------
-        list of int
-            The wires of the outputs.
         """
         leaves = [_split(builder, ~port, n, port * n) for port in range(n)]
         return [
@@ -353,24 +289,9 @@ class SwitchAndSelect(FeedForward):
 
 
 def _split(builder: ColumnBuilder, wire: int, n: int, line: int) -> list[int]:
-    """Lead a wire to n leaves by a tree of cells.
+    """Lead a wire to n leaves by a tree of cells, and return the wires of the leaves.
 
-    Parameters
-    ----------
-    builder
-        Places cells one by one.
-    wire
-        The wire at the root: the number of the terminal that light comes from, or ``~k`` for input
-        k.
-    n
-        The number of leaves.
-    line
-        The height of the first leaf, in lines from the top.
-
-    Returns
-    -------
-    list of int
-        The wires of the leaves, from the top.
+    The first leaf lies at `line`.
     """
     if n == 1:
         return [wire]
@@ -380,23 +301,9 @@ def _split(builder: ColumnBuilder, wire: int, n: int, line: int) -> list[int]:
 
 
 def _merge(builder: ColumnBuilder, wires: list[int], line: int, column: int) -> int:
-    """Join wires by a tree of cells, none of which is to the left of `column`.
+    """Join wires by a tree of cells, and return the wire at its root.
 
-    Parameters
-    ----------
-    builder
-        Places cells one by one.
-    wires
-        The wires to join, from the top: numbers of terminals that light comes from.
-    line
-        The height of the first wire, in lines from the top.
-    column
-        The leftmost column that a cell of the tree may stand in.
-
-    Returns
-    -------
-    int
-        The wire at the root, by which light of each of the wires can leave.
+    The first wire lies at `line`; no cell is to the left of `column`.
     """
     n = len(wires)
     if n == 1:
@@ -433,19 +340,6 @@ class SpankeBenes(FeedForward):
 
         Even columns join wires 0 and 1, 2 and 3, ..., odd ones 1 and 2, 3 and 4, ... (as odd-even
         transposition sort does).
-
-        Parameters
-        ----------
-        builder
-            Places cells and joins their wires: the number of the terminal that light comes from,
-            or ``~k`` for input k.
-        n
-            The number of inputs, and of outputs.
-
-        Returns
-        -------
-        list of int
-            The wires of the outputs.
         """
         wires = [~port for port in range(n)]
         for column in range(n):
@@ -497,19 +391,6 @@ class Reck(FeedForward):
         """Place a triangle of cells: a row over all n wires, one over the first n - 1, and so on.
 
         Each row joins neighbouring wires one after the other, 0 and 1, 1 and 2, ...
-
-        Parameters
-        ----------
-        builder
-            Places cells and joins their wires: the number of the terminal that light comes from,
-            or ``~k`` for input k.
-        n
-            The number of inputs, and of outputs.
-
-        Returns
-        -------
-        list of int
-            The wires of the outputs.
         """
         wires = [~port for port in range(n)]
         for stop in range(n - 1, 0, -1):

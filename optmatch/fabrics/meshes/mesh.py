@@ -360,20 +360,12 @@ class TriangularMesh(GridMesh):
 
 
 def _hexagon(row: int, col: float) -> list[Point]:
-    """Return the corners of a hexagon, clockwise from the one on top; its sides have length 1.
+    """Return the corners of a hexagon, clockwise from the one on top.
+
+    Its sides have length 1, and y falls from row to row.
 
     The middles of neighbours in a row are sqrt(3) apart, rows 1.5; odd rows are half a hexagon to
     the right.
-
-    Parameters
-    ----------
-    row, col
-        The place of the hexagon in the mesh, both from 0.
-
-    Returns
-    -------
-    list of tuple
-        x and y of six corners, in lengths of a cell; y falls from row to row.
     """
     x = math.sqrt(3) * (col + row % 2 / 2)
     y = -1.5 * row
@@ -382,18 +374,7 @@ def _hexagon(row: int, col: float) -> list[Point]:
 
 
 def _outlines(polygons: Iterable[list[Point]]) -> list[Edge]:
-    """List each edge of the polygons once, in order of appearance.
-
-    Parameters
-    ----------
-    polygons
-        The corners of each polygon in order, as x and y.
-
-    Returns
-    -------
-    list of tuple
-        Pairs of corners. An edge that two polygons share has the direction of the first of them.
-    """
+    """List each edge of the polygons once, as the first polygon that has it directs it."""
     edges: dict[frozenset[tuple[int, int]], Edge] = {}
     for corners in polygons:
         for corner, following in zip(corners, corners[1:] + corners[:1], strict=True):
@@ -432,13 +413,7 @@ def _smartlight_graph() -> CellGraph:
 
 @lru_cache(maxsize=32)
 def _square_graph(rows: int, cols: int) -> CellGraph:
-    """Return the cells of a mesh of squares.
-
-    Parameters
-    ----------
-    rows, cols
-        The number of squares down and across; their sides are cells of length 1.
-    """
+    """Return the cells of a mesh of squares, whose sides are cells of length 1."""
     squares = (
         [(j, -i), (j + 1.0, -i), (j + 1.0, -i - 1.0), (float(j), -i - 1.0)]
         for i, j in np.ndindex(rows, cols)
@@ -448,13 +423,7 @@ def _square_graph(rows: int, cols: int) -> CellGraph:
 
 @lru_cache(maxsize=32)
 def _triangular_graph(rows: int, cols: int) -> CellGraph:
-    """Return the cells of a mesh of triangles: slanted squares, each cut into two by a diagonal.
-
-    Parameters
-    ----------
-    rows, cols
-        The number of slanted squares down and across.
-    """
+    """Return the cells of a mesh of triangles, which are slanted squares cut by a diagonal."""
 
     def corner(i: int, j: int) -> Point:
         """Return x and y of a corner of the lattice, in row i and column j."""

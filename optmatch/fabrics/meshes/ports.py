@@ -66,23 +66,8 @@ def _check(
 ) -> int | Terminals | None:
     """Check one of the three choices of ports of a mesh.
 
-    Parameters
-    ----------
-    name
-        ``ports``, ``tx`` or ``rx``.
-    value
-        None, a number of ports, or a list of perimeter terminals.
-    most
-        The largest number of ports.
-    available
-        The number of perimeter terminals.
-    taken
-        Which choice uses each terminal already; those of this one are added.
-
-    Returns
-    -------
-    int, tuple of int or None
-        The number, the terminals, or None if nothing is chosen.
+    It is None, a number of ports, or perimeter terminals, which are added to `taken` and may not
+    stand there for another choice.
     """
     if value is None:
         return None
@@ -207,25 +192,10 @@ is accepted; without, 32 of 950 numbers of tx ports were."""
 
 
 def _spread_evenly(graph: CellGraph, count: int, alternating: bool) -> list[int] | None:
-    """Choose terminals that are spread evenly over the perimeter, and can all be used.
+    """Choose terminals that are spread evenly over the perimeter and can all be used.
 
-    Single terminals are moved until light connects all pairs that must meet.
-
-    Parameters
-    ----------
-    graph
-        The cells; its free terminals in order are ``graph.perimeter``.
-    count
-        How many terminals.
-    alternating
-        Whether they are transmitters and receivers in turn, so that each transmitter has to meet
-        the receivers of all other ports; else all terminals have to meet each other.
-
-    Returns
-    -------
-    list of int or None
-        Places in ``graph.perimeter``: in the order of ports if they alternate, else ascending.
-        None if no such choice was found.
+    Single ones are moved until light connects all pairs that must meet; None if that fails. They
+    are in the order of ports if transmitters and receivers alternate, else ascending.
     """
     n_terminals = len(graph.perimeter)
     index = np.arange(count)
@@ -249,22 +219,7 @@ def _spread_evenly(graph: CellGraph, count: int, alternating: bool) -> list[int]
 
 
 def _has_two_classes(graph: CellGraph) -> bool:
-    """Tell whether the terminals of a mesh fall into two classes, without light inside a class.
-
-    Terminals are where light comes in and out, along the boundary. Two of them meet if light can
-    lead from one to the other. The graph of terminals that meet is coloured with two colours by a
-    search: if that works, it is bipartite.
-
-    Parameters
-    ----------
-    graph
-        The cells of the mesh; its ``perimeter`` lists the terminals.
-
-    Returns
-    -------
-    bool
-        Whether there are two such classes.
-    """
+    """Tell whether the graph of terminals that meet is bipartite: no light inside either class."""
     everywhere = list(range(len(graph.perimeter)))
     meets = ~_dead(graph, everywhere, everywhere)
     np.fill_diagonal(meets, False)
@@ -287,34 +242,13 @@ def _has_two_classes(graph: CellGraph) -> bool:
 
 
 def _repair(graph: CellGraph, chosen: list[int], must_meet: NDArray[np.bool_]) -> list[int] | None:
-    """Improve a choice of terminals for ports, one exchange at a time, until all can be used.
+    """Improve a choice of terminals, one exchange at a time, until all can be used.
 
-    Terminals lie along the boundary of the mesh, where light comes in and out. The choice is a
-    list: ``chosen[place]`` is the terminal at a place of the list. Two places are a bad pair in
-    either of two cases:
-
-    - their terminals must meet, and no light leads from one to the other (they are "dead");
-    - both terminals need the same link (a waveguide between two cells) to get into the mesh.
-
-    Each round of this local search exchanges one terminal for an unused one, if that leaves fewer
-    bad pairs at its place.
-
-    Parameters
-    ----------
-    graph
-        The cells of the mesh.
-    chosen
-        ``chosen[place]``: perimeter terminals to start from, as numbers along the boundary; it is
-        changed.
-    must_meet
-        ``must_meet[k, l]``: whether the terminals of places k and l must be able to meet; bool,
-        shape (places, places).
-
-    Returns
-    -------
-    list of int or None
-        The terminals without a bad pair; None if no single move leaves fewer bad pairs, or a
-        terminal is chosen twice.
+    Two places of the list are a bad pair if their terminals must meet (``must_meet[place,
+    place]``) and no light leads from one to the other, or if both need the same link to get into
+    the mesh. Each round of this local search exchanges one terminal of ``chosen[place]``, in
+    place, for an unused one, if that leaves fewer bad pairs there. None if no single move leaves
+    fewer, or a terminal is chosen twice.
     """
     n_terminals = len(graph.perimeter)
     if len(set(chosen)) < len(chosen):
@@ -375,20 +309,9 @@ def _repair(graph: CellGraph, chosen: list[int], must_meet: NDArray[np.bool_]) -
 
 
 def _dead(graph: CellGraph, first: list[int], second: list[int]) -> NDArray[np.bool_]:
-    """Tell which pairs of perimeter terminals no state of the cells connects.
+    """Tell between which perimeter terminals no state of the cells leads light.
 
-    Parameters
-    ----------
-    graph
-        The cells.
-    first, second
-        Numbers of terminals along the perimeter.
-
-    Returns
-    -------
-    NDArray
-        ``dead[k, l]``: whether no light leads from terminal first[k] to second[l]; bool, shape
-        (len(first), len(second)).
+    The result is ``dead[k, l]``, from terminal first[k] to second[l].
     """
     if not second:
         return np.zeros((len(first), 0), dtype=bool)

@@ -157,18 +157,10 @@ class RackFabric(Fabric):
             self._check_interposer(self.interposer)
 
     def _check_interposer(self, interposer: Fabric) -> None:
-        """Refuse an interposer that has too few ports for the chips and fibres of a server.
+        """Refuse an interposer that cannot serve the chips and fibres of a server.
 
-        Parameters
-        ----------
-        interposer
-            The switch inside each server, made of cells, with inputs and outputs.
-
-        Raises
-        ------
-        InputError
-            If it has no cells, or bidirectional ports, or fewer ports than the chips of a server
-            and the most fibres that leave one need.
+        It needs cells, inputs and outputs, and as many ports as the chips and the most fibres that
+        leave a server together.
         """
         interposer.require_switch()
         if interposer.graph is None or interposer.bidirectional:
@@ -463,22 +455,13 @@ def _wire(rack: RackFabric) -> Wiring:
 
 @lru_cache(maxsize=64)
 def _route_lengths(rack: RackFabric) -> RouteLengths:
-    """Return the lengths of shortest routes between chips; the last few racks are remembered.
+    """Return the lengths of shortest routes between chips, `UNREACHED` where no way leads.
+
+    The last few racks are remembered.
 
     Light passes fibres from server to server, or, if it does not pass servers (``through``), one
-    switch between racks at most.
-
-    Parameters
-    ----------
-    rack
-        The racks.
-
-    Returns
-    -------
-    RouteLengths
-        ``cells[chip, chip]`` and ``fibres[chip, chip]``, both read-only, `UNREACHED` where no way
-        leads. Cells count one for each server on the way, a lower bound, and none where
-        interposers have no cells.
+    switch between racks at most. Cells count one for each server on the way, a lower bound, and
+    none where interposers have no cells.
     """
     count = count_hops if rack.through else count_direct_hops
     hops = count(rack.n_servers + rack.n_rack_switches, rack.edges[rack.edge_fibres > 0])
@@ -491,13 +474,7 @@ def _route_lengths(rack: RackFabric) -> RouteLengths:
 
 @lru_cache(maxsize=8)
 def _join(rack: RackFabric) -> Cells:
-    """Join the cells of all servers by fibres to one graph; the last few racks are remembered.
-
-    Parameters
-    ----------
-    rack
-        Racks whose interposers, the switches inside servers, have cells.
-    """
+    """Join the cells of all servers by fibres to one graph; the last few racks are remembered."""
     interposer: Any = rack.interposer
     inner = rack.chips_per_server * rack.ports_per_chip
     return join_cells(interposer, inner, rack.server_grid[0], _wire(rack))

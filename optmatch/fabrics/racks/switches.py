@@ -88,17 +88,7 @@ def switch_schedules(rack: RackFabric, uses: ArrayLike) -> tuple[Schedule, ...]:
 
 
 def _check_number(name: str, value: int, count: int) -> int:
-    """Return a number from 0 to count - 1, or raise `InputError`.
-
-    Parameters
-    ----------
-    name
-        The name of the number in messages.
-    value
-        Whatever a caller has given.
-    count
-        How many there are.
-    """
+    """Return a number from 0 to count - 1, or raise `InputError`."""
     number = integer(name, value, at_least=0)
     if number >= count:
         raise InputError(f"{name} = {number}: there are {count}", where=name)

@@ -132,20 +132,10 @@ def wire(
 
 
 def _rack_switches(grid: tuple[int, int, int]) -> dict[tuple[int, int, int], int]:
-    """Give numbers to the switches between racks: one for each place on a face, for each axis.
+    """Give numbers to the switches between racks.
 
+    They stand by axis (0 to 2) and place i, j along the other two axes, of which i counts fastest.
     A switch joins the servers at its place on both faces across the axis, of all racks.
-
-    Parameters
-    ----------
-    grid
-        How many servers a rack has along x, y and z.
-
-    Returns
-    -------
-    dict
-        The number of each switch by its axis (0 to 2) and its place i, j along the other two axes,
-        of which i counts fastest.
     """
     sides = [[side for k, side in enumerate(grid) if k != axis] for axis in range(3)]
     places = [
@@ -158,20 +148,10 @@ def _rack_switches(grid: tuple[int, int, int]) -> dict[tuple[int, int, int], int
 
 
 def _faces(place: list[int], grid: tuple[int, int, int]) -> list[tuple[int, int, int]]:
-    """List the faces of a rack that a server stands at.
+    """List the faces of a rack that a server at x, y, z stands at.
 
-    Parameters
-    ----------
-    place
-        x, y and z of the server, in servers.
-    grid
-        How many servers a rack has along x, y and z.
-
-    Returns
-    -------
-    list of tuple
-        The axis and the place i, j along the other two for each face; a server that stands at both
-        faces of an axis has the same entry twice.
+    A face is an axis and the place along the other two; a server that stands at both faces of an
+    axis has the same entry twice.
     """
     faces = []
     for axis, side in enumerate(grid):
@@ -182,22 +162,9 @@ def _faces(place: list[int], grid: tuple[int, int, int]) -> list[tuple[int, int,
 
 
 def _neighbours(place: list[int], grid: tuple[int, int, int], wrap: bool) -> list[list[int]]:
-    """List the neighbours of a server along all axes.
+    """List x, y and z of the neighbours of a server along all axes.
 
-    Parameters
-    ----------
-    place
-        x, y and z of the server, in servers.
-    grid
-        How many servers a rack has along x, y and z.
-    wrap
-        Whether servers at opposite faces are neighbours.
-
-    Returns
-    -------
-    list of list
-        x, y and z of each neighbour; in a ring of two the same one stands there twice, as two
-        fibres lead to it.
+    In a ring of two the same one stands there twice, as two fibres lead to it.
     """
     neighbours = []
     for axis, side in enumerate(grid):
@@ -342,20 +309,7 @@ def join_cells(interposer: Fabric, inner: int, columns: int, wiring: Wiring) -> 
 
 
 def _rank(groups: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Count for each entry how many equal ones stand before it.
-
-    Entries 5, 3, 5 have the ranks 0, 0, 1.
-
-    Parameters
-    ----------
-    groups
-        Any whole numbers, shape (entries,).
-
-    Returns
-    -------
-    NDArray
-        int64, shape (entries,).
-    """
+    """Count for each entry how many equal ones stand before it: 5, 3, 5 have the ranks 0, 0, 1."""
     order = np.argsort(groups, kind="stable")
     starts = np.searchsorted(groups[order], groups[order])
     rank = np.empty(len(groups), dtype=np.int64)

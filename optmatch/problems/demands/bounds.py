@@ -143,19 +143,9 @@ def bound_lines(problem: _DemandInTicks) -> NDArray[np.float64]:
 def _line_sums(
     ticks: NDArray[np.int64], problem: _DemandInTicks
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Sum the ticks of each line, where each entry lasts one shortest slot at least.
+    """Return how many ticks each port is busy, and with how many others: rows, then columns.
 
-    Parameters
-    ----------
-    ticks
-        ``ticks[source, destination]``, shape (ports, ports).
-    problem
-        The demand, for its shortest slot.
-
-    Returns
-    -------
-    busy_ticks, n_partners : array of int, shape (2 * ports,)
-        For the rows, then the columns: how long the port is busy, and with how many others.
+    Each entry lasts one shortest slot at least.
     """
     lengths = ticks
     if problem.min_slot_ticks > 1:
@@ -237,23 +227,11 @@ def _divide_up(dividend: int, divisor: int) -> int:
 def _bound_line_with_packets(entries: NDArray[np.int64], problem: _DemandInTicks) -> float:
     """Bound one line beside a packet network, over all numbers of partners that get circuits.
 
-    A line is a source or a destination with all its entries; its sum is S. If the k largest
-    entries get circuits on s of the planes, each plane spends a delay for each of its partners,
-    and circuits and packets together carry S: (S + max(k, s) delays) / (s + r) ticks, where
-    packets carry r ticks of a circuit in a tick. The other entries are left to packets alone, and
-    take their sum / r. The later end of both counts, and the best k.
-
-    Parameters
-    ----------
-    entries
-        The positive entries of the line, in ticks.
-    problem
-        The demand, with its planes, its delay in ticks and ``packet_share``, r above.
-
-    Returns
-    -------
-    float
-        No schedule is complete earlier, in ticks.
+    A line is a source or a destination with all its entries, in ticks; its sum is S. If the k
+    largest entries get circuits on s of the planes, each plane spends a delay for each of its
+    partners, and circuits and packets together carry S: (S + max(k, s) delays) / (s + r) ticks,
+    where packets carry r ticks of a circuit in a tick. The other entries are left to packets
+    alone, and take their sum / r. The later end of both counts, and the best k.
     """
     packet_share = problem.packet_share
     planes = problem.planes
@@ -350,22 +328,7 @@ def check_groups(problem: _GroupedDemand) -> None:
 
 
 def weigh_groups(problem: _GroupedDemand) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return weight and deadline of each group, 1 and 0 where none are given.
-
-    A group (coflow) is a set of entries that is complete when all of them are served.
-
-    Parameters
-    ----------
-    problem
-        The demand; ``groups[source, destination]`` is the number of a group, -1 without an entry.
-
-    Returns
-    -------
-    weights : array of float, shape (groups,)
-        The cost of a second of lateness.
-    deadlines_s : array of float, shape (groups,)
-        Seconds from the start; a group that is complete later is late by the difference.
-    """
+    """Return weight and deadline in seconds of each group, 1 and 0 where none are given."""
     n_groups = int(problem.groups.max(initial=-1)) + 1
     weights = np.array(problem.weights or (1.0,) * n_groups)
     deadlines_s = np.array(problem.deadlines_s or (0.0,) * n_groups)
@@ -373,20 +336,10 @@ def weigh_groups(problem: _GroupedDemand) -> tuple[NDArray[np.float64], NDArray[
 
 
 def load_lines(problem: _GroupedDemand) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Sum the load of each group on each line.
+    """Sum the ticks of circuits and the ticks of delays of each group on each line.
 
-    A group (coflow) is a set of entries; a line is a source or a destination. Each entry needs its
-    ticks and a delay on both of its lines.
-
-    Parameters
-    ----------
-    problem
-        The demand with its groups.
-
-    Returns
-    -------
-    served, delayed : array of int, shape (groups, 2 * ports)
-        Ticks of circuits and ticks of delays; lines are sources, then destinations.
+    There is one delay for each entry; both arrays have shape (groups, 2 * ports), for sources,
+    then destinations.
     """
     n_ports = problem.fabric.n_ports
     weights, _ = weigh_groups(problem)
@@ -404,21 +357,10 @@ def load_lines(problem: _GroupedDemand) -> tuple[NDArray[np.int64], NDArray[np.i
 
 
 def bound_groups(problem: _GroupedDemand) -> float:
-    """Bound from below how late the groups of a demand are in any schedule, by their weights.
+    """Bound from below the weighted lateness of the groups of a demand in any schedule.
 
-    A group (coflow) is a set of entries that is complete when all of them are served. Its cost is
-    its weight times the seconds from its deadline to its completion. The bound is that of a
-    relaxation in which each port serves its own groups, whatever other ports do (`order_groups`).
-
-    Parameters
-    ----------
-    problem
-        The demand with its groups, their weights and deadlines.
-
-    Returns
-    -------
-    float
-        Weights times seconds; no schedule costs less.
+    The bound is that of a relaxation in which each port serves its own groups, whatever other
+    ports do (`order_groups`).
     """
     weights, deadlines_s = weigh_groups(problem)
     served, delayed = load_lines(problem)
@@ -536,30 +478,13 @@ def _order_exactly(
     weights: NDArray[np.float64],
     due: NDArray[np.float64],
 ) -> tuple[list[int], float]:
-    """Find the best order of few groups by dynamic programming over sets (Held and Karp).
+    """Find the best order of few groups, and its cost, by dynamic programming over sets.
 
-    A *group* (coflow) is a set of transfers that is complete when all of them are. A *line* is a
-    port that sends or one that receives. The last group of an order ends when every line has
-    served all groups of the order, whichever order it is. The cost of a set of groups is therefore
-    the least, over the choice of the last one, of the cost of the others in their best order plus
-    the cost of the last one. Sets are numbers: group k is in set s if bit k of s is 1; for
-    example, set 5 has the groups 0 and 2.
-
-    Parameters
-    ----------
-    served, delayed : array of int, shape (groups, lines)
-        Ticks of circuits and of delays that each group needs on each line.
-    weights : array, shape (groups,)
-        The cost of a tick of lateness.
-    due : array, shape (groups,)
-        The deadlines in ticks.
-
-    Returns
-    -------
-    order : list of int
-        The groups, the first one first.
-    cost : float
-        Their weighted lateness.
+    This is the method of Held and Karp. The last group of an order ends when every line has served
+    all groups of the order, whichever order it is. The cost of a set of groups is therefore the
+    least, over the choice of the last one, of the cost of the others in their best order plus the
+    cost of the last one. Sets are numbers: group k is in set s if bit k of s is 1; for example,
+    set 5 has the groups 0 and 2.
     """
     n_groups = len(weights)
     n_sets = 1 << n_groups
@@ -597,20 +522,10 @@ def _order_exactly(
 
 
 def _busiest_line_of_sets(load: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return for each set of groups the load of its busiest line.
+    """Return for each set of groups the load of its busiest line, from ``load[group, line]``.
 
-    Sets are numbers: group k is in a set if bit k is 1. The sums of all sets of the first groups
-    double with each further group: first those without it, then those with it.
-
-    Parameters
-    ----------
-    load
-        ``load[group, line]`` in ticks.
-
-    Returns
-    -------
-    ndarray, shape (2**groups,)
-        The greatest sum of a line, in ticks, by the number of the set.
+    Bit k of a set is 1 if group k is in it. The sums of all sets of the first groups double with
+    each further group: first those without it, then those with it.
     """
     busiest = np.zeros(1 << len(load))
     for load_of_groups in load.T:

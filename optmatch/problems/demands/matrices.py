@@ -269,26 +269,10 @@ def from_graph(graph: Any, weight: str = "weight") -> tuple[NDArray[np.float64],
 def _graph_entries(graph: Any, weight: str = "weight") -> SparseEntries:
     """Turn a graph whose edges are demands into a sparse matrix.
 
-    Nodes become ports, in their order in the graph. An edge becomes an entry; an undirected edge
-    becomes two, one for each direction. Parallel edges are added up, whole numbers without
-    rounding at any size.
-
-    Parameters
-    ----------
-    graph
-        A graph of networkx, directed or not, perhaps with parallel edges.
-    weight
-        The attribute of edges that has the demand; an edge without it counts 1.
-
-    Returns
-    -------
-    SparseEntries
-        The sums by source and destination. Ports are nodes in the order of the graph.
-
-    Raises
-    ------
-    InputError
-        If a weight is no real number, or no float is equal to a sum of whole numbers.
+    Nodes become ports, in their order in the graph. An edge becomes an entry, an undirected edge
+    one for each direction; without the attribute `weight` it counts 1. Parallel edges are added
+    up, whole numbers without rounding at any size; a sum that no float is equal to is refused, and
+    so is what is no real number.
     """
     nodes = list(graph.nodes)
     port_of = {node: port for port, node in enumerate(nodes)}
@@ -320,22 +304,7 @@ def _graph_entries(graph: Any, weight: str = "weight") -> SparseEntries:
 
 
 def _check_exact(amount: Any, edge: str, weight: str) -> None:
-    """Refuse a demand that is no finite real number, or that float64 would round.
-
-    Parameters
-    ----------
-    amount
-        The sum of edges so far, a number of Python.
-    edge
-        The last of these edges, for messages.
-    weight
-        The name of the attribute, for messages.
-
-    Raises
-    ------
-    InputError
-        If it is complex, infinite or no number, or a whole number to which no float is equal.
-    """
+    """Refuse a sum of parallel edges, of which `edge` is the last, that no float is equal to."""
     if isinstance(amount, complex) or (isinstance(amount, float) and not np.isfinite(amount)):
         raise InputError(f"{edge}: {weight} = {amount!r}: a demand is a finite number")
     try:
@@ -358,16 +327,6 @@ def _check_labels(frame: Any) -> None:
     """Refuse a DataFrame of which row k and column k are not the same port.
 
     Frames whose rows only count from 0, as pandas numbers them, take the labels of their columns.
-
-    Parameters
-    ----------
-    frame
-        A DataFrame of pandas, or of a library whose frames have columns but no index.
-
-    Raises
-    ------
-    InputError
-        Naming the first labels that differ, or one that only rows or columns have.
     """
     columns = [str(label) for label in frame.columns]
     rows = [str(label) for label in getattr(frame, "index", columns)]
@@ -393,19 +352,9 @@ def _check_labels(frame: Any) -> None:
 
 
 def _check_rows(matrix: Any, name: str) -> None:
-    """Refuse a row that has more or fewer numbers than the first one.
+    """Refuse nested sequences of which a row has more or fewer numbers than the first one.
 
-    Parameters
-    ----------
-    matrix
-        Nested sequences.
-    name
-        How messages call the matrix.
-
-    Raises
-    ------
-    InputError
-        Naming the first such row; a row that is no sequence counts as one without numbers.
+    What is no sequence counts as a row without numbers.
     """
     lengths = [len(row) if hasattr(row, "__len__") else -1 for row in matrix]
     for k, length in enumerate(lengths):

@@ -75,18 +75,9 @@ class PlacedAmounts(NamedTuple):
 
     @classmethod
     def of_matrix(cls, matrix: NDArray[np.float64]) -> PlacedAmounts:
-        """List the positive entries of a matrix, or all places if many of them are positive.
+        """List the positive entries of a matrix, or all places, zeros too, if many are positive.
 
-        Parameters
-        ----------
-        matrix
-            ``matrix[source, destination]`` >= 0, shape (n, n).
-
-        Returns
-        -------
-        PlacedAmounts
-            The positive entries if they are fewer than one in `_LISTED_SHARE` places; otherwise
-            all places, zeros too, without sources and destinations.
+        Many are one in `_LISTED_SHARE` places.
         """
         n_ports = len(matrix)
         amounts = matrix.reshape(-1)
@@ -100,13 +91,7 @@ class PlacedAmounts(NamedTuple):
         return cls(n_ports, amounts[places], sources, destinations, largest_sum)
 
     def largest_line(self, values: NDArray[np.int64] | NDArray[np.float64]) -> int | float:
-        """Return the largest sum of a row or a column of values.
-
-        Parameters
-        ----------
-        values
-            A value for each place (a pair of source and destination), shape (places,).
-        """
+        """Return the largest sum of a row or a column of values, one for each place."""
         if self.sources is None or self.destinations is None:
             return _largest_line(values.reshape(self.n_ports, self.n_ports))
         sums_of_rows = np.bincount(self.sources, values, minlength=self.n_ports)
@@ -244,20 +229,7 @@ def scale_amounts(
 def _check_range(placed: PlacedAmounts, rate_bytes_per_s: float, times: Times) -> None:
     """Refuse numbers so small or so large that float64 cannot add or divide them.
 
-    Parameters
-    ----------
-    placed
-        The amounts in bytes.
-    rate_bytes_per_s
-        The rate of a circuit.
-    times
-        The delay and the shortest slot.
-
-    Raises
-    ------
-    InputError
-        If all amounts together take less than `_SMALLEST` or more than `_LARGEST` seconds, or a
-        slot for each port more than that.
+    All amounts together take `_SMALLEST` to `_LARGEST` seconds, and slots for all ports no more.
     """
     with np.errstate(over="ignore"):
         seconds = float(placed.amounts.sum() / rate_bytes_per_s)
@@ -281,17 +253,6 @@ def _check_line(name: str, unit_s: Fraction, line_s: Fraction, rate: Fraction) -
 
     A slot may carry a whole line, and its duration is written in seconds, as a float64: it has to
     tell how many ticks that are. No tick is longer than the delay.
-
-    Parameters
-    ----------
-    name
-        The field that `unit_s` is from.
-    unit_s
-        The delay or the quantum, in seconds.
-    line_s
-        The largest sum of a row or a column, in seconds of a circuit.
-    rate
-        Bytes per second of a circuit.
     """
     if line_s < _WHOLE * unit_s:
         return
@@ -310,20 +271,8 @@ def _check_line(name: str, unit_s: Fraction, line_s: Fraction, rate: Fraction) -
 def _scale_exactly(placed: PlacedAmounts, times: Times) -> _ScaledAmounts | None:
     """Count in the largest tick that divides everything.
 
-    A tick is the unit of time in which all durations of a problem are whole numbers.
-
-    Parameters
-    ----------
-    placed
-        The amounts in bytes.
-    times
-        The rate, the delay and the shortest slot.
-
-    Returns
-    -------
-    _ScaledAmounts or None
-        None if no tick divides everything, or if a line takes so many of these ticks that float64
-        seconds would lose some.
+    None if there is no such tick, or if a line takes so many ticks that float64 seconds would lose
+    some.
     """
     # The amounts as whole numbers of bytes or of a fraction of them, then in seconds.
     integers_and_unit = _as_integers(placed.amounts)
@@ -410,23 +359,10 @@ def _blocks(n_values: int) -> Iterator[slice]:
 def _count_amounts_up(
     amounts: NDArray[np.float64], unit: float, noise: float
 ) -> tuple[NDArray[np.int64], bool]:
-    """Round amounts up to whole units.
+    """Round amounts up to whole units, and tell whether all quotients are whole but for noise.
 
-    Parameters
-    ----------
-    amounts
-        Amounts >= 0, shape (places,).
-    unit
-        The amount of one unit, > 0.
-    noise
-        A quotient that is relatively so near to a whole number is that number.
-
-    Returns
-    -------
-    ticks : array of int, shape (places,)
-        ``amounts / unit`` rounded up; at least 1 where there is any amount.
-    is_near : bool
-        Whether all quotients are whole as far as floats can tell.
+    A quotient that is relatively as near as `noise` to a whole number is that number; where there
+    is any amount, the result is at least 1.
     """
     ticks = np.empty(amounts.shape, dtype=np.int64)
     is_near = True
@@ -445,18 +381,7 @@ def _count_amounts_up(
 def _round_up(amounts: NDArray[np.float64], noise: float) -> NDArray[np.float64]:
     """Round up to whole numbers, as floats.
 
-    Parameters
-    ----------
-    amounts
-        Numbers >= 0 of any shape.
-    noise
-        A number that is relatively so near to a whole number is that number; 0 to round up
-        strictly.
-
-    Returns
-    -------
-    ndarray
-        Whole numbers of the same shape, as floats.
+    What is relatively as near as `noise` to a whole number is that number.
     """
     rounded_up = np.ceil(amounts)
     if noise > 0:
@@ -469,19 +394,7 @@ def _round_up(amounts: NDArray[np.float64], noise: float) -> NDArray[np.float64]
 def _count_up(amount: Fraction | float, noise: float = _NOISE) -> int:
     """Round up to a whole number, which an amount is already that noise alone keeps from it.
 
-    For example, 3.0000000000001 is 3, and 3.1 is 4.
-
-    Parameters
-    ----------
-    amount
-        A number >= 0.
-    noise
-        The relative distance from a whole number that counts as none.
-
-    Returns
-    -------
-    int
-        The least whole number that is no less, but for noise.
+    3.0000000000001 is 3, and 3.1 is 4.
     """
     nearest = round(amount)
     distance = abs(Fraction(amount) - nearest)
@@ -489,46 +402,18 @@ def _count_up(amount: Fraction | float, noise: float = _NOISE) -> int:
 
 
 def _count_all_up(amounts: NDArray[np.float64], noise: float = _NOISE) -> NDArray[np.int64]:
-    """Round numbers up to whole numbers, which they are already if noise alone keeps them from it.
-
-    For example, 3.0000000000001 becomes 3, and 3.1 becomes 4.
-
-    Parameters
-    ----------
-    amounts
-        Numbers >= 0 of any shape.
-    noise
-        The relative distance from a whole number that counts as none.
-
-    Returns
-    -------
-    int array of the same shape
-        The whole numbers.
-    """
+    """Round numbers of an array up to integers, as `_count_up` does."""
     return _round_up(amounts, noise).astype(np.int64)
 
 
 def _as_integers(values: NDArray[np.float64]) -> tuple[NDArray[np.int64], Fraction] | None:
-    """Find the largest unit in which all values are whole numbers.
+    """Find the largest unit in which all values are whole numbers, and return the values in it.
 
     Short decimal numbers are taken at their word: 0.1 is one tenth. As an example, 0.5 and 1.25
     have two decimal digits. They are 50 and 125 times 1/100, whose common factor is 25, hence 2
-    and 5 times 1/4. Other numbers are whole multiples of a power of two, as all floats are.
-
-    Parameters
-    ----------
-    values
-        Numbers >= 0, shape (places,).
-
-    Returns
-    -------
-    integers : array of int, shape (places,)
-        The values in units; all 0, with a unit of 0, if there is no other value.
-    unit : Fraction
-        The greatest number of which all values are whole multiples.
-
-    Instead of both, None if the values are neither decimal numbers of few digits nor near enough
-    to each other to be whole numbers of 53 bits.
+    and 5 times 1/4. Other numbers are whole multiples of a power of two, as all floats are. None
+    if the values are neither decimal numbers of few digits nor near enough to each other to be
+    whole numbers of 53 bits; zeros alone have a unit of 0.
     """
     largest = float(values.max(initial=0.0))
     if largest == 0.0:
@@ -556,20 +441,10 @@ def _as_integers(values: NDArray[np.float64]) -> tuple[NDArray[np.int64], Fracti
 
 
 def _decimal_digits(values: NDArray[np.float64], largest: float) -> int | None:
-    """Return after how many decimal digits all values are whole.
+    """Return after how few decimal digits, below `_DECIMAL_DIGITS`, all values are whole.
 
-    Parameters
-    ----------
-    values
-        Numbers >= 0, shape (places,).
-    largest
-        The largest of them.
-
-    Returns
-    -------
-    int or None
-        The fewest digits, below `_DECIMAL_DIGITS`; None if no number of digits will do, or if the
-        largest value would be too large for a whole number in a float.
+    None if no number of digits will do, or if the largest value would be too large for a whole
+    number in a float.
     """
     for digits in range(_DECIMAL_DIGITS):
         power = 10.0**digits
@@ -589,19 +464,10 @@ def _is_whole(values: NDArray[np.float64], power: float) -> bool:
 
 
 def _lowest_bit(values: NDArray[np.float64]) -> int:
-    """Return the exponent of the lowest bit that is set in any of some values.
+    """Return the greatest e such that all values are whole multiples of 2**e.
 
-    For example, it is -2 for 0.5 and 1.25, since 1.25 = 2**0 + 2**-2.
-
-    Parameters
-    ----------
-    values
-        Numbers > 0, shape (values,).
-
-    Returns
-    -------
-    int
-        The greatest e such that all values are whole multiples of 2**e; very large without values.
+    For example, it is -2 for 0.5 and 1.25, since 1.25 = 2**0 + 2**-2. Without values it is very
+    large.
     """
     if not len(values):
         return 1 << 20  # beyond all exponents of floats
@@ -619,20 +485,7 @@ def _lowest_bit(values: NDArray[np.float64]) -> int:
 def _without_common_factor(
     integers: NDArray[np.int64], unit: Fraction
 ) -> tuple[NDArray[np.int64], Fraction]:
-    """Divide integers by their greatest common divisor, and multiply the unit by it.
-
-    Parameters
-    ----------
-    integers
-        Whole numbers >= 0, shape (places,), not all 0.
-    unit
-        The amount that one of them stands for.
-
-    Returns
-    -------
-    integers, unit
-        The same amounts in the larger unit.
-    """
+    """Divide integers, not all 0, by their greatest common divisor; multiply the unit by it."""
     common = 0
     for block in _blocks(len(integers)):
         # The first values tell in general that there is no common factor.
@@ -650,19 +503,9 @@ def _largest_line(matrix: NDArray[np.int64] | NDArray[np.float64]) -> int | floa
 
 
 def _largest_common_divisor(*numbers: Fraction) -> Fraction:
-    """Find the largest number of which all given numbers are whole multiples.
+    """Find the largest number of which all fractions >= 0 are whole multiples, 0 if all are 0.
 
-    For example, 1/4 of 1/2 and 3/4. A number 0 is a multiple of all.
-
-    Parameters
-    ----------
-    *numbers
-        Fractions >= 0.
-
-    Returns
-    -------
-    Fraction
-        0 if all numbers are 0.
+    For example, 1/4 of 1/2 and 3/4.
     """
     common = Fraction(0)
     for number in numbers:
@@ -792,20 +635,9 @@ def _agree(ticks: NDArray[Any]) -> bool:
 def _decimals(
     seconds: NDArray[np.float64], mean: float
 ) -> tuple[float, NDArray[np.int64] | None] | None:
-    """Take numbers for short decimals, if then they are near and the lines agree.
+    """Return the entries as multiples of a power of ten in seconds, and this unit.
 
-    Parameters
-    ----------
-    seconds
-        The entries in seconds, shape (n, n).
-    mean
-        The mean of the sums of lines, in seconds, with which errors are compared.
-
-    Returns
-    -------
-    tuple of (tick_s, ticks), or None
-        A power of ten in seconds, and the entries as whole numbers of it, shape (n, n). None if no
-        power of ten is a unit of all entries, or if the lines do not agree in it.
+    None if there is no such unit, or if the lines do not agree in it.
     """
     for digits in range(_DIGITS + 1):
         ticks = np.rint(seconds * 10.0**digits)
@@ -818,26 +650,10 @@ def _decimals(
 def _round(
     seconds: NDArray[np.float64], mean: float, tick: float, symmetric: bool
 ) -> NDArray[np.int64] | None:
-    """Round to a tick so that all lines agree.
+    """Round a matrix, whose lines have about one sum, to ticks so that all lines agree.
 
-    Half of a symmetric matrix is rounded, and its mirror image is added, so that the sum is
-    symmetric.
-
-    Parameters
-    ----------
-    seconds
-        ``seconds[source, destination]``, shape (n, n), whose lines have about one sum.
-    mean
-        The mean of the sums of lines, in seconds.
-    tick
-        The length of a tick in seconds.
-    symmetric
-        Whether the matrix is symmetric and has to stay so.
-
-    Returns
-    -------
-    ndarray or None
-        The matrix in ticks, shape (n, n); None if no rounding was found.
+    None if no rounding was found. Half of a symmetric matrix is rounded and its mirror image
+    added, so that the sum is symmetric.
     """
     # Each half has half of the sum.
     parts = 2 if symmetric else 1
@@ -847,22 +663,11 @@ def _round(
 
 
 def _round_lines(amounts: NDArray[np.float64], total: int) -> NDArray[np.int64] | None:
-    """Round entries so that each line has the sum `total`, which it has already but for noise.
+    """Round entries in ticks so that each line has the sum `total`, which it has but for noise.
 
-    Row by row, what is missing goes to the columns that wait longest for theirs; what is then
-    left of columns is small, and passed on along the largest entries.
-
-    Parameters
-    ----------
-    amounts
-        The entries in ticks, not whole, shape (n, n).
-    total
-        The sum of each line, a whole number of ticks.
-
-    Returns
-    -------
-    ndarray or None
-        Whole ticks, shape (n, n), 0 where the amount is 0; None if no rounding was found.
+    Row by row, what is missing goes to the columns that wait longest for theirs; what is then left
+    of columns is small, and passed on along the largest entries. Zeros stay; None if no rounding
+    was found.
     """
     # The ticks that each column has got too little so far decide which entries of a row are
     # rounded up. Whole entries stay.
@@ -882,7 +687,7 @@ def _round_lines(amounts: NDArray[np.float64], total: int) -> NDArray[np.int64] 
 
 
 def _settle_lines(ticks: NDArray[np.int64], total: int) -> NDArray[np.int64] | None:
-    """Change a matrix slightly, such that all rows and columns have the same sum.
+    """Change `ticks` in place and slightly, such that all rows and columns have the sum `total`.
 
     Only few, large entries are changed. Think of rows and columns as the nodes of a graph, and of
     entries > 0 as its edges. A spanning tree of the largest entries is found (Prim's algorithm).
@@ -890,22 +695,9 @@ def _settle_lines(ticks: NDArray[np.int64], total: int) -> NDArray[np.int64] | N
     misses. The node on its other side then misses as much less.
 
     As an example, ``[[5, 1], [0, 5]]`` is to have sums of 6. Row 1 misses 1, and so does column 0.
-    The tree has the three entries > 0. Settled one after the other they become
-    ``[[6, 0], [0, 6]]``.
-
-    Parameters
-    ----------
-    ticks
-        int64, shape (n, n): whole ticks >= 0 (units of time), whose rows and columns have nearly
-        the sum `total`; changed in place.
-    total
-        The sum that each row and column has to have, in ticks.
-
-    Returns
-    -------
-    ndarray or None
-        `ticks`, with all lines of this sum; None if a connected part of the graph cannot have it,
-        or if an entry would be negative.
+    The tree has the three entries > 0. Settled one after the other they become ``[[6, 0], [0,
+    6]]``. None is returned for a connected part whose rows and columns need different totals, or
+    if an entry would be negative.
     """
     # Lines are rows (0 .. n - 1) and columns (n .. 2 n - 1). `weight[line]` is the largest entry
     # that joins a line to the tree so far, -1 if none does.

@@ -311,26 +311,10 @@ def draw_groups(
 def _draw_permutation(
     n: int, rng: np.random.Generator, mutual: bool, own_ports: bool
 ) -> NDArray[np.int64]:
-    """Draw a permutation of ports, or a pairing.
+    """Draw a permutation, or a pairing, as ``destination[port]``.
 
     Without `own_ports` no port is its own destination; all such permutations are equally likely.
     Two exceptions are left to the caller: the odd port of a pairing, and a single port.
-
-    Parameters
-    ----------
-    n
-        The number of ports.
-    rng
-        The source of random numbers.
-    mutual
-        Whether it is a pairing: the destination of a port has this port as its own destination.
-    own_ports
-        Whether a port may be its own destination.
-
-    Returns
-    -------
-    ndarray, shape (n,)
-        ``destination[port]``.
     """
     order = rng.permutation(n)
     if not mutual:
@@ -347,27 +331,10 @@ def _draw_permutation(
 
 
 def _check_most(n: int, bytes: float) -> int:
-    """Check the arguments of a random matrix, and return the largest entry that may be drawn.
+    """Return the largest entry of a random matrix as a whole number, `bytes` rounded down.
 
-    Entries of the matrix are whole numbers of bytes, drawn from 1 to this number. A user gives it
-    as a float, which need not be whole.
-
-    Parameters
-    ----------
-    n
-        The number of ports; the matrix has n * n entries.
-    bytes
-        The most bytes of one entry, from 1 to 2**53, where floats still hold all whole numbers.
-
-    Returns
-    -------
-    int
-        The most bytes of one entry, a whole number: `bytes` rounded down.
-
-    Raises
-    ------
-    InputError
-        If the matrix of n ports would have too many entries, or `bytes` is out of range.
+    It may be up to 2**53, where floats still hold all whole numbers. A matrix with too many
+    entries is refused.
     """
     check_size("entries", n * n, "n")
     most = number("bytes", bytes, at_least=1.0)

@@ -78,17 +78,8 @@ class PolatisSwitch:
         """Ask the switch for its size, and return its number of ports.
 
         The switch answers ``"inputs,outputs"``, in quotation marks or without. One port is one
-        input and one output, so both numbers have to be equal.
-
-        Returns
-        -------
-        int
-            The number of inputs, which is that of outputs.
-
-        Raises
-        ------
-        SwitchError
-            If the answer has another form, or the numbers differ; the connection is closed then.
+        input and one output: if both numbers differ, or the answer has another form, the
+        connection is closed and an error raised.
         """
         size = self._ask(READ_SIZE)
         inputs, _, outputs = size.strip().strip('"').partition(",")
@@ -195,20 +186,11 @@ class PolatisSwitch:
             self._connection = None
 
     def _ask(self, command: str) -> str:
-        """Send a line to the switch and return the line that answers it.
+        """Send a line of ASCII to the switch and return the line that answers it.
 
-        A connection is opened if there is none, with an empty buffer of received bytes.
-
-        Parameters
-        ----------
-        command
-            The command in ASCII, without its line feed.
-
-        Raises
-        ------
-        SwitchError
-            If the switch cannot be reached, or does not answer in time. The connection is closed
-            then, so that a late answer is not taken for that of the next command.
+        A connection is opened if there is none, with an empty buffer of received bytes. After an
+        error the connection is closed, so that a late answer is not taken for that of the next
+        command.
         """
         try:
             if self._connection is None:

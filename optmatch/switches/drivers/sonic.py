@@ -170,21 +170,11 @@ class SonicSwitch:
         return self._persist(self._read)
 
     def _read(self) -> SwitchReading:
-        """Read all tables of circuits and ports, and remember the spelling of those of the state.
+        """Read the circuits of CONFIG_DB, and the status of each side by STATE_DB.
 
-        A side is the A side of a port, where light enters the switch, or its B side, where it
-        leaves.
-
-        Returns
-        -------
-        SwitchReading
-            The circuits of CONFIG_DB, and the status of each side by STATE_DB: ``tuned``,
-            ``tuning``, ``failed``, or ``blocked`` where the configuration blocks it.
-
-        Raises
-        ------
-        SwitchError
-            If there are no such tables, or a row of a circuit contradicts its key.
+        A side is ``tuned``, ``tuning``, ``failed``, or ``blocked`` where the configuration blocks
+        it. The spelling of the state's circuits is remembered. A switch without these tables is an
+        error, and so is a row of a circuit that contradicts its key.
         """
         circuit_rows = _rows(self._config, CIRCUIT_TABLE)
         port_rows = _rows(self._config, PORT_TABLE)
@@ -301,25 +291,14 @@ class SonicSwitch:
     def _transact(
         self, removals: Iterable[CrossConnect], additions: Iterable[CrossConnect]
     ) -> None:
-        """Send a change as one transaction, MULTI ... EXEC.
+        """Send a change as one transaction, MULTI ...
 
-        CONFIG_DB has a row for each circuit that the switch is to hold. The database carries out
-        all commands of a transaction together, or none if it refuses to take one of them. A
-        command that fails only while it is carried out, such as one for a key that holds something
-        else than a row, does not undo the others.
+        EXEC: rows of removed circuits are deleted from CONFIG_DB, added ones get a row with their
+        two sides.
 
-        Parameters
-        ----------
-        removals
-            The circuits whose rows are deleted from CONFIG_DB.
-        additions
-            The circuits that get a row with their two sides.
-
-        Raises
-        ------
-        redis.exceptions.RedisError
-            If the database cannot be reached or refuses a part, when nothing is done, or if a
-            command fails while it is carried out.
+        The database carries out all commands of a transaction together, or none if it refuses to
+        take one of them. A command that fails only while it is carried out, such as one for a key
+        that holds something else than a row, does not undo the others.
         """
         commands: list[tuple[str, ...]] = []
         removed_keys = [f"{CIRCUIT_TABLE}|{circuit.name}" for circuit in removals]
@@ -353,22 +332,10 @@ class SonicSwitch:
                 raise result
 
     def _read_fields(self, keys: Sequence[str], *fields: str) -> list[list[str | None]]:
-        """Read fields of some rows of the state in one round trip.
+        """Read fields of some rows of the state, ``[row][field]``, in one round trip.
 
-        The state (STATE_DB) is read by a script of the database, or where scripts are forbidden by
-        a pipeline of commands.
-
-        Parameters
-        ----------
-        keys
-            The keys of the rows, with the names of their tables.
-        fields
-            The names of the fields.
-
-        Returns
-        -------
-        list of list
-            ``[row][field]``, in the order of the arguments; None for what is not there.
+        A script of the database reads them, or where scripts are forbidden a pipeline of commands;
+        None stands for what is not there.
         """
         rows: list[list[str | None]]
         if not keys:
@@ -392,11 +359,6 @@ class SonicSwitch:
 
         Without that the agent may take both transactions as one bulk, of which it carries out the
         additions first. After that time the change goes on all the same.
-
-        Parameters
-        ----------
-        circuits
-            The circuits whose removal is written in CONFIG_DB already.
         """
         keys = [
             f"{CIRCUIT_TABLE}{spelling}|{circuit.name}"
@@ -458,21 +420,11 @@ class SonicSwitch:
         return Tuning(time.monotonic() - started_s, untuned)
 
     def _circuit_statuses(self, circuits: Sequence[CrossConnect]) -> dict[CrossConnect, str]:
-        """Return the status of some circuits by STATE_DB, in one round trip or two.
+        """Return the status of some circuits by STATE_DB, the worse one of both sides.
 
-        The first asks for the rows of the circuits; those without a row are asked for a second
+        It is ``absent`` if the state knows neither the circuit nor its ports as joined. The first
+        round trip asks for the rows of the circuits; those without a row are asked for a second
         time by the rows of their ports.
-
-        Parameters
-        ----------
-        circuits
-            The circuits that are asked for.
-
-        Returns
-        -------
-        dict
-            ``tuned``, ``tuning``, ``failed`` or ``blocked`` by circuit, the worse one of its two
-            sides; ``absent`` if the state knows neither the circuit nor its ports as joined.
         """
         statuses = dict.fromkeys(circuits, "absent")
         # The row of a circuit may be in a table of either spelling, so each is asked for.
@@ -495,18 +447,8 @@ class SonicSwitch:
 
         The row of a port has its status and its target, the side that light goes to or comes from.
         A status counts if the target is the other side of the circuit; ``failed`` always counts,
-        as a port that has failed may name no target.
-
-        Parameters
-        ----------
-        circuits
-            The circuits that have no rows of their own.
-
-        Returns
-        -------
-        dict
-            The status by circuit, the worst one of its sides; circuits whose ports do not name
-            each other are left out.
+        as a port that has failed may name no target. The worst one of both sides is returned;
+        other circuits are left out.
         """
         queries = [
             (circuit, side, target, f"{PORT_TABLE}{spelling}|{side}")
@@ -592,24 +534,10 @@ class SonicSwitch:
     def _persist(self, ask: Callable[[], Outcome]) -> Outcome:
         """Ask the database, again and again while it cannot be reached and patience lasts.
 
-        Pauses between two attempts double, from `_FIRST_RETRY_S` to `_LONGEST_RETRY_S` seconds.
+        `ask` may be called several times until it is answered.
 
-        Parameters
-        ----------
-        ask
-            One question or transaction; it may be called several times, and is not if it was
-            answered.
-
-        Returns
-        -------
-        Outcome
-            The result of `ask`.
-
-        Raises
-        ------
-        SwitchError
-            Naming the switch and what it answered. A refused password, a missing right and a
-            refused command are not tried again.
+        Pauses between two attempts double, from `_FIRST_RETRY_S` to `_LONGEST_RETRY_S` seconds. A
+        refused password, a missing right and a refused command are not tried again.
         """
         give_up_s = time.monotonic() + self._patience_s
         pause_s = _FIRST_RETRY_S
@@ -630,19 +558,9 @@ class SonicSwitch:
 
 
 def _rows(database: Any, table: str) -> dict[str, Mapping[str, str]]:
-    """Return all rows of a table of a Redis database.
+    """Return all rows of a table of a Redis database by their keys.
 
-    Parameters
-    ----------
-    database
-        The connection to CONFIG_DB or STATE_DB.
-    table
-        The name of the table; its rows have keys such as ``OCS_PORT|1A``.
-
-    Returns
-    -------
-    dict
-        The fields of each row, by its key without the name of the table (``1A``).
+    The keys are without the name of the table, ``1A`` of ``OCS_PORT|1A``.
     """
     keys = sorted(set(database.scan_iter(match=f"{table}|*", count=1000)))
     with database.pipeline(transaction=False) as pipeline:
@@ -653,18 +571,10 @@ def _rows(database: Any, table: str) -> dict[str, Mapping[str, str]]:
 
 
 def _joint_status(*statuses: str) -> str:
-    """Return the status of a circuit by those of its sides: the worst one.
+    """Return the worst status of the sides of a circuit.
 
-    Parameters
-    ----------
-    *statuses
-        The status of each side: ``failed``, ``blocked``, ``tuning`` or ``tuned``, from
-        the worst to the best.
-
-    Returns
-    -------
-    str
-        One of these words; if the switch says others, all of them joined by commas.
+    From the worst to the best they are ``failed``, ``blocked``, ``tuning`` and ``tuned``; if the
+    switch says other words, all of them are joined by commas.
     """
     for status in ("failed", "blocked", "tuning"):
         if status in statuses:

@@ -32,10 +32,7 @@ class StatusReader:
     def __init__(self, switches: Mapping[int, Switch]) -> None:
         """Start a pool of threads, one for each switch.
 
-        Parameters
-        ----------
-        switches
-            The switches, by the numbers under which readings name them.
+        Readings name switches by their numbers here.
         """
         self._switches = switches
         self._pool = ThreadPoolExecutor(
@@ -47,13 +44,9 @@ class StatusReader:
     def read(self) -> _Readings:
         """Read all switches once, side by side.
 
-        A switch that has not answered at a former look is not asked again before it does.
-
-        Returns
-        -------
-        _Readings
-            The status of each side of the switches that have answered within a second, and an
-            error for each of the others.
+        The result has the status of each side of those that have answered within a second, and an
+        error for each of the others. A switch that has not answered at a former look is not asked
+        again before it does.
         """
         # Switches that owe an answer from a former look are not waited for.
         new_readings = {

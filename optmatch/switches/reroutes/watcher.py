@@ -95,13 +95,7 @@ class _SearchClock(Clock):
     """A count without a limit that ends a search as soon as something else has to be done."""
 
     def __init__(self, is_interrupted: Callable[[], bool]) -> None:
-        """Make a count without a limit, which ends a search by an interrupt alone.
-
-        Parameters
-        ----------
-        is_interrupted
-            Is asked every few milliseconds; once it is true the search gives up.
-        """
+        """Make a count without a limit, which ends a search once `is_interrupted` is true."""
         count = Limits().start()
         super().__init__(count.limits, count.now, count.started)
         self._is_interrupted = is_interrupted
@@ -270,18 +264,10 @@ class Watcher:
         """Look at the switches until `stop` is set, and search for answers between the looks.
 
         At first the circuits on the switches are compared with the record. Each look reads which
-        parts have failed and gives quick answers. The next step depends on what is open:
-        circuits that were sent are watched until they are tuned; else the search for an answer to
-        a failure without one goes on (`search_on`, false if there is none to search for); else the
-        watcher pauses. At the end the claims on all switches that can still be reached are given
-        up.
-
-        Parameters
-        ----------
-        stop
-            Ends the watch, from any thread, once a look that has begun is finished.
-        poll_s
-            How long to wait between two looks, in seconds.
+        parts have failed and gives quick answers. The next step depends on what is open: circuits
+        that were sent are watched until they are tuned; else the search for an answer to a failure
+        without one goes on (`search_on`, false if there is none to search for); else the watcher
+        pauses. At the end the claims on all switches that can still be reached are given up.
         """
         try:
             self.reconcile()
@@ -304,12 +290,7 @@ class Watcher:
     def _watch_tuning(self, stop: threading.Event, poll_s: float) -> None:
         """Wait until all circuits that were sent are tuned, or until the next look is due.
 
-        Parameters
-        ----------
-        stop
-            Shortens the pauses between two questions, from any thread.
-        poll_s
-            When the next look is due, in seconds from now.
+        That is `poll_s` seconds from now; `stop` shortens the pauses between two questions.
         """
         next_look_s = time.monotonic() + poll_s
         while self._tuning and time.monotonic() < next_look_s:
@@ -444,18 +425,8 @@ class Watcher:
     def _has_news(self, poll_s: float) -> bool:
         """Tell whether a switch reports another failure now, which is to be answered first.
 
-        A search for an answer asks this every few milliseconds. The switches are read, and claims
+        A search for an answer asks this every few milliseconds; the switches are read, and claims
         on them renewed, every `poll_s` seconds at most.
-
-        Parameters
-        ----------
-        poll_s
-            The least time between two readings, in seconds.
-
-        Returns
-        -------
-        bool
-            Whether a part has failed of which the controller has not been told yet.
         """
         if time.monotonic() < self._next_reading_s:
             return False
@@ -465,16 +436,11 @@ class Watcher:
         return not self._known_parts.issuperset(failed_parts)
 
     def _read_failed_parts(self) -> tuple[RackPart, ...]:
-        """Read all switches, and return the parts that any of them reports as failed.
+        """Read all switches, and return each part once that any of them reports as failed.
 
         A part is a port of a chip or a fibre between racks. A switch that cannot be read keeps the
         failures that it reported last. It is told as lost once, and as back when it can be read
         again; `_lost` has the numbers of the switches that are lost at present.
-
-        Returns
-        -------
-        tuple of RackPart
-            The failed parts, each once, by kind and number.
         """
         readings = self._reader.read()
         for index, message in readings.errors.items():
@@ -495,20 +461,10 @@ class Watcher:
         return tuple(sorted(parts))
 
     def _note_statuses(self, index: int, statuses: Mapping[str, str]) -> None:
-        """Note which sides of a switch have failed.
+        """Note which of our sides of a switch have failed.
 
-        A side that had failed works again once it is ``tuned``. As long as it has no circuit it
-        may be ``blocked``, which says nothing of its light.
-
-        A side that has failed stays so until the switch says that it is tuned; sides that are none
-        of ours are passed over.
-
-        Parameters
-        ----------
-        index
-            The number of the switch.
-        statuses
-            The status of each side by its name, as the switch was read.
+        A side that has failed stays so until the switch says that it is ``tuned``: ``blocked``, as
+        it may be without a circuit, says nothing of its light.
         """
         failed = self._failed_sides[index]
         port_of_side = self._plans[index].ports.port_of_side
@@ -523,12 +479,6 @@ class Watcher:
 
         A part whose circuits have moved away stays out of use: it is told that it works again, and
         `Rerouter.repair` makes it a spare. If it fails once more, nothing has to change.
-
-        Parameters
-        ----------
-        failed_parts
-            The ports and fibres that the switches report as failed at present. Known ones that are
-            not among them work again.
         """
         state = self.controller.state
         for part in self._known_parts.difference(failed_parts):
@@ -551,21 +501,10 @@ class Watcher:
             self.controller.repair(fibre=part.number)
 
     def _part_of(self, index: int, port: int, side: str) -> RackPart:
-        """Return the part of the state that is at a side of a switch.
+        """Return the part of the state that is at a side of a port of a switch.
 
-        Parameters
-        ----------
-        index
-            The number of the switch.
-        port
-            The port of the switch that the side belongs to.
-        side
-            The name of the side: A sides are inputs, B sides outputs.
-
-        Returns
-        -------
-        RackPart
-            A port of a chip or a fibre of racks; on a single switch its port.
+        A sides are inputs, B sides outputs. The part is a port of a chip or a fibre of racks; on a
+        single switch its port.
         """
         fabric = self.controller.state.fabric
         if isinstance(fabric, RackFabric):
@@ -577,18 +516,8 @@ class Watcher:
     ) -> Proposal | InfeasibleError | LimitReached | None:
         """Ask the controller for a way over a failure, which is on record from then on.
 
-        Parameters
-        ----------
-        parts
-            The ports and fibres that have failed.
-        deadline_s
-            How long the search may take; None for as long as it takes.
-
-        Returns
-        -------
-        Proposal, error or None
-            The error says that nothing helps, or that nothing was found in time. None if the
-            record has answered one of the parts already, as after a restart.
+        An error that is returned says that nothing helps, or that nothing was found within
+        `deadline_s`; None if the record has answered one of the parts already, as after a restart.
         """
         ports = [part.number for part in parts if part.kind == "port"]
         fibres = [part.number for part in parts if part.kind == "fibre"]
@@ -607,18 +536,9 @@ class Watcher:
     ) -> None:
         """Carry out the answer to the failure of one part, or tell that there is none.
 
-        Parameters
-        ----------
-        part
-            The failed part: a port of a chip, or a fibre.
-        outcome
-            The answer of the controller (`_ask`). A `Proposal` is a change of circuits that
-            gets around the failure. `InfeasibleError` says that nothing does, `LimitReached` that
-            nothing was found in time. None: the record has answered this failure already, which is
-            closed.
-        addition
-            Is added to the message if the search was cut short: it says that another one follows.
-            Empty for a search that came to its end.
+        Of the outcomes of `_ask`, `InfeasibleError` says that nothing gets around the failure,
+        `LimitReached` that nothing was found in time, and None closes the failure. `addition` ends
+        the message of a search that was cut short: another one follows.
         """
         if outcome is None:
             del self._open_failures[part]
@@ -640,20 +560,7 @@ class Watcher:
             self.on_event(WatchEvent("unanswered", message))
 
     def _carry_out(self, parts: Sequence[RackPart], proposal: Proposal) -> None:
-        """Tell an answer to the failure of some parts, and send it if that is allowed.
-
-        Parameters
-        ----------
-        parts
-            The ports and fibres that have failed; they are no open failures any more.
-        proposal
-            The answer of the controller: the transition from the circuits before to those after.
-
-        Raises
-        ------
-        SwitchError
-            If the answer cannot be sent to a switch.
-        """
+        """Tell an answer to failed parts, which are open no more, and send it if allowed."""
         failures = [self._open_failures.pop(part) for part in parts]
         began_s = min(failure.began_s for failure in failures)
         for part in parts:
@@ -670,26 +577,11 @@ class Watcher:
         self._check_tuning()
 
     def _play_transition(self, proposal: Proposal) -> list[tuple[int, Difference]]:
-        """Send a transition to the switches, in the order of its steps.
+        """Send an applied transition to the switches, in the order of its steps.
 
         Steps that follow each other are one change as long as no circuit goes dark after another
         has been raised: within a change removals come first anyway. Each change but the last one
-        is waited for.
-
-        Parameters
-        ----------
-        proposal
-            The answer to a failure, which the controller has applied.
-
-        Returns
-        -------
-        list of (int, Difference)
-            The last change: the number of each switch that has one, and what was sent to it.
-
-        Raises
-        ------
-        SwitchError
-            If a switch has to change that is not watched, or refuses.
+        is waited for; the last one is returned, with what was sent to each switch.
         """
         problem = _with_failure(proposal)
         plans = switches_of_transition(problem, proposal.transition)
@@ -716,16 +608,7 @@ class Watcher:
     def _send(self, changes: Sequence[tuple[int, Difference]]) -> None:
         """Send changes to their switches side by side, as each may wait for its removals.
 
-        Parameters
-        ----------
-        changes
-            Pairs of the number of a switch and its change.
-
-        Raises
-        ------
-        SwitchError
-            If a switch has to change that is not watched, or refuses. Without the first, nothing
-            is sent.
+        If a switch has to change that is not watched, nothing is sent.
         """
         calls: list[Callable[[], object]] = []
         for index, difference in changes:
@@ -739,15 +622,9 @@ class Watcher:
             self._drop_removed(index, difference)
 
     def _wait(self, index: int, circuits: Sequence[CrossConnect]) -> None:
-        """Wait until circuits of a switch are tuned, and tell of those that are not in time.
+        """Wait until circuits that were sent to a switch are tuned, and tell of the others.
 
-        Parameters
-        ----------
-        index
-            The number of the switch.
-        circuits
-            The circuits that were sent to it; at most the time limit of the watcher is waited for
-            them.
+        The wait ends after the time limit of the watcher.
         """
         switch = self._switches[index]
         assert switch is not None
@@ -767,16 +644,9 @@ class Watcher:
         sent: Sequence[tuple[int, Difference]],
         began_s: float,
     ) -> None:
-        """Note that circuits were sent, so that `_check_tuning` tells when all of them are tuned.
+        """Note the changes that were sent, so that `_check_tuning` tells when all are tuned.
 
-        Parameters
-        ----------
-        event, message
-            What is told then.
-        sent
-            Pairs of a switch and the difference that was sent to it.
-        began_s
-            When the reading was made that led to the change, on the monotonic clock.
+        `began_s` is when the reading was made that led to them, on the monotonic clock.
         """
         additions = {index: difference.additions for index, difference in sent}
         give_up_s = time.monotonic() + self.time_limit_s
@@ -785,14 +655,7 @@ class Watcher:
     def _drop_removed(self, index: int, difference: Difference) -> None:
         """Expect circuits of earlier changes no more that a change of a switch has removed.
 
-        Earlier changes of which no circuit is left to wait for are dropped.
-
-        Parameters
-        ----------
-        index
-            The number of the switch.
-        difference
-            The change that was sent to it.
+        Earlier changes without a circuit left are dropped.
         """
         removed = set(difference.removals)
         still_expected: list[_SentChange] = []
@@ -841,21 +704,10 @@ class Watcher:
         self._tuning = still_tuning
 
     def _untuned_now(self, index: int, sent: _SentChange) -> Mapping[CrossConnect, str]:
-        """Return what a switch says of those circuits of a change that are not tuned yet.
+        """Return the status of each circuit of a change that is not tuned yet on a switch.
 
-        Parameters
-        ----------
-        index
-            The number of the switch.
-        sent
-            The change, whose circuits on this switch are ``sent.untuned[index]``.
-
-        Returns
-        -------
-        Mapping
-            The status of each circuit that is not tuned (``tuning``, ``failed``, ``absent``);
-            empty if all are. A switch that cannot be read at present says nothing new, so that all
-            its circuits stay, with words that tell why. The next look tells that it is lost.
+        A switch that cannot be read at present says nothing new: all its circuits stay, with words
+        that tell why, and the next look tells that it is lost.
         """
         switch = self._switches[index]
         assert switch is not None
@@ -886,16 +738,11 @@ class Watcher:
 
 
 def _name_of_owner(controller: Rerouter) -> str:
-    """Return a name under which switches are claimed, twelve characters long.
+    """Return a name of twelve characters under which switches are claimed.
 
+    The path of a controller and the name of this machine decide it; without a path it is random.
     The files of a controller are open in one process alone. Whoever can open them knows that the
     former watcher has ended, and has its name, so that its claims need not expire first.
-
-    Parameters
-    ----------
-    controller
-        Its path decides the name, together with the name of this machine; without a path the name
-        is random.
     """
     if controller.path is None:
         return uuid.uuid4().hex[:12]
@@ -904,19 +751,7 @@ def _name_of_owner(controller: Rerouter) -> str:
 
 
 def _with_failure(proposal: Proposal) -> Reroute:
-    """Return the state that a proposal was made for, with the failure in it.
-
-    Parameters
-    ----------
-    proposal
-        An answer to a failure. It has the state before the failure, and by the names of fields of
-        that state the parts that failed, such as ``failed_ports`` and ``failed_fibres``.
-
-    Returns
-    -------
-    Reroute
-        The state whose fields list those parts behind the ones that had failed before.
-    """
+    """Return the state that a proposal was made for, with the parts that failed in it."""
     state = proposal.state
     failed: dict[str, Any] = {
         name: (*getattr(state, name), *parts)
@@ -935,16 +770,6 @@ def _last_states_of_changes(steps: Sequence[int]) -> list[int]:
     `switches_of_transition` counts them. Steps go out together as long as possible: a new change
     begins with a circuit that goes dark after another one was raised. Steps of kinds DROP, RAISE,
     DROP, RAISE are two changes, which end with states 3 and 5.
-
-    Parameters
-    ----------
-    steps
-        The kind of each step, in their order.
-
-    Returns
-    -------
-    list of int
-        The last state of each change; the last one is the end of the transition.
     """
     lasts = []
     has_raised = False
