@@ -25,7 +25,7 @@ from optmatch.fabrics import FABRICS, FeedForward
 from optmatch.fabrics.light import trace
 from optmatch.model import Schedule
 from optmatch.solvers.feedforward.router import route_batch
-from optmatch.verify.routing.schedules import count_toggles
+from optmatch.verify.routing.replay import count_toggles
 from tests.helpers.looping import loop_in_python
 
 LOSSES_DB = {"bar_loss_db": 0.9, "cross_loss_db": 0.4}

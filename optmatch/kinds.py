@@ -91,7 +91,7 @@ def _all_to_all() -> Kind:
     """Return the row of all-to-all problems: every port meets every other one."""
     from optmatch.problems import AllToAll
     from optmatch.solvers.all_to_all import METHODS, small_problems
-    from optmatch.verify.routing.schedules import verify_schedule
+    from optmatch.verify.routing.replay import verify_schedule
 
     def view() -> View:
         """Import the functions that draw and list schedules and all-to-all problems."""
@@ -189,7 +189,7 @@ def _rail_job() -> Kind:
     """Return the row of rail jobs: a step of a training job over optically switched rails."""
     from optmatch.problems import RailJob
     from optmatch.solvers.rails import METHODS, small_problems
-    from optmatch.verify.rails.replay import verify_rails
+    from optmatch.verify.rails.bounds import verify_rails
 
     def view() -> View:
         """Import the functions that draw and list the plan of a training step."""
@@ -217,7 +217,7 @@ def _reroute() -> Kind:
     """Return the row of reroutes: running circuits are led around a failure."""
     from optmatch.problems import Reroute
     from optmatch.solvers.reroutes import METHODS, small_problems
-    from optmatch.verify.reroutes.claims import verify_reroute
+    from optmatch.verify.reroutes.bounds import verify_reroute
 
     def view() -> View:
         """Import the functions that draw and list reroutes."""
@@ -244,7 +244,7 @@ def _routing() -> Kind:
     """Return the row of routing problems: states of all cells for the circuits of one matching."""
     from optmatch.problems import Routing
     from optmatch.solvers.routing import METHODS, small_problems
-    from optmatch.verify.routing.schedules import verify_schedule
+    from optmatch.verify.routing.replay import verify_schedule
 
     def view() -> View:
         """Import the functions that draw and list routed circuits."""

@@ -37,7 +37,7 @@ from optmatch.model.numbers import plain_array
 from optmatch.optics import measure_optics
 from optmatch.problems import Routing
 from optmatch.studies.outcome import Row, Study
-from optmatch.verify.routing.schedules import count_toggles
+from optmatch.verify.routing.replay import count_toggles
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -12,7 +12,7 @@ import numpy as np
 import optmatch as om
 from optmatch.problems.rails.execution.plan import ranks_of_rails
 from optmatch.problems.rails.training.step import ALL_TO_ALL, SEND
-from optmatch.verify.rails.work import list_before, measure_work
+from optmatch.verify.rails.replay import list_before, measure_work
 
 Orders = dict[int, list[int]]
 """By rail its ranks, as they stand on the ring."""

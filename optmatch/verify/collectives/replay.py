@@ -1,4 +1,8 @@
-"""The replay of a collective: circuits, bytes, times, and the data of every rank in the end."""
+"""The replay of a collective: circuits, bytes, times, and the data of every rank in the end.
+
+A *part* is a range of bytes of a chunk that one send carries, and a *piece* a range that no part
+cuts. A *place* is a memory of a rank for a chunk: its sum, its own data, or data on their way.
+"""
 
 from __future__ import annotations
 
@@ -12,21 +16,982 @@ from optmatch.model import IDLE, RTOL, Schedule, Solution
 from optmatch.problems import Collective, CollectivePlan
 from optmatch.problems.collectives.bounds import plain_fields
 from optmatch.problems.collectives.islands import bound_collective
+from optmatch.problems.collectives.plan import COPY, KEEP, REDUCE, REPLACE, SUM
 from optmatch.verify.bounds import check_solution
-from optmatch.verify.budgets import find_over_budget
-from optmatch.verify.collectives.circuits import (
-    RoundLoads,
-    check_epochs,
-    check_planes,
-    check_sends,
-    measure_rounds,
-)
-from optmatch.verify.collectives.copies import check_copies
-from optmatch.verify.collectives.parts import check_parts
-from optmatch.verify.collectives.sums import check_sums
 from optmatch.verify.report import Findings
-from optmatch.verify.routing.light import check_light
-from optmatch.verify.routing.matchings import check_shapes
+from optmatch.verify.routing.light import check_light, check_shapes, find_over_budget
+
+IntArray = NDArray[np.int64]
+
+
+class PieceSends(NamedTuple):
+    """Sends of whole pieces; columns have shape (sends,)."""
+
+    round_: IntArray
+    """The round of each send."""
+    source: IntArray
+    """The rank that sends."""
+    destination: IntArray
+    """The rank that receives."""
+    piece: IntArray
+    """The number of the piece, over all chunks."""
+    kind: IntArray
+    """``COPY``, ``REDUCE``, ``KEEP`` or ``REPLACE``."""
+    source_place: IntArray
+    """The place from which it goes at the sender; `SUM` is that of the sum."""
+    target_place: IntArray
+    """The place into which it goes at the receiver."""
+
+    def take(self, is_taken: NDArray[np.bool_]) -> PieceSends:
+        """Return some of the sends in the same order: those with True in a mask by send."""
+        return PieceSends(*(column[is_taken] for column in self))
+
+
+class Pieces(NamedTuple):
+    """The pieces of all chunks, and the sends of them."""
+
+    sends: PieceSends
+    """All sends, each of one piece; a send of a part of several pieces is several ones."""
+    chunk: IntArray
+    """``chunk[piece]``: of which chunk it is; pieces of a chunk are in the order of its bytes."""
+
+
+def check_parts(problem: Collective, plan: CollectivePlan, findings: Findings) -> bool:
+    """Check which parts of chunks a plan sends, and in which memories of ranks it puts them.
+
+    Sends of the kind `KEEP` are added to the sum, and kept at another place.
+    """
+    if len(plan.parts) and not _check_bytes_of_parts(problem, plan, findings):
+        return False
+    if problem.operation not in ("all-reduce", "reduce-scatter"):
+        has_places = bool(plan.places.any())
+        return findings.expect("only sums have places", "places", has_places, False)
+
+    # Without places everything goes into the sum.
+    kind = plan.sends[:, 4]
+    target_place = np.full(len(kind), SUM)
+    if len(plan.places):
+        target_place = plan.places[:, 1]
+    for send in np.flatnonzero((kind == KEEP) & (target_place == SUM))[:1]:
+        rule = "what is kept has a place beside the sum"
+        findings.refuse(rule, f"places[{send}]", SUM, "> 0")
+        return False
+    return True
+
+
+def _check_bytes_of_parts(problem: Collective, plan: CollectivePlan, findings: Findings) -> bool:
+    """Check that each part of a chunk that is sent lies inside it and is aligned.
+
+    A part is a range of bytes. Plans that claim to be the best among those of whole blocks must
+    have no parts.
+    """
+    chunk_bytes = plan.chunk_bytes[plan.sends[:, 3]]
+    first_byte, n_bytes = plan.parts.T
+    is_outside = (first_byte < 0) | (n_bytes < 0)
+    is_outside |= first_byte + n_bytes > chunk_bytes * (1 + RTOL)
+    for send in np.flatnonzero(is_outside)[:1]:
+        got = plan.parts[send].tolist()
+        findings.refuse(
+            "a part lies in its chunk", f"parts[{send}]", got, float(chunk_bytes[send])
+        )
+        return False
+
+    # Violations that do not hinder a replay: bytes that are not aligned, and parts in a plan of
+    # whole blocks.
+    if problem.align_bytes:
+        is_uneven = (plan.parts % problem.align_bytes != 0).any(axis=1)
+        for send in np.flatnonzero(is_uneven)[:1]:
+            rule = "a part is a multiple of align_bytes"
+            got = plan.parts[send].tolist()
+            findings.refuse(rule, f"parts[{send}]", got, problem.align_bytes)
+    if plan.among == "whole-blocks":
+        rule = "plans of whole blocks send no parts"
+        findings.refuse(rule, "parts", len(plan.parts), 0)
+    return True
+
+
+def cut_into_pieces(plan: CollectivePlan) -> Pieces:
+    """Cut the chunks of a plan into pieces, so that each send carries whole pieces.
+
+    A send may carry only a part of a chunk, a range of its bytes. Chunks are cut wherever such a
+    part begins or ends.
+
+    Example: of a chunk of 10 bytes one send carries bytes 0 to 6, and another one bytes 4 to 10.
+    The chunk is cut at 4 and 6 into three pieces, and each of the two sends becomes two sends of a
+    piece.
+    """
+    n_chunks = len(plan.chunk_bytes)
+    all_chunks = np.arange(n_chunks)
+    places = plan.places if len(plan.places) else np.zeros((len(plan.sends), 2), dtype=np.int32)
+    if not len(plan.parts):
+        columns = [column.astype(np.int64) for column in (*plan.sends.T, *places.T)]
+        return Pieces(PieceSends(*columns), all_chunks)
+
+    # Every part has a cut at its begin and one at its end, and so has every chunk.
+    rows = np.column_stack([plan.sends, places]).astype(np.int64)
+    chunk_of_send = rows[:, 3]
+    n_sends = len(chunk_of_send)
+    chunk_of_cut = np.concatenate([chunk_of_send, chunk_of_send, all_chunks, all_chunks])
+    begins = plan.parts[:, 0]
+    ends = plan.parts.sum(axis=1)
+    byte_of_cut = np.concatenate([begins, ends, np.zeros(n_chunks), plan.chunk_bytes])
+
+    # Number the cuts by chunk and byte; equal ones get one number.
+    order = np.lexsort([byte_of_cut, chunk_of_cut])
+    is_other_byte = np.diff(byte_of_cut[order]) > (
+        RTOL * plan.chunk_bytes[chunk_of_cut[order][1:]]
+    )
+    is_other_chunk = np.diff(chunk_of_cut[order]) != 0
+    is_new = np.append(True, is_other_byte | is_other_chunk)
+    number_of_cut = np.empty(len(chunk_of_cut), dtype=np.int64)
+    number_of_cut[order] = np.cumsum(is_new) - 1
+
+    # A piece is between two cuts and has the number of the first one, less the last cuts of the
+    # chunks before it, which begin no piece. With cuts 0, 4, 6 and 10 of chunk 0 the pieces are 0,
+    # 1 and 2; the first cut of chunk 1 has number 4, and begins piece 4 - 1 = 3. Cuts are listed
+    # as begins of sends, ends of sends, begins of chunks and ends of chunks.
+    piece_of_cut = number_of_cut - chunk_of_cut
+    first_piece = piece_of_cut[:n_sends]
+    n_pieces_of_send = piece_of_cut[n_sends : 2 * n_sends] - first_piece
+    n_pieces_of_chunk = piece_of_cut[-n_chunks:] - piece_of_cut[-2 * n_chunks : -n_chunks]
+
+    # A send of several pieces becomes a row for each of them.
+    rows_of_pieces = np.repeat(rows, n_pieces_of_send, axis=0)
+    n_rows_before = np.cumsum(n_pieces_of_send) - n_pieces_of_send
+    offset = np.repeat(first_piece - n_rows_before, n_pieces_of_send)
+    rows_of_pieces[:, 3] = offset + np.arange(len(rows_of_pieces))
+    chunk_of_piece = np.repeat(all_chunks, n_pieces_of_chunk)
+    return Pieces(PieceSends(*rows_of_pieces.T), chunk_of_piece)
+
+
+# The data of every rank in operations that add nothing up: who has a chunk, and when it came
+
+_BEFORE_ALL_ROUNDS = -1
+
+
+def check_copies(problem: Collective, plan: CollectivePlan, findings: Findings) -> None:
+    """Check that ranks only send what they have, and in the end have what they want.
+
+    This replays a plan of an all-gather, an all-to-all or a broadcast. These operations add
+    nothing up and lose nothing, so it is enough to know in which round each *piece* of the data
+    first comes to each rank. A piece is a part of a chunk that no send cuts.
+    """
+    for send in np.flatnonzero(plan.sends[:, 4] != COPY)[:1]:
+        kind = int(plan.sends[send, 4])
+        findings.refuse(f"{problem.operation} adds nothing up", f"sends[{send}, 4]", kind, COPY)
+
+    pieces = cut_into_pieces(plan)
+    sends = pieces.sends
+    n_pieces = len(pieces.chunk)
+    owner = _first_owners(problem, len(plan.chunk_bytes))[pieces.chunk]
+
+    # A key is a piece at a rank, rank * n_pieces + piece. The round of a key is the first one in
+    # which the piece comes to the rank; owners have theirs before all rounds.
+    first_keys = owner * n_pieces + np.arange(n_pieces)
+    arrived_keys = sends.destination * n_pieces + sends.piece
+    keys = np.concatenate([first_keys, arrived_keys])
+    rounds = np.concatenate([np.full(n_pieces, _BEFORE_ALL_ROUNDS), sends.round_])
+    order = np.lexsort([rounds, keys])
+    known_keys, first_place = np.unique(keys[order], return_index=True)
+    first_round = rounds[order][first_place]
+
+    # A sender has the piece if it came in an earlier round.
+    sent_keys = sends.source * n_pieces + sends.piece
+    place = _find_nearest(known_keys, sent_keys)
+    has_piece = (known_keys[place] == sent_keys) & (first_round[place] < sends.round_)
+    for send in np.flatnonzero(~has_piece)[:1]:
+        chunk = pieces.chunk[sends.piece[send]]
+        where = f"round {sends.round_[send]}, rank {sends.source[send]}"
+        findings.refuse("who sends a chunk has it", where, f"no chunk {chunk}", "the chunk")
+
+    # In the end each rank has all that it wants, in whichever round it came.
+    wanted_keys = _wanted_keys(problem, pieces.chunk)
+    is_missing = known_keys[_find_nearest(known_keys, wanted_keys)] != wanted_keys
+    for key in np.sort(wanted_keys[is_missing])[:1].tolist():
+        rank, piece = divmod(key, n_pieces)
+        rule = "in the end every rank has what it wants"
+        got = f"no chunk {pieces.chunk[piece]}"
+        findings.refuse(rule, f"rank {rank}", got, "the chunk")
+
+
+def _find_nearest(
+    sorted_keys: NDArray[np.int64], searched_keys: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return the place of each key in an ascending array, where it stands there at all."""
+    place: NDArray[np.int64] = np.searchsorted(sorted_keys[:-1], searched_keys)
+    return place
+
+
+def _first_owners(problem: Collective, n_chunks: int) -> NDArray[np.int64]:
+    """Return ``owner[chunk]``, the rank that has a chunk at the beginning."""
+    if problem.operation == "broadcast":
+        return np.full(n_chunks, problem.root)
+    return np.arange(n_chunks) // max(n_chunks // problem.n_ranks, 1)
+
+
+def _wanted_keys(problem: Collective, chunk: NDArray[np.int64]) -> NDArray[np.int64]:
+    """List what has to be at which rank in the end, as keys ``rank * n_pieces + piece``.
+
+    ``chunk[piece]`` is the chunk of each piece.
+    """
+    n_ranks = problem.n_ranks
+    n_pieces = len(chunk)
+    if problem.operation != "all-to-all":
+        return np.arange(n_ranks * n_pieces)
+    destination = chunk % n_ranks
+    is_wanted = problem.demand.reshape(-1)[chunk] > 0
+    return np.asarray((destination * n_pieces + np.arange(n_pieces))[is_wanted])
+
+
+# The data of every rank in operations that add up: whose data are in each sum
+
+MOST_BYTES = 1 << 28
+"""The memory of the sets that are held at a time; pieces do not mix, so others come after them."""
+_BITS = 64
+"""Bits of a word of a set."""
+
+Sets = NDArray[np.uint64]
+"""Sets of ranks as bits, shape (sets, words): bit r % 64 of word r // 64 is rank r."""
+
+
+def check_sums(problem: Collective, plan: CollectivePlan, findings: Findings) -> None:
+    """Check that a plan adds up the data of all ranks, each once, by replaying its sends.
+
+    A sum is represented by the set of the ranks whose data are in it. It is a violation if
+
+    - a rank sends what it does not have;
+    - data of a rank are added to a sum that has them already;
+    - a rank lacks data of some rank in the end.
+    """
+    # Pieces do not mix, and can be replayed in batches. The sets of a batch, one for each rank and
+    # piece or more, fit into about `MOST_BYTES`.
+    pieces = cut_into_pieces(plan)
+    n_pieces = len(pieces.chunk)
+    bytes_of_set = 8 * _count_words(problem.n_ranks)
+    n_together = max(1, MOST_BYTES // (bytes_of_set * problem.n_ranks))
+    for first in range(0, n_pieces, n_together):
+        end_piece = min(first + n_together, n_pieces)
+        sends = pieces.sends
+        if n_together < n_pieces:
+            # Pieces of a batch are numbered from 0.
+            is_inside = (sends.piece >= first) & (sends.piece < end_piece)
+            sends = sends.take(is_inside)
+            sends = sends._replace(piece=sends.piece - first)
+        state = _SumState(problem, pieces.chunk[first:end_piece], sends)
+        if not _replay_sends(state, sends, findings):
+            return
+        # A block of a rank has equally many chunks.
+        n_chunks_of_block = max(len(plan.chunk_bytes) // problem.n_ranks, 1)
+        if not _check_ends(problem, state, n_chunks_of_block, findings):
+            return
+
+
+def _count_words(n_ranks: int) -> int:
+    """Return how many words a set of ranks has."""
+    return -(-n_ranks // _BITS)
+
+
+def _bit_of_rank(rank: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Return the bit of each rank in its word of a set, which is word ``rank // 64``."""
+    return np.uint64(1) << (rank % _BITS).astype(np.uint64)
+
+
+class _SumState:
+    """Whose data are at each place of each piece at each rank, while rounds are replayed.
+
+    A slot is a place of a piece at a rank, ``(place * n_ranks + rank) * n_pieces + piece``. Only
+    slots that sends use have a set, beside the sums, which come first.
+
+    Parameters
+    ----------
+    problem
+        The collective.
+    chunk
+        ``chunk[piece]``: the chunk of each piece that is replayed.
+    sends
+        The sends of these pieces.
+    """
+
+    def __init__(self, problem: Collective, chunk: NDArray[np.int64], sends: PieceSends) -> None:
+        """Begin the replay of a sum: each rank has its own data in its sum, and nothing else.
+
+        A *slot* is one memory of one rank for one piece of the data, as a single number. Place 0
+        of a rank is its sum, place 1 what it had at the start, and other places keep data that
+        came from other ranks. For each slot that is used there is a *set*: the ranks whose data
+        are in it, one bit for each rank. Sets are numbered; those of the sums come first, by rank
+        and then by piece.
+        """
+        # Every sum has a slot, and so has what a send reads, what it writes, and the sum beside
+        # what it writes, which is another slot only where something is kept beside it.
+        self.n_ranks = problem.n_ranks
+        self.chunk = chunk
+        n_sums = self.n_ranks * len(chunk)
+        self.source_set = self._find_slots(sends.source_place, sends.source, sends.piece)
+        """``source_set[send]``: the number of the set that a send reads."""
+        self.target_set = self._find_slots(sends.target_place, sends.destination, sends.piece)
+        """``target_set[send]``: the number of the set that it writes."""
+        self.sum_set = self.target_set
+        """``sum_set[send]``: the number of the set of the sum at its destination."""
+        if (sends.kind == KEEP).any():
+            sum_place = np.full(len(sends.piece), SUM)
+            self.sum_set = self._find_slots(sum_place, sends.destination, sends.piece)
+
+        # If slots are few, each of them has a set, whose number is that of the slot. Otherwise
+        # slots that nothing uses take no memory, and those that are used are numbered.
+        n_slots = n_sums
+        for slot_of_send in (self.source_set, self.target_set, self.sum_set):
+            n_slots = max(n_slots, 1 + int(slot_of_send.max(initial=0)))
+        self.slot_of_set: NDArray[np.int64]
+        """``slot_of_set[set]``: the slot of each set; those of the sums come first."""
+        if n_slots <= 2 * (n_sums + 3 * len(sends.piece)):
+            self.slot_of_set = np.arange(n_slots)
+        else:
+            slots = [np.arange(n_sums), self.source_set, self.target_set, self.sum_set]
+            self.slot_of_set, set_of_slot = np.unique(np.concatenate(slots), return_inverse=True)
+            sets_of_sends = set_of_slot.reshape(-1)[n_sums:].reshape(3, -1)
+            self.source_set, self.target_set, self.sum_set = sets_of_sends
+
+        # At first the sum of a rank holds its own data, and so does the place of what it had:
+        # these are places 0 and 1, whose slots come before all others.
+        n_sets = len(self.slot_of_set)
+        self.sets: Sets = np.zeros((n_sets, _count_words(self.n_ranks)), dtype=np.uint64)
+        """``sets[set]``: the ranks whose data are in a slot, as bits."""
+        self.is_filled = self.slot_of_set < 2 * n_sums
+        """``is_filled[set]``: whether the set has any rank."""
+        filled = np.flatnonzero(self.is_filled)
+        rank = self.slot_of_set[filled] // len(chunk) % self.n_ranks
+        self.sets[filled, rank // _BITS] = _bit_of_rank(rank)
+        self.last_entry = np.zeros(n_sets, dtype=np.int64)
+        """``last_entry[set]``: the last entry of a round that comes into a set; scratch."""
+
+    def _find_slots(
+        self, place: NDArray[np.int64], rank: NDArray[np.int64], piece: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Return the slots of some places of pieces at ranks, all arrays of the same shape."""
+        return (place * self.n_ranks + rank) * len(self.chunk) + piece
+
+    def describe(self, round_: int, number: int | np.int64) -> str:
+        """Return the name of a set in messages: round, rank, chunk and place."""
+        place_and_rank, piece = divmod(int(self.slot_of_set[number]), len(self.chunk))
+        place, rank = divmod(place_and_rank, self.n_ranks)
+        beside_sum = f", place {place}" if place else ""
+        return f"round {round_}, rank {rank}, chunk {self.chunk[piece]}{beside_sum}"
+
+
+def _replay_sends(state: _SumState, sends: PieceSends, findings: Findings) -> bool:
+    """Replay the sends of all rounds of an all-reduce or a reduce-scatter, round by round."""
+    # The sends of each round are a range: `bounds` has its begin, and the begin of the next one.
+    rounds, first_sends = np.unique(sends.round_, return_index=True)
+    bounds = np.append(first_sends, len(sends.round_)).tolist()
+    for place, round_ in enumerate(rounds.tolist()):
+        of_round = slice(bounds[place], bounds[place + 1])
+        if not _replay_round(state, sends.kind[of_round], of_round, round_, findings):
+            return False
+    return True
+
+
+def _replay_round(
+    state: _SumState, kind: NDArray[np.int64], of_round: slice, round_: int, findings: Findings
+) -> bool:
+    """Replay the sends of one round of a sum, and tell whether they are allowed.
+
+    Each rank has a memory for its sum of each piece of the data, and may have others beside it.
+    For each memory the replay knows a set: the ranks whose data are added up in it. For example
+    {0, 2} means that the memory holds the data of rank 0 plus the data of rank 2. A send reads one
+    memory, as it was before the round. There are four kinds of sends:
+
+    - ``COPY`` replaces the set at the destination by the one that was read;
+    - ``REDUCE`` adds: the set at the destination becomes the union of both;
+    - ``KEEP`` does both: it copies into a memory beside the sum of the destination, and adds to
+      the sum;
+    - ``REPLACE`` adds to an empty set: all sends of this kind to a memory in the round are added
+      up, and what the memory had before is gone.
+
+    A send is not allowed if
+
+    - it reads a memory that is empty, or adds to one that is empty;
+    - something else comes to the memory that it copies to, in the same round, or something of
+      another kind to one that it replaces;
+    - it adds data of a rank to a memory that has data of this rank already.
+    """
+    # All that is sent is read before anything is written.
+    source = state.source_set[of_round]
+    target = state.target_set[of_round]
+    for send in np.flatnonzero(~state.is_filled[source])[:1]:
+        where = state.describe(round_, source[send])
+        findings.refuse("who sends a chunk has it", where, "nothing", "the chunk")
+        return False
+    data = state.sets[source]
+
+    # From here on there are entries in place of sends. An entry is a copy or an addition of data
+    # to one set. A send is one entry, but KEEP is two: a copy, and an addition to the sum, which
+    # stands behind the entries of all sends.
+    is_kept = kind == KEEP
+    is_replaced = kind == REPLACE
+    is_added = (kind == REDUCE) | is_replaced
+    if is_kept.any():
+        n_kept = int(is_kept.sum())
+        is_added = np.append(is_added, np.ones(n_kept, dtype=np.bool_))
+        is_replaced = np.append(is_replaced, np.zeros(n_kept, dtype=np.bool_))
+        data = np.concatenate([data, data[is_kept]])
+        target = np.append(target, state.sum_set[of_round][is_kept])
+    is_empty = is_added & ~is_replaced & ~state.is_filled[target]
+    empty_targets = target[is_empty]
+
+    # All entries write their number into `last_entry`, at their set. An entry that does not find
+    # its own number there shares the set with a later one. Only then the entries are sorted by
+    # set; neighbours with the same set have to be additions, both of them, and either both or
+    # neither of them replace the set.
+    entries = np.arange(len(target))
+    state.last_entry[target] = entries
+    if (state.last_entry[target] != entries).any():
+        by_target = np.argsort(target, kind="stable")
+        target = target[by_target]
+        data = data[by_target]
+        is_added = is_added[by_target]
+        is_replaced = is_replaced[by_target]
+        is_same = target[1:] == target[:-1]
+        for clash in np.flatnonzero(is_same & ~(is_added[:-1] & is_added[1:]))[:1]:
+            where = state.describe(round_, target[clash])
+            rule = "a copy is all that a rank receives of a chunk"
+            findings.refuse(rule, where, "more", "one")
+            return False
+        for clash in np.flatnonzero(is_same & (is_replaced[:-1] != is_replaced[1:]))[:1]:
+            where = state.describe(round_, target[clash])
+            rule = "all that comes to a place replaces what was there, or nothing does"
+            findings.refuse(rule, where, "both kinds", "one kind")
+            return False
+    for number in empty_targets[:1]:
+        where = state.describe(round_, number)
+        findings.refuse("nothing is added to an empty place", where, "nothing", "a sum")
+        return False
+
+    # What is replaced begins with an empty set; what was read of it is in `data` already.
+    if is_replaced.any():
+        state.sets[target[is_replaced]] = 0
+        state.is_filled[target[is_replaced]] = True
+
+    # No set is copied into and added to in the same round, hence copies may come first. In most
+    # rounds all entries are of one kind, and their data need not be selected.
+    n_added = np.count_nonzero(is_added)
+    if n_added == len(target):
+        return _add_data(state, target, data, round_, findings)
+    if n_added:
+        copied_to = target[~is_added]
+        state.sets[copied_to] = data[~is_added]
+        state.is_filled[copied_to] = True
+        return _add_data(state, target[is_added], data[is_added], round_, findings)
+    state.sets[target] = data
+    state.is_filled[target] = True
+    return True
+
+
+def _add_data(
+    state: _SumState, target: NDArray[np.int64], data: Sets, round_: int, findings: Findings
+) -> bool:
+    """Add what is sent in a round to sums, and check that nothing is added twice.
+
+    For each sum the ranks are known whose data are in it, as a set. Several additions may go to
+    one sum in the same round. They are made one after another, so that each is compared with what
+    was added before.
+
+    ``target[addition]`` is the number of the set to which something is added. ``data[addition]``
+    is the ranks whose data are added, as bits; shape (additions, words).
+    """
+    # Each pass takes the first addition to each target that is still waiting: there are as many
+    # passes as one set has additions at most.
+    while len(target):
+        is_first_of_target = np.ones(len(target), dtype=np.bool_)
+        is_first_of_target[1:] = target[1:] != target[:-1]
+        later_target = target[~is_first_of_target]
+        later_data = data[~is_first_of_target]
+        if len(later_target):
+            target = target[is_first_of_target]
+            data = data[is_first_of_target]
+
+        sums = state.sets[target]
+        in_both = sums & data
+        if in_both.any():
+            # The message names the first of the sets that have some of the data already.
+            where = state.describe(round_, target[in_both.any(axis=1)].min())
+            findings.refuse("nothing is added twice", where, "a rank's data, again", "once")
+            return False
+        state.sets[target] = sums | data
+        target = later_target
+        data = later_data
+    return True
+
+
+def _check_ends(
+    problem: Collective, state: _SumState, n_chunks_of_block: int, findings: Findings
+) -> bool:
+    """Check that in the end every rank has the data of all ranks in the sums that it wants."""
+    n_ranks = problem.n_ranks
+    n_sums = n_ranks * len(state.chunk)
+    # The bits of all ranks are set; the last word may have more bits than ranks are left.
+    ranks = np.arange(n_ranks)
+    data_of_all = np.zeros(_count_words(n_ranks), dtype=np.uint64)
+    np.bitwise_or.at(data_of_all, ranks // _BITS, _bit_of_rank(ranks))
+    sums = state.sets[:n_sums].reshape(n_ranks, len(state.chunk), -1)  # [rank, piece, word]
+    is_right = (sums == data_of_all).all(axis=2)
+    if problem.operation == "reduce-scatter":
+        owner = state.chunk // n_chunks_of_block
+        is_right |= np.arange(n_ranks)[:, None] != owner
+    for rank, piece in np.argwhere(~is_right)[:1].tolist():
+        rule = "in the end every rank has the sum that it wants"
+        n_added = sum(int(word).bit_count() for word in sums[rank, piece].tolist())
+        where = f"rank {rank}, chunk {state.chunk[piece]}"
+        findings.refuse(rule, where, f"{n_added} ranks", f"{n_ranks} ranks")
+        return False
+    return True
+
+
+# Circuits: the matching of each plane, and that circuits carry every send
+
+_MOST_SHOWN_EPOCHS = 9
+
+
+class RoundLoads(NamedTuple):
+    """The loads of rounds; columns have shape (rounds,)."""
+
+    busiest_bytes: NDArray[np.float64]
+    """The bytes that the busiest circuit carries."""
+    hops: IntArray
+    """Hops of the longest route; 0 in a round without sends."""
+    ready_s: Seconds
+    """When the last rank that takes part is ready, in seconds."""
+    island_bytes: NDArray[np.float64]
+    """The bytes that the busiest rank sends or receives inside its island; -1 in a round without
+    sends inside islands."""
+
+
+def check_planes(
+    problem: Collective, plan: CollectivePlan, loads: RoundLoads | None, findings: Findings
+) -> tuple[Seconds, Seconds] | None:
+    """Check when the switches of a plan send and how much, if each changes its circuits by itself.
+
+    Several switches, called *planes*, carry a collective together; each rank has some ports on
+    each of them. In every round each plane carries a *share* of what a rank sends, at times of its
+    own; the rank that sends most counts. The checks are:
+
+    - the shares of a round together are all of its bytes;
+    - a share starts when the round before has ended on all planes, and the ranks are ready;
+    - a share lasts as long as its bytes take;
+    - a plane has the time to change circuits between two of its shares.
+
+    Example: two planes, and a round in which no rank sends more than 6 bytes. Shares of 4 and 2
+    bytes are right, and so are shares of 6 and 0.
+
+    Returns none in place of both if the shares or the circuits of the plan are not those of these
+    rounds.
+    """
+    # Each round, or each step that the problem states, has a share of each plane.
+    if loads is None:
+        n_rounds = len(np.asarray(problem.steps))
+        ready_s = np.zeros(n_rounds)
+        findings.expect("steps from outside have no sends", "sends", len(plan.sends), 0)
+        findings.expect("nor circuits of their own", "circuits", plan.n_epochs, 0)
+    else:
+        n_rounds = len(loads.busiest_bytes)
+        ready_s = loads.ready_s
+    if not n_rounds and not plan.shares_bytes.size:
+        return np.zeros(0), np.zeros(0)
+    shape = (n_rounds, problem.planes)
+    rule = "planes have a share in each round"
+    if not findings.expect(rule, "shares_bytes", plan.shares_bytes.shape, shape):
+        return None
+
+    # Planes that have a share also have circuits, and no others do. Steps have no circuits.
+    is_used = plan.shares_bytes > 0
+    if loads is not None and not _check_epochs_of_planes(problem, plan, is_used, findings):
+        return None
+    _check_bytes_of_rounds(problem, plan, loads, findings)
+
+    # A round may start when all rounds before it have ended on all planes, and its ranks are
+    # ready.
+    last_end_s = np.maximum.accumulate(plan.end_s.max(axis=1))[:-1]
+    earliest_s = np.maximum(ready_s, np.concatenate([[0.0], last_end_s]))
+    slack_s = RTOL * float(plan.end_s.max())
+    _check_times(problem, plan, earliest_s, slack_s, findings)
+    for plane in range(problem.planes):
+        _check_changes(problem, plan, plane, slack_s, findings)
+
+    # A round starts with its first share; one without shares takes no time.
+    first_start_s = np.where(is_used, plan.start_s, math.inf).min(axis=1)
+    starts_s = np.where(is_used.any(axis=1), first_start_s, earliest_s)
+    return starts_s, np.maximum(plan.end_s.max(axis=1), earliest_s)
+
+
+def _check_bytes_of_rounds(
+    problem: Collective, plan: CollectivePlan, loads: RoundLoads | None, findings: Findings
+) -> None:
+    """Check that the shares of all planes in a round together are what its busiest rank sends.
+
+    No share may be negative.
+    """
+    # The busiest circuit is that of one port, where all ports of the planes with a share carry
+    # equally much. The busiest rank sends as much over each of its ports on these planes.
+    if loads is None:
+        wanted_bytes = np.asarray(problem.steps)[:, 1]
+    else:
+        n_used_planes = (plan.shares_bytes > 0).sum(axis=1)
+        wanted_bytes = loads.busiest_bytes * problem.ports * n_used_planes
+
+    total_bytes = plan.shares_bytes.sum(axis=1)
+    is_wrong = (plan.shares_bytes < 0).any(axis=1) | (total_bytes < wanted_bytes * (1 - RTOL))
+    for round_ in np.flatnonzero(is_wrong)[:1]:
+        rule = "planes together carry the bytes of a round"
+        got = float(total_bytes[round_])
+        findings.refuse(rule, f"shares_bytes[{round_}]", got, float(wanted_bytes[round_]))
+
+
+def _check_times(
+    problem: Collective,
+    plan: CollectivePlan,
+    earliest_s: Seconds,
+    slack_s: float,
+    findings: Findings,
+) -> None:
+    """Check when the shares of planes start, and how long they take.
+
+    A plane without a share in a round must have 0 as its start and end.
+
+    ``earliest_s[round]`` tells when a round may start, in seconds.
+    """
+    # A share takes the start-up of a round, the time of a hop if it is stated, and its bytes over
+    # one port.
+    is_used = plan.shares_bytes > 0
+    duration_s = plan.shares_bytes / (problem.ports * problem.rate_bytes_per_s)
+    duration_s = problem.alpha_s + (problem.hop_s or 0.0) + duration_s
+    is_short = is_used & (plan.end_s - plan.start_s < duration_s - slack_s)
+    _refuse_first(findings, is_short, "a share takes its time", plan.start_s)
+    has_times = ~is_used & ((plan.start_s != 0) | (plan.end_s != 0))
+    _refuse_first(findings, has_times, "a plane without a share has no times", plan.start_s)
+    is_early = is_used & (plan.start_s < earliest_s[:, None] - slack_s)
+    rule = "a round starts after the one before, and when ranks are ready"
+    _refuse_first(findings, is_early, rule, plan.start_s)
+
+
+def _check_epochs_of_planes(
+    problem: Collective, plan: CollectivePlan, is_used: NDArray[np.bool_], findings: Findings
+) -> bool:
+    """Check the circuits of several switches, which carry the same rounds side by side.
+
+    In a round each plane carries a share of the bytes, or nothing. All planes with a share have to
+    have the same circuits, and planes without one must have none.
+
+    ``is_used[round, plane]`` tells whether the plane carries something in the round.
+    """
+    n_rounds = len(is_used)
+    rule = "each round has an epoch of its own"
+    if not findings.expect(rule, "circuits", plan.n_epochs, n_rounds):
+        return False
+    peer = plan.circuits.reshape(n_rounds, problem.planes, problem.ports, problem.n_ranks)
+    is_dark = (peer == IDLE).all(axis=(2, 3))
+    rule = "planes with a share have circuits, and no others"
+    _refuse_first(findings, is_dark == is_used, rule, is_used)
+
+    # The circuits of a round are those of any of its planes and ports that are lit.
+    is_used_port = is_used[:, :, None, None]
+    common_peer = np.where(is_used_port, peer, IDLE).max(axis=(1, 2))
+    is_other = is_used_port & (peer != common_peer[:, None, None])
+    rule = "planes and ports of a round have the same circuits"
+    _refuse_first(findings, is_other.any(axis=(2, 3)), rule, is_used)
+    return True
+
+
+def _check_changes(
+    problem: Collective, plan: CollectivePlan, plane: int, slack_s: float, findings: Findings
+) -> None:
+    """Check that a switch has the time to change its circuits between two rounds that differ.
+
+    The plane takes part in some rounds. If two of these that follow each other have the same
+    circuits, no time is needed in between, otherwise the delay. Rounds in which the plane takes no
+    part do not count.
+    """
+    # The circuits that the plane has at present; None as long as they are known as a text only.
+    lanes = slice(plane * problem.ports, (plane + 1) * problem.ports)
+    circuits: NDArray[np.generic] | None = None
+    if not isinstance(problem.start, str):
+        circuits = problem.start[lanes]
+    free_at_s = 0.0
+    for round_ in np.flatnonzero(plan.shares_bytes[:, plane] > 0).tolist():
+        # Steps from outside have no circuits, only the number of a configuration: equal numbers
+        # stand for equal circuits.
+        new_circuits: NDArray[np.generic]
+        if problem.steps is not None:
+            new_circuits = np.asarray(problem.steps)[round_, :1]
+        else:
+            new_circuits = plan.circuits[round_, lanes]
+        if circuits is None:
+            is_kept = problem.start == "free"
+        else:
+            is_kept = np.array_equal(circuits, new_circuits)
+
+        # The plane is free when its last share has ended, and then changes circuits if it has to.
+        earliest_s = free_at_s + (0.0 if is_kept else problem.delay_s)
+        start_s = float(plan.start_s[round_, plane])
+        if start_s < earliest_s - slack_s:
+            rule = "a plane has the time to change its circuits"
+            findings.refuse(rule, f"start_s[{round_}, {plane}]", start_s, earliest_s)
+        circuits = new_circuits
+        free_at_s = float(plan.end_s[round_, plane])
+
+
+def _refuse_first(
+    findings: Findings, is_wrong: NDArray[np.bool_], rule: str, got: NDArray[np.generic]
+) -> None:
+    """Add a violation for the first round and plane that is wrong, if there is one."""
+    for round_, plane in np.argwhere(is_wrong)[:1].tolist():
+        where = f"round {round_}, plane {plane}"
+        findings.refuse(rule, where, got[round_, plane].item(), rule)
+
+
+def check_sends(problem: Collective, plan: CollectivePlan, findings: Findings) -> bool:
+    """Check that rounds, ranks, chunks and kinds exist; without that nothing can be replayed."""
+    # Each column of a send has a limit of its own; there are four kinds: copied, added,
+    # both of these, and added in place of what was there.
+    n_ranks = problem.n_ranks
+    sends = plan.sends
+    n_kinds = 4
+    limits = (plan.n_rounds, n_ranks, n_ranks, len(plan.chunk_bytes), n_kinds)
+    for column, limit in enumerate(limits):
+        is_wrong = (sends[:, column] < 0) | (sends[:, column] >= limit)
+        for send in np.flatnonzero(is_wrong)[:1]:
+            got = int(sends[send, column])
+            findings.refuse(
+                "entries of sends exist", f"sends[{send}, {column}]", got, f"< {limit}"
+            )
+            return False
+
+    # Columns 1 and 2 are the source and the destination.
+    for send in np.flatnonzero(sends[:, 1] == sends[:, 2])[:1]:
+        got_row = sends[send].tolist()
+        findings.refuse("a send goes to another rank", f"sends[{send}]", got_row, "two ranks")
+        return False
+    return True
+
+
+def check_epochs(problem: Collective, plan: CollectivePlan, findings: Findings) -> bool:
+    """Check the circuits of a plan, and that its rounds go through them in order."""
+    # The number of the epoch grows by 0 or 1 from round to round, and the first one is 0.
+    epochs = plan.epoch_of_round
+    steps = np.diff(epochs, prepend=-1)
+    is_in_order = ((steps == 0) | (steps == 1)).all()
+    if not is_in_order or int(epochs.max(initial=-1)) + 1 != plan.n_epochs:
+        rule = "rounds go through all epochs in order"
+        got = epochs.tolist()[:_MOST_SHOWN_EPOCHS]
+        findings.refuse(rule, "epoch_of_round", got, f"0 .. {plan.n_epochs - 1}")
+        return False
+    if not plan.n_epochs:
+        return True
+
+    shape = (plan.n_epochs, problem.lanes, problem.n_ranks)
+    rule = "each rank has its lanes in each epoch"
+    if not findings.expect(rule, "circuits.shape", plan.circuits.shape, shape):
+        return False
+    wrong = _find_wrong_circuit(problem, plan.circuits.astype(np.int64))
+    if wrong:
+        findings.refuse("each lane holds a matching", "circuits", wrong, "a matching")
+        return False
+
+    # Between islands a circuit leads to the same place of another island.
+    ranks = np.arange(problem.n_ranks)
+    leaves_rail = (plan.circuits != IDLE) & (
+        plan.circuits % problem.island != ranks % problem.island
+    )
+    for epoch, lane, rank in np.argwhere(leaves_rail)[:1].tolist():
+        peer = plan.circuits[epoch, lane, rank]
+        got = f"a circuit leads from rank {rank} to {peer}"
+        findings.refuse("circuits stay on their rails", "circuits", got, "the same place")
+        return False
+    return True
+
+
+def _find_wrong_circuit(problem: Collective, circuits: IntArray) -> str:
+    """Say which of ``circuits[epoch, lane, rank]`` the ports cannot hold; empty if there is none.
+
+    One-way circuits of a lane lead to different ranks. Two-way ones lead back: in each plane as
+    many from one rank to another as from the other to the one, perhaps over other ports.
+    """
+    _, n_lanes, n_ranks = circuits.shape
+    is_nowhere = (circuits < IDLE) | (circuits >= n_ranks) | (circuits == np.arange(n_ranks))
+    for epoch, lane, rank in np.argwhere(is_nowhere)[:1].tolist():
+        return f"rank {rank} sends to {circuits[epoch, lane, rank]} of {n_ranks}"
+
+    # A bundle are the circuits that are compared: those of a lane, or of all lanes of a plane.
+    # Each circuit is one number, (bundle * n_ranks + rank) * n_ranks + peer.
+    epoch, lane, rank = np.nonzero(circuits != IDLE)
+    peer = circuits[epoch, lane, rank]
+    if problem.two_way:
+        bundle = (epoch * n_lanes + lane) // problem.ports
+        there = np.sort((bundle * n_ranks + rank) * n_ranks + peer)
+        back = np.sort((bundle * n_ranks + peer) * n_ranks + rank)
+        for alone in there[there != back][:1].tolist():
+            first, second = divmod(alone % n_ranks**2, n_ranks)
+            return f"a circuit joins ranks {first} and {second} in one direction alone"
+        return ""
+    ends = np.sort((epoch * n_lanes + lane) * n_ranks + peer)
+    for twice in ends[1:][ends[1:] == ends[:-1]][:1].tolist():
+        lane_of_end = twice // n_ranks % n_lanes
+        return f"lane {lane_of_end} leads to rank {twice % n_ranks} more than once"
+    return ""
+
+
+class _Hops(NamedTuple):
+    """The hops of all sends; columns have shape (hops,)."""
+
+    send: IntArray
+    """The number of the send that a hop belongs to."""
+    source: IntArray
+    """The rank at which the hop begins."""
+    target: IntArray
+    """The rank at which the hop ends."""
+
+    def take(self, is_taken: NDArray[np.bool_]) -> _Hops:
+        """Return some of the hops, in the same order: those with True in a mask, shape (hops,)."""
+        return _Hops(self.send[is_taken], self.source[is_taken], self.target[is_taken])
+
+
+def measure_rounds(
+    problem: Collective, plan: CollectivePlan, findings: Findings
+) -> RoundLoads | None:
+    """Check that each send has circuits to go over, and find what limits each round.
+
+    If several lanes have a circuit from one rank to another, the bytes from the one to the other
+    are shared evenly among them.
+    """
+    n_ranks = problem.n_ranks
+    n_rounds = plan.n_rounds
+    n_pairs = n_ranks * n_ranks
+    all_hops = _list_hops(problem, plan, findings)
+    if all_hops is None:
+        return None
+
+    # Members of an island tell each other without circuits.
+    hops = all_hops
+    island_bytes = np.full(n_rounds, -1.0)
+    if problem.island > 1:
+        is_inside = all_hops.source // problem.island == all_hops.target // problem.island
+        island_bytes = _load_islands(plan, n_ranks, all_hops.send[is_inside])
+        hops = all_hops.take(~is_inside)
+
+    # A flow are all bytes from one rank to another in one round. Flows are numbered by round,
+    # source and target in one integer: round * n_pairs + source * n_ranks + target.
+    round_of_hop = plan.sends[hops.send, 0].astype(np.int64)
+    pair_of_hop = hops.source * n_ranks + hops.target
+    flows, flow_of_hop = _number_flows(round_of_hop * n_pairs + pair_of_hop)
+    flow_bytes = np.bincount(flow_of_hop, weights=plan.sent_bytes[hops.send])
+    round_of_flow, pair_of_flow = np.divmod(flows, n_pairs)
+
+    # Every flow needs a circuit in the epoch of its round, over some lane of its source.
+    source_of_flow, target_of_flow = np.divmod(pair_of_flow, n_ranks)
+    epoch_of_flow = plan.epoch_of_round[round_of_flow]
+    n_lanes_of_flow = np.zeros(len(flows), dtype=np.int64)
+    for lane in range(plan.circuits.shape[1]):
+        peer_of_flow = plan.circuits[epoch_of_flow, lane, source_of_flow]
+        n_lanes_of_flow += peer_of_flow == target_of_flow
+    for flow in np.flatnonzero(n_lanes_of_flow == 0)[:1]:
+        where = f"round {round_of_flow[flow]}"
+        got = f"none from {source_of_flow[flow]} to {target_of_flow[flow]}"
+        findings.refuse("a send goes over a circuit", where, got, "a circuit")
+        return None
+
+    # A flow is shared evenly by the lanes that have its circuit. Results are by round: the largest
+    # load of a circuit, the most hops of a send, and when the last rank that takes part is ready.
+    busiest_bytes = np.zeros(n_rounds)
+    np.maximum.at(busiest_bytes, round_of_flow, flow_bytes / n_lanes_of_flow)
+    n_hops_of_send = np.bincount(hops.send, minlength=len(plan.sends))
+    most_hops = np.zeros(n_rounds, dtype=np.int64)
+    np.maximum.at(most_hops, plan.sends[:, 0], n_hops_of_send)
+    ready_s = np.zeros(n_rounds)
+    if problem.late.any():
+        ready_of_hop_s = np.maximum(problem.late[hops.source], problem.late[hops.target])
+        np.maximum.at(ready_s, round_of_hop, ready_of_hop_s)
+    return RoundLoads(busiest_bytes, most_hops, ready_s, island_bytes)
+
+
+def _number_flows(flow_number: IntArray) -> tuple[IntArray, IntArray]:
+    """Return the distinct numbers of flows, and which of them each hop belongs to.
+
+    ``flow_number[hop]`` is the number of the flow of a hop.
+    """
+    differences = np.diff(flow_number, prepend=-1)
+    if (differences < 0).any():
+        flows, flow_of_hop = np.unique(flow_number, return_inverse=True)
+        return flows, flow_of_hop.reshape(-1)
+    is_new = differences > 0
+    return flow_number[is_new], np.cumsum(is_new) - 1
+
+
+def _load_islands(plan: CollectivePlan, n_ranks: int, send: IntArray) -> NDArray[np.float64]:
+    """Return what the busiest rank sends, or receives, inside its island in each round.
+
+    Returns bytes; -1 for rounds in which nothing is sent inside islands.
+    """
+    # Columns 1 and 2 of a send are its source and its destination. Bytes are added up by round and
+    # rank, for either end; -1 stays where a round has no send inside islands.
+    busiest_bytes = np.full(plan.n_rounds, -1.0)
+    round_ = plan.sends[send, 0].astype(np.int64)
+    for end in (1, 2):
+        rank = plan.sends[send, end]
+        n_entries = plan.n_rounds * n_ranks
+        bytes_of_rank = np.bincount(round_ * n_ranks + rank, plan.sent_bytes[send], n_entries)
+        most_bytes = bytes_of_rank.reshape(plan.n_rounds, n_ranks).max(axis=1)
+        np.maximum.at(busiest_bytes, round_, most_bytes[round_])
+    return busiest_bytes
+
+
+def _list_hops(problem: Collective, plan: CollectivePlan, findings: Findings) -> _Hops | None:
+    """List all circuits that sends go over: one for a direct send, several for a forwarded one.
+
+    A direct send from rank 0 to rank 2 has one hop, 0 -> 2. If rank 1 forwards it, it has two, 0
+    -> 1 and 1 -> 2, and the plan lists both as links.
+
+    The result is None if a link names no send or rank, or if the links of a send do not lead from
+    its source to its destination.
+    """
+    source_of_send = plan.sends[:, 1].astype(np.int64)
+    target_of_send = plan.sends[:, 2].astype(np.int64)
+    if not len(plan.links):
+        return _Hops(np.arange(len(plan.sends)), source_of_send, target_of_send)
+    if problem.hop_s is None:
+        rule = "nothing is forwarded inside a round without hop_s"
+        findings.refuse(rule, "links", len(plan.links), 0)
+        return None
+
+    # Each link is of a send that exists, between ranks that exist.
+    send, source, target = plan.links.astype(np.int64).T
+    exists = (send < len(plan.sends)) & (source < problem.n_ranks) & (target < problem.n_ranks)
+    for link in np.flatnonzero(~exists)[:1]:
+        got = plan.links[link].tolist()
+        findings.refuse("sends and ranks exist", f"links[{link}]", got, "both")
+        return None
+
+    # The links of a send follow each other: from its source, each from the end of the last one.
+    is_other_send = np.diff(send) != 0
+    is_first = np.append(True, is_other_send)
+    is_last = np.append(is_other_send, True)
+    expected_source = np.where(is_first, source_of_send[send], np.roll(target, 1))
+    is_broken = (expected_source != source) | (is_last & (target != target_of_send[send]))
+    for link in np.flatnonzero(is_broken)[:1]:
+        rule = "links lead from the source of a send to its destination"
+        got = plan.links[link].tolist()
+        findings.refuse(rule, f"links[{link}]", got, int(expected_source[link]))
+        return None
+
+    # A send without links is direct: its only hop leads from its source to its destination.
+    is_direct = np.ones(len(plan.sends), dtype=np.bool_)
+    is_direct[send] = False
+    direct = np.flatnonzero(is_direct)
+    return _Hops(
+        send=np.concatenate([send, direct]),
+        source=np.concatenate([source, source_of_send[direct]]),
+        target=np.concatenate([target, target_of_send[direct]]),
+    )
+
+
+# The plan as a whole, and the claims of a solution
 
 Seconds = NDArray[np.float64]
 _TINY_S = 1e-18

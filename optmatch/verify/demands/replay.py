@@ -21,8 +21,7 @@ from optmatch.verify.demands.bounds import (
     weigh_ends,
 )
 from optmatch.verify.report import Findings, Rule
-from optmatch.verify.routing.light import check_light
-from optmatch.verify.routing.matchings import check_matchings, check_shapes
+from optmatch.verify.routing.light import check_light, check_matchings, check_shapes
 
 # The answer
 SCHEDULE_FOR_EACH_PLANE = Rule("there is a schedule for each plane")

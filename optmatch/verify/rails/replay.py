@@ -1,32 +1,1917 @@
-"""The replay of a rail plan: states of the switches, circuits of each operation, times, bound.
+"""The replay of a rail plan: times, switches, circuits of each operation, and where data go.
 
-An operation *rides* a rail if it communicates over it; its *load* is all that rides it, with times
-and ports.
+The order: the step as the job says it (transfers, work, order); a rail and its circuits over time;
+collectives in rounds and all-to-alls; data along routes that stay; chords; the rules of time;
+rails used together; and the plan as a whole, which `replay_plan` checks. Words stand in the
+docstring of the package.
 """
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from optmatch.model import IDLE, Schedule, Solution
-from optmatch.problems import RailJob, RailPlan
-from optmatch.problems.rails.execution.plan import ranks_of_rails
-from optmatch.problems.rails.training.step import ALL_TO_ALL, RECV
-from optmatch.verify.bounds import check_solution
-from optmatch.verify.rails.chords import check_chord_routes, check_chords
-from optmatch.verify.rails.circuits import Rail, Sent, check_timeline, open_rail
-from optmatch.verify.rails.context import Context
-from optmatch.verify.rails.exchanges import check_exchanges, check_in_rounds, check_stages
-from optmatch.verify.rails.pooled import check_pooled, lets_pool, pool_job, pool_timelines
-from optmatch.verify.rails.routes import check_forwarded, check_routes
-from optmatch.verify.rails.times import bound_changes, bound_step, check_times, describe_load
-from optmatch.verify.rails.work import measure_work
+from optmatch.model import IDLE, Schedule
+from optmatch.problems import RailJob
+from optmatch.problems.rails.execution.plan import (
+    MOST_PORTS,
+    ChordRoutes,
+    RailPlan,
+    RailTimeline,
+    ranks_of_rails,
+)
+from optmatch.problems.rails.training.layout import place_ranks
+from optmatch.problems.rails.training.step import ALL_TO_ALL, COMPUTE, OPERATIONS, RECV, SEND, Step
 from optmatch.verify.report import Findings, Rule
+from optmatch.verify.routing.light import check_budgets, check_light
 
-BOUND_OF_ALL_LINKS = Rule("the lower bound is not below that of all links")
+MOST_TOLD = 5
+"""The most places of one rule that are named; further ones are counted."""
+_SLACK = 1e-12
+"""Relative to the step: double precision has 1e-16, and a time is a sum of thousands."""
+
+
+class Context(NamedTuple):
+    """A plan in its replay: the job, its step, the plan, and the findings so far.
+
+    With pooled rails the job is the one in which each GPU has shares of all ports of its server.
+    """
+
+    job: RailJob
+    step: Step
+    plan: RailPlan
+    findings: Findings
+
+    @property
+    def slack_s(self) -> float:
+        """By how much two sums of the same times may differ, in seconds."""
+        return _SLACK * max(self.plan.step_s, 1e-6)
+
+    @property
+    def group_size(self) -> NDArray[np.int64]:
+        """``group_size[group]``: the number of its ranks; 1 for group -1, which is none."""
+        return count_members(self.step)
+
+    def refuse(
+        self,
+        rule: str,
+        operations: NDArray[np.int64],
+        wrong: NDArray[np.bool_],
+        got: ArrayLike,
+        expected: ArrayLike,
+    ) -> None:
+        """Refuse operations that break a rule; `MOST_TOLD` are named, further ones counted."""
+        if not wrong.any():
+            return
+        # Each operation is named once, with the numbers of its first wrong row.
+        named, first_row = np.unique(operations[wrong], return_index=True)
+        got_wrong = np.broadcast_to(got, wrong.shape)[wrong]
+        expected_wrong = np.broadcast_to(expected, wrong.shape)[wrong]
+        for operation, row in zip(named.tolist()[:MOST_TOLD], first_row, strict=False):
+            where = self.step.describe(operation)
+            self.findings.refuse(rule, where, float(got_wrong[row]), float(expected_wrong[row]))
+        if len(named) > MOST_TOLD:
+            n_further = len(named) - MOST_TOLD
+            self.findings.refuse(rule, f"{n_further} more operations", "the same", "none")
+
+
+def count_members(step: Step) -> NDArray[np.int64]:
+    """Return the number of ranks of each group; the last entry, 1, is that of group -1."""
+    return np.array([*(len(group.ranks) for group in step.groups), 1])
+
+
+class MemberSend(NamedTuple):
+    """One send in a round of a collective.
+
+    Members are named by their places in the group, from 0: `sender` sends to `receiver`.
+    """
+
+    sender: int
+    """By its place in the group."""
+    receiver: int
+    share: float
+    """The part of the size of the operation that is sent."""
+
+
+Transfers = list[MemberSend]
+"""The sends of one round; each member sends to one other at most, and all shares are equal."""
+
+
+def list_transfers(algorithm: str, kind: str, n: int) -> list[Transfers]:
+    """List who sends to whom in each round of a collective, by places in the group.
+
+    With recursive doubling, an all-gather of four members has two rounds: 0 with 1 and 2 with 3;
+    then 0 with 2 and 1 with 3. No rounds for a ring.
+    """
+    if n < 3:
+        return []
+    bits = range((n - 1).bit_length())
+    if algorithm == "halving":
+        # Shares are of the size of the operation, which is the shard of a rank in an all-gather,
+        # else the whole buffer. In round `bit` of a doubling, a member sends all that it has,
+        # 2**bit shards, to the member whose place differs in this bit; a halving is the reverse.
+        shard = 1.0 if kind == "all-gather" else 1.0 / n
+        doubling = [
+            [MemberSend(rank, rank ^ 1 << bit, shard * 2**bit) for rank in range(n)]
+            for bit in bits
+        ]
+        halving = doubling[::-1]
+        rounds = {
+            "reduce-scatter": halving,
+            "all-gather": doubling,
+            "all-reduce": halving + doubling,
+        }
+        return rounds.get(kind, [])
+
+    # A child sends all it has summed to its parent, one level of the tree in each round: of 8
+    # members first 1, 3, 5 and 7 send to 0, 2, 4 and 6, then 2 and 6 to 0 and 4, then 4 to 0.
+    if algorithm == "tree":
+        up = [
+            [MemberSend(child, child - 2**bit, 1.0) for child in range(2**bit, n, 2 ** (bit + 1))]
+            for bit in bits
+        ]
+        down = [
+            [MemberSend(sent.receiver, sent.sender, sent.share) for sent in level]
+            for level in up[::-1]
+        ]
+        return {"all-reduce": up + down, "broadcast": down}.get(kind, [])
+    return []
+
+
+class InRounds(NamedTuple):
+    """Operations that are done in the same rounds.
+
+    They are of one kind, in groups of `n_members` each; ``rounds[round]`` lists the sends between
+    places of such a group.
+    """
+
+    operations: NDArray[np.int64]
+    n_members: int
+    rounds: list[Transfers]
+
+
+def list_in_rounds(job: RailJob, operations: NDArray[np.int64]) -> Iterator[InRounds]:
+    """List the operations of collectives in rounds, those with the same rounds together."""
+    step = job.step()
+    for dimension, algorithm in job.collectives.items():
+        # The number of members of the group, 0 if its collectives use no such algorithm.
+        n_joined = [
+            len(group.ranks) if group.rail >= 0 and group.dimension == dimension else 0
+            for group in step.groups
+        ]
+        n_members = np.array([*n_joined, 0])[step.group[operations]]
+        for n in np.unique(n_members[n_members > 2]).tolist():
+            kinds = np.where(n_members == n, step.kind[operations], COMPUTE)
+            for kind in np.unique(kinds[kinds != COMPUTE]).tolist():
+                rounds = list_transfers(algorithm, OPERATIONS[kind], n)
+                if rounds:
+                    yield InRounds(operations[kinds == kind], n, rounds)
+
+
+# The work of operations, and the order in which each rank has to do them
+#
+# A *stream* is a queue of a rank, as in CUDA: its operations are done one after the other.
+
+Column = NDArray[np.float64]
+
+
+class Sending(NamedTuple):
+    """What each member of a group sends in a collective around a ring."""
+
+    share: Column
+    """Bytes that are sent for each byte of the size."""
+    n_messages: Column
+    """Messages, one after the other."""
+
+
+def _count_sends(kind: str, n_members: Column) -> Sending:
+    """Return what members of groups of so many send in an operation of a kind, entry by entry."""
+    one_send = np.ones_like(n_members)
+    n_others = n_members - 1
+    sendings = {
+        "all-reduce": Sending(2 * n_others / n_members, 2 * n_others),
+        "all-gather": Sending(n_others, n_others),
+        "reduce-scatter": Sending(n_others / n_members, n_others),
+        "all-to-all": Sending(n_others / n_members, n_others),
+        "broadcast": Sending(one_send, one_send),
+        "send": Sending(one_send, one_send),
+        "recv": Sending(one_send, one_send),
+    }
+    return sendings[kind]
+
+
+class Work(NamedTuple):
+    """The work of operations; an entry for each. Each member sends `sent_bytes` bytes in all."""
+
+    sent_bytes: Column
+    latency_s: Column
+    """Of all messages, one after the other."""
+    fixed_s: Column
+    """How long the operation lasts if it rides no rail."""
+    full_s: Column
+    """How long the operation lasts with all links up."""
+
+
+def measure_work(job: RailJob, operations: NDArray[np.int64]) -> Work:
+    """Return how many bytes operations send, and how long they last if all circuits are there."""
+    step = job.step()
+    network = job.network
+    kinds = step.kind[operations]
+    size_bytes = step.size_bytes[operations]
+    n_members = count_members(step).astype(np.float64)[step.group[operations]]
+
+    # Kind by kind around rings; what is done in rounds (such as recursive halving) then replaces
+    # its entries. Computation sends nothing.
+    sent_bytes = np.zeros(len(operations))
+    n_messages = np.zeros(len(operations))
+    for number, kind in enumerate(OPERATIONS):
+        rows = kinds == number
+        if number != COMPUTE and rows.any():
+            sending = _count_sends(kind, n_members[rows])
+            sent_bytes[rows] = sending.share * size_bytes[rows]
+            n_messages[rows] = sending.n_messages
+
+    # A member sends an equal share of the size in each send of a round.
+    for group in list_in_rounds(job, operations):
+        rows_in_rounds = np.searchsorted(operations, group.operations)
+        share = sum(transfers[0].share for transfers in group.rounds)
+        sent_bytes[rows_in_rounds] = share * size_bytes[rows_in_rounds]
+        n_messages[rows_in_rounds] = len(group.rounds)
+
+    # Seconds: messages come one after the other, and bytes go at the rate of all ports together.
+    on_rail = step.rail[operations] >= 0
+    message_s = np.where(on_rail, network.latency_on_rails_s, network.latency_s)
+    latency_s = n_messages * message_s
+    inside_s = sent_bytes / network.scale_up_bytes_per_s + latency_s
+    fixed_s = np.where(kinds == COMPUTE, step.duration_s[operations], inside_s)
+    rate = network.port_bytes_per_s * network.ports_per_gpu
+    full_s = np.where(on_rail, sent_bytes / rate + latency_s, fixed_s)
+    return Work(sent_bytes, latency_s, fixed_s, full_s)
+
+
+class Precedence(NamedTuple):
+    """Pairs of operations, by their places in a list: one ends before the other starts."""
+
+    before: NDArray[np.int64]
+    after: NDArray[np.int64]
+
+
+def list_before(step: Step, operations: NDArray[np.int64]) -> Precedence:
+    """Pair each operation with those that have to end before it starts.
+
+    These are its dependencies, and the operation before it in the same stream: computation,
+    collectives of a dimension in servers or on rails, and messages with each rank each way are
+    streams.
+    """
+    rank = step.rank[operations]
+    kind = step.kind[operations]
+    stream, n_streams = _number_streams(step, operations)
+    is_message = np.isin(kind, [SEND, RECV])
+    before = []
+    after = []
+
+    # Messages: a stream for each rank, dimension, peer and direction. A stable sort by these four
+    # keeps the order of the program within each stream, whose neighbours make pairs.
+    messages = np.flatnonzero(is_message)
+    keys = np.stack([rank, stream, step.peer[operations], kind])[:, messages]
+    order = np.lexsort(keys)
+    same_stream = (np.diff(keys[:, order], axis=1) == 0).all(axis=0)
+    before.append(messages[order[:-1][same_stream]])
+    after.append(messages[order[1:][same_stream]])
+
+    # Everything else: the operations of a rank stand together, in program order.
+    for number in range(n_streams):
+        rows = np.flatnonzero((stream == number) & ~is_message)
+        same_rank = rank[rows[:-1]] == rank[rows[1:]]
+        before.append(rows[:-1][same_rank])
+        after.append(rows[1:][same_rank])
+
+    # Dependencies: those of operation k are ``dep[dep_start[k]:dep_start[k + 1]]``. `entry` lists
+    # the places in `dep` of all of them. If two operations have the places 4 to 5 and 9 to 11, it
+    # is [4, 5, 9, 10, 11], and `dependent` is [0, 0, 1, 1, 1].
+    first = step.dep_start[operations]
+    n_dependencies = step.dep_start[operations + 1] - first
+    dependent = np.repeat(np.arange(len(operations)), n_dependencies)
+    n_earlier_rows = np.cumsum(n_dependencies) - n_dependencies
+    entry = np.repeat(first - n_earlier_rows, n_dependencies) + np.arange(len(dependent))
+    before.append(np.searchsorted(operations, step.dep[entry]))
+    after.append(dependent)
+    return Precedence(np.concatenate(before), np.concatenate(after))
+
+
+def _number_streams(step: Step, operations: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
+    """List the stream of each operation, and count the streams of a rank."""
+    names = sorted({(group.dimension, group.stream) for group in step.groups})
+    numbers = [names.index((group.dimension, group.stream)) for group in step.groups]
+    stream_of_group = np.array([*numbers, len(names)])
+    on_rail = step.rail[operations] >= 0
+    stream = 2 * stream_of_group[step.group[operations]] + on_rail
+    return stream, 2 * len(names) + 2
+
+
+# One rail in the replay: the matching of its switch over time, and where each circuit leads
+#
+# A *state* is one matching of the switch, from the start of its reconfiguration to that of the
+# next one. GPUs of a rail are numbered in the order of their ranks; port p of GPU g is the
+# *GPU port* ``g * ports_per_gpu + p``, and the switch has a port for each of them.
+
+# Ports
+SWITCH_HAS_PORTS = Rule("the switch has its ports")
+RAIL_FITS_SWITCH = Rule("a rail fits its switch")
+ONLY_GPUS_HAVE_CIRCUITS = Rule("only ports of GPUs have circuits")
+
+# Times
+STEP_REPEATS = Rule("a step ends with the circuits it begins with")
+FIRST_STATE_IS_THERE = Rule("the first state is there")
+ASKED_BEFORE_SET_UP = Rule("a state is asked for before it is set up")
+ONE_AFTER_ANOTHER = Rule("reconfigurations follow one another")
+PORT_KEEPS_CIRCUIT = Rule("a port gets no new circuit before its last one is up")
+
+# States of the cells
+MUTUAL = Rule("circuits of bidirectional ports are mutual")
+IDEAL_HAS_NO_CELLS = Rule("an ideal switch has no cells")
+EVERY_CELL_HAS_STATE = Rule("every cell has a state")
+
+
+class Sent(NamedTuple):
+    """Sends over ports: an entry for each port of the switch that an operation sends over.
+
+    Each entry has the operation of the step, and the port of the switch.
+    """
+
+    operation: NDArray[np.int64]
+    port: NDArray[np.int64]
+
+
+class UsedPorts(NamedTuple):
+    """The ports that some operations use: an entry for each port of each operation."""
+
+    row: NDArray[np.int64]
+    """The place of the operation in the list that was asked for."""
+    number: NDArray[np.int64]
+    """The number of the port at its GPU."""
+    port: NDArray[np.int64]
+    """The port of the switch."""
+
+
+class Arrival(NamedTuple):
+    """Where circuits lead."""
+
+    rank: NDArray[np.int64]
+    """The rank at which they arrive; -1 without a circuit."""
+    number: NDArray[np.int64]
+    """The number of the port there, at its GPU."""
+
+
+class Rail(NamedTuple):
+    """The circuits of one rail over a step.
+
+    A *spell* is the time for which a port keeps its circuit, or has none. The spells of a port
+    stand together, in the order of time. A change takes `delay_s` seconds, and a GPU has
+    `ports_per_gpu` ports.
+    """
+
+    ranks: NDArray[np.int64]
+    """The ranks on the rail, ascending: their GPUs are numbered in this order."""
+    state_starts_s: NDArray[np.float64]
+    """``state_starts_s[state]``: when the reconfiguration to it starts."""
+    spell_key: NDArray[np.int64]
+    """``spell_key[spell]``: the port times the number of states, plus its first state."""
+    since_s: NDArray[np.float64]
+    """``since_s[spell]``: when the change to the circuit began; -inf if it was there."""
+    until_s: NDArray[np.float64]
+    """``until_s[spell]``: when the circuit is given up; inf if it stays."""
+    gpu_port: NDArray[np.int64]
+    """``gpu_port[spell]``: where the circuit arrives, as GPU times ports plus port; -1 if dark."""
+    switch_port: NDArray[np.int64]
+    """``switch_port[gpu port]``: the port of the switch."""
+    ports_per_gpu: int
+    stops_s: NDArray[np.float64]
+    """When all circuits of the rail go dark for a reconfiguration; empty if only some do."""
+    delay_s: float
+
+    def list_ports(self, ranks: NDArray[np.integer], masks: NDArray[np.integer]) -> UsedPorts:
+        """List the ports that operations use, an entry for each port of each operation.
+
+        With 2 ports a GPU, an operation on GPU 5 with the mask 0b11 has the ports 10 and 11,
+        counted over all GPUs; the switch may give these other numbers.
+        """
+        bits = masks[:, None] >> np.arange(self.ports_per_gpu) & 1
+        row, number = np.nonzero(bits)
+        gpu = np.searchsorted(self.ranks, ranks[row])
+        return UsedPorts(row, number, self.switch_port[gpu * self.ports_per_gpu + number])
+
+    def spell_at(self, time_s: NDArray[np.float64], port: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the spells of ports of the switch at some times; at first those of the start."""
+        # The spell is the last one of the port that begins no later than the state of that time.
+        # Keys of spells are port times the number of states plus their first state, ascending.
+        n_states = len(self.state_starts_s)
+        n_started = np.searchsorted(self.state_starts_s, time_s, side="right")
+        state = np.maximum(n_started - 1, 0)
+        return np.searchsorted(self.spell_key, port * n_states + state, side="right") - 1
+
+    def arrival(self, spell: NDArray[np.int64]) -> Arrival:
+        """Return where the circuits of some spells lead."""
+        gpu_port = self.gpu_port[spell]
+        rank = np.where(gpu_port < 0, -1, self.ranks[gpu_port // self.ports_per_gpu])
+        return Arrival(rank, gpu_port % self.ports_per_gpu)
+
+    def dark_s(self, start: NDArray[np.float64], end: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Add up how long the whole rail is dark between two times, `delay_s` from each stop."""
+        total_s = np.zeros(len(start))
+        for stop_s in self.stops_s:
+            overlap_s = np.minimum(end, stop_s + self.delay_s) - np.maximum(start, stop_s)
+            total_s += np.maximum(overlap_s, 0.0)
+        return total_s
+
+
+def open_rail(job: RailJob, ranks: NDArray[np.int64], timeline: RailTimeline) -> Rail:
+    """Find the spells of all ports of a rail's switch.
+
+    If a port leads to 4, 4 and 7 in three states that begin at 0, 3 and 5 s, it has two spells: to
+    4 until 5 s, and to 7 from then on.
+    """
+    network = job.network
+    matchings = timeline.matchings
+    starts_s = timeline.starts_s
+    n_states, n_ports = matchings.shape
+
+    # A spell begins in the first state, and whenever the port changes its circuit. Transposed, all
+    # spells of a port stand together, in the order of time.
+    begins = np.ones(matchings.shape, dtype=bool)
+    begins[1:] = matchings[1:] != matchings[:-1]
+    port, state = np.nonzero(begins.T)
+    since_s = np.where(state > 0, starts_s[state], -np.inf)
+    until_s = np.append(since_s[1:], np.inf)[: len(since_s)]
+
+    # A spell ends when the next one of the port begins. Where that is at -inf, it belongs to the
+    # next port already, and the spell is the last one of its port.
+    until_s[np.isneginf(until_s)] = np.inf
+
+    # The GPUs have the first ports of the switch that work.
+    live_ports = np.arange(n_ports) if job.fabric is None else job.fabric.live_ports
+    switch_port = live_ports[: len(ranks) * network.ports_per_gpu]
+    gpu_port_of = np.full(n_ports + 1, -1)  # by port of the switch; the last entry is for `IDLE`
+    gpu_port_of[switch_port] = np.arange(len(switch_port))
+    return Rail(
+        ranks=ranks,
+        state_starts_s=starts_s,
+        spell_key=port * n_states + state,
+        since_s=since_s,
+        until_s=until_s,
+        gpu_port=gpu_port_of[matchings[state, port]],
+        switch_port=switch_port,
+        ports_per_gpu=network.ports_per_gpu,
+        stops_s=starts_s[1:] if network.switching == "all-stop" else starts_s[:0],
+        delay_s=network.delay_s,
+    )
+
+
+def check_timeline(context: Context, number: int, n_gpus: int) -> bool:
+    """Check the states of a switch and their times, before circuits are looked at.
+
+    Only ports of GPUs have circuits, the last state is the first one, each state has the time to
+    be set up, and cells make these circuits. False if nothing can be said of circuits.
+    """
+    # Without the right number of ports nothing else can be checked.
+    job = context.job
+    findings = context.findings
+    timeline = context.plan.rails[number]
+    matchings = timeline.matchings
+    where = f"rails[{number}]"
+    n_needed = n_gpus * job.network.ports_per_gpu
+    n_ports = n_needed if job.fabric is None else job.fabric.n_ports
+    width = matchings.shape[1]
+    if not findings.expect(SWITCH_HAS_PORTS, f"{where}.matchings", width, n_ports):
+        return False
+    if job.network.radix is not None and n_needed > job.network.radix:
+        findings.refuse(RAIL_FITS_SWITCH, where, n_needed, job.network.radix)
+
+    # The GPUs have the first ports of the switch that work. All others are foreign: no circuit may
+    # leave them or lead to them.
+    live_ports = np.arange(n_ports) if job.fabric is None else job.fabric.live_ports
+    foreign = np.isin(np.arange(n_ports), live_ports[:n_needed], invert=True)
+    wrong = (matchings != IDLE) & (foreign | foreign[matchings])
+    for state, port in np.argwhere(wrong)[:MOST_TOLD]:
+        place = f"{where}.matchings[{state}, {port}]"
+        findings.refuse(ONLY_GPUS_HAVE_CIRCUITS, place, int(matchings[state, port]), IDLE)
+
+    if not np.array_equal(matchings[0], matchings[-1]):
+        place = f"{where}.matchings[-1]"
+        findings.refuse(STEP_REPEATS, place, "other circuits", "those of the first state")
+    _check_state_times(context, timeline, where)
+    _check_port_times(context, timeline, where)
+    _check_cell_states(context, timeline, where)
+    return True
+
+
+def _check_state_times(context: Context, timeline: RailTimeline, where: str) -> None:
+    """Check that states are asked for before they are set up, and when the first one is.
+
+    Where the whole rail stops, changes are one delay apart at least.
+    """
+    network = context.job.network
+    findings = context.findings
+    slack_s = context.slack_s
+    asked_s = timeline.asked_s
+    starts_s = timeline.starts_s
+    for name, first_s in (("starts_s", starts_s[0]), ("asked_s", asked_s[0])):
+        findings.expect(FIRST_STATE_IS_THERE, f"{where}.{name}[0]", float(first_s), 0.0)
+
+    wrong = (asked_s < 0) | (asked_s > starts_s + slack_s)
+    for state in np.flatnonzero(wrong)[:MOST_TOLD]:
+        place = f"{where}.asked_s[{state}]"
+        expected = f"from 0 to {starts_s[state]:g}"
+        findings.refuse(ASKED_BEFORE_SET_UP, place, float(asked_s[state]), expected)
+
+    if network.switching == "all-stop":
+        # The first state was there; between the others the whole switch waits for the delay.
+        early = np.diff(starts_s[1:]) < network.delay_s - slack_s
+        for state in np.flatnonzero(early)[:MOST_TOLD] + 2:
+            place = f"{where}.starts_s[{state}]"
+            earliest_s = float(starts_s[state - 1] + network.delay_s)
+            findings.refuse(ONE_AFTER_ANOTHER, place, float(starts_s[state]), earliest_s)
+
+
+def _check_port_times(context: Context, timeline: RailTimeline, where: str) -> None:
+    """Check that no port gets another circuit before its last one is up."""
+    matchings = timeline.matchings
+    delay_s = context.job.network.delay_s
+    new_circuit = (matchings[1:] != matchings[:-1]) & (matchings[1:] != IDLE)
+    state, port = np.nonzero(new_circuit)
+    state += 1  # a difference between states s - 1 and s is a change to state s
+    for side, side_ports in (("from", port), ("to", matchings[state, port])):
+        # States are ascending in time.
+        order = np.lexsort([state, side_ports])
+        ports = side_ports[order]
+        states = state[order]
+        began_s = timeline.starts_s[states]
+        early = (np.diff(ports) == 0) & (np.diff(began_s) < delay_s - context.slack_s)
+        for row in np.flatnonzero(early)[:MOST_TOLD].tolist():
+            place = f"{where}.starts_s[{states[row + 1]}], circuit {side} port {ports[row]}"
+            earliest_s = float(began_s[row] + delay_s)
+            context.findings.refuse(PORT_KEEPS_CIRCUIT, place, float(began_s[row + 1]), earliest_s)
+
+
+def _check_cell_states(context: Context, timeline: RailTimeline, where: str) -> None:
+    """Check that light goes where the circuits lead, by tracing cells if there are any."""
+    matchings = timeline.matchings
+    states = timeline.cell_states
+    fabric = context.job.fabric
+    findings = context.findings
+    # The circuit of a bidirectional port comes back: the partner of its partner is the port.
+    if fabric is not None and fabric.bidirectional:
+        port_itself = np.broadcast_to(np.arange(matchings.shape[1]), matchings.shape)
+        partner_of_partner = np.take_along_axis(matchings, matchings, 1)
+        mutual = (partner_of_partner == port_itself) & (matchings != port_itself)
+        for state, port in np.argwhere((matchings != IDLE) & ~mutual)[:1]:
+            place = f"{where}.matchings[{state}, {port}]"
+            got = int(matchings[state, port])
+            findings.refuse(MUTUAL, place, got, "a port that comes back")
+            return  # no light can be traced
+
+    # Without cells there is no light to trace; a switch with losses alone keeps its link budget.
+    if fabric is None or fabric.graph is None:
+        findings.expect(IDEAL_HAS_NO_CELLS, where, states, None)
+        if fabric is not None:
+            check_budgets(fabric, matchings, findings)
+        return
+    shape: tuple[int, ...] | None = None if states is None else states.shape
+    expected = (len(matchings), fabric.n_cells)
+    if not findings.expect(EVERY_CELL_HAS_STATE, f"{where}.cell_states", shape, expected):
+        return
+    durations_s = np.ones(len(matchings))  # light does not depend on them
+    schedule = Schedule(matchings=matchings, durations_s=durations_s, cell_states=states)
+    check_light(fabric, schedule, findings)
+
+
+# Collectives whose circuits change: in rounds of sends, and all-to-alls
+#
+# An all-to-all of more than two is done in one of three ways. *In rounds* each member meets all
+# others, one after the other or over several ports at once. *In stages* the circuits of all
+# members lead the same number of places further on, and parts take several hops. Otherwise it
+# goes around a ring that stays. A *part* is what one member sends to one other, a *row* the place
+# of an operation in the list of operations that is checked.
+
+CIRCUITS_OF_EACH_ROUND = Rule("in each round of a collective its circuits are there")
+ENDS_WITH_LAST_ROUND = Rule("a collective ends with the last of its rounds")
+EVERYONE_TO_EVERYONE = Rule("in an all-to-all everyone sends to everyone else")
+LASTS_AS_BYTES_NEED = Rule("an operation lasts as long as its bytes need on its ports")
+
+Places = NDArray[np.int64]
+Seconds = NDArray[np.float64]
+
+
+# Collectives in rounds of sends: recursive halving, trees
+
+
+class _Senders(NamedTuple):
+    """The ports over which the members of some collectives send; an entry for each port.
+
+    The `operation` is the part of the collective at the rank that sends.
+    """
+
+    operation: Places
+    collective: Places
+    """The number of the collective, from 0."""
+    place: Places
+    """The place of the rank in the group."""
+    port: Places
+    """The port of the switch."""
+    n_ports: Places
+    """The number of ports that the operation uses."""
+
+
+class _Rounds(NamedTuple):
+    """When the rounds of collectives end, and which circuits are missing."""
+
+    end_s: Seconds
+    """``end_s[collective]``."""
+    end_after_stop_s: Seconds
+    """The same if the rail stops at that moment and the collective ends after the stop."""
+    lacks_circuit: NDArray[np.bool_]
+    """``lacks_circuit[sender]``."""
+
+
+def check_in_rounds(context: Context, rail: Rail, riding: Places) -> Places:
+    """Check the collectives on a rail that go in rounds, and return their operations."""
+    replayed = [np.empty(0, dtype=np.int64)]
+    for group in list_in_rounds(context.job, riding):
+        _check_group_in_rounds(context, rail, group)
+        replayed.append(group.operations)
+    return np.concatenate(replayed)
+
+
+def _check_group_in_rounds(context: Context, rail: Rail, group: InRounds) -> None:
+    """Replay collectives with the same rounds, and compare when they end."""
+    step = context.step
+    plan = context.plan
+
+    # The operations of a collective have one number in `match`; the first of them tells its group
+    # and its start. ``members[collective, place]`` is a rank.
+    _, first_part, collective_of = np.unique(
+        step.match[group.operations], return_index=True, return_inverse=True
+    )
+    first_operation = group.operations[first_part]
+    members = np.array([step.groups[g].ranks for g in step.group[first_operation].tolist()])
+    start_s = plan.start_s[first_operation]
+    senders = _list_senders(context, rail, group, collective_of.reshape(-1), members)
+    rounds = _replay_rounds(context, rail, group.rounds, senders, members, start_s)
+
+    operation = senders.operation
+    lacks = rounds.lacks_circuit
+    context.refuse(CIRCUITS_OF_EACH_ROUND, operation, lacks, plan.start_s[operation], np.nan)
+
+    # If the whole rail stops just at the end of the last round, the plan may say that the
+    # collective ends before the stop or after it, also after several stops in a row. The plan may
+    # therefore be later by whole delays, from none up to all of these stops: its difference is
+    # rounded to whole delays. (Without a delay it is 0, whatever it is divided by.)
+    end_s = rounds.end_s[senders.collective]
+    planned_s = plan.end_s[operation]
+    longest_stop_s = rounds.end_after_stop_s[senders.collective] - end_s
+    stopped_s = np.clip(planned_s - end_s, 0.0, longest_stop_s)
+    stopped_s = np.rint(stopped_s / (rail.delay_s or 1.0)) * rail.delay_s
+    off = np.abs(planned_s - end_s - stopped_s) > context.slack_s
+    # The end is compared only where no circuit is missing.
+    replayed = ~np.isin(senders.collective, senders.collective[lacks])
+    context.refuse(ENDS_WITH_LAST_ROUND, operation, off & replayed, planned_s, end_s)
+
+
+def _list_senders(
+    context: Context, rail: Rail, group: InRounds, collective_of: Places, members: Places
+) -> _Senders:
+    """List the ports over which collectives send, an entry for each port of each member."""
+    step = context.step
+    used = rail.list_ports(step.rank[group.operations], context.plan.ports[group.operations])
+    operation = group.operations[used.row]
+    collective = collective_of[used.row]
+    n_ports = np.bincount(used.row, minlength=len(group.operations))[used.row]
+
+    # Find the place of each rank by a key, ``collective * n_ranks + rank``. The keys of all
+    # members are in one row, collective by collective: with 4 members, number 6 of the row is at
+    # place 2 of collective 1.
+    member_keys = (np.arange(len(members))[:, None] * step.n_ranks + members).ravel()
+    order = np.argsort(member_keys)
+    key = collective * step.n_ranks + step.rank[operation]
+    place = order[np.searchsorted(member_keys[order], key)] % group.n_members
+    return _Senders(operation, collective, place, used.port, n_ports)
+
+
+def _replay_rounds(
+    context: Context,
+    rail: Rail,
+    rounds: list[Transfers],
+    senders: _Senders,
+    members: Places,
+    start_s: Seconds,
+) -> _Rounds:
+    """Work out when collectives in rounds end, and which circuits they lack.
+
+    A round begins when the one before has ended and its circuits are up, and lasts as long as its
+    longest send. If the last round is over at 7 s, just when the rail stops until 9 s, both 7 s
+    and 9 s are right; earlier rounds end before such a stop.
+    """
+    # By sender the spell of its port, at first that in which its operation starts.
+    slack_s = context.slack_s
+    spell = rail.spell_at(context.plan.start_s[senders.operation], senders.port)
+    lacks_circuit = np.zeros(len(spell), dtype=bool)
+    now_s = start_s.copy()  # by collective: when its next round may begin
+    end_after_stop_s = now_s
+    for transfers in rounds:
+        sends = _list_sends(context, transfers, senders, members)
+        collective = sends.collective
+
+        # The round waits for the circuits of all who send: for each the first one that leads to
+        # its receiver and lasts long enough. A circuit that is missing holds up nobody.
+        earliest_end_s = now_s[collective] + sends.lasts_s - slack_s
+        in_use = _seek_circuit(rail, spell[sends.sender], sends.receiver, earliest_end_s)
+        spell[sends.sender] = in_use
+        missing = rail.arrival(in_use).rank != sends.receiver
+        up_s = np.where(missing, -np.inf, rail.since_s[in_use] + rail.delay_s)
+        np.maximum.at(now_s, collective, up_s)
+
+        # The round lasts as long as its longest send. Its end is worked out twice: after a stop
+        # that begins just then (-slack_s), and before it (slack_s). The next round goes on from
+        # the second; the first is overwritten in each round but the last.
+        round_s = np.zeros(len(members))
+        np.maximum.at(round_s, collective, sends.lasts_s)
+        end_after_stop_s = _advance(rail, now_s, round_s, -slack_s)
+        now_s = _advance(rail, now_s, round_s, slack_s)
+
+        # A circuit has to stay to the end of the round.
+        missing |= rail.until_s[in_use] < now_s[collective] - slack_s
+        lacks_circuit[sends.sender[missing]] = True
+    return _Rounds(now_s, end_after_stop_s, lacks_circuit)
+
+
+class _RoundSends(NamedTuple):
+    """The sends of one round of all collectives, an entry for each port that sends."""
+
+    sender: Places
+    """``sender[send]``: the entry of `_Senders`."""
+    collective: Places
+    """``collective[send]``, from 0."""
+    receiver: Places
+    """``receiver[send]``: the rank that it sends to."""
+    lasts_s: Seconds
+    """``lasts_s[send]``: the seconds for its bytes and one latency."""
+
+
+def _list_sends(
+    context: Context, transfers: Transfers, senders: _Senders, members: Places
+) -> _RoundSends:
+    """List who sends to whom in one round of some collectives, and how long each send lasts."""
+    # By place the place that receives from it in this round; -1 where it does not send. Ports of
+    # places that do not send are left out.
+    network = context.job.network
+    receiver_of_place = np.full(members.shape[1], -1)
+    for transfer in transfers:
+        receiver_of_place[transfer.sender] = transfer.receiver
+    sender = np.flatnonzero(receiver_of_place[senders.place] >= 0)
+    collective = senders.collective[sender]
+    receiver = members[collective, receiver_of_place[senders.place[sender]]]
+
+    # All parts of a round are equally large, and the ports of a member share its part.
+    size_bytes = transfers[0].share * context.step.size_bytes[senders.operation[sender]]
+    rate = senders.n_ports[sender] * network.port_bytes_per_s
+    return _RoundSends(
+        sender, collective, receiver, size_bytes / rate + network.latency_on_rails_s
+    )
+
+
+def _seek_circuit(rail: Rail, spell: Places, receiver: Places, earliest_end_s: Seconds) -> Places:
+    """Find for each port its next spell that leads to a certain rank and lasts long enough."""
+    # All ports go on at once, each until a spell fits or it has no further one.
+    spell = spell.copy()
+    searching = np.arange(len(spell))
+    while len(searching):
+        current = spell[searching]
+        until_s = rail.until_s[current]
+        leads_there = rail.arrival(current).rank == receiver[searching]
+        fits = leads_there & (until_s >= earliest_end_s[searching])
+        has_next = until_s < np.inf
+        searching = searching[~fits & has_next]
+        spell[searching] += 1
+    return spell
+
+
+def _advance(rail: Rail, begin_s: Seconds, lasts_s: Seconds, slack_s: float) -> Seconds:
+    """Return when work ends that rests while the whole rail is dark.
+
+    With stops at 4 s and 9 s of 1 s each, work of 6 s that begins at 0 s ends at 7 s. Work of 4 s
+    ends just when a stop begins: with a positive `slack_s` before it, at 4 s, with a negative one
+    after it, at 5 s.
+    """
+    stops_s = rail.stops_s
+    delay_s = rail.delay_s
+    if not len(stops_s):
+        return begin_s + lasts_s
+    # Times are read from a clock that rests while the rail is dark. At `begin_s` it is late by all
+    # stops so far: a delay for each but the last one, which may not be over yet.
+    n_stops = np.searchsorted(stops_s, begin_s, side="right")
+    in_last_stop_s = np.minimum(begin_s - stops_s[np.maximum(n_stops - 1, 0)], delay_s)
+    dark_s = np.where(n_stops > 0, (n_stops - 1) * delay_s + in_last_stop_s, 0.0)
+    light_end_s = begin_s - dark_s + lasts_s
+
+    # On that clock stops last no time: stop number k comes k delays earlier. With stops at 4 s and
+    # 9 s of 1 s, they are at 4 s and 8 s. Each stop before the end adds a delay on the real clock.
+    light_stops_s = stops_s - np.arange(len(stops_s)) * delay_s
+    n_stops_before_end = np.searchsorted(light_stops_s, light_end_s - slack_s, side="left")
+    return np.maximum(begin_s, light_end_s + n_stops_before_end * delay_s)
+
+
+# All-to-alls
+
+
+class Exchanges(NamedTuple):
+    """All-to-alls whose circuits change."""
+
+    in_rounds: Places
+    """Each member meets all others."""
+    in_stages: Places
+    """Each member has fewer circuits than there are others, or all of its ports lead to one."""
+
+
+class _AllToAlls(NamedTuple):
+    """All-to-alls of more than two, and what their rounds need; an entry for each operation.
+
+    Each `operation` goes on from `start_s` to `end_s`, in seconds from the beginning of the step.
+    """
+
+    operation: Places
+    start_s: Seconds
+    end_s: Seconds
+    n_others: Places
+    """The other members."""
+    n_rounds: Places
+    """The rounds that its ports need for all others."""
+    part_s: Seconds
+    """How long one round lasts."""
+    dark_s: Seconds
+    """How long the rail is dark from start to end."""
+
+
+def check_exchanges(context: Context, rail: Rail, operations: Places) -> Exchanges:
+    """Check all-to-alls that are done in rounds, and tell which others are done in stages.
+
+    All ports of a rank send at once: with 2 ports and 7 others there are 4 rounds, and a change of
+    circuits between each two. The rest go around rings, without changes.
+    """
+    # An entry of `used` is one port of one operation. By entry, `row` is the place of the
+    # operation in the list, `spell` the spell of the port when it starts, and `reached` the rank
+    # to which the port leads then. `all_to_one` is by operation: do all its ports lead to one
+    # rank?
+    used = rail.list_ports(context.step.rank[operations], context.plan.ports[operations])
+    exchanges = _measure_rounds(context, rail, operations, used.row)
+    row = used.row
+    spell = rail.spell_at(exchanges.start_s[row] + context.slack_s, used.port)
+    reached = rail.arrival(spell).rank
+    all_to_one = _is_single_valued(row, reached, len(operations))
+
+    # Two kinds of operations are taken for rounds at first. One has a port for each other rank and
+    # lasts one round; no circuit changes.
+    duration_s = exchanges.end_s - exchanges.start_s
+    one_round = exchanges.n_rounds == 1
+    lasts_a_part = np.abs(duration_s - exchanges.dark_s - exchanges.part_s) <= context.slack_s
+    in_rounds = one_round & lasts_a_part & ~all_to_one
+
+    # Around a ring the time may be the same, as for 4 members with 6 ports each: n / 2 times the
+    # bytes over all ports are one part over one port. Who does not reach all others then goes
+    # around a ring, whose circuits are checked elsewhere.
+    n_ports = np.maximum(np.bincount(row, minlength=len(operations)), 1)
+    n_members = exchanges.n_others + 1
+    sent_bytes = measure_work(context.job, operations).sent_bytes
+    around_s = sent_bytes * n_members / 2 / n_ports / context.job.network.port_bytes_per_s
+    around_s += exchanges.n_others * context.job.network.latency_on_rails_s
+    lasts_a_ring = np.abs(duration_s - exchanges.dark_s - around_s) <= context.slack_s
+    n_ranks = context.step.n_ranks + 1  # one more for a port without a circuit
+    row_of_pair = np.unique(row * n_ranks + reached + 1) // n_ranks
+    reaches_all = np.bincount(row_of_pair, minlength=len(operations)) >= exchanges.n_others
+    in_rounds &= reaches_all | ~lasts_a_ring
+
+    # The other kind gives up a circuit before its end. If there is neither, all go around rings.
+    changes = rail.until_s[spell] < exchanges.end_s[row] - context.slack_s
+    in_rounds[row[changes]] = True
+    if not in_rounds.any():
+        return Exchanges(operations[:0], operations[:0])
+
+    # Some of these are in stages instead: those with several ports that all lead to one rank, and
+    # those with one port that has fewer circuits from start to end than there are other ranks. The
+    # spells of a port have consecutive numbers: from 6 to 8 there are three circuits.
+    last_spell = rail.spell_at(exchanges.end_s[row] - context.slack_s, used.port)
+    n_circuits = np.zeros(len(operations), np.int64)
+    np.maximum.at(n_circuits, row, 1 + last_spell - spell)
+    in_stages = in_rounds & np.where(n_ports > 1, all_to_one, n_circuits < exchanges.n_others)
+    in_rounds &= ~in_stages
+
+    # In rounds every other rank has to be served by a circuit of its own.
+    of_rounds = in_rounds[row]
+    n_served = _count_served(context, rail, exchanges, row[of_rounds], spell[of_rounds])
+    wrong = in_rounds & (n_served != exchanges.n_others)
+    context.refuse(EVERYONE_TO_EVERYONE, operations, wrong, n_served, exchanges.n_others)
+
+    # The time is that of all rounds and of the changes between them. With a switch that stops as
+    # a whole, these changes are its stops.
+    changes_s = (exchanges.n_rounds - 1) * rail.delay_s
+    between_s = exchanges.dark_s if len(rail.stops_s) else changes_s
+    needed_s = exchanges.n_rounds * exchanges.part_s + between_s
+    wrong = in_rounds & (np.abs(duration_s - needed_s) > context.slack_s)
+    context.refuse(LASTS_AS_BYTES_NEED, operations, wrong, duration_s, needed_s)
+    return Exchanges(operations[in_rounds], operations[in_stages])
+
+
+def _measure_rounds(context: Context, rail: Rail, operations: Places, row: Places) -> _AllToAlls:
+    """Find how many rounds an all-to-all takes over its ports, and how long a round lasts."""
+    network = context.job.network
+    start_s = context.plan.start_s[operations]
+    end_s = context.plan.end_s[operations]
+    n_others = context.group_size[context.step.group[operations]] - 1
+    n_ports = np.maximum(np.bincount(row, minlength=len(operations)), 1)
+    n_rounds = -(-n_others // n_ports)
+
+    # A round sends one part over each port, with an equal share of the latency of all messages.
+    part_bytes = measure_work(context.job, operations).sent_bytes / n_others
+    latency_s = n_others * network.latency_on_rails_s / n_rounds
+    part_s = part_bytes / network.port_bytes_per_s + latency_s
+    dark_s = rail.dark_s(start_s, end_s)
+    return _AllToAlls(operations, start_s, end_s, n_others, n_rounds, part_s, dark_s)
+
+
+def _is_single_valued(row: Places, value: Places, n_rows: int) -> NDArray[np.bool_]:
+    """Return for each row whether all its values are equal."""
+    largest = np.full(n_rows, -1)
+    smallest = np.full(n_rows, np.iinfo(np.int64).max)
+    np.maximum.at(largest, row, value)
+    np.minimum.at(smallest, row, value)
+    single_valued: NDArray[np.bool_] = largest == smallest
+    return single_valued
+
+
+def _count_served(
+    context: Context, rail: Rail, exchanges: _AllToAlls, row: Places, spell: Places
+) -> Places:
+    """Count for each all-to-all the other members that get a circuit for long enough."""
+    step = context.step
+    # A pair (operation, rank served) is one integer, ``operation * key_base + rank + 1``; rank -1
+    # stands for no circuit.
+    key_base = step.n_ranks + 1  # keys of (operation, rank + 1)
+    served = []
+    while len(row):
+        # One spell of each port: how long is it up within the operation, without the time in which
+        # the whole rail is dark? Ports whose spell ends before the operation go on to their next
+        # spell; the others are done.
+        since_s = np.maximum(exchanges.start_s[row], rail.since_s[spell] + rail.delay_s)
+        until_s = np.minimum(exchanges.end_s[row], rail.until_s[spell])
+        dark_s = rail.dark_s(since_s, np.maximum(since_s, until_s))
+        enough = until_s - since_s - dark_s >= exchanges.part_s[row] - context.slack_s
+        served.append(row[enough] * key_base + rail.arrival(spell[enough]).rank + 1)
+        goes_on = rail.until_s[spell] < exchanges.end_s[row]
+        row = row[goes_on]
+        spell = spell[goes_on] + 1
+
+    # Each pair is kept once: sorting and comparing is much quicker than `np.unique` here. `row` is
+    # empty by now, and keeps the type of the array if nothing was served.
+    keys = np.sort(np.concatenate([*served, row]))
+    keys = keys[np.diff(keys, prepend=-1) > 0]
+    served_by = keys // key_base
+    rank = keys % key_base - 1
+    group = step.group[exchanges.operation].astype(np.int64)
+
+    # Only members of the same group count, and not the rank itself.
+    member_keys = [
+        number * key_base + member
+        for number in np.unique(group)
+        for member in step.groups[number].ranks
+    ]
+    is_member = np.isin(group[served_by] * key_base + rank, member_keys)
+    is_other = rank != step.rank[exchanges.operation[served_by]]
+    return np.bincount(served_by[is_member & is_other], minlength=len(exchanges.operation))
+
+
+class _Stages(NamedTuple):
+    """The circuits of all-to-alls in stages; an entry for each port of each operation.
+
+    The all-to-all of an entry is among `n_members`.
+    """
+
+    row: Places
+    """The place of the operation in the list."""
+    spell: Places
+    """The spell of the port at the start."""
+    last_spell: Places
+    """The spell of the port at the end."""
+    n_members: Places
+    strides: Places
+    """``strides[entry, stage]``: how many places further on the circuit leads; 0 past the last
+    stage, -1 if it leads to no member."""
+
+
+def check_stages(context: Context, rail: Rail, operations: Places) -> None:
+    """Check all-to-alls that are done in stages.
+
+    All ranks use the same strides, each part arrives, circuits are there, and each stage lasts as
+    long as a circuit needs for the parts that it carries.
+    """
+    stages = _list_stages(context, rail, operations)
+    if not len(stages.row):
+        return
+    row = stages.row
+    operation = operations[row]
+
+    # An entry of `stages` is one port of one operation. All entries of a collective (operations
+    # with one number in `match`) need the strides of its first entry. Parts have to get
+    # everywhere, which -1 hops deny.
+    _, first, collective = np.unique(
+        context.step.match[operation], return_index=True, return_inverse=True
+    )
+    expected_strides = stages.strides[first][collective.reshape(-1)]
+    wrong = (stages.strides != expected_strides).any(axis=1)
+    n_hops = _count_hops_of_all(stages)
+    wrong |= n_hops[:, 0] < 0
+
+    # A circuit that is missing is refused; the end is compared where all circuits are there.
+    end_s, lacks_circuit = _replay_stages(context, rail, operations, stages, n_hops)
+    wrong |= lacks_circuit
+    context.refuse(EVERYONE_TO_EVERYONE, operation, wrong, stages.strides[:, 0], np.nan)
+    start_s = context.plan.start_s[operation]
+    planned_s = context.plan.end_s[operation]
+    off = ~wrong & (np.abs(planned_s - end_s) > context.slack_s)
+    context.refuse(LASTS_AS_BYTES_NEED, operation, off, planned_s - start_s, end_s - start_s)
+
+
+def _list_stages(context: Context, rail: Rail, operations: Places) -> _Stages:
+    """Find the strides of the circuits of each all-to-all, stage by stage."""
+    step = context.step
+    used = rail.list_ports(step.rank[operations], context.plan.ports[operations])
+    operation = operations[used.row]
+    group = step.group[operation].astype(np.int64)
+    n_members = context.group_size[group]
+    spell = rail.spell_at(context.plan.start_s[operation] + context.slack_s, used.port)
+    last_spell = rail.spell_at(context.plan.end_s[operation] - context.slack_s, used.port)
+
+    # Stage s is spell `spell + s`. Ports with fewer stages than the longest one are looked up at
+    # their last spell, and then have stride 0.
+    n_stages = 1 + int((last_spell - spell).max(initial=0))
+    strides = np.zeros((len(operation), n_stages), np.int64)
+    place = find_places(context, group, step.rank[operation].astype(np.int64))
+    for stage in range(n_stages):
+        reached = rail.arrival(np.minimum(spell + stage, last_spell)).rank
+        next_place = find_places(context, group, reached)
+        stride = np.where(next_place < 0, -1, (next_place - place) % n_members)
+        strides[:, stage] = np.where(spell + stage > last_spell, 0, stride)
+    return _Stages(used.row, spell, last_spell, n_members, strides)
+
+
+def find_places(context: Context, group: Places, rank: Places) -> Places:
+    """Return the places of ranks in their groups, entry by entry; -1 for ranks outside.
+
+    Rank 5 has place 1 in a group of the ranks 3, 5 and 8.
+    """
+    if not len(group):
+        return group
+
+    # A pair of group and rank is one integer: the keys of all members are searched for it. A rank
+    # of -1 has a key that no member has.
+    groups = context.step.groups
+    key_base = context.step.n_ranks + 1
+    numbers = np.unique(group).tolist()
+    keys = np.concatenate(
+        [number * key_base + np.array(groups[number].ranks) for number in numbers]
+    )
+    places = np.concatenate([np.arange(len(groups[number].ranks)) for number in numbers])
+    order = np.argsort(keys)
+    key = group * key_base + rank
+    entry = order[np.searchsorted(keys[order][:-1], key)]
+    return np.where(keys[entry] == key, places[entry], -1)
+
+
+def _count_hops_of_all(stages: _Stages) -> Places:
+    """Count the parts that each circuit carries in each stage; equal strides are counted once."""
+    # Few cases differ: each row of members and strides is counted once.
+    cases = np.column_stack([stages.n_members, stages.strides])
+    different, case_of = np.unique(cases, axis=0, return_inverse=True)
+    hops = np.array([count_hops(int(case[0]), case[1:]) for case in different])
+    return hops[case_of.reshape(-1)]
+
+
+def _replay_stages(
+    context: Context, rail: Rail, operations: Places, stages: _Stages, n_hops: Places
+) -> tuple[Seconds, NDArray[np.bool_]]:
+    """Work out when all-to-alls in stages end, and which circuits they lack.
+
+    With stages of 5 s and 4 s and a change of 2 s, the all-to-all ends 11 s after its start.
+    """
+    # By entry: how long one part needs over one hop. The ports of an operation share its parts
+    # evenly, so that together they have the rate of all.
+    row = stages.row
+    work = measure_work(context.job, operations)
+    rate = np.bincount(row)[row] * context.job.network.port_bytes_per_s
+    part_s = (work.sent_bytes[row] / rate + work.latency_s[row]) / (stages.n_members - 1)
+
+    lacks_circuit = np.zeros(len(row), dtype=bool)
+    end_s = context.plan.start_s[operations[row]] - rail.delay_s  # no change before the first
+    for stage in range(stages.strides.shape[1]):
+        # An entry with fewer stages than the longest one keeps the end of its last stage. Each
+        # stage begins one delay after the end of the one before.
+        is_stage = stages.spell + stage <= stages.last_spell
+        spell = np.minimum(stages.spell + stage, stages.last_spell)
+        begin_s = end_s + rail.delay_s
+        done_s = begin_s + n_hops[:, stage] * part_s
+
+        # The circuit has to be there from the beginning of the stage to its end.
+        is_up = rail.since_s[spell] + rail.delay_s <= begin_s + context.slack_s
+        stays = rail.until_s[spell] >= done_s - context.slack_s
+        lacks_circuit |= is_stage & ~(is_up & stays)
+        end_s = np.where(is_stage, done_s, end_s)
+    return end_s, lacks_circuit
+
+
+def count_hops(n: int, strides: NDArray[np.int64]) -> list[int]:
+    """Count the parts that a circuit carries in each stage, -1 if some part does not arrive.
+
+    With 4 members and the strides 1 and 2, the parts for 1, 2 and 3 places further on make the
+    hops (1, 0), (0, 1) and (1, 1): the counts are [2, 2]. A part takes a way of fewest hops; of
+    several, that with fewest in the last stage, then in the one before, and so on.
+    """
+    unreachable = [-1] * len(strides)
+    if (strides < 0).any():
+        return unreachable
+
+    # ``fewest[stage][distance]``: the fewest hops that lead so many places further on, with the
+    # stages before `stage` alone. Distances that cannot be reached have no entry.
+    fewest: list[dict[int, int]] = [{0: 0}]
+    for stride in strides.tolist():
+        after: dict[int, int] = {}
+        for distance, hops_before in fewest[-1].items():
+            for hops_here in range(n):
+                reached = (distance + hops_here * stride) % n
+                hops = hops_before + hops_here
+                after[reached] = min(after.get(reached, hops), hops)
+        fewest.append(after)
+    if len(fewest[-1]) < n:
+        return unreachable
+
+    # Follow the way of each part back from the last stage to the first. In each stage it makes the
+    # fewest hops with which the stages before can still do the rest: 0, 1, 2, ... are tried.
+    counts = [0] * len(strides)
+    for destination in range(n):
+        distance = destination
+        for stage in reversed(range(len(strides))):
+            stride = int(strides[stage])
+            total = fewest[stage + 1][distance]
+            hops_here = 0
+            while fewest[stage].get((distance - hops_here * stride) % n) != total - hops_here:
+                hops_here += 1
+            counts[stage] += hops_here
+            distance = (distance - hops_here * stride) % n
+    return counts
+
+
+# Data along routes: a direct send is a route of one hop
+#
+# Data that are forwarded pass through the ranks on the way as they come: all circuits of a route
+# are up from the start of the operation to its end. The operation therefore lasts as long as its
+# bytes need on the ports of its narrowest hop, and each message is late by the latency of every
+# hop. A *relay* is a row of ``plan.relays``: an operation, a rank that forwards its data, and the
+# ports as bits. A *lane* is the ring of one port of each member of a group.
+
+FORWARDED_IS_SENT = Rule("what is forwarded is sent over a rail, and not in rounds")
+FORWARDER_EXISTS = Rule("who forwards has that rank and those ports")
+OWN_RAIL = Rule("data are forwarded on their own rail")
+CIRCUITS_STAY = Rule("its circuits are there from start to end")
+HANDED_ON_WHERE_THEY_ARRIVE = Rule("data are handed on where they arrive")
+MESSAGE_ARRIVES = Rule("a message goes to its receiver")
+RECEIVER_USES_PORTS = Rule("a receiver uses the ports at which the message arrives")
+HOP_LEADS_TO_ONE_RANK = Rule("all ports of a hop lead to the same rank")
+ONE_RING = Rule("the circuits of a collective make one ring over its group")
+
+
+class Hops(NamedTuple):
+    """The hops of operations, each with all its ports; an entry for each hop.
+
+    The `operation` is the one of the step whose data are sent.
+    """
+
+    operation: Places
+    rank: Places
+    """The rank that sends."""
+    ports: Places
+    """The ports that it sends over, as bits."""
+    next_rank: Places
+    """The rank that forwards next; -1 for the last hop, to the receiver of the data."""
+
+
+class _HopPorts(NamedTuple):
+    """The circuits of hops; an entry for each port of each hop."""
+
+    hop: Places
+    """The place of the hop in `Hops`."""
+    number: Places
+    """The number of the port at its GPU."""
+    port: Places
+    """The port of the switch."""
+    operation: Places
+    next_rank: Places
+    """As in `Hops`."""
+    spell: Places
+    """The spell of the port at the start of the operation."""
+    reached: Arrival
+    """Where its circuit leads."""
+
+
+def check_forwarded(context: Context) -> bool:
+    """Check that relays are of sending operations, and of ranks and ports that exist."""
+    step = context.step
+    relays = context.plan.relays
+    operation, rank, ports = relays.T.astype(np.int64)
+    in_rounds = [group.operations for group in list_in_rounds(context.job, operation)]
+
+    # A relay is of an operation that sends over a rail, but not of one that is done in rounds. Its
+    # ports are bits, one at least and none beyond those of a GPU.
+    is_sent = (step.rail[operation] >= 0) & (step.kind[operation] != RECV)
+    is_sent &= ~np.isin(operation, np.concatenate([operation[:0], *in_rounds]))
+    exists = (rank >= 0) & (rank < step.n_ranks)
+    exists &= (ports > 0) & (ports >> context.job.network.ports_per_gpu == 0)
+
+    for rule, obeyed in ((FORWARDED_IS_SENT, is_sent), (FORWARDER_EXISTS, exists)):
+        for row in np.flatnonzero(~obeyed)[:MOST_TOLD]:
+            relay = relays[row].tolist()
+            context.findings.refuse(rule, f"relays[{row}]", relay, "a hop of a route")
+    return bool(is_sent.all() and exists.all())
+
+
+def check_routes(context: Context, rail: Rail, riding: Places, operations: Places) -> Sent:
+    """Check that data over circuits that stay arrive where they should, and in time.
+
+    Returns the ports of all hops.
+    """
+    step = context.step
+    hops = _list_hops(context, operations)
+    off_rail = ~np.isin(hops.rank, rail.ranks)
+    if off_rail.any():
+        _refuse_hops(context, OWN_RAIL, hops, np.flatnonzero(off_rail))
+        return Sent(operations[:0], operations[:0])
+
+    # One entry of `used` is one port of one hop. `used.next_rank` is -1 at the last hop of a
+    # route, and `used.reached.rank` is -1 for a port without a circuit.
+    used = _list_hop_ports(context, rail, hops)
+    _check_circuits(context, rail, hops, used)
+
+    # Where the last hops lead: those of messages to receivers, those of collectives around rings.
+    is_last = used.next_rank < 0
+    arrives = is_last & (used.reached.rank >= 0)
+    is_message = step.kind[used.operation] == SEND
+    _check_messages(context, riding, used, np.flatnonzero(arrives & is_message))
+    _check_collectives(context, rail, operations, hops, used)
+    _check_durations(context, rail, operations, hops)
+    return Sent(used.operation, used.port)
+
+
+def _list_hops(context: Context, operations: Places) -> Hops:
+    """List the hops of each operation, one after another.
+
+    If ranks 5 and 7 forward an operation of rank 2, it has the ranks 2, 5 and 7 and the next ranks
+    5, 7 and -1.
+    """
+    step = context.step
+    plan = context.plan
+    # Relays of these operations: each is searched among them, with -1 behind the last.
+    relay_operation = plan.relays[:, 0]
+    position = np.searchsorted(operations, relay_operation)
+    is_listed = np.append(operations, -1)[position] == relay_operation
+    relays = plan.relays[is_listed].astype(np.int64)
+
+    # The hops of an operation in the order of its route: a stable sort keeps that of the relays.
+    operation = np.concatenate([operations, relays[:, 0]])
+    order = np.argsort(operation, kind="stable")
+    operation = operation[order]
+    rank = np.concatenate([step.rank[operations], relays[:, 1]])[order]
+    ports = np.concatenate([plan.ports[operations], relays[:, 2]])[order]
+
+    # A hop whose successor is of the same operation hands on to the rank of that one.
+    goes_on = np.append(operation[1:] == operation[:-1], False)[: len(operation)]
+    return Hops(operation, rank, ports, np.where(goes_on, np.roll(rank, -1), -1))
+
+
+def _list_hop_ports(context: Context, rail: Rail, hops: Hops) -> _HopPorts:
+    """Find the spell of each port of each hop at the start of its operation."""
+    used: UsedPorts = rail.list_ports(hops.rank, hops.ports)
+    operation = hops.operation[used.row]
+    start_s = context.plan.start_s[operation]
+    spell = rail.spell_at(start_s + context.slack_s, used.port)
+
+    # An operation that takes no time, as a barrier without latency, may end just when its circuit
+    # is given up: then the circuit before the change is the one that it has used.
+    takes_no_time = context.plan.end_s[operation] == start_s
+    is_changing = rail.since_s[spell] + rail.delay_s > start_s + context.slack_s
+    spell_before = rail.spell_at(start_s - context.slack_s, used.port)
+    spell = np.where(takes_no_time & is_changing, spell_before, spell)
+    return _HopPorts(
+        hop=used.row,
+        number=used.number,
+        port=used.port,
+        operation=operation,
+        next_rank=hops.next_rank[used.row],
+        spell=spell,
+        reached=rail.arrival(spell),
+    )
+
+
+def _check_circuits(context: Context, rail: Rail, hops: Hops, used: _HopPorts) -> None:
+    """Check that circuits stay from start to end, and lead to the rank that forwards next."""
+    start_s = context.plan.start_s[used.operation]
+    end_s = context.plan.end_s[used.operation]
+    # A circuit is up one delay after its spell begins. Where the switch stops as a whole, the
+    # operation may start during the stop, as that is part of its time.
+    delay_s = 0.0 if len(rail.stops_s) else rail.delay_s
+    has_circuit = used.reached.rank >= 0
+    is_up = rail.since_s[used.spell] + delay_s <= start_s + context.slack_s
+    stays = rail.until_s[used.spell] >= end_s - context.slack_s
+    _refuse_hops(context, CIRCUITS_STAY, hops, used.hop[~(has_circuit & is_up & stays)])
+
+    goes_on = used.next_rank >= 0
+    astray = has_circuit & goes_on & (used.reached.rank != used.next_rank)
+    _refuse_hops(context, HANDED_ON_WHERE_THEY_ARRIVE, hops, used.hop[astray])
+
+
+def _check_messages(context: Context, riding: Places, used: _HopPorts, rows: Places) -> None:
+    """Check that messages reach their receivers, at the ports that these name."""
+    step = context.step
+    sends = used.operation[rows]
+    reached = used.reached.rank[rows]
+    receiver = step.peer[sends]
+    context.refuse(MESSAGE_ARRIVES, sends, reached != receiver, reached, receiver)
+
+    # A receive has the same number in `match` as its send. The ports at which its message arrives
+    # are collected as bits, by its place among the receives.
+    receives = riding[step.kind[riding] == RECV]
+    receives = receives[np.argsort(step.match[receives])]
+    receive_of_send = np.searchsorted(step.match[receives], step.match[sends])
+    arrives_at = np.zeros(len(receives), dtype=np.int64)  # ports as bits
+    np.bitwise_or.at(arrives_at, receive_of_send, 1 << used.reached.number[rows])
+    operation = receives[receive_of_send]
+    stated = context.plan.ports[operation]
+    expected = arrives_at[receive_of_send]
+    context.refuse(RECEIVER_USES_PORTS, operation, stated != expected, stated, expected)
+
+
+def _check_collectives(
+    context: Context, rail: Rail, operations: Places, hops: Hops, used: _HopPorts
+) -> None:
+    """Check that the circuits of each collective lead around rings of its members.
+
+    The ports of one number of all members make one ring, a lane; if others forward, there is lane
+    0 alone, and all ports of a member lead to the same next one.
+    """
+    # A lane of an operation is one integer, ``place in operations * ports of a GPU + lane``: with
+    # 2 ports, lane 1 of the operation at place 3 is 7. Column 0 of ``plan.relays`` has the
+    # operations that are forwarded.
+    step = context.step
+    is_forwarded = np.isin(step.match[used.operation], step.match[context.plan.relays[:, 0]])
+    lane = np.where(is_forwarded, 0, used.number)
+    key = np.searchsorted(operations, used.operation) * rail.ports_per_gpu + lane
+    is_last = used.next_rank < 0
+    arrives = is_last & (used.reached.rank >= 0)
+
+    # By lane of an operation the rank that it leads to: the next member of the ring. -1 stands
+    # for no circuit.
+    leads_to = np.full(len(operations) * rail.ports_per_gpu, -1)  # by key of operation and lane
+    leads_to[key[arrives]] = used.reached.rank[arrives]
+    # Where several ports lead to different ranks, one of them is written last, and others differ.
+    differs = leads_to[key[arrives]] != used.reached.rank[arrives]
+    _refuse_hops(context, HOP_LEADS_TO_ONE_RANK, hops, used.hop[arrives][differs])
+
+    # A lane that leads nowhere counts, too: it makes no ring.
+    is_lane = np.zeros(len(leads_to), dtype=bool)
+    is_lane[key[is_last & (step.kind[used.operation] != SEND)]] = True
+    lanes = np.flatnonzero(is_lane)
+    operation = operations[lanes // rail.ports_per_gpu]
+    _check_rings(context, operation, lanes % rail.ports_per_gpu, leads_to[lanes])
+
+
+def _check_rings(context: Context, operation: Places, lane: Places, reached: Places) -> None:
+    """Check that each lane of each collective is one ring over its whole group.
+
+    Cycles are told apart by pointer doubling: each entry learns the lowest entry that is 1, 2, 4
+    and more steps further on, so that all entries of a cycle know the same one in the end.
+    """
+    # `ring` is one integer for a lane of a collective, the same at all of its members: `match` is
+    # a number that all operations of one collective share.
+    step = context.step
+    n_members = context.group_size[step.group[operation]]
+    ports_per_gpu = context.job.network.ports_per_gpu
+    ring = step.match[operation].astype(np.int64) * ports_per_gpu + lane
+
+    # The entry that each one leads to: same ring, and the rank that is reached. One that leads
+    # nowhere, or out of its group, has a key that no entry has; it leads to itself from here on.
+    entries = np.arange(len(operation))
+    key = ring * step.n_ranks + step.rank[operation]
+    order = np.argsort(key)
+    next_key = np.where(reached >= 0, ring * step.n_ranks + reached, -1)
+    next_entry = order[np.searchsorted(key[order][:-1], next_key)]
+    leads_inside = key[next_entry] == next_key
+    next_entry = np.where(leads_inside, next_entry, entries)
+    reached_once = np.bincount(next_entry, minlength=len(entries)) == 1
+
+    # The number of rounds is enough to go once round the largest group: with 8 members it is 4,
+    # and 2**4 steps are more than 8.
+    lowest = entries
+    for _ in range(int(n_members.max(initial=1)).bit_length()):
+        lowest = np.minimum(lowest, lowest[next_entry])
+        next_entry = next_entry[next_entry]
+    _, ring_number, n_entries = np.unique(ring, return_inverse=True, return_counts=True)
+    ring_number = ring_number.reshape(-1)
+    lowest_of_ring = np.full(len(n_entries), len(entries))
+    np.minimum.at(lowest_of_ring, ring_number, entries)
+
+    # One cycle through all members: on each entry's cycle the lowest entry is the lowest one of
+    # the whole ring, and there are as many entries as members.
+    one_cycle = lowest == lowest_of_ring[ring_number]
+    has_all = n_entries[ring_number] == n_members
+    makes_ring = leads_inside & reached_once & one_cycle & has_all
+    context.refuse(ONE_RING, operation, ~makes_ring, step.group[operation], np.nan)
+
+
+def _check_durations(context: Context, rail: Rail, operations: Places, hops: Hops) -> None:
+    """Check that each operation lasts as long as its bytes need on their way.
+
+    Bytes go at the rate of the hop with fewest ports, each message has the latency of the longest
+    route, of all members, and data rest while the rail is dark.
+    """
+    step = context.step
+    work = measure_work(context.job, operations)
+    start_s = context.plan.start_s[operations]
+    end_s = context.plan.end_s[operations]
+    match = step.match[operations]
+
+    # By communication (its number in `match`), over all members: the ports of the hop with the
+    # fewest ports, and the hops of the longest route.
+    n_matches = int(match.max(initial=-1)) + 1
+    width = np.bitwise_count(hops.ports.astype(np.uint64)).astype(np.int64)
+    narrowest = np.full(n_matches, rail.ports_per_gpu)
+    np.minimum.at(narrowest, step.match[hops.operation], width)
+    hops_per_operation = np.bincount(
+        np.searchsorted(operations, hops.operation), minlength=len(operations)
+    )
+    most_hops = np.zeros(n_matches, np.int64)
+    np.maximum.at(most_hops, match, hops_per_operation)
+
+    # Around a ring of n members the parts of an all-to-all go 1, 2, ... or n - 1 hops, n / 2 on
+    # average, and a circuit carries as many times the bytes that a member sends.
+    n_members = context.group_size[step.group[operations]]
+    around = np.where(step.kind[operations] == ALL_TO_ALL, n_members / 2, 1.0)
+    rate = narrowest[match] * context.job.network.port_bytes_per_s
+    send_s: NDArray[np.float64] = work.sent_bytes * around / rate
+    needed_s = send_s + work.latency_s * most_hops[match] + rail.dark_s(start_s, end_s)
+    wrong = np.abs(end_s - start_s - needed_s) > context.slack_s
+    context.refuse(LASTS_AS_BYTES_NEED, operations, wrong, end_s - start_s, needed_s)
+
+
+def _refuse_hops(context: Context, rule: str, hops: Hops, wrong: Places) -> None:
+    """Refuse hops by their places in `hops`, each once."""
+    for hop in np.unique(wrong)[:MOST_TOLD].tolist():
+        where = context.step.describe(int(hops.operation[hop]))
+        got = f"from rank {hops.rank[hop]}, over ports {hops.ports[hop]:b}"
+        next_rank = int(hops.next_rank[hop])
+        expected = f"to rank {next_rank}" if next_rank >= 0 else "to whom the data are for"
+        context.findings.refuse(rule, where, got, expected)
+
+
+# All-to-alls over chords: each port leads to another member, and circuits stay
+#
+# The members of a group stand on a circle, and port p of each leads a fixed stride further on. The
+# plan says which routes the part for each distance takes; as all members do the same, the busiest
+# port of one member decides how long the all-to-all lasts.
+
+ROUTES_ARRIVE = Rule("routes over chords bring each part to its place")
+ROUTES_CARRY_ALL = Rule("routes over chords carry the whole of each part")
+ALL_OVER_CHORDS = Rule("in an all-to-all over chords all members use the same strides")
+CHORDS_STAY = Rule("circuits of chords are there from start to end")
+LASTS_AS_BUSIEST_CHORD = Rule("an all-to-all over chords lasts as long as its busiest port needs")
+
+
+_SHARE_SLACK = 1e-9
+"""Shares of a part are sums of a few floats near 1."""
+
+
+def check_chord_routes(context: Context) -> bool:
+    """Check the tables of routes over chords: each route arrives, and all data have a route.
+
+    The shares of all routes to one distance have to sum to 1.
+    """
+    n_before = len(context.findings.violations)
+    for number, routes in enumerate(context.plan.chords):
+        where = f"chords[{number}]"
+        # ``hops[route, port]`` times ``strides[port]``, summed over the ports, is how many places
+        # further on a route ends.
+        reached = routes.hops.astype(np.int64) @ np.array(routes.strides, np.int64)
+        reached %= routes.n_members
+        for route in np.flatnonzero(reached != routes.distance)[:MOST_TOLD].tolist():
+            place = f"{where}.hops[{route}]"
+            expected = int(routes.distance[route])
+            context.findings.refuse(ROUTES_ARRIVE, place, int(reached[route]), expected)
+
+        # Distance 0 is the member itself, for whom nothing is sent.
+        carried = np.bincount(routes.distance, routes.share, minlength=routes.n_members)
+        off = np.abs(carried[1:] - 1.0) > _SHARE_SLACK
+        for distance in (1 + np.flatnonzero(off)[:MOST_TOLD]).tolist():
+            place = f"{where}, distance {distance}"
+            context.findings.refuse(ROUTES_CARRY_ALL, place, float(carried[distance]), 1.0)
+    return len(context.findings.violations) == n_before
+
+
+def check_chords(context: Context, rail: Rail, operations: Places) -> Places:
+    """Check the all-to-alls over chords, and return them.
+
+    An all-to-all belongs here if its circuits have the strides of a table of routes in the plan.
+    """
+    operations_by_chord = [
+        _check_with_routes(context, rail, operations, chord) for chord in context.plan.chords
+    ]
+    return np.concatenate([operations[:0], *operations_by_chord])
+
+
+def _check_with_routes(
+    context: Context, rail: Rail, operations: Places, routes: ChordRoutes
+) -> Places:
+    """Check the all-to-alls that use one table of routes, and return them."""
+    chosen = _find_over_chords(context, rail, operations, routes)
+    if not len(chosen.operation):
+        return chosen.operation
+
+    # All members of the same all-to-alls use these strides. A member that does not is refused, and
+    # the first stride stands in the message for what was expected of it.
+    match = context.step.match
+    taking_part = operations[np.isin(match[operations], match[chosen.operation])]
+    differs = ~np.isin(taking_part, chosen.operation)
+    context.refuse(ALL_OVER_CHORDS, taking_part, differs, np.nan, routes.strides[0])
+    _check_times_over_chords(context, rail, chosen, routes)
+    return taking_part
+
+
+class _OverChords(NamedTuple):
+    """All-to-alls that go over chords of one set of routes."""
+
+    operation: Places
+    """``operation[row]``"""
+    spell: Places
+    """``spell[row, port]``: the circuit of each of its ports when it starts."""
+
+
+def _find_over_chords(
+    context: Context, rail: Rail, operations: Places, routes: ChordRoutes
+) -> _OverChords:
+    """Find the all-to-alls with as many members, and ports of the strides, as a table."""
+    step = context.step
+    plan = context.plan
+    n_ports = len(routes.strides)
+    n_used = np.bitwise_count(plan.ports[operations].astype(np.uint64))
+    n_members = context.group_size[step.group[operations]]
+    operations = operations[(n_members == routes.n_members) & (n_used == n_ports)]
+    if not len(operations):
+        return _OverChords(operations, np.empty((0, n_ports), np.int64))
+
+    # An entry for each port of each operation: which place in its group the circuit leads to, -1
+    # for none, and its stride, which is never -1 of those that lead to a member.
+    used = rail.list_ports(step.rank[operations], plan.ports[operations])
+    operation_of_entry = operations[used.row]
+    spell = rail.spell_at(plan.start_s[operation_of_entry] + context.slack_s, used.port)
+    group = step.group[operation_of_entry].astype(np.int64)
+    place = find_places(context, group, step.rank[operation_of_entry].astype(np.int64))
+    next_place = find_places(context, group, rail.arrival(spell).rank)
+    stride = np.where(next_place < 0, -1, (next_place - place) % routes.n_members)
+
+    # The entries of an operation stand together, ports ascending, and all operations that are left
+    # use `n_ports` of them: the entries make a table with a row for each operation.
+    over_chords = (stride.reshape(-1, n_ports) == np.array(routes.strides)).all(axis=1)
+    return _OverChords(operations[over_chords], spell.reshape(-1, n_ports)[over_chords])
+
+
+def _check_times_over_chords(
+    context: Context, rail: Rail, chosen: _OverChords, routes: ChordRoutes
+) -> None:
+    """Check that circuits of all-to-alls stay, and that these last as busiest ports need."""
+    operations = chosen.operation
+    start_s = context.plan.start_s[operations]
+    end_s = context.plan.end_s[operations]
+
+    # Where the switch stops as a whole, the stop is part of the time of the operation.
+    delay_s = 0.0 if len(rail.stops_s) else rail.delay_s
+    up_s = (rail.since_s[chosen.spell] + delay_s).max(axis=1)
+    until_s = rail.until_s[chosen.spell].min(axis=1)
+    is_up = (up_s <= start_s + context.slack_s) & (until_s >= end_s - context.slack_s)
+    context.refuse(CHORDS_STAY, operations, ~is_up, start_s, up_s)
+
+    # How long a part occupies a port: its bytes at the rate of one port, and its latency. A member
+    # sends its messages one after another, whichever port they use. On a port that has one of
+    # n_ports messages, each therefore counts n_ports times its own latency.
+    work = measure_work(context.job, operations)
+    rate = context.job.network.port_bytes_per_s
+    n_ports = len(routes.strides)
+    part_s = (work.sent_bytes / rate + n_ports * work.latency_s) / (routes.n_members - 1)
+
+    # How many parts a port sends: each route adds its share, once for each hop over this port. A
+    # route that carries half of a part and makes 2 hops over port 0 adds 1 to it.
+    parts_of_port = (routes.share[:, None] * routes.hops).sum(axis=0)
+    needed_s = parts_of_port.max() * part_s + rail.dark_s(start_s, end_s)
+    off = np.abs(end_s - start_s - needed_s) > context.slack_s
+    context.refuse(LASTS_AS_BUSIEST_CHORD, operations, off, end_s - start_s, needed_s)
+
+
+# The rules of time: order, durations, equal ranks
+#
+# The *load* of a rail is all that rides it, with times and ports.
+
+NOT_BEFORE_STEP = Rule("no operation starts before the step")
+AFTER_WHAT_IT_WAITS_FOR = Rule("an operation starts after what it waits for")
+LASTS_AS_WORK_NEEDS = Rule("an operation lasts as long as its work or its bytes need")
+PARTS_TOGETHER = Rule("all parts of a communication {do} together")
+STEP_ENDS_WITH_LAST = Rule("the step ends with its last operation or reconfiguration")
+
+
+def list_operations(step: Step, ranks: NDArray[np.int64]) -> NDArray[np.int64]:
+    """List the operations of some ranks, rank after rank."""
+    spans = [np.arange(step.rank_start[rank], step.rank_start[rank + 1]) for rank in ranks]
+    return np.concatenate([np.empty(0, np.int64), *spans])
+
+
+def list_distinct(step: Step, *columns: NDArray[np.float64]) -> NDArray[np.int64]:
+    """List one rank of each kind: ranks of one kind have equal operations and values in `columns`.
+
+    Groups are compared by dimension, size and whether they are on a rail, and partners by how far
+    their numbers are from that of the rank.
+    """
+    shapes = [(group.dimension, len(group.ranks), group.rail >= 0) for group in step.groups]
+    number_of_shape = {shape: number for number, shape in enumerate(dict.fromkeys(shapes))}
+    shape_of_group = np.array([*(number_of_shape[shape] for shape in shapes), -1])
+
+    # Ranks whose first columns have the same hash are compared entry by entry, with one rank of
+    # each program that was seen before. Shape -1 is that of no group.
+    programs_by_hash: dict[int, list[tuple[NDArray[np.generic], ...]]] = {}
+    distinct = []
+    for rank, (first, end) in enumerate(pairwise(step.rank_start.tolist())):
+        # Peers and dependencies are relative to the rank, so that equal programs compare equal;
+        # the number of ranks stands for no peer.
+        peer = step.peer[first:end]
+        dep_start = step.dep_start[first : end + 1]
+        program = (
+            *(column[first:end] for column in (*columns, step.size_bytes, step.duration_s)),
+            step.kind[first:end],
+            shape_of_group[step.group[first:end]],
+            np.where(peer < 0, step.n_ranks, peer - rank),
+            dep_start - dep_start[0],
+            step.dep[dep_start[0] : dep_start[-1]] - first,
+        )
+        similar = programs_by_hash.setdefault(hash(program[0].tobytes()), [])
+        if not any(all(map(np.array_equal, program, other)) for other in similar):
+            similar.append(program)
+            distinct.append(rank)
+    return np.array(distinct, dtype=np.int64)
+
+
+def describe_load(
+    context: Context,
+    ranks: NDArray[np.int64],
+    riding: NDArray[np.int64],
+    numbers_of_groups: dict[tuple[str, bytes], int],
+) -> tuple[NDArray[np.generic], ...]:
+    """Describe all that happens on a rail without names, so that rails can be compared.
+
+    GPUs are counted on the rail, groups by dimension and members, communications by their first
+    operations.
+    """
+    step = context.step
+    plan = context.plan
+    gpu_of_rank = np.full(step.n_ranks + 1, -1)  # the last entry: no rank
+    gpu_of_rank[ranks] = np.arange(len(ranks))
+
+    # Groups get the same number on all rails if their dimension and their GPUs are the same.
+    groups = step.group[riding]
+    number_of_group = np.full(len(step.groups), -1)
+    for index in np.flatnonzero(np.bincount(groups)).tolist():
+        group = step.groups[index]
+        key = (group.dimension, gpu_of_rank[[*group.ranks]].tobytes())
+        number_of_group[index] = numbers_of_groups.setdefault(key, len(numbers_of_groups))
+
+    # ``plan.relays`` has a row (operation, rank that forwards, ports) for each rank that forwards.
+    # A row belongs here if its operation is one of this rail.
+    _, first, communication = np.unique(step.match[riding], return_index=True, return_inverse=True)
+    position = np.searchsorted(riding, plan.relays[:, 0])
+    rides_here = np.append(riding, -1)[position] == plan.relays[:, 0]
+
+    # Thirteen columns: one of GPUs, nine of operations, and three of relays.
+    return (
+        np.arange(len(ranks)),
+        step.kind[riding],
+        step.size_bytes[riding],
+        plan.start_s[riding],
+        plan.end_s[riding],
+        plan.ports[riding],
+        gpu_of_rank[step.rank[riding]],
+        gpu_of_rank[step.peer[riding]],
+        number_of_group[groups],
+        first[communication],
+        position[rides_here],
+        gpu_of_rank[plan.relays[rides_here, 1]],
+        plan.relays[rides_here, 2],
+    )
+
+
+_N_COMPARED = 1 << 20
+"""The number of operations that are compared with their communication at once."""
+
+
+def check_times(context: Context) -> None:
+    """Check the times of a plan, as far as no circuits are needed for that.
+
+    Nothing starts before what it waits for has ended, what is beside rails lasts as long as its
+    work, and the parts of a communication go together. One of all ranks that do the same is
+    checked.
+    """
+    step = context.step
+    plan = context.plan
+    slack_s = context.slack_s
+    for operation in np.flatnonzero(plan.start_s < 0)[:1].tolist():
+        where = step.describe(operation)
+        context.findings.refuse(NOT_BEFORE_STEP, where, float(plan.start_s[operation]), 0.0)
+
+    # An operation may start when the last of its predecessors has ended: its dependencies, and the
+    # one before it in the same queue (stream) of its rank.
+    operations = list_operations(step, list_distinct(step, plan.start_s, plan.end_s))
+    start_s = plan.start_s[operations]
+    end_s = plan.end_s[operations]
+    precedence = list_before(step, operations)
+    earliest_s = np.full(len(operations), -np.inf)
+    np.maximum.at(earliest_s, precedence.after, end_s[precedence.before])
+    early = start_s < earliest_s - slack_s
+    context.refuse(AFTER_WHAT_IT_WAITS_FOR, operations, early, start_s, earliest_s)
+
+    # Off the rails nothing can be late: durations follow from work and rates.
+    duration_s = end_s - start_s
+    fixed_s = measure_work(context.job, operations).fixed_s
+    off = (step.rail[operations] < 0) & (np.abs(duration_s - fixed_s) > slack_s)
+    context.refuse(LASTS_AS_WORK_NEEDS, operations, off, duration_s, fixed_s)
+
+    _check_together(context, "start", plan.start_s)
+    _check_together(context, "end", plan.end_s)
+    _check_end_of_step(context)
+
+
+def _check_end_of_step(context: Context) -> None:
+    """Check that the step ends with its last operation or its last change."""
+    plan = context.plan
+    last_s = float(plan.end_s.max(initial=0.0))
+    for timeline in plan.rails:
+        if timeline.n_reconfigurations:
+            up_s = float(timeline.starts_s[-1]) + context.job.network.delay_s
+            last_s = max(last_s, up_s)
+    if abs(plan.step_s - last_s) > context.slack_s:
+        context.findings.refuse(STEP_ENDS_WITH_LAST, "step_s", plan.step_s, last_s)
+
+
+def _check_together(context: Context, do: str, time_s: NDArray[np.float64]) -> None:
+    """Check that all parts of a communication start, or end, at one time."""
+    # ``common_s[match]`` is the time of that part of the communication which is written last; all
+    # others have to agree with it. Computations write into the last entry, which is not compared.
+    match = context.step.match
+    chunks = [slice(first, first + _N_COMPARED) for first in range(0, len(match), _N_COMPARED)]
+    common_s = np.empty(int(match.max(initial=-1)) + 2)  # the last entry: no communication
+    for chunk in chunks:
+        common_s[match[chunk]] = time_s[chunk]
+    differs = [(match[chunk] >= 0) & (common_s[match[chunk]] != time_s[chunk]) for chunk in chunks]
+    wrong = np.flatnonzero(np.concatenate([*differs, np.empty(0, bool)]))
+    all_wrong = np.ones(len(wrong), dtype=bool)
+    rule = PARTS_TOGETHER.format(do=do)
+    context.refuse(rule, wrong, all_wrong, time_s[wrong], common_s[match[wrong]])
+
+
+# Plans in which data change rail inside a server, so that rails may differ
+#
+# The GPUs of a server then use all of its rails together, each an equal share of every port: GPU r
+# of a server with R GPUs of k ports has R k shares, of which share ``q k + p`` is one R-th of port
+# p on rail q. As all GPUs of a server do the same at the same time, each rail of shares is a rail
+# like any other, with R k ports for each GPU, and one of these rails stands for all.
+
+MAY_CHANGE_RAIL = Rule("data change rail only in jobs that let them")
+RAILS_ARE_ALIKE = Rule("where data change rail, all GPUs of a server do the same together")
+
+_RanksOfRail = dict[int, NDArray[np.int64]]
+"""By rail its ranks, ascending: the order in which its switch counts their GPUs."""
+
+
+def lets_pool(job: RailJob) -> bool:
+    """Tell whether plans of a job may let data change rail in servers.
+
+    The job says how long that takes, is made from a model, has ideal switches, and no more than 31
+    shares of ports for each GPU.
+    """
+    n_shares = job.network.gpus_per_server * job.network.ports_per_gpu
+    return (
+        job.network.change_rail_s is not None
+        and job.workload.recorded is None
+        and job.fabric is None
+        and n_shares <= MOST_PORTS
+    )
+
+
+def check_pooled(context: Context, ranks_of_rail: _RanksOfRail) -> bool:
+    """Check that a plan may let data change rail, and that all rails do the same."""
+    job = context.job
+    n_rails = job.network.gpus_per_server
+    findings = context.findings
+    if not lets_pool(job):
+        findings.refuse(MAY_CHANGE_RAIL, "pooled", True, "network.change_rail_s, ideal switches")
+        return False
+
+    # Every GPU of a server has a rail of its own, in the order of their numbers.
+    if list(ranks_of_rail) != list(range(n_rails)):
+        findings.refuse(RAILS_ARE_ALIKE, "rails", list(ranks_of_rail), list(range(n_rails)))
+        return False
+
+    # Each rail is compared with the first one, by its load and the servers of its GPUs. Loads are
+    # arrays without names of ranks or groups; the groups of all rails are numbered together.
+    server_of_rank = place_ranks(job.parallelism) // n_rails
+    numbers_of_groups: dict[tuple[str, bytes], int] = {}
+    first_load = None
+    first_servers = server_of_rank[ranks_of_rail[0]]
+    for rail, ranks in ranks_of_rail.items():
+        riding = np.flatnonzero(context.step.rail == rail)
+        load = describe_load(context, ranks, riding, numbers_of_groups)
+        if first_load is None:
+            first_load = load
+        is_alike = np.array_equal(server_of_rank[ranks], first_servers)
+        is_alike = is_alike and all(map(np.array_equal, load, first_load))
+        if not is_alike:
+            findings.refuse(RAILS_ARE_ALIKE, f"rail {rail}", "another load", "that of rail 0")
+            return False
+    return True
+
+
+def pool_job(job: RailJob) -> RailJob:
+    """Return the job in which a GPU has shares of all ports of its server as ports of its own.
+
+    A server has R GPUs with k ports each; each GPU gets an R-th of all R k ports. A byte takes its
+    time on a port, then that on the links of one GPU, which carry the bytes of k ports. With 2
+    ports of 50 GB/s and links of 400 GB/s a GB takes 1 / 50 + 2 / 400 = 0.025 s: a port has 40
+    GB/s, and each of 8 GPUs 5 GB/s of it. Each message is late by a change of rail.
+    """
+    network = job.network
+    n_rails = network.gpus_per_server
+    seconds_per_byte = 1 / network.port_bytes_per_s
+    seconds_per_byte += network.ports_per_gpu / network.scale_up_bytes_per_s
+    assert network.change_rail_s is not None  # `check_pooled` refuses jobs without it
+    shares = replace(
+        network,
+        ports_per_gpu=n_rails * network.ports_per_gpu,
+        port_bytes_per_s=1 / (seconds_per_byte * n_rails),
+        rail_latency_s=network.latency_on_rails_s + network.change_rail_s,
+        radix=None,
+    )
+    # The step and its groups do not depend on rates, and are shared with the job.
+    pooled = replace(job, network=shares)
+    derived = {name: job.once(name, job.step) for name in ("step",)}
+    object.__setattr__(pooled, "_built", derived | {"groups": job.groups()})
+    return pooled
+
+
+def pool_timelines(job: RailJob, plan: RailPlan) -> RailTimeline:
+    """Join the switches of all rails to one, on which a GPU has all ports of its server.
+
+    Its ports are numbered by GPU (counted on its rail), rail and port. With 8 rails and 2 ports on
+    each, port 21 = 1 * 16 + 2 * 2 + 1 is port 1 of GPU 1 on rail 2: port 1 * 2 + 1 = 3 of that
+    switch.
+    """
+    n_rails = job.network.gpus_per_server
+    k = job.network.ports_per_gpu
+    timeline_of_rail = {rail: timeline for timeline in plan.rails for rail in timeline.rails}
+    # A state begins whenever some rail changes; shares[state, GPU, rail, port] is where that port
+    # leads to in it.
+    starts_s = np.unique(np.concatenate([timeline.starts_s for timeline in plan.rails]))
+    n_gpus = timeline_of_rail[0].matchings.shape[1] // k
+    shares = np.full((len(starts_s), n_gpus, n_rails, k), IDLE, np.int64)
+    for rail, timeline in timeline_of_rail.items():
+        # The state of this rail at each of these times; receivers get the numbers of shares.
+        state = np.searchsorted(timeline.starts_s, starts_s, side="right") - 1
+        receiver = timeline.matchings[state].astype(np.int64).reshape(-1, n_gpus, k)
+        share = receiver // k * (n_rails * k) + rail * k + receiver % k
+        shares[:, :, rail] = np.where(receiver == IDLE, IDLE, share)
+    return RailTimeline(
+        rails=tuple(range(n_rails)),
+        matchings=shares.reshape(len(starts_s), -1).astype(np.int32),
+        asked_s=starts_s,
+        starts_s=starts_s,
+    )
+
+
+# The plan as a whole
+#
+# An operation *rides* a rail if it communicates over it.
+
 ANSWER_IS_PLAN = Rule("the answer is a plan")
 EVERY_OPERATION_HAS_TIMES = Rule("every operation has its times")
 EVERY_RAIL_HAS_TIMELINE = Rule("every rail has a timeline")
@@ -38,40 +1923,7 @@ _CHUNK = 1 << 18
 """The number of all-to-alls that are followed at once, to bound memory."""
 
 
-@np.errstate(over="ignore", invalid="ignore")  # of times far beyond all: they are refused
-def verify_rails(
-    problem: RailJob, subject: Schedule | RailPlan | Solution, findings: Findings
-) -> None:
-    """Check a plan by replaying it; of a solution also its objective and its bound.
-
-    The bound may be no higher than the greater of two that are worked out anew: with all circuits
-    up at all times, and with changes counted.
-    """
-    counted_s = bound_step(problem)
-    findings.figures["lower_bound_recomputed"] = counted_s
-    if not isinstance(subject, Solution):
-        _replay(problem, subject, findings)
-        return
-
-    # A higher bound counts changes of circuits. Its argument is for ports of one direction: a port
-    # either sends or receives.
-    network = problem.network
-    one_way = problem.fabric is None or not problem.fabric.bidirectional
-    if one_way:
-        checked_s = bound_changes(problem)
-
-        # If data may change rail inside a server, a plan may also give each GPU a share of all
-        # ports of its server. The bound has to hold for both sorts of plans.
-        if lets_pool(problem) and network.gpus_per_server > 1:
-            checked_s = min(checked_s, bound_changes(pool_job(problem)))
-        if checked_s > counted_s:
-            findings.figures["lower_bound_checked"] = checked_s
-            findings.proof = "counting"
-    replay = partial(_replay, problem, findings=findings)
-    check_solution(problem, subject, findings, replay=replay, floor=BOUND_OF_ALL_LINKS)
-
-
-def _replay(job: RailJob, plan: object, findings: Findings) -> bool:
+def replay_plan(job: RailJob, plan: object, findings: Findings) -> bool:
     """Check the form of a plan, its times, switches and circuits; False if it ends early."""
     # Form. A timeline is the states of a switch over time; rails that do the same share one, and
     # together the timelines name each rail once.

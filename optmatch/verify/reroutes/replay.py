@@ -1,16 +1,405 @@
-"""The rules of transitions: the spare of each lost unit, the new circuits, and the cost."""
+"""The replay of a transition: what failed, each step, the new circuits and spares, the cost."""
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import NamedTuple
 
-from optmatch.model import IDLE
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.fabrics import DEAD, CellGraph, break_cells
+from optmatch.fabrics.light import Light, trace
+from optmatch.model import BAR, CROSS, FREE, IDLE
 from optmatch.problems import Reroute, Transition
-from optmatch.problems.reroutes.transition import SET
-from optmatch.verify.budgets import check_budgets, round_losses
+from optmatch.problems.reroutes.transition import DROP, RAISE, SET
 from optmatch.verify.report import Findings, Rule
-from optmatch.verify.reroutes.failure import Failure, split_by_beam, trace_circuits
-from optmatch.verify.reroutes.steps import replay_steps
+from optmatch.verify.routing.light import check_budgets, round_losses
+
+
+@dataclass
+class Failure:
+    """The state after the failure, before anything is done.
+
+    A *unit* is what a spare replaces: a chip of a rack, or a port of a switch.
+    """
+
+    problem: Reroute
+    graph: CellGraph | None
+    """The cells with their faults; None where circuits lead over fibres alone."""
+    states: NDArray[np.int8]
+    """``states[cell]``, stuck ones as they are; empty without cells."""
+    fibre_of_terminal: NDArray[np.int32]
+    """``fibre_of_terminal[terminal]``: the fibre whose light enters there, or -1."""
+    per_unit: int
+    """Ports of a unit."""
+    dead_ports: set[int] = field(default_factory=set)
+    hit: set[int] = field(default_factory=set)
+    """Circuits that have lost their light."""
+    lost: set[int] = field(default_factory=set)
+    """Units that have to be replaced."""
+    spares: set[int] = field(default_factory=set)
+    """Units that can replace them."""
+
+    def unit(self, port: int) -> int:
+        """Return the unit that a port belongs to."""
+        return port // self.per_unit
+
+    def foreign(self, circuit: int) -> bool:
+        """Return whether a circuit is of a job without hit circuits."""
+        owners = self.problem.owners
+        return all(owners[circuit] != owners[other] for other in self.hit)
+
+
+def assess_failure(problem: Reroute) -> Failure:
+    """Find the circuits that a failure hits, the lost units, and the spares that are left."""
+    fabric = problem.fabric
+    units = problem.units
+    failure = Failure(
+        problem=problem,
+        graph=None,
+        states=np.empty(0, dtype=np.int8),
+        fibre_of_terminal=units.fibre_of_terminal,
+        per_unit=units.ports_per_unit,
+    )
+    if fabric.graph is not None:
+        _break_cells(failure, fabric.graph)
+    for chip in problem.failed_chips:
+        first_port = chip * failure.per_unit
+        failure.dead_ports.update(range(first_port, first_port + failure.per_unit))
+    failure.dead_ports.update(problem.failed_ports)
+
+    # Where no light passes a chip on its way, racks are replaced as a whole.
+    if units.through:
+        _find_lost_units(failure)
+        _find_hit_circuits(failure)
+    else:
+        _find_lost_racks(failure)
+    return failure
+
+
+def _break_cells(failure: Failure, graph: CellGraph) -> None:
+    """Set the graph and the states of the cells to those after the failure."""
+    problem = failure.problem
+    faults = np.full(graph.n_cells, FREE, dtype=np.int8)
+    states = np.array(problem.cell_states)
+    for cells, state in ((problem.stuck_bar, BAR), (problem.stuck_cross, CROSS)):
+        for cell in cells:
+            faults[cell] = state
+            states[cell] = state
+    faults[list(problem.dead_cells)] = DEAD
+    failure.graph = break_cells(graph, faults)
+    failure.states = states
+
+
+def rack_of(problem: Reroute, chip: int) -> int:
+    """Return the rack of a chip."""
+    chips_per_rack = problem.units.n_units // problem.units.racks
+    return chip // chips_per_rack
+
+
+def _find_lost_racks(failure: Failure) -> None:
+    """Find racks with failed parts in use, which are lost, and racks of spares that work.
+
+    Where no light passes a chip on its way, racks are replaced as a whole: all chips of a lost
+    rack are lost, and all their circuits are hit.
+    """
+    problem = failure.problem
+    chips = range(problem.units.n_units)
+    failed_fibres = set(problem.failed_fibres)
+    racks_of_fibre = {fibre: _racks_at(problem, fibre) for fibre in failed_fibres}
+    racks_of_dead_ports = {rack_of(problem, failure.unit(port)) for port in failure.dead_ports}
+
+    lost_racks = set[int]()
+    for ports, route in zip(problem.circuits.tolist(), problem.routes, strict=True):
+        dead_ends = failure.dead_ports.intersection(ports)
+        lost_racks.update(rack_of(problem, failure.unit(port)) for port in dead_ends)
+        for fibre in failed_fibres.intersection(route):
+            lost_racks |= racks_of_fibre[fibre]
+
+    # A spare rack has spares alone, and no failed part, in use or not.
+    not_spare = {rack_of(problem, chip) for chip in chips if chip not in problem.spares}
+    not_spare = not_spare.union(racks_of_dead_ports, *racks_of_fibre.values())
+
+    for circuit, ports in enumerate(problem.circuits.tolist()):
+        if any(rack_of(problem, failure.unit(port)) in lost_racks for port in ports):
+            failure.hit.add(circuit)
+    failure.lost.update(chip for chip in chips if rack_of(problem, chip) in lost_racks)
+    failure.spares.update(chip for chip in chips if rack_of(problem, chip) not in not_spare)
+
+
+def _racks_at(problem: Reroute, fibre: int) -> set[int]:
+    """Return the racks at the ends of a fibre; a switch at an end is in none."""
+    units = problem.units
+    chips_per_server = units.n_units // units.n_servers
+    servers = [end for end in units.edges[units.edge_of_fibre[fibre]] if end < units.n_servers]
+    return {rack_of(problem, int(server) * chips_per_server) for server in servers}
+
+
+def _find_lost_units(failure: Failure) -> None:
+    """Find the units with fewer live ports than circuits to send or to receive.
+
+    They are lost; a spare needs one live port.
+    """
+    problem = failure.problem
+    n_units = problem.units.n_units
+    circuits_out = [0] * n_units
+    circuits_in = [0] * n_units
+    for source, destination in problem.circuits.tolist():
+        circuits_out[failure.unit(source)] += 1
+        # A bidirectional port serves one circuit, whichever end of it the port is.
+        at_destination = circuits_out if problem.fabric.bidirectional else circuits_in
+        at_destination[failure.unit(destination)] += 1
+
+    for unit in range(n_units):
+        ports = range(unit * failure.per_unit, (unit + 1) * failure.per_unit)
+        n_live = sum(port not in failure.dead_ports for port in ports)
+        if n_live < max(circuits_out[unit], circuits_in[unit]):
+            failure.lost.add(unit)
+        if n_live > 0 and unit in problem.spares:
+            failure.spares.add(unit)
+
+
+def _find_hit_circuits(failure: Failure) -> None:
+    """Find the circuits that have lost their light.
+
+    A circuit is hit if it has a dead port or a lost unit, or if its light passes a failed fibre, a
+    dead cell, or a cell that is stuck in another state than it needs.
+    """
+    problem = failure.problem
+    for circuit, ports in enumerate(problem.circuits.tolist()):
+        if any(port in failure.dead_ports or failure.unit(port) in failure.lost for port in ports):
+            failure.hit.add(circuit)
+    if failure.graph is None:
+        failed_fibres = set(problem.failed_fibres)
+        for circuit, route in enumerate(problem.routes):
+            if not failed_fibres.isdisjoint(route):
+                failure.hit.add(circuit)
+        return
+
+    # The light as it was before the failure: where it passes a cell that is no longer so, it goes.
+    whole_graph = problem.fabric.graph
+    states = problem.cell_states
+    assert whole_graph is not None and states is not None
+    light = trace_circuits(problem, whole_graph, states, problem.circuits)
+    cells = light.entered // 4
+    hit = states[cells] != failure.states[cells]
+    hit |= np.isin(cells, problem.dead_cells)
+    hit |= np.isin(failure.fibre_of_terminal[light.entered], problem.failed_fibres)
+    failure.hit.update(light.beam[hit].tolist())
+
+
+def trace_circuits(
+    problem: Reroute, graph: CellGraph, states: NDArray[np.int8], circuits: NDArray[np.int32]
+) -> Light:
+    """Trace the light of circuits from their sources, in the one slot 0; beam k is circuit k."""
+    starts = problem.fabric.source_terminals[circuits[:, 0]].astype(np.int64)
+    return trace(graph, states[None], starts[None])
+
+
+def split_by_beam(light: Light, beams: int) -> list[list[int]]:
+    """List the terminals that each beam of a single slot enters, in order."""
+    first = np.searchsorted(light.beam, np.arange(beams + 1)).tolist()
+    return [light.entered[begin:end].tolist() for begin, end in pairwise(first)]
+
+
+# The steps: circuits that do not change keep their light
+
+ONLY_CHANGED_ARE_TOUCHED = Rule("only circuits that change are touched")
+DROPPED_IF_UP = Rule("a circuit is dropped if it is up, and raised if not")
+NO_PART_TWICE = Rule("no part is passed twice")
+ONE_CIRCUIT_PER_PART = Rule("a port, a fibre, a waveguide has one circuit at a time")
+NO_FAILED_FIBRE = Rule("no light goes through a failed fibre")
+LIGHT_AFTER_EVERY_STEP = Rule("every circuit that is up has its light, after every step")
+WORKING_CELLS_ARE_SET = Rule("only cells that work are set")
+ALL_UP_AT_END = Rule("at the end every circuit is up")
+CHANGED_ARE_RAISED = Rule("every changed circuit is raised anew")
+
+
+class UsedPart(NamedTuple):
+    """What one circuit at a time can use."""
+
+    kind: str
+    """``"port out"``, ``"port in"``, ``"fibre"`` or ``"link"``."""
+    number: int
+
+
+def replay_steps(failure: Failure, transition: Transition, findings: Findings) -> bool:
+    """Take all steps of a transition, and check the circuits at every moment.
+
+    Circuits that the failure hit are down at first, all others are up. Each circuit that is up has
+    its parts for itself, and its light arrives. After a cell is set, only the circuits that pass
+    it are traced again. Sets the figure ``dark_steps``; returns whether all steps can be taken and
+    lead to the new circuits.
+    """
+    violations_before = len(findings.violations)
+    replay = Replay(failure, transition, findings)
+    for circuit in range(len(failure.problem.circuits)):
+        if circuit not in failure.hit:
+            fibres = failure.problem.routes[circuit] if failure.graph is None else ()
+            replay.raise_circuit(circuit, fibres, "the beginning")
+    for number, (kind, target, state) in enumerate(transition.steps.tolist()):
+        where = f"steps[{number}]"
+        if kind == SET:
+            replay.set_cell(target, state, where)
+        elif findings.expect(ONLY_CHANGED_ARE_TOUCHED, where, target in replay.new_ports, True):
+            replay.touch(target, kind, where)
+        replay.count_dark()
+    replay.finish()
+    findings.figures["dark_steps"] = replay.dark_steps
+    return len(findings.violations) == violations_before
+
+
+class Replay:
+    """The fabric in the course of a transition.
+
+    Attributes
+    ----------
+    ports
+        ``ports[circuit]``: its source and destination port at present.
+    new_ports, new_routes
+        Those that changed circuits will have.
+    states
+        ``states[cell]``: 0 bar, 1 cross, -1 free.
+    up, raised_anew
+        The circuits that have light, and those that got it again.
+    mate, exits, link_of, starts, stops
+        The wiring by terminal, and the terminals of ports, if there are cells.
+    """
+
+    def __init__(self, failure: Failure, transition: Transition, findings: Findings) -> None:
+        self.failure = failure
+        self.findings = findings
+        changed = transition.changed.tolist()
+        self.new_ports = dict(zip(changed, transition.circuits.tolist(), strict=True))
+        self.new_routes = dict(zip(changed, transition.routes, strict=True))
+        self.ports = failure.problem.circuits.tolist()  # of each circuit, as they are now
+        self.states = failure.states.tolist()  # by cell
+        self.up: set[int] = set()
+        self.user_of: dict[UsedPart, int] = {}
+        """The circuit that uses a part."""
+        self.passing: dict[int, set[int]] = {}
+        """The circuits whose light passes a cell."""
+        self.raised_anew: set[int] = set()
+        self.dark_steps = 0
+        """Steps times circuits that are dark then, though the failure did not hit them."""
+        graph = failure.graph
+        if graph is not None:
+            fabric = failure.problem.fabric
+            self.mate = graph.mate.tolist()
+            self.exits = graph.exits.tolist()
+            self.link_of = graph.links.of_terminal.tolist()
+            self.starts = fabric.source_terminals.tolist()
+            self.stops = fabric.destination_terminals.tolist()
+
+    def touch(self, circuit: int, kind: int, where: str) -> None:
+        """Drop a changed circuit that is up, or raise one that is down, at its new ports."""
+        if not self.findings.expect(DROPPED_IF_UP, where, circuit in self.up, kind == DROP):
+            return
+        if kind == RAISE:
+            self.ports[circuit] = self.new_ports[circuit]
+            self.raised_anew.add(circuit)
+            self.raise_circuit(circuit, self.new_routes[circuit], where)
+            return
+        self.up.discard(circuit)
+        self.user_of = {part: user for part, user in self.user_of.items() if user != circuit}
+        for circuits in self.passing.values():
+            circuits.discard(circuit)
+
+    def raise_circuit(self, circuit: int, fibres: Sequence[int], where: str) -> None:
+        """Switch a circuit on, and note its ports and its fibres or links as used.
+
+        A part that is in use already is a violation. `fibres` is empty where light is traced
+        through cells.
+        """
+        self.up.add(circuit)
+        source, destination = self.ports[circuit]
+        # A bidirectional port is one part, whichever end of a circuit it is.
+        is_bidirectional = self.failure.problem.fabric.bidirectional
+        arrival = "port out" if is_bidirectional else "port in"
+        parts = [UsedPart("port out", source), UsedPart(arrival, destination)]
+        if self.failure.graph is None:
+            parts += [UsedPart("fibre", fibre) for fibre in fibres]
+        else:
+            parts += [UsedPart("link", link) for link in self.follow(circuit, where)]
+
+        if len(set(parts)) < len(parts):
+            self.findings.refuse(NO_PART_TWICE, where, f"circuit {circuit}", "each once")
+        for part in parts:
+            user = self.user_of.setdefault(part, circuit)
+            if user != circuit:
+                got = f"{part.kind} {part.number}: circuits {user} and {circuit}"
+                self.findings.refuse(ONE_CIRCUIT_PER_PART, where, got, "one")
+
+    def follow(self, circuit: int, where: str) -> list[int]:
+        """Trace a circuit, note which cells it passes, and return its links in order.
+
+        It is a violation if the light passes a failed fibre, is lost in a free cell, or arrives at
+        a wrong port. Links have the numbers that they have without faults.
+        """
+        # `entered` is the terminal where light enters the next cell, negative if there is none,
+        # and `left` the one by which it has left the last cell.
+        source, destination = self.ports[circuit]
+        failed_fibres = self.failure.problem.failed_fibres
+        links = []
+        entered = self.starts[source]
+        left = -1
+        while entered >= 0 and self.states[entered // 4] != FREE:
+            cell = entered // 4
+            self.passing.setdefault(cell, set()).add(circuit)
+            links.append(self.link_of[entered])
+            fibre = int(self.failure.fibre_of_terminal[entered])
+            if fibre in failed_fibres:
+                got = f"circuit {circuit}: fibre {fibre}"
+                self.findings.refuse(NO_FAILED_FIBRE, where, got, "a live one")
+            left = self.exits[entered][self.states[cell]]
+            entered = self.mate[left]
+
+        if left != self.stops[destination]:
+            graph = self.failure.graph
+            assert graph is not None  # light is traced through cells
+            if entered >= 0:
+                end = f"lost in free {graph.describe_cell(entered // 4)}"
+            else:
+                end = f"leaves at {graph.terminal_name(left)}"
+            got = f"circuit {circuit}: {end}"
+            expected = graph.terminal_name(self.stops[destination])
+            self.findings.refuse(LIGHT_AFTER_EVERY_STEP, where, got, expected)
+        if left >= 0:
+            links.append(self.link_of[left])
+        return links
+
+    def set_cell(self, cell: int, state: int, where: str) -> None:
+        """Set a cell, and trace the circuits that pass it again; a faulty cell is a violation."""
+        problem = self.failure.problem
+        exists = 0 <= cell < len(self.states)
+        broken_cells = {*problem.stuck_bar, *problem.stuck_cross, *problem.dead_cells}
+        works = exists and cell not in broken_cells
+        if not self.findings.expect(WORKING_CELLS_ARE_SET, where, works, True):
+            return
+        if self.states[cell] == state:
+            return
+        self.states[cell] = state
+        for circuit in sorted(self.passing.get(cell, ())):
+            self.follow(circuit, where)
+
+    def count_dark(self) -> None:
+        """Count the circuits that are dark now without having been hit."""
+        n_healthy = len(self.ports) - len(self.failure.hit)
+        n_healthy_up = len(self.up.difference(self.failure.hit))
+        self.dark_steps += n_healthy - n_healthy_up
+
+    def finish(self) -> None:
+        """Check that all circuits are up, and that those that change are on their new ports."""
+        dark = sorted(set(range(len(self.ports))) - self.up)
+        self.findings.expect(ALL_UP_AT_END, "steps", dark, [])
+        not_raised = sorted(set(self.new_ports) - self.raised_anew)
+        self.findings.expect(CHANGED_ARE_RAISED, "steps", not_raised, [])
+
+
+# The transition as a whole
 
 LEVELS = ("disturbed", "changed", "cells_set", "worst_loss_centidb", "length")
 """The levels of the objective; each is a figure too."""

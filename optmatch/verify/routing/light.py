@@ -1,19 +1,474 @@
-"""The rules of light: it goes from each port to its partner and back, and nowhere else."""
+"""The replay of slots on a switch: matchings, link budgets, and the light through every cell.
+
+`check_shapes` and `check_matchings` come before all else, `check_light` traces light through cells
+or compares losses where there are none. All kinds of schedules use them.
+"""
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.fabrics import DEAD, CellGraph, Fabric
+from optmatch.fabrics import (
+    DEAD,
+    CellCircuit,
+    CellGraph,
+    CellPart,
+    Fabric,
+    Faulty,
+    IdealSwitch,
+    SelectedPorts,
+)
 from optmatch.fabrics.light import Light, trace
-from optmatch.model import CROSS, FREE, IDLE, Schedule
-from optmatch.verify.budgets import check_budgets
-from optmatch.verify.circuits import find_wrong_states
-from optmatch.verify.loops import find_loops
+from optmatch.fabrics.netlists.circuits import cell_circuits
+from optmatch.model import BAR, CROSS, FREE, IDLE, Schedule
 from optmatch.verify.report import Findings, Rule
+
+# Shapes
+ENTRY_PER_PORT = Rule("a slot has an entry for each port")
+DURATION_PER_SLOT = Rule("each slot has a duration")
+DELAY_PER_SLOT = Rule("each slot has a delay where cells say it, and only there")
+STATE_PER_CELL = Rule("a slot has a state for each cell")
+NO_CELLS_NO_STATES = Rule("a fabric without cells has no states")
+STATE_IS_KNOWN = Rule("a state is 0 (bar), 1 (cross) or -1 (free)")
+
+# Matchings
+PARTNER_IS_PORT = Rule("a partner is a port, or -1 where idle")
+DEAD_PORT_IS_IDLE = Rule("a dead port takes part in no circuit")
+ONE_SOURCE = Rule("a port is the destination of one circuit")
+MUTUAL = Rule("circuits of bidirectional ports are mutual")
+NOT_ITSELF = Rule("a bidirectional port does not meet itself")
+
+
+def check_shapes(
+    fabric: Fabric, schedule: Schedule, findings: Findings, *, own_delays: bool = False
+) -> bool:
+    """Check that the arrays of a schedule fit the switch; else nothing else can be checked.
+
+    ``delays_s`` is expected with `own_delays` alone, and ``cell_states`` (-1, 0 or 1) with cells
+    alone.
+    """
+    n_slots = len(schedule.matchings)
+    shape = list(schedule.matchings.shape)
+    fits = findings.expect(ENTRY_PER_PORT, "matchings.shape", shape, [n_slots, fabric.n_ports])
+    shape = list(schedule.durations_s.shape)
+    fits &= findings.expect(DURATION_PER_SLOT, "durations_s.shape", shape, [n_slots])
+
+    # Only where each slot has a delay of its own, there is one for each slot.
+    delays_shape = None if schedule.delays_s is None else list(schedule.delays_s.shape)
+    expected = [n_slots] if own_delays else None
+    fits &= findings.expect(DELAY_PER_SLOT, "delays_s.shape", delays_shape, expected)
+
+    states = schedule.cell_states
+    if fabric.graph is None:
+        given = None if states is None else "given"
+        fits &= findings.expect(NO_CELLS_NO_STATES, "cell_states", given, None)
+    else:
+        states_shape = None if states is None else list(states.shape)
+        expected = [n_slots, fabric.n_cells]
+        fits &= findings.expect(STATE_PER_CELL, "cell_states.shape", states_shape, expected)
+    # -1 is free, 0 bar and 1 cross.
+    if states is not None:
+        for slot, cell in np.argwhere((states < FREE) | (states > CROSS)):
+            where = f"cell_states[{slot}, {cell}]"
+            findings.refuse(STATE_IS_KNOWN, where, int(states[slot, cell]), "-1 .. 1")
+            fits = False
+    return fits
+
+
+def check_matchings(fabric: Fabric, schedule: Schedule, findings: Findings) -> bool:
+    """Check that each slot is a matching; without that circuits are not defined.
+
+    Each live port has one destination or is idle, no two have the same one, and bidirectional
+    ports face each other in pairs.
+    """
+    violations_before = len(findings.violations)
+    matchings = schedule.matchings
+    for slot, port in np.argwhere((matchings < IDLE) | (matchings >= fabric.n_ports)):
+        where = f"matchings[{slot}, {port}]"
+        partner = int(matchings[slot, port])
+        findings.refuse(PARTNER_IS_PORT, where, partner, f"-1 .. {fabric.n_ports - 1}")
+    if len(findings.violations) > violations_before:
+        return False
+
+    # All entries are ports or idle, and may now be used as indices.
+    for slot, matching in enumerate(matchings):
+        _check_dead_ports(fabric, slot, matching, findings)
+        _check_destinations(slot, matching, findings)
+        if fabric.bidirectional:
+            _check_mutual(slot, matching, findings)
+    return len(findings.violations) == violations_before
+
+
+def _check_dead_ports(
+    fabric: Fabric, slot: int, matching: NDArray[np.int32], findings: Findings
+) -> None:
+    """Check that dead ports send nothing and that nothing is sent to them."""
+    for port in fabric.dead_ports:
+        sources = np.flatnonzero(matching == port).tolist()
+        if matching[port] != IDLE or sources:
+            got = f"to {matching[port]}, from {sources}"
+            findings.refuse(DEAD_PORT_IS_IDLE, f"slot {slot}, port {port}", got, "idle")
+
+
+def _check_destinations(slot: int, matching: NDArray[np.int32], findings: Findings) -> None:
+    """Check that no two circuits of a slot have the same destination."""
+    n_uses = np.bincount(matching[matching != IDLE], minlength=len(matching))
+    for port in np.flatnonzero(n_uses > 1):
+        sources = np.flatnonzero(matching == port).tolist()
+        where = f"slot {slot}, destination {port}"
+        findings.refuse(ONE_SOURCE, where, f"sources {sources}", "one source")
+
+
+def _check_mutual(slot: int, matching: NDArray[np.int32], findings: Findings) -> None:
+    """Check that the circuit of a bidirectional port leads back to it, from another port."""
+    for port in np.flatnonzero(matching != IDLE):
+        partner = int(matching[port])
+        where = f"matchings[{slot}, {partner}]"
+        findings.expect(MUTUAL, where, int(matching[partner]), int(port))
+        if partner == port:
+            findings.refuse(NOT_ITSELF, where, int(port), "another port")
+
+
+# The transfer matrix of each cell, computed from the parts that it is made of
+#
+# A reader of netlists says which couplers are a cell, which of its states is bar, and which phase
+# sets it. Here the matrix of every cell follows from its parts alone: the waves at all pins of the
+# circuit are one linear system. It shares no code with the reader, so a cell that was read wrongly
+# is found.
+
+MAX_LEAK = 0.1
+"""A state sends light where it should if at most this share of as much leaks elsewhere."""
+
+
+def circuit_matrix(
+    circuit: CellCircuit, difference_rad: float, coupling_change: float = 0.0
+) -> NDArray[np.complex128]:
+    """Compute ``T[b side, a side]`` of a cell from the optical parts that it is made of.
+
+    With the amplitudes :math:`x` that enter parts at all pins, :math:`y` that leave them, and the
+    light :math:`s` from outside, parts are :math:`y = S x` and joins :math:`x = C y + s`; hence
+    :math:`(I - C S) x = s` is solved. The first phase shifter of arm 1 has the difference of
+    phases; if arm 1 has none, the first one of arm 2 has its negative. `coupling_change` is by how
+    much more of the power crosses in couplers of four pins than their matrices say: at another
+    wavelength. Entries of terminals that the cell lacks are 0.
+    """
+    arm_1, arm_2 = circuit.arms
+    phase_of_part = {arm_1[0]: difference_rad} if arm_1 else {arm_2[0]: -difference_rad}
+    # Row and column k of all matrices belong to pin k; `number` counts the pins of all parts.
+    number = {
+        f"{part.name},{pin}": k
+        for k, (part, pin) in enumerate(
+            (part, pin) for part in circuit.parts for pin in part.pins if pin
+        )
+    }
+
+    # S has a block for each part, C is a permutation of the joined pins.
+    scattering = np.zeros((len(number), len(number)), dtype=np.complex128)
+    for part in circuit.parts:
+        phase_rad = phase_of_part.get(part.name, 0.0)
+        for exit_, entry, amplitude in _ways_through(part, phase_rad, coupling_change):
+            scattering[number[exit_], number[entry]] = amplitude
+    joined = np.zeros((len(number), len(number)))
+    for first, second in circuit.joins:
+        joined[number[first], number[second]] = 1.0
+        joined[number[second], number[first]] = 1.0
+
+    # One column at a time: light of amplitude 1 comes in at one a pin, and the equations give what
+    # leaves by the b pins.
+    a_pins, b_pins = circuit.terminals[:2], circuit.terminals[2:]
+    matrix = np.zeros((2, 2), dtype=np.complex128)
+    for column, pin in enumerate(a_pins):
+        if pin:
+            source = np.zeros(len(number), dtype=np.complex128)
+            source[number[pin]] = 1.0
+            entering = np.linalg.solve(np.eye(len(number)) - joined @ scattering, source)
+            leaving = scattering @ entering
+            matrix[:, column] = [leaving[number[b_pin]] if b_pin else 0.0 for b_pin in b_pins]
+    return matrix
+
+
+def _ways_through(
+    part: CellPart, phase_rad: float, coupling_change: float
+) -> list[tuple[str, str, complex]]:
+    """List exit, entry and amplitude of all ways through a part, in both directions.
+
+    A part without a matrix leads a1 to b1 and a2 to b2, and adds a phase. A coupler of three pins
+    is symmetric, and splits evenly at each wavelength.
+    """
+    # The last axis of a part's matrix holds the real and the imaginary part.
+    a_pins, b_pins = part.pins[:2], part.pins[2:]
+    through = np.eye(2) * np.exp(1j * phase_rad)
+    if part.matrix is not None:
+        through = part.matrix[..., 0] + 1j * part.matrix[..., 1]
+        if all(part.pins):
+            through = _with_other_coupling(through, coupling_change)
+    ways = []
+    for row, b_pin in enumerate(b_pins):
+        for column, a_pin in enumerate(a_pins):
+            if a_pin and b_pin:
+                b_end = f"{part.name},{b_pin}"
+                a_end = f"{part.name},{a_pin}"
+                amplitude = complex(through[row, column])
+                ways += [(b_end, a_end, amplitude), (a_end, b_end, amplitude)]
+    return ways
+
+
+def _with_other_coupling(
+    coupler: NDArray[np.complex128], coupling_change: float
+) -> NDArray[np.complex128]:
+    """Return the matrix of a 2x2 coupler in which another share of the power crosses.
+
+    Phases stay, and so does the power that leaves the coupler altogether; the share ends at 0 and
+    1.
+    """
+    if coupling_change == 0.0:
+        return coupler
+    power = np.abs(coupler) ** 2
+    power_out = power.sum(axis=0)  # by side entered
+    crossing = np.clip(power[::-1].diagonal() + coupling_change * power_out, 0.0, power_out)
+    staying = power_out - crossing
+    # Rows are sides left by: in the first one, what stays comes from side 1.
+    changed = np.array([[staying[0], crossing[1]], [crossing[0], staying[1]]])
+    matrix: NDArray[np.complex128] = np.sqrt(changed) * np.exp(1j * np.angle(coupler))
+    return matrix
+
+
+@lru_cache(maxsize=64)
+def circuit_matrices(
+    fabric: Fabric, coupling_change: float = 0.0
+) -> NDArray[np.complex128] | None:
+    """Return ``T[cell, state, b side, a side]``, read-only; None if no circuit is known."""
+    circuits = cell_circuits(fabric)
+    if not any(circuits):
+        return None
+    matrices = np.empty((len(circuits), 2, 2, 2), dtype=np.complex128)
+    for cell, circuit in enumerate(circuits):
+        for state in (BAR, CROSS):
+            matrices[cell, state] = (
+                ideal_matrix(state)
+                if circuit is None
+                else circuit_matrix(circuit, circuit.difference_rad[state], coupling_change)
+            )
+    matrices.flags.writeable = False
+    return matrices
+
+
+def ideal_matrix(state: int) -> NDArray[np.complex128]:
+    """Return ``T[b side, a side]`` of an ideal interferometer, as of `CellDevice`."""
+    if state == BAR:
+        return np.array([[1j, 0], [0, -1j]])
+    return np.array([[0, 1j], [1j, 0]])
+
+
+class WrongState(NamedTuple):
+    """A state that a cell does not have, by the matrix of its parts."""
+
+    cell: int
+    state: int
+    matrix: NDArray[np.complex128]
+
+
+def find_wrong_states(fabric: Fabric) -> list[WrongState]:
+    """List the states of cells in which light does not go where the state says.
+
+    The matrices are those of the parts of a cell. In bar light goes from a1 to b1 and from a2 to
+    b2, in cross from a1 to b2 and from a2 to b1, as far as the cell has these terminals. All else
+    that leaves the terminal where it goes, or comes from where it starts, may be `MAX_LEAK` of its
+    power at most. A cell with one terminal on each side is dark in cross.
+    """
+    matrices = circuit_matrices(fabric)
+    if matrices is None:
+        return []
+    wrong = []
+    for cell, circuit in enumerate(cell_circuits(fabric)):
+        if circuit is None:
+            continue
+        # A terminal without a pin is not there; a1 and a2 come first, then b1 and b2.
+        has_a = np.array([bool(pin) for pin in circuit.terminals[:2]])
+        has_b = np.array([bool(pin) for pin in circuit.terminals[2:]])
+        power = np.abs(matrices[cell]) ** 2
+        for state in (BAR, CROSS):
+            if has_a.sum() == has_b.sum() == 1:
+                holds = power[CROSS].sum() <= MAX_LEAK * power[BAR].sum()
+            else:
+                holds = _goes_right(power[state], has_a, has_b, state)
+            if not holds:
+                wrong.append(WrongState(cell, state, matrices[cell, state]))
+    return wrong
+
+
+def _goes_right(
+    power: NDArray[np.float64], has_a: NDArray[np.bool_], has_b: NDArray[np.bool_], state: int
+) -> bool:
+    """Tell whether the power that a state should pass outweighs all that leaks beside it.
+
+    It does not if a wanted entry of ``power[b side, a side]`` is 0, or an entry in its row or
+    column is more than `MAX_LEAK` of it.
+    """
+    for a_side in np.flatnonzero(has_a):
+        b_side = a_side if state == BAR else 1 - a_side
+        if has_b[b_side]:
+            wanted_power = power[b_side, a_side]
+            leaked = max(power[1 - b_side, a_side], power[b_side, 1 - a_side])
+            if wanted_power <= 0 or leaked > MAX_LEAK * wanted_power:
+                return False
+    return True
+
+
+# Closed loops of light: ways through set cells that no light from outside takes
+#
+# A loop breaks no rule. Stray light that leaks into one goes round in it, as in a ring resonator.
+
+
+class Loop(NamedTuple):
+    """A closed way of light, in one of its two directions."""
+
+    entered: tuple[int, ...]
+    """The terminals at which cells are entered, in order."""
+    left: tuple[int, ...]
+    """The terminals by which they are left."""
+
+    @property
+    def cells(self) -> tuple[int, ...]:
+        """The cells, in order; one that is passed twice is there twice."""
+        return tuple(terminal // 4 for terminal in self.entered)
+
+
+def find_loops(graph: CellGraph, states: NDArray[np.int8]) -> list[list[Loop]]:
+    """Find the closed loops of light, by slot, each once, in the order of their lowest terminals.
+
+    Light is sent in at free terminals and out of cells that are not set; terminals of set cells
+    that stay dark form the loops. A stuck cell is as it is, whatever `states` says. Time is
+    proportional to the number of cells.
+    """
+    # A cell guides light if it is set or stuck in a state; cells of four terminals each.
+    guides = ((states != FREE) | (graph.stuck != FREE)) & (graph.stuck != DEAD)
+    guides_at = np.repeat(guides, 4, axis=1)  # (slots, terminals): of the cell of the terminal
+    crossed_at = np.repeat(states == CROSS, 4, axis=1).astype(np.int64)
+    exit_at = graph.exits[np.arange(len(graph.mate)), crossed_at]  # (slots, terminals)
+    next_at = graph.mate[exit_at]  # the terminal of the next cell that is entered, -1 outside
+
+    dark = _find_dark_terminals(graph, guides_at, next_at)
+
+    loops: list[list[Loop]] = [[] for _ in states]
+    for slot, first in np.argwhere(dark):
+        entered = []
+        terminal = int(first)
+        while dark[slot, terminal]:
+            # The exits are taken off too: they belong to the same loop, turned round.
+            dark[slot, terminal] = False
+            dark[slot, exit_at[slot, terminal]] = False
+            entered.append(terminal)
+            terminal = int(next_at[slot, terminal])
+        if entered:
+            left = exit_at[slot, entered].tolist()
+            loops[slot].append(Loop(tuple(entered), tuple(left)))
+    return loops
+
+
+def _find_dark_terminals(
+    graph: CellGraph, guides_at: NDArray[np.bool_], next_at: NDArray[np.int32]
+) -> NDArray[np.bool_]:
+    """Find the entries of set cells that no light from outside reaches, by slot and terminal.
+
+    ``next_at[slot, terminal]`` is the entry to which light goes on, -1 if it leaves the graph.
+    """
+    fed_by_set_cell = (graph.mate >= 0) & guides_at[:, graph.mate]
+    dark = guides_at.copy()
+    slot, terminal = np.nonzero(guides_at & ~fed_by_set_cell)
+    while len(terminal):
+        dark[slot, terminal] = False
+        following = next_at[slot, terminal].astype(np.int64)
+        goes_on = (following >= 0) & guides_at[slot, following]
+        slot = slot[goes_on]
+        terminal = following[goes_on]
+    return dark
+
+
+# Link budgets of ideal switches: which circuits lose too much, by the stated losses
+
+WITHIN_BUDGET = Rule("a circuit keeps to its link budget")
+
+
+def losses_of(fabric: Fabric) -> NDArray[np.float64] | None:
+    """Return ``loss_db[source, destination]`` of a switch without cells; None if not stated.
+
+    Only an ideal switch states losses, also within faults or as selected ports.
+    """
+    if isinstance(fabric, IdealSwitch):
+        return fabric.loss_db
+    if isinstance(fabric, Faulty):
+        return losses_of(fabric.fabric)
+    if isinstance(fabric, SelectedPorts):
+        loss_db = losses_of(fabric.fabric)
+        chosen = list(fabric.chosen)
+        return None if loss_db is None else loss_db[chosen][:, chosen]
+    return None
+
+
+def budgets_of(fabric: Fabric) -> NDArray[np.float64]:
+    """Return the most dB that a circuit at each port may lose; infinite if not stated."""
+    if isinstance(fabric, Faulty):
+        return budgets_of(fabric.fabric)
+    if isinstance(fabric, SelectedPorts):
+        return budgets_of(fabric.fabric)[list(fabric.chosen)]
+    budget_of_port = np.full(fabric.n_ports, np.inf)
+    if isinstance(fabric, IdealSwitch) and fabric.budget_db is not None:
+        budget_of_port[:] = fabric.budget_db
+    return budget_of_port
+
+
+def find_over_budget(fabric: Fabric) -> NDArray[np.bool_]:
+    """Find the circuits that lose more than the link budget of either end allows.
+
+    Between bidirectional ports either direction counts. All False where no losses are stated.
+    """
+    is_over = np.zeros((fabric.n_ports, fabric.n_ports), dtype=bool)
+    loss_db = losses_of(fabric)
+    if loss_db is None:
+        return is_over
+    budget_of_port = budgets_of(fabric)
+    is_over |= loss_db > budget_of_port[:, np.newaxis]
+    is_over |= loss_db > budget_of_port[np.newaxis, :]
+    if fabric.bidirectional:
+        is_over |= is_over.T.copy()  # a circuit leads both ways
+    return is_over
+
+
+def round_losses(fabric: Fabric) -> NDArray[np.int64] | None:
+    """Return the stated losses in whole hundredths of a dB; None if they are not stated."""
+    loss_db = losses_of(fabric)
+    return None if loss_db is None else np.rint(100 * loss_db).astype(np.int64)
+
+
+def check_budgets(fabric: Fabric, matchings: NDArray[np.int32], findings: Findings) -> None:
+    """Check that all circuits keep to their link budgets; set ``worst_circuit_loss_db``."""
+    loss_db = losses_of(fabric)
+    if loss_db is None:
+        return
+    slots, sources = np.nonzero(matchings != IDLE)
+    destinations = matchings[slots, sources]
+    circuit_losses_db = loss_db[sources, destinations]
+    findings.figures["worst_circuit_loss_db"] = float(circuit_losses_db.max(initial=0.0))
+
+    budget_of_port = budgets_of(fabric)
+    budgets_db = np.minimum(budget_of_port[sources], budget_of_port[destinations])
+    for circuit in np.flatnonzero(circuit_losses_db > budgets_db):
+        source = fabric.name_port(int(sources[circuit]))
+        destination = fabric.name_port(int(destinations[circuit]), receives=True)
+        findings.refuse(
+            WITHIN_BUDGET,
+            f"slot {slots[circuit]}, circuit from port {source} to port {destination}",
+            f"{circuit_losses_db[circuit]:g} dB",
+            f"at most {budgets_db[circuit]:g} dB",
+        )
+
+
+# Light: it goes from each port to its partner and back, and nowhere else
 
 LIGHT_ARRIVES = Rule("light reaches its partner")
 LIGHT_COMES_BACK = Rule("light comes back from the partner")

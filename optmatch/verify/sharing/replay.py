@@ -11,7 +11,7 @@ from optmatch.model import Schedule, Score, Solution
 from optmatch.problems import Assignment, PortSharing
 from optmatch.verify.bounds import check_solution
 from optmatch.verify.report import Findings, Rule
-from optmatch.verify.sharing.supply import (
+from optmatch.verify.sharing.bounds import (
     Supply,
     check_bound,
     count_bound,

@@ -9,7 +9,7 @@ import numpy as np
 
 from optmatch.problems import RailJob
 from optmatch.problems.rails.training.step import RECV, SEND
-from optmatch.verify.rails.work import list_before, measure_work
+from optmatch.verify.rails.replay import list_before, measure_work
 
 Hops = tuple[tuple[int, int], ...]
 """Circuits that data go over at once, as pairs of ranks."""

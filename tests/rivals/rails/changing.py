@@ -16,7 +16,7 @@ import numpy as np
 
 import optmatch as om
 from optmatch.problems.rails.training.step import ALL_TO_ALL, COMPUTE, SEND
-from optmatch.verify.rails.work import list_before, measure_work
+from optmatch.verify.rails.replay import list_before, measure_work
 
 ORDERS = 6
 """So many orders are tried with each split of ports."""

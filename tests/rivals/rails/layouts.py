@@ -14,7 +14,7 @@ import numpy as np
 import optmatch as om
 from optmatch.problems.rails.execution.plan import ranks_of_rails
 from optmatch.problems.rails.training.step import ALL_TO_ALL, SEND
-from optmatch.verify.rails.work import measure_work
+from optmatch.verify.rails.replay import measure_work
 from tests.helpers.static_rings import list_orders, time_rings
 from tests.rivals.rails.timing import Way, time_step
 

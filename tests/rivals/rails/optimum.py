@@ -18,7 +18,7 @@ from ortools.sat.python import cp_model
 import optmatch as om
 from optmatch.problems.rails.execution.plan import ranks_of_rails
 from optmatch.problems.rails.training.step import ALL_TO_ALL, SEND
-from optmatch.verify.rails.work import list_before, measure_work
+from optmatch.verify.rails.replay import list_before, measure_work
 from tests.rivals.rails import changing
 
 TICKS = 10_000_000

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 import optmatch as om
-from optmatch.verify.rails.work import list_before, measure_work
+from optmatch.verify.rails.replay import list_before, measure_work
 
 
 class Way(NamedTuple):

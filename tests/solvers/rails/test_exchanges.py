@@ -11,7 +11,7 @@ import pytest
 import optmatch as om
 from optmatch.problems.rails.training.step import ALL_TO_ALL, Group, Step
 from optmatch.solvers.rails.exchanges import list_menu
-from optmatch.verify.rails.exchanges import count_hops
+from optmatch.verify.rails.replay import count_hops
 from tests.verify.rules.rails import one
 
 RATE, LATENCY_S = 50e9, 5e-7

@@ -27,7 +27,7 @@ from optmatch.problems.rails.training.step import (
 )
 from optmatch.problems.rails.training.times import list_rounds
 from optmatch.solvers.rails.transfers import fold_transfers
-from optmatch.verify.rails.context import Transfers, list_transfers
+from optmatch.verify.rails.replay import Transfers, list_transfers
 from tests.helpers.modes import SOAK
 from tests.helpers.rails import fixed_point, make_job, small_job
 

@@ -14,7 +14,7 @@ from optmatch.solvers.rails import methods
 from optmatch.solvers.rails.forwarding import can_forward
 from optmatch.solvers.rails.seats import EXCHANGE, seat_ranks
 from optmatch.solvers.rails.staying import bound_step, time_exchanges
-from optmatch.verify.rails.times import bound_changes
+from optmatch.verify.rails.bounds import bound_changes
 from tests.helpers.modes import examples
 from tests.helpers.rails import make_job
 from tests.helpers.static_rings import ring_s

@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 import optmatch as om
 from optmatch.problems import slice_rings
 from optmatch.solvers.slices.steering import steer
-from optmatch.verify.slices.steering import check_steering
+from optmatch.verify.slices.replay import check_steering
 
 few = settings(max_examples=40, deadline=None, database=None)
 

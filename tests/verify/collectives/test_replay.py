@@ -10,7 +10,7 @@ import pytest
 import optmatch as om
 from optmatch.problems.collectives.plan import COPY, REDUCE
 from optmatch.problems.collectives.problem import OPERATIONS
-from optmatch.verify.collectives import sums
+from optmatch.verify.collectives import replay as sums
 from optmatch.verify.report import Findings
 from tests.helpers.collectives import compute
 

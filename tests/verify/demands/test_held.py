@@ -8,7 +8,7 @@ import pytest
 import optmatch as om
 from optmatch.fabrics import Fabric
 from optmatch.verify.demands import bounds
-from optmatch.verify.demands.held import MOST_CELLS, MOST_PORTS, HeldCircuits
+from optmatch.verify.demands.bounds import MOST_CELLS, MOST_PORTS, HeldCircuits
 from tests.helpers import oracles
 from tests.helpers.held import all_held
 

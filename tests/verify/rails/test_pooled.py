@@ -10,7 +10,7 @@ import pytest
 
 import optmatch as om
 from optmatch.problems.rails.training.step import ALL_TO_ALL
-from optmatch.verify.rails import chords, pooled
+from optmatch.verify.rails import replay as rules
 from tests.solvers.rails.test_chords import expert_job
 
 
@@ -63,16 +63,16 @@ def rename_chord(job: om.RailJob, plan: om.RailPlan) -> om.RailPlan:
 
 SPOILT: list[tuple[str, Callable[[om.RailJob, om.RailPlan], om.RailPlan]]] = [
     (
-        chords.ROUTES_ARRIVE,
+        rules.ROUTES_ARRIVE,
         lambda _, plan: change_routes(plan, hops=np.roll(plan.chords[0].hops, 1, axis=1)),
     ),
     (
-        chords.ROUTES_CARRY_ALL,
+        rules.ROUTES_CARRY_ALL,
         lambda _, plan: change_routes(plan, share=plan.chords[0].share * 0.5),
     ),
-    (chords.LASTS_AS_BUSIEST_CHORD, shorten_exchange),
-    (chords.CHORDS_STAY, change_late),
-    (chords.ALL_OVER_CHORDS, rename_chord),
+    (rules.LASTS_AS_BUSIEST_CHORD, shorten_exchange),
+    (rules.CHORDS_STAY, change_late),
+    (rules.ALL_OVER_CHORDS, rename_chord),
 ]
 
 
@@ -100,7 +100,7 @@ def test_a_gpu_alone_does_not_change_rail(share: int) -> None:
     ports = plan.ports.copy()
     ports[rides[0]] = share
     broken = om.verify(job, replace(plan, ports=ports)).violations
-    assert {violation.rule for violation in broken} >= {pooled.RAILS_ARE_ALIKE}
+    assert {violation.rule for violation in broken} >= {rules.RAILS_ARE_ALIKE}
 
 
 def test_rails_are_pooled_only_where_the_job_says_what_it_takes() -> None:
@@ -110,7 +110,7 @@ def test_rails_are_pooled_only_where_the_job_says_what_it_takes() -> None:
         replace(job.network, fabric=om.IdealSwitch(8)),
     ):
         broken = om.verify(replace(job, network=network), plan).violations
-        assert {violation.rule for violation in broken} >= {pooled.MAY_CHANGE_RAIL}
+        assert {violation.rule for violation in broken} >= {rules.MAY_CHANGE_RAIL}
 
     # It takes longer where changing rail does, and the plan does not say so.
     slower = replace(job, network=replace(job.network, change_rail_s=1e-3))

@@ -21,9 +21,14 @@ from optmatch.problems.rails.training.step import (
     RECV,
     SEND,
 )
-from optmatch.verify.rails.context import MOST_TOLD, Context, list_transfers
-from optmatch.verify.rails.times import bound_staying, bound_step
-from optmatch.verify.rails.work import list_before, measure_work
+from optmatch.verify.rails.bounds import bound_staying, bound_step
+from optmatch.verify.rails.replay import (
+    MOST_TOLD,
+    Context,
+    list_before,
+    list_transfers,
+    measure_work,
+)
 from optmatch.verify.report import Findings
 from tests.helpers.rails import random_jobs, small_job
 from tests.verify.rules.rails import group, job as recorded

@@ -13,8 +13,8 @@ import pytest
 import optmatch as om
 from optmatch.problems import BlockProof, CutProof, Reroute
 from optmatch.testing import reroutes as drawn
-from optmatch.verify.reroutes import claims
-from optmatch.verify.reroutes.failure import assess_failure
+from optmatch.verify.reroutes import bounds
+from optmatch.verify.reroutes.replay import assess_failure
 from tests.verify.rules import claim
 from tests.verify.rules.routing import ROUND
 
@@ -125,7 +125,7 @@ def test_a_block_is_all_that_light_can_pass() -> None:
         ends = {*fabric.destination_terminals.tolist()}
         for start in fabric.source_terminals.tolist():
             away[start] &= int(link_of[start]) not in links
-            passed = ends.intersection(claims._light_from(assess_failure(problem), [start], links))
+            passed = ends.intersection(bounds._light_from(assess_failure(problem), [start], links))
             assert passed == ends.intersection(np.flatnonzero(away[start]).tolist())
         starts, goals = (own, range(fabric.n_ports)) if leaving else (range(fabric.n_ports), own)
         passes = any(
@@ -148,7 +148,7 @@ def test_light_goes_on_to_the_first_terminal() -> None:
     failure: Any = SimpleNamespace(
         graph=ROUND, problem=cell, fibre_of_terminal=np.full(4, -1), states=None
     )
-    assert set(claims._light_from(failure, [1], set())) == {3}
+    assert set(bounds._light_from(failure, [1], set())) == {3}
 
 
 def test_a_circuit_between_lost_units_crosses_nothing() -> None:
@@ -160,4 +160,4 @@ def test_a_circuit_between_lost_units_crosses_nothing() -> None:
         unit=int,
     )
     inside = np.array([False, False, True, False, False, False])
-    assert claims._must_cross(failure, inside) == 1
+    assert bounds._must_cross(failure, inside) == 1

@@ -16,7 +16,7 @@ from optmatch.problems import BlockProof, CutProof, Reroute, Transition
 from optmatch.problems.reroutes.transition import SET
 from optmatch.solvers.reroutes.states import fill_rack, hold_matching
 from optmatch.testing import reroutes as drawn
-from optmatch.verify.reroutes import claims
+from optmatch.verify.reroutes import bounds
 from tests.verify.rules import claim
 
 
@@ -49,7 +49,7 @@ def test_the_bounds_of_problem_and_verifier_agree(
     most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are computed twice; where not all handovers are looked at, no higher."""
-    monkeypatch.setattr(claims, "_MOST_HANDOVERS", most)
+    monkeypatch.setattr(bounds, "_MOST_HANDOVERS", most)
     switches = (
         om.HexMesh(2, 2, ports=6),
         om.SpankeBenes(5),

@@ -10,10 +10,10 @@ import pytest
 
 import optmatch as om
 from optmatch.fabrics.light import trace
-from optmatch.verify.routing.bounds import bound_objective
-from optmatch.verify.routing.chips import (
+from optmatch.verify.routing.bounds import (
     Quality,
     bound_crosstalk,
+    bound_objective,
     bound_power,
     chip_figures,
     measure_quality,

@@ -13,16 +13,16 @@ from optmatch.io.schedules import Prices
 from optmatch.problems import RoutingProof
 from optmatch.problems.routing import PRICE_UNITS
 from optmatch.verify.report import Findings, ProofError
-from optmatch.verify.routing.bounds import bound_objective
-from optmatch.verify.routing.proofs import (
+from optmatch.verify.routing.bounds import (
     FREE_CELLS,
     WHOLE_CELLS,
     Case,
     CellCosts,
     Circuit,
     ProofChecker,
+    bound_objective,
 )
-from optmatch.verify.routing.schedules import check_proof, list_circuits
+from optmatch.verify.routing.replay import check_proof, list_circuits
 from tests.helpers import oracles
 from tests.helpers.modes import examples
 

@@ -11,8 +11,7 @@ import optmatch as om
 from optmatch.problems import LineProof, LoadProof
 from optmatch.problems.slices.shape import Steering
 from optmatch.verify.report import Findings, Report
-from optmatch.verify.slices.replay import check_crossing
-from optmatch.verify.slices.steering import check_steering
+from optmatch.verify.slices.replay import check_crossing, check_steering
 from tests.verify.rules import Row, claim, schedule
 
 

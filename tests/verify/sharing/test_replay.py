@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from optmatch.verify.sharing.supply import Supply, count_bound
+from optmatch.verify.sharing.bounds import Supply, count_bound
 from tests.helpers.sharing import Jobs, Resources, Sharing, SupplyProof, draw_sharing, serves
 from tests.verify.rules.sharing import FOUR
 

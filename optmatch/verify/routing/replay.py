@@ -13,11 +13,16 @@ from optmatch.problems import AllToAll, Routing, RoutingProof
 from optmatch.problems.routing import OBJECTIVES
 from optmatch.verify.bounds import SEARCHES, check_solution
 from optmatch.verify.report import Findings, ProofError, Rule
-from optmatch.verify.routing.bounds import bound_objective, count_slots
-from optmatch.verify.routing.chips import chip_figures, measure_quality, sum_power
-from optmatch.verify.routing.light import Traced, check_light
-from optmatch.verify.routing.matchings import check_matchings, check_shapes
-from optmatch.verify.routing.proofs import Circuit, ProofChecker
+from optmatch.verify.routing.bounds import (
+    Circuit,
+    ProofChecker,
+    bound_objective,
+    chip_figures,
+    count_slots,
+    measure_quality,
+    sum_power,
+)
+from optmatch.verify.routing.light import Traced, check_light, check_matchings, check_shapes
 
 ANSWER_IS_SCHEDULE = Rule("the answer is a schedule")
 BOUND_OF_SHORTEST_ROUTES = Rule("the lower bound is not below the shortest routes")

@@ -1,192 +1,69 @@
-"""The rules of time in a rail plan: order, durations, equal ranks; and bounds of the step time.
+"""The claims about a rail plan: its bounds, by longest paths and by counting changes.
 
-An operation *rides* a rail if it communicates over it. A *relay* is a row of ``plan.relays``: an
-operation, a rank that forwards its data, and the ports it forwards them over, as bits. The *load*
-of a rail is all that rides it, with times and ports. An *event* is a computation, or a
-communication of several ranks as one.
+An *event* is a computation, or a communication of several ranks as one.
 """
 
 from __future__ import annotations
 
 import math
-from itertools import pairwise
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.problems import RailJob
+from optmatch.model import Schedule, Solution
+from optmatch.problems import RailJob, RailPlan
 from optmatch.problems.rails.training.step import ALL_TO_ALL, SEND, Step
-from optmatch.verify.rails.context import Context, list_in_rounds
-from optmatch.verify.rails.work import Column, list_before, measure_work
-from optmatch.verify.report import Rule
+from optmatch.verify.bounds import check_solution
+from optmatch.verify.rails.replay import (
+    Column,
+    lets_pool,
+    list_before,
+    list_in_rounds,
+    list_operations,
+    measure_work,
+    pool_job,
+    replay_plan,
+)
+from optmatch.verify.report import Findings, Rule
 
-NOT_BEFORE_STEP = Rule("no operation starts before the step")
-AFTER_WHAT_IT_WAITS_FOR = Rule("an operation starts after what it waits for")
-LASTS_AS_WORK_NEEDS = Rule("an operation lasts as long as its work or its bytes need")
-PARTS_TOGETHER = Rule("all parts of a communication {do} together")
-STEP_ENDS_WITH_LAST = Rule("the step ends with its last operation or reconfiguration")
+BOUND_OF_ALL_LINKS = Rule("the lower bound is not below that of all links")
 
 Places = NDArray[np.int64]
 
 
-def list_operations(step: Step, ranks: NDArray[np.int64]) -> NDArray[np.int64]:
-    """List the operations of some ranks, rank after rank."""
-    spans = [np.arange(step.rank_start[rank], step.rank_start[rank + 1]) for rank in ranks]
-    return np.concatenate([np.empty(0, np.int64), *spans])
+@np.errstate(over="ignore", invalid="ignore")  # of times far beyond all: they are refused
+def verify_rails(
+    problem: RailJob, subject: Schedule | RailPlan | Solution, findings: Findings
+) -> None:
+    """Check a plan by replaying it; of a solution also its objective and its bound.
 
-
-def list_distinct(step: Step, *columns: NDArray[np.float64]) -> NDArray[np.int64]:
-    """List one rank of each kind: ranks of one kind have equal operations and values in `columns`.
-
-    Groups are compared by dimension, size and whether they are on a rail, and partners by how far
-    their numbers are from that of the rank.
+    The bound may be no higher than the greater of two that are worked out anew: with all circuits
+    up at all times, and with changes counted.
     """
-    shapes = [(group.dimension, len(group.ranks), group.rail >= 0) for group in step.groups]
-    number_of_shape = {shape: number for number, shape in enumerate(dict.fromkeys(shapes))}
-    shape_of_group = np.array([*(number_of_shape[shape] for shape in shapes), -1])
+    counted_s = bound_step(problem)
+    findings.figures["lower_bound_recomputed"] = counted_s
+    if not isinstance(subject, Solution):
+        replay_plan(problem, subject, findings)
+        return
 
-    # Ranks whose first columns have the same hash are compared entry by entry, with one rank of
-    # each program that was seen before. Shape -1 is that of no group.
-    programs_by_hash: dict[int, list[tuple[NDArray[np.generic], ...]]] = {}
-    distinct = []
-    for rank, (first, end) in enumerate(pairwise(step.rank_start.tolist())):
-        # Peers and dependencies are relative to the rank, so that equal programs compare equal;
-        # the number of ranks stands for no peer.
-        peer = step.peer[first:end]
-        dep_start = step.dep_start[first : end + 1]
-        program = (
-            *(column[first:end] for column in (*columns, step.size_bytes, step.duration_s)),
-            step.kind[first:end],
-            shape_of_group[step.group[first:end]],
-            np.where(peer < 0, step.n_ranks, peer - rank),
-            dep_start - dep_start[0],
-            step.dep[dep_start[0] : dep_start[-1]] - first,
-        )
-        similar = programs_by_hash.setdefault(hash(program[0].tobytes()), [])
-        if not any(all(map(np.array_equal, program, other)) for other in similar):
-            similar.append(program)
-            distinct.append(rank)
-    return np.array(distinct, dtype=np.int64)
+    # A higher bound counts changes of circuits. Its argument is for ports of one direction: a port
+    # either sends or receives.
+    network = problem.network
+    one_way = problem.fabric is None or not problem.fabric.bidirectional
+    if one_way:
+        checked_s = bound_changes(problem)
 
-
-def describe_load(
-    context: Context,
-    ranks: NDArray[np.int64],
-    riding: NDArray[np.int64],
-    numbers_of_groups: dict[tuple[str, bytes], int],
-) -> tuple[NDArray[np.generic], ...]:
-    """Describe all that happens on a rail without names, so that rails can be compared.
-
-    GPUs are counted on the rail, groups by dimension and members, communications by their first
-    operations.
-    """
-    step = context.step
-    plan = context.plan
-    gpu_of_rank = np.full(step.n_ranks + 1, -1)  # the last entry: no rank
-    gpu_of_rank[ranks] = np.arange(len(ranks))
-
-    # Groups get the same number on all rails if their dimension and their GPUs are the same.
-    groups = step.group[riding]
-    number_of_group = np.full(len(step.groups), -1)
-    for index in np.flatnonzero(np.bincount(groups)).tolist():
-        group = step.groups[index]
-        key = (group.dimension, gpu_of_rank[[*group.ranks]].tobytes())
-        number_of_group[index] = numbers_of_groups.setdefault(key, len(numbers_of_groups))
-
-    # ``plan.relays`` has a row (operation, rank that forwards, ports) for each rank that forwards.
-    # A row belongs here if its operation is one of this rail.
-    _, first, communication = np.unique(step.match[riding], return_index=True, return_inverse=True)
-    position = np.searchsorted(riding, plan.relays[:, 0])
-    rides_here = np.append(riding, -1)[position] == plan.relays[:, 0]
-
-    # Thirteen columns: one of GPUs, nine of operations, and three of relays.
-    return (
-        np.arange(len(ranks)),
-        step.kind[riding],
-        step.size_bytes[riding],
-        plan.start_s[riding],
-        plan.end_s[riding],
-        plan.ports[riding],
-        gpu_of_rank[step.rank[riding]],
-        gpu_of_rank[step.peer[riding]],
-        number_of_group[groups],
-        first[communication],
-        position[rides_here],
-        gpu_of_rank[plan.relays[rides_here, 1]],
-        plan.relays[rides_here, 2],
-    )
-
-
-_CHUNK = 1 << 20
-"""The number of operations that are compared with their communication at once."""
-
-
-def check_times(context: Context) -> None:
-    """Check the times of a plan, as far as no circuits are needed for that.
-
-    Nothing starts before what it waits for has ended, what is beside rails lasts as long as its
-    work, and the parts of a communication go together. One of all ranks that do the same is
-    checked.
-    """
-    step = context.step
-    plan = context.plan
-    slack_s = context.slack_s
-    for operation in np.flatnonzero(plan.start_s < 0)[:1].tolist():
-        where = step.describe(operation)
-        context.findings.refuse(NOT_BEFORE_STEP, where, float(plan.start_s[operation]), 0.0)
-
-    # An operation may start when the last of its predecessors has ended: its dependencies, and the
-    # one before it in the same queue (stream) of its rank.
-    operations = list_operations(step, list_distinct(step, plan.start_s, plan.end_s))
-    start_s = plan.start_s[operations]
-    end_s = plan.end_s[operations]
-    precedence = list_before(step, operations)
-    earliest_s = np.full(len(operations), -np.inf)
-    np.maximum.at(earliest_s, precedence.after, end_s[precedence.before])
-    early = start_s < earliest_s - slack_s
-    context.refuse(AFTER_WHAT_IT_WAITS_FOR, operations, early, start_s, earliest_s)
-
-    # Off the rails nothing can be late: durations follow from work and rates.
-    duration_s = end_s - start_s
-    fixed_s = measure_work(context.job, operations).fixed_s
-    off = (step.rail[operations] < 0) & (np.abs(duration_s - fixed_s) > slack_s)
-    context.refuse(LASTS_AS_WORK_NEEDS, operations, off, duration_s, fixed_s)
-
-    _check_together(context, "start", plan.start_s)
-    _check_together(context, "end", plan.end_s)
-    _check_end_of_step(context)
-
-
-def _check_end_of_step(context: Context) -> None:
-    """Check that the step ends with its last operation or its last change."""
-    plan = context.plan
-    last_s = float(plan.end_s.max(initial=0.0))
-    for timeline in plan.rails:
-        if timeline.n_reconfigurations:
-            up_s = float(timeline.starts_s[-1]) + context.job.network.delay_s
-            last_s = max(last_s, up_s)
-    if abs(plan.step_s - last_s) > context.slack_s:
-        context.findings.refuse(STEP_ENDS_WITH_LAST, "step_s", plan.step_s, last_s)
-
-
-def _check_together(context: Context, do: str, time_s: NDArray[np.float64]) -> None:
-    """Check that all parts of a communication start, or end, at one time."""
-    # ``common_s[match]`` is the time of that part of the communication which is written last; all
-    # others have to agree with it. Computations write into the last entry, which is not compared.
-    match = context.step.match
-    chunks = [slice(first, first + _CHUNK) for first in range(0, len(match), _CHUNK)]
-    common_s = np.empty(int(match.max(initial=-1)) + 2)  # the last entry: no communication
-    for chunk in chunks:
-        common_s[match[chunk]] = time_s[chunk]
-    differs = [(match[chunk] >= 0) & (common_s[match[chunk]] != time_s[chunk]) for chunk in chunks]
-    wrong = np.flatnonzero(np.concatenate([*differs, np.empty(0, bool)]))
-    all_wrong = np.ones(len(wrong), dtype=bool)
-    rule = PARTS_TOGETHER.format(do=do)
-    context.refuse(rule, wrong, all_wrong, time_s[wrong], common_s[match[wrong]])
-
-
-# Bounds of the step time
+        # If data may change rail inside a server, a plan may also give each GPU a share of all
+        # ports of its server. The bound has to hold for both sorts of plans.
+        if lets_pool(problem) and network.gpus_per_server > 1:
+            checked_s = min(checked_s, bound_changes(pool_job(problem)))
+        if checked_s > counted_s:
+            findings.figures["lower_bound_checked"] = checked_s
+            findings.proof = "counting"
+    replay = partial(replay_plan, problem, findings=findings)
+    check_solution(problem, subject, findings, replay=replay, floor=BOUND_OF_ALL_LINKS)
 
 
 class _EventGraph(NamedTuple):
