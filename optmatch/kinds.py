@@ -1,7 +1,7 @@
 """The kinds of problems: for each its class, its verifier and its methods.
 
-This is the one table that knows all kinds. The row of a kind is a function that imports what
-belongs to it, so that a solve loads no other kind.
+These are the only tables that know all kinds. They import what belongs to a kind, or to what is
+shown, inside functions, so that a solve loads neither another kind nor pictures.
 """
 
 from __future__ import annotations
@@ -43,21 +43,43 @@ class View(NamedTuple):
     """Collects what the viewer of an answer embeds; None where slots are clicked through."""
 
 
-def _view_schedule() -> View:
-    """Return how answers that are schedules are shown; kinds replace the parts of their own.
-
-    The imports are here, so that only who draws or lists an answer loads the plotting library.
-    """
+@cache
+def _views() -> dict[str, View]:
+    """Return how each kind is shown; what it does not state is as of a schedule."""
     from optmatch.io.rails.timeline import tabulate
+    from optmatch.plotting import collectives, rails, reroutes, sharing, slices
+    from optmatch.plotting.demands import charts, matrices
     from optmatch.plotting.figures import draw_schedule
-    from optmatch.plotting.problems import draw_fabric, list_ports
-
-    return View(
-        draw=draw_schedule,
-        tabulate=tabulate,
-        draw_problem=draw_fabric,
-        tabulate_problem=list_ports,
+    from optmatch.plotting.problems import (
+        draw_circuits,
+        draw_fabric,
+        list_circuits,
+        list_pairs,
+        list_ports,
     )
+
+    def view_of(room: Any) -> View:
+        return View(room.draw, room.tabulate, room.draw_problem, room.tabulate_problem, room.page)
+
+    schedules = View(draw_schedule, tabulate, draw_fabric, list_ports)
+    return {
+        "all-to-all": schedules._replace(tabulate_problem=list_pairs),
+        "collective": view_of(collectives),
+        "demand": View(
+            charts.draw,
+            tabulate,
+            matrices.draw_problem,
+            matrices.tabulate_problem,
+            charts.page,
+        ),
+        "port-sharing": view_of(sharing),
+        "rail-job": View(
+            rails.draw, tabulate, rails.draw_problem, rails.tabulate_problem, rails.page
+        ),
+        "reroute": view_of(reroutes),
+        "routing": schedules._replace(draw_problem=draw_circuits, tabulate_problem=list_circuits),
+        "slice-allocation": view_of(slices),
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,240 +98,83 @@ class Kind:
     small_problems
         Makes the problems by whose solution `optmatch warm-up` compiles the kernels of its default
         methods; none if these have no kernels.
-    view
-        Imports the functions that draw and list its answers and problems, and returns them.
     """
 
     problem: type[Problem]
     verify: Verifier
     methods: tuple[Method, ...]
     small_problems: Callable[[], tuple[Problem, ...]] = tuple
-    view: Callable[[], View] = _view_schedule
+
+    def view(self) -> View:
+        """Return how answers and problems of the kind are shown; this loads all pictures."""
+        return _views()[self.problem.kind]
 
 
-def _all_to_all() -> Kind:
-    """Return the row of all-to-all problems: every port meets every other one."""
-    from optmatch.problems import AllToAll
-    from optmatch.solvers.all_to_all import METHODS, small_problems
-    from optmatch.verify.routing.replay import verify_schedule
-
-    def view() -> View:
-        """Import the functions that draw and list schedules and all-to-all problems."""
-        from optmatch.plotting.problems import list_pairs
-
-        # All parts are those of any schedule but one: the problem is listed pair by pair.
-        return _view_schedule()._replace(tabulate_problem=list_pairs)
-
-    return Kind(
-        problem=AllToAll,
-        verify=verify_schedule,
-        methods=METHODS,
-        small_problems=small_problems,
-        view=view,
-    )
-
-
-def _collective() -> Kind:
-    """Return the row of collectives: rounds of messages over circuits that may change."""
-    from optmatch.problems import Collective
-    from optmatch.solvers.collectives import METHODS, small_problems
-    from optmatch.verify.collectives.replay import verify_collective
-
-    def view() -> View:
-        """Import the functions that draw and list collectives."""
-        from optmatch.plotting import collectives
-
-        return View(
-            draw=collectives.draw,
-            tabulate=collectives.tabulate,
-            draw_problem=collectives.draw_problem,
-            tabulate_problem=collectives.tabulate_problem,
-            page=collectives.page,
-        )
-
-    return Kind(
-        problem=Collective,
-        verify=verify_collective,
-        methods=METHODS,
-        small_problems=small_problems,
-        view=view,
-    )
-
-
-def _demand() -> Kind:
-    """Return the row of demands: a traffic matrix that a sequence of matchings serves."""
-    from optmatch.problems import Demand
-    from optmatch.solvers.demands import METHODS, small_problems
-    from optmatch.verify.demands.replay import verify_demand
-
-    def view() -> View:
-        """Import the functions that draw and list demands."""
-        from optmatch.io.rails.timeline import tabulate
-        from optmatch.plotting.demands import charts, matrices
-
-        return View(
-            draw=charts.draw,
-            tabulate=tabulate,
-            draw_problem=matrices.draw_problem,
-            tabulate_problem=matrices.tabulate_problem,
-            page=charts.page,
-        )
-
-    return Kind(
-        problem=Demand,
-        verify=verify_demand,
-        methods=METHODS,
-        small_problems=small_problems,
-        view=view,
-    )
-
-
-def _port_sharing() -> Kind:
-    """Return the row of port sharing: resources are given to jobs that ask for them."""
-    from optmatch.problems import PortSharing
-    from optmatch.solvers.sharing import METHODS
-    from optmatch.verify.sharing.replay import verify_sharing
-
-    def view() -> View:
-        """Import the functions that draw and list the resources that each job gets."""
-        from optmatch.plotting import sharing
-
-        return View(
-            draw=sharing.draw,
-            tabulate=sharing.tabulate,
-            draw_problem=sharing.draw_problem,
-            tabulate_problem=sharing.tabulate_problem,
-            page=sharing.page,
-        )
-
-    return Kind(problem=PortSharing, verify=verify_sharing, methods=METHODS, view=view)
-
-
-def _rail_job() -> Kind:
-    """Return the row of rail jobs: a step of a training job over optically switched rails."""
-    from optmatch.problems import RailJob
-    from optmatch.solvers.rails import METHODS, small_problems
-    from optmatch.verify.rails.bounds import verify_rails
-
-    def view() -> View:
-        """Import the functions that draw and list the plan of a training step."""
-        from optmatch.io.rails.timeline import tabulate
-        from optmatch.plotting import rails
-
-        return View(
-            draw=rails.draw,
-            tabulate=tabulate,
-            draw_problem=rails.draw_problem,
-            tabulate_problem=rails.tabulate_problem,
-            page=rails.page,
-        )
-
-    return Kind(
-        problem=RailJob,
-        verify=verify_rails,
-        methods=METHODS,
-        small_problems=small_problems,
-        view=view,
-    )
-
-
-def _reroute() -> Kind:
-    """Return the row of reroutes: running circuits are led around a failure."""
-    from optmatch.problems import Reroute
-    from optmatch.solvers.reroutes import METHODS, small_problems
-    from optmatch.verify.reroutes.bounds import verify_reroute
-
-    def view() -> View:
-        """Import the functions that draw and list reroutes."""
-        from optmatch.plotting import reroutes
-
-        return View(
-            draw=reroutes.draw,
-            tabulate=reroutes.tabulate,
-            draw_problem=reroutes.draw_problem,
-            tabulate_problem=reroutes.tabulate_problem,
-            page=reroutes.page,
-        )
-
-    return Kind(
-        problem=Reroute,
-        verify=verify_reroute,
-        methods=METHODS,
-        small_problems=small_problems,
-        view=view,
-    )
-
-
-def _routing() -> Kind:
-    """Return the row of routing problems: states of all cells for the circuits of one matching."""
-    from optmatch.problems import Routing
-    from optmatch.solvers.routing import METHODS, small_problems
-    from optmatch.verify.routing.replay import verify_schedule
-
-    def view() -> View:
-        """Import the functions that draw and list routed circuits."""
-        from optmatch.plotting.problems import draw_circuits, list_circuits
-
-        # The answer is a schedule of one slot; the problem is a list of wanted circuits.
-        return _view_schedule()._replace(
-            draw_problem=draw_circuits, tabulate_problem=list_circuits
-        )
-
-    return Kind(
-        problem=Routing,
-        verify=verify_schedule,
-        methods=METHODS,
-        small_problems=small_problems,
-        view=view,
-    )
-
-
-def _slice_allocation() -> Kind:
-    """Return the row of slice allocations: servers and circuits for one more slice of a pod."""
-    from optmatch.problems import SliceAllocation
-    from optmatch.solvers.slices import METHODS, small_problems
-    from optmatch.verify.slices.replay import verify_slice
-
-    def view() -> View:
-        """Import the functions that draw and list slices."""
-        from optmatch.plotting import slices
-
-        return View(
-            draw=slices.draw,
-            tabulate=slices.tabulate,
-            draw_problem=slices.draw_problem,
-            tabulate_problem=slices.tabulate_problem,
-            page=slices.page,
-        )
-
-    return Kind(
-        problem=SliceAllocation,
-        verify=verify_slice,
-        methods=METHODS,
-        small_problems=small_problems,
-        view=view,
-    )
-
-
-_MAKE_ROW: dict[str, Callable[[], Kind]] = {
-    "all-to-all": _all_to_all,
-    "collective": _collective,
-    "demand": _demand,
-    "port-sharing": _port_sharing,
-    "rail-job": _rail_job,
-    "reroute": _reroute,
-    "routing": _routing,
-    "slice-allocation": _slice_allocation,
-}
-
-KIND_NAMES = tuple(_MAKE_ROW)
+KIND_NAMES = (
+    *("all-to-all", "collective", "demand", "port-sharing", "rail-job", "reroute", "routing"),
+    "slice-allocation",
+)
 """The names of all kinds, as files have them."""
 
 
 @cache
 def kind_named(name: str) -> Kind:
-    """Return the row of a kind by its name, which must be one of `KIND_NAMES`."""
-    return _MAKE_ROW[name]()
+    """Return the row of a kind by its name, which must be one of `KIND_NAMES`.
+
+    A row imports what belongs to it, so that a solve loads no other kind.
+    """
+    match name:
+        case "all-to-all":
+            from optmatch.problems import AllToAll
+            from optmatch.solvers import all_to_all
+            from optmatch.verify.routing.replay import verify_schedule
+
+            return Kind(AllToAll, verify_schedule, all_to_all.METHODS, all_to_all.small_problems)
+        case "collective":
+            from optmatch.problems import Collective
+            from optmatch.solvers import collectives
+            from optmatch.verify.collectives.replay import verify_collective
+
+            return Kind(
+                Collective, verify_collective, collectives.METHODS, collectives.small_problems
+            )
+        case "demand":
+            from optmatch.problems import Demand
+            from optmatch.solvers import demands
+            from optmatch.verify.demands.replay import verify_demand
+
+            return Kind(Demand, verify_demand, demands.METHODS, demands.small_problems)
+        case "port-sharing":
+            from optmatch.problems import PortSharing
+            from optmatch.solvers import sharing
+            from optmatch.verify.sharing.replay import verify_sharing
+
+            return Kind(PortSharing, verify_sharing, sharing.METHODS)
+        case "rail-job":
+            from optmatch.problems import RailJob
+            from optmatch.solvers import rails
+            from optmatch.verify.rails.replay import verify_rails
+
+            return Kind(RailJob, verify_rails, rails.METHODS, rails.small_problems)
+        case "reroute":
+            from optmatch.problems import Reroute
+            from optmatch.solvers import reroutes
+            from optmatch.verify.reroutes.claims import verify_reroute
+
+            return Kind(Reroute, verify_reroute, reroutes.METHODS, reroutes.small_problems)
+        case "routing":
+            from optmatch.problems import Routing
+            from optmatch.solvers import routing
+            from optmatch.verify.routing.replay import verify_schedule
+
+            return Kind(Routing, verify_schedule, routing.METHODS, routing.small_problems)
+        case "slice-allocation":
+            from optmatch.problems import SliceAllocation
+            from optmatch.solvers import slices
+            from optmatch.verify.slices.replay import verify_slice
+
+            return Kind(SliceAllocation, verify_slice, slices.METHODS, slices.small_problems)
+    raise KeyError(name)
 
 
 def all_kinds() -> tuple[Kind, ...]:
@@ -342,22 +207,7 @@ PLUGIN_TIME_S = 10.0
 def _load_in_time(load: Callable[[], Any]) -> Any:
     """Load the methods of a plugin in a thread; one that hangs is left behind there.
 
-    Parameters
-    ----------
-    load
-        Imports the plugin and returns the object that its entry point names.
-
-    Returns
-    -------
-    object
-        What `load` returns.
-
-    Raises
-    ------
-    TimeoutError
-        If the plugin is not loaded after `PLUGIN_TIME_S` seconds.
-    RuntimeError
-        If loading it raises any exception, with that exception as the cause.
+    After `PLUGIN_TIME_S` seconds it is a `TimeoutError`; any exception becomes a `RuntimeError`.
     """
     ended = Event()
     loaded: list[Any] = []
@@ -401,15 +251,8 @@ def _plugin_methods() -> tuple[Method, ...]:
 def _check_plugin_method(method: object, place: str, others: Sequence[Method]) -> None:
     """Refuse what is no method, or has the name of another one.
 
-    Parameters
-    ----------
-    method
-        What a plugin offers.
-    place
-        Where it comes from, as its entry point says.
-    others
-        The methods of plugins so far. Two of them may share a name if they solve different kinds;
-        none may have the name of one of ours.
+    `place` is where it comes from. Two methods of plugins, `others`, may share a name if they
+    solve different kinds; none may have the name of one of ours.
     """
     from optmatch.solvers.method import Method
 
@@ -451,19 +294,8 @@ def fitting_methods(problem: Problem) -> list[str]:
 def check_method_name(name: str, kind: str | None = None, where: str = "method") -> None:
     """Refuse a name that no method has, or none for problems of a kind.
 
-    Parameters
-    ----------
-    name
-        The name of a method.
-    kind
-        The kind of problems that the method is for; None if any will do.
-    where
-        The place of the name in the input, for the message.
-
-    Raises
-    ------
-    InputError
-        With the nearest name, or the names of the methods of the kind.
+    The message has the nearest name, or the names of the methods of the kind; `where` is the place
+    of the name in the input.
     """
     known_names = sorted({m.name for m in all_methods() if kind in (None, m.solves.kind)})
     if isinstance(name, str) and name in known_names:
@@ -480,24 +312,10 @@ def check_method_name(name: str, kind: str | None = None, where: str = "method")
 
 
 def find_method(name: str, problem: Problem) -> Method:
-    """Return a method for a problem by its name.
+    """Return a method that takes a problem by its name, ours before one of a plugin.
 
-    Parameters
-    ----------
-    name
-        The name of a method, ours or of a plugin. Methods of several kinds may share it.
-    problem
-        The problem that the method has to take.
-
-    Returns
-    -------
-    Method
-        Ours before one of a plugin.
-
-    Raises
-    ------
-    InputError
-        If there is none, or it does not take this problem; the message lists those that do.
+    Methods of several kinds may share a name. The `InputError` of one that does not fit lists
+    those that do.
     """
     # Ours come first, so that a solve does not look at other installed packages.
     for method in kind_of(problem).methods:
