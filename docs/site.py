@@ -189,8 +189,10 @@ def draw_home(source: Path) -> None:
     page = source / "index.md"
     moving = "![The slots of an all-to-all of 12 ports, one after the other](moving.gif)"
     text = re.sub(r"!\[[^]]*\]\([\w-]+\.png\)", moving, page.read_text(), count=1)
-    drawn_now = f"above: {len(frames)} matchings"
-    page.write_text(text.replace("above: one matching of 32 ports", drawn_now))
+    drawn_now = f"shows {len(frames)} matchings of 12 ports, one after the other"
+    text, n_places = re.subn(r"shows\s+one matching of 32 ports", drawn_now, text)
+    assert n_places == 1, "README.md says in other words what its picture shows"
+    page.write_text(text)
 
 
 def write_benchmarks(source: Path) -> None:
@@ -347,6 +349,13 @@ def list_names() -> list[Name]:
     return names
 
 
+def groups_of_names() -> dict[str, list[str]]:
+    """Return the public names of the top level by group, as its docstring has them."""
+    package = importlib.import_module("optmatch")
+    found = re.findall(r"^(\w[^:\n]*):\n((?:    .*\n?)+)", package.__doc__ or "", re.MULTILINE)
+    return {title: re.findall(r"\w+", names) for title, names in found}
+
+
 def write_reference(source: Path) -> None:
     """Write a page for each public name, and one that lists them by package."""
     folder = source / "reference"
@@ -355,10 +364,15 @@ def write_reference(source: Path) -> None:
     lines = ["# Python"]
     for room in dict.fromkeys(name.room for name in names):
         of_room = [name for name in names if name.room == room]
-        lines += ["", f"## `{room}`", "", "| name | what it is |", "|---|---|"]
-        for name in of_room:
-            summary = name.summary.replace("|", "\\|")
-            lines.append(f"| [{name.name}]({name.page}.rst) | {summary} |")
+        lines += ["", f"## `{room}`"]
+        groups = groups_of_names() if room == "optmatch" else {"": [n.name for n in of_room]}
+        for title, listed in groups.items():
+            lines += ["", f"### {title}"] if title else []
+            lines += ["", "| name | what it is |", "|---|---|"]
+            for name in sorted(of_room, key=lambda name: name.name.lower()):
+                if name.name in listed:
+                    summary = name.summary.replace("|", "\\|")
+                    lines.append(f"| [{name.name}]({name.page}.rst) | {summary} |")
         pages = "\n".join(name.page for name in of_room)
         lines += ["", f"```{{toctree}}\n:hidden:\n\n{pages}\n```"]
     (folder / "index.md").write_text("\n".join(lines) + "\n")

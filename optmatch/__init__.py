@@ -1,4 +1,28 @@
-"""Optical circuit matchings: schedules and switch states for machine-learning clusters."""
+"""Optical circuit matchings: schedules and switch states for machine-learning clusters.
+
+Questions:
+    AllToAll, Collective, Demand, PortSharing, RailJob, Reroute, Routing, SliceAllocation;
+    Parallelism, RailNetwork, TransformerModel, Workload
+Switches and chips:
+    Benes, Clements, Crossbar, DilatedBenes, Fabric, Faulty, HexMesh, IdealSwitch, Netlist, Piloss,
+    RackFabric, Reck, SpankeBenes, SquareMesh, SwitchAndSelect, TriangularMesh; fill_rack,
+    read_netlist
+Answers and errors:
+    solve, verify, load, save, explore; Limit, Limits, Report, Schedule, Solution, Status,
+    Violation; Allocation, CollectivePlan, PlaneSchedules, RailPlan, Transition; FormatError,
+    InfeasibleError, InputError, LimitReached, OptMatchError, SolverError, SolverUnavailable,
+    VerificationError
+Light and time:
+    measure_optics, simulate, simulate_rails; Budget, Device, Optics
+Many problems:
+    compare_fabrics, compare_methods, study_yield, sweep, vary; Task
+Schedulers and controllers:
+    decompose, play, schedule, settle_free_cells, warm_up; Call, Proposal, Rerouter,
+    RollingSchedule, Routed, Router, Slot
+
+The packages `io`, `plotting`, `rails` and `switches` have what belongs to one thing alone, as do
+`control`, `fabrics`, `model`, `problems`, `solvers`, `studies`, `sweeps`, `testing` and `verify`.
+"""
 
 # What handles Ctrl-C comes before what takes time.
 try:

@@ -61,6 +61,7 @@ html_theme = "pydata_sphinx_theme"
 html_title = f"optmatch {version}"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
+html_search_scorer = "scorer.js"
 html_math_renderer = "mathml"
 html_show_sourcelink = False
 html_show_sphinx = False

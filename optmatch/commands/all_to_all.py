@@ -12,6 +12,7 @@ from optmatch.commands.shared.options import (
     FABRIC_OPTIONS,
     FILE_OPTIONS,
     FieldOption,
+    SectionedCommand,
     build_fabric,
     field_options,
     read_seconds,
@@ -38,7 +39,7 @@ class Delay(click.ParamType):  # type: ignore[type-arg] # no generic class befor
             self.fail(f"{value!r}: seconds, or cells", param, ctx)
 
 
-@click.command()
+@click.command(cls=SectionedCommand)
 @with_options(FABRIC_OPTIONS)
 @with_options(CONDITION_OPTIONS)
 @with_options(CHIP_OPTIONS)

@@ -12,6 +12,7 @@ from optmatch.commands.shared.options import (
     FILE_OPTIONS,
     FieldOption,
     Listed,
+    SectionedCommand,
     build_fabric,
     fabric_options,
     field_options,
@@ -35,7 +36,7 @@ _COSTS = (
 )
 
 
-@click.command()
+@click.command(cls=SectionedCommand)
 @click.argument("operation", type=click.Choice(OPERATIONS))
 @with_options(field_options(Collective, _SIZES, optional=True))
 @click.option(

@@ -109,13 +109,7 @@ def _replace_prices(
 
 
 def _print_csv(comparisons: tuple[CostComparison, ...]) -> None:
-    """Print a row of CSV for each size and design.
-
-    Parameters
-    ----------
-    comparisons
-        One for each number of GPUs, with a network for each design.
-    """
+    """Print a row of CSV for each size and design."""
     lines: list[Sequence[Any]] = [("n_gpus", *_COLUMNS)]
     for comparison in comparisons:
         for network in comparison.networks:
@@ -125,14 +119,7 @@ def _print_csv(comparisons: tuple[CostComparison, ...]) -> None:
 
 
 def _print_table(comparisons: tuple[CostComparison, ...]) -> None:
-    """Print a line for each size and design, and how the designs compare at each size.
-
-    Parameters
-    ----------
-    comparisons
-        One for each number of GPUs: networks of each design with their parts, cost and power, and
-        how many times cheaper and thriftier the photonic design is than the electrical rail.
-    """
+    """Print a line for each size and design, and how the designs compare at each size."""
     lines = [("GPUs", "design", "switch ports", "OCS ports", "transceivers", "M$", "kW")]
     for comparison in comparisons:
         for network in comparison.networks:

@@ -12,6 +12,7 @@ from optmatch.commands.shared.options import (
     FABRIC_OPTIONS,
     FILE_OPTIONS,
     Listed,
+    SectionedCommand,
     build_fabric,
     count,
     pair,
@@ -21,7 +22,7 @@ from optmatch.commands.shared.outcome import say
 from optmatch.model import CELL_FIELDS, CellDevice
 
 
-@click.command()
+@click.command(cls=SectionedCommand)
 @with_options(FABRIC_OPTIONS)
 @with_options(CONDITION_OPTIONS)
 @DEVICE

@@ -172,24 +172,8 @@ def export(
 def _cells_of_chip(solution: Solution, device: str | None, table: str | None) -> CellDevice:
     """Return the device of each cell of the solution's chip.
 
-    Parameters
-    ----------
-    solution
-        A solution on a fabric with cells.
-    device
-        The name or the file of a device, for all cells; None for the default one.
-    table
-        The file of what was measured of each cell; None if nothing was.
-
-    Returns
-    -------
-    CellDevice
-        The properties of each cell.
-
-    Raises
-    ------
-    InputError
-        If the switch has no cells.
+    It is that of a file of what was measured of each cell, else one device for all; a switch
+    without cells is an `InputError`.
     """
     fabric = solution.problem.fabric
     n_cells = 0 if fabric is None else fabric.n_cells
@@ -234,22 +218,7 @@ def plot(file: str, output: str, slot: int | None, force: bool) -> None:
 
 
 def _check_slot(solution: Solution, slot: int, name: str) -> None:
-    """Refuse a slot that the schedule of a solution does not have.
-
-    Parameters
-    ----------
-    solution
-        The solution.
-    slot
-        The number of the slot, which counts from 0.
-    name
-        The name of the file, for messages.
-
-    Raises
-    ------
-    InputError
-        If the answer is not one schedule, or has fewer slots.
-    """
+    """Refuse a slot that the schedule of a solution does not have; slots count from 0."""
     n_slots = 0
     if solution.schedule is not None:
         n_slots = solution.schedule.n_slots

@@ -131,13 +131,8 @@ def faults(
 def _write_cells(study: YieldStudy, suffix: str) -> str:
     """Return the figures of the cells of a study as the text of a file.
 
-    Parameters
-    ----------
-    study
-        The study of yield.
-    suffix
-        ``.json`` for an object with all figures of the study, ``.csv`` for a table with a row for
-        each cell and kind of fault.
+    ``.json`` is an object with all figures of the study, ``.csv`` a table with a row for each cell
+    and kind of fault.
     """
     if suffix == ".json":
         from optmatch.io.text import layout
@@ -148,16 +143,7 @@ def _write_cells(study: YieldStudy, suffix: str) -> str:
 
 
 def _print_study(name: str, study: YieldStudy) -> None:
-    """Print how many samples survived, the yield with its interval, and the worst cells.
-
-    Parameters
-    ----------
-    name
-        The name of the schedule file.
-    study
-        The study: a sample has broken cells, and has survived, failed (no repair exists) or is
-        unrepaired (none was found). Arrays of shape (cells, kinds of faults) count samples.
-    """
+    """Print how many samples survived, the yield with its interval, and the worst cells."""
     broken = "1 cell" if study.n_faults == 1 else f"{study.n_faults} cells"
     click.echo(f"{name}: {broken} broken, {study.samples} samples, seed {study.seed}")
     for row in study.tables["samples"]:

@@ -69,21 +69,10 @@ def info(ctx: click.Context, /, files: tuple[str, ...], as_json: bool, **options
 
 
 def _show_file(file: str, options: dict[str, Any], as_json: bool) -> int:
-    """Print the facts of the fabric of one file, the ports of a netlist, and what was read of it.
+    """Print the facts of the fabric of one file, and return the exit code.
 
-    Parameters
-    ----------
-    file
-        A netlist, a problem or a schedule.
-    options
-        The options of netlists.
-    as_json
-        Whether one JSON object is printed.
-
-    Returns
-    -------
-    int
-        The exit code.
+    Of a netlist the ports follow, and of all that other programs wrote what was used and what was
+    passed over.
     """
     with accounting(name_of(file)) as account:
         data = _describe_data(file)
@@ -163,18 +152,7 @@ def _show_data(file: str, facts: dict[str, Any], read: list[str], as_json: bool)
 
 
 def _write_dead_pairs(dead_pairs: list[tuple[int, int]]) -> str:
-    """Write the number of dead pairs, which no state of the cells connects, and the first of them.
-
-    Parameters
-    ----------
-    dead_pairs
-        Pairs of source and destination port.
-
-    Returns
-    -------
-    str
-        A text such as ``2, 0-3, 1-4``.
-    """
+    """Write the number of dead pairs, and the first of them: ``2, 0-3, 1-4``."""
     parts = [str(len(dead_pairs))]
     for source, destination in dead_pairs[:_MAX_PAIRS]:
         parts.append(f"{source}-{destination}")
@@ -288,13 +266,7 @@ def _version(package: str) -> str | None:
 
 
 def _cache_folder() -> str:
-    """Return where compiled kernels are kept, and whether they can be.
-
-    Returns
-    -------
-    str
-        The folder, with "(read-only)" behind it where nothing can be written to it.
-    """
+    """Return where compiled kernels are kept, with "(read-only)" where they cannot be."""
     from optmatch.solvers.kernels.folders import kernel_folder
 
     # The folder is made with the first kernel: until then its first existing parent decides.
@@ -342,14 +314,7 @@ def methods(name: str | None, as_json: bool) -> None:
 
 
 def _method_object(method: Method) -> dict[str, Any]:
-    """Return what `--json` prints about a method.
-
-    Returns
-    -------
-    dict
-        The kind of its problems, its name, whether it is exact and deterministic, a line about it,
-        and its parameters, a list.
-    """
+    """Return what `--json` prints about a method."""
     return {
         "kind": method.solves.kind,
         "name": method.name,
@@ -363,14 +328,8 @@ def _method_object(method: Method) -> dict[str, Any]:
 def _print_methods(kind: Kind, methods: list[Method], *, in_full: bool) -> None:
     """Print a line for each method of a kind: name, summary, and if it is exact or the default.
 
-    Parameters
-    ----------
-    kind
-        The kind of problems, whose methods stand in the order in which the default is chosen.
-    methods
-        Those of its methods that are printed.
-    in_full
-        Whether the parameters and the docstring of each method follow its line.
+    Methods stand in the order in which the default is chosen; with `in_full` their parameters and
+    docstrings follow.
     """
     # The first method that suits all problems is the default. Methods before it are the default
     # for the problems that they suit.
@@ -399,13 +358,7 @@ def _print_methods(kind: Kind, methods: list[Method], *, in_full: bool) -> None:
 
 
 def _print_in_full(method: Method) -> None:
-    """Print the parameters of a method, and the docstring of its function.
-
-    Parameters
-    ----------
-    method
-        The method. The references of its docstring are left out.
-    """
+    """Print the parameters of a method, and the docstring of its function without references."""
     for param in _list_params(method):
         upper_end = " or more" if param["most"] is None else f" to {param['most']:g}"
         values = f"{param['type']}, {param['least']:g}{upper_end}; {param['default']} by default"
@@ -418,14 +371,7 @@ def _print_in_full(method: Method) -> None:
 
 
 def _list_params(method: Method) -> list[dict[str, Any]]:
-    """List the parameters of a method that are numbers.
-
-    Returns
-    -------
-    list of dict
-        Name, type, default, least and most (None without an upper end) and summary of each; empty
-        for a method without parameters.
-    """
+    """List the parameters of a method that are numbers, with type, default, range and summary."""
     if method.params is None:
         return []
     hints = get_type_hints(method.params, include_extras=True)

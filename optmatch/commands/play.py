@@ -146,20 +146,7 @@ def play(
 
 
 def _read_ranges(text: str) -> frozenset[int]:
-    """Read a list of ports such as ``0-15,20``.
-
-    Returns
-    -------
-    frozenset of int
-        The ports; a range includes both its ends.
-
-    Raises
-    ------
-    click.UsageError
-        If the text is no such list, or a range ends below its first port.
-    InputError
-        If a port has too large a number.
-    """
+    """Read a list of ports such as ``0-15,20``, whose ranges include both ends."""
     if _RANGES.fullmatch(text) is None:
         raise click.UsageError(f"--only {text[:40]!r}: ports as 0-15,20")
     ports: set[int] = set()
@@ -174,13 +161,7 @@ def _read_ranges(text: str) -> frozenset[int]:
 
 
 def _wait_for_enter(stop: threading.Event) -> None:
-    """Wait for a line on stdin before the next slot is played.
-
-    Parameters
-    ----------
-    stop
-        Ends the play when it is set, from outside or here, where stdin ends.
-    """
+    """Wait for a line on stdin before the next slot is played; its end sets `stop`."""
     say("Enter: the next slot")
     while not stop.is_set():
         readable, _, _ = select.select([sys.stdin], [], [], _STDIN_POLL_S)
@@ -201,16 +182,7 @@ class _Progress:
         self._width = 0
 
     def __call__(self, moment: PlayedMoment, n_moments: int) -> None:
-        """Show a moment that was played: a slot of a round, in which circuits were changed.
-
-        Parameters
-        ----------
-        moment
-            Its round and its place in it, how many circuits changed, and how long that took in
-            seconds.
-        n_moments
-            The number of moments of a round.
-        """
+        """Show a moment that was played: a slot of a round, in which circuits were changed."""
         if not self._terminal:
             return
         done = moment.round * n_moments + moment.moment + 1

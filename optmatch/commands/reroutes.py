@@ -15,6 +15,7 @@ from optmatch.commands.shared.options import (
     LABELS,
     NUMBERS,
     FieldOption,
+    SectionedCommand,
     build_fabric,
     count,
     field_options,
@@ -41,7 +42,7 @@ _FAILED_PARTS = (
 )
 
 
-@click.command()
+@click.command(cls=SectionedCommand)
 @with_options(FABRIC_OPTIONS)
 @click.option("--rack", is_flag=True, help="Take a rack of 64 chips, 60 of them in five jobs.")
 @count("--fibres", None, "Fibres from a server of the rack to each neighbour.  [default: 8]")
@@ -113,22 +114,10 @@ def _is_config(path: str) -> bool:
 
 
 def _read_config(path: str, port_sides: str | None, shape: dict[str, Any]) -> Reroute:
-    """Return the state that a switch is in, as a reroute without failures.
+    """Return the state that a switch is in by its `config_db.json`, without failures.
 
-    Parameters
-    ----------
-    path
-        The `config_db.json` of the switch.
-    port_sides
-        A CSV table with the names of both sides of each port; None without one.
-    shape
-        Options of the fabric by name, None where they are not set. Without ``--loss`` and
-        ``--size`` it is an ideal switch that fits.
-
-    Raises
-    ------
-    InputError
-        If the table is of several switches.
+    Without ``--loss`` and ``--size`` in `shape` it is an ideal switch that fits. A table of sides
+    of several switches is an `InputError`.
     """
     from optmatch.io.switches.ports import read_port_tables
     from optmatch.io.switches.reroutes import read_running_state
@@ -146,23 +135,7 @@ def _read_config(path: str, port_sides: str | None, shape: dict[str, Any]) -> Re
 
 
 def _read_state(path: str) -> Reroute:
-    """Return the running state of a file: a problem, or what its answer leads to.
-
-    Parameters
-    ----------
-    path
-        A problem file of a reroute, or its schedule file.
-
-    Returns
-    -------
-    Reroute
-        The state after the transition of an answer; without one, that of the problem.
-
-    Raises
-    ------
-    InputError
-        If the file holds no running state.
-    """
+    """Return the running state of a file: a problem, or what its answer leads to."""
     content = load(path)
     if isinstance(content, Solution) and isinstance(content.problem, Reroute):
         if isinstance(content.answer, Transition):
@@ -176,19 +149,8 @@ def _read_state(path: str) -> Reroute:
 def _hold_random_matching(fabric: Any, busy: int | None, seed: int) -> Reroute:
     """Return a switch that holds a random matching, as the state from which a failure starts.
 
-    Parameters
-    ----------
-    fabric
-        A fabric with cells.
-    busy
-        The number of ports in use; None for all but an eighth of them.
-    seed
-        The seed of the matching, and of the search for its routes.
-
-    Returns
-    -------
-    Reroute
-        Circuits with their routes, and states of the cells, without failures.
+    `busy` is the number of ports in use, None for all but an eighth of them; `seed` is that of the
+    matching, and of the search for its routes.
     """
     from optmatch.solvers.reroutes.states import hold_matching
 

@@ -12,6 +12,7 @@ from optmatch.commands.shared.options import (
     FABRIC_OPTIONS,
     FILE_OPTIONS,
     LABELS,
+    SectionedCommand,
     build_fabric,
     count,
     draw_ports,
@@ -24,7 +25,7 @@ from optmatch.model import InputError
 from optmatch.problems import Routing
 
 
-@click.command()
+@click.command(cls=SectionedCommand)
 @with_options(FABRIC_OPTIONS)
 @with_options(CONDITION_OPTIONS)
 @with_options(CHIP_OPTIONS)

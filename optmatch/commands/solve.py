@@ -384,9 +384,9 @@ def _print_solution(
         rows["reason"] = str(solution.stats.get("reason", "none given"))
     slots_of_planes = _slots_of_planes(solution)
     if len(slots_of_planes) > 1:
-        rows["matchings"] = f"{sum(slots_of_planes)} on {len(slots_of_planes)} planes"
+        rows["slots"] = f"{sum(slots_of_planes)} on {len(slots_of_planes)} planes"
     elif slots_of_planes:
-        rows["matchings"] = f"{slots_of_planes[0]}"
+        rows["slots"] = f"{slots_of_planes[0]}"
     unit = unit_of(solution.problem)
     if solution.objective is not None:
         rows["objective"] = write_score(solution.objective, unit)
@@ -399,9 +399,8 @@ def _print_solution(
     # What the claims rest on: a search without a certificate is no proof.
     is_decided = solution.status in (Status.OPTIMAL, Status.INFEASIBLE)
     if solution.proof is not None and (is_decided or is_known(solution.lower_bound)):
-        title = "proof" if is_decided else "bound by"
         unproved = ", unproved" if solution.proof == "search" else ""
-        rows[title] = f"{solution.proof}{unproved}"
+        rows["proof"] = f"{solution.proof}{unproved}"
 
     rows["method"] = f"{solution.method}, seed {solution.seed}, {solution.time_s:.3g} s"
     times = [f"{name} {time_s:.2g} s" for name, time_s in uncounted_here_s.items()]

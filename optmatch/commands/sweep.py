@@ -103,21 +103,8 @@ def sweep(
 def generated(command: str) -> Problem:
     """Make a problem by running a command in this process, as it stands behind `generate`.
 
-    Parameters
-    ----------
-    command
-        The words of the command. Without ``-o`` it prints the problem; with it, it writes a file
-        into a temporary folder.
-
-    Returns
-    -------
-    Problem
-        The problem that was printed or written.
-
-    Raises
-    ------
-    InputError
-        If the command is refused.
+    Without ``-o`` the command prints the problem; with it, it writes a file into a temporary
+    folder. A command that is refused is an `InputError`.
     """
     from optmatch.commands.generate import generate
     from optmatch.io import load, loads
@@ -176,17 +163,7 @@ def report(store: str, output: str | None, force: bool, as_json: bool) -> None:
 
 
 def _report_file(suffix: str, title: str, rows: list[Row]) -> bytes:
-    """Return the content of a report file.
-
-    Parameters
-    ----------
-    suffix
-        ``.html`` for a page, ``.csv`` or ``.parquet`` for a table of all rows.
-    title
-        The title of the page.
-    rows
-        The rows of the store, one for each task: a problem, a method and a seed.
-    """
+    """Return the content of a report file: a page of HTML, or a table of all rows."""
     from optmatch.sweeps.reports import csv_table, html_page, make_report, parquet_table
 
     match suffix.lower():
@@ -199,20 +176,7 @@ def _report_file(suffix: str, title: str, rows: list[Row]) -> bytes:
 
 
 def _report_object(store: str, report: SweepReport) -> dict[str, Any]:
-    """Return what `--json` prints of a report.
-
-    Parameters
-    ----------
-    store
-        The file of the store.
-    report
-        The figures of a sweep, with tables for each kind of problem, and the tasks that failed.
-
-    Returns
-    -------
-    dict
-        The figures as plain values of JSON.
-    """
+    """Return what `--json` prints of a report."""
     content = {"store": store, **report._asdict()}
     content["kinds"] = {
         kind.kind: {"methods": kind.table, "within": kind.shares()} for kind in report.kinds
@@ -222,16 +186,7 @@ def _report_object(store: str, report: SweepReport) -> dict[str, Any]:
 
 
 def _print_report(store: str, report: SweepReport) -> None:
-    """Print a report: a table for each kind of problem, and the first failures.
-
-    Parameters
-    ----------
-    store
-        The file of the store.
-    report
-        Numbers of tasks by status; for each kind a table with a row for each method; and the tasks
-        that have failed.
-    """
+    """Print a report: a table for each kind of problem, and the first failures."""
     counts = ", ".join(f"{count} {status}" for status, count in report.statuses.items())
     click.echo(f"{store}: {report.rows} tasks of {report.problems} problems: {counts or 'none'}")
 
@@ -252,13 +207,7 @@ def _print_report(store: str, report: SweepReport) -> None:
 
 
 def _print_columns(table: list[dict[str, Any]]) -> None:
-    """Print rows of equal keys in columns, with the keys as their titles.
-
-    Parameters
-    ----------
-    table
-        One row or more, values by name of column.
-    """
+    """Print rows of equal keys in columns, with the keys as their titles."""
     from optmatch.sweeps.reports import show
 
     names = list(table[0])

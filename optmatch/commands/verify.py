@@ -224,11 +224,12 @@ def _print_report(name: str, report: Report, unit: str) -> None:
     for violation in report.violations:
         click.echo(f"  {violation}")
 
-    # Scores of several levels are written with the names of their levels.
+    # Objectives and bounds have the unit of the problem, or the names of their levels.
     rows: dict[str, Any] = {}
     for figure, value in report.figures.items():
         words = _WORDS_OF_FIGURE.get(figure, figure)
-        rows[words] = write_score(value, unit) if isinstance(value, tuple) else value
+        is_score = isinstance(value, tuple) or figure.startswith(("objective", "lower_bound"))
+        rows[words] = write_score(value, unit) if is_score else value
     print_rows(rows)
 
     for check in report.skipped:

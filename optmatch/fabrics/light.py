@@ -43,42 +43,13 @@ class Route(NamedTuple):
 
 
 def trace(graph: CellGraph, cell_states: ArrayLike, entered: ArrayLike) -> Light:
-    """Follow beams of light through the cells (2 x 2 switches) of a fabric, to where they end.
+    """Follow beams of light through the cells of a fabric, to where they end.
 
-    Terminals a1, a2, b1 and b2 of a cell have the numbers 4 * cell + 0 to 3. A free terminal is
-    joined to no other: light comes in and out there. A beam ends at a free terminal, or in a cell
-    whose state is not set. All beams take a step, through one cell, together. Time is proportional
-    to the number of cells passed.
-
-    The body uses two tables of the graph:
-
-    - ``mate[terminal]``: the terminal that a waveguide joins it to, -1 if it is free;
-    - ``exits[terminal, state]``: where light that enters at the terminal leaves its cell.
-
-    Parameters
-    ----------
-    graph
-        The cells and the joins between their terminals.
-    cell_states
-        ``cell_states[slot, cell]``: 0 bar, 1 cross, -1 free; shape (slots, cells).
-    entered
-        ``entered[slot, beam]``: the free terminal at which a beam enters, -1 for none; shape
-        (slots, beams).
-
-    Returns
-    -------
-    Light
-        Four arrays with an entry for each cell that a beam passes, sorted by slot and beam, and in
-        the order of its way: slot, beam, terminal entered and terminal left. Two arrays of shape
-        (slots, beams):
-
-        - ``arrived``: the free terminal at which the beam comes out, else -1;
-        - ``stopped``: the terminal at which it enters a cell that is not set, else -1.
-
-    Raises
-    ------
-    InputError
-        If shapes disagree, or light would enter elsewhere than at free terminals.
+    A beam enters at a free terminal, ``entered[slot, beam]``, -1 for none, and ends at another
+    one, or in a cell whose state is not set. All beams take a step, through one cell, together;
+    time is proportional to the number of cells passed. The passed cells are sorted by slot and
+    beam, and in the order of the way. Wrong shapes, and light that would enter elsewhere, are an
+    `InputError`.
     """
     states = np.asarray(cell_states)
     entries = np.asarray(entered, dtype=np.int64)
@@ -130,30 +101,9 @@ def trace(graph: CellGraph, cell_states: ArrayLike, entered: ArrayLike) -> Light
 def trace_circuits(fabric: Fabric, schedule: Schedule) -> list[list[Route]]:
     """List the cells that the light of every circuit of a schedule passes, right or not.
 
-    A schedule has a matching in each slot: which source port sends to which destination port. It
-    may state the cells (2 x 2 switches), and then light goes where these lead it, even to a wrong
-    port.
-
-    Parameters
-    ----------
-    fabric
-        The fabric, with cells or without.
-    schedule
-        The circuits of each slot, ``matchings[slot, source] = destination``, and if they are
-        stated the states of the cells, ``cell_states[slot, cell]``.
-
-    Returns
-    -------
-    list of list of Route
-        ``routes[slot]``: its circuits by source port; of bidirectional ports each circuit once,
-        from the lower port. A route has the cells passed in order, and for each of them the
-        terminal entered and the terminal left (4 * cell + 0 to 3). It ends where the light ends;
-        on a fabric without cells, or without stated states, it is empty.
-
-    Raises
-    ------
-    InputError
-        If the schedule is one of other ports.
+    ``routes[slot]`` has its circuits by source port; of bidirectional ports each circuit once,
+    from the lower port. A route has the cells passed in order, with the terminals entered and
+    left. It ends where the light ends; without cells or stated states it is empty.
     """
     matchings = schedule.matchings
     if schedule.n_ports != fabric.n_ports:

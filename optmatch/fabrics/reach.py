@@ -214,26 +214,10 @@ def forced_links(graph: CellGraph, terminals: Sequence[int]) -> list[frozenset[i
 def _reuses_a_link(
     graph: CellGraph, walks: Walks, destinations: NDArray[np.int32]
 ) -> NDArray[np.bool_]:
-    """Tell which of the shortest walks are no possible circuits, as they pass a link twice.
+    """Tell which shortest walks pass a link twice, which the light of a circuit cannot do.
 
-    A link is a waveguide between two cells. A walk may pass it in both directions, which the light
-    of a circuit cannot do. All walks are followed back from their ends, side by side.
-
-    Parameters
-    ----------
-    graph
-        The cells and their links, the waveguides between them.
-    walks
-        Shortest walks from some sources to all terminals: ``entered[source, terminal]`` is where
-        the cell was entered that light leaves by the terminal.
-    destinations
-        Terminals by which the walks leave, shape (destinations,).
-
-    Returns
-    -------
-    NDArray
-        ``reuses[source, destination]``: whether that walk passes some link twice; bool, shape
-        (sources, destinations). False where there is no walk.
+    A walk may pass a link in both directions. All walks are followed back from their ends, side by
+    side. The result is ``reuses[source, destination]``, false where there is no walk.
     """
     # pair = source number * number of destinations + destination number. Pairs drop out as soon
     # as their walk is back at its source.
@@ -271,22 +255,10 @@ def _reuses_a_link(
 def _find_shortest_route(graph: CellGraph, source: int, destination: int) -> int:
     """Count the cells of the shortest route between two terminals, by branch and bound.
 
-    A link is a waveguide between two cells. A route may use it in one direction at most; a walk
-    may use both, and is therefore never longer. If the shortest walk uses a link in both, there
-    are two cases (branches): one direction is closed, or the other. The shortest walk of a branch
-    is a lower bound; a branch whose bound is no better than the best route is dropped.
-
-    Parameters
-    ----------
-    graph
-        The cells and the joins between their terminals.
-    source, destination
-        Two free terminals.
-
-    Returns
-    -------
-    int
-        The number of cells; ``UNREACHED`` if there is no route.
+    A route may use a link in one direction at most; a walk may use both, and is never longer. If
+    the shortest walk uses a link in both, there are two branches: one direction is closed, or the
+    other. The shortest walk of a branch is its bound; one that is no better than the best route is
+    dropped. Without a route the result is `UNREACHED`.
     """
     # A branch is the set of terminals by which light may not leave a cell.
     best = UNREACHED
@@ -307,25 +279,10 @@ def _find_shortest_route(graph: CellGraph, source: int, destination: int) -> int
 
 
 def _find_reused_link(graph: CellGraph, walks: Walks, destination: int) -> int | None:
-    """Find a link that a walk of light passes in both directions, if there is one.
+    """Find a link that a walk of light passes in both directions.
 
-    A link is a waveguide between two cells. The walk is followed back from its end, one cell at a
-    time.
-
-    Parameters
-    ----------
-    graph
-        The cells; ``links.of_terminal[terminal]`` is the link at a terminal.
-    walks
-        The walks from one source: ``entered[0, terminal]`` is where the cell was entered that
-        light leaves by the terminal.
-    destination
-        The terminal at which the walk ends.
-
-    Returns
-    -------
-    int or None
-        A terminal by which light leaves a cell into that link; None if the walk is a route.
+    The walk is followed back from its end, one cell at a time. The result is a terminal by which
+    light leaves a cell into that link; None if the walk is a route.
     """
     terminal_left = destination
     passed = set[int]()
@@ -345,24 +302,10 @@ _AT_ONCE = 256  # destinations: a table of all would take gigabytes for a thousa
 def count_cells(mate: NDArray[np.int32], *, ahead: bool) -> NDArray[np.int64] | None:
     """Count the most cells that light can pass after each cell of a network, or before it.
 
-    This is for feed-forward networks, in which light always goes from left to right: from ends a
-    of cells to ends b. The count is the length of the longest path from each cell. It numbers the
-    columns in which cells stand, from the last column (0) to the left, or from the first column
-    to the right.
-
-    Parameters
-    ----------
-    mate
-        ``mate[terminal]``: the terminal it is joined to, -1 if free; terminals a1, a2, b1, b2 of a
-        cell are 4 * cell + 0 to 3.
-    ahead
-        Whether cells after each cell count; else those before it.
-
-    Returns
-    -------
-    NDArray or None
-        The number for each cell, int64, shape (cells,). None if ends of a kind are joined (a to a,
-        or b to b), or if light can come round: the network is not feed-forward then.
+    In a feed-forward network light goes from ends a of cells to ends b, and the count is the
+    longest path from each cell: it numbers the columns from the last one (0) to the left, or,
+    unless `ahead`, from the first one to the right. None says that the network is not
+    feed-forward: ends of a kind are joined, or light can come round.
     """
     # Light goes only forward if each join leads from an end b to an end a.
     b_terminal = np.flatnonzero((mate >= 0) & (np.arange(len(mate)) % 4 >= 2))
@@ -389,15 +332,6 @@ def lights_every_cell(
     """Tell whether light from all sources passes each cell twice, whatever the states.
 
     Light does so where it only goes forward and each end of a cell is joined or has a port.
-
-    Terminals a1, a2, b1 and b2 of a cell have the numbers 4 * cell + 0 to 3.
-
-    Parameters
-    ----------
-    graph
-        The cells and the joins between their terminals.
-    sources, destinations
-        The free terminals at which light enters and leaves.
     """
     ends = np.concatenate([sources, destinations])
     free = np.flatnonzero(graph.mate < 0)
@@ -413,33 +347,11 @@ def forward_routes(
     sources: NDArray[np.int32],
     destinations: NDArray[np.int32],
 ) -> NDArray[np.int32]:
-    """Count the cells on the shortest route between terminals of a feed-forward network.
+    """Count the cells on the shortest routes of a feed-forward network.
 
-    In such a network light passes the cells (2 x 2 switches) from left to right, column by column.
-    Dynamic programming from the last column back to the first counts the cells ahead of each
-    terminal. Time O(cells * m) for m destinations.
-
-    Terminals a1, a2 (left) and b1, b2 (right) of a cell have the numbers 4 * cell + 0 to 3. The
-    body uses two tables of the graph:
-
-    - ``mate[terminal]``: the terminal that a waveguide joins it to, -1 if it is free;
-    - ``exits[terminal, state]``: where light that enters at the terminal leaves its cell.
-
-    Parameters
-    ----------
-    graph
-        The cells and the joins between their terminals.
-    columns
-        ``columns[cell]``: a number, the most cells that light can still pass after this one; 0 for
-        cells of the last column. Int64, shape (cells,).
-    sources, destinations
-        Free terminals at which light enters and leaves; shapes (k,) and (m,).
-
-    Returns
-    -------
-    NDArray
-        ``cells[source, destination]``; int32, shape (k, m), ``UNREACHED`` where no light comes
-        through.
+    Dynamic programming from the last column back to the first, in time O(cells * destinations).
+    ``columns[cell]`` is the most cells that light can still pass after this one, 0 in the last
+    column. The result is ``cells[source, destination]``, `UNREACHED` where no light comes through.
     """
     table = np.empty((len(sources), len(destinations)), dtype=np.int32)
     exits = graph.exits
@@ -473,29 +385,9 @@ def cheapest_ways(
 ) -> NDArray[np.float64]:
     """Add up what the cheapest way through cells costs, from some terminals to all others.
 
-    The cost of a way is that of the cells on it, each in the state in which light passes it. A way
-    may pass a link (a waveguide between two cells) twice, which no circuit can: the result is a
-    lower bound for circuits. Shortest paths by Bellman and Ford.
-
-    Terminals of a cell have the numbers 4 * cell + 0 to 3. The body uses two tables of the graph:
-
-    - ``mate[terminal]``: the terminal that a waveguide joins it to, -1 if it is free;
-    - ``exits[terminal, state]``: where light that enters at the terminal leaves its cell.
-
-    Parameters
-    ----------
-    graph
-        The cells and the joins between their terminals.
-    starts
-        The terminals at which light enters, shape (k,).
-    cell_cost
-        ``cell_cost[cell, state]`` of a cell that is passed in bar (0) or cross (1); float64, shape
-        (cells, 2), not negative. For a stuck cell its own state counts.
-
-    Returns
-    -------
-    NDArray
-        ``cost[start, terminal left]``; float64, shape (k, terminals), infinite for no way.
+    Shortest paths by Bellman and Ford. A way may pass a link twice, which no circuit can: the
+    result, ``cost[start, terminal left]``, is a lower bound for circuits, infinite for no way.
+    ``cell_cost[cell, state]`` is not negative; for a stuck cell its own state counts.
     """
     cost_of_state = fit_stuck(graph, cell_cost)
     # The first cell on each way: light leaves it by the exit of either state.
@@ -521,20 +413,7 @@ def cheapest_ways(
 
 
 def fit_stuck(graph: CellGraph, table: NDArray[Any]) -> NDArray[Any]:
-    """Give stuck cells in ``table[cell, state]`` the entry of the state in which they are.
-
-    Parameters
-    ----------
-    graph
-        The cells; ``stuck[cell]`` is 0 or 1 for one that stays in bar or cross.
-    table
-        Anything by cell and state, shape (cells, 2, ...).
-
-    Returns
-    -------
-    NDArray
-        A copy, in which both states of a stuck cell have the entry of its own state.
-    """
+    """Give stuck cells in a copy of ``table[cell, state]`` the entry of their own state."""
     fitted = table.copy()
     for state in (0, 1):
         fitted[graph.stuck == state] = fitted[graph.stuck == state][:, [state]]

@@ -1,4 +1,4 @@
-"""Rows of comparisons: needs of a fabric for matchings, the result of a method for a problem."""
+"""Rows of comparisons of fabrics: what each needs for matchings."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model.numbers import real_array
-from optmatch.model.problem import Score
-from optmatch.model.solution import Proof
 from optmatch.model.values import Value
 
 
@@ -78,34 +76,3 @@ class FabricRow(Value):
         if not len(self.route_cells):
             return None
         return float(self.signal_to_crosstalk_db.min())
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MethodRow:
-    """The result of one method on one problem.
-
-    Parameters
-    ----------
-    status
-        What is proved, or ``"refused"``.
-    objective, lower_bound, gap
-        As in `Solution`; None without an answer.
-    proof
-        What status and lower bound rest on, as in `Solution`.
-    slots
-        The number of matchings; None without a schedule.
-    reason
-        Why it stopped early or refused; empty with a proof.
-    """
-
-    name: str
-    kind: str
-    method: str
-    status: str
-    objective: Score | None = None
-    lower_bound: Score | None = None
-    gap: float | None = None
-    proof: Proof | None = None
-    slots: int | None = None
-    time_s: float = 0.0
-    reason: str = ""

@@ -122,18 +122,10 @@ class Heater(Value):
         return self.turn_rad(largest_v)
 
     def turn_rad(self, volts: float) -> float:
-        """Return by how much a voltage turns the phase, from that without voltage.
+        """Return by how much a voltage in V turns the phase, in rad, from that without voltage.
 
-        Parameters
-        ----------
-        volts
-            The voltage in V.
-
-        Returns
-        -------
-        float
-            In rad: a coefficient times the square of the voltage, or interpolated between measured
-            points, linearly in the square of the voltage.
+        It is a coefficient times the square of the voltage, or interpolated between measured
+        points, linearly in that square.
         """
         if self.volts is None or self.phases_rad is None:
             assert self.b_rad_per_v2 is not None
@@ -142,18 +134,9 @@ class Heater(Value):
         return float(phase_rad - self.phases_rad[0])
 
     def volts_for(self, turn_rad: float) -> float:
-        """Return the voltage that turns the phase by this much, from that without voltage.
+        """Return the voltage in V that turns the phase by this much: the inverse of `turn_rad`.
 
-        Parameters
-        ----------
-        turn_rad
-            The turn in rad, from 0 on.
-
-        Returns
-        -------
-        float
-            In V: the inverse of `turn_rad`; beyond the measured points the first or the last of
-            them.
+        Beyond the measured points it is the first or the last of them.
         """
         if self.volts is None or self.phases_rad is None:
             assert self.b_rad_per_v2 is not None

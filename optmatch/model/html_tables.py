@@ -7,16 +7,7 @@ from collections.abc import Mapping, Sequence
 
 
 def html_summary(title: str, figures: Mapping[str, str], lines: Sequence[str] = ()) -> str:
-    """Return a title, lines of text and a table of figures as HTML, for a notebook.
-
-    Parameters
-    ----------
-    title
-        The first line, in bold.
-    figures
-        Values by their names, a row of the table each; without any there is no table.
-    lines
-        Lines of text, shown as a list; without any there is no list.
+    """Return a title, a list of lines and a table of figures as HTML, for a notebook.
 
     Examples
     --------

@@ -148,6 +148,20 @@ def write_amount(value: float, unit: str = "", *, digits: int = 4) -> str:
     return f"{text} {name}".rstrip()
 
 
+def split_unit(name: str) -> tuple[str, str]:
+    """Return the words of the name of a figure, and the unit that its ending says.
+
+    Examples
+    --------
+    >>> split_unit("port_bytes_per_s"), split_unit("delay_s"), split_unit("n_slots")
+    (('port', 'B/s'), ('delay', 's'), ('n slots', ''))
+    """
+    for ending, unit in (("bytes_per_s", "B/s"), ("bytes", "B"), ("s", "s"), ("db", "dB")):
+        if name.endswith(f"_{ending}"):
+            return name.removesuffix(f"_{ending}").replace("_", " "), unit
+    return name.replace("_", " "), ""
+
+
 def write_score(score: Score, unit: str = "") -> str:
     """Write a score with its unit, of levels each with its name.
 

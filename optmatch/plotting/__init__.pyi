@@ -10,6 +10,8 @@ from .comparison import (
     methods_data as methods_data,
     plot_fabrics as plot_fabrics,
     plot_methods as plot_methods,
+    plot_profiles as plot_profiles,
+    plot_variation as plot_variation,
 )
 from .demands.charts import (
     GanttData as GanttData,

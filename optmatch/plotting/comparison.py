@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import InputError
-from optmatch.model.comparison import FabricRow, MethodRow
+from optmatch.model import InputError, Score
+from optmatch.model.comparison import FabricRow
+from optmatch.model.problem import split_unit, write_amount
 from optmatch.plotting import palette
 from optmatch.plotting.drawing import blank_figure
+from optmatch.plotting.profiles import profile_data
 from optmatch.plotting.studies import Panel, draw_bars_by_label
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 LOSS, RATIO, CELLS, TOGGLES = (palette.CIRCUIT_COLOURS[k] for k in (0, 4, 5, 14))
@@ -185,7 +188,23 @@ def _draw_bars(ax: Axes, values: NDArray[np.int64], colour: str) -> None:
     ax.set_axisbelow(True)
 
 
-def methods_data(rows: Sequence[MethodRow]) -> Panel:
+class MethodResult(Protocol):
+    """What a row says of a method on a problem."""
+
+    @property
+    def name(self) -> str:
+        """The name of the problem."""
+
+    @property
+    def method(self) -> str:
+        """The name of the method."""
+
+    @property
+    def objective(self) -> Score | None:
+        """The objective; None without an answer."""
+
+
+def methods_data(rows: Sequence[MethodResult]) -> Panel:
     """Lay out a comparison of methods as a chart: a group of bars for each problem.
 
     Parameters
@@ -207,8 +226,9 @@ def methods_data(rows: Sequence[MethodRow]) -> Panel:
 
     Examples
     --------
-    >>> rows = [MethodRow(name="a", kind="demand", method=method, status="feasible",
-    ...     objective=objective) for method, objective in [("eclipse", 4.0), ("bvn", 6.0)]]
+    >>> from types import SimpleNamespace
+    >>> rows = [SimpleNamespace(name="a", method=method, objective=objective)
+    ...     for method, objective in [("eclipse", 4.0), ("bvn", 6.0)]]
     >>> methods_data(rows).series
     {'eclipse': [1.0], 'bvn': [1.5]}
     """
@@ -232,7 +252,7 @@ def methods_data(rows: Sequence[MethodRow]) -> Panel:
     return Panel("objectives of methods", "objective over the smallest one", names, series)
 
 
-def plot_methods(rows: Sequence[MethodRow], *, fig: Figure | None = None) -> Figure:
+def plot_methods(rows: Sequence[MethodResult], *, fig: Figure | None = None) -> Figure:
     """Draw a comparison of methods: for each problem a bar for the objective of each method.
 
     Parameters
@@ -248,3 +268,174 @@ def plot_methods(rows: Sequence[MethodRow], *, fig: Figure | None = None) -> Fig
     optmatch.compare_methods : Makes the rows.
     """
     return draw_bars_by_label(methods_data(rows), fig=fig)
+
+
+def plot_profiles(
+    quality: Mapping[str, Sequence[float]],
+    time: Mapping[str, Sequence[float]],
+    *,
+    fig: Figure | None = None,
+) -> Figure:
+    """Draw performance profiles (Dolan and More, 2002): how often methods are near the best.
+
+    Parameters
+    ----------
+    quality, time
+        By method, for each problem, how many times the best objective and the shortest time it
+        has; infinite without an answer. Times count where the best objective was found.
+    fig
+        An empty figure to draw in; None makes a new one.
+
+    Returns
+    -------
+    Figure
+        The share of the problems within each factor, of objectives at the left, of times at the
+        right.
+    """
+    fig = fig if fig is not None else blank_figure(9.0, 3.6)
+    panels = fig.subplots(1, 2, sharey=True)
+    labels = ("objective over the best", "time over the shortest, with the best objective")
+    for ax, ratios, label in zip(panels, (quality, time), labels, strict=True):
+        for number, (method, points) in enumerate(profile_data(ratios).lines.items()):
+            factors, shares = zip(*points, strict=True)
+            ax.step(
+                factors,
+                100 * np.array(shares),
+                where="post",
+                color=palette.circuit_colour(number),
+                label=method,
+            )
+        _scale_axis(ax.xaxis, [1.0, profile_data(ratios).most])
+        ax.set_xlabel(label)
+        ax.grid(color=palette.CELL_FILL)
+    panels[0].set_ylabel("% of the problems")
+    panels[1].legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    return fig
+
+
+class Line(NamedTuple):
+    """The objectives of a method over values of a field."""
+
+    method: str
+    others: str
+    """What other fields are, where there are several; lines that share it have the same bounds."""
+    values: list[Any]
+    objectives: list[float]
+    bounds: list[float]
+    """NaN where none is known."""
+
+    @property
+    def label(self) -> str:
+        """The method, and what other fields are."""
+        return ", ".join(filter(None, (self.method, self.others)))
+
+
+class _Crossed(Protocol):
+    @property
+    def value(self) -> float:
+        """Where two lines cross."""
+
+
+def plot_variation(
+    lines: Sequence[Line],
+    field: str,
+    unit: str,
+    crossings: Sequence[_Crossed] = (),
+    *,
+    fig: Figure | None = None,
+) -> Figure:
+    """Draw objectives over the values of a field, with bounds, and where lines cross.
+
+    Parameters
+    ----------
+    lines
+        One for each method. Their bounds are dotted, the highest of all methods at each value.
+    field
+        The name of the field. Its ending tells its unit: ``_s`` of seconds, ``_bytes`` and
+        ``_bytes_per_s``.
+    unit
+        The unit of objectives.
+    crossings
+        The places that get a mark and their value.
+    fig
+        An empty figure to draw in; None makes a new one.
+
+    Returns
+    -------
+    Figure
+        Axes that span more than a factor of 30 are logarithmic. Values that are no numbers stand
+        beside each other in their order.
+    """
+    fig = fig if fig is not None else blank_figure(6.4, 4.0)
+    ax = fig.add_subplot()
+    words, unit_of_field = split_unit(field)
+
+    # Values that are no numbers are drawn at their places, with their names below.
+    values = list(dict.fromkeys(value for line in lines for value in line.values))
+    are_numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
+    place_of = {value: value if are_numbers else k for k, value in enumerate(values)}
+    bound_of: dict[str, dict[Any, float]] = {}
+    for number, line in enumerate(lines):
+        places = [place_of[value] for value in line.values]
+        order = np.argsort(places, kind="stable")
+        ax.plot(
+            np.array(places)[order],
+            np.array(line.objectives)[order],
+            marker="os^Dv"[number % 5],
+            markersize=4,
+            color=palette.circuit_colour(number),
+            label=line.label,
+        )
+        bounds = bound_of.setdefault(line.others, {})
+        for place, bound in zip(places, line.bounds, strict=True):
+            if np.isfinite(bound):
+                bounds[place] = max(bound, bounds.get(place, bound))
+    for number, bounds in enumerate(filter(None, bound_of.values())):
+        label = None if number else "lower bound"
+        ax.plot(
+            *zip(*sorted(bounds.items()), strict=True), ":", color=palette.INK, lw=1, label=label
+        )
+
+    if are_numbers:
+        _scale_axis(ax.xaxis, values, unit_of_field)
+    else:
+        ax.set_xticks(range(len(values)), [str(value) for value in values])
+    heights = [height for line in lines for height in (*line.objectives, *line.bounds)]
+    _scale_axis(ax.yaxis, heights, unit)
+    for number, crossing in enumerate(crossings):
+        ax.axvline(crossing.value, color=palette.FAINT_INK, lw=0.8, zorder=0)
+        text = write_amount(crossing.value, unit_of_field, digits=3)
+        ax.annotate(
+            text,
+            (crossing.value, 1.0),
+            xycoords=("data", "axes fraction"),
+            xytext=(3, -3 - 10 * (number % 4)),  # below each other, as they may be near
+            textcoords="offset points",
+            va="top",
+            fontsize=8,
+        )
+    ax.set_xlabel(words)
+    ax.set_ylabel("objective")
+    ax.grid(color=palette.CELL_FILL)
+    ax.set_axisbelow(True)
+    ax.legend(fontsize=8, frameon=False)
+    return fig
+
+
+def _scale_axis(axis: Axis, values: Iterable[float], unit: str = "") -> None:
+    """Scale an axis by its values, and write ticks at 1, 2 and 5 with their unit.
+
+    It is logarithmic where positive values span more than a factor of 30, with ticks at 1 alone
+    over more than two powers of ten.
+    """
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+
+    finite = [value for value in values if np.isfinite(value)]
+    factor = max(finite) / min(finite) if finite and min(finite) > 0 else 0.0
+    if factor > 30.0:
+        axis._set_axes_scale("log")  # type: ignore[attr-defined]
+        axis.set_major_locator(LogLocator(subs=(1.0,) if factor > 100.0 else (1.0, 2.0, 5.0)))
+        axis.set_minor_formatter(NullFormatter())
+    else:
+        axis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: write_amount(value, unit, digits=3)))

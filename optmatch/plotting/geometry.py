@@ -114,21 +114,9 @@ def _bezier(start: Points, leaving: Points, end: Points, arriving: Points) -> Po
 
 
 def light_curve(data: MeshData, source: PortMark, destination: PortMark, passed: Points) -> Points:
-    """Draw the route of light from the mark of one port to that of another.
+    """Draw the route of light from the mark of one port to that of another, as Bezier pieces.
 
-    Parameters
-    ----------
-    data
-        The layout of the fabric.
-    source, destination
-        The marks.
-    passed : array of int
-        The terminals in the order of the light: entered, left, entered, left, ...
-
-    Returns
-    -------
-    array, shape (3 * pieces + 1, 2)
-        A chain of Bezier pieces.
+    Terminals are in the order of the light: entered, left, entered, left, ...
     """
     first = np.array([source.position])
     last = np.array([destination.position])

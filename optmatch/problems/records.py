@@ -22,23 +22,7 @@ FOLDER = Path(__file__).parent / "data"
 
 
 def read_tables(file_name: str) -> dict[str, Any]:
-    """Return the tables of a file of `optmatch/problems/data`, such as ``presets.toml``.
-
-    Parameters
-    ----------
-    file_name
-        The name of the file, without its folder.
-
-    Returns
-    -------
-    dict
-        The content of the file: a table for each record, by its name.
-
-    Raises
-    ------
-    InputError
-        Naming the file and the line, if it is no TOML.
-    """
+    """Return the tables of a file of `optmatch/problems/data`, such as ``presets.toml``."""
     text = (FOLDER / file_name).read_text("utf-8")
     try:
         return tomllib.loads(text)
@@ -47,26 +31,7 @@ def read_tables(file_name: str) -> dict[str, Any]:
 
 
 def build_records(cls: type[T], tables: Mapping[str, Any]) -> Mapping[str, T]:
-    """Build a record of a data class from each table.
-
-    Parameters
-    ----------
-    cls
-        The data class.
-    tables
-        ``tables[name]``: the table of the record of this name, with the fields of the class. A
-        field that is a data class is a table itself.
-
-    Returns
-    -------
-    mapping
-        The records by name, in the order of the tables; it cannot be changed.
-
-    Raises
-    ------
-    InputError
-        Naming the place: of a key that is no field, a field that is missing, or a value that the
-        class refuses.
+    """Build a record of a data class from each table, in their order, by name.
 
     Examples
     --------
@@ -82,27 +47,9 @@ def build_records(cls: type[T], tables: Mapping[str, Any]) -> Mapping[str, T]:
 def build_record(cls: type[T], table: Mapping[str, Any], where: str) -> T:
     """Build a record of a data class from one table of a file.
 
-    A table maps names of fields to values, such as ``{"layers": 61, "model": {...}}``.
-
-    Parameters
-    ----------
-    cls
-        The data class.
-    table
-        The values of its fields by name; a field that is a data class is a table itself.
-    where
-        The place of the table in the file, for messages, such as ``presets.deepseek-v3``.
-
-    Returns
-    -------
-    object
-        An object of the class.
-
-    Raises
-    ------
-    InputError
-        Naming the place: of a key that is no field, a field that is missing, or a value that the
-        class refuses.
+    A field that is a data class is a table itself: ``{"layers": 61, "model": {...}}``. `where` is
+    the place of the table in messages, such as ``presets.deepseek-v3``. A key that is no field, a
+    missing field, and a value that the class refuses are an `InputError` with their place.
     """
     # The keys of the table are fields of the class, and fields without a default are there.
     declared: Any = cls

@@ -2,8 +2,12 @@
 from .all_to_all import YieldStudy as YieldStudy, study_yield as study_yield
 from .comparisons import (
     FabricComparison as FabricComparison,
-    MethodComparison as MethodComparison,
     compare_fabrics as compare_fabrics,
+)
+from .methods import (
+    Crossing as Crossing,
+    MethodComparison as MethodComparison,
     compare_methods as compare_methods,
+    vary as vary,
 )
 from .outcome import Study as Study

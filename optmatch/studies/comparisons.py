@@ -1,12 +1,9 @@
-"""Comparisons: fabrics on the same matchings, methods on the same problem."""
+"""Fabrics side by side, on the same matchings."""
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,21 +14,17 @@ from optmatch.entrances import solve
 from optmatch.fabrics import Fabric, FeedForward
 from optmatch.fabrics.waveguides import measure_area, measure_waveguides
 from optmatch.io.text import plain
-from optmatch.kinds import check_method_name, fitting_methods
 from optmatch.model import (
     Device,
     InputError,
     OnEvent,
-    Problem,
     Schedule,
     Solution,
-    SolverUnavailable,
     Tick,
     find_device,
     ignore,
-    is_known,
 )
-from optmatch.model.comparison import FabricRow, MethodRow
+from optmatch.model.comparison import FabricRow
 from optmatch.model.declarations import form_of
 from optmatch.model.numbers import plain_array
 from optmatch.optics import measure_optics
@@ -47,7 +40,6 @@ _FABRIC_COLUMNS = (
     *("worst_route_cells", "worst_insertion_loss_db", "worst_signal_to_crosstalk_db"),
     *("toggles", "time_s"),
 )
-_METHOD_COLUMNS = tuple(field.name for field in fields(MethodRow))
 
 
 class FabricComparison(list[FabricRow], Study):
@@ -80,71 +72,19 @@ class FabricComparison(list[FabricRow], Study):
     @property
     def tables(self) -> dict[str, list[Row]]:
         """The table "fabrics": the size of each fabric, and the worst figures of its circuits."""
-        return {"fabrics": _tabulate(self, _FABRIC_COLUMNS)}
+        rows = [{name: getattr(row, name) for name in _FABRIC_COLUMNS} for row in self]
+        return {"fabrics": rows}
 
     def to_object(self) -> dict[str, Any]:
         """Return the comparison as an object for JSON, with its table as ``rows``."""
-        return _comparison_object(self.name, self.tables["fabrics"])
+        content: dict[str, Any] = plain({"of": self.name, "rows": self.tables["fabrics"]})
+        return content
 
     def plot(self, *, fig: Figure | None = None) -> Figure:
         """Draw losses and crosstalk of all circuits, cells, area and toggles of each fabric."""
         from optmatch.plotting import plot_fabrics
 
         return plot_fabrics(self, fig=fig)
-
-
-class MethodComparison(list[MethodRow], Study):
-    """A comparison of methods: the list of their rows, which is a study, too.
-
-    Parameters
-    ----------
-    rows
-        The result of each method on each problem.
-    complete
-        False if the comparison was interrupted, so that results are missing.
-    """
-
-    __slots__ = ("_complete",)
-
-    def __init__(self, rows: Iterable[MethodRow] = (), *, complete: bool = True) -> None:
-        super().__init__(rows)
-        self._complete = complete
-
-    @property
-    def name(self) -> str:
-        """What was compared: "methods"."""
-        return "methods"
-
-    @property
-    def complete(self) -> bool:
-        """Whether all methods have their row for each problem."""
-        return self._complete
-
-    @property
-    def tables(self) -> dict[str, list[Row]]:
-        """The table "methods": a row for each method on each problem."""
-        return {"methods": _tabulate(self, _METHOD_COLUMNS)}
-
-    def to_object(self) -> dict[str, Any]:
-        """Return the comparison as an object for JSON, with its table as ``rows``."""
-        return _comparison_object(self.name, self.tables["methods"])
-
-    def plot(self, *, fig: Figure | None = None) -> Figure:
-        """Draw the objectives of all methods, each over the smallest one of its problem."""
-        from optmatch.plotting import plot_methods
-
-        return plot_methods(self, fig=fig)
-
-
-def _comparison_object(of: str, rows: list[Row]) -> dict[str, Any]:
-    """Return a comparison as an object for JSON; numbers that are not finite are strings."""
-    content: dict[str, Any] = plain({"of": of, "rows": rows})
-    return content
-
-
-def _tabulate(rows: Iterable[Any], columns: Sequence[str]) -> list[Row]:
-    """Return some attributes of each record as a row of a table."""
-    return [{name: getattr(row, name) for name in columns} for row in rows]
 
 
 def compare_fabrics(
@@ -300,154 +240,4 @@ def _measure(
         signal_to_crosstalk_db=ratio,
         toggles=toggles,
         time_s=time_s,
-    )
-
-
-def compare_methods(
-    problems: Mapping[str, Problem] | Iterable[Problem],
-    methods: Sequence[str] | None = None,
-    *,
-    seed: int = 0,
-    time_limit_s: float | None = None,
-    on_event: OnEvent = ignore,
-    on_row: Callable[[MethodRow], None] = lambda row: None,
-) -> MethodComparison:
-    """Solve the same problems by several methods, and put the results into a table.
-
-    Parameters
-    ----------
-    problems
-        Problems by name; or problems without names, which are named by kind and place, as
-        ``"demand 0"``.
-    methods
-        Names of methods. One that does not accept a problem has a row with status ``"refused"``.
-        None compares, for each problem, all methods that accept it.
-    seed
-        The seed of the random numbers of each method.
-    time_limit_s
-        The limit in seconds for each method on each problem; None for none.
-    on_event
-        Called with the events of the methods.
-    on_row
-        Called with each row once it is there.
-
-    Returns
-    -------
-    MethodComparison
-        A list of rows, by problem, then by method, in the given orders; each has the status, the
-        objective, the bound and the time. Every answer has been verified.
-
-    Raises
-    ------
-    InputError
-        If there is no method of some name, or `problems` holds something else.
-
-    Examples
-    --------
-    >>> import optmatch as om
-    >>> problem = om.Demand.from_matrix([[0, 3], [2, 0]], delay_s=0.0)
-    >>> for row in om.compare_methods({"small": problem}, ["eclipse", "spectra", "negotiated"]):
-    ...     print(row.method, row.status, row.objective)
-    eclipse optimal 3.0
-    spectra optimal 3.0
-    negotiated refused None
-    """
-    named_problems = _name_problems(problems)
-    methods = form_of(Sequence[str] | None).check("methods", methods)
-    for method in methods or ():
-        check_method_name(method, where="methods")
-
-    limits: dict[str, Any] = {"seed": seed, "time_limit_s": time_limit_s, "on_event": on_event}
-    rows = MethodComparison()
-    for name, problem in named_problems.items():
-        for method in fitting_methods(problem) if methods is None else methods:
-            row = _try_method(name, problem, method, **limits)
-            rows.append(row)
-            on_row(row)
-    return rows
-
-
-def _name_problems(problems: Mapping[str, Problem] | Iterable[Problem]) -> dict[str, Problem]:
-    """Return the problems by name; those of a list are named by kind and place.
-
-    Parameters
-    ----------
-    problems
-        Problems by name, or in a list: then the second one is named as ``demand 1``.
-
-    Returns
-    -------
-    dict
-        The problems by name, in their order.
-
-    Raises
-    ------
-    InputError
-        If something is no problem.
-    """
-    if not isinstance(problems, Mapping):
-        listed = None
-        if not isinstance(problems, Problem):
-            with suppress(TypeError):  # an array without axes is an iterable by its type alone
-                listed = list(problems)
-        if listed is None:
-            raise InputError(
-                f"problems of type {type(problems).__name__}: problems by name, or a list of"
-                " problems, are expected",
-                where="problems",
-            )
-        problems = {
-            f"{getattr(problem, 'kind', 'problem')} {place}": problem
-            for place, problem in enumerate(listed)
-        }
-    for name, problem in problems.items():
-        if not isinstance(problem, Problem):
-            raise InputError(
-                f"{name!r} is of type {type(problem).__name__}: a problem is expected",
-                where="problems",
-            )
-    return dict(problems)
-
-
-def _try_method(name: str, problem: Problem, method: str, **limits: Any) -> MethodRow:
-    """Solve a problem by one method, and tabulate what came of it.
-
-    Parameters
-    ----------
-    name
-        The name of the problem in the table.
-    problem, method
-        The problem, and the name of the method.
-    **limits
-        Limits of `solve`, such as that of time.
-
-    Returns
-    -------
-    MethodRow
-        Its status is "refused", with the reason, if the method does not take the problem or is
-        not installed. An unknown bound or an infinite gap is None.
-    """
-    try:
-        solution = solve(problem, method, **limits)
-    except (InputError, SolverUnavailable) as exc:
-        reason = str(exc)
-        return MethodRow(
-            name=name, kind=problem.kind, method=method, status="refused", reason=reason
-        )
-    answer = solution.schedule or solution.answer
-    # Several planes have a schedule each; other answers have none at all.
-    schedules = getattr(answer, "schedules", (solution.schedule,) if solution.schedule else ())
-    bound = solution.lower_bound
-    return MethodRow(
-        name=name,
-        kind=problem.kind,
-        method=method,
-        status=solution.status.value,
-        objective=solution.objective,
-        lower_bound=bound if is_known(bound) else None,
-        gap=solution.gap if math.isfinite(solution.gap) else None,
-        proof=solution.proof,
-        slots=sum(schedule.n_slots for schedule in schedules) if schedules else None,
-        time_s=solution.time_s,
-        reason=solution.limit.value if solution.limit else str(solution.stats.get("reason", "")),
     )

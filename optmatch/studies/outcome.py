@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from optmatch.io.text import plain
+from optmatch.model.display import dataframe
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -45,6 +46,11 @@ class Study(ABC):
             {"study": self.name, "complete": self.complete, "tables": self.tables}
         )
         return content
+
+    def to_dataframe(self) -> Any:
+        """Return the first table of the study as one of pandas."""
+        rows = next(iter(self.tables.values()))
+        return dataframe({name: [row[name] for row in rows] for name in (rows[0] if rows else ())})
 
     @abstractmethod
     def plot(self, *, fig: Figure | None = None) -> Figure:

@@ -335,14 +335,7 @@ def _merge_best(best: Record | None, solution: Solution) -> Record | None:
 def _make_record(solution: Solution, bound: Score | None, bound_by: str) -> Record:
     """Return the record of a solution, with a bound that another method may have found.
 
-    Parameters
-    ----------
-    solution
-        The solution. Its time is rounded to two digits.
-    bound
-        The best lower bound that is known, in the unit of the objective; None if none is.
-    bound_by
-        The name of the method that found the bound.
+    Its time is rounded to two digits.
     """
     return Record(
         status=solution.status.value,

@@ -152,18 +152,14 @@ def _report_kind(kind: str, rows: list[Row]) -> _KindReport:
     # A label is the name of a method, with limits and version only where these differ.
     settings = {(row.options, row.version) for row in rows}
     rows_of_label: dict[str, list[Row]] = defaultdict(list)
-    contests: dict[tuple[str, int], list[tuple[str, Row]]] = defaultdict(list)
+    labelled_rows = []
     for row in rows:
         label = row.method
         if len(settings) > 1:
             label = f"{row.method} {row.options} {row.version}"
         rows_of_label[label].append(row)
-        contests[row.problem_sha256, row.seed].append((label, row))
-
-    # A contest is the same problem and seed, solved by several methods.
-    ratios = _Ratios(defaultdict(list), defaultdict(list), defaultdict(list))
-    for contest in contests.values():
-        _compare_methods(contest, ratios)
+        labelled_rows.append((label, row))
+    ratios = compare_rows(labelled_rows)
 
     # The table, the two performance profiles, and the gaps by size, with methods in order of
     # names.
@@ -175,6 +171,17 @@ def _report_kind(kind: str, rows: list[Row]) -> _KindReport:
         {label: sorted(ratios.time[label]) for label in labels},
         _list_grids({label: rows_of_label[label] for label in labels}),
     )
+
+
+def compare_rows(labelled_rows: Iterable[tuple[str, Row]]) -> _Ratios:
+    """Compare the rows of methods, each with its label, on the same problems and seeds."""
+    contests: dict[tuple[str, int], list[tuple[str, Row]]] = defaultdict(list)
+    for label, row in labelled_rows:
+        contests[row.problem_sha256, row.seed].append((label, row))
+    ratios = _Ratios(defaultdict(list), defaultdict(list), defaultdict(list))
+    for contest in contests.values():
+        _compare_methods(contest, ratios)
+    return ratios
 
 
 # Families of names that a report shows; beyond that they are no grid, but names of files.

@@ -61,11 +61,12 @@ def sweep(
     store
         The file that keeps the rows; tasks that it has are not run again. None keeps nothing.
     n_workers
-        Without an executor: how many processes; all cores if None.
+        Without an executor: how many processes; all cores if None. With 0, tasks run in this
+        process, one after another.
     retry
         Whether tasks are run again that were refused or failed before.
     on_event
-        Hears a `Tick` after each task.
+        Hears a `Tick` after each task, and what methods say that run in this process.
 
     Yields
     ------
@@ -109,7 +110,7 @@ def sweep(
 
         total = n_done + len(task_of_key)
         on_event(Tick("tasks", n_done, total))
-        for row in _run_tasks(task_of_key, executor, n_workers, open_store):
+        for row in _run_tasks(task_of_key, executor, n_workers, open_store, on_event):
             n_done += 1
             yield row
             on_event(Tick("tasks", n_done, total))
@@ -146,12 +147,14 @@ def _run_tasks(
     executor: Submits | None,
     n_workers: int | None,
     store: Store | None,
+    on_event: OnEvent,
 ) -> Iterator[Row]:
     """Run the tasks of a sweep, and write each result into a store before it is yielded.
 
     The store keeps a row under the key of its task; several sweeps may use one store at the same
     time, and rows that another sweep has done meanwhile come last. Without an executor,
-    `n_workers` processes of this machine run the tasks, and end with the iterator.
+    `n_workers` processes of this machine run the tasks, and end with the iterator; if that is 0,
+    this process does.
     """
     keys_done_by_others: list[str] = []
 
@@ -165,10 +168,12 @@ def _run_tasks(
                 yield task
 
     pool = None
-    if executor is None:
+    if executor is None and n_workers != 0:
         pool = Processes(n_workers, patience=_seconds_until_killed)
     try:
-        for _, task, outcome in stream(run_task, missing_tasks(), executor or pool):
+        for _, task, outcome in stream(
+            run_task, missing_tasks(), executor or pool, on_event=on_event
+        ):
             row = _row_of_outcome(task, outcome)
             if store is not None:
                 store.add(row, task.problem)

@@ -152,6 +152,11 @@ class Row:
         """Whether the task has run to its end, with an answer or without."""
         return self.status not in (REFUSED, FAILED, DAMAGED)
 
+    @property
+    def reason(self) -> str:
+        """Why it stopped early, was refused or failed; empty with a proof."""
+        return self.error or self.limit or ""
+
     def solution(self, problem: Problem) -> Solution:
         """Unpack the answer of this row as a solution of its problem.
 

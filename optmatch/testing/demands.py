@@ -110,23 +110,8 @@ def smallest_demands() -> list[Demand]:
 def best_demand(problem: Demand, realisable: Sequence[Sequence[int]] | None) -> float:
     """Find the best objective of a tiny demand: all-stop, one plane, no packet network.
 
-    Parameters
-    ----------
-    problem
-        The demand.
-    realisable
-        The largest matchings that the fabric holds, ``matching[source] = destination``, negative
-        for none; None for all permutations.
-
-    Returns
-    -------
-    float
-        The number of matchings, or the time of completion in seconds, as the objective says.
-
-    Raises
-    ------
-    InputError
-        If the demand has more to it than an exhaustive search can deal with.
+    `realisable` has the largest matchings that the fabric holds, None for all permutations. A
+    demand with more to it is an `InputError`.
     """
     if problem.planes > 1 or problem.packet_share or problem.switching != "all-stop":
         raise InputError("brute force is for all-stop demands on one plane, without packets")
@@ -157,21 +142,7 @@ def _shortest_completion(
 ) -> int:
     """Find the shortest schedule by Dijkstra's algorithm; states are the demand that is left.
 
-    Parameters
-    ----------
-    ticks : array, shape (sources, destinations)
-        The demand, in ticks of a circuit.
-    matchings : sequence of arrays, shape (sources, destinations)
-        The possible matchings: 1 for each circuit.
-    delay_ticks
-        The delay before each slot.
-    min_slot_ticks
-        The shortest slot.
-
-    Returns
-    -------
-    int
-        The ticks of the schedule, delays included.
+    The result is in ticks, delays included. A matching is a matrix with 1 for each circuit.
     """
     n_ports = len(ticks)
     queue = [(0, tuple(ticks.ravel().tolist()))]
@@ -201,19 +172,8 @@ def _shortest_completion(
 def _fewest_matchings(ticks: Matrix, matchings: Sequence[Matrix]) -> int:
     """Find the fewest weighted matchings whose sum is a matrix, by breadth-first search.
 
-    Each step takes one matching off, with every weight that leaves nothing negative.
-
-    Parameters
-    ----------
-    ticks : array, shape (sources, destinations)
-        The matrix, of whole numbers.
-    matchings : sequence of arrays, shape (sources, destinations)
-        The possible matchings: 1 for each circuit, else 0.
-
-    Returns
-    -------
-    int
-        The number of matchings; the search does not end if no sum is the matrix.
+    Each step takes one matching off, a matrix with 1 for each circuit, with every weight that
+    leaves nothing negative. The search does not end if no sum is the matrix.
     """
     n_ports = len(ticks)
     states = {tuple(ticks.ravel().tolist())}

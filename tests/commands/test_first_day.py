@@ -228,10 +228,10 @@ def test_dozens_of_options_are_in_sections() -> None:
     sections = [
         "Options:",
         "Parallelism:",
-        "Network:",
-        "Workload:",
         "Model:",
-        "Switch:",
+        "Workload:",
+        "Network:",
+        "Fabric:",
         "Output:",
     ]
     assert heads == sections

@@ -78,7 +78,7 @@ def test_solve_saves_and_reports(problem: Path, tmp_path: Path, answer: Any) -> 
     assert (made["method"], made["seed"], made["time_limit_s"]) == ("ilp", 7, 2.5)
     assert without_time(om.load(out)) == ideal_solution()
     assert done.stdout.startswith(
-        f"{problem}: optimal\n  matchings    2\n  objective    0 cells\n"
+        f"{problem}: optimal\n  slots        2\n  objective    0 cells\n"
     )
     assert done.stderr == f"optmatch: {out}: written\n"
 

@@ -2,9 +2,12 @@
 
 import inspect
 import json
+import re
+import runpy
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import optmatch as om
@@ -259,3 +262,65 @@ def test_a_plan_in_parts_names_methods_whose_plans_msccl_takes() -> None:
         exported(om.solve(problem, "one-pass", seed=0), "msccl")
     for method in (None, "ring", "rewire", "bruck"):
         assert exported(om.solve(problem, method, seed=0), "msccl")
+
+
+def test_the_public_names_stand_in_six_groups() -> None:
+    groups = runpy.run_path(str(ROOT / "docs" / "site.py"))["groups_of_names"]()
+    names = [name for listed in groups.values() for name in listed]
+    rooms = {"io", "plotting", "rails", "switches"}
+    assert len(groups) == 6
+    assert sorted(names) == sorted(set(om.__all__) - rooms)
+
+
+@pytest.mark.parametrize("kind", ["all-to-all", "collective", "demand", "rail-job", "reroute"])
+def test_options_of_the_fabric_come_after_those_of_the_question(kind: str) -> None:
+    shown = call("generate", kind, "--help").stdout
+    heads = re.findall(r"^([A-Z][\w: ]*):$", shown, re.MULTILINE)
+    assert heads[0] == "Options" and heads[-1] == "Output"
+    assert "--rows" in shown.partition("\nFabric:\n")[2]
+    assert heads.index("Fabric") in (len(heads) - 2, len(heads) - 3)
+
+
+def test_the_words_of_solve_are_those_of_verify() -> None:
+    write_demand()
+    shown = call("solve", "demand.json", "--method", "tms", "-o", "s.json").stdout
+    assert "  slots " in shown and "  proof " in shown
+    assert "  slots " in call("verify", "s.json").stdout
+
+
+def test_the_site_shows_the_picture_of_which_it_speaks_and_ranks_pages_first() -> None:
+    readme = (ROOT / "README.md").read_text("utf-8")
+    assert len(re.findall(r"shows\s+one matching of 32 ports", readme)) == 1
+    scorer = (ROOT / "docs" / "sphinx" / "scorer.js").read_text("utf-8")
+    assert "CHANGELOG" in scorer and "scorer.js" in (ROOT / "docs/sphinx/conf.py").read_text()
+    assert "pre-wrap" in (ROOT / "docs" / "sphinx" / "static" / "site.css").read_text("utf-8")
+
+
+@pytest.mark.parametrize("fabric", [None, om.HexMesh(3, 3, ports=4)])
+@pytest.mark.parametrize("planes", [1, 2])
+def test_the_table_of_a_demand_says_what_each_circuit_carries(fabric: Any, planes: int) -> None:
+    matrix = [[0, 3, 0, 1], [2, 0, 0, 0], [0, 0, 0, 4], [1, 0, 2, 0]]
+    demand = om.Demand.from_matrix(
+        matrix, fabric, delay_s=0.5, rate_bytes_per_s=2.0, planes=planes
+    )
+    table = om.solve(demand, seed=0).to_dataframe()
+    circuits = table[table["what"] == "circuit"]
+    carried = np.zeros((4, 4))
+    np.add.at(
+        carried,
+        (circuits["rank"].astype(int), circuits["peer"].astype(int)),
+        circuits["size_bytes"].astype(float),
+    )
+    np.testing.assert_allclose(carried, matrix)
+    room = 2.0 * (circuits["end_s"] - circuits["start_s"])
+    assert (circuits["size_bytes"].astype(float) <= room + 1e-9).all()
+
+
+def test_figures_on_the_screen_have_units() -> None:
+    write_demand()
+    call("solve", "demand.json", "-o", "s.json")
+    for command in ("simulate", "verify"):
+        shown = call(command, "s.json").stdout
+        assert re.search(r"makespan +3 s\n", shown), shown
+    assert re.search(r"objective +3 s\n", call("verify", "s.json").stdout)
+    assert re.search(r"3 s +3 s ", call("compare", "demand.json", "--methods", "best").stdout)

@@ -166,7 +166,7 @@ def test_the_command(file: str) -> None:
 
 
 def test_the_command_asks_what_if(file: str) -> None:
-    assert "completion s            2" in run(file, "--delay", "0.5").stdout
+    assert "completion            2 s" in run(file, "--delay", "0.5").stdout
     tree = json.loads(run(file, "--json", "--packet-rate", "9", "--switching", "all-stop").stdout)
     assert tree["packet_bytes"] == 0
 

@@ -122,16 +122,13 @@ def test_the_picture_has_a_row_for_each_fabric(rows: list[FabricRow]) -> None:
 
 def test_methods_side_by_side() -> None:
     problem = om.Demand.from_matrix([[0, 3, 1], [2, 0, 2], [0, 1, 0]], delay_s=1.0)
-    seen: list[Any] = []
     methods = ["greedy-cover", "eclipse", "negotiated"]
-    found = om.compare_methods({"small": problem}, methods, on_row=seen.append)
+    found = om.compare_methods({"small": problem}, methods)
     assert [row.method for row in found] == methods
-    assert seen == found
     for row in found[:2]:
         solution = om.solve(problem, row.method, seed=0)
         assert (row.objective, row.status) == (solution.objective, solution.status.value)
         assert row.lower_bound == solution.lower_bound
-        assert row.slots == solution.schedule.n_slots
     assert found[2].status == "refused"
     assert "does not accept demand problems" in found[2].reason
     with pytest.raises(om.InputError, match="method = 'magic': no method has this name"):
@@ -211,6 +208,27 @@ def test_pairs_are_exchanged_on_bidirectional_ports() -> None:
     )
     assert done.exit_code == 0, done.output
     assert [row["routed"] for row in json.loads(done.stdout)["rows"]] == [2, 2]
+
+
+def test_an_interrupt_keeps_the_rows_of_methods_that_are_done(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In Python and at the command line: one row, marked as not all, and code 130."""
+    module = sys.modules["optmatch.sweeps.sweep"]
+    run = module.run_task
+
+    def interrupted(task: om.Task, on_event: Any) -> Any:
+        if task.method == "eclipse":
+            raise KeyboardInterrupt
+        return run(task, on_event)
+
+    monkeypatch.setattr(module, "run_task", interrupted)
+    problem: Any = om.load(DEMAND)
+    study = om.compare_methods([problem], ["solstice", "eclipse", "tms"])
+    assert ([row.method for row in study], study.complete) == (["solstice"], False)
+    done = call("compare", DEMAND, "--methods", "solstice,eclipse,tms", "-q")
+    assert done.exit_code == 130
+    assert [line.split()[2] for line in done.stdout.splitlines()] == ["method", "solstice"]
 
 
 def test_an_interrupt_keeps_the_rows_that_are_there(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,14 +4,15 @@ import copy
 import json
 import pickle
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import optmatch as om
-from optmatch.model.comparison import MethodRow
 from optmatch.plotting import methods_data, plot_methods
 from optmatch.studies import MethodComparison, Study
+from optmatch.sweeps.tasks import Row, empty_row
 
 DEMAND = om.Demand.from_matrix([[0, 3, 1], [2, 0, 2], [0, 1, 0]], delay_s=1.0)
 
@@ -21,6 +22,7 @@ STUDIES: dict[str, Callable[[], Study]] = {
     "methods": lambda: om.compare_methods(
         {"small": DEMAND}, ["solstice", "eclipse", "negotiated"]
     ),
+    "variation": lambda: om.vary(DEMAND, {"delay_s": [0.0, 1.0]}, ["solstice", "negotiated"]),
 }
 
 
@@ -34,6 +36,9 @@ def test_a_study_has_tables_an_object_and_a_picture(name: str) -> None:
         assert len({tuple(row) for row in rows}) <= 1, "rows of a table have the same columns"
     assert json.loads(json.dumps(study.to_object(), allow_nan=False))
     assert study.plot().get_axes()
+    first = next(iter(study.tables.values()))
+    table = study.to_dataframe()
+    assert (len(table), list(table)) == (len(first), list(first[0]))
 
 
 def test_the_tables_of_a_yield_study_are_its_fields() -> None:
@@ -63,8 +68,10 @@ def test_a_comparison_is_the_list_of_its_rows() -> None:
 
 
 def test_objectives_are_drawn_over_the_smallest_of_their_problem() -> None:
-    def row(name: str, method: str, objective: om.model.Score | None) -> MethodRow:
-        return MethodRow(name=name, kind="x", method=method, status="", objective=objective)
+    def row(name: str, method: str, objective: om.model.Score | None) -> Row:
+        return replace(
+            empty_row(om.Task(DEMAND, name=name), "", ""), method=method, objective=objective
+        )
 
     rows = [
         *(row("a", "one", 2.0), row("a", "two", 3.0)),

@@ -46,23 +46,10 @@ def is_flow_file(file: str) -> bool:
 def simulate_flow_file(
     file: str, options: dict[str, Any], *, each_flow: bool, as_json: bool
 ) -> int:
-    """Serve the flows of a file by a rolling schedule, and print the figures.
+    """Serve the flows of a file by a rolling schedule, print the figures, return the exit code.
 
-    Parameters
-    ----------
-    file
-        CSV of flows with their times, or a trace of coflow-benchmark.
-    options
-        Parameters of `RollingSchedule` that are set; ``delay_s`` has to be.
-    each_flow
-        Whether a line is printed for each flow.
-    as_json
-        Whether one JSON object is printed.
-
-    Returns
-    -------
-    int
-        The exit code.
+    The file is CSV of flows with their times, or a trace of coflow-benchmark; `options` are
+    parameters of `RollingSchedule` that are set, of which ``delay_s`` has to be.
     """
     from optmatch.control import replay_flows
     from optmatch.io import read_flows
@@ -89,20 +76,7 @@ def simulate_flow_file(
 def _summarise(replay: FlowReplay) -> dict[str, Any]:
     """Return the figures of a replay of flows by name, in the order in which they are printed.
 
-    A flow is a transfer of bytes that arrives at some time; a coflow is a set of flows that belong
-    together and is done when the last one is.
-
-    Parameters
-    ----------
-    replay
-        The replay: ``wait_s[flow]``, from arrival to completion, ``completion_s[flow]``, and
-        ``coflow_wait_s[coflow]``.
-
-    Returns
-    -------
-    dict
-        Waits in seconds. Figures of weights, deadlines and coflows are there if the flows have
-        them.
+    Figures of weights, deadlines and coflows are there if the flows have them.
     """
     import numpy as np
 
@@ -133,13 +107,7 @@ def _summarise(replay: FlowReplay) -> dict[str, Any]:
 
 
 def _print_each(replay: FlowReplay) -> None:
-    """Print a line for each flow: its ports by name, its bytes, arrival and completion.
-
-    Parameters
-    ----------
-    replay
-        The replay, with times in seconds.
-    """
+    """Print a line for each flow: its ports by name, its bytes, arrival and completion."""
     flows = replay.flows
     names = flows.names or tuple(map(str, range(flows.n_ports)))
     for source, destination, size_bytes, arrival_s, completion_s in zip(

@@ -115,8 +115,8 @@ _DEMAND_FIELDS = (
 )
 @count("--seed", 0, "Seed of the traffic and of the groups.")
 @with_options(field_options(Demand, _DEMAND_FIELDS))
-@with_options(FABRIC_OPTIONS, "Fabric")
-@with_options(CONDITION_OPTIONS, "Fabric: netlists and faults")
+@with_options(FABRIC_OPTIONS)
+@with_options(CONDITION_OPTIONS)
 @with_options(FILE_OPTIONS)
 def demand(
     type_: str,

@@ -100,20 +100,7 @@ def simulate(
     def simulate_file(file: str) -> int:
         """Simulate one file: a list of flows, a rail job or its plan, or a schedule.
 
-        Parameters
-        ----------
-        file
-            The file, ``-`` for stdin.
-
-        Returns
-        -------
-        int
-            The exit code.
-
-        Raises
-        ------
-        InputError
-            If options are set that are for another kind of file.
+        Options that are set for another kind of file are an `InputError`.
         """
         from optmatch.problems import RailJob
 
@@ -140,25 +127,9 @@ def simulate(
 def _simulate_demand(
     file: str, solution: Solution, changes: dict[str, Any], flows: bool, as_json: bool
 ) -> int:
-    """Replay the schedule of a demand, and print its figures.
+    """Replay the schedule of a demand, with `changes` of its fields, and print its figures.
 
-    Parameters
-    ----------
-    file
-        The schedule file.
-    solution
-        Its content.
-    changes
-        Fields of the problem that are replaced, with their new values.
-    flows
-        Whether a line is printed for each flow.
-    as_json
-        Whether one JSON object is printed.
-
-    Returns
-    -------
-    int
-        The exit code: that of a failed check if some bytes are not delivered.
+    The exit code is that of a failed check if some bytes are not delivered.
     """
     from optmatch.problems import Demand
     from optmatch.simulation.demands import simulate as replay
@@ -197,16 +168,7 @@ def _simulate_demand(
 
 
 def _print_flows(outcome: Any, problem: Any) -> None:
-    """Print a line for each demand: its ports by name, its bytes, and when it is complete.
-
-    Parameters
-    ----------
-    outcome
-        The replay of a schedule: ``flow_completion_s[source, destination]``, negative where some
-        bytes are never delivered, and ``left_bytes`` of the same shape.
-    problem
-        The demand, with its bytes and the names of its ports.
-    """
+    """Print a line for each demand: its ports by name, its bytes, and when it is complete."""
     demand_bytes = problem.demand_bytes
     fabric = problem.fabric
     names = range(fabric.n_ports) if fabric.graph is not None else fabric.port_names
@@ -229,12 +191,6 @@ def _mean_queue(outcome: Any) -> float:
     """Return the bytes that wait in all queues, averaged over time.
 
     Between events queues change at constant rates, so the trapezoidal rule is exact.
-
-    Parameters
-    ----------
-    outcome
-        The replay of a schedule: ``times_s[event]``, and ``queue_bytes[event, queue]``, of which
-        there is one for each source port.
     """
     import numpy as np
 

@@ -85,9 +85,9 @@ _NEEDED = {
     help="Take --preset as it was run: causal attention, overlap, and fitted efficiency.",
 )
 @with_options(field_options(Parallelism, _SPLIT), "Parallelism")
-@with_options(field_options(RailNetwork, _NETWORK, optional=True), "Network")
-@with_options(field_options(Workload, _WORKLOAD), "Workload")
 @with_options(field_options(TransformerModel, _MODEL, optional=True), "Model")
+@with_options(field_options(Workload, _WORKLOAD), "Workload")
+@with_options(field_options(RailNetwork, _NETWORK, optional=True), "Network")
 @click.option(
     "--accelerator",
     type=click.Choice(list(ACCELERATORS)),
@@ -104,7 +104,7 @@ _NEEDED = {
     help="How collectives of a dimension are done on rails, as dp=halving,cp=tree: ring,"
     " halving or tree.  [default: ring]",
 )
-@with_options(fabric_options(None, "The switch of a rail.  [default: an ideal one]"), "Switch")
+@with_options(fabric_options(None, "The switch of a rail.  [default: an ideal one]"))
 @with_options(FILE_OPTIONS)
 @click.pass_context
 def rail_job(
@@ -121,7 +121,11 @@ def rail_job(
     force: bool,
     **options: Any,
 ) -> None:
-    """One step of a training job, over rails that are optical switches."""
+    """One step of a training job, over rails that are optical switches.
+
+    Begin with --preset, or with the degrees of parallelism and the sizes of the model; all else
+    has a default. The degree --dp follows from --gpus and the other degrees.
+    """
     # `gpus` is the number of all GPUs, `preset` the name of a known job and `accelerator` that of
     # a GPU, None for none. `measured_step` is the measured time of a step in seconds, to which
     # computations are scaled. `collectives` has pairs (dimension, algorithm). `type_` is the type

@@ -21,6 +21,7 @@ EXAMPLES = {
     "verify": "mesh.schedule.json",
     "simulate": "job.json --policy provisioned --delay 0.1",
     "compare": "racks.json --methods solstice,eclipse --time-limit 1",
+    "vary": "gather.json --field delay_s --values 1us,10us,...,1ms --method ring,bruck",
     "faults": "mesh.schedule.json --faults 1 --samples 20 --seed 0",
     "sweep": "spec.toml",
     "report": "spec.sqlite",

@@ -130,16 +130,10 @@ def field_options(
         if typed.is_flag:
             options.append(click.option(flag_of[name], name, is_flag=True, help=text))
             continue
-        option_type = typed.type or _option_type(forms_of(cls)[name])
-
-        # Times and rates of bytes are typed in seconds and bytes per second, or with their unit.
-        if option_type is float and name.endswith("bytes_per_s"):
-            option_type = Rate()
+        option_type = typed.type or type_of_field(cls, name)
+        if isinstance(option_type, Rate):
             text = text.replace("bytes per second", "bytes per second or as 100Gbit/s", 1)
-        elif option_type is float and name.endswith("_bytes"):
-            option_type = Bytes()
-        elif option_type is float and name.endswith("_s") and not name.endswith("_per_s"):
-            option_type = Duration()
+        elif isinstance(option_type, Duration):
             text = text.replace(", in seconds", ", in seconds or as 20us", 1)
 
         # The default, which the help shows as a user would type it: lists with commas. A field
@@ -167,6 +161,23 @@ def field_options(
         )
         options.append(option)
     return options
+
+
+def type_of_field(cls: Any, name: str) -> Any:
+    """Return the type of click for a field of a data class.
+
+    Times, rates and bytes are typed in their unit or with another one.
+    """
+    option_type = _option_type(forms_of(cls)[name])
+    if option_type is not float:
+        return option_type
+    if name.endswith("bytes_per_s"):
+        return Rate()
+    if name.endswith("_bytes"):
+        return Bytes()
+    if name.endswith("_s") and not name.endswith("_per_s"):
+        return Duration()
+    return option_type
 
 
 def _write_default(default: Any, option_type: Any) -> str:
@@ -676,31 +687,35 @@ _SECTIONS: WeakKeyDictionary[click.Parameter, str | None] = WeakKeyDictionary()
 """The section of the help in which an option is listed, where it is not the first one."""
 
 
-_OF_OUTPUT = {"output", "force", "as_json", "quiet", "verbose", "help"}
-"""Options that say what is printed and written; they are the same in all commands."""
+_SECTION_OF_NAME = {
+    **dict.fromkeys(("type_", *FABRIC_NAMES), "Fabric"),
+    **dict.fromkeys(CONDITION_NAMES, "Fabric: netlists and faults"),
+    **dict.fromkeys(("output", "force", "as_json", "quiet", "verbose", "help"), "Output"),
+}
+"""Sections of options that many commands share, in the order in which they end the help."""
 
 
 class SectionedCommand(click.Command):
-    """A command whose help lists its options in sections: its own ones, and those of output."""
+    """A command whose help lists its options in sections: its own ones, and those that it shares.
+
+    Sections of its own are in the order of their first options. Those of the fabric and of output,
+    what is printed and written, come last.
+    """
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options in the sections that the command gives them.
-
-        Sections are in the order of their first options; "Output", what is printed and written,
-        comes last.
-        """
+        """Write the options in their sections."""
         sections: dict[str, list[tuple[str, str]]] = {"Options": []}
+        shared: dict[str, list[tuple[str, str]]] = {name: [] for name in _SECTION_OF_NAME.values()}
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx)
-            if record is not None and isinstance(param, click.Option):
-                name = _SECTIONS.get(param) or "Options"
-                if name == "Options" and param.name in _OF_OUTPUT:
-                    name = "Output"
-                sections.setdefault(name, []).append(record)
-
-        # What is printed and written comes last in every command.
-        output = sections.pop("Output", [])
-        for name, records in [*sections.items(), ("Output", output)]:
+            if record is None or not isinstance(param, click.Option):
+                continue
+            section = _SECTIONS.get(param)
+            if section is None and param.name in _SECTION_OF_NAME:
+                shared[_SECTION_OF_NAME[param.name]].append(record)
+            else:
+                sections.setdefault(section or "Options", []).append(record)
+        for name, records in (sections | shared).items():
             if records:
                 with formatter.section(name):
                     formatter.write_dl(records)

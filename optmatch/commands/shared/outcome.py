@@ -27,6 +27,7 @@ from optmatch.model import (
     Solution,
     VerificationError,
 )
+from optmatch.model.problem import split_unit, write_amount
 from optmatch.startup import end
 
 
@@ -307,11 +308,18 @@ def paint(text: str, good: bool) -> str:
 
 
 def print_rows(rows: Mapping[str, Any], *, indent: int = 2) -> None:
-    """Print names and values below each other."""
-    width = max(map(len, rows), default=0)
+    """Print names and values below each other; the ending of a name says the unit of a float."""
+    lines = []
     for name, value in rows.items():
-        text = f"{value:.6g}" if isinstance(value, float) else value
-        click.echo(f"{'':{indent}}{name.replace('_', ' '):<{width}}  {text}")
+        words, unit = split_unit(name)
+        if isinstance(value, float) and unit and unit != "dB":
+            lines.append((words, write_amount(value, unit, digits=6)))
+        else:
+            text = f"{value:.6g}" if isinstance(value, float) else value
+            lines.append((name.replace("_", " "), text))
+    width = max((len(words) for words, _ in lines), default=0)
+    for words, text in lines:
+        click.echo(f"{'':{indent}}{words:<{width}}  {text}")
 
 
 # The colours of words that say how something went; a terminal without colours shows the words.

@@ -2,40 +2,87 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from optmatch.commands.shared.outcome import csv_text, print_table, say
+import click
+
+from optmatch.commands.shared.outcome import csv_text, print_object, print_table, say
 from optmatch.model import write_score
-from optmatch.model.files import PICTURES, check_target
+from optmatch.model.files import PICTURES, check_target, replace_file
+from optmatch.model.problem import split_unit, write_amount
 
 if TYPE_CHECKING:
-    from optmatch.studies.outcome import Row, Study
+    from optmatch.studies.outcome import Study
 
 
-def print_rows(rows: Sequence[Row]) -> None:
-    """Print a table in columns."""
-    if not rows:
+def show_study(study: Study, output: str | None, *, as_json: bool) -> None:
+    """Print the first table of a study or its object, and write it as CSV or as a picture.
+
+    Reasons, of refusals and others, stand below the table. The file was checked before the work;
+    nothing is written of a study without rows.
+    """
+    rows = next(iter(study.tables.values()))
+    if not study.complete:
+        say("interrupted: these rows are there")
+    if as_json:
+        print_object("comparison", study.to_object())
+    elif rows:
+        hidden = ("reason", "unit")
+        names = [name for name in rows[0] if name not in hidden]
+        lines = [
+            [_write_cell(name, row[name], row.get("unit", "")) for name in names] for row in rows
+        ]
+        print_table([[split_unit(name)[0] for name in names], *lines])
+        for row in rows:
+            if row.get("status") in ("refused", "failed"):
+                click.echo(f"{row.get('name', row['status'])}: {row['method']}: {row['reason']}")
+    if output is None or not rows:
         return
-    titles = [name.replace("_", " ") for name in rows[0]]
-    lines = [[_write_cell(name, value) for name, value in row.items()] for row in rows]
-    print_table([titles, *lines], indent=0)
+    if is_table(output):
+        text = csv_text([rows[0], *(row.values() for row in rows)])
+        replace_file(Path(output), text.encode())
+        say(f"{output}: written")
+    else:
+        draw_study(study, output, force=True)
 
 
-def _write_cell(name: str, value: Any) -> str:
-    """Write a number, a text, levels of an objective, a share (a gap) in percent, or "-"."""
+def _write_cell(name: str, value: Any, unit: str) -> str:
+    """Write an entry of a table with its unit, which its name says, or `unit` of objectives.
+
+    Levels of an objective stand without names, a gap in percent, and what is not known as "-".
+    """
     if value is None:
         return "-"
     if name == "gap":
         return f"{100 * value:.3g} %"
     if isinstance(value, tuple):
         return write_score(value)
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    if not isinstance(value, float):
+        return str(value)
+    unit = unit if name in ("objective", "lower_bound") else split_unit(name)[1]
+    return write_amount(value, unit) if unit else f"{value:.4g}"
 
 
-def rows_as_csv(rows: Sequence[Row]) -> str:
-    """Return a table of at least one row as CSV."""
-    return csv_text([rows[0], *(row.values() for row in rows)])
+def read_names(text: str) -> list[str]:
+    """Read different names, separated by commas."""
+    names = [part.strip() for part in text.split(",") if part.strip()]
+    if not names or len(set(names)) < len(names):
+        raise click.UsageError(f"{text!r}: different names, separated by commas")
+    return names
+
+
+def is_table(output: str) -> bool:
+    """Tell by its ending whether a file is a table."""
+    return Path(output).suffix.lower() == ".csv"
+
+
+def check_output(output: str | None, *, force: bool) -> None:
+    """Refuse a table or a picture that cannot be written, before the work."""
+    if output is not None:
+        check_target(output, force=force, endings=(".csv", *PICTURES))
+        if not is_table(output):
+            check_picture(output, force=force)
 
 
 def check_picture(picture: str, *, force: bool) -> None:

@@ -343,14 +343,7 @@ class Router:
         outcome = np.empty(n_rows, dtype=np.int8)
 
         def route_share(first: int) -> None:
-            """Route some successive rows, from row `first` on, in a workspace of their own.
-
-            Parameters
-            ----------
-            first
-                The first row of the share; it has `_MATCHINGS_PER_SHARE` rows, or those that are
-                left.
-            """
+            """Route the share of rows that begins at `first`, in a workspace of its own."""
             share = slice(first, first + _MATCHINGS_PER_SHARE)
             workspace = self._take_workspace()
             routes = np.empty(self._shapes[1], dtype=np.int32)
@@ -423,30 +416,10 @@ class Router:
     ) -> Routed:
         """Find states of the cells with which one matching has all its circuits.
 
-        A matching says which source port is connected to which destination port; a cell is a 2 x 2
-        switch inside the fabric. Quick compiled methods come first, a search after them.
-
-        Parameters
-        ----------
-        matching
-            ``matching[source] = destination``, -1 idle; one row.
-        given
-            ``given[cell]``: the present states, 0 bar, 1 cross, -1 free, from which few cells are
-            to change; None to route anew.
-        out
-            Arrays from `empty` that receive the answer; None for new ones.
-
-        Returns
-        -------
-        Routed
-            States, routes and lengths; `out` if that was given.
-
-        Raises
-        ------
-        InputError
-            If the matching, the states or `out` do not fit the fabric.
-        InfeasibleError, LimitReached
-            If no states hold the matching, or none were found in time.
+        Quick compiled methods come first, a search after them. `given` has the present states,
+        from which few cells are to change, None to route anew; `out` receives the answer, None for
+        new arrays. A matching without states is an `InfeasibleError`, one without states in time a
+        `LimitReached`.
         """
         row = _typed("matching", matching, 1, np.int32)
         routed = self.empty() if out is None else self._check_out(out)
@@ -479,26 +452,8 @@ class Router:
     ) -> int:
         """Try to find cell states for one matching by quick compiled methods, without a search.
 
-        A matching says which source port is connected to which destination port; a cell is a 2 x 2
-        switch inside the fabric, in state 0 bar, 1 cross or -1 free.
-
-        Parameters
-        ----------
-        router
-            The compiled methods, with arrays to work in.
-        change
-            The present states, int8 of shape (cells,), or None to route anew; and the matching,
-            int32 of shape (ports,).
-        routed
-            Receives the states, routes and lengths.
-        clock
-            The clock of the call; None without a limit.
-
-        Returns
-        -------
-        int
-            `_ROUTED`; or another outcome if the states are not valid, the row is no matching, or
-            no routes were found.
+        `change` has the present states, or None, and the matching. The result is `_ROUTED` or
+        another outcome: the states are not valid, the row is no matching, or no routes were found.
         """
         given, row = change
         states, routes, lengths = routed
@@ -519,23 +474,7 @@ class Router:
             return _Workspace(router, self._quick.new_marks(self.fabric))
 
     def _check_out(self, out: Routed) -> Routed:
-        """Return `out` if the kernels can write to its arrays.
-
-        Parameters
-        ----------
-        out
-            The arrays of the caller for the answer: states, routes and lengths.
-
-        Returns
-        -------
-        Routed
-            `out` itself.
-
-        Raises
-        ------
-        InputError
-            If it is not three arrays of the shapes and types of `empty`.
-        """
+        """Return `out` if kernels can write to it: of the shapes and types of `empty`."""
         try:
             states, routes, lengths = out
             shapes = states.shape, routes.shape, lengths.shape
@@ -551,24 +490,8 @@ class Router:
     ) -> None:
         """Search for cell states of one matching that the quick compiled methods could not route.
 
-        A matching says which source port is connected to which destination port; a cell is a 2 x 2
-        switch inside the fabric. The search has the time that is left on the clock of the call.
-
-        Parameters
-        ----------
-        router
-            The compiled router, which reads routes and lengths from the states that are found.
-        row
-            ``row[source] = destination``, -1 idle.
-        routed
-            The arrays that receive the states of the cells, the routes and their lengths.
-        clock
-            The clock of the call; None to give the search the time limit of this router.
-
-        Raises
-        ------
-        InfeasibleError, LimitReached
-            If no states hold it, or none were found in time.
+        The search has the time that is left on `clock`, None for the time limit of this router;
+        routes and lengths are then read from the states.
         """
         problem = Routing(
             self.fabric, row, objective=self._prefer or "total-cells", cells=self._cells
@@ -591,20 +514,7 @@ class Router:
     def _search_in_batch(
         self, row: NDArray[np.int32], states: NDArray[np.int8], lengths: NDArray[np.int64]
     ) -> bool:
-        """Search for one row of a batch that the compiled methods did not route.
-
-        Parameters
-        ----------
-        row
-            ``row[source] = destination``, -1 where idle.
-        states, lengths
-            Receive the states of all cells, and the number of cells on each route.
-
-        Returns
-        -------
-        bool
-            Whether states were found.
-        """
+        """Search for one row of a batch that was not routed; tell whether states were found."""
         states[:] = FREE
         lengths[:] = 0
         workspace = self._take_workspace()
@@ -621,22 +531,8 @@ class Router:
     ) -> None:
         """Check that every circuit of some matchings gets its light, if the user asked for checks.
 
-        Light is followed through the cells (2 x 2 switches) in their states. Without a request
-        for checks nothing is done.
-
-        Parameters
-        ----------
-        workspace
-            Arrays to work in.
-        rows
-            ``rows[k, source] = destination``, -1 where idle.
-        states
-            ``states[k, cell]``: 0 bar, 1 cross, -1 free, for the matching of row k.
-
-        Raises
-        ------
-        VerificationError
-            If a circuit of a row has no light of its own.
+        Row k of the states belongs to row k of the matchings. A circuit without light of its own
+        is a `VerificationError`.
         """
         if self._wires is None:
             return
@@ -656,26 +552,7 @@ class Router:
 def _typed(name: str, value: ArrayLike, ndim: int, dtype: Any) -> NDArray[Any]:
     """Return an array as kernels are compiled for: of one type, contiguous, read-only.
 
-    Parameters
-    ----------
-    name
-        The name of the value in errors.
-    value
-        Numbers in any form; an array that fits already is not copied.
-    ndim
-        The number of axes.
-    dtype
-        The type of its numbers.
-
-    Returns
-    -------
-    ndarray
-        The value itself, a view of it, or a copy.
-
-    Raises
-    ------
-    InputError
-        If the numbers do not fit the type, or there are more or fewer axes.
+    An array that fits already is not copied.
     """
     array = value if type(value) is np.ndarray else frozen(name, value, ndim, dtype)
     if array.dtype != dtype or array.ndim != ndim or not array.flags.c_contiguous:
@@ -687,22 +564,7 @@ def _typed(name: str, value: ArrayLike, ndim: int, dtype: Any) -> NDArray[Any]:
 
 
 def _refuse_row(fabric: Fabric, rows: NDArray[np.int32], k: int) -> None:
-    """Raise an error that names the flaw of a row of a batch.
-
-    Parameters
-    ----------
-    fabric
-        The fabric.
-    rows
-        ``rows[k, source] = destination``, -1 where idle.
-    k
-        The number of the row, which is no matching of the live ports.
-
-    Raises
-    ------
-    InputError
-        Naming ``matchings[k]``.
-    """
+    """Raise an error that names the flaw of row k of a batch, which is no matching."""
     try:
         Routing(fabric, rows[k])
     except InputError as exc:

@@ -49,14 +49,7 @@ class ColumnBuilder:
     """
 
     def __init__(self, n_inputs: int) -> None:
-        """Begin a feed-forward network without cells.
-
-        Parameters
-        ----------
-        n_inputs
-            The number of inputs, which are the wires ``~0``, ``~1``, ... until they lead to a
-            cell.
-        """
+        """Begin a network without cells: inputs are the wires ``~0``, ``~1``, ..."""
         self._sources = [-1] * n_inputs
         self._mate: list[int] = []
         self._columns: list[int] = []
@@ -65,20 +58,9 @@ class ColumnBuilder:
     def place(self, upper: Wire, lower: Wire, line: float, column: int = 0) -> tuple[int, int]:
         """Place a cell: its side 1 is the upper one, its end a looks to the left.
 
-        Parameters
-        ----------
-        upper, lower
-            The wires that lead to a1 and a2: the number of the terminal that each leaves, ``~k``
-            for input k, None for no wire.
-        line
-            The height of the upper side, in lines from the top.
-        column
-            The leftmost column that the cell may stand in; it is right of all that lead to it.
-
-        Returns
-        -------
-        tuple of int
-            The wires that leave by b1 and b2.
+        A wire is the number of the terminal that light leaves, ``~k`` of input k, or None; the two
+        of the result leave by b1 and b2. The cell is right of all that lead to it, and not left of
+        `column`; `line` is the height of its upper side, in lines from the top.
         """
         first = len(self._mate)
         self._mate += [-1] * 4
@@ -97,22 +79,11 @@ class ColumnBuilder:
         return first + 2, first + 3
 
     def finish(self, outputs: Sequence[int]) -> Columns:
-        """End the construction of a network: place its cells, and list inputs and outputs.
+        """End the construction: place the cells, and list inputs and outputs.
 
-        Cells (2 x 2 switches) stand in columns, counted from the left; light goes to the right.
-        Columns are drawn far enough apart that no waveguide between them is too steep. The free
-        terminals are listed in this order: inputs, outputs, those without a port.
-
-        Parameters
-        ----------
-        outputs
-            ``outputs[k]``: the free terminal at which light leaves as output k.
-
-        Returns
-        -------
-        Columns
-            The graph of the cells with their places, in lengths of a cell; the terminals of inputs
-            and of outputs; and the number of columns.
+        ``outputs[k]`` is the free terminal at which light leaves as output k. Columns are drawn
+        far enough apart that no waveguide between them is too steep. Free terminals are listed in
+        this order: inputs, outputs, those without a port.
         """
         mate = np.array(self._mate, dtype=np.int32)
         columns = np.array(self._columns)

@@ -6,13 +6,13 @@ import csv
 import io
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from optmatch.io.rails.topologies import Topologies, answer_of, topologies
 from optmatch.io.text import as_cell
 from optmatch.model import Solution
-from optmatch.problems import RailJob, Step
+from optmatch.problems import Demand, RailJob, Step
 from optmatch.problems.rails.execution.plan import RailPlan
 from optmatch.problems.rails.training.step import COMPUTE, OPERATIONS, SEND
 
@@ -55,7 +55,11 @@ def spans(solution: Solution) -> Iterator[Span]:
     else:
         fabric = solution.problem.fabric
         labels = () if fabric is None else fabric.labels
-        yield from _circuit_spans(system, labels)
+        circuits = _circuit_spans(system, labels)
+        if isinstance(solution.problem, Demand) and not solution.problem.packet_bytes_per_s:
+            yield from _with_bytes(circuits, solution.problem)
+        else:
+            yield from circuits
 
     for switch in system.switches:
         times_s = zip(switch.starts_s.tolist(), switch.ready_s.tolist(), strict=True)
@@ -155,6 +159,23 @@ def _circuit_spans(system: Topologies, labels: tuple[str, ...]) -> Iterator[Span
                     size_bytes="",
                     port_name=names[source],
                 )
+
+
+def _with_bytes(circuits: Iterable[Span], demand: Demand) -> list[Span]:
+    """State what each circuit of a demand carries: what is left, and as much as it has time for.
+
+    Circuits that are up at the same time on several planes take turns by their begin.
+    """
+    spans_with_bytes = list(circuits)
+    left_bytes = demand.demand_bytes.copy()
+    for place in sorted(range(len(spans_with_bytes)), key=lambda k: spans_with_bytes[k].start_s):
+        span = spans_with_bytes[place]
+        room_bytes = (span.end_s - span.start_s) * demand.rate_bytes_per_s
+        pair = (span.rank, span.peer)
+        size_bytes = min(float(left_bytes[pair]), room_bytes)
+        left_bytes[pair] -= size_bytes
+        spans_with_bytes[place] = span._replace(size_bytes=size_bytes)
+    return spans_with_bytes
 
 
 class _Tracks:

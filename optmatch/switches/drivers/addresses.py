@@ -14,25 +14,11 @@ _HOST_SCHEMES = ("redis", "rediss", "scpi")
 
 
 def split_address(url: str) -> SplitResult:
-    """Split the address of a switch into its parts, and refuse one that is misread easily.
+    """Split the address of a switch into the parts of `urllib.parse`.
 
-    Parameters
-    ----------
-    url
-        Such as ``redis://:secret@127.0.0.1:6379``, ``unix:///var/run/redis/redis.sock``,
-        ``scpi://[::1]:5025`` or ``dry:``.
-
-    Returns
-    -------
-    SplitResult
-        ``scheme``, ``hostname``, ``port``, ``path`` and the other parts, as of `urllib.parse`.
-
-    Raises
-    ------
-    InputError
-        If the host or the port is none, a password has letters that end the name of a host, or an
-        address of a Redis database lacks a host or names a database. The message has no part of
-        the address that could belong to a password.
+    Refused are hosts and ports that are none, passwords with letters that end the name of a host,
+    and Redis addresses without a host or with a database. The message has no part that could
+    belong to a password.
 
     Examples
     --------

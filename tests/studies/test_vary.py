@@ -1,0 +1,146 @@
+"""One field varies: values, lines, where they cross, a picture, a store."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+import optmatch as om
+from optmatch.commands.shared.options import Bytes, Duration
+from optmatch.commands.vary import read_values
+from optmatch.studies.methods import find_field
+from tests.helpers.command import call
+
+GATHER = om.Collective("all-gather", 8, 1e6, alpha_s=1e-6, rate_bytes_per_s=50e9)
+DELAYS = [1e-6, 1e-5, 1e-4]
+JOB: Any = om.load(Path(__file__).resolve().parents[2] / "instances/rails/h200-dp2-windows.json")
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "values"),
+    [
+        ("1us,10us,...,1ms", Duration(), [1e-6, 1e-5, 1e-4, 1e-3]),
+        ("1kB,...,1GB", Bytes(), None),
+        ("1kB,1MB,...,1GB", Bytes(), [1e3, 1e6, 1e9]),
+        ("1,2,...,5", int, [1, 2, 3, 4, 5]),
+        ("1,2,4,...,32", int, [1, 2, 4, 8, 16, 32]),
+        ("8,6,...,2", int, [8, 6, 4, 2]),
+        ("0.1,0.2,...,0.5", float, None),
+        ("0,1ms,2ms,...,4ms", Duration(), [0.0, 1e-3, 2e-3, 3e-3, 4e-3]),
+        ("1,2,...", int, None),
+        ("1,4,...,5", int, None),
+        ("up,down", click.Choice(["up", "down"]), ["up", "down"]),
+    ],
+)
+def test_values_of_a_field_and_dots(text: str, kind: Any, values: list[Any] | None) -> None:
+    if text.startswith("0.1"):
+        values = [0.1, 0.2, 0.3, 0.4, 0.5]  # by the step, as no factor leads to the last value
+    if values is None:
+        with pytest.raises(click.UsageError, match="--values"):
+            read_values(text, kind)
+    else:
+        assert read_values(text, kind) == pytest.approx(values)
+
+
+def test_every_row_is_the_solve_of_its_problem() -> None:
+    study = om.vary(JOB, {"delay_s": [0.0, 0.5]}, ["on-demand", "provisioned"])
+    rows = study.tables["variation"]
+    assert [(row["delay_s"], row["method"]) for row in rows] == [
+        *((0.0, "on-demand"), (0.0, "provisioned")),
+        *((0.5, "on-demand"), (0.5, "provisioned")),
+    ]
+    for row in rows:
+        solution = om.solve(JOB.with_delay(row["delay_s"]), row["method"], seed=0)
+        assert (row["objective"], row["unit"]) == (solution.objective, "s")
+        assert row["lower_bound"] == solution.lower_bound
+
+
+def test_lines_cross_where_a_solve_says_so() -> None:
+    study = om.vary(GATHER, {"delay_s": DELAYS}, ["ring", "bruck"])
+    (crossing,) = study.crossings()
+    assert (crossing.before, crossing.after) == ("bruck", "ring")
+    for factor, better in ((0.9, "bruck"), (1.1, "ring")):
+        problem = replace(GATHER, delay_s=factor * crossing.value)
+        objectives = {m: om.solve(problem, m, seed=0).objective for m in ("ring", "bruck")}
+        assert min(objectives, key=lambda m: objectives[m] or 0.0) == better
+
+
+def test_a_line_for_each_value_of_further_fields() -> None:
+    study = om.vary(GATHER, {"size_bytes": [1e3, 1e6], "delay_s": [1e-6, 1e-4]}, ["ring", "bruck"])
+    labels = [line.label for line in study.lines()]
+    assert labels == [f"{m}, delay {d}" for d in ("1 µs", "100 µs") for m in ("ring", "bruck")]
+    (ax,) = study.plot().get_axes()
+    (cheap, dear) = [line for line in ax.get_lines() if line.get_linestyle() == ":"]
+    assert max(cheap.get_ydata()) <= max(dear.get_ydata())  # type: ignore[call-overload]
+    words = om.vary(GATHER, {"start": ["free", "dark"]}, ["ring"]).plot().get_axes()[0]
+    assert [text.get_text() for text in words.get_xticklabels()] == ["free", "dark"]
+
+
+def test_what_the_store_has_is_not_solved_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = tmp_path / "store.sqlite"
+    first = om.vary(GATHER, {"delay_s": DELAYS}, ["ring"], store=store)
+    monkeypatch.setattr("optmatch.sweeps.sweep.solve", None)
+    again = om.vary(GATHER, {"delay_s": DELAYS}, ["ring"], store=store)
+    assert again.tables == first.tables
+
+
+@pytest.mark.parametrize(
+    ("problem", "name", "path"),
+    [
+        (JOB, "delay_s", ("network", "delay_s")),
+        (JOB, "network.delay_s", ("network", "delay_s")),
+        (om.AllToAll(om.HexMesh(3, 3)), "rows", ("fabric", "rows")),
+        (GATHER, "delay", "perhaps 'delay_s'"),
+        (JOB, "network.dlay_s", "perhaps 'delay_s'"),
+    ],
+)
+def test_fields_are_found_by_name(problem: Any, name: str, path: Any) -> None:
+    if isinstance(path, tuple):
+        assert find_field(problem, name) == path
+    else:
+        with pytest.raises(om.InputError, match=path):
+            find_field(problem, name)
+
+
+def test_wrong_values_are_refused() -> None:
+    for fields in ({}, {"delay_s": []}, {"delay_s": [-1.0]}, {"delay_s": 3}):
+        with pytest.raises(om.InputError, match=r"fields|delay_s"):
+            om.vary(GATHER, fields)  # type: ignore[arg-type]
+
+
+def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    om.save(GATHER, "gather.json")
+    words = ("vary", "gather.json", "--field", "delay_s", "--values", "1us,10us,...,1ms")
+    done = call(*words, "--method", "ring,bruck", "-o", "x.svg", "--store", "s.sqlite", "-q")
+    assert done.exit_code == 0, done.output
+    assert done.stdout.splitlines()[1].split()[:3] == ["1", "µs", "ring"]
+    assert "from delay_s = 2 µs on, ring is below bruck" in done.stdout
+    assert "lower bound" in Path("x.svg").read_text("utf-8")
+    assert call("report", "s.sqlite").exit_code == 0
+    told = json.loads(call(*words, "--method", "ring,bruck", "--json", "-q").stdout)
+    assert [row["delay_s"] for row in told["rows"]] == sorted([1e-6, 1e-5, 1e-4, 1e-3] * 2)
+    assert told["crossings"][0]["after"] == "ring"
+    for wrong, why in (
+        (words[:4], "Missing option '--values'"),
+        ((*words, "--field", "size_bytes"), "as many of one as of the other"),
+        ((*words[:3], "dely", *words[4:]), "perhaps 'delay_s'"),
+        ((*words[:5], "1us,many"), "a time >= 0 is expected"),
+        ((*words[:3], "late_s", *words[4:]), "neither number nor word"),
+        ((*words, "--method", "magic"), "no method has this name"),
+    ):
+        refused = call(*wrong)
+        assert refused.exit_code == 2
+        assert why in " ".join(refused.stderr.split())
+
+
+def test_many_problems_are_a_performance_profile() -> None:
+    problems = [om.Demand.from_matrix([[0, k + 1], [2, 0]], delay_s=1.0) for k in range(13)]
+    study = om.compare_methods(problems, ["solstice", "eclipse"])
+    assert len(study.plot().get_axes()) == 2
+    assert len(om.compare_methods(problems[:12], ["solstice"]).plot().get_axes()) == 1
