@@ -153,13 +153,13 @@ def kind_named(name: str) -> Kind:
         case "rail-job":
             from optmatch.problems import RailJob
             from optmatch.solvers import rails
-            from optmatch.verify.rails.replay import verify_rails
+            from optmatch.verify.rails.bounds import verify_rails
 
             return Kind(RailJob, verify_rails, rails.METHODS, rails.small_problems)
         case "reroute":
             from optmatch.problems import Reroute
             from optmatch.solvers import reroutes
-            from optmatch.verify.reroutes.claims import verify_reroute
+            from optmatch.verify.reroutes.bounds import verify_reroute
 
             return Kind(Reroute, verify_reroute, reroutes.METHODS, reroutes.small_problems)
         case "routing":
