@@ -69,18 +69,10 @@ def _solve_completion(
 ) -> Solution:
     """Find a schedule that serves a demand early, by the search that suits the switch.
 
-    A plan is a list of slots, matchings that are held for some ticks each. A problem is *plain* if
-    the slots and delays of a plan alone decide when it ends: one plane that stops as a whole, no
-    packet network, and a switch that holds every matching.
-
-    First a generator of plans is chosen (`build`). The usual one is `rebuild`: quick rules make
-    some plans, and then parts of the best one are made anew. There are two exceptions:
-
-    - ports that an ideal switch joins in pairs have a search of their own (`rebuild_pairings`);
-    - a problem that is not plain, with a limit of time, has `rebuild` for a quarter of the time,
-      and then the generator that was chosen so far (`_search_twice`).
+    Plans come from the loop of all rules and moves (`yield_plans`); ports that an ideal switch
+    joins in pairs have a search of their own (`rebuild_pairings`). Plain problems of few ports go
+    on to the models of `ilp` for a part of the time.
     """
-    # `build` is a function that takes the demand in ticks, and yields plans.
     build: Build = yield_plans
     if pairings.suits(problem):
         build = pairings.rebuild_pairings

@@ -180,7 +180,7 @@ class SlotModel(ExactModel[Plan]):
         return Plan(matchings, np.array(ticks, dtype=np.int64))
 
 
-_WARM_STARTS = 200  # plans of `rebuild` before the first model
+_WARM_STARTS = 200  # plans before the first model
 _FEW_STARTS = 30  # the same before the model of planes, or after a former plan
 _LARGEST = 20_000  # the most circuits in all slots of a model: larger ones are refused
 _WRITTEN_PER_S = 8_000  # circuits written and presolved in a second, during which no clock is read

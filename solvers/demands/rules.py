@@ -81,10 +81,10 @@ def _estimate_fewest_slots_s(size: Size, n_sweeps: int) -> float:
 
 
 def _estimate_critical_s(size: Size) -> float:
-    """Estimate the cover by critical lines; it counts a quarter where delays are long."""
+    """Estimate the cover by critical lines; it counts half where delays are long."""
     slots = size.degree + 1
     estimate_s = 5e-5 + 4.5e-9 * float(size.n_ports**0.5) * size.n_entries * slots
-    return estimate_s / 4 if size.delays_per_entry < 1 else estimate_s
+    return estimate_s / 2 if size.delays_per_entry < 1 else estimate_s
 
 
 RULES = (
@@ -136,7 +136,7 @@ RULES = (
     PlanRule(
         "decomposition in delays",
         _load_decomposition_in_delays,
-        lambda size: 0.0005 + 1e-9 * size.n_ports**2 * (40 + size.degree),
+        lambda size: 0.001 + 3e-9 * size.n_ports**2 * (40 + size.degree),
         needs_matrix=True,
     ),
     PlanRule(

@@ -54,9 +54,9 @@ _HOLD = 0.13
 _HOLD_OF_SHORT_FLOWS = 1.45
 _GROWTH = 0.8
 """A slot lasts ``base + (hold + hold_of_short_flows / (1 + f)) * q**growth`` delays at least,
-where a flow takes f delays in the mean and q delays wait for a circuit. Tuned on 24 kinds of
-traffic: flows of half a delay to 200 delays, 8 to 32 ports, loads of 0.5 to 0.95, against the
-heaviest matching in slots of 5 and 20 delays. With 0.2 for all flows, those of 20 delays at a load
+where a flow takes f delays in the mean and q delays wait for a circuit. Tuned on the 24 cells of
+`benchmarks/rolling_stability.py` below overload, against the heaviest matching in slots of 5 and
+20 delays. With 0.2 for all flows, those of 20 delays at a load
 of 0.95 wait 5 to 10 % longer; with 0.1, slots are a fifth shorter for no gain. With 1.0 for short
 flows, those of half a delay at 0.9 wait 1.4 times as long, and with a growth of 0.75 10 % longer.
 """

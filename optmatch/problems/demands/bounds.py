@@ -51,6 +51,10 @@ class _DemandInTicks(Protocol):
         """``directed_ticks[source, destination]``: the demand, in ticks of a circuit."""
 
     @property
+    def entry_places(self) -> NDArray[np.int64] | None:
+        """Where `ticks` has entries, if they are few."""
+
+    @property
     def tick_s(self) -> float:
         """The length of a tick in seconds."""
 
@@ -118,8 +122,7 @@ def bound_lines(problem: _DemandInTicks) -> NDArray[np.float64]:
     array of float, shape (2 * ports,)
         In the unit of the objective, for the rows by source, then the columns by destination.
     """
-    with_packets = problem.packet_share > 0
-    if with_packets and problem.objective != "matchings":
+    if problem.packet_share > 0:
         # Each source, then each destination, with its positive entries alone.
         bounds = []
         for matrix in (problem.directed_ticks, problem.directed_ticks.T):
@@ -127,8 +130,7 @@ def bound_lines(problem: _DemandInTicks) -> NDArray[np.float64]:
                 bounds.append(_bound_line_with_packets(line[line > 0], problem))
         return np.asarray(np.array(bounds) * problem.tick_s, dtype=np.float64)
 
-    ticks = problem.directed_ticks if with_packets else problem.ticks
-    busy_ticks, n_partners = _line_sums(ticks, problem)
+    busy_ticks, n_partners = _line_sums(problem)
     if problem.objective == "matchings":
         return n_partners.astype(np.float64)
 
@@ -140,13 +142,22 @@ def bound_lines(problem: _DemandInTicks) -> NDArray[np.float64]:
     return np.asarray(bound_ticks * problem.tick_s, dtype=np.float64)
 
 
-def _line_sums(
-    ticks: NDArray[np.int64], problem: _DemandInTicks
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return how many ticks each port is busy, and with how many others: rows, then columns.
+def _line_sums(problem: _DemandInTicks) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return for each line how many ticks it is busy, and with how many partners.
 
-    Each entry lasts one shortest slot at least.
+    Each entry lasts one shortest slot at least. Both arrays have shape (2 * ports,): the rows,
+    then the columns. Where entries are few, the time is theirs and not that of the matrix.
     """
+    ticks = problem.ticks
+    n_ports = len(ticks)
+    places = problem.entry_places
+    if places is not None:
+        sources, destinations = np.divmod(places, n_ports)
+        lines = np.concatenate([sources, n_ports + destinations])
+        lengths = np.maximum(ticks.reshape(-1)[places], problem.min_slot_ticks)
+        busy_ticks = np.zeros(2 * n_ports, dtype=np.int64)
+        np.add.at(busy_ticks, lines, np.tile(lengths, 2))
+        return busy_ticks, np.bincount(lines, minlength=2 * n_ports)
     lengths = ticks
     if problem.min_slot_ticks > 1:
         lengths = np.where(ticks > 0, np.maximum(ticks, problem.min_slot_ticks), 0)
@@ -191,13 +202,15 @@ def bound_together(problem: _DemandInTicks) -> float:
     """
     ticks = problem.ticks
     delay_ticks = problem.delay_ticks
-    if problem.packet_share > 0 or not ticks.any():
+    if problem.packet_share > 0:
         return 0.0
 
     # The durations and the number of all slots, by the busiest lines.
-    line_ticks, n_partners = _line_sums(ticks, problem)
-    busy_ticks = int(line_ticks.max())
-    n_slots = int(n_partners.max())
+    line_ticks, n_partners = _line_sums(problem)
+    busy_ticks = int(line_ticks.max(initial=0))
+    n_slots = int(n_partners.max(initial=0))
+    if not n_slots:
+        return 0.0
     per_circuit_ticks = 0
     if problem.fabric.bidirectional:
         # Each pair once, for one shortest slot at least.

@@ -474,6 +474,17 @@ class Demand(_InTicks):
         return np.maximum(directed, directed.T) if self.fabric.bidirectional else directed
 
     @property
+    def entry_places(self) -> NDArray[np.int64] | None:
+        """Where `ticks` are above 0, as ``source * ports + destination``, ascending.
+
+        None where many pairs have an entry, or where a circuit serves both directions or may be
+        over its budget: then the full matrix tells.
+        """
+        if self.fabric.bidirectional or self.fabric.over_budget is not None:
+            return None
+        return self._scaled.places
+
+    @property
     def delay_ticks(self) -> int:
         """The reconfiguration delay, in ticks."""
         return self._scaled.delay

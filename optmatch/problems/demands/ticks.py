@@ -58,6 +58,8 @@ class Scaled(NamedTuple):
     delay: int  # the reconfiguration delay in ticks
     min_slot: int  # the shortest slot in ticks
     exact: bool  # whether no number was rounded
+    places: NDArray[np.int64] | None = None
+    """``source * n + destination`` of the entries above 0, ascending; None where many are."""
 
 
 class PlacedAmounts(NamedTuple):
@@ -150,12 +152,14 @@ def scale(
     scaled = scale_amounts(
         placed, rate_bytes_per_s, delay_s, min_slot_s=min_slot_s, quantum_s=quantum_s
     )
-    if placed.sources is None:
+    if placed.sources is None or placed.destinations is None:
         demand = scaled.ticks.reshape(demand_bytes.shape)
-    else:
-        demand = np.zeros(demand_bytes.shape, dtype=np.int64)
-        demand[placed.sources, placed.destinations] = scaled.ticks
-    return Scaled(scaled.tick_s, demand, scaled.delay, scaled.min_slot, scaled.exact)
+        return Scaled(scaled.tick_s, demand, scaled.delay, scaled.min_slot, scaled.exact)
+    demand = np.zeros(demand_bytes.shape, dtype=np.int64)
+    demand[placed.sources, placed.destinations] = scaled.ticks
+    places = placed.sources * placed.n_ports + placed.destinations
+    places = places[scaled.ticks > 0]
+    return Scaled(scaled.tick_s, demand, scaled.delay, scaled.min_slot, scaled.exact, places)
 
 
 def scale_amounts(

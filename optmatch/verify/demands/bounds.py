@@ -179,14 +179,31 @@ def bound_demand(problem: Demand) -> float:
     demand needs a circuit over its link budget.
     """
     if problem.packet_share == 0:
-        is_wanted = problem.directed_ticks > 0
-        if (find_over_budget(problem.fabric) & is_wanted).any():
+        sources, destinations = find_entries(problem.directed_ticks)
+        if find_over_budget(problem.fabric)[sources, destinations].any():
             return math.inf
     if problem.objective == "weighted-completion-s":
         return bound_weighted(problem)
+
+    # The entries of each row, then of each column: ports with few partners make short lists.
     ticks = _ticks(problem)
-    lines = [bound_line(problem, line) for line in np.concatenate([ticks, ticks.T])]
-    return max(_bound_together(problem), *lines)
+    n_ports = len(ticks)
+    sources, destinations = find_entries(ticks)
+    entries = ticks[sources, destinations]
+    by_column = np.argsort(destinations, kind="stable")
+    rows = np.split(entries, np.searchsorted(sources, np.arange(1, n_ports)))
+    columns = np.split(
+        entries[by_column], np.searchsorted(destinations[by_column], np.arange(1, n_ports))
+    )
+    bounds = [bound_line(problem, line) for line in (*rows, *columns)]
+    return max(_bound_together(problem, sources, destinations), *bounds)
+
+
+def find_entries(ticks: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return sources and destinations of all entries above 0, row by row."""
+    places = np.flatnonzero(ticks)
+    sources = places // len(ticks)
+    return sources, places - sources * len(ticks)
 
 
 def _ticks(problem: Demand) -> NDArray[np.int64]:
@@ -239,22 +256,25 @@ def _bound_line_with_packets(problem: Demand, entries: NDArray[np.int64]) -> flo
     return float(np.maximum(together_ticks, rest_ticks / share).min()) * problem.tick_s
 
 
-def _bound_together(problem: Demand) -> float:
+def _bound_together(
+    problem: Demand, sources: NDArray[np.int64], destinations: NDArray[np.int64]
+) -> float:
     """Bound the objective by what all ports together have to do; 0 with a packet network.
 
     All-stop: nothing is carried in a delay, hence the ticks of the busiest line and the delays of
     the line with most partners add up. If ports are bidirectional, n ports have n / 2 circuits at
     once.
     """
-    if problem.packet_share > 0:
-        return 0.0
-    is_asked = problem.ticks > 0
-    if not is_asked.any():
+    if problem.packet_share > 0 or not len(sources):
         return 0.0
     # No slot is shorter than min_slot_ticks, so a smaller entry takes as long.
-    slot_ticks = np.where(is_asked, np.maximum(problem.ticks, problem.min_slot_ticks), 0)
-    ticks_of_line = _sums_of_lines(slot_ticks)
-    partners_of_line = _sums_of_lines(is_asked)
+    slot_ticks = np.maximum(problem.ticks[sources, destinations], problem.min_slot_ticks)
+    n_ports = problem.fabric.n_ports
+    lines = np.concatenate([sources, n_ports + destinations])
+    sums_of_lines = np.zeros(2 * n_ports, dtype=np.int64)
+    np.add.at(sums_of_lines, lines, np.concatenate([slot_ticks, slot_ticks]))
+    ticks_of_line: list[int] = sums_of_lines.tolist()
+    partners_of_line: list[int] = np.bincount(lines, minlength=2 * n_ports).tolist()
     busy_ticks: int = max(ticks_of_line)
     n_slots: int = max(partners_of_line)
     needed_ticks = busy_ticks
@@ -275,12 +295,6 @@ def _bound_together(problem: Demand) -> float:
     if problem.switching == "all-stop":
         needed_ticks = busy_ticks + n_slots * problem.delay_ticks
     return float(-(-needed_ticks // problem.planes)) * problem.tick_s
-
-
-def _sums_of_lines(matrix: NDArray[Any]) -> list[int]:
-    """Return the sums of all rows, then of all columns."""
-    lines: list[int] = [*matrix.sum(axis=1).tolist(), *matrix.sum(axis=0).tolist()]
-    return lines
 
 
 # Proofs

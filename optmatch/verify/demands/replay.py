@@ -18,6 +18,7 @@ from optmatch.verify.demands.bounds import (
     check_proof,
     count_late,
     end_groups,
+    find_entries,
     weigh_ends,
 )
 from optmatch.verify.report import Findings, Rule
@@ -47,8 +48,6 @@ MOST = 2.0**53
 class ServedPlane(NamedTuple):
     """What the schedule of one plane serves, and when."""
 
-    served_ticks: NDArray[np.int64]
-    """``served_ticks[source, destination]``: how long each circuit carries."""
     end_ticks: int
     """When its last slot ends."""
     weighted_s: float
@@ -63,9 +62,10 @@ def replay_demand(problem: Demand, schedules: Sequence[Schedule], findings: Find
     """
     findings.expect(SCHEDULE_FOR_EACH_PLANE, "schedules", len(schedules), problem.planes)
     planes = list[ServedPlane]()
+    served_ticks = np.zeros((problem.fabric.n_ports,) * 2, dtype=np.int64)
     for number, schedule in enumerate(schedules):
         findings_of_plane = Findings()
-        plane = _replay_plane(problem, schedule, findings, findings_of_plane)
+        plane = _replay_plane(problem, schedule, served_ticks, findings, findings_of_plane)
         if plane is not None:
             planes.append(plane)
         prefix = f"plane {number}: " if problem.planes > 1 else ""
@@ -81,9 +81,6 @@ def replay_demand(problem: Demand, schedules: Sequence[Schedule], findings: Find
     # All planes together: how many slots they have, when the last one ends, and what they carry.
     n_slots = sum(len(schedule.durations_s) for schedule in schedules)
     end_ticks = max((plane.end_ticks for plane in planes), default=0)
-    served_ticks = np.zeros((problem.fabric.n_ports,) * 2, dtype=np.int64)
-    for plane in planes:
-        served_ticks += plane.served_ticks
     findings.figures["slots"] = n_slots
     findings.figures["makespan_s"] = end_ticks * problem.tick_s
     completion_s = _check_completion(problem, served_ticks, end_ticks, findings)
@@ -98,10 +95,15 @@ def replay_demand(problem: Demand, schedules: Sequence[Schedule], findings: Find
 
 
 def _replay_plane(
-    problem: Demand, schedule: Schedule, findings: Findings, findings_of_plane: Findings
+    problem: Demand,
+    schedule: Schedule,
+    served_ticks: NDArray[np.int64],
+    findings: Findings,
+    findings_of_plane: Findings,
 ) -> ServedPlane | None:
-    """Apply the rules of demands to the schedule of one plane.
+    """Apply the rules of demands to the schedule of one plane, and add up what it serves.
 
+    ``served_ticks[source, destination]`` grows by how long each of its circuits carries.
     Findings go to `findings_of_plane`; only the figure ``groups_late`` goes to `findings`. None if
     the slots are no matchings.
     """
@@ -115,8 +117,8 @@ def _replay_plane(
         if problem.deadlines_s:
             findings.figures["groups_late"] = count_late(problem, ends)
     check_light(problem.fabric, schedule, findings_of_plane)
+    _add_up_circuits(problem, schedule.matchings, ticks, served_ticks)
     return ServedPlane(
-        served_ticks=_add_up_circuits(problem, schedule.matchings, ticks),
         end_ticks=int(ticks.sum()) + problem.delay_ticks * len(ticks),
         weighted_s=weighted_s,
     )
@@ -156,21 +158,21 @@ def _count_ticks(problem: Demand, schedule: Schedule, findings: Findings) -> NDA
 
 
 def _add_up_circuits(
-    problem: Demand, matchings: NDArray[np.int32], ticks: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """Add up the ticks that each circuit carries, as ``served[source, destination]``.
+    problem: Demand,
+    matchings: NDArray[np.int32],
+    ticks: NDArray[np.int64],
+    served: NDArray[np.int64],
+) -> None:
+    """Add the ticks that each circuit carries to ``served[source, destination]``.
 
     Where circuits change one by one, those that stay carry during the delays too.
     """
-    n_ports = problem.fabric.n_ports
     ticks_of_port = np.broadcast_to(ticks[:, None], matchings.shape).copy()
     if problem.switching == "per-circuit" and len(matchings):
         ticks_of_port[1:] += (matchings[1:] == matchings[:-1]) * problem.delay_ticks
     slot, source = np.nonzero(matchings != IDLE)
-    served = np.zeros(n_ports * n_ports, dtype=np.int64)
-    circuit = source * n_ports + matchings[slot, source]
-    np.add.at(served, circuit, ticks_of_port[slot, source])  # a circuit may be there many times
-    return served.reshape(n_ports, n_ports)
+    # A circuit may be there many times.
+    np.add.at(served, (source, matchings[slot, source]), ticks_of_port[slot, source])
 
 
 def _check_completion(
@@ -185,24 +187,29 @@ def _check_completion(
     """
     demand_ticks = problem.directed_ticks
     tick_s = problem.tick_s
-    left = np.maximum(demand_ticks - served, 0)
-    findings.figures["demand_s"] = float(demand_ticks.sum()) * tick_s
-    findings.figures["circuit_s"] = float(np.minimum(demand_ticks, served).sum()) * tick_s
+    sources, destinations = find_entries(demand_ticks)
+    wanted = demand_ticks[sources, destinations]
+    carried = np.minimum(wanted, served[sources, destinations])
+    left = wanted - carried
+    findings.figures["demand_s"] = float(wanted.sum()) * tick_s
+    findings.figures["circuit_s"] = float(carried.sum()) * tick_s
 
     # A packet network carries what is left; its busiest port decides.
     if problem.packet_bytes_per_s > 0:
-        busiest_ticks = max(int(left.sum(axis=1).max()), int(left.sum(axis=0).max()))
-        packet_ticks = busiest_ticks / problem.packet_share
+        left_of_line = np.zeros((2, len(demand_ticks)), dtype=np.int64)
+        np.add.at(left_of_line[0], sources, left)
+        np.add.at(left_of_line[1], destinations, left)
+        packet_ticks = int(left_of_line.max()) / problem.packet_share
         findings.figures["packet_s"] = packet_ticks * tick_s
         return max(float(end_ticks), packet_ticks) * tick_s
 
     # Where matchings are counted, circuits add up to the demand exactly.
     rule = SERVED
-    is_wrong = left > 0
+    wrong = np.column_stack([sources, destinations])[left > 0]
     if problem.objective == "matchings":
         rule = ADDS_UP
-        is_wrong = served != problem.ticks
-    for source, destination in np.argwhere(is_wrong):
+        wrong = np.argwhere(served != problem.ticks)
+    for source, destination in wrong:
         findings.refuse(
             rule,
             f"from port {source} to port {destination}",

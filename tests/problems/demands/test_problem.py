@@ -247,6 +247,25 @@ def test_one_line_is_busiest_and_another_one_meets_most() -> None:
     assert demand(matrix, delay_s=2.0, switching="per-circuit").lower_bound() == 14
 
 
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"delay_s": 2.0, "min_slot_s": 4.0}, {"planes": 3}, {"switching": "per-circuit"}],
+)
+def test_few_entries_are_bounded_as_the_full_matrix_is(
+    options: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(4)
+    matrix = rng.integers(1, 9, (20, 20)) * (rng.random((20, 20)) < 0.1)
+    problem = demand(matrix, **options)
+    assert problem.entry_places is not None
+    assert problem.entry_places.tolist() == np.flatnonzero(problem.ticks).tolist()
+    lines = bound_lines(problem).tolist()
+    bound = problem.lower_bound()
+    monkeypatch.setattr(om.Demand, "entry_places", None)
+    assert bound_lines(problem).tolist() == lines
+    assert problem.lower_bound() == bound
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_the_bound_holds(seed: int) -> None:
     """Never above the best schedule, found by search; and sometimes reached."""

@@ -1,15 +1,17 @@
 """The default for demands: which rules it tries, when it moves on, and when it stops."""
 
 import itertools
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
 import optmatch as om
+from optmatch.model import counted_time
 from optmatch.solvers.demands import entry_covers, portfolio
-from optmatch.solvers.demands.plans import serve
+from optmatch.solvers.demands.plans import Plan, serve
 from optmatch.solvers.demands.portfolio import list_rules, yield_plans
-from optmatch.solvers.demands.rules import RULES
+from optmatch.solvers.demands.rules import RULES, PlanRule
 from optmatch.solvers.demands.tasks import CoverTask, Size
 from tests.helpers.modes import compiled_only
 
@@ -65,6 +67,25 @@ def test_rules_come_by_their_estimates() -> None:
     estimates = [estimate_s for estimate_s, _ in list_rules(Size.of(work_on(30)))]
     assert estimates == sorted(estimates)
     assert len(estimates) == sum(rule.estimate_s is not None for rule in RULES)
+
+
+def test_no_rule_takes_the_time_of_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its deadline follows from its estimate, and is that of the search if that comes first."""
+    available_s = list[float]()
+
+    def wait(task: CoverTask) -> Iterator[Plan]:
+        available_s.append(task.deadline - counted_time())
+        return iter(())
+
+    rule = PlanRule("late", lambda: wait, lambda _: 0.01)
+    monkeypatch.setattr(portfolio, "RULES", (rule,))
+    for limit_s in (10.0, 0.02):
+        task = work_on(12)._replace(deadline=counted_time() + limit_s)
+        plans = yield_plans(task)
+        while len(available_s) < 1 + (limit_s < 1.0):
+            next(plans)
+    assert 0.02 < available_s[0] <= 0.04
+    assert available_s[1] <= 0.02
 
 
 @pytest.mark.parametrize("n", [9, pytest.param(60, marks=compiled_only)])
