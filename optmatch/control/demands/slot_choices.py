@@ -300,8 +300,7 @@ def _worth_of_circuits(uncommitted: Uncommitted, hold: int) -> NDArray[np.float6
     It is 0 where nothing waits, and else a product of
 
     - the fifth root of a number of flows: the rate times the ticks that wait. The root lets
-    circuits
-      with few flows have their turn;
+      circuits with few flows have their turn;
     - the rate to the power of 1 / (1 + m), where m flows wait for a port in the mean: while little
       waits, circuits with short flows come first; while much waits, those with many flows do;
     - the square root of the part of `hold` ticks for which the circuit has something to carry;
