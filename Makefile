@@ -22,12 +22,14 @@ unit python bounds coverage soak: export OPENBLAS_NUM_THREADS := 1
 # Where `make bench` writes its run.
 RUN ?= build/bench/$(shell git rev-parse --short HEAD 2>/dev/null || echo run).json
 
-# A stamp is older than pyproject.toml when the requirements may have changed.
+# A stamp is older than these files when the requirements or the version may have changed.
+METADATA := pyproject.toml optmatch/__init__.py
 READY := $(VENV)/ready-to-run
 READY_TO_TEST := $(VENV)/ready-to-test
 READY_TO_SOAK := $(VENV)/ready-to-soak
 READY_TO_BENCH := $(VENV)/ready-to-bench
 READY_FOR_DOCS := $(VENV)/ready-for-docs
+READY_TO_RELEASE := $(VENV)/ready-to-release
 
 .PHONY: help same-python quick fresh demo docs test nightly $(NIGHTLY) release coverage soak fuzz rivals mutate lint unit bounds python kernels notebooks matrix bench clean
 
@@ -64,27 +66,31 @@ same-python: | $(BIN)/python
 	  sys.exit(here not in sys.argv[1:] and f"$(VENV) is of Python {here}: run `make clean` first, or leave PYTHON out")' \
 	  $$($(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])'); }
 
-$(READY): pyproject.toml | same-python
+$(READY): $(METADATA) | same-python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[plot]'
 	@touch $@
 
 # Modules are compiled when a test first imports them: most of what is installed never is.
-$(READY_TO_TEST): pyproject.toml | same-python
+$(READY_TO_TEST): $(METADATA) | same-python
 	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --editable '.[dev]'
 	@touch $(READY) $@
 
 # What few tests need, and takes half a minute to install: a simulator of circuits, and Dask.
-$(READY_TO_SOAK): pyproject.toml | same-python
+$(READY_TO_SOAK): $(METADATA) | same-python
 	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --editable '.[dev,crosscheck,dask]'
 	@touch $(READY) $(READY_TO_TEST) $@
 
-$(READY_TO_BENCH): pyproject.toml | same-python
+$(READY_TO_BENCH): $(METADATA) | same-python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
 	@touch $(READY) $@
 
-$(READY_FOR_DOCS): pyproject.toml | same-python
+$(READY_FOR_DOCS): $(METADATA) | same-python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
 	@touch $(READY) $@
+
+$(READY_TO_RELEASE): $(METADATA) | same-python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[release]'
+	@touch $@
 
 # Warnings are errors. The site needs no network, neither to be built nor to be read.
 docs: $(READY_FOR_DOCS)
@@ -151,6 +157,10 @@ fresh-%:
 quick: $(READY_TO_TEST)
 	$(BIN)/ruff check .
 	$(BIN)/python -m tests.helpers.quick
+
+# Nothing is uploaded; DRY=1 leaves out the tag, too.
+release: $(READY_TO_RELEASE) $(READY_FOR_DOCS)
+	@DRY=$(DRY) .ci/release
 
 # Each target as somebody has it who has just cloned.
 fresh:

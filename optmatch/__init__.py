@@ -46,7 +46,7 @@ if not (_HERE / "solvers").is_dir():  # a copy of the checkout without its link,
 # These two names are imported at once: a package of the same name would else hide them.
 from optmatch.entrances import solve, verify  # noqa: E402, F401 - listed in the stub
 
-__version__ = "0.1.0"
+__version__ = "0.9.0"
 
 # The names stand in `__init__.pyi`, where editors and type checkers read them too.
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
