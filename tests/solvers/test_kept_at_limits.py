@@ -14,8 +14,8 @@ import pytest
 
 from optmatch.kinds import default_method, find_method
 from optmatch.model import Clock, Event, Limits, NewBest, Problem, Score, Solution, TimeUp
+from tests.helpers.flows import FLOWS, Flow
 from tests.helpers.modes import compiled_only
-from tests.helpers.random_signals import FLOWS, Flow
 
 pytestmark = [pytest.mark.slow, compiled_only]
 
