@@ -182,11 +182,6 @@ def test_the_readme_says_what_make_demo_and_make_test_do() -> None:
         assert re.search(rf"^{target}: ", makefile, re.MULTILINE)
 
 
-def test_the_front_page_opens_with_a_picture() -> None:
-    text = (ROOT / "README.md").read_text("utf-8")
-    assert any(line.startswith("![") for line in text.splitlines()[:6])
-
-
 def test_every_kind_has_a_tutorial_that_ends_with_a_picture() -> None:
     """Its last command draws what the site shows; the page fits a screen or two."""
     kinds = {kind.problem.kind for kind in all_kinds()}

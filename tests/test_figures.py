@@ -1,4 +1,4 @@
-"""Figures of the pages: enough of them, each with its question, and letters that can be read.
+"""Figures of the pages: each is drawn by code, and has letters that can be read.
 
 A figure is 390 pixels wide on a phone. Letters are measured at that width; 8 points are 10.7
 pixels.
@@ -23,11 +23,6 @@ from PIL import Image
 from tests.plotting.test_every_kind import crossing, shown_texts
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
-PAGES = (
-    "concepts", "demand", "rails", "rails-figures", "racks", "slices", "optics", "faults",
-    "netlists", "feed-forward", "collectives", "sharing", "scheduling", "sweeps",
-)  # fmt: skip
-"""The pages that explain: one figure for each 800 words at least."""
 FIGURE = re.compile(
     r"^!\[([^\]]+)\]\(figures/([\w-]+)\.(svg|png)\)\n\n\*([^\n]+)\*\n", re.MULTILINE
 )
@@ -57,21 +52,6 @@ def drawing_module() -> ModuleType:
 
 FIGURES: dict[str, Any] = drawing_module().FIGURES
 SKETCHES = [name for name, figure in FIGURES.items() if figure.file.endswith("svg")]
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_a_page_that_explains_has_figures(page: str) -> None:
-    """One for each 800 words of text, with a caption that states the question that it answers."""
-    text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
-    figures = FIGURE.findall(text)
-    without_code = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
-    words = re.sub(r"^\|.*$", "", without_code, flags=re.MULTILINE).split()
-    assert 800 * len(figures) >= len(words), f"{len(figures)} figures, {len(words)} words"
-    assert text.count("](figures/") == len(figures), "a figure has no caption below it"
-    for _, name, ending, caption in figures:
-        assert "?" in caption
-        assert FIGURES[name].file == f"{name}.{ending}"
-        assert (DOCS / "figures" / f"{name}.{ending}").is_file()
 
 
 def test_every_figure_is_on_a_page_and_drawn_by_code() -> None:
