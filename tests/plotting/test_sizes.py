@@ -6,6 +6,7 @@ high a picture is for its width.
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ import optmatch as om
 from optmatch.model import Schedule
 from optmatch.plotting import viewer_page
 from optmatch.plotting.figures import draw_schedule
+from tests.helpers.modes import some
 from tests.helpers.pictures import SIZED, SIZES, sized_answer, sized_problem
 from tests.plotting.test_every_kind import check_texts, embedded, shown_texts
 
@@ -107,8 +109,7 @@ NARROW = {
 }
 
 
-@pytest.mark.parametrize("n_slots", [1, 3, 20])
-@pytest.mark.parametrize("name", NARROW)
+@pytest.mark.parametrize(("name", "n_slots"), some(product(NARROW, (1, 3, 20)), 2))
 def test_fabrics_of_every_shape_can_be_read(name: str, n_slots: int) -> None:
     """Titles of narrow fabrics are not cut, and numbers of many ports do not overlap."""
     import numpy as np

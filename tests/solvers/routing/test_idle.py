@@ -17,6 +17,7 @@ from optmatch.model import CROSS, DEVICES, FREE, CellDevice, Device, cells_of
 from optmatch.solvers.routing import cell_circuits, idle, stray_light
 from optmatch.verify.routing.light import circuit_matrices
 from tests.fabrics.netlists.chips import DrawnChip
+from tests.helpers.modes import examples
 
 RATIO = "worst_signal_to_crosstalk_db"
 LEAKY = replace(
@@ -172,14 +173,14 @@ def test_light_that_may_not_fade_stays_finite() -> None:
     [om.HexMesh(4, 4, ports=8), om.SquareMesh(4, 4, tx=4, rx=4), om.HexMesh(5, 5, ports=6)],
 )
 def test_no_random_states_are_better(fabric: om.Fabric, known: bool, seed: int) -> None:
-    """Of 120: but for the thousandth of a dB that less power may cost."""
+    """Of forty: but for the thousandth of a dB that less power may cost."""
     problem, solution = routed(fabric, seed)
     device = DEVICES["smartlight"] if known else UNKNOWN
     light, states = slot_light(problem, solution, device, seed=None)
     settled = om.settle_free_cells(problem, solution, device)
     ours = light.ratios(light.solve(settled[0])).max()
     rng = np.random.default_rng(seed)
-    for _ in range(120):
+    for _ in range(examples(40, plain=10)):
         states[light.free] = rng.integers(0, 2, len(light.free))
         assert ours <= light.ratios(light.solve(states)).max() * 1.00025
 
