@@ -21,8 +21,8 @@ import numpy as np
 import optmatch as om
 from optmatch.model import SolverUnavailable
 from optmatch.optics.scattering import scatter
+from optmatch.verify.light import check_light
 from optmatch.verify.report import Findings
-from optmatch.verify.routing.light import check_light
 from tests.helpers.crosscheck import SaxCircuit
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from optmatch.fabrics import Fabric
 from optmatch.fabrics.netlists.circuits import cell_circuits
 from optmatch.model import BAR, CROSS, CellDevice
-from optmatch.verify.routing.light import circuit_matrices, ideal_matrix
+from optmatch.verify.light import circuit_matrices, ideal_matrix
 
 
 def cell_matrices(

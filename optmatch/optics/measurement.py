@@ -29,7 +29,7 @@ from optmatch.model.cells import CellDevice, cells_of
 from optmatch.model.device import Device
 from optmatch.optics.cells import cell_matrices
 from optmatch.optics.figures import Loop, Optics
-from optmatch.verify.routing.light import find_loops
+from optmatch.verify.light import find_loops
 
 Idle = Literal["cross", "bar", "keep"]
 

@@ -7,7 +7,7 @@ import pytest
 
 import optmatch as om
 from optmatch.fabrics import UNREACHED, SelectedPorts
-from optmatch.verify.routing.light import find_over_budget
+from optmatch.verify.light import find_over_budget
 
 LOSS_DB = [[1.0, 3.5, 2.0], [2.0, 1.0, 2.5], [2.0, 2.0, 1.0]]
 

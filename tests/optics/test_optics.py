@@ -370,8 +370,8 @@ def test_there_must_be_light_to_measure() -> None:
 @pytest.mark.slow
 def test_tracing_31_slots_of_the_9x9_mesh_takes_no_time() -> None:
     """All rules of light, both ways, without compiled kernels: less than 50 ms."""
+    from optmatch.verify.light import check_light
     from optmatch.verify.report import Findings
-    from optmatch.verify.routing.light import check_light
 
     mesh = om.HexMesh(9, 9, ports=32)
     lit, times = traced_schedule(mesh, 31), list[float]()

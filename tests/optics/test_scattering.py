@@ -14,7 +14,7 @@ from optmatch.fabrics.light import trace
 from optmatch.model import BAR, CROSS
 from optmatch.model.device import transfer
 from optmatch.optics.scattering import Waves, scatter as unchecked
-from optmatch.verify.routing.light import find_loops
+from optmatch.verify.light import find_loops
 from tests.helpers.crosscheck import SaxCircuit
 
 LEAKY = om.Device(

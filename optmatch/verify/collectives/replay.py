@@ -18,8 +18,8 @@ from optmatch.problems.collectives.bounds import plain_fields
 from optmatch.problems.collectives.islands import bound_collective
 from optmatch.problems.collectives.plan import COPY, KEEP, REDUCE, REPLACE, SUM
 from optmatch.verify.bounds import check_solution
+from optmatch.verify.light import check_light, check_shapes, find_over_budget
 from optmatch.verify.report import Findings
-from optmatch.verify.routing.light import check_light, check_shapes, find_over_budget
 
 IntArray = NDArray[np.int64]
 

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from optmatch.fabrics import CellGraph, Fabric
 from optmatch.model import FREE, IDLE, RTOL
 from optmatch.problems import ConfigurationProof, CountProof, Demand, LineProof
+from optmatch.verify.light import find_over_budget
 from optmatch.verify.report import ProofError
-from optmatch.verify.routing.light import find_over_budget
 
 MOST_IDEAL_PORTS = 8
 """Of an ideal switch: there are 764 sets of pairs of so many ports."""

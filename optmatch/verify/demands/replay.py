@@ -21,8 +21,8 @@ from optmatch.verify.demands.bounds import (
     find_entries,
     weigh_ends,
 )
+from optmatch.verify.light import check_light, check_matchings, check_shapes
 from optmatch.verify.report import Findings, Rule
-from optmatch.verify.routing.light import check_light, check_matchings, check_shapes
 
 # The answer
 SCHEDULE_FOR_EACH_PLANE = Rule("there is a schedule for each plane")

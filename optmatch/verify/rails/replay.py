@@ -27,8 +27,8 @@ from optmatch.problems.rails.execution.plan import (
 )
 from optmatch.problems.rails.training.layout import place_ranks
 from optmatch.problems.rails.training.step import ALL_TO_ALL, COMPUTE, OPERATIONS, RECV, SEND, Step
+from optmatch.verify.light import check_budgets, check_light
 from optmatch.verify.report import Findings, Rule
-from optmatch.verify.routing.light import check_budgets, check_light
 
 MOST_TOLD = 5
 """The most places of one rule that are named; further ones are counted."""

@@ -22,10 +22,10 @@ from optmatch.fabrics import (
 from optmatch.model import Schedule, Solution
 from optmatch.problems import BlockProof, CutProof, Reroute, RoutingProof, Transition
 from optmatch.verify.bounds import check_solution
+from optmatch.verify.light import find_over_budget, round_losses
 from optmatch.verify.report import Findings, ProofError, Rule
 from optmatch.verify.reroutes.replay import Failure, assess_failure, replay_transition
 from optmatch.verify.routing.bounds import Circuit, ProofChecker
-from optmatch.verify.routing.light import find_over_budget, round_losses
 
 ANSWER_IS_TRANSITION = Rule("the answer is a transition")
 

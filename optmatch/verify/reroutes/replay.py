@@ -15,8 +15,8 @@ from optmatch.fabrics.light import Light, trace
 from optmatch.model import BAR, CROSS, FREE, IDLE
 from optmatch.problems import Reroute, Transition
 from optmatch.problems.reroutes.transition import DROP, RAISE, SET
+from optmatch.verify.light import check_budgets, round_losses
 from optmatch.verify.report import Findings, Rule
-from optmatch.verify.routing.light import check_budgets, round_losses
 
 
 @dataclass

@@ -21,8 +21,8 @@ from optmatch.fabrics.reach import fit_stuck
 from optmatch.model import FREE, CellDevice
 from optmatch.problems import AllToAll, Routing, RoutingProof
 from optmatch.problems.routing import PRICE_UNITS, loss_units
+from optmatch.verify.light import find_over_budget
 from optmatch.verify.report import ProofError
-from optmatch.verify.routing.light import find_over_budget
 
 
 class Quality(NamedTuple):

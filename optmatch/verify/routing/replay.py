@@ -12,6 +12,7 @@ from optmatch.model import FREE, IDLE, ON_CHIP, Schedule, Solution, Status
 from optmatch.problems import AllToAll, Routing, RoutingProof
 from optmatch.problems.routing import OBJECTIVES
 from optmatch.verify.bounds import SEARCHES, check_solution
+from optmatch.verify.light import Traced, check_light, check_matchings, check_shapes
 from optmatch.verify.report import Findings, ProofError, Rule
 from optmatch.verify.routing.bounds import (
     Circuit,
@@ -22,7 +23,6 @@ from optmatch.verify.routing.bounds import (
     measure_quality,
     sum_power,
 )
-from optmatch.verify.routing.light import Traced, check_light, check_matchings, check_shapes
 
 ANSWER_IS_SCHEDULE = Rule("the answer is a schedule")
 BOUND_OF_SHORTEST_ROUTES = Rule("the lower bound is not below the shortest routes")

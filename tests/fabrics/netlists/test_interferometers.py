@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 import optmatch as om
 from optmatch.fabrics import Netlist, NetlistError, netlist_from_tree
 from optmatch.model import BAR, CROSS
-from optmatch.verify.routing.light import circuit_matrices, find_wrong_states
+from optmatch.verify.light import circuit_matrices, find_wrong_states
 from tests.fabrics.netlists.chips import DrawnChip, flatten, port_amplitudes
 
 DRAWN = 400

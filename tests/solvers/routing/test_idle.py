@@ -15,7 +15,7 @@ import optmatch as om
 from optmatch.fabrics import EXITS, Faulty, NetlistError, netlist_from_tree
 from optmatch.model import CROSS, DEVICES, FREE, CellDevice, Device, cells_of
 from optmatch.solvers.routing import cell_circuits, idle, stray_light
-from optmatch.verify.routing.light import circuit_matrices
+from optmatch.verify.light import circuit_matrices
 from tests.fabrics.netlists.chips import DrawnChip
 from tests.helpers.modes import examples
 

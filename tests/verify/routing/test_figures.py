@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import optmatch as om
+from optmatch.verify.light import find_loops
 from optmatch.verify.report import SHOWN
 from optmatch.verify.routing.bounds import bound_objective, count_slots, route_lengths
-from optmatch.verify.routing.light import find_loops
 from tests.helpers import oracles
 from tests.helpers.modes import SOAK, examples
 
