@@ -47,6 +47,17 @@ def figures_of(problem: Any, answer: Any) -> dict[str, str]:
     return figures
 
 
+def titled(figure: Any, title: str | None) -> Any:
+    """Return a figure with another title: that of its only axes with one, else above all."""
+    if title is not None:
+        axes_with_title = [ax for ax in figure.get_axes() if ax.get_title()]
+        if len(axes_with_title) == 1:
+            axes_with_title[0].set_title(title)
+        else:
+            figure.suptitle(title)
+    return figure
+
+
 def dataframe(columns: Mapping[str, Any]) -> Any:
     """Return columns as a table of pandas.
 
@@ -93,8 +104,13 @@ class Displayed(Value):
             claim = f"no answer is below {write_score(bound, unit_of(problem))}"
         return f"{question}\n{claim}"
 
-    def plot(self) -> Any:
+    def plot(self, *, title: str | None = None) -> Any:
         """Return a figure of matplotlib that shows what is asked.
+
+        Parameters
+        ----------
+        title
+            What stands above it; None for what suits the kind of problem.
 
         Examples
         --------
@@ -103,7 +119,7 @@ class Displayed(Value):
         >>> demand.plot().axes[0].get_ylabel()
         'source port'
         """
-        return view_of(self).draw_problem(self)
+        return titled(view_of(self).draw_problem(self), title)
 
     def to_dataframe(self) -> Any:
         """Return what is asked as a table of pandas.

@@ -9,7 +9,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypedDict, get_args
 
 from optmatch.model.declarations import Amount, Index, check_fields
-from optmatch.model.display import dataframe, figures_of, view_of_solution
+from optmatch.model.display import dataframe, figures_of, titled, view_of_solution
 from optmatch.model.errors import InputError
 from optmatch.model.numbers import integer
 from optmatch.model.problem import (
@@ -390,13 +390,15 @@ class Solution(Value, Generic[Answer]):
         if is_below and self.status is Status.OPTIMAL:
             raise InputError(f"optimal, but lower_bound {bound} < objective {objective}")
 
-    def plot(self, *, slot: int | None = None) -> Any:
+    def plot(self, *, slot: int | None = None, title: str | None = None) -> Any:
         """Return a figure of matplotlib: one slot, or what suits the kind of answer.
 
         Parameters
         ----------
         slot
             The slot that is drawn, from 0; None for what suits the kind of answer.
+        title
+            What stands above it; None for what suits the kind of answer.
 
         Raises
         ------
@@ -411,7 +413,7 @@ class Solution(Value, Generic[Answer]):
         """
         if slot is not None:
             slot = integer("slot", slot, at_least=None)
-        return view_of_solution(self).draw(self, slot)
+        return titled(view_of_solution(self).draw(self, slot), title)
 
     def to_dataframe(self) -> Any:
         """Return the answer as a table of pandas.

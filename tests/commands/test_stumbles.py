@@ -324,3 +324,12 @@ def test_figures_on_the_screen_have_units() -> None:
         assert re.search(r"makespan +3 s\n", shown), shown
     assert re.search(r"objective +3 s\n", call("verify", "s.json").stdout)
     assert re.search(r"3 s +3 s ", call("compare", "demand.json", "--methods", "best").stdout)
+
+
+@pytest.mark.parametrize("name", ["demand", "slice", "rail-job", "collective", "all-to-all"])
+def test_a_figure_for_a_paper_has_the_title_that_its_author_gives(name: str) -> None:
+    solution: Any = om.load(ROOT / "tests" / "data" / "answers" / f"{name}.schedule.json")
+    for figure in (solution.plot(title="Figure 1"), solution.problem.plot(title="Figure 1")):
+        titles = [ax.get_title() for ax in figure.get_axes()]
+        above = figure.get_suptitle()
+        assert [*titles, above].count("Figure 1") == 1
