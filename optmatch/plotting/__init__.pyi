@@ -41,7 +41,6 @@ from .heat import HeatData as HeatData, heat_data as heat_data, plot_heat as plo
 from .profiles import (
     ProfileData as ProfileData,
     profile_data as profile_data,
-    profile_svg as profile_svg,
 )
 from .rails import (
     RailGanttData as RailGanttData,

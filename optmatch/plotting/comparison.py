@@ -296,21 +296,49 @@ def plot_profiles(
     panels = fig.subplots(1, 2, sharey=True)
     labels = ("objective over the best", "time over the shortest, with the best objective")
     for ax, ratios, label in zip(panels, (quality, time), labels, strict=True):
-        for number, (method, points) in enumerate(profile_data(ratios).lines.items()):
-            factors, shares = zip(*points, strict=True)
-            ax.step(
-                factors,
-                100 * np.array(shares),
-                where="post",
-                color=palette.circuit_colour(number),
-                label=method,
-            )
-        _scale_axis(ax.xaxis, [1.0, profile_data(ratios).most])
-        ax.set_xlabel(label)
-        ax.grid(color=palette.CELL_FILL)
+        draw_profile(ax, ratios, label)
     panels[0].set_ylabel("% of the problems")
     panels[1].legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return fig
+
+
+def draw_profile(ax: Axes, ratios: Mapping[str, Sequence[float]], label: str) -> None:
+    """Draw a performance profile into axes: a staircase for each method."""
+    data = profile_data(ratios)
+    for number, (method, points) in enumerate(data.lines.items()):
+        factors, shares = zip(*points, strict=True)
+        colour = palette.circuit_colour(number)
+        ax.step(factors, 100 * np.array(shares), where="post", color=colour, label=method)
+    _scale_axis(ax.xaxis, [1.0, data.most])
+    ax.set_ylim(0.0, 105.0)
+    ax.set_xlabel(label)
+    ax.grid(color=palette.CELL_FILL)
+
+
+class Spread(NamedTuple):
+    """A figure of a method over sizes: its mean, and its least and largest value."""
+
+    sizes: list[float]
+    means: list[float]
+    lows: list[float]
+    highs: list[float]
+
+
+def draw_spreads(ax: Axes, spreads: Mapping[str, Spread], label: str) -> None:
+    """Draw how well several methods do over the size of their problems.
+
+    Each method is a line through its means; a thin upright line through a mean leads from the
+    least to the largest value.
+    """
+    for number, (method, spread) in enumerate(spreads.items()):
+        means = np.array(spread.means)
+        reach = np.array([means - spread.lows, spread.highs - means])
+        colour = palette.circuit_colour(number)
+        ax.errorbar(spread.sizes, means, reach, marker="o", color=colour, label=method, lw=1.5)
+    _scale_axis(ax.xaxis, [size for spread in spreads.values() for size in spread.sizes])
+    ax.set_ylim(bottom=0.0)
+    ax.set_xlabel(label)
+    ax.grid(color=palette.CELL_FILL)
 
 
 class Line(NamedTuple):

@@ -143,9 +143,7 @@ def plot_fabric(fabric: Fabric, *, ax: Axes | None = None, title: str | None = N
 
 def figure_svg(figure: Figure) -> str:
     """Return a figure as SVG text, as a part of a page."""
-    buffer = io.StringIO()
-    figure.savefig(buffer, format="svg", metadata={"Date": None})
-    text = buffer.getvalue()
+    text = _encoded(figure, "svg").decode()
     return text[text.index("<svg") :]
 
 
@@ -194,7 +192,9 @@ def _encoded(figure: Figure, kind: str) -> bytes:
 
     # Without a date the same figure always gives the same bytes. Text stays text, in fonts that
     # journals take and programs edit.
-    dates_of_kind = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
+    dates_of_kind: dict[str, dict[str, None]]
+    no_metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+    dates_of_kind = {"svg": no_metadata, "pdf": {"CreationDate": None}}
     with matplotlib.rc_context({"pdf.fonttype": 42, "svg.fonttype": "none"}):
         figure.savefig(buffer, format=kind, dpi=dpi, metadata=dates_of_kind.get(kind))
     if kind == "png" and len(buffer.getvalue()) > MOST_BYTES:

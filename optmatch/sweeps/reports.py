@@ -8,14 +8,20 @@ import io
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from statistics import fmean, median
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from optmatch.io.text import as_cell
 from optmatch.model import Score, SolverUnavailable, gap_between, write_score
-from optmatch.plotting.profiles import Curve, curves_svg, profile_svg
+from optmatch.plotting.comparison import Spread, draw_profile, draw_spreads
+from optmatch.plotting.drawing import blank_figure
+from optmatch.plotting.files import figure_svg
 from optmatch.sweeps.tasks import COLUMNS, DAMAGED, FAILED, REFUSED, Row
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 STEPS = (1.0, 1.01, 1.05, 1.1, 1.25, 1.5, 2.0, 5.0)
 """The factors over the best for which a table states the share of tasks within them."""
@@ -394,12 +400,13 @@ def html_page(report: SweepReport, title: str) -> str:
         for grid in kind.grids:
             parts.append(f"<h3>{html.escape(_describe_grid(grid))}</h3>")
             parts.append(_html_table(_grid_rows(grid)))
-            label = f"number {grid.place} in {grid.family}"
-            charts.append(curves_svg(_gap_curves(grid), (label, "gap, %"), "Gap against size"))
-        title = "How near methods come to the best"
-        charts.append(profile_svg(kind.quality, "objective, times the best", title))
-        title = "How quick they are where they find the best"
-        charts.append(profile_svg(kind.time, "time, times the shortest", title))
+            with _chart(charts, "Gap against size", "gap, %") as ax:
+                label = f"number {grid.place} in {grid.family}"
+                draw_spreads(ax, _gap_spreads(grid), label)
+        with _chart(charts, "How near methods come to the best", "% of the tasks") as ax:
+            draw_profile(ax, kind.quality, "objective, times the best")
+        with _chart(charts, "How quick they are if they find the best", "% of the tasks") as ax:
+            draw_profile(ax, kind.time, "time, times the shortest")
         parts.append(f"<div class='charts'>{''.join(charts)}</div>")
 
     # Tasks without a result: their number, and a table of the first ones.
@@ -430,13 +437,27 @@ def _grid_rows(grid: _Grid) -> list[dict[str, Any]]:
     return rows
 
 
-def _gap_curves(grid: _Grid) -> dict[str, Curve]:
+@contextmanager
+def _chart(charts: list[str], title: str, ylabel: str) -> Iterator[Axes]:
+    """Make axes as wide as a phone, and add the picture of what the block draws to the charts."""
+    figure = blank_figure(5.4, 4.2)
+    ax = figure.add_subplot()
+    yield ax
+    ax.set_title(title, fontsize=13)
+    ax.set_ylabel(ylabel, fontsize=12)
+    ax.xaxis.label.set_fontsize(12)
+    ax.tick_params(labelsize=12)
+    figure.legend(*ax.get_legend_handles_labels(), loc="outside lower left", fontsize=12)
+    charts.append(figure_svg(figure))
+
+
+def _gap_spreads(grid: _Grid) -> dict[str, Spread]:
     """Return the mean, least and largest gap of each method over the numbers, in per cent."""
     curves = {}
     for method, gaps_of_number in grid.gaps.items():
         numbers = sorted(gaps_of_number)
         gaps = [[100 * gap for gap in gaps_of_number[number]] for number in numbers]
-        curves[method] = Curve(
+        curves[method] = Spread(
             numbers, [fmean(each) for each in gaps], list(map(min, gaps)), list(map(max, gaps))
         )
     return curves
