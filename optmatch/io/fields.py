@@ -150,7 +150,7 @@ def choose(tree: Mapping[str, Any], key: str, class_of_tag: Mapping[str, T], whe
     return class_of_tag[name]
 
 
-def check_numbers(tree: Any, where: str) -> None:
+def _check_numbers(tree: Any, where: str) -> None:
     """Refuse strings, booleans and null inside an array, which NumPy would turn into numbers."""
     if isinstance(tree, np.ndarray):
         return
@@ -158,7 +158,7 @@ def check_numbers(tree: Any, where: str) -> None:
         if all(type(entry) in (int, float) for entry in tree):  # the common case, at full speed
             return
         for index, entry in enumerate(tree):
-            check_numbers(entry, pointer(where, index))
+            _check_numbers(entry, pointer(where, index))
     elif type(tree) not in (int, float):
         raise FormatError(f"{shorten(tree)}: a number is expected here", where=where)
 
@@ -226,7 +226,7 @@ def _array(tree: Any, where: str) -> Any:
     """Read an array: a list of numbers, or what stood in the file beside this one."""
     if not isinstance(tree, np.ndarray | list):
         raise FormatError(f"{shorten(tree)}: a list of numbers is expected here", where=where)
-    check_numbers(tree, where)
+    _check_numbers(tree, where)
     return tree
 
 

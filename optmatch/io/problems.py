@@ -15,7 +15,7 @@ from optmatch.model.files import path_name
 from optmatch.problems import PROBLEMS
 
 PROBLEM_FORMAT = "optmatch/problem/1"
-GONE_KINDS = ("placement", "rail-sharing", "tenancy")
+_GONE_KINDS = ("placement", "rail-sharing", "tenancy")
 """Kinds that files of earlier versions may have; nothing reads or solves them any more."""
 
 
@@ -38,7 +38,7 @@ def problem_from_tree(tree: Any, where: str = "") -> Problem:
     """Build a problem from its JSON object, whose ``kind`` names its class."""
     check_object(tree, where)
     check_format(tree, where, PROBLEM_FORMAT)
-    if tree.get("kind") in GONE_KINDS:
+    if tree.get("kind") in _GONE_KINDS:
         raise FormatError(
             f"kind = {tree['kind']!r}: this kind of problem is gone; known are"
             f" {', '.join(PROBLEMS)}",

@@ -48,7 +48,7 @@ CERTIFICATES: dict[str, type[Value]] = {
 """Certificates by the name that files use; a `RoutingProof` has a form of its own."""
 
 
-def certificate_to_tree(certificate: Any) -> Any:
+def _certificate_to_tree(certificate: Any) -> Any:
     """Return the JSON form of a certificate: a proof, a sequence of proofs and None, or None.
 
     A proof has its kind as ``"proof"``, except those of routings; arrays stay arrays.
@@ -61,11 +61,11 @@ def certificate_to_tree(certificate: Any) -> Any:
         if isinstance(certificate, proof_class):
             return {"proof": name, **to_object(certificate, keep_ndim=1)}
     if isinstance(certificate, tuple | list):
-        return [certificate_to_tree(proof) for proof in certificate]
+        return [_certificate_to_tree(proof) for proof in certificate]
     raise InputError(f"a certificate of type {type(certificate).__name__} has no file format")
 
 
-def certificate_from_tree(tree: Any, where: str, fabric: Fabric | None) -> Any:
+def _certificate_from_tree(tree: Any, where: str, fabric: Fabric | None) -> Any:
     """Build a certificate from its JSON form; a list becomes a tuple.
 
     Prices in proofs are those of the links of the fabric, None if there is no switch.
@@ -75,7 +75,8 @@ def certificate_from_tree(tree: Any, where: str, fabric: Fabric | None) -> Any:
     links = 0 if fabric is None or fabric.graph is None else fabric.graph.links.count
     if isinstance(tree, list) and not where.rpartition("/")[2].isdigit():  # none within a list
         return tuple(
-            certificate_from_tree(entry, pointer(where, k), fabric) for k, entry in enumerate(tree)
+            _certificate_from_tree(entry, pointer(where, k), fabric)
+            for k, entry in enumerate(tree)
         )
     if isinstance(tree, dict) and "proof" in tree:
         return from_object(
@@ -165,7 +166,7 @@ def solution_to_tree(solution: Solution) -> dict[str, Any]:
         "proof": solution.proof,
         "schedule": schedule,
         **answer,
-        "certificate": certificate_to_tree(solution.certificate),
+        "certificate": _certificate_to_tree(solution.certificate),
     }
 
 
@@ -197,7 +198,7 @@ def solution_from_tree(tree: Any) -> Solution:
         problem=lambda _tree, _where: problem,
         schedule=lambda part, where: _schedule_from_tree(part, where, problem),
         answer=lambda part, where: _answer_from_tree(part, where, problem),
-        certificate=lambda part, where: certificate_from_tree(part, where, fabric),
+        certificate=lambda part, where: _certificate_from_tree(part, where, fabric),
     )
 
 

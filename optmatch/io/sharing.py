@@ -47,7 +47,7 @@ def read_resources(path: str | os.PathLike[str]) -> Resources:
         If pyarrow is not installed.
     """
     name = path_name(path)
-    columns = read_columns(name)
+    columns = _read_columns(name)
     times_and_places = {key: columns.pop(key) for key in (*_TIMES, *_PLACES) if key in columns}
 
     # All other columns are attributes.
@@ -85,7 +85,7 @@ def read_jobs(path: str | os.PathLike[str], resources: Resources) -> Jobs:
         If the file cannot be read, or a column is unknown or missing.
     """
     name = path_name(path)
-    columns = read_columns(name)
+    columns = _read_columns(name)
     if "demand" not in columns:
         raise FormatError("column 'demand' is missing", path=name)
     demand = columns.pop("demand")
@@ -119,7 +119,7 @@ def _build(name: str, cls: Callable[..., T], **parts: Any) -> T:
         return cls(**parts)
 
 
-def read_columns(name: str) -> Columns:
+def _read_columns(name: str) -> Columns:
     """Read all columns of a table, CSV or Parquet, perhaps gzipped, as numbers by their names.
 
     Empty entries, and columns that are there twice, are refused.

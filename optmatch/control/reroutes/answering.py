@@ -161,7 +161,7 @@ def _search_answer(
     # Chips that are cut off are replaced as if they had failed.
     cut_off: tuple[int, ...] = ()
     if snapshot.routing is not None:
-        cut_off = find_cut_off_chips(snapshot.state, failure, closed)
+        cut_off = _find_cut_off_chips(snapshot.state, failure, closed)
     chips = tuple(sorted({*failure.failed_chips, *cut_off}))
     whole_failure = failure._replace(failed_chips=chips)
     return Answer(_search_transition(snapshot, whole_failure, closed, None), cut_off)
@@ -271,7 +271,7 @@ def _relax_problem(
     return add_failure(relaxed, failure)
 
 
-def find_cut_off_chips(
+def _find_cut_off_chips(
     state: Reroute, failure: FailedParts, closed: FailedParts
 ) -> tuple[int, ...]:
     """List the chips that must be replaced because their server has lost its last fibres.

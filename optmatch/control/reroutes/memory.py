@@ -129,7 +129,7 @@ def _read_record(entry: Any, where: str) -> Record:
 
     fields = {key: entry[key] for key in _RECORD_KEYS if key in entry}
     record = Record(state, **_read_record_fields(fields, where))
-    return check_record(record, where)
+    return _check_record(record, where)
 
 
 def _record_to_tree(record: Record) -> dict[str, Any]:
@@ -204,7 +204,7 @@ def apply_changes(record: Record, changes: Any, where: str) -> Record:
     after = replace(state, **new_fields) if new_fields else state
     fields = {key: changes[key] for key in _RECORD_KEYS if key in changes}
     changed = record._replace(state=after, **_read_record_fields(fields, where))
-    return check_record(changed, where)
+    return _check_record(changed, where)
 
 
 def _replace_rows(key: str, entries: Any, rows: Any) -> list[Any]:
@@ -243,7 +243,7 @@ def _read_failure(entry: Any, where: str) -> FailedParts:
     return FailedParts(**fields)
 
 
-def check_record(record: Record, where: str) -> Record:
+def _check_record(record: Record, where: str) -> Record:
     """Refuse what was read from a file if no controller can have come to it; else return it.
 
     A circuit may have no light, a unit stand in for two or have two stand-ins, a pending failure

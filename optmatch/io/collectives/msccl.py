@@ -16,15 +16,15 @@ from optmatch.io.collectives.layouts import Layout, LocalCopy, Slot
 from optmatch.model import InputError, Solution
 from optmatch.problems.collectives.plan import REDUCE
 
-PEERS_PER_CHANNEL = 32
+_PEERS_PER_CHANNEL = 32
 """The most ranks that a GPU sends to, or hears of, over one channel."""
-MOST_UNITS = 71
+_MOST_UNITS = 71
 """The most units that one step moves."""
 MOST_BYTES = 1 << 40
 """The largest message for which a program is meant."""
 
 
-class Dialect(NamedTuple):
+class _Dialect(NamedTuple):
     """What a runtime takes."""
 
     names: Mapping[str, str]
@@ -50,9 +50,9 @@ _NAMES = {
 }
 _NAMES_OF_NCCL = {**_NAMES, "reduce-scatter": "reducescatter"}
 
-DIALECTS = {
-    "msccl": Dialect(_NAMES, "custom", most_steps=256, most_blocks=216),
-    "msccl-executor-nccl": Dialect(
+_DIALECTS = {
+    "msccl": _Dialect(_NAMES, "custom", most_steps=256, most_blocks=216),
+    "msccl-executor-nccl": _Dialect(
         _NAMES_OF_NCCL,
         "alltoallv",
         most_steps=64,
@@ -60,7 +60,7 @@ DIALECTS = {
         most_nodes=4095,
         has_outofplace=True,
     ),
-    "rccl": Dialect(
+    "rccl": _Dialect(
         _NAMES_OF_NCCL,
         "alltoallv",
         most_steps=64,
@@ -72,7 +72,7 @@ DIALECTS = {
 """The runtimes: microsoft/msccl, and its successors for GPUs of NVIDIA and of AMD."""
 
 
-class StepNumber(NamedTuple):
+class _StepNumber(NamedTuple):
     """Which step of which thread block of a GPU."""
 
     block: int
@@ -95,9 +95,9 @@ class _Gpu:
     block_of_channel: dict[_Channel, int] = field(default_factory=dict)
     steps: list[list[dict[str, Any]]] = field(default_factory=list)
     """``steps[block]``: attributes of each step."""
-    last_writer: dict[Slot, StepNumber] = field(default_factory=dict)
+    last_writer: dict[Slot, _StepNumber] = field(default_factory=dict)
     """The step that wrote a place last."""
-    readers: dict[Slot, list[StepNumber]] = field(default_factory=lambda: defaultdict(list))
+    readers: dict[Slot, list[_StepNumber]] = field(default_factory=lambda: defaultdict(list))
     """The steps that read a place since then."""
 
     def add_step(
@@ -105,8 +105,8 @@ class _Gpu:
         channel: _Channel,
         kind: str,
         copy: LocalCopy,
-        waits_for: Sequence[StepNumber],
-    ) -> StepNumber:
+        waits_for: Sequence[_StepNumber],
+    ) -> _StepNumber:
         """Append one operation to a program of MSCCL, as one or several steps of its file.
 
         A thread block is a list of steps that run in order; each channel to a peer has one. A step
@@ -126,18 +126,18 @@ class _Gpu:
             self._append(block, "nop", nothing, other)
         # Only the first part has to wait.
         last_wait = other_steps[-1] if other_steps else None
-        for first_unit in range(0, copy.n_units, MOST_UNITS):
+        for first_unit in range(0, copy.n_units, _MOST_UNITS):
             part = LocalCopy(
                 Slot(copy.source.buffer, copy.source.first_unit + first_unit),
                 Slot(copy.target.buffer, copy.target.first_unit + first_unit),
-                min(copy.n_units - first_unit, MOST_UNITS),
+                min(copy.n_units - first_unit, _MOST_UNITS),
             )
             self._append(block, kind, part, last_wait)
             last_wait = None
-        return StepNumber(block, len(self.steps[block]) - 1)
+        return _StepNumber(block, len(self.steps[block]) - 1)
 
     def _append(
-        self, block: int, kind: str, copy: LocalCopy, waits_for: StepNumber | None
+        self, block: int, kind: str, copy: LocalCopy, waits_for: _StepNumber | None
     ) -> None:
         """Append one step of MSCCL to a thread block."""
         # Attributes of the XML: -1 for a step that waits for none; hasdep is set when another
@@ -165,8 +165,8 @@ def write_msccl(solution: Solution, dialect: str = "msccl") -> str:
     A step may have to wait for others. For example, a chunk that GPU 1 forwards is sent after the
     step that received it; and a place is overwritten after all steps that read it.
     """
-    if dialect not in DIALECTS:
-        raise InputError(f"dialect {dialect!r}: one of {', '.join(DIALECTS)}", where="dialect")
+    if dialect not in _DIALECTS:
+        raise InputError(f"dialect {dialect!r}: one of {', '.join(_DIALECTS)}", where="dialect")
     # `layout` says where chunks lie in buffers. A slot is such a place. Each GPU remembers for
     # each slot the step that wrote it last (`last_writer`) and the steps that have read it since
     # (`readers`).
@@ -205,12 +205,12 @@ def write_msccl(solution: Solution, dialect: str = "msccl") -> str:
         if own_block is not None:
             gpu.add_step(_Channel("copy", -1), "cpy", own_block, [])
     _check_limits(gpus, dialect)
-    return _format_program(layout, gpus, DIALECTS[dialect])
+    return _format_program(layout, gpus, _DIALECTS[dialect])
 
 
 def _check_limits(gpus: Sequence[_Gpu], dialect: str) -> None:
     """Refuse a program that the runtime of a dialect of MSCCL cannot hold."""
-    limits = DIALECTS[dialect]
+    limits = _DIALECTS[dialect]
     for rank, gpu in enumerate(gpus):
         n_blocks = len(gpu.steps)
         longest = max(map(len, gpu.steps), default=0)
@@ -228,7 +228,7 @@ def _check_limits(gpus: Sequence[_Gpu], dialect: str) -> None:
             )
 
 
-def _format_program(layout: Layout, gpus: Sequence[_Gpu], dialect: Dialect) -> str:
+def _format_program(layout: Layout, gpus: Sequence[_Gpu], dialect: _Dialect) -> str:
     """Write the programs of all ranks as XML: a `gpu` for each rank, its thread blocks and steps.
 
     ``gpus[rank]`` is the thread blocks of a rank, each for one channel, with their steps.
@@ -240,7 +240,7 @@ def _format_program(layout: Layout, gpus: Sequence[_Gpu], dialect: Dialect) -> s
     attributes = {
         "name": f"optmatch-{problem.operation}",
         "proto": "Simple",
-        "nchannels": -(-(n_ranks - 1) // PEERS_PER_CHANNEL),
+        "nchannels": -(-(n_ranks - 1) // _PEERS_PER_CHANNEL),
         "nchunksperloop": max(max(units) for units in buffer_units),
         "ngpus": n_ranks,
         "coll": dialect.names[problem.operation],
@@ -280,7 +280,7 @@ def _channel_number(rank: int, channel: _Channel, n_ranks: int) -> int:
         distance = (channel.peer - rank) % n_ranks
     else:
         distance = (rank - channel.peer) % n_ranks
-    return (distance - 1) // PEERS_PER_CHANNEL
+    return (distance - 1) // _PEERS_PER_CHANNEL
 
 
 def _as_texts(values: Mapping[str, Any]) -> dict[str, str]:

@@ -22,11 +22,11 @@ from optmatch.problems.collectives.plan import REDUCE
 # Limits of the executor of MSCCL++ 0.9.
 MOST_OPERATIONS = 64
 """Operations of a thread block."""
-MOST_PEERS = 16
+_MOST_PEERS = 16
 """Peers of a thread block, and remote buffers that it writes."""
 MOST_AT_ONCE = 8
 """Channels of one operation."""
-MOST_SEMAPHORES = 16
+_MOST_SEMAPHORES = 16
 """Semaphores of a rank, each of which lets a thread block wait for another one."""
 _RESERVED_OPERATIONS = 4
 """Operations of a thread block that wait for the block before, and release the next one."""
@@ -41,7 +41,7 @@ _COLLECTIVES = {
 """Names of collectives, by our names of operations; an uneven all-to-all ends in ``v``."""
 
 
-class RemoteEnd(NamedTuple):
+class _RemoteEnd(NamedTuple):
     """A place in a buffer of another rank."""
 
     rank: int
@@ -60,7 +60,7 @@ class Operation(NamedTuple):
     """Places of its own rank that it reads, with their units."""
     target: tuple[Slot, int] | None = None
     """The place of its own rank that it writes, with its units."""
-    remote_ends: tuple[RemoteEnd, ...] = ()
+    remote_ends: tuple[_RemoteEnd, ...] = ()
     """Places of `peers` that it writes, or that it flushes, in the order of `peers`."""
 
 
@@ -146,7 +146,7 @@ def _add_round(
     # For each rank: what it puts elsewhere, what it does afterwards with data in scratch, and from
     # whom data comes. Places that are filled in this round count from the next one on.
     n_ranks = len(programs)
-    puts: list[list[tuple[Slot, RemoteEnd]]] = [[] for _ in range(n_ranks)]
+    puts: list[list[tuple[Slot, _RemoteEnd]]] = [[] for _ in range(n_ranks)]
     local_operations: list[list[Operation]] = [[] for _ in range(n_ranks)]
     sources_of_rank: list[set[int]] = [set() for _ in range(n_ranks)]
     newly_filled = set()
@@ -168,7 +168,7 @@ def _add_round(
         # The sender puts its chunk where it lands: at its place, or in scratch.
         newly_filled.add((send.target, slot))
         sources_of_rank[send.target].add(send.source)
-        remote_end = RemoteEnd(send.target, landing, n_units)
+        remote_end = _RemoteEnd(send.target, landing, n_units)
         puts[send.source].append((layout.find_slot(send.source, send.chunk), remote_end))
     filled |= newly_filled
 
@@ -181,7 +181,7 @@ def _add_round(
             program.append(_NOTHING)
 
 
-def _put(puts: Sequence[tuple[Slot, RemoteEnd]]) -> Iterator[Operation]:
+def _put(puts: Sequence[tuple[Slot, _RemoteEnd]]) -> Iterator[Operation]:
     """Put data into buffers of other ranks, tell them, and wait until all is done."""
     if not puts:
         return
@@ -249,7 +249,7 @@ class _Block:
             return False
         n_peers = len(self.peers.union(operation.peers))
         n_buffers = len(self.remote_buffers | _remote_buffers(operation))
-        return max(n_peers, n_buffers) <= MOST_PEERS
+        return max(n_peers, n_buffers) <= _MOST_PEERS
 
     def append(self, operation: Operation) -> None:
         """Add an operation."""
@@ -270,7 +270,7 @@ def _cut_into_blocks(rank: int, program: Iterable[Operation]) -> list[_Block]:
         if not blocks[-1].has_room_for(operation):
             blocks.append(_Block())
         blocks[-1].append(operation)
-    most_blocks = MOST_SEMAPHORES + 1
+    most_blocks = _MOST_SEMAPHORES + 1
     if len(blocks) > most_blocks:
         rule = f"rank {rank} needs {len(blocks)} thread blocks, {most_blocks} are possible"
         raise InputError(f"MSCCL++: {rule}")

@@ -26,7 +26,7 @@ from optmatch.model.files import file_path, path_name
 from optmatch.problems.rails.training.step import OPERATIONS, Step
 
 _COLUMNS = ("rank", "group", "operation", "count", "size_bytes", "compute_s", "peer")
-MOST_REPEATS = 10**6
+_MOST_REPEATS = 10**6
 """The most repeats of one line; a step has a few million operations in all."""
 _NODE_TYPES = {"compute": COMPUTE, "send": SEND, "recv": RECEIVE}
 """Types of nodes of Chakra by operation; other operations are collectives."""
@@ -71,7 +71,7 @@ def read_phase_list(
     ranks_of_groups = [rank for ranks in groups.values() for rank in ranks]
     last_rank = max([*(line.rank for line in lines), *ranks_of_groups], default=-1)
     check_content("ranks", last_rank + 1, file)
-    check_content("operations", sum(min(line.repeats, MOST_REPEATS) for line in lines), file)
+    check_content("operations", sum(min(line.repeats, _MOST_REPEATS) for line in lines), file)
     lines_of_rank: list[list[Line]] = [[] for _ in range(last_rank + 1)]
     for line in lines:
         lines_of_rank[line.rank].append(line)
@@ -249,8 +249,8 @@ def trace_of(rank: int, lines: Sequence[Line], noun: str, path: str) -> Trace:
     rows: list[_Row] = []
     number_of_group: dict[str, int] = defaultdict(lambda: len(number_of_group))
     for line in lines:
-        if line.repeats > MOST_REPEATS:
-            rule = f"{line.repeats} operations: at most {MOST_REPEATS}"
+        if line.repeats > _MOST_REPEATS:
+            rule = f"{line.repeats} operations: at most {_MOST_REPEATS}"
             raise FormatError(rule, where=f"{noun} {line.place}", path=path)
         if line.compute_s or line.operation == "compute":
             rows.append(_Row(line.place, COMPUTE, duration_us=line.compute_s * 1e6))

@@ -92,7 +92,7 @@ def _latency_ns(solution: Solution) -> float:
     return 1e9 * solution.problem.network.latency_s
 
 
-def group_numbers(step: Step) -> dict[str, str]:
+def _group_numbers(step: Step) -> dict[str, str]:
     """Name groups by whole numbers, as astra-sim wants, from 1 in the order of the groups.
 
     Their own names count if these are numbers.
@@ -106,7 +106,7 @@ def group_numbers(step: Step) -> dict[str, str]:
 def communicators(solution: Solution) -> str:
     """Write the ranks of the communicator groups of a rail job as JSON, by number of the group."""
     step = _job(solution).step()
-    numbers = group_numbers(step)
+    numbers = _group_numbers(step)
     return groups_text({numbers[group.name]: group.ranks for group in step.groups})
 
 
@@ -116,7 +116,7 @@ def traces(solution: Solution) -> dict[str, bytes]:
     The contents stand by the ends of file names, ``.RANK.et``.
     """
     step = _job(solution).step()
-    numbers = group_numbers(step)
+    numbers = _group_numbers(step)
     groups = tuple(replace(group, name=numbers[group.name]) for group in step.groups)
     contents = step_traces(replace(step, groups=groups))
     return {f".{rank}.et": content for rank, content in enumerate(contents)}

@@ -18,7 +18,7 @@ _log = logging.getLogger("optmatch")
 
 FROM_ROOT = ("BROADCAST", "SCATTER")
 """Collectives in which one rank has all data before."""
-TO_ROOT = ("REDUCE", "GATHER")
+_TO_ROOT = ("REDUCE", "GATHER")
 """Collectives in which one rank has all data after."""
 
 
@@ -106,7 +106,7 @@ def add_up(traces: Sequence[Trace], groups: Members) -> NDArray[np.float64]:
             continue
         # Without its root, a collective from or to one rank cannot be counted.
         name = COLLECTIVES[collective]
-        if name in FROM_ROOT + TO_ROOT and root == MISSING:
+        if name in FROM_ROOT + _TO_ROOT and root == MISSING:
             for place in places.tolist():
                 nodes.skip(place, f"collective {name}: the trace does not tell its root")
             continue
@@ -134,7 +134,7 @@ def roots_of(nodes: Nodes) -> Integers:
     """
     collective = nodes.column("collective")
     is_from_root = np.isin(collective, [COLLECTIVES.index(name) for name in FROM_ROOT])
-    is_to_root = np.isin(collective, [COLLECTIVES.index(name) for name in TO_ROOT])
+    is_to_root = np.isin(collective, [COLLECTIVES.index(name) for name in _TO_ROOT])
     has_root = (nodes.column("kind") == COLLECTIVE) & (is_from_root | is_to_root)
 
     told_root = nodes.column("root")

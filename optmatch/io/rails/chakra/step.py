@@ -44,7 +44,7 @@ _MOST_NAMED_NODES = 8
 """The most nodes of a circle that a message names behind the first one."""
 
 
-def can_start(step: Step) -> bool:
+def _can_start(step: Step) -> bool:
     """Tell whether a step can end if each send waits until its receive is ready.
 
     It cannot if operations then wait for each other in a circle.
@@ -58,7 +58,7 @@ def can_start(step: Step) -> bool:
     return True
 
 
-def send_eagerly(step: Step) -> Step:
+def _send_eagerly(step: Step) -> Step:
     """Let messages wait for their senders alone: receives depend on nothing any more.
 
     What depended on a receive takes over the last of its dependencies in each stream (a queue of a
@@ -132,7 +132,7 @@ def read_step(
     trace has measured. The k-th collective of a group at one rank belongs to the k-th at the
     others. A send belongs to the receive between the same ranks with the same tag, in order, and
     begins when both are ready. Where ranks would wait for each other in a circle, it does not wait
-    for the receive (`send_eagerly`). Where the ranks of an all-to-all send more or less than each
+    for the receive (`_send_eagerly`). Where the ranks of an all-to-all send more or less than each
     other (``all_to_allv``), the largest size counts at all of them.
 
     Parameters
@@ -161,7 +161,7 @@ def step_of(traces: Sequence[Trace], groups: Members, options: TraceOptions) -> 
     draft.match_collectives()
     draft.match_messages()
     step = draft.make_step()
-    return step if can_start(step) else send_eagerly(step)
+    return step if _can_start(step) else _send_eagerly(step)
 
 
 class _Draft:

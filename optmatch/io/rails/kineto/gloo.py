@@ -16,7 +16,7 @@ _PARTNER_PLACE = 2
 """The place of the partner, or of the root, among the arguments of a call of c10d."""
 
 
-class GlooEvents(Protocol):
+class _GlooEvents(Protocol):
     """The events that calls of Gloo are read from; lists are sorted by begin."""
 
     host: list[Span]
@@ -25,7 +25,7 @@ class GlooEvents(Protocol):
     group_labels: list[Span]
 
 
-def read_gloo_calls(recording: Recording, events: TraceEvents, by_role: GlooEvents) -> None:
+def read_gloo_calls(recording: Recording, events: TraceEvents, by_role: _GlooEvents) -> None:
     """Read from the profile of a processor computations and calls of Gloo, into `recording`.
 
     Each communication has two events, in the same order. The call of c10d, PyTorch's library of
@@ -71,7 +71,7 @@ def read_gloo_calls(recording: Recording, events: TraceEvents, by_role: GlooEven
     recording.computing += _list_computations(events, by_role)
 
 
-def _list_computations(events: TraceEvents, by_role: GlooEvents) -> list[Activity]:
+def _list_computations(events: TraceEvents, by_role: _GlooEvents) -> list[Activity]:
     """List the operations of processors that do not contain a call.
 
     An operation that makes a call may wait for it; its other parts are events of their own.

@@ -27,7 +27,7 @@ _MESSAGE = re.compile(r"nccl:(?:send|recv) \d+(?:->|<-)(?P<peer>\d+)")
 """The annotation of a message: places in the group, ``nccl:send 0->1``."""
 
 
-class NcclEvents(Protocol):
+class _NcclEvents(Protocol):
     """The events that calls of NCCL are read from; lists are sorted by begin."""
 
     device: list[Span]
@@ -50,7 +50,7 @@ class _Kernel(NamedTuple):
 
 
 def read_nccl_calls(
-    recording: Recording, events: TraceEvents, by_role: NcclEvents, skipped: list[str] | None
+    recording: Recording, events: TraceEvents, by_role: _NcclEvents, skipped: list[str] | None
 ) -> None:
     """Read from the profile of a GPU what it computed, and its calls of NCCL, into `recording`.
 
@@ -121,7 +121,9 @@ def read_nccl_calls(
         recording.calls.append(communication)
 
 
-def _read_kernels(recording: Recording, events: TraceEvents, by_role: NcclEvents) -> list[_Kernel]:
+def _read_kernels(
+    recording: Recording, events: TraceEvents, by_role: _NcclEvents
+) -> list[_Kernel]:
     """Return the kernels of the device, in the order of their events; copies go to `computing`."""
     kernels = []
     for span in by_role.device:

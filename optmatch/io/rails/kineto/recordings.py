@@ -23,9 +23,9 @@ from optmatch.model import FormatError, naming
 from optmatch.model.accounts import accounting
 from optmatch.model.files import path_name
 
-RECORD_NAME = "record_param_comms"
+_RECORD_NAME = "record_param_comms"
 """The name of events that tell a call of NCCL with its arguments."""
-GROUP_LABEL = "process_group:"
+_GROUP_LABEL = "process_group:"
 """An annotation that begins so names the group of the call of Gloo inside it."""
 _DEVICE_CATEGORIES = ("kernel", "gpu_memcpy", "gpu_memset")
 _OTHER_DEVICES = ("mtia", "hpu", "privateuse1")
@@ -158,7 +158,7 @@ def _role_of(category: str, name: str) -> str | None:
     """Return the list of `_EventsByRole` of an event with these ``cat`` and ``name``, or None."""
     if category in _DEVICE_CATEGORIES:
         return "device"
-    if name == RECORD_NAME:
+    if name == _RECORD_NAME:
         return "records"
     if name.startswith("nccl:") and category == "user_annotation":
         return "nccl_annotations"
@@ -166,7 +166,7 @@ def _role_of(category: str, name: str) -> str | None:
         return "c10d"
     if name.startswith("gloo:"):
         return "gloo"
-    if name.startswith(GROUP_LABEL):
+    if name.startswith(_GROUP_LABEL):
         return "group_labels"
     if category == "cpu_op":
         return "host"
