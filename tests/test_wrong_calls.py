@@ -40,6 +40,8 @@ CALLS: list[tuple[str, Callable[[], object]]] = [
     ("matrix", lambda: om.decompose("x", tolerance=0.1)),
     ("names", lambda: om.Demand.from_matrix([[0, 1], [1, 0]], delay_s=1.0, names=2j)),  # type: ignore[arg-type]
     ("fabric", lambda: om.Demand.from_matrix([[0, 1], [1, 0]], delay_s=1.0, fabric=TABLE)),
+    ("delay_s", lambda: om.Demand.from_matrix([[0, 1], [1, 0]], objective=TABLE)),
+    ("ports", lambda: om.Demand.from_matrix([[0]], delay_s=1.0).with_dead_ports(0.5)),  # type: ignore[arg-type]
     ("method", lambda: om.solve(ROUTING, TABLE)),
     ("on_event", lambda: om.solve(ROUTING, on_event=3)),  # type: ignore[arg-type]
     ("method", lambda: om.Task(ROUTING, TABLE)),

@@ -330,7 +330,8 @@ class Demand(_InTicks):
         # The delay has to be stated, since it decides what a good schedule is.
         names = form_of(Sequence[Any] | None).check("names", names)
         fabric = form_of(Fabric | None).check("fabric", fabric)
-        if delay_s is None and objective != "matchings":
+        needs_no_delay = isinstance(objective, str) and objective == "matchings"
+        if delay_s is None and not needs_no_delay:
             raise InputError(
                 "delay_s: the reconfiguration delay in seconds is not stated; 0 if there is none",
                 where="delay_s",
@@ -411,6 +412,7 @@ class Demand(_InTicks):
         >>> after.fabric.port_names, after.fabric.dead_ports, after.demand_bytes[0].tolist()
         (('a', 'spare', 'b'), (1,), [0.0, 0.0, 4.0])
         """
+        ports = form_of(Sequence[int | str]).check("ports", ports)
         whole, faults = self.fabric, {}
         if isinstance(whole, Faulty):
             faults = {
