@@ -40,11 +40,6 @@ _WORTH_FORESEEING_S = 0.01
 CHOICES = 8
 """Lengths that are compared for a slot: as many entries that are left, evenly spread."""
 
-_PRESSURE = 3.0
-"""Ports count as exp(pressure * load / greatest load): how much more busy ports count.
-`portfolio` has ratings with 3 and with 10, neither of which is the best everywhere."""
-
-
 RANKED = 1024
 """Where more entries are left, every so many are ranked."""
 
@@ -76,7 +71,7 @@ def _weigh(ports, left, count, delay, pressure):
     chosen by what they serve, where busy ports count more.
 
     The load of a port is what its entries that are left take, with a delay for each. An entry is
-    worth the sum of exp(_PRESSURE * (load / greatest load - 1)) of both its ports.
+    worth the sum of exp(pressure * (load / greatest load - 1)) of both its ports.
     """
     row_load = ports.row_price
     column_load = ports.column_price
@@ -428,7 +423,12 @@ def left_of(entries: Entries) -> Left:
 def yield_cover(
     task: CoverTask, choice: int, pressure: float = 3.0, bonus: float = 1.0
 ) -> Iterator[Plan]:
-    """Cover a demand slot by slot; give up when the plan is seen to be too long or too late."""
+    """Cover a demand slot by slot; give up when the plan is seen to be too long or too late.
+
+    No plan is yielded where it would take more than the useful ticks, or where it would be late by
+    far. At the deadline `TimeUp` is raised if a plan is known, which finite useful ticks tell;
+    else a first fit serves what is left.
+    """
     n_ports = task.entries.n_ports
     n_entries = len(task.entries.ticks)
     n_left = n_entries

@@ -52,7 +52,8 @@ _MOST_MOVES = 50
 """The most moves of a round: for five ports these take a tenth of a millisecond."""
 _SECONDS_OF_A_MOVE = 0.005
 """Moves use the heaviest matchings where a cover of the whole demand by them is estimated to take
-no longer, or else stable ones."""
+no longer, or else stable ones. With the heaviest ones a plan of 362 ports with heavy tails was a
+quarter longer after 1.5 s."""
 _RULES = (
     (RATED, 3.0),
     (RATED, 3.0),

@@ -146,7 +146,12 @@ def list_rules(size: Size) -> list[tuple[float, PlanRule]]:
 def yield_plans(
     task: CoverTask, *, first: Plan | None = None, has_moves: bool = True
 ) -> Iterator[Plan]:
-    """Make plan after plan for a demand: by all rules for which there is time, and by moves."""
+    """Make plan after plan for a demand: by all rules for which there is time, and by moves.
+
+    A first fit is made in any case. Rules follow, that of the shortest estimate first. Before each
+    one moves improve the best plan so far, until so much time has passed as the rule is worth, and
+    after the last one until the deadline. Without a deadline all rules come before the moves.
+    """
     size = Size.of(task)
     began_s = counted_time()
     is_timed = task.deadline < np.inf
