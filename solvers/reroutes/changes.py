@@ -120,16 +120,18 @@ def order_steps(
     # Circuits that are dark already come first: they lose nothing by waiting for nobody.
     waiting = sorted(new, key=lambda circuit: (circuit in order.lit, circuit))
     while waiting:
-        blockers = {circuit: order.blockers(circuit) for circuit in waiting}
-        ready = [circuit for circuit in waiting if not blockers[circuit]]
-        if ready:
-            order.move(ready[0])
-            waiting.remove(ready[0])
-            continue
-
-        # A ring of circuits that wait for each other: some circuit has to go dark early.
-        all_blockers = [blocker for circuits in blockers.values() for blocker in circuits]
-        order.drop(max(sorted(set(all_blockers)), key=all_blockers.count))
+        # The first circuit that nothing blocks moves; `blockers` are those of the ones before it.
+        blockers = list[int]()
+        for circuit in waiting:
+            in_the_way = order.blockers(circuit)
+            if not in_the_way:
+                order.move(circuit)
+                waiting.remove(circuit)
+                break
+            blockers += in_the_way
+        else:
+            # A ring of circuits that wait for each other: some circuit has to go dark early.
+            order.drop(max(sorted(set(blockers)), key=blockers.count))
     return order.steps
 
 

@@ -56,13 +56,6 @@ class Proposal:
         return list_stages(self.state, self.transition, **takes_s)
 
 
-class Answer(NamedTuple):
-    """A transition, and the units that it counts as failed although nobody named them."""
-
-    transition: Transition  # the changes to apply
-    cut_off: tuple[int, ...] = ()  # chips whose server has lost all its fibres by the failure
-
-
 class Snapshot(NamedTuple):
     """A record with all values derived from its state. It never changes: readers need no lock."""
 
@@ -113,7 +106,7 @@ def find_answer(
     clock: Clock,
     *,
     only_unit: int | None = None,
-) -> Answer | OptMatchError:
+) -> Proposal | OptMatchError:
     """Search for the changes that keep all circuits alight after some parts have failed.
 
     With `only_unit` this unit alone may replace a failed one. The error that says that nothing
@@ -122,7 +115,8 @@ def find_answer(
     """
     try:
         with clock.running():
-            return _search_answer(snapshot, failure, only_unit=only_unit)
+            proposal = _search_proposal(snapshot, failure, only_unit=only_unit)
+            return replace(proposal, decided_s=clock.elapsed_s)
     except TimeUp:
         time_s = clock.limits.time_s
         if time_s is None:
@@ -132,9 +126,9 @@ def find_answer(
         return exc.with_traceback(None)
 
 
-def _search_answer(
+def _search_proposal(
     snapshot: Snapshot, failure: FailedParts, *, only_unit: int | None = None
-) -> Answer:
+) -> Proposal:
     """Search for changes that keep all circuits alight after some parts have failed.
 
     There are two remedies. If a unit has failed, its circuits move to a spare unit. If a fibre or
@@ -147,8 +141,10 @@ def _search_answer(
     """
     # First case: a planned move to one unit. Nothing is broken, so nothing has to be checked.
     closed = snapshot.record.closed_to(failure)
+    asked_state = snapshot.state
     if only_unit is not None:
-        return Answer(_search_transition(snapshot, failure, closed, only_unit))
+        move = _search_transition(snapshot, failure, closed, only_unit)
+        return Proposal(asked_state, failure, move)
 
     # Otherwise parts have really failed. A cell that was stuck and is now dead, for instance, is
     # dead alone: its former fault is dropped from the state, and the snapshot is made anew.
@@ -164,7 +160,8 @@ def _search_answer(
         cut_off = _find_cut_off_chips(snapshot.state, failure, closed)
     chips = tuple(sorted({*failure.failed_chips, *cut_off}))
     whole_failure = failure._replace(failed_chips=chips)
-    return Answer(_search_transition(snapshot, whole_failure, closed, None), cut_off)
+    recovery = _search_transition(snapshot, whole_failure, closed, None)
+    return Proposal(asked_state, whole_failure, recovery, cut_off=cut_off)
 
 
 def _search_transition(

@@ -108,7 +108,7 @@ class Journal:
             except InputError as exc:
                 exc.path = place
                 raise
-            records = _remember(records, event, present, after)
+            records = remember(records, event, present, after)
             present = after
         if torn_line:
             self._cut_off(torn_line, journal, len(lines) + 1)
@@ -220,7 +220,7 @@ class Journal:
         return self.path.with_name(f"{self.path.name}.{number}.journal")
 
 
-def _remember(records: deque[Record], event: Any, before: Record, after: Record) -> deque[Record]:
+def remember(records: deque[Record], event: Any, before: Record, after: Record) -> deque[Record]:
     """Return the records before the present one, after one more event of the journal.
 
     One is added by each change of the state, and taken by each rollback.

@@ -8,8 +8,6 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Annotated, Any, NamedTuple
 
-import numpy as np
-
 from optmatch.control.reroutes.failed_parts import (
     Record,
     check_failure,
@@ -34,10 +32,10 @@ _STATE_LISTS = ("spares", *FailedParts._fields)
 _RECORD_KEYS = ("homes", "refused", "cut_off", "answered")
 """What a record has beside its state."""
 
-_CHANGE_KEYS = ("circuits", "routes", "cell_states", *_STATE_LISTS, *_RECORD_KEYS)
+_ROW_LENGTHS = {"circuits": 3, "routes": 2, "cell_states": 2}
+"""The length of a row of a change: a number, and its circuit, route or state from then on."""
 
-_ROW_LENGTHS = {"circuits": 3, "cell_states": 2, "routes": 2}
-"""The length of a row of a change: a number, and its circuit, state or route from then on."""
+_CHANGE_KEYS = (*_ROW_LENGTHS, *_STATE_LISTS, *_RECORD_KEYS)
 
 _Number = Annotated[int, Range(-1, 2**31 - 1)]
 _NUMBERS = form_of(tuple[_Number, ...])
@@ -147,6 +145,16 @@ def _failure_to_tree(failure: FailedParts) -> dict[str, list[int]]:
     return {field: list(parts) for field, parts in failure._asdict().items() if parts}
 
 
+def _list_fields(record: Record) -> dict[str, Any]:
+    """Return all that a change may replace in a record, as JSON by the keys of changes."""
+    state = record.state
+    fields: dict[str, Any] = {"circuits": state.circuits.tolist(), "routes": state.routes}
+    if state.cell_states is not None:
+        fields["cell_states"] = state.cell_states.tolist()
+    fields |= {key: list(getattr(state, key)) for key in _STATE_LISTS}
+    return fields | _record_to_tree(record)
+
+
 def list_changes(before: Record, after: Record) -> dict[str, Any]:
     """List what differs between two records of the same fabric, as JSON for a line of a journal.
 
@@ -154,30 +162,16 @@ def list_changes(before: Record, after: Record) -> dict[str, Any]:
     ``cell_states`` rows (cell, state), and ``routes`` pairs (circuit, parts of its route); the
     other fields are the new lists as a whole. `apply_changes` is the inverse.
     """
-    old = before.state
-    new = after.state
+    old_fields = _list_fields(before)
     changes: dict[str, Any] = {}
-
-    # Rows of circuits, routes and cells that differ.
-    changed_circuits = np.flatnonzero((old.circuits != new.circuits).any(axis=1))
-    changes["circuits"] = [[k, *new.circuits[k].tolist()] for k in changed_circuits.tolist()]
-    pairs = zip(new.routes, old.routes, strict=True)
-    changes["routes"] = [
-        [k, list(route)] for k, (route, old_route) in enumerate(pairs) if route != old_route
-    ]
-    if old.cell_states is not None and new.cell_states is not None:
-        changed_cells = np.flatnonzero(old.cell_states != new.cell_states)
-        changes["cell_states"] = [[c, int(new.cell_states[c])] for c in changed_cells.tolist()]
-    changes = {key: rows for key, rows in changes.items() if rows}
-
-    # All other fields that differ, as a whole.
-    for key in _STATE_LISTS:
-        if getattr(old, key) != getattr(new, key):
-            changes[key] = list(getattr(new, key))
-    old_fields = _record_to_tree(before)
-    for key, value in _record_to_tree(after).items():
-        if value != old_fields[key]:
-            changes[key] = value
+    for key, entries in _list_fields(after).items():
+        if entries == old_fields[key]:
+            continue
+        changes[key] = entries
+        if key in _ROW_LENGTHS:
+            pairs = enumerate(zip(entries, old_fields[key], strict=True))
+            rows = [(k, entry) for k, (entry, old_entry) in pairs if entry != old_entry]
+            changes[key] = [[k, *entry] if key == "circuits" else [k, entry] for k, entry in rows]
     return changes
 
 

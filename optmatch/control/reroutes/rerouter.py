@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 
 from optmatch.control.figures import Call, Tally
 from optmatch.control.reroutes.answering import (
-    Answer,
     Proposal,
     Snapshot,
     failure_of_unit,
@@ -48,7 +47,14 @@ from optmatch.control.reroutes.failed_parts import (
     take_out,
     unite,
 )
-from optmatch.control.reroutes.journal import ANSWERED, REFUSED, ROLLED_BACK, Durable, Journal
+from optmatch.control.reroutes.journal import (
+    ANSWERED,
+    REFUSED,
+    ROLLED_BACK,
+    Durable,
+    Journal,
+    remember,
+)
 from optmatch.control.reroutes.memory import read_memory, write_memory
 from optmatch.model import InputError, OptMatchError, integer
 from optmatch.model.declarations import form_of
@@ -191,8 +197,8 @@ class Rerouter:
                     break
                 self._n_retried += 1
                 answer = find_answer(snapshot, failure, clock)
-                if isinstance(answer, Answer):
-                    proposals.append(_make_proposal(snapshot, failure, answer, 0.0))
+                if isinstance(answer, Proposal):
+                    proposals.append(answer)
 
         # Offers are complete, and kept, only if all failures were reached.
         offers = tuple(proposals)
@@ -365,8 +371,8 @@ class Rerouter:
                     snapshot, failure, answer, report=report, even_if_stale=is_late
                 ):
                     break
-            if isinstance(answer, Answer):
-                return _make_proposal(snapshot, failure, answer, clock.elapsed_s)
+            if isinstance(answer, Proposal):
+                return answer
             raise answer
 
     def _report_cut_off_chips(self, failure: FailedParts) -> FailedParts:
@@ -382,14 +388,14 @@ class Rerouter:
             other_parts = subtract(failure, FailedParts(tuple(reported)))
             if reported:
                 check_failure(record.state, other_parts)
-                self._note(REFUSED, record.with_reported_chips(reported), reported)
+                self._go_to(record.with_reported_chips(reported), REFUSED)
         return other_parts
 
     def _put_on_record(
         self,
         basis: Snapshot,
         failure: FailedParts,
-        answer: Answer | OptMatchError,
+        answer: Proposal | OptMatchError,
         *,
         report: bool,
         even_if_stale: bool,
@@ -403,7 +409,7 @@ class Rerouter:
         with self._lock:
             record = self._now.record
             is_stale = basis.state is not record.state
-            if isinstance(answer, Answer) and not is_stale:
+            if isinstance(answer, Proposal) and not is_stale:
                 closed = record.closed_to(failure)
                 used = find_closed_part(basis.state, answer.transition, closed)
                 is_stale = used is not None
@@ -413,10 +419,10 @@ class Rerouter:
             # Parts of the failure that a change has answered in the meantime are not pending.
             pending = list_unanswered(failure, record.state) if is_stale else failure
             if report and any(pending):
-                if isinstance(answer, Answer):
-                    self._note(ANSWERED, record.answer(pending))
+                if isinstance(answer, Proposal):
+                    self._go_to(record.answer(pending), ANSWERED)
                 else:
-                    self._note(REFUSED, record.refuse(pending))
+                    self._go_to(record.refuse(pending), REFUSED)
             return True
 
     def apply(self, proposal: Proposal) -> Reroute:
@@ -460,9 +466,9 @@ class Rerouter:
             # A unit that gets its circuits back makes its stand-in a spare again; after a failure
             # the lost unit is none.
             if proposal.restored is None:
-                snapshot = self._change(_record_after_failure(record, proposal), "fail")
+                snapshot = self._go_to(_record_after_failure(record, proposal), "fail")
             else:
-                snapshot = self._change(_record_after_return(record, proposal), "give back")
+                snapshot = self._go_to(_record_after_return(record, proposal), "give back")
         return snapshot.state
 
     def repair(
@@ -499,7 +505,7 @@ class Rerouter:
         self._check_open()
         repaired = list_failure(chip=chip, port=port, fibre=fibre, cell=cell)
         with self._tally.call("repair", repaired), self._lock:
-            snapshot = self._change(take_out(self._now.record, repaired), "repair")
+            snapshot = self._go_to(take_out(self._now.record, repaired), "repair")
         return snapshot.state
 
     restore = repair
@@ -549,10 +555,9 @@ class Rerouter:
 
         with self._tally.call("give_back", leaving):
             answer = find_answer(snapshot, leaving, clock, only_unit=unit)
-            if not isinstance(answer, Answer):
+            if not isinstance(answer, Proposal):
                 raise answer
-            proposal = _make_proposal(snapshot, leaving, answer, clock.elapsed_s)
-            return replace(proposal, restored=(unit, stand_in))
+            return replace(answer, restored=(unit, stand_in))
 
     def __repr__(self) -> str:
         record = self._now.record
@@ -620,9 +625,7 @@ class Rerouter:
             if not self._history:
                 raise InputError("nothing was applied that is remembered")
             record = self._now.record.back_to(self._history[-1])
-            snapshot = self._take_over(record, ROLLED_BACK)
-            self._history.pop()
-            self._compact()
+            snapshot = self._go_to(record, ROLLED_BACK)
         return snapshot.state
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -815,51 +818,29 @@ class Rerouter:
         if self._is_closed:
             raise InputError("the controller is closed: open it again")
 
-    def _note(self, event: str, record: Record, reported: Set[int] = frozenset()) -> None:
-        """Take over a record that differs only in failures on record, not in circuits or cells.
+    def _go_to(self, record: Record, event: str) -> Snapshot:
+        """Take over a record, once it is in the journal; the caller holds the lock.
 
-        As the running state is the same, there is nothing to undo: the history gets no record. The
-        journal gets a line. If the chips in `reported` have failed by themselves, the records of
-        the history learn of them, so that a rollback does not forget the report. The caller holds
-        the lock.
+        If the journal cannot be written, the present record is still the former one. A long
+        journal is then begun anew; if that fails, the old one goes on.
         """
         self._check_open()
-        before = self._now.record
-        if record is before:
-            return
+        before = self._now
+        if record is before.record:
+            return before
+
+        # What searches derive from a state holds as long as the state is the same.
+        snapshot = before._replace(record=record)
+        if record.state is not before.state:
+            snapshot = take_snapshot(record, self._priorities, before)
         if self._journal is not None:
-            self._journal.write(event, before, record)
-        self._now = self._now._replace(record=record)
-        if reported:
-            for k, past in enumerate(list(self._history)):
-                self._history[k] = past.with_reported_chips(reported)
-        self._compact()
-
-    def _change(self, record: Record, event: str) -> Snapshot:
-        """Go on to a new state, and remember the last one; the caller holds the lock."""
-        before = self._now.record
-        snapshot = self._take_over(record, event)
-        self._history.append(before.with_answered_of(record))
-        self._compact()
-        return snapshot
-
-    def _take_over(self, record: Record, event: str) -> Snapshot:
-        """Go on to a state, once that is written to disk; the caller holds the lock.
-
-        If the journal cannot be written, the present record is still the former one.
-        """
-        self._check_open()
-        snapshot = take_snapshot(record, self._priorities, self._now)
-        if self._journal is not None:
-            self._journal.write(event, self._now.record, record)
+            self._journal.write(event, before.record, record)
         self._now = snapshot
-        return snapshot
-
-    def _compact(self) -> None:
-        """Begin a new journal where the old one is long; if that fails, the old one goes on."""
+        self._history = remember(self._history, event, before.record, record)
         if self._journal is not None:
             with suppress(OSError):
-                self._journal.compact([*self._history, self._now.record])
+                self._journal.compact([*self._history, record])
+        return snapshot
 
 
 def _record_after_failure(record: Record, proposal: Proposal) -> Record:
@@ -908,20 +889,6 @@ def _record_after(
         state=state.after(proposal.transition, changes),
         homes=tuple(homes.items()),
         cut_off=(*record.cut_off, *cut_off),
-    )
-
-
-def _make_proposal(
-    snapshot: Snapshot, failure: FailedParts, answer: Answer, decided_s: float
-) -> Proposal:
-    """Make a proposal of an answer; chips that it cuts off are a part of the failure."""
-    chips = tuple(sorted({*failure.failed_chips, *answer.cut_off}))
-    return Proposal(
-        state=snapshot.state,
-        failure=failure._replace(failed_chips=chips),
-        transition=answer.transition,
-        decided_s=decided_s,
-        cut_off=answer.cut_off,
     )
 
 

@@ -151,7 +151,8 @@ class Mesh(Fabric):
     one.
     """
 
-    __slots__ = ()
+    __slots__ = ("_perimeter_ports",)
+    _perimeter_ports: tuple[Terminals, Terminals]
     ports: Ports
     tx: Ports
     rx: Ports
@@ -164,7 +165,7 @@ class Mesh(Fabric):
     @property
     def perimeter_ports(self) -> tuple[Terminals, Terminals]:
         """For each port the perimeter terminal where it sends, and where it receives."""
-        return choose_terminals(self.graph, self.ports, self.tx, self.rx)
+        return self._perimeter_ports
 
     @property
     def n_ports(self) -> int:
@@ -190,7 +191,10 @@ class Mesh(Fabric):
 
     def _choose(self) -> None:
         self._set(**check_ports(self.ports, self.tx, self.rx, len(self.graph.perimeter)))
-        _ = self.perimeter_ports  # refuses a number of ports that cannot be spread
+
+        # Terminals are chosen once, which refuses a number of ports that cannot be spread.
+        chosen = choose_terminals(self.graph, self.ports, self.tx, self.rx)
+        self._set(_perimeter_ports=chosen)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

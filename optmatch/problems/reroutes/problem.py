@@ -523,11 +523,14 @@ def assess(state: Reroute, failed: FailedParts) -> Damage:
 
     # Units that have more circuits than working ports are lost. A bidirectional port serves one
     # circuit, whichever end is there; other ports serve one that starts and one that ends there.
-    unit_of_end = state.circuits // per_unit  # (circuits, 2)
-    sides = [unit_of_end] if state.fabric.bidirectional else list(unit_of_end.T)
-    n_circuits = np.max([np.bincount(side.ravel(), minlength=n_units) for side in sides], axis=0)
-    is_lost = n_circuits > n_live
-    hit = (is_dead[state.circuits] | is_lost[unit_of_end]).any(axis=1)
+    is_lost = np.zeros(n_units, dtype=np.bool_)  # by unit
+    hit = np.zeros(len(state.circuits), dtype=np.bool_)
+    if failed.failed_chips or failed.failed_ports:
+        unit_of_end = state.circuits // per_unit  # (circuits, 2)
+        sides = [unit_of_end] if state.fabric.bidirectional else list(unit_of_end.T)
+        n_circuits = [np.bincount(side.ravel(), minlength=n_units) for side in sides]
+        is_lost = np.max(n_circuits, axis=0) > n_live
+        hit = (is_dead[state.circuits] | is_lost[unit_of_end]).any(axis=1)
 
     # A circuit that passes a failed fibre is hit. Parts that are no fibre have number -1, and find
     # the last entry of `has_failed`, which is False.
