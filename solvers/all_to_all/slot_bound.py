@@ -23,9 +23,8 @@ from numpy.typing import NDArray
 from optmatch.model import Clock
 from optmatch.problems import AllToAll, RoutingProof
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
-from optmatch.solvers.kernels.heap import pop, push
-from optmatch.solvers.routing.pathfinder import FAR
-from optmatch.solvers.routing.router import CellRouter
+from optmatch.solvers.routing.pathfinder import FAR, find_route
+from optmatch.solvers.routing.router import CellRouter, search_all_ways
 
 _PRICE_SCALE = 1_000_000
 """The dearest link has this price: a bound loses less than a thousandth by rounding."""
@@ -59,43 +58,6 @@ class SlotBound(NamedTuple):
 
 
 @inner_kernel
-def _find_cheapest_ways(wiring, space, prices, source):
-    """Find the least price of a way from one port to every link (Dijkstra 1959).
-
-    A way costs the prices of its links, and cells cost nothing. ``space.cost[terminal]`` receives
-    the least price of leaving a cell there, the link behind it included;
-    ``space.entered[terminal]`` the terminal by which that cell is entered.
-    """
-    cost = space.cost
-    for terminal in range(len(wiring.mate)):
-        cost[terminal] = FAR
-    entered = wiring.source[source]
-    cost_so_far = prices[wiring.link[entered]]
-    size = 0
-    while True:
-        for state in range(2):
-            leaving = wiring.exits[entered, state]
-            total_price = cost_so_far + prices[wiring.link[leaving]]
-            if total_price < cost[leaving]:
-                cost[leaving] = total_price
-                space.entered[leaving] = entered
-                if wiring.mate[leaving] >= 0:
-                    size = push(space.keys, space.items, size, total_price, leaving)
-
-        # The cheapest terminal that has not been passed. Entries whose cost has fallen since they
-        # were pushed are skipped.
-        is_found = False
-        while size > 0 and not is_found:
-            cost_so_far = space.keys[0]
-            leaving = space.items[0]
-            size = pop(space.keys, space.items, size)
-            is_found = cost_so_far == cost[leaving]
-        if not is_found:
-            return
-        entered = wiring.mate[leaving]
-
-
-@inner_kernel
 def _load_way(wiring, space, first, last, link_use):
     """Follow a cheapest way back from its end, and add 1 to ``link_use`` of each of its links."""
     link_use[wiring.link[first]] += 1
@@ -107,10 +69,12 @@ def _load_way(wiring, space, first, last, link_use):
 
 
 @kernel
-def load_cheapest_ways(wiring, space, prices, must_meet, link_use):
+def load_cheapest_ways(wiring, all_ways, space, must_meet, link_use):
     """Load the cheapest ways of all pairs onto the links, and return what they cost together.
 
-    One search for each port that starts a pair; pairs without a way are left out.
+    ``space.exit_cost`` has the price of the link behind each terminal. `all_ways` is the wiring
+    for searches to all terminals, one for each port that starts a pair; pairs without a way are
+    left out.
     """
     for link in range(len(link_use)):
         link_use[link] = 0
@@ -122,12 +86,13 @@ def load_cheapest_ways(wiring, space, prices, must_meet, link_use):
             starts_any = starts_any or must_meet[source, destination]
         if not starts_any:
             continue
-        _find_cheapest_ways(wiring, space, prices, source)
+        first = wiring.source[source]
+        find_route(all_ways, space, source, 0, space.spare)
         for destination in range(n_ports):
             leaving = wiring.target[destination]
             if must_meet[source, destination] and space.cost[leaving] < FAR:
-                total += space.cost[leaving]
-                _load_way(wiring, space, wiring.source[source], leaving, link_use)
+                total += space.exit_cost[first] + space.cost[leaving]
+                _load_way(wiring, space, first, leaving, link_use)
     return total
 
 
@@ -149,7 +114,10 @@ def bound_slots(
     # one `_PRICE_SCALE`. After each round the weight of a link grows with its use.
     must_meet = np.zeros((problem.fabric.n_ports,) * 2, dtype=np.bool_)
     must_meet[tuple(problem.pairs.T)] = True
-    n_links = len(router.workspace.use)
+    wiring = router.wiring
+    space = router.workspace
+    all_ways = search_all_ways(wiring, np.zeros_like(wiring.cell_cost))
+    n_links = len(space.use)
     link_use = np.zeros(n_links, dtype=np.int64)
     weights = np.ones(n_links)
     step = _FIRST_STEP
@@ -164,9 +132,8 @@ def bound_slots(
         # The price of the cheapest ways of all pairs together, over the sum of all prices, is how
         # many slots are needed.
         prices = np.rint(weights / weights.max() * _PRICE_SCALE).astype(np.int64)
-        paid = int(
-            load_cheapest_ways(router.wiring, router.workspace, prices, must_meet, link_use)
-        )
+        np.copyto(space.exit_cost, prices[wiring.link])
+        paid = int(load_cheapest_ways(wiring, all_ways, space, must_meet, link_use))
         slots = -(-paid // int(prices.sum()))  # rounded up: slots are whole
         if slots > best_slots:
             best_slots = slots

@@ -147,33 +147,6 @@ def with_cell_cost(graph, cell_cost):
 
 
 @kernel
-def cost_to_go(graph, target, space, costs):
-    """Write to ``costs[terminal]`` the least cost from leaving there to a target terminal.
-
-    Dijkstra 1959, backwards, with the heap of `space`; `FAR` where no light gets to the target.
-    ``graph.to_go`` is not read, as it is made of the result.
-    """
-    for terminal in range(len(graph.mate)):
-        costs[terminal] = FAR
-    costs[target] = 0
-    size = push(space.keys, space.items, 0, 0, target)
-    while size:
-        cost = space.keys[0]
-        leaving = space.items[0]
-        size = pop(space.keys, space.items, size)
-        if cost > costs[leaving]:
-            continue
-        for state in range(2):
-            # Light in a cell comes back the way it went, so exits lead backwards as well.
-            left_before = graph.mate[graph.exits[leaving, state]]
-            if left_before >= 0:
-                total = cost + graph.cell_cost[leaving >> 2, state]
-                if total < costs[left_before]:
-                    costs[left_before] = total
-                    size = push(space.keys, space.items, size, total, left_before)
-
-
-@kernel
 def find_route(graph, space, port, partner, route):
     """Find the cheapest way from a port to its partner by A*, and return the number of its cells.
 
@@ -181,6 +154,9 @@ def find_route(graph, space, port, partner, route):
     and ``space.entered`` are written. `route` receives the terminals by which light leaves its
     cells. 0 if there is no way, or none that fits into `route`; else
     ``space.cost[graph.target[partner]]`` is its cost.
+
+    With an estimate of 0 everywhere and a target of -1 it is the search of Dijkstra (1959) for the
+    cheapest ways to all terminals: ``space.cost`` has their costs, `FAR` where no light comes.
     """
     source = graph.source[port]
     target = graph.target[partner]
@@ -207,7 +183,8 @@ def find_route(graph, space, port, partner, route):
                 space.entered[leaving] = entered
                 estimate = total + to_go[leaving]
                 key = (estimate << _TIE_BITS) | min(to_go[leaving], _TIE_MASK)
-                size = push(space.keys, space.items, size, key, leaving)
+                if mate[leaving] >= 0 or leaving == target:
+                    size = push(space.keys, space.items, size, key, leaving)
 
         # Entries whose cost has fallen since they were pushed are skipped.
         while True:

@@ -17,12 +17,13 @@ from optmatch.fabrics.reach import fit_stuck
 from optmatch.model import FREE, IDLE, CellDevice, check_time
 from optmatch.problems.routing import split_power
 from optmatch.solvers.routing.pathfinder import (
+    FAR,
     FULL,
     UNIT,
     Effort,
     MeshArrays,
     RoutedCircuits,
-    cost_to_go,
+    find_route,
     negotiate,
     new_workspace,
     shorten,
@@ -59,12 +60,19 @@ def _build_graph(
         cell_cost=fit_stuck(cell_graph, cell_cost),
         source=fabric.source_terminals.astype(np.int64),
         target=target,
-        to_go=np.empty((len(target), n_terminals), dtype=np.int64),
+        to_go=np.full((len(target), n_terminals), FAR),
     )
+    backwards = search_all_ways(graph._replace(source=target), graph.cell_cost)
+
+    # Light in a cell comes back the way it went, so ways to a port are found from there. Where it
+    # leaves a cell on the way back, it came from the cell at the other end of the link.
     space = new_workspace(n_terminals, links.count, 0)
+    is_joined = graph.mate >= 0
     for port, terminal in enumerate(target):
         check_time()
-        cost_to_go(graph, terminal, space, graph.to_go[port])
+        find_route(backwards, space, port, 0, space.spare)
+        graph.to_go[port, graph.mate[is_joined]] = space.cost[is_joined]
+        graph.to_go[port, terminal] = 0
 
     # The first cell of a way is passed in one of two states, to one of two exits.
     first_cell = graph.source >> 2
@@ -74,6 +82,21 @@ def _build_graph(
     for array in (*graph, least):
         array.flags.writeable = False
     return graph, least
+
+
+def search_all_ways(graph: MeshArrays, cell_cost: NDArray[np.int64]) -> MeshArrays:
+    """Return a graph in which `find_route` to port 0 goes from a port to all terminals.
+
+    It has an estimate of 0 and no target, and ``cell_cost[cell, state]`` for passing a cell.
+    """
+    all_ways = graph._replace(
+        cell_cost=cell_cost,
+        target=np.full(1, -1),
+        to_go=np.zeros((1, len(graph.mate)), dtype=np.int64),
+    )
+    for array in all_ways:
+        array.flags.writeable = False  # kernels are compiled for one type
+    return all_ways
 
 
 def _cell_costs(
