@@ -249,14 +249,23 @@ def _set_prices_along(graph, space, base, pressure, route):
 
 
 @inner_kernel
-def _route_cost(graph, base, port, route):
-    """Add up the cost of a route without the prices of contests, in 1/`UNIT` of a cell."""
+def sum_cell_costs(graph, cell_cost, port, route):
+    """Add up ``cell_cost[cell, state]`` over the cells of a route, in 1/`UNIT` of a cell."""
     total = np.int64(0)
     entered = graph.source[port]
     for step in range(len(route)):
         leaving = route[step]
-        total += graph.cell_cost[leaving >> 2, (leaving ^ entered) & 1] + base[leaving]
+        total += cell_cost[leaving >> 2, (leaving ^ entered) & 1]
         entered = graph.mate[leaving]
+    return total
+
+
+@inner_kernel
+def _route_cost(graph, base, port, route):
+    """Add up the cost of a route without the prices of contests, in 1/`UNIT` of a cell."""
+    total = sum_cell_costs(graph, graph.cell_cost, port, route)
+    for step in range(len(route)):
+        total += base[route[step]]
     return total
 
 

@@ -30,10 +30,11 @@ from optmatch.solvers.routing.pathfinder import (
     find_route,
     least_cost,
     passes_link_twice,
+    sum_cell_costs,
     with_cell_cost,
 )
 from optmatch.solvers.routing.router import CellRouter
-from optmatch.solvers.routing.rows import PortTable, line_up, write_states
+from optmatch.solvers.routing.rows import PortTable, copy_routes, line_up, write_states
 from optmatch.solvers.routing.terminals import cell_of, state_between, terminal_beside
 
 _LEAK_COST = 20 * UNIT
@@ -77,14 +78,6 @@ class ReliefSpace(NamedTuple):
     kept_lengths: NDArray[np.int64]  # (ports,)
     kept_value: NDArray[np.float64]  # (ports,)
     displaced: NDArray[np.int64]  # (ports,): the ports of circuits that are ripped up
-
-
-class WeighedRoutes(NamedTuple):
-    """Routes of circuits, and the part that each has in the objective."""
-
-    routes: NDArray[np.int32]  # (ports, width): the terminals by which light leaves its cells
-    lengths: NDArray[np.int64]  # (ports,): cells on the route of each source port
-    value: NDArray[np.float64]  # (ports,): in the unit of the objective
 
 
 class CircuitMove(NamedTuple):
@@ -467,17 +460,6 @@ def _try_move(graph, search, chip, scratch, circuits, move):
 
 
 @inner_kernel
-def _copy_routes(order, origin, copy):
-    """Copy routes and parts of the circuits in `order` from a `WeighedRoutes` to another one."""
-    for place in range(len(order)):
-        port = order[place]
-        copy.value[port] = origin.value[port]
-        copy.lengths[port] = origin.lengths[port]
-        for step in range(origin.lengths[port]):
-            copy.routes[port, step] = origin.routes[port, step]
-
-
-@inner_kernel
 def _find_worst_port(order, value):
     """Return the port, the first one in `order`, whose circuit has the largest value."""
     worst_port = order[0]
@@ -485,18 +467,6 @@ def _find_worst_port(order, value):
         if value[order[place]] > value[worst_port]:
             worst_port = order[place]
     return worst_port
-
-
-@inner_kernel
-def _has_cheapest_route(graph, circuits, port):
-    """Return whether a circuit has the cost that its cheapest way has if it is alone."""
-    cost = np.int64(0)
-    entering = graph.source[port]
-    for step in range(circuits.lengths[port]):
-        leaving = circuits.routes[port, step]
-        cost += graph.cell_cost[cell_of(leaving), state_between(entering, leaving)]
-        entering = graph.mate[leaving]
-    return cost == least_cost(graph, port, circuits.partner[port])
 
 
 @inner_kernel
@@ -547,8 +517,7 @@ def relieve(graph, search, chip, scratch, circuits, max_moves):
     if len(order) == 0:
         return
     _begin(graph, search, scratch, circuits)
-    present = WeighedRoutes(circuits.routes, circuits.lengths, scratch.value)
-    best_routes = WeighedRoutes(scratch.kept_routes, scratch.kept_lengths, scratch.kept_value)
+    best = RoutedCircuits(order, circuits.partner, scratch.kept_routes, scratch.kept_lengths)
     is_sum = chip.aim == _POWER or chip.aim == _CELLS
     worst, second = weigh(graph, chip, scratch, circuits)
     score = _tie_break_score(chip, scratch, order, worst, second)
@@ -563,12 +532,15 @@ def relieve(graph, search, chip, scratch, circuits, max_moves):
             n_failures += 1  # it has been tried at all prices
             continue
         # The largest loss cannot fall if the circuit that has it goes its cheapest way.
-        is_first_try = chip.aim == _LOSS and n_failures == 0
-        if is_first_try and _has_cheapest_route(graph, circuits, port):
-            break
+        if chip.aim == _LOSS and n_failures == 0:
+            route = circuits.routes[port, : circuits.lengths[port]]
+            cost = sum_cell_costs(graph, graph.cell_cost, port, route)
+            if cost == least_cost(graph, port, circuits.partner[port]):
+                break
 
         n_moves += 1
-        _copy_routes(order, present, best_routes)
+        copy_routes(order, circuits, best)
+        scratch.kept_value[:] = scratch.value
         is_better = False
         if _try_move(graph, search, chip, scratch, circuits, CircuitMove(port, price, worst)):
             new_worst, second = weigh(graph, chip, scratch, circuits)
@@ -584,7 +556,8 @@ def relieve(graph, search, chip, scratch, circuits, max_moves):
             # Go back to the routes before the move; the move may have left links without owner.
             for place in range(len(order)):
                 _set_link_owner(graph, scratch, circuits, order[place], -1)
-            _copy_routes(order, best_routes, present)
+            copy_routes(order, best, circuits)
+            scratch.value[:] = scratch.kept_value
             for place in range(len(order)):
                 _set_link_owner(graph, scratch, circuits, order[place], order[place])
             n_failures += 1

@@ -219,6 +219,16 @@ def write_states(wiring, order, routes, lengths, states):
 
 
 @inner_kernel
+def copy_routes(order, original, copy):
+    """Copy the routes of the circuits in `order` from one record of routes to another one."""
+    for place in range(len(order)):
+        port = order[place]
+        copy.lengths[port] = original.lengths[port]
+        for step in range(original.lengths[port]):
+            copy.routes[port, step] = original.routes[port, step]
+
+
+@inner_kernel
 def _try_efforts(wiring, space, scratch, tries, circuits):
     """Route the circuits of a matching, with one effort after the other until one succeeds.
 

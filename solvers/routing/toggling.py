@@ -28,9 +28,17 @@ from optmatch.solvers.routing.pathfinder import (
     RoutedCircuits,
     negotiate,
     passes_link_twice,
+    sum_cell_costs,
     with_cell_cost,
 )
-from optmatch.solvers.routing.rows import NOT_REACHED, follow_circuit, line_up
+from optmatch.solvers.routing.rows import (
+    NOT_REACHED,
+    ROUTED,
+    copy_routes,
+    follow_circuit,
+    line_up,
+    write_states,
+)
 from optmatch.solvers.routing.terminals import cell_of, state_between
 
 NO_ROOM = -1
@@ -480,34 +488,6 @@ def _route_in_turn(graph, space, scratch, ports_in_turn, max_toggles):
 
 
 @inner_kernel
-def _copy_routes(order, original, copy):
-    """Copy the routes of the circuits in `order` from one record of routes to another one."""
-    for place in range(len(order)):
-        port = order[place]
-        copy.lengths[port] = original.lengths[port]
-        for step in range(original.lengths[port]):
-            copy.routes[port, step] = original.routes[port, step]
-
-
-@inner_kernel
-def _state_cells(graph, order, routed):
-    """Write the states of lit cells to ``routed.states``; return how many are toggled by that."""
-    n_toggles = 0
-    for place in range(len(order)):
-        port = order[place]
-        entering = graph.source[port]
-        for step in range(routed.lengths[port]):
-            leaving = routed.routes[port, step]
-            cell = cell_of(leaving)
-            state = state_between(entering, leaving)
-            if routed.states[cell] == 1 - state:
-                n_toggles += 1
-            routed.states[cell] = state
-            entering = graph.mate[leaving]
-    return n_toggles
-
-
-@inner_kernel
 def _copy_states(ports, present_states, states):
     """Copy the present states, stuck cells as they are or free; False if one is no state."""
     for cell in range(len(states)):
@@ -559,7 +539,7 @@ def _route_new_circuits(graph, space, scratch, new_ports, routed):
             fits = True
             best_order = ports_in_turn
             max_toggles = n_toggles - 1
-            _copy_routes(new_ports, scratch, routed)
+            copy_routes(new_ports, scratch, routed)
         for place in range(len(new_ports)):
             _release_route(graph, space, scratch, states, new_ports[place])
 
@@ -570,19 +550,19 @@ def _route_new_circuits(graph, space, scratch, new_ports, routed):
             is_least = True
             break
     if fits and not is_least:
-        _copy_routes(new_ports, routed, scratch)
+        copy_routes(new_ports, routed, scratch)
         for place in range(len(new_ports)):
             _occupy_route(graph, space, scratch, new_ports[place])
         _refit(graph, space, scratch, best_order, states, 1)
-        _copy_routes(new_ports, scratch, routed)
+        copy_routes(new_ports, scratch, routed)
     return fits
 
 
 @kernel
 def fit_in_circuits(graph, space, ports, scratch, change, routed):
-    """Keep the circuits that the states carry, fit in the others, and count toggles.
+    """Keep the circuits that the states carry, and fit in the others.
 
-    A stuck cell is stated as it is, or free. Instead of a number the result may be
+    A stuck cell is stated as it is, or free. Instead of `ROUTED` the result may be
     `NO_MATCHING_GIVEN`, `NO_STATES_GIVEN`, or `NO_ROOM`: then ``routed.states`` are the present
     ones, ``scratch.order`` has the circuits and ``scratch.routes`` the routes of those that could
     stay.
@@ -600,26 +580,15 @@ def fit_in_circuits(graph, space, ports, scratch, change, routed):
 
     # The links of circuits that stay are closed, and cells that they have set cost no toggle.
     _occupy_routes(graph, space, scratch, order[:n_kept], routed.states)
-    _copy_routes(order[:n_kept], scratch, routed)
+    copy_routes(order[:n_kept], scratch, routed)
 
     new_ports = order[n_kept:]
     if not _route_new_circuits(graph, space, scratch, new_ports, routed):
         for place in range(len(new_ports)):
             scratch.lengths[new_ports[place]] = 0
         return NO_ROOM
-    return _state_cells(graph, order, routed)
-
-
-@inner_kernel
-def _sum_tolls(graph, toll, port, route):
-    """Add up what the cells of a route cost; `_TOGGLE` goes into it once for each toggle."""
-    total = np.int64(0)
-    entering = graph.source[port]
-    for step in range(len(route)):
-        leaving = route[step]
-        total += toll[cell_of(leaving), state_between(entering, leaving)]
-        entering = graph.mate[leaving]
-    return total
+    write_states(graph, order, routed.routes, routed.lengths, routed.states)
+    return ROUTED
 
 
 @inner_kernel
@@ -638,7 +607,7 @@ def _refit(graph, space, scratch, order, states, min_saved):
 
         # A circuit without so many toggles of its own cannot save them.
         present = scratch.routes[port, : scratch.lengths[port]]
-        cost = _sum_tolls(graph, scratch.toll, port, present)
+        cost = sum_cell_costs(graph, scratch.toll, port, present)
         max_toggles = cost // _TOGGLE - min_saved
         length = 0
         if cost >= _TOGGLE and max_toggles >= 0:
@@ -650,7 +619,7 @@ def _refit(graph, space, scratch, order, states, min_saved):
         # twice, once in each direction, is no route.
         route = space.spare[:length]
         n_unchanged += 1
-        is_cheaper = length > 0 and _sum_tolls(graph, scratch.toll, port, route) < cost
+        is_cheaper = length > 0 and sum_cell_costs(graph, scratch.toll, port, route) < cost
         if is_cheaper and not passes_link_twice(graph, space.use, route):
             n_unchanged = 0
             scratch.lengths[port] = length
@@ -665,7 +634,7 @@ def _refit(graph, space, scratch, order, states, min_saved):
 def negotiate_change(graph, space, scratch, order, toll, routed):
     """Rip up and reroute circuits at the price of their toggles, then save toggles one by one.
 
-    Begins with ``scratch.routes``. Returns the number of toggles, or `NO_ROOM`; then nothing but
+    Begins with ``scratch.routes``. Returns `ROUTED`, or `NO_ROOM`; then nothing but
     ``routed.routes`` is changed.
     """
     for cell in range(len(routed.states)):
@@ -674,22 +643,23 @@ def negotiate_change(graph, space, scratch, order, toll, routed):
             if routed.states[cell] == 1 - state:
                 scratch.toll[cell, state] += toll.price * UNIT
     priced = with_cell_cost(graph, scratch.toll)
-    _copy_routes(order, scratch, routed)
+    copy_routes(order, scratch, routed)
     circuits = RoutedCircuits(order, scratch.partner, routed.routes, routed.lengths)
     status = negotiate(priced, space, toll.effort, scratch.no_cost, circuits)
     if status < 0:
         return NO_ROOM
-    return finish_change(graph, space, scratch, order, routed)
+    finish_change(graph, space, scratch, order, routed)
+    return ROUTED
 
 
 @kernel
 def finish_change(graph, space, scratch, order, routed):
-    """Save toggles of routed circuits, state their cells, and return the number of toggles.
+    """Save toggles of routed circuits, and state their cells.
 
     ``scratch.routes`` and ``scratch.lengths`` are overwritten.
     """
-    _copy_routes(order, routed, scratch)
+    copy_routes(order, routed, scratch)
     _occupy_routes(graph, space, scratch, order, routed.states)
     _refit(graph, space, scratch, order, routed.states, 0)
-    _copy_routes(order, scratch, routed)
-    return _state_cells(graph, order, routed)
+    copy_routes(order, scratch, routed)
+    write_states(graph, order, routed.routes, routed.lengths, routed.states)
