@@ -24,6 +24,7 @@ from optmatch.solvers.routing.rows import (
     NOT_ROUTED,
     ROUTED,
     TRIES,
+    WRONG_STATES,
     LightGraph,
     PortTable,
     RowBatch,
@@ -33,9 +34,7 @@ from optmatch.solvers.routing.rows import (
     route_rows,
 )
 from optmatch.solvers.routing.toggling import (
-    NO_MATCHING_GIVEN,
     NO_ROOM,
-    NO_STATES_GIVEN,
     TOLLS,
     Change,
     RoutedRow,
@@ -50,9 +49,6 @@ VISITS = 5_000
 
 MAX_MOVES = {"worst-loss-db": 12, "worst-snr-db": 3, "power-mw": 6}
 """Moves of circuits that help the worst one, for each matching: about as long as the routing."""
-
-WRONG_STATES = -3
-"""The outcome of a change from values that are no states."""
 
 
 class RowRouter:
@@ -268,12 +264,8 @@ class MeshRouter(ForwardRouter):
             Change(present_states, row),
             routed,
         )
-        if outcome == NO_STATES_GIVEN:
-            return WRONG_STATES
-        if outcome == NO_MATCHING_GIVEN:
-            return NO_MATCHING
         if outcome != NO_ROOM:
-            return ROUTED
+            return int(outcome)
 
         # Negotiations take about five times as long as fitting in; where a limit leaves no time
         # for one, the row is routed at once.

@@ -44,7 +44,8 @@ way, as a toggle costs 2**32."""
 ROUTED = 1
 NOT_ROUTED = 0
 NO_MATCHING = -1
-"""The outcome of a row."""
+WRONG_STATES = -3
+"""The outcome of a row; the last one is of a change from values that are no states."""
 
 
 class PortTable(NamedTuple):

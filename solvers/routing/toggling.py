@@ -32,8 +32,10 @@ from optmatch.solvers.routing.pathfinder import (
     with_cell_cost,
 )
 from optmatch.solvers.routing.rows import (
+    NO_MATCHING,
     NOT_REACHED,
     ROUTED,
+    WRONG_STATES,
     copy_routes,
     follow_circuit,
     line_up,
@@ -41,12 +43,8 @@ from optmatch.solvers.routing.rows import (
 )
 from optmatch.solvers.routing.terminals import cell_of, state_between
 
-NO_ROOM = -1
+NO_ROOM = -2
 """`fit_in_circuits` or `negotiate_change` found no routes."""
-NO_MATCHING_GIVEN = -2
-"""The row is no matching of the live ports."""
-NO_STATES_GIVEN = -3
-"""An entry of the present states is neither -1, 0 nor 1."""
 
 
 class Toll(NamedTuple):
@@ -563,16 +561,16 @@ def fit_in_circuits(graph, space, ports, scratch, change, routed):
     """Keep the circuits that the states carry, and fit in the others.
 
     A stuck cell is stated as it is, or free. Instead of `ROUTED` the result may be
-    `NO_MATCHING_GIVEN`, `NO_STATES_GIVEN`, or `NO_ROOM`: then ``routed.states`` are the present
+    `NO_MATCHING`, `WRONG_STATES`, or `NO_ROOM`: then ``routed.states`` are the present
     ones, ``scratch.order`` has the circuits and ``scratch.routes`` the routes of those that could
     stay.
     """
     n_circuits = line_up(ports, change.matching, scratch.order, scratch.partner, scratch.taken)
     if n_circuits < 0:
-        return NO_MATCHING_GIVEN
+        return NO_MATCHING
     order = scratch.order[:n_circuits]
     if not _copy_states(ports, change.states, routed.states):
-        return NO_STATES_GIVEN
+        return WRONG_STATES
     for port in range(len(routed.lengths)):
         routed.lengths[port] = 0
         scratch.lengths[port] = 0

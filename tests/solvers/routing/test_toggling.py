@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 import optmatch as om
 from optmatch.solvers.routing.pathfinder import FAR
 from optmatch.solvers.routing.router import CellRouter
-from optmatch.solvers.routing.row_router import WRONG_STATES, MeshRouter
-from optmatch.solvers.routing.rows import ROUTED, new_scratch
+from optmatch.solvers.routing.row_router import MeshRouter
+from optmatch.solvers.routing.rows import ROUTED, WRONG_STATES, new_scratch
 from optmatch.solvers.routing.toggling import (
     NO_ROOM,
     TOLLS,
