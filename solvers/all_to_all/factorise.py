@@ -226,6 +226,8 @@ class _SlotExchange:
         self.planner = planner
         self.starts: float | None = starts
         self.params = params
+        self.counted_cells = planner.problem.lower_bound()
+        """The cells on the shortest routes of all pairs."""
         self.factors = combinatorics.tournament(fabric.n_ports, fabric.bidirectional)
         self.slots = len(self.factors)
         self.bound: tuple[float, RoutingProof | None] | None = None
@@ -386,7 +388,7 @@ class _SlotExchange:
             if excess < sum(slot.excess for slot in self.least_failed):
                 self.least_failed = plan
             return None
-        return self.planner.problem.lower_bound() + excess / UNIT, plan
+        return self.counted_cells + excess / UNIT, plan
 
     def answers(self) -> Iterator[tuple[float, list[RoutedSlot]] | Bound | None]:
         """Exchange pairs, and begin anew where that brings nothing.

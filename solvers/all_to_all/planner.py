@@ -346,14 +346,14 @@ def exchanges(planner: SlotPlanner, tolerated: int = 0) -> Iterator[None]:
         yield
 
         # Slots without all of their routes come first. In nine of ten moves two slots swap pairs.
-        failed = [k for k in excessive if planner.plan[k].excess >= FAILED]
+        candidates = [k for k in excessive if planner.plan[k].excess >= FAILED] or excessive
         coins = int(rng.integers(1 << 31))
         if rng.integers(_THREE):
             # A new circuit is expected to cost more than the mean of those that are routed; half
             # of that counts at each end.
             routed = sum(slot.excess for slot in planner.plan if slot.excess < FAILED)
             penalty = _NEW_EXCESS * routed // (2 * n_pairs)
-            first = int(rng.choice(failed or excessive))
+            first = candidates[rng.integers(len(candidates))]
             second, vertex = find_swap(factors, beyond, first, penalty, coins, place)
             if second < 0:
                 continue
@@ -362,14 +362,14 @@ def exchanges(planner: SlotPlanner, tolerated: int = 0) -> Iterator[None]:
             swap(factors[chosen], vertex, new)
         else:
             # In one of ten, three slots divide their pairs anew.
-            chosen = three_slots(planner, failed or excessive)
+            chosen = three_slots(planner, candidates)
             new = np.empty((3, vertices), dtype=np.int64)
             start = int(rng.integers(vertices))
             if not exchange(factors[chosen], start, coins, new, place, path):
                 continue
 
         # The move is kept if the new slots can be routed with no more excess.
-        if replace_slots(planner, chosen, new):
+        if replace_slots(planner, chosen, new, beyond):
             for k in chosen:
                 factors[k] = planner.plan[k].partner
                 beyond[k] = planner.beyond(planner.plan[k])
@@ -384,25 +384,28 @@ def three_slots(planner: SlotPlanner, excessive: list[int]) -> list[int]:
     return chosen
 
 
-def replace_slots(planner: SlotPlanner, chosen: list[int], new: NDArray[np.int64]) -> bool:
+def replace_slots(
+    planner: SlotPlanner,
+    chosen: list[int],
+    new: NDArray[np.int64],
+    beyond: NDArray[np.int64],
+) -> bool:
     """Route new factors of some slots, and keep them if their excess is no larger in all.
 
     Circuits that are in the old and the new factor of a slot keep their routes to begin with.
+    ``beyond[slot]`` is the result of `SlotPlanner.beyond` for each slot of the plan.
     """
     # A slot can hardly save more than what its circuits that leave cost beyond their shortest
     # routes. A move is given up as soon as its losses exceed what the slots that follow can save.
     old_slots = [planner.plan[number] for number in chosen]
-    can_save = [
-        int(planner.beyond(old)[partner != old.partner].sum())
-        for old, partner in zip(old_slots[1:], new[1:], strict=True)
-    ]
+    stays = new == np.stack([slot.partner for slot in old_slots])
+    can_save = np.where(stays, 0, beyond[chosen]).sum(axis=1).tolist()[1:]
     lost = 0
     new_slots = list[RoutedSlot]()
     for index, (old, partner) in enumerate(zip(old_slots, new, strict=True)):
-        stays = partner[: planner.n_ports] == old.partner[: planner.n_ports]
         allowed = old.excess - lost + sum(can_save[index:])
         routes = old.routes.copy()
-        lengths = np.where(stays, old.lengths, 0)
+        lengths = np.where(stays[index, : planner.n_ports], old.lengths, 0)
         slot = planner.settle(partner, routes, lengths, GENTLE, allowed=allowed)
         if slot.excess > allowed:
             return False

@@ -540,7 +540,8 @@ def relieve(graph, search, chip, scratch, circuits, max_moves):
 
         n_moves += 1
         copy_routes(order, circuits, best)
-        scratch.kept_value[:] = scratch.value
+        for place in range(len(order)):
+            scratch.kept_value[order[place]] = scratch.value[order[place]]
         is_better = False
         if _try_move(graph, search, chip, scratch, circuits, CircuitMove(port, price, worst)):
             new_worst, second = weigh(graph, chip, scratch, circuits)
@@ -557,9 +558,10 @@ def relieve(graph, search, chip, scratch, circuits, max_moves):
             for place in range(len(order)):
                 _set_link_owner(graph, scratch, circuits, order[place], -1)
             copy_routes(order, best, circuits)
-            scratch.value[:] = scratch.kept_value
             for place in range(len(order)):
-                _set_link_owner(graph, scratch, circuits, order[place], order[place])
+                other = order[place]
+                scratch.value[other] = scratch.kept_value[other]
+                _set_link_owner(graph, scratch, circuits, other, other)
             n_failures += 1
 
 

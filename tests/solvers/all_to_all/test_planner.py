@@ -100,7 +100,8 @@ def test_a_move_is_taken_just_if_nothing_gets_worse() -> None:
         new = np.empty_like(old)
         if not exchange(old, 0, int(rng.integers(1 << 31)), new, place, path):  # type: ignore[no-untyped-call]
             continue
-        taken = replace_slots(planner, chosen, new)
+        beyond = np.stack([planner.beyond(slot) for slot in planner.plan])
+        taken = replace_slots(planner, chosen, new, beyond)
         assert all(planner.plan[k] is before[k] for k in range(9) if not taken or k not in chosen)
         assert planner.excess <= total
         sideways += taken and planner.excess == total
