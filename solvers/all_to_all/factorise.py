@@ -38,6 +38,7 @@ from optmatch.solvers.all_to_all.slot_bound import QUICK_ROUNDS, bound_slots
 from optmatch.solvers.all_to_all.slot_shortage import names_faults, on_live_ports
 from optmatch.solvers.frame import limit_of, stoppable, take_best
 from optmatch.solvers.params import AllToAllParams
+from optmatch.solvers.routing.negotiation import near_enough
 from optmatch.solvers.routing.pathfinder import UNIT
 from optmatch.solvers.routing.router import CellRouter
 
@@ -46,6 +47,13 @@ _SEARCH = 0.9
 
 _PROBED = 3
 """If so many slots fail, prices are asked whether all slots have to."""
+
+_NEAR = 0.0005
+"""Without a limit, a plan whose cells are so near to their bound is not begun anew.
+
+On 17x17 with 64 ports three further starts saved 0.007 % of the cells in three quarters of the
+time; at half of this share they are made.
+"""
 
 _PACKINGS = 4
 """Packings with patience without a limit: eight save one slot in a hundred in twice the time."""
@@ -68,7 +76,7 @@ def solve(
     until the cells on all routes of all slots meet their lower bound, or a limit is reached. The
     bound is the sum of the shortest routes of all pairs, or a higher one that prices of links
     prove (`prove_bound`). Without a limit of time or iterations the whole search takes a second
-    for 32 ports, about a minute for 64, and some minutes for 128.
+    for 32 ports, half a minute for 64, and a few minutes for 128.
 
     A small mesh goes to the exact model of `ilp` afterwards, also with limits.
 
@@ -420,6 +428,9 @@ class _SlotExchange:
             yield Bound(proved[0])
             self.starts = self.starts or self._count_starts()
             if self.slots < 3 or proved[0] == np.inf or begun >= self.starts:
+                return
+            cells = self.counted_cells + self.planner.excess / UNIT
+            if self.starts < np.inf and near_enough(cells, proved[0], _NEAR):
                 return
             if self.start() is not None:
                 raise TimeUp("the time is up")
