@@ -22,7 +22,7 @@ from optmatch.control.reroutes.memory import (
 from optmatch.io.contents import read_bytes
 from optmatch.io.fields import check_keys, check_object
 from optmatch.io.text import canonical, digest, parse_json
-from optmatch.model import FormatError, InputError, integer
+from optmatch.model import FormatError, InputError, integer, naming
 from optmatch.model.declarations import form_of
 from optmatch.model.files import append_bytes, check_target, lock_at_once, sync_folder
 
@@ -103,11 +103,8 @@ class Journal:
         for number, line in enumerate(lines, 1):
             place = f"{journal}:{number}"
             event, changes = self._read_line(line, place)
-            try:
+            with naming(place):
                 after = apply_changes(present, changes, "/changes")
-            except InputError as exc:
-                exc.path = place
-                raise
             records = remember(records, event, present, after)
             present = after
         if torn_line:
@@ -128,13 +125,10 @@ class Journal:
         self._checksum = checksum.decode()
 
         entry = parse_json(body, place)
-        try:
+        with naming(place):
             check_object(entry, "")
             keys = ("what", "time_s", "changes")
             check_keys(entry, "", allowed=keys, required=("what", "changes"))
-        except InputError as exc:
-            exc.path = place
-            raise
         return entry["what"], entry["changes"]
 
     def _cut_off(self, torn_line: bytes, journal: Path, number: int) -> None:

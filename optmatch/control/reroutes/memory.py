@@ -18,7 +18,7 @@ from optmatch.io.contents import read_bytes
 from optmatch.io.fields import check_keys, check_object, shorten
 from optmatch.io.problems import check_format, problem_from_tree, problem_to_tree
 from optmatch.io.text import canonical, digest, layout, parse_json, pointer
-from optmatch.model import FormatError, InputError, integer
+from optmatch.model import FormatError, integer, naming
 from optmatch.model.declarations import Range, form_of
 from optmatch.model.files import check_target, path_name, replace_file
 from optmatch.problems import Reroute
@@ -79,55 +79,36 @@ def write_memory(
 
 
 def read_memory(path: str | os.PathLike[str]) -> Memory:
-    """Read a file that `write_memory` has written, and check it."""
-    name = path_name(path)
-    tree = parse_json(read_bytes(path), name)
-    try:
-        check_object(tree, "")
-        check_format(tree, "", _FORMAT)
-        return _read_memory_tree(tree)
-    except InputError as exc:
-        exc.path = name
-        raise
-
-
-def _read_memory_tree(tree: dict[str, Any]) -> Memory:
-    """Read the content of a file, and check its digest.
+    """Read a file that `write_memory` has written, and check it.
 
     Entry 0 of ``before`` turns the present record into the one before it, entry 1 turns that one
-    into the one before, and so on. The key ``sha256`` is removed, since the digest is that of all
-    others.
+    into the one before, and so on. The digest ``sha256`` is that of all other keys.
     """
     # Files that were written before records had answered failures lack that key.
     keys = ("format", "state", *_RECORD_KEYS, "before", "journal", "sha256")
     optional = ("answered", "prepare")
-    check_keys(tree, "", allowed=(*keys, "prepare"), required={*keys}.difference(optional))
-    sha256 = tree.pop("sha256")
-    if sha256 != digest(canonical(tree)):
-        raise FormatError("does not fit the content", where="/sha256")
-    if tree.get("prepare") is not None:
-        message = "is gone, since controllers prepare no answers: null is expected"
-        raise FormatError(f"{shorten(tree['prepare'])}: {message}", where="/prepare")
+    name = path_name(path)
+    tree = parse_json(read_bytes(path), name)
+    with naming(name):
+        check_object(tree, "")
+        check_format(tree, "", _FORMAT)
+        check_keys(tree, "", allowed=(*keys, "prepare"), required={*keys}.difference(optional))
+        sha256 = tree.pop("sha256")
+        if sha256 != digest(canonical(tree)):
+            raise FormatError("does not fit the content", where="/sha256")
+        if tree.get("prepare") is not None:
+            message = "is gone, since controllers prepare no answers: null is expected"
+            raise FormatError(f"{shorten(tree['prepare'])}: {message}", where="/prepare")
 
-    # The present record, then each earlier one from the one after it.
-    record_keys = {key: tree[key] for key in _RECORD_KEYS if key in tree}
-    later_first = [_read_record({"state": tree["state"], **record_keys}, "")]
-    for k, changes in enumerate(form_of(tuple[Any, ...]).check("before", tree["before"])):
-        later_first.append(apply_changes(later_first[-1], changes, f"/before/{k}"))
-    journal = integer("journal", tree["journal"], at_least=0)
+        # The present record, then each earlier one from the one after it.
+        state = problem_from_tree(tree["state"], "/state")
+        if not isinstance(state, Reroute):
+            raise FormatError(f"kind {state.kind!r}: a reroute is expected", where="/state")
+        later_first = [_check_record(Record(state, **_read_record_fields(tree, "")), "")]
+        for k, changes in enumerate(form_of(tuple[Any, ...]).check("before", tree["before"])):
+            later_first.append(apply_changes(later_first[-1], changes, f"/before/{k}"))
+        journal = integer("journal", tree["journal"], at_least=0)
     return Memory(later_first[::-1], journal, sha256)
-
-
-def _read_record(entry: Any, where: str) -> Record:
-    """Build a record from its state in full and the other fields of a record."""
-    check_object(entry, where)
-    state = problem_from_tree(entry["state"], f"{where}/state")
-    if not isinstance(state, Reroute):
-        raise FormatError(f"kind {state.kind!r}: a reroute is expected", where=f"{where}/state")
-
-    fields = {key: entry[key] for key in _RECORD_KEYS if key in entry}
-    record = Record(state, **_read_record_fields(fields, where))
-    return _check_record(record, where)
 
 
 def _record_to_tree(record: Record) -> dict[str, Any]:
@@ -196,8 +177,7 @@ def apply_changes(record: Record, changes: Any, where: str) -> Record:
 
     # A new state, and what stands beside it in the record.
     after = replace(state, **new_fields) if new_fields else state
-    fields = {key: changes[key] for key in _RECORD_KEYS if key in changes}
-    changed = record._replace(state=after, **_read_record_fields(fields, where))
+    changed = record._replace(state=after, **_read_record_fields(changes, where))
     return _check_record(changed, where)
 
 
