@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import permutations
 from math import inf
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,57 +54,8 @@ _MOST_HANDOVERS = 720
 """The most choices of spares that the bound tries one by one."""
 
 
-class Asked(NamedTuple):
-    """What the bound of a `Reroute` needs to know of it."""
-
-    units: Units  # chips in servers with the fibres that work, or ports of a switch
-    circuits: NDArray[np.int32]  # (circuits, 2): source port and destination port, before
-    hit: NDArray[np.bool_]  # (circuits,): whether a circuit has lost its light or an end
-    lost: tuple[int, ...]  # the units that a spare has to take over
-    spares: tuple[int, ...]  # the units that can take over
-    loss_units: tuple[int, int]
-    """The loss of a cell and of a fibre, in hundredths of a dB."""
-
-
-def _bound_levels(asked: Asked) -> tuple[int, int, int, int, int] | None:
-    """Bound the five levels of the objective of a `Reroute` from below.
-
-    Every hit circuit changes. Its new route passes at least as many cells, or fibres, as the
-    shortest route between its ends. Every choice of spares for lost units is tried, and the best
-    one counts; where there are more than 720 of them, each end may be any spare by itself.
-    Circuits of others and cells to be set are bounded by 0. None if with each choice some circuit
-    has no route at all.
-    """
-    # One row for each handover, one column for each hit circuit: the length of a shortest route.
-    # An ideal switch may state losses, which do not follow from cells and fibres.
-    end_units = asked.circuits[asked.hit] // asked.units.ports_per_unit  # (circuits, 2)
-    lengths = asked.units.route_lengths()
-    cells = _try_handovers(asked, lengths.cells, end_units)
-    fibres = _try_handovers(asked, lengths.fibres, end_units)
-    stated = stated_losses(asked.units)
-    if stated is not None:
-        stated = _try_handovers(asked, stated, end_units)
-
-    # Handovers that leave a circuit without any route are no answers.
-    has_routes = (np.maximum(cells, fibres) < UNREACHED).all(axis=1)
-    if not has_routes.any():
-        return None
-    cells = cells[has_routes]
-    fibres = fibres[has_routes]
-
-    # The best handover by the levels in their order: first the worst loss, then the length.
-    cell_loss, fibre_loss = asked.loss_units
-    losses = cells * cell_loss + fibres * fibre_loss
-    if stated is not None:
-        losses = stated[has_routes]
-    worst_loss = losses.max(axis=1, initial=0)
-    length = (cells + fibres).sum(axis=1)
-    best = np.lexsort((length, worst_loss))[0]
-    return 0, len(end_units), 0, int(worst_loss[best]), int(length[best])
-
-
 def _try_handovers(
-    asked: Asked, lengths: NDArray[np.integer], end_units: NDArray[np.int32]
+    state: Reroute, lengths: NDArray[np.integer], end_units: NDArray[np.int32]
 ) -> NDArray[np.int64]:
     """Return how long or how lossy the shortest new routes are, for each choice of spares.
 
@@ -116,12 +67,12 @@ def _try_handovers(
       with any spares, even if no single handover is the best one for all circuits.
     """
     sources, destinations = end_units.T
-    if not asked.units.through:  # racks that go elsewhere stay as far from each other
+    if not state.units.through:  # racks that go elsewhere stay as far from each other
         return np.array([lengths[sources, destinations]], dtype=np.int64)
 
     # Too many handovers: each lost end of each circuit may be any spare by itself.
-    lost = list(asked.lost)
-    spares = list(asked.spares)
+    lost = list(state.lost)
+    spares = list(state.live_spares)
     if math.perm(len(spares), len(lost)) > _MOST_HANDOVERS:
         shortest = []
         for source, destination in end_units.tolist():
@@ -433,16 +384,35 @@ class Reroute(_Looked):
         """
         if len(self.lost) > len(self.live_spares):
             return inf
-        asked = Asked(
-            units=units_of(self.broken_fabric),
-            circuits=self.circuits,
-            hit=self.hit,
-            lost=self.lost,
-            spares=self.live_spares,
-            loss_units=self.loss_units,
-        )
-        levels = _bound_levels(asked)
-        return inf if levels is None else levels
+
+        # Every hit circuit changes, while circuits of others and cells to be set are bounded by 0.
+        # One row for each handover, one column for each hit circuit: the length of a shortest
+        # route. An ideal switch may state losses, which do not follow from cells and fibres.
+        units = units_of(self.broken_fabric)
+        end_units = self.circuits[self.hit] // units.ports_per_unit  # (circuits, 2)
+        lengths = units.route_lengths()
+        cells = _try_handovers(self, lengths.cells, end_units)
+        fibres = _try_handovers(self, lengths.fibres, end_units)
+        stated = stated_losses(units)
+        if stated is not None:
+            stated = _try_handovers(self, stated, end_units)
+
+        # Handovers that leave a circuit without any route are no answers.
+        has_routes = (np.maximum(cells, fibres) < UNREACHED).all(axis=1)
+        if not has_routes.any():
+            return inf
+        cells = cells[has_routes]
+        fibres = fibres[has_routes]
+
+        # The best handover by the levels in their order: first the worst loss, then the length.
+        cell_loss, fibre_loss = self.loss_units
+        losses = cells * cell_loss + fibres * fibre_loss
+        if stated is not None:
+            losses = stated[has_routes]
+        worst_loss = losses.max(axis=1, initial=0)
+        length = (cells + fibres).sum(axis=1)
+        best = np.lexsort((length, worst_loss))[0]
+        return 0, len(end_units), 0, int(worst_loss[best]), int(length[best])
 
     def after(self, transition: Transition, more: Mapping[str, Any] | None = None) -> Reroute:
         """Return the state that a transition leads to, with all failures still in it.
