@@ -8,8 +8,7 @@ SCHEDULE := demo/$(NAME).schedule.json
 # What runs compiled code, and is quick enough to run in several modes (tests/conftest.py says which).
 KERNEL_TESTS := -m modes tests/solvers
 # What is slow and seldom changes from one commit to the next, in the order in which CI has time for it: `make nightly`.
-# The stages `wheel-*` of `make matrix` come after them.
-NIGHTLY := names pictures caches attackers bounds-of-all python-of-all rivals-of-all crosscheck fresh-docs
+NIGHTLY := crosscheck attackers names wheels fresh-docs pictures caches bounds-of-all python-of-all rivals-of-all
 export NIGHTLY
 # Two processes; who has nothing left takes tests of the other, so neighbours share what they compile.
 PYTEST := $(BIN)/pytest -n 2 --dist worksteal -rs
@@ -39,7 +38,7 @@ help:
 	@echo "make quick  tests of the rooms that have changed, for the time between two edits (2 minutes at most)"
 	@echo "make fresh  each target in a fresh clone of its own, before a release (TARGETS='docs demo' for some)"
 	@echo "make test   all checks: style, types, imports, tests in three modes, notebooks"
-	@echo "make nightly   what is slow: $(NIGHTLY), wheels (SECONDS_LEFT=600 for what fits in)"
+	@echo "make nightly   what is slow: $(NIGHTLY) (SECONDS_LEFT=600 for what fits in)"
 	@echo "make release   the files of a release and their checks, from a clean checkout; nothing is uploaded"
 	@echo "make crosscheck   light and names of pins by sax, another simulator, which it installs"
 	@echo "make coverage   the tests traced: which lines and branches they reach"
@@ -152,6 +151,8 @@ rivals-of-all: $(READY_TO_TEST)
 
 fresh-docs:
 	@.ci/fresh docs
+
+wheels: matrix
 
 # The rooms of the files that differ from the last commit; style first, since it takes a second.
 quick: $(READY_TO_TEST)

@@ -53,7 +53,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     reasons = Counter(report.longrepr[2] for report in reporter.stats.get("skipped", []))
     counted = "; ".join(f"{n} {reason.removeprefix('Skipped: ')}" for reason, n in reasons.items())
     added = os.environ.get("NIGHTLY", "")
-    print(f"skipped: {counted or 'none'}. `make nightly` adds {added.replace(' ', ', ')}, wheels.")
+    print(f"skipped: {counted or 'none'}. `make nightly` adds {added.replace(' ', ', ')}.")
 
 
 def pytest_collection_finish() -> None:
