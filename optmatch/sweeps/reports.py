@@ -317,7 +317,7 @@ th,td{padding:.2em .7em;text-align:right;border-bottom:1px solid #e3e7ed;
 font-variant-numeric:tabular-nums}th{white-space:nowrap;font-weight:600}
 th:first-child,td:first-child{text-align:left}h1{font-size:1.5em}
 .charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,360px),1fr));gap:1em}
-svg{width:100%;max-width:480px}.failed td{text-align:left}
+svg{width:100%;height:auto;max-width:480px}.failed td{text-align:left}
 @media(max-width:600px){body{margin:1em auto;padding:0 .7em}}"""
 
 # Titles of columns with their units; gaps are shares, and shown in per cent.
