@@ -96,7 +96,12 @@ class _Driver:
     """Heaters of one chip as arrays, shape (cells, 2 arms)."""
 
     def __init__(self, fabric: Fabric, table: HeaterTable) -> None:
-        """Put what is known about the heaters of a chip into arrays by cell and arm."""
+        """Put what is known about the heaters of a chip into arrays by cell and arm.
+
+        An arm without a heater can be turned by -1 rad at most, so that no phase is in its reach.
+        A device of another number of cells, and a heater of a cell that does not exist, are an
+        `InputError`.
+        """
         graph = fabric.graph
         if graph is None:
             raise InputError("a switch without cells has no heaters")

@@ -332,7 +332,11 @@ def _shares_page(solution: Solution, plan: CollectivePlan) -> dict[str, Any]:
 
 
 def _rounds_page(solution: Solution, plan: CollectivePlan) -> dict[str, Any]:
-    """Collect the page of ranks: a bar (copies, adds) for each round in which a rank receives."""
+    """Collect the page of ranks: a bar for each round in which a rank receives.
+
+    A bar is coloured as copies or as adds. Each round is a step that lists the bytes from rank to
+    rank, at most `_MAX_SENDS` lines on the whole page.
+    """
     # `does[rank, round]` is 0 where a rank receives nothing, 1 where it copies, 2 where it adds.
     # A row of `sent` is a round, a source rank, a destination rank, and bytes.
     data = rounds_data(plan)

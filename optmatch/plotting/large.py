@@ -88,7 +88,11 @@ def draw_large_switch(ax: Axes, fabric: Fabric) -> None:
 
 
 def draw_large_matching(fabric: Fabric, matching: NDArray[Any], title: str) -> Figure:
-    """Draw the number of circuits between blocks of ports, and 16 circuits as chords."""
+    """Draw the number of circuits between blocks of ports, and 16 circuits as chords.
+
+    Ports stand clockwise on a ring, port 0 at the top. The chosen circuits are evenly spread over
+    their sources, which have a dot.
+    """
     figure = blank_figure(9.0, 4.6)
     left, right = figure.subplots(1, 2, width_ratios=(1.25, 1.0))
     sources = np.flatnonzero(matching != IDLE)

@@ -324,7 +324,11 @@ def _mark_failed(ax: Axes, problem: Reroute) -> None:
 
 
 def _draw_rack(ax: Axes, data: RackData, title: str) -> None:
-    """Draw servers as plates, chips as marks on them, and new circuits as lines."""
+    """Draw servers as plates, chips as marks on them, and new circuits as lines.
+
+    Racks that are left out have NaN for places. Chips have their numbers where neighbours are far
+    enough apart for letters of eight points.
+    """
     from matplotlib.patches import Rectangle
 
     # Plates, then wide pale lines for fibres, then thin lines for circuits.

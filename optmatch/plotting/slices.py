@@ -479,7 +479,11 @@ def _place_servers_and_switches(fabric: RackFabric) -> NDArray[np.float64]:
 
 
 def draw_problem(problem: SliceAllocation) -> Figure:
-    """Draw a square for each server (free, taken or reserved), or for each of over 24 racks."""
+    """Draw a square for each server (free, taken or reserved), or for each of over 24 racks.
+
+    The layers of a rack stand side by side. The square of a rack is coloured by how many of its
+    servers are free.
+    """
     fabric = problem.fabric
     owner = _owners(problem)
     if fabric.racks > _MAX_RACKS_OF_PROBLEM:
