@@ -7,6 +7,7 @@ import select
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -34,14 +35,14 @@ if TYPE_CHECKING:
     from optmatch.switches import PlayedMoment
 
 _STDIN_POLL_S = 0.2
-_RANGES = re.compile(r"\d{1,9}(-\d{1,9})?(,\d{1,9}(-\d{1,9})?)*", re.ASCII)
+_RANGE = re.compile(r"[0-9]{1,9}(-[0-9]{1,9})?")
 _MOST_PORTS = 1 << 20
 
 
 @click.command()
 @click.argument("file", metavar="PLAN", type=click.Path())
 @with_options(SWITCH_OPTIONS)
-@click.option("--only", metavar="LIST", help="Ports that may be touched, as 0-15,20.")
+@click.option("--only", metavar="LIST", help="Ports that may be touched, as 0-15,20,rack-9.")
 @click.option("--take-over", is_flag=True, help="Remove circuits of others on ports of the plan.")
 @click.option("--step", is_flag=True, help="Wait for Enter before each slot, not for its time.")
 @click.option("--rounds", type=click.IntRange(min=1), default=1, help="Play the plan so often.")
@@ -85,9 +86,9 @@ def play(
     not the plan's on one of its ports is an error. Ctrl-C ends it after a whole slot.
     """
     # `file` is the plan, `switches` are URLs of the switches, and `ports` is a file with the two
-    # sides of each port (None: as numbered). `only` lists the ports that may be touched, as
-    # "0-15,20" (None: those of the plan). `own_delay` is how long a change of the switch takes,
-    # and `time_limit` how long circuits may take to be tuned, both in seconds. `journal` is a file
+    # sides of each port (None: as numbered). `only` lists the ports that may be touched, by number
+    # or name (None: those of the plan). `own_delay` is how long a change of the switch takes, and
+    # `time_limit` how long circuits may take to be tuned, both in seconds. `journal` is a file
     # that notes what is done. The others are flags, which the options of these names explain.
     from optmatch.switches import PlayOptions, play as play_plan
 
@@ -102,6 +103,8 @@ def play(
     # How the plan is played: slots at their times or, with --step, each after Enter; None for an
     # endless number of rounds.
     solution = read_solution(file)
+    fabric = solution.problem.fabric
+    names = () if fabric is None else fabric.labels
     stop = threading.Event()
     n_rounds = None if loop else rounds
     options = PlayOptions(
@@ -111,7 +114,7 @@ def play(
         own_delay_s=own_delay,
         stretch=stretch,
         take_over=take_over,
-        only_ports=None if only is None else _read_ranges(only),
+        only_ports=None if only is None else _read_ports(only, names),
         time_limit_s=time_limit,
         journal=journal,
         resume=resume,
@@ -145,12 +148,15 @@ def play(
     ctx.exit(SOLVED if report.is_whole else INTERRUPTED)
 
 
-def _read_ranges(text: str) -> frozenset[int]:
-    """Read a list of ports such as ``0-15,20``, whose ranges include both ends."""
-    if _RANGES.fullmatch(text) is None:
-        raise click.UsageError(f"--only {text[:40]!r}: ports as 0-15,20")
+def _read_ports(text: str, names: Sequence[str]) -> frozenset[int]:
+    """Read a list of ports such as ``0-15,20,rack-9``: numbers, ranges with both ends, names."""
     ports: set[int] = set()
     for part in text.split(","):
+        if part in names:
+            ports.add(names.index(part))
+            continue
+        if _RANGE.fullmatch(part) is None:
+            raise click.UsageError(f"--only {part[:40]!r}: ports as 0-15,20, or their names")
         first, _, last = part.partition("-")
         if int(last or first) < int(first):
             raise click.UsageError(f"--only {part}: the last port of a range is below its first")

@@ -333,3 +333,13 @@ def test_a_figure_for_a_paper_has_the_title_that_its_author_gives(name: str) -> 
         titles = [ax.get_title() for ax in figure.get_axes()]
         above = figure.get_suptitle()
         assert [*titles, above].count("Figure 1") == 1
+
+
+def test_ports_that_may_be_touched_have_names() -> None:
+    switch = om.IdealSwitch(3, names=("rack-9", "rack-10", "rack-11"))
+    om.save(om.solve(om.Routing(switch, [1, 0, -1]), seed=0), "s.json")
+    words = ("play", "s.json", "--switch", "dry:", "--only")
+    assert call(*words, "rack-9,rack-10").exit_code == 0
+    refused = call(*words, "rack-9")
+    assert refused.exit_code == 2 and "the plan needs port" in refused.stderr
+    assert "ports as 0-15,20, or their names" in call(*words, "rack-9,rack-12").stderr
