@@ -39,8 +39,8 @@ SECTIONS: dict[str, list[str]] = {
     ],
     "Fabrics and light": ["feed-forward", "netlists", "faults", "optics"],
     "Reference": [
-        "methods", "solutions", "command-line", "file-formats", "instances", "logging",
-        "stability", "glossary", "sweeps",
+        "methods", "solutions", "verification", "command-line", "file-formats", "instances",
+        "logging", "stability", "glossary", "sweeps",
     ],
     "For authors": ["adding-a-kind", "design-notes"],
 }  # fmt: skip
