@@ -1643,10 +1643,12 @@ def list_operations(step: Step, ranks: NDArray[np.int64]) -> NDArray[np.int64]:
 def list_distinct(step: Step, *columns: NDArray[np.float64]) -> NDArray[np.int64]:
     """List one rank of each kind: ranks of one kind have equal operations and values in `columns`.
 
-    Groups are compared by dimension, size and whether they are on a rail, and partners by how far
-    their numbers are from that of the rank.
+    Groups are compared by dimension, stream, size and whether they are on a rail, and partners by
+    how far their numbers are from that of the rank.
     """
-    shapes = [(group.dimension, len(group.ranks), group.rail >= 0) for group in step.groups]
+    shapes = [
+        (group.dimension, group.stream, len(group.ranks), group.rail >= 0) for group in step.groups
+    ]
     number_of_shape = {shape: number for number, shape in enumerate(dict.fromkeys(shapes))}
     shape_of_group = np.array([*(number_of_shape[shape] for shape in shapes), -1])
 

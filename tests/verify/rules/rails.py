@@ -218,6 +218,14 @@ TWO_MESSAGES = job(
     [[rank, (SEND, RECV)[rank], 0, 8, 0, 1 - rank, k] for rank in (0, 1) for k in (0, 1)],
     {"ports_per_gpu": 2},
 )
+STREAMS_OF_GROUPS = job(
+    [Group("a", "tp", (0, 1), -1, "x"), Group("b", "tp", (0, 1), -1, "y"),
+     Group("c", "tp", (2, 3), -1, "x"), Group("d", "tp", (2, 3), -1, "x")],
+    [(rank, ALL_GATHER, rank // 2 * 2 + turn, 8.0, 0.0, -1, rank // 2 * 2 + turn)
+     for rank in range(4) for turn in range(2)],
+    {"gpus_per_server": 4},
+)  # fmt: skip
+"""Ranks 0 and 1 may gather twice at once, and ranks 2 and 3 may not; else they are alike."""
 MANY_STREAMS = job(
     [group((0, 1), name) for name in ("pp", "dp", "ep", "cp")],
     [[0, COMPUTE, -1, 0, 1, -1, -1]] * 2,
@@ -428,6 +436,10 @@ ROWS = [
     Row("an operation starts after what it waits for", SAME_STREAM,
         plan(line([[2, 3, 0, 1]]), [[0, 4]] * 4, 4.0, [1, 2] * 2)),
     Row(None, OTHER_STREAM, plan(line([[1, 0]]), [[0, 4]] * 4, 4.0, [1, 0] * 2)),
+    Row(None, STREAMS_OF_GROUPS,
+        plan((), [[0, 8]] * 4 + [[0, 8], [8, 16]] * 2, 16.0, [0] * 8)),
+    Row("an operation starts after what it waits for", STREAMS_OF_GROUPS,
+        plan((), [[0, 8]] * 8, 8.0, [0] * 8)),
     Row("an operation starts after what it waits for", TWO_MESSAGES,
         plan(line([[2, 3, -1, -1]]), [[0, 8]] * 4, 8.0, [1, 2] * 2)),
     Row("an operation starts after what it waits for", MANY_STREAMS,
