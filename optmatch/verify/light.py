@@ -488,15 +488,18 @@ class Traced(NamedTuple):
     """All beams, those of both ports of a circuit; None without cells."""
 
 
-def check_light(fabric: Fabric, schedule: Schedule, findings: Findings) -> Traced:
-    """Check that the light of every circuit of a schedule gets to its partner, and back.
+def check_light(
+    fabric: Fabric,
+    matchings: NDArray[np.int32],
+    states: NDArray[np.int8] | None,
+    findings: Findings,
+) -> Traced:
+    """Check that the light of every circuit gets to its partner, and back.
 
     Loops are noted only. A switch without cells has no paths; losses are compared with link
-    budgets instead. The shapes of the schedule have to fit the switch.
+    budgets instead. ``matchings[slot, source]`` and ``states[slot, cell]`` have to fit the switch.
     """
     graph = fabric.graph
-    matchings = schedule.matchings
-    states = schedule.cell_states
     if graph is None:
         check_budgets(fabric, matchings, findings)
         no_cells = np.zeros(matchings.shape, dtype=np.int64)

@@ -377,7 +377,7 @@ def test_tracing_31_slots_of_the_9x9_mesh_takes_no_time() -> None:
     lit, times = traced_schedule(mesh, 31), list[float]()
     for _ in range(5):
         started = time.process_time()
-        check_light(mesh, lit, Findings())
+        check_light(mesh, lit.matchings, lit.cell_states, Findings())
         times.append(time.process_time() - started)
     assert min(times) < 0.05
 

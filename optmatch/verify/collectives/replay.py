@@ -1251,7 +1251,7 @@ def _check_schedule(
         rule = "a slot ends with the rounds of its circuits"
         got = float(slot_ends_s[slot])
         findings.refuse(rule, f"durations_s[{slot}]", got, float(wanted_s[slot]))
-    check_light(fabric, schedule, findings)
+    check_light(fabric, schedule.matchings, schedule.cell_states, findings)
 
 
 def _is_cut_off(problem: Collective) -> bool:

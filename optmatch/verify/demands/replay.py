@@ -116,7 +116,7 @@ def _replay_plane(
         weighted_s = weigh_ends(problem, ends)
         if problem.deadlines_s:
             findings.figures["groups_late"] = count_late(problem, ends)
-    check_light(problem.fabric, schedule, findings_of_plane)
+    check_light(problem.fabric, schedule.matchings, schedule.cell_states, findings_of_plane)
     _add_up_circuits(problem, schedule.matchings, ticks, served_ticks)
     return ServedPlane(
         end_ticks=int(ticks.sum()) + problem.delay_ticks * len(ticks),

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from optmatch.model import IDLE, Schedule
+from optmatch.model import IDLE
 from optmatch.problems import RailJob
 from optmatch.problems.rails.execution.plan import (
     MOST_PORTS,
@@ -585,9 +585,7 @@ def _check_cell_states(context: Context, timeline: RailTimeline, where: str) -> 
     expected = (len(matchings), fabric.n_cells)
     if not findings.expect(EVERY_CELL_HAS_STATE, f"{where}.cell_states", shape, expected):
         return
-    durations_s = np.ones(len(matchings))  # light does not depend on them
-    schedule = Schedule(matchings=matchings, durations_s=durations_s, cell_states=states)
-    check_light(fabric, schedule, findings)
+    check_light(fabric, matchings, states, findings)
 
 
 # Collectives whose circuits change: in rounds of sends, and all-to-alls

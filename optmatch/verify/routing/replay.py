@@ -125,7 +125,7 @@ def _replay(problem: AllToAll | Routing, schedule: Schedule | None, findings: Fi
     else:
         _check_stated_times(schedule, ALONE_LASTS_1_S, 1.0, 0.0, findings)
         _check_given_matching(problem, schedule, findings)
-    traced = check_light(problem.fabric, schedule, findings)
+    traced = check_light(problem.fabric, schedule.matchings, schedule.cell_states, findings)
     _add_figures(problem, schedule, traced, findings)
     return True
 
