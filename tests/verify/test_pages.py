@@ -37,7 +37,7 @@ def test_functions_of_a_chapter_are_there(title: str) -> None:
     text = PAGE.split(f"## {title}\n", 1)[1].split("\n## ", 1)[0]
     room = CHAPTERS[title]
     verify = ROOT / "optmatch" / "verify"
-    files = [*(verify / room).glob("*.py"), verify / "routing" / "light.py"]
+    files = [*(verify / room).glob("*.py"), verify / "light.py"]
     if room == "collectives":
         files += (ROOT / "optmatch" / "problems" / room).glob("*.py")
     if room in ("demands", "reroutes"):
