@@ -63,6 +63,7 @@ def rounds_data(plan: CollectivePlan) -> RoundsData:
     """
     if not len(plan.sends):
         raise InputError("nothing to draw: the plan has no sends")
+    plan = _list_all_sends(plan)
     n_ranks = plan.circuits.shape[2]
     does = np.zeros((n_ranks, plan.n_rounds), dtype=np.int8)
 
@@ -73,6 +74,14 @@ def rounds_data(plan: CollectivePlan) -> RoundsData:
 
     is_change = np.diff(plan.epoch_of_round) != 0
     return RoundsData(does, np.flatnonzero(is_change) + 1)
+
+
+def _list_all_sends(plan: CollectivePlan) -> CollectivePlan:
+    """List the sends of all ranks; what is drawn asks for no numbers of chunks.
+
+    Turned as those of an all-gather, chunks of an all-to-all have other numbers but their bytes.
+    """
+    return plan.spelled_out("all-gather")
 
 
 def plot_rounds(plan: CollectivePlan, *, fig: Figure | None = None) -> Figure:
@@ -95,6 +104,7 @@ def plot_rounds(plan: CollectivePlan, *, fig: Figure | None = None) -> Figure:
         The figure, with a dashed line before each round for which circuits change.
     """
     # `does[rank, round]` is 0 where a rank receives nothing, 1 where it copies, 2 where it adds.
+    plan = _list_all_sends(plan)
     data = rounds_data(plan)
     n_ranks, n_rounds = data.does.shape
     if fig is None and n_ranks > _MOST_NAMED_RANKS:

@@ -19,12 +19,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from optmatch.model import IDLE
+from optmatch.model import IDLE, Clock
 from optmatch.problems import Collective
 from optmatch.problems.collectives.plan import COPY
 from optmatch.solvers.collectives.offers import Offer
 from optmatch.solvers.collectives.plans import Laid, lay
-from optmatch.solvers.collectives.rounds import Rounds, chunk_sizes
+from optmatch.solvers.collectives.rounds import Rounds, chunk_sizes, is_affordable
 from optmatch.solvers.collectives.topologies import IntArray, count_parallel, list_topologies
 from optmatch.solvers.kernels.decorators import kernel
 
@@ -137,8 +137,8 @@ def spread_pieces(peer, held, root, most_rounds, arrays):
     return 0
 
 
-def list_broadcast_offers(problem: Collective) -> Iterator[Offer]:
-    """List plans of a broadcast, with their time, before they are made.
+def list_broadcast_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
+    """List plans of a broadcast, with their time, before they are made, while there is time.
 
     For each cycle a formula tells the best number of pieces, about; some numbers near it are
     simulated, which tells the exact time.
@@ -166,8 +166,11 @@ def list_broadcast_offers(problem: Collective) -> Iterator[Offer]:
                 n_rounds = n_filling_rounds + pieces / lanes
                 choices.append((n_rounds * (fixed_s + whole_s / pieces), pieces, cycle))
 
-    # The fastest by this count come first, as a short limit leaves the last ones out.
+    # The fastest by this count come first, as a short limit leaves the last ones out. Plans that
+    # take too long to be laid out are not simulated.
     for _, pieces, cycle in sorted(choices, key=lambda choice: choice[:2]):
+        if not is_affordable((n - 1) * pieces, clock):
+            continue
         arrays = _simulate(problem, cycle, pieces)
         if arrays is None:
             continue

@@ -21,11 +21,17 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import Clock, InputError
+from optmatch.model import Clock, InputError, Limits
 from optmatch.problems import Collective
 from optmatch.problems.collectives.bounds import distances, fewest_rounds
 from optmatch.problems.collectives.plan import COPY
-from optmatch.solvers.collectives.rounds import MOST_SENDS, Rounds, as_rounds, of_gathers
+from optmatch.solvers.collectives.rounds import (
+    Rounds,
+    as_rounds,
+    is_affordable,
+    of_gathers,
+    ranks_to_store,
+)
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 
 RESTARTS = 40
@@ -36,6 +42,12 @@ TRIED = 8
 """Numbers of configurations that are tried, and shifts for each whose rounds are counted."""
 FAR = 1 << 30
 """The distance of an offset that no path reaches."""
+STEPS_PER_S = 10_000_000
+"""Steps of a climb in one sweep for which a second is needed, as it takes several sweeps."""
+QUICK_SENDS = 1 << 14
+"""Plans of so many sends are made in any case: they take some 10 ms."""
+PORTS_OF_A_SEND = 16
+"""To set up so many ports in a configuration, and to check them, takes as long as a send."""
 CLIMB_STEPS = 40_000_000
 """Steps of all climbs for one number of configurations, in one sweep of each: about a second."""
 
@@ -55,29 +67,33 @@ def split_rounds(n: int, n_configurations: int) -> tuple[int, ...]:
     return (rounds + 1,) * n_longer + (rounds,) * (k - n_longer)
 
 
-def all_gather(n: int, held: tuple[int, ...], sign: int = 1) -> Rounds:
+def all_gather(n: int, held: tuple[int, ...], sign: int = 1, stored_ranks: int = 0) -> Rounds:
     """Return the rounds of an all-gather in which all ranks send the same number of places onward.
 
     In the first round over certain circuits a rank sends all blocks that it has, and in later ones
     those that came in the round before. Blocks that have come all the way round are not sent.
 
     Example: 4 ranks and ``held=(1, 1)``. Rank 0 sends block 0 to rank 1 (shift 1), and then the
-    blocks 0 and 3 to rank 2 (shift 2).
+    blocks 0 and 3 to rank 2 (shift 2). With one stored rank only the sends of block 0 are listed.
     """
     # Before a configuration each rank has the blocks of as many ranks in a row as its shift,
     # `step`, has places.
-    ranks = np.arange(n)[:, None]
+    sender = np.arange(n)[:, None]
     parts = []
     step = 1
     for rounds in held:
         for hop in range(rounds):
             # This hop moves the blocks that began so many places back.
             places_back = np.arange(hop * step, min((hop + 1) * step, n - step))
-            source = np.repeat(ranks[:, 0], len(places_back))
-            chunk = (ranks - sign * places_back).reshape(-1) % n
+            if stored_ranks:
+                source = sign * places_back % n
+                chunk = np.zeros_like(source)
+            else:
+                source = np.repeat(sender[:, 0], len(places_back))
+                chunk = (sender - sign * places_back).reshape(-1) % n
             parts.append((source, (source + sign * step) % n, chunk))
         step *= 1 + rounds
-    return as_rounds(parts, COPY, n)
+    return as_rounds(parts, COPY, stored_ranks or n)._replace(stored_ranks=stored_ranks)
 
 
 def make(problem: Collective) -> Rounds:
@@ -86,7 +102,8 @@ def make(problem: Collective) -> Rounds:
     round_s = problem.round_s
     splits = [split_rounds(n, k) for k in range(1, (n - 1).bit_length() + 1)]
     held = min(splits, key=lambda split: (len(split) - 1) * problem.delay_s + round_s * sum(split))
-    return of_gathers(problem.operation, lambda sign: all_gather(n, held, sign))
+    stored_ranks = ranks_to_store(n * n)
+    return of_gathers(problem.operation, lambda sign: all_gather(n, held, sign, stored_ranks))
 
 
 class Circulant(NamedTuple):
@@ -313,13 +330,29 @@ def choose(problem: Collective, clock: Clock | None = None) -> Circulant:
     their shifts add up to the places that it has to go. More configurations need fewer hops, but a
     delay for each change.
 
-    Numbers of configurations with the least lower bounds are tried first. Plans of more than
-    `MOST_SENDS` sends are left out.
+    Shifts of mixed radices, such as 1, 4 and 16, come first, and blocks that go straight to their
+    places: their hops are known at once. Then numbers of configurations with the least lower
+    bounds are tried while there is time for their climbs. Plans that take too long to be written
+    down are left out.
     """
     n = problem.n_ranks
     delay_s = problem.delay_s
     round_s = problem.round_s
     block_s = problem.size_bytes / n / (problem.rate_bytes_per_s * problem.lanes)
+    best = route_digits(n, split_rounds(n, (n - 1).bit_length()))
+    best_s = best.time_s(block_s, round_s, delay_s)
+    for k in range((n - 1).bit_length(), 0, -1):
+        digits = route_digits(n, split_rounds(n, k))
+        seconds = digits.time_s(block_s, round_s, delay_s)
+        if seconds < best_s and _is_affordable(digits, clock):
+            best, best_s = digits, seconds
+    straight_s = (n - 2) * delay_s + (n - 1) * (round_s + block_s)
+    if straight_s < best_s:
+        # Each block takes one hop, over circuits of its own.
+        exponents = np.eye(n, dtype=np.int8)[:, 1:]
+        straight = Circulant(np.arange(1, n), exponents)
+        if _is_affordable(straight, clock):
+            best, best_s = straight, straight_s
     # bounds_s[k - 1]: a lower bound for k configurations, by the changes between them, the fewest
     # rounds, and the fewest hops of the blocks of a rank.
     counts = np.arange(1, n)
@@ -327,20 +360,40 @@ def choose(problem: Collective, clock: Clock | None = None) -> Circulant:
         (k - 1) * delay_s + fewest_rounds(n, k) * round_s + float(hops.sum()) * block_s
         for k, hops in zip(counts.tolist(), distances(n), strict=False)
     ]
-    best = Circulant(counts, np.eye(n, dtype=np.int64)[:, 1:])  # each block straight to its place
-    best_s = best.time_s(block_s, round_s, delay_s)
     # The numbers of configurations by ascending bounds: beyond the best time none can be faster.
     for k in counts[np.argsort(bounds_s, kind="stable")][:TRIED].tolist():
         if bounds_s[k - 1] >= best_s:
             break
+        if clock is not None and k * n * n / STEPS_PER_S > clock.remaining_s:
+            continue
         for shifts in list_shifts(n, k, clock=clock)[:TRIED]:
             circulant = trim(route(n, shifts), block_s, round_s)
             seconds = circulant.time_s(block_s, round_s, delay_s)
-            if n * circulant.hops <= MOST_SENDS and seconds < best_s:
+            if seconds < best_s and _is_affordable(circulant, clock):
                 best, best_s = circulant, seconds
             if clock is not None and clock.exceeded(0) is not None:
                 return best
     return best
+
+
+def route_digits(n: int, held: tuple[int, ...]) -> Circulant:
+    """Return the paths on shifts of mixed radices: the digits of each offset.
+
+    Example: 12 ranks and ``held=(3, 2)``. The shifts are 1 and 4, and offset 7 = 3 + 1 * 4 takes
+    the first one three times and the second one once.
+    """
+    radices = np.array([1 + rounds for rounds in held], dtype=np.int64)
+    shifts = np.cumprod(radices) // radices
+    return Circulant(shifts, np.arange(n)[:, None] // shifts % radices)
+
+
+def _is_affordable(circulant: Circulant, clock: Clock | None) -> bool:
+    """Tell whether there is time and memory to write down an all-to-all and its circuits."""
+    n = len(circulant.exponents)
+    n_sends = n * circulant.hops
+    if ranks_to_store(n_sends):
+        n_sends = circulant.hops + n * len(circulant.shifts) // PORTS_OF_A_SEND
+    return n_sends <= QUICK_SENDS or is_affordable(n_sends, clock or Limits().start())
 
 
 def list_rounds(circulant: Circulant) -> Rounds:
@@ -352,7 +405,8 @@ def list_rounds(circulant: Circulant) -> Rounds:
     are as many rounds as the most hops of a block.
     """
     n = len(circulant.exponents)
-    ranks = np.arange(n)[:, None]
+    stored_ranks = ranks_to_store(n * circulant.hops)
+    ranks = np.arange(stored_ranks or n)[:, None]  # the sources of blocks
     come = np.zeros(n, dtype=np.int64)  # by offset: how many places on blocks are
     parts = []
     for config, (shift, rounds) in enumerate(zip(circulant.shifts, circulant.rounds, strict=True)):
@@ -364,4 +418,4 @@ def list_rounds(circulant: Circulant) -> Rounds:
             chunk = (ranks * n + (ranks + offset) % n).reshape(-1)
             parts.append((rank, (rank + shift) % n, chunk))
             come[offset] += shift
-    return as_rounds(parts, COPY, n * n)
+    return as_rounds(parts, COPY, len(ranks) * n)._replace(stored_ranks=stored_ranks)

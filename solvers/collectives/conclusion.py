@@ -63,7 +63,8 @@ def keep_to_budgets(problem: Collective, found: FoundPlan, clock: Clock) -> Foun
     with uncounted():
         from optmatch.solvers.collectives.budgets import place_ranks
 
-    laid, bound_db = place_ranks(problem, found.laid, clock)
+    spelled_out = found.laid._replace(plan=found.laid.plan.spelled_out(problem.operation))
+    laid, bound_db = place_ranks(problem, spelled_out, clock)
     if laid is None:
         return FoundPlan(None, {**found.stats, "reason": NO_ORDER}, limit=Limit.EXHAUSTED)
     return found._replace(laid=laid, stats={**found.stats, LOSS_BOUND: bound_db})

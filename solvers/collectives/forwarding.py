@@ -25,10 +25,10 @@ from numpy.typing import NDArray
 from optmatch.model import LONGEST_S, Clock
 from optmatch.problems import Collective
 from optmatch.problems.collectives.plan import COPY, REDUCE
-from optmatch.solvers.collectives.offers import Offer, is_affordable
+from optmatch.solvers.collectives.offers import Offer
 from optmatch.solvers.collectives.passing import sum_up
 from optmatch.solvers.collectives.plans import Laid, assemble
-from optmatch.solvers.collectives.rounds import chunk_sizes
+from optmatch.solvers.collectives.rounds import chunk_sizes, is_affordable
 from optmatch.solvers.collectives.topologies import (
     IntArray,
     Topology,

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from optmatch.model import LONGEST_S, Clock
 from optmatch.problems import Collective
 from optmatch.problems.collectives.plan import COPY, REDUCE
-from optmatch.solvers.collectives.offers import RESERVE, Offer, is_affordable
+from optmatch.solvers.collectives.offers import RESERVE, Offer
 from optmatch.solvers.collectives.passing import (
     TurnedTorus,
     list_turned_rounds,
@@ -43,6 +43,7 @@ from optmatch.solvers.collectives.rounds import (
     Rounds,
     as_rounds,
     chunk_sizes,
+    is_affordable,
     one_after_another,
 )
 from optmatch.solvers.collectives.topologies import (

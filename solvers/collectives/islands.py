@@ -30,7 +30,7 @@ from optmatch.model import Clock, Limit, uncounted
 from optmatch.problems import Collective
 from optmatch.problems.collectives.plan import COPY, REDUCE
 from optmatch.solvers.collectives.plans import Laid, assemble
-from optmatch.solvers.collectives.promises import SENDS_PER_S
+from optmatch.solvers.collectives.rounds import SENDS_PER_S, ranks_to_store
 from optmatch.solvers.collectives.schemes import Move, Scheme, Shifts, list_schemes
 
 WAVES = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32)
@@ -94,7 +94,7 @@ def find_island_plan(problem: Collective, clock: Clock) -> tuple[Laid, Limit | N
     # that equal times keep their order, and plans are not compared.
     candidates: list[tuple[float, int, _Plan]] = []
     limits: set[Limit] = set()
-    for plan in _list_plans(problem):
+    for plan in _list_plans(problem, clock):
         effort_s = _effort_s(problem, plan)
         has_time = effort_s < clock.remaining_s
         is_first_look = len(plan.waves) == 1 and _has_few_sends(problem, plan, candidates)
@@ -132,12 +132,19 @@ def _count_sends(problem: Collective, plan: _Plan) -> int:
     return n_rows * islands * len(plan.waves) * len(plan.turns)
 
 
+def _ranks_to_store(problem: Collective, plan: _Plan) -> int:
+    """Return the ranks whose chunks a plan stores: those of one island, or 0 for all."""
+    return problem.island * ranks_to_store(_count_sends(problem, plan))
+
+
 def _effort_s(problem: Collective, plan: _Plan) -> float:
-    """Estimate the CPU seconds to lay out a plan on all ranks and to replay it.
+    """Estimate the CPU seconds to lay out a plan and to replay it.
 
     Returns seconds; infinite if the plan has more sends than memory should hold.
     """
     n_sends = _count_sends(problem, plan)
+    if _ranks_to_store(problem, plan):
+        n_sends //= problem.n_ranks // problem.island
     if n_sends > MOST_SENDS:
         return math.inf
     work = n_sends
@@ -161,11 +168,18 @@ def _has_few_sends(
     return _count_sends(problem, plan) <= SIMILAR * fewest
 
 
-def _list_plans(problem: Collective) -> Iterator[_Plan]:
-    """List the plans that are compared for a collective between islands."""
+def _list_plans(problem: Collective, clock: Clock) -> Iterator[_Plan]:
+    """List the plans that are compared for a collective between islands.
+
+    Schemes are made while there is time, one at least: each lists the sends of an island.
+    """
     operation = problem.operation
     islands = problem.n_ranks // problem.island
-    schemes = list(list_schemes(operation, islands, problem.island))
+    schemes = list[Scheme]()
+    for scheme in list_schemes(operation, islands, problem.island):
+        schemes.append(scheme)
+        if clock.remaining_s <= 0.0:
+            break
     for count in WAVES:  # the number of waves
         for scheme in schemes:
             # Without rails there is nothing that several waves could do at the same time.
@@ -453,9 +467,10 @@ def _lay_on_ranks(problem: Collective, plan: _Plan) -> Laid:
     of island 1, and onward around all islands.
     """
     # A chunk of an all-to-all goes from one rank to one other; else it is the data of one rank.
-    n_chunks = problem.n_ranks
+    stored_ranks = _ranks_to_store(problem, plan)
+    n_chunks = stored_ranks or problem.n_ranks
     if problem.operation == "all-to-all":
-        n_chunks = problem.n_ranks**2
+        n_chunks *= problem.n_ranks
     sends, parts = _list_sends_of_ranks(problem, plan)
 
     # circuits[round, rank] are the peers in each round. Only rounds whose circuits differ from
@@ -477,13 +492,16 @@ def _lay_on_ranks(problem: Collective, plan: _Plan) -> Laid:
         circuits[is_change][:, None],
         np.cumsum(is_change) - 1,
         parts=sorted_parts,
+        stored_ranks=stored_ranks,
     )
 
 
 def _list_sends_of_ranks(
     problem: Collective, plan: _Plan
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """List the sends of all ranks, and which bytes of its chunk each of them carries.
+    """List the sends of a plan, and which bytes of its chunk each of them carries.
+
+    They are those of all chunks, or of the chunks of island 0 if only these are stored.
 
     With waves of 0.75 and 0.25, a chunk of 100 bytes has the bytes 0 to 74 in the first wave, and
     75 to 99 in the second.
@@ -494,11 +512,12 @@ def _list_sends_of_ranks(
 
     # Each wave of each move becomes a batch of sends, one for each island and row of the move. The
     # lists begin with empty arrays, because a plan may have no move at all.
+    stored_ranks = _ranks_to_store(problem, plan)
     sends = [np.empty((0, 5), np.int64)]
     parts = [np.empty((0, 2))]
     for kind, turns in plan.turns:
         for move, turn_of_wave in zip(plan.scheme.moves, turns, strict=True):
-            source, target, chunk = _ends_and_chunks(problem, move, kind)
+            source, target, chunk = _ends_and_chunks(problem, move, kind, stored_ranks)
             # In each wave the same sends are made, in another round and of other bytes.
             for wave, turn in enumerate(turn_of_wave.tolist()):
                 columns = np.broadcast_arrays(turn, source, target, chunk, kind)
@@ -524,9 +543,11 @@ def _list_rail_circuits(problem: Collective, plan: _Plan) -> NDArray[np.int64]:
 
 
 def _ends_and_chunks(
-    problem: Collective, move: Move, kind: int
+    problem: Collective, move: Move, kind: int, stored_ranks: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Turn sends for the data of one island into the sends of all ranks for all data.
+
+    With stored ranks they stay those for the data of island 0.
 
     For the data of island k all islands are counted from k. With 4 islands of 2 ranks, a send from
     rank 1 of island 0 to rank 1 of island 1 becomes four sends: from rank 1 to 3, 3 to 5, 5 to 7,
@@ -535,7 +556,7 @@ def _ends_and_chunks(
     places = problem.island
     islands = problem.n_ranks // places
     # Arrays have a row for each island whose data move, and a column for each row of the move.
-    data_island = np.arange(islands)[:, None]
+    data_island = np.arange(1 if stored_ranks else islands)[:, None]
     from_island, from_place, to_island, to_place, block = np.array(move.rows).T[:, None, :]
 
     # Sums go backwards, from target to source. To use the same circuits, which lead one way only,

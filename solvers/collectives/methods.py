@@ -41,15 +41,23 @@ from optmatch.problems.collectives.bounds import fewest_late_rounds
 from optmatch.solvers.collectives.algorithms import ALGORITHMS, fits, list_rounds
 from optmatch.solvers.collectives.conclusion import NO_ORDER, FoundPlan, keep_to_budgets, run
 from optmatch.solvers.collectives.late_ranks import takes_several_late_ranks
-from optmatch.solvers.collectives.offers import RESERVE, is_affordable
+from optmatch.solvers.collectives.offers import RESERVE
 from optmatch.solvers.collectives.plans import Laid, assemble, lay, lay_shares
-from optmatch.solvers.collectives.promises import GATHERS, SENDS_PER_S, Promise, promise
-from optmatch.solvers.collectives.rounds import Rounds, one_after_another
+from optmatch.solvers.collectives.promises import GATHERS, Promise, promise
+from optmatch.solvers.collectives.rounds import (
+    SENDS_PER_S,
+    Rounds,
+    is_affordable,
+    one_after_another,
+)
 from optmatch.solvers.frame import is_defect, log_defect
 from optmatch.solvers.method import Run
 
 MOST_SPLIT_RANKS = 64
 """The most ranks between which blocks are split by linear programmes; more take minutes each."""
+
+QUICK_S = 0.02
+"""Plans that are made in less come first, lest slower ones leave no time for them."""
 
 Find = Callable[[Collective, Clock], FoundPlan]
 """A finder: takes a problem that the method suits, and the clock of its limits."""
@@ -383,11 +391,12 @@ def _join_scatters_and_gathers(problem: Collective, clock: Clock, below_s: float
     return joined
 
 
-def _cut_of(found: FoundPlan) -> tuple[bool, int]:
+def _cut_of(found: FoundPlan) -> tuple[bool, int, int]:
     """Return what two plans must have in common to be joined one behind the other."""
     if found.laid is None:
-        return False, 0
-    return found.laid.held_s is None, len(found.laid.plan.chunk_bytes)
+        return False, 0, 0
+    plan = found.laid.plan
+    return found.laid.held_s is None, len(plan.chunk_bytes), plan.stored_ranks
 
 
 def _find_split(problem: Collective, clock: Clock) -> FoundPlan:
@@ -455,7 +464,7 @@ def _find_pipelined(problem: Collective, clock: Clock) -> FoundPlan:
         from optmatch.solvers.collectives.broadcasts import list_broadcast_offers
         from optmatch.solvers.collectives.offers import take_best_offer
 
-    laid, topology = take_best_offer(list_broadcast_offers(problem), clock)
+    laid, topology = take_best_offer(list_broadcast_offers(problem, clock), clock)
     stats = {"algorithm": "pipelined", "topology": topology}
     return FoundPlan(laid, stats, limit=clock.exceeded(0))
 
@@ -508,7 +517,15 @@ def _take_up(problem: Collective, start: Solution) -> FoundPlan | None:
     epoch_of_round = plan.epoch_of_round.astype(np.int64)
     links = plan.links.astype(np.int64)
     chunk_count = len(plan.chunk_bytes)
-    laid = assemble(problem, sends, chunk_count, circuits, epoch_of_round, links=links)
+    laid = assemble(
+        problem,
+        sends,
+        chunk_count,
+        circuits,
+        epoch_of_round,
+        links=links,
+        stored_ranks=plan.stored_ranks,
+    )
     kept = {name: start.stats[name] for name in ("algorithm",) if name in start.stats}
     return FoundPlan(laid, kept)
 
@@ -606,12 +623,12 @@ def _try_all(
 def _order_by_promise(promises: dict[str, Promise]) -> list[str]:
     """Return the names of methods in the order in which they are tried."""
 
-    def sort_key(name: str) -> tuple[bool, float, float]:
-        """Return by what a method is sorted: formulas come before searches."""
+    def sort_key(name: str) -> tuple[int, float, float]:
+        """Return by what a method is sorted: formulas that cost nothing, formulas, searches."""
         promised = promises[name]
         if promised.is_formula:
-            return False, promised.seconds, promised.effort_s
-        return True, promised.effort_s, promised.effort_s
+            return int(promised.effort_s > QUICK_S), promised.seconds, promised.effort_s
+        return 2, promised.effort_s, promised.effort_s
 
     return sorted(promises, key=sort_key)
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from optmatch.model import RTOL, Clock
 from optmatch.solvers.collectives.plans import Laid
-from optmatch.solvers.collectives.promises import SENDS_PER_S
+from optmatch.solvers.collectives.rounds import is_affordable
 
 
 class Offer(NamedTuple):
@@ -30,16 +30,8 @@ class Offer(NamedTuple):
     """Makes the plan, with all its sends and circuits, when it is called."""
 
 
-MOST_OFFERED_SENDS = 1 << 24
-"""Plans of more sends are not offered: they take gigabytes."""
 RESERVE = 1.5
 """The search for offers ends when so many times is left as the best one takes to be laid out."""
-
-
-def is_affordable(n_sends: float, clock: Clock, *, reserve: float = 1.0) -> bool:
-    """Tell whether there is memory and time to lay out a plan and to check it."""
-    has_memory = n_sends <= MOST_OFFERED_SENDS
-    return has_memory and reserve * n_sends <= SENDS_PER_S * clock.remaining_s
 
 
 def take_best_offer(

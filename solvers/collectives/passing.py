@@ -454,7 +454,7 @@ def sum_up(gathered: Laid) -> Laid:
     rank 2. In the all-reduce its sends are of chunk 1; rank 0 keeps it at place ``OWN + 2``, and
     adds it to its sum of piece 1.
     """
-    plan = gathered.plan
+    plan = gathered.plan.spelled_out("all-gather")
     n = plan.circuits.shape[2]
     pieces = len(plan.chunk_bytes) // n
     # The columns of sends are 0 round, 1 source, 2 destination, 3 chunk and 4 kind.
@@ -526,6 +526,7 @@ def join(problem: Collective, first: CollectivePlan, second: CollectivePlan) -> 
         circuits,
         np.append(first.epoch_of_round, later_epochs).astype(int),
         links=np.concatenate([first.links, later_links]).astype(np.int64),
+        stored_ranks=first.stored_ranks,
     )
 
 

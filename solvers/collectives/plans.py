@@ -74,7 +74,14 @@ def lay(problem: Collective, rounds: Rounds) -> Laid:
             epochs.append(held)
         epoch_of_round[turn] = len(epochs) - 1
     circuits = np.array(epochs).reshape(len(epochs), problem.lanes, problem.n_ranks)
-    laid = assemble(problem, rounds.sends, rounds.chunk_count, circuits, epoch_of_round)
+    laid = assemble(
+        problem,
+        rounds.sends,
+        rounds.chunk_count,
+        circuits,
+        epoch_of_round,
+        stored_ranks=rounds.stored_ranks,
+    )
     if rounds.places is None:
         return laid
     return laid._replace(plan=replace(laid.plan, places=rounds.places))
@@ -186,6 +193,7 @@ def assemble(
     *,
     links: IntArray | None = None,
     parts: FloatArray | None = None,
+    stored_ranks: int = 0,
 ) -> Laid:
     """Make a plan of its sends and circuits, and work out how long it takes.
 
@@ -193,13 +201,20 @@ def assemble(
     it, and ranks that are not ready yet. Rounds in a row over the same circuits are an *epoch*.
 
     ``circuits[epoch, lane, rank]`` is the rank to which a port leads, -1 for none.
-    ``epoch_of_round[round]`` is the epoch to which a round belongs.
+    ``epoch_of_round[round]`` is the epoch to which a round belongs. With `stored_ranks` the sends
+    are those of the chunks of the first ranks alone, as in a `CollectivePlan`.
     """
     # The bytes of each send, and how long each round lasts once it has begun.
-    sizes = chunk_sizes(problem, chunk_count)
+    sizes = chunk_sizes(problem, chunk_count, stored_ranks)
     n_rounds = len(epoch_of_round)
     amounts = sizes[sends[:, 3]] if parts is None else parts[:, 1]
     hops = _list_hops(sends, amounts, links, n_rounds)
+    if stored_ranks:
+        # The first ranks send as much as those that are turned: each hop is turned back to begin
+        # at one of them.
+        n_turned = hops.source - hops.source % stored_ranks
+        target = (hops.target - n_turned) % problem.n_ranks
+        hops = hops._replace(source=hops.source - n_turned, target=target)
     length_s = _time_rounds(problem, hops, circuits, epoch_of_round)
 
     # `begin_s[round]` is first set to when all ranks of the round are ready, those that forward
@@ -209,17 +224,17 @@ def assemble(
     begin_s = np.zeros(n_rounds)
     if problem.late.any():
         passes = np.stack([hops.turn, hops.source, hops.target], axis=1)
-        begin_s = ready_s(problem, passes, n_rounds)
+        begin_s = ready_s(problem, passes, n_rounds, stored_ranks)
     held_s = np.zeros(len(circuits))
     time_s = 0.0
     held = -1  # the epoch of the round before; none yet
-    for turn, epoch in enumerate(epoch_of_round.tolist()):
+    for round_, epoch in enumerate(epoch_of_round.tolist()):
         if epoch != held and (epoch or not _is_there(problem, circuits[0])):
             time_s += problem.delay_s
         held = epoch
-        begin_s[turn] = max(time_s, begin_s[turn])
-        held_s[epoch] += begin_s[turn] - time_s + length_s[turn]  # above 0, however late it is
-        time_s = begin_s[turn] + length_s[turn]
+        begin_s[round_] = max(time_s, begin_s[round_])
+        held_s[epoch] += begin_s[round_] - time_s + length_s[round_]  # above 0, however late
+        time_s = begin_s[round_] + length_s[round_]
     plan = CollectivePlan(
         sends=sends,
         chunk_bytes=sizes,
@@ -229,6 +244,7 @@ def assemble(
         parts=np.empty((0, 2)) if parts is None else parts,
         time_s=float(time_s),
         n_rounds_late=_count_late(problem, begin_s),
+        stored_ranks=stored_ranks,
         among="all",
     )
     return Laid(plan, held_s)

@@ -24,11 +24,8 @@ from optmatch.problems import Collective
 from optmatch.solvers.collectives import passing
 from optmatch.solvers.collectives.algorithms import choose_line_pieces
 from optmatch.solvers.collectives.circulant import split_rounds
+from optmatch.solvers.collectives.rounds import SENDS_PER_S, ranks_to_store
 
-SENDS_PER_S = 1_200_000
-"""Sends that are made, laid out and replayed by the verifier in a second. Measured: 0.8 to 1.6
-million, of collectives of 1,024 ranks on one core. With half of this number methods are left out
-that would be done in time; with twice of it limits of 1 s are overrun by a second."""
 LIGHT_TORUS = 16
 """An all-reduce over a torus is tried if there is time for a plan with one chunk for so many
 ranks. Between 1,024 ranks it takes 2 % longer for 1 GB than with a chunk for each rank, and has a
@@ -94,7 +91,8 @@ def promise(problem: Collective, name: str, bound_s: float) -> Promise:
         return Promise(max(bound_s, seconds * (1 - 1e-9)), effort_s)
     # Gathers in the fewest rounds; each of n ranks sends about n blocks in a gather.
     if name == "mixed-radix":
-        return Promise(_mixed_radix_s(problem), _sends_s(_phases(problem) * n * n))
+        n_listed = n if ranks_to_store(n * n) else n * n
+        return Promise(_mixed_radix_s(problem), _sends_s(_phases(problem) * n_listed))
     if problem.operation == "broadcast" and name in ("ring", "bruck"):
         return _promise_broadcast(problem, name, bound_s)
 
@@ -182,7 +180,10 @@ def _search_s(problem: Collective, name: str) -> float:
     n = problem.n_ranks
     blocks = n * n * _phases(problem)
     if problem.operation == "broadcast":
-        blocks = n * BROADCAST_PIECES
+        # Halving and doubling cuts the buffer into a chunk for each rank, which reaches all.
+        blocks = n * (n if name == "halving-doubling" else BROADCAST_PIECES)
+    if name == "circulant" and ranks_to_store(blocks):
+        blocks = n
     hops = math.log2(n) if problem.operation == "all-to-all" else 1.0
     several_tries = {"composed": 6.0, "rewire": 12.0, "overlap": 12.0}.get(name, 1.0)
     return _sends_s(blocks * hops * several_tries)

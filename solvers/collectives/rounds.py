@@ -13,11 +13,30 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from optmatch.model import Clock
 from optmatch.problems import Collective
 from optmatch.problems.collectives.plan import REDUCE
 
 MOST_SENDS = 1 << 26
 """Sends of a plan of an all-to-all: of more it takes tens of gigabytes; 512 ranks of a ring."""
+
+
+SENDS_PER_S = 1_200_000
+"""Sends that are made, laid out and replayed by the verifier in a second. Measured: 0.8 to 1.6
+million, of collectives of 1,024 ranks on one core. With half of this number methods are left out
+that would be done in time; with twice of it limits of 1 s are overrun by a second."""
+MOST_OFFERED_SENDS = 1 << 24
+"""Plans of more sends are not offered: they take gigabytes."""
+MOST_LISTED_SENDS = 1 << 18
+"""Plans of more sends store those of the chunks of one rank, where all ranks do the same. With a
+quarter of this number plans of 256 ranks would do so too, which take 0.1 s to be listed; with four
+times of it an all-gather of 1,024 ranks takes a second."""
+
+
+def is_affordable(n_sends: float, clock: Clock, *, reserve: float = 1.0) -> bool:
+    """Tell whether there is memory and time to lay out a plan and to check it."""
+    has_memory = n_sends <= MOST_OFFERED_SENDS
+    return has_memory and reserve * n_sends <= SENDS_PER_S * clock.remaining_s
 
 
 class Rounds(NamedTuple):
@@ -30,6 +49,9 @@ class Rounds(NamedTuple):
     matchings: NDArray[np.int64] | None = None
     """``matchings[round, lane, rank]``: the peer of each port, -1 if it is dark. None where each
     rank sends to one other in a round, and all lanes have the same circuits."""
+    stored_ranks: int = 0
+    """1: the sends are those of the chunks of rank 0, as in a `CollectivePlan`, and all ranks send
+    equally many places onward in a round. 0: the sends of all ranks are listed."""
     places: NDArray[np.int64] | None = None
     """Shape (sends, 2): from and into which place of its chunk each send is, as in a
     `CollectivePlan`. None: all are sums."""
@@ -44,8 +66,13 @@ class Rounds(NamedTuple):
 
         Returns the rank that it sends to, -1 for nobody.
         """
-        partner = np.full((self.n_rounds, n), -1)
         turn, source, destination = self.sends.T[:3]
+        if self.stored_ranks:
+            _, first_send = np.unique(turn, return_index=True)
+            onward = (destination - source)[first_send]
+            partner: NDArray[np.int64] = (np.arange(n) + onward[:, None]) % n
+            return partner
+        partner = np.full((self.n_rounds, n), -1)
         partner[turn, source] = destination
         return partner
 
@@ -58,10 +85,18 @@ class Rounds(NamedTuple):
         return total.astype(np.float64).reshape(self.n_rounds, n)
 
 
-def ready_s(problem: Collective, sends: NDArray[np.int64], count: int) -> NDArray[np.float64]:
-    """Return when the last rank that takes part in each round is ready."""
+def ready_s(
+    problem: Collective, sends: NDArray[np.int64], count: int, stored_ranks: int = 0
+) -> NDArray[np.float64]:
+    """Return when the last rank that takes part in each round is ready.
+
+    `stored_ranks`: as in a `CollectivePlan`.
+    """
     ready = np.zeros(count)
     late = problem.late
+    if stored_ranks:  # a rank takes part if any of those does that are turned
+        last = late.reshape(-1, stored_ranks).max(axis=0)
+        late = np.tile(last, problem.n_ranks // stored_ranks)
     if not late.any():
         return ready
     turn, source, destination = sends.T[:3]
@@ -99,7 +134,8 @@ def backwards(gather: Rounds) -> Rounds:
     matchings = gather.matchings
     if matchings is not None:
         matchings = _invert_matchings(matchings[::-1])
-    return Rounds(rows[np.argsort(turn, kind="stable")], gather.chunk_count, matchings)
+    backward_sends = rows[np.argsort(turn, kind="stable")]
+    return Rounds(backward_sends, gather.chunk_count, matchings, gather.stored_ranks)
 
 
 def _invert_matchings(matchings: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -121,7 +157,8 @@ def one_after_another(first: Rounds, second: Rounds) -> Rounds:
     matchings = None
     if first.matchings is not None and second.matchings is not None:
         matchings = np.concatenate([first.matchings, second.matchings])
-    return Rounds(np.concatenate([first.sends, later]), first.chunk_count, matchings)
+    sends = np.concatenate([first.sends, later])
+    return Rounds(sends, first.chunk_count, matchings, first.stored_ranks)
 
 
 def of_gathers(operation: str, gather: Callable[[int], Rounds]) -> Rounds:
@@ -132,12 +169,28 @@ def of_gathers(operation: str, gather: Callable[[int], Rounds]) -> Rounds:
     return one_after_another(scatter, gather(1)) if operation == "all-reduce" else scatter
 
 
-def chunk_sizes(problem: Collective, count: int) -> NDArray[np.float64]:
-    """Return the bytes of each of so many chunks, padded to multiples of ``align_bytes``."""
-    if problem.operation == "all-to-all":
-        sizes = problem.demand.reshape(-1)
+def ranks_to_store(n_sends: int) -> int:
+    """Return 1 if a plan in which all ranks do the same stores the chunks of rank 0 alone.
+
+    `n_sends` are the sends of all ranks; a plan of few sends lists them all, so that whoever reads
+    it need not turn anything.
+    """
+    return int(n_sends > MOST_LISTED_SENDS)
+
+
+def chunk_sizes(problem: Collective, count: int, stored_ranks: int = 0) -> NDArray[np.float64]:
+    """Return the bytes of each of so many chunks, padded to multiples of ``align_bytes``.
+
+    With stored ranks they are the chunks of so many first ranks alone.
+    """
+    n = problem.n_ranks
+    if problem.demand_bytes is not None:
+        sizes = problem.demand_bytes.reshape(-1)
+    elif problem.operation == "all-to-all":
+        sizes = np.full(count, problem.size_bytes / n)
+        sizes[:: n + 1] = 0.0  # a rank sends nothing to itself
     else:
-        sizes = np.full(count, problem.size_bytes / count)
+        sizes = np.full(count, problem.size_bytes / count * (stored_ranks or n) / n)
     if problem.align_bytes:
         sizes = np.ceil(sizes / problem.align_bytes) * problem.align_bytes
     return sizes

@@ -32,6 +32,11 @@ from numpy.typing import NDArray
 
 SAMPLES = 300
 """The number of sets of shifts whose phases are counted; all sets if there are no more."""
+SEARCH_STEPS = 150_000
+"""Steps of the searches for phases of all sets of shifts that are tried: about 0.1 s. It limits
+the sets from 64 islands of eight ranks on."""
+COUNTED_RANKS = 1024
+"""Between more ranks fewer whole gathers are made, as each lists the sends of an island."""
 COUNTED = 6
 """The number of sets with the fewest phases for which whole gathers are made and compared."""
 
@@ -82,8 +87,10 @@ def list_schemes(operation: str, islands: int, places: int) -> Iterator[Scheme]:
     others do the same.
     """
     # Rails with the same shift share their load, so numbers of shifts that divide rails evenly
-    # into equal shares are enough.
-    shift_counts = sorted({places // rails_each for rails_each in range(1, places + 1)})
+    # into equal shares are enough. Most shifts reach all islands soonest, and come first.
+    shift_counts = sorted(
+        {places // rails_each for rails_each in range(1, places + 1)}, reverse=True
+    )
     if operation != "all-to-all":
         if islands == 1:
             shift_counts = [1]
@@ -130,19 +137,22 @@ def _choose_gather(islands: int, places: int, count: int) -> Scheme:
 
     # The near islands on both sides, 1, -1, 2, -2, ..., are always among the samples.
     shift_sets: Iterator[Shifts] = combinations(other_islands, count)
-    if comb(islands - 1, count) > SAMPLES:
+    n_samples = min(SAMPLES, max(1, SEARCH_STEPS // (islands * count)))
+    if comb(islands - 1, count) > n_samples:
         rng = np.random.default_rng(0)
         nearest = tuple(k // 2 * (-1) ** k % islands for k in range(2, count + 2))
         samples = (
-            tuple(rng.choice(other_islands, count, replace=False).tolist()) for _ in range(SAMPLES)
+            tuple(rng.choice(other_islands, count, replace=False).tolist())
+            for _ in range(n_samples)
         )
         shift_sets = iter([nearest, *samples])
 
     # Whole gathers take longer to make than phases to count, so only the `COUNTED` sets with the
     # fewest phases are made. `_share_rails` gives the shifts of a set to the rails in turn.
     by_phases = sorted(shift_sets, key=lambda shifts: len(_list_phases(islands, shifts)))
+    n_counted = min(COUNTED, max(1, COUNTED * COUNTED_RANKS // (islands * places)))
     gathers = [
-        _gather(islands, _share_rails(shifts, places)) for shifts in islice(by_phases, COUNTED)
+        _gather(islands, _share_rails(shifts, places)) for shifts in islice(by_phases, n_counted)
     ]
     return min(
         gathers,

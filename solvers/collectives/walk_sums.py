@@ -35,9 +35,9 @@ from numpy.typing import NDArray
 from optmatch.model import Clock
 from optmatch.problems import Collective
 from optmatch.problems.collectives.plan import COPY, REDUCE, REPLACE
-from optmatch.solvers.collectives.offers import Offer, is_affordable
+from optmatch.solvers.collectives.offers import Offer
 from optmatch.solvers.collectives.plans import lay
-from optmatch.solvers.collectives.rounds import Rounds, chunk_sizes
+from optmatch.solvers.collectives.rounds import Rounds, chunk_sizes, is_affordable
 from optmatch.solvers.collectives.topologies import (
     IntArray,
     Topology,

@@ -166,9 +166,6 @@ def plain_fields(problem: Any) -> SimpleNamespace:
     plain = SimpleNamespace(**{part.name: getattr(problem, part.name) for part in fields(problem)})
     plain.lanes = plain.planes * plain.ports
     plain.late = late_times(plain.n_ranks, plain.late_s)
-    plain.demand = plain.demand_bytes
-    if plain.demand is None and plain.operation == "all-to-all":
-        plain.demand = even_demand(plain.n_ranks, plain.size_bytes)
     return plain
 
 
@@ -218,7 +215,7 @@ def _measure_traffic(problem: Any) -> _Traffic:
     elif problem.operation == "all-to-all":
         # Sorted rows ascend. Read backwards without their first entry they descend, and one block
         # of 0 bytes is left out: that of a rank for itself. Rows 3 0 5 become 5 3.
-        demand = problem.demand
+        demand = problem.demand_bytes
         sent_and_received = (demand, demand.T)
         sorted_bytes = np.array(
             [np.sort(blocks, axis=1)[:, :0:-1].mean(axis=0) for blocks in sent_and_received]
@@ -542,8 +539,9 @@ def _bound_late(problem: Any) -> BoundTerms:
     # want its data: all but in broadcasts and uneven all-to-alls.
     last_rank = int(late_s.argmax())
     n_partners = n_ranks - 1
-    if problem.operation == "all-to-all":
-        sent, received = problem.demand[last_rank], problem.demand[:, last_rank]
+    if problem.demand_bytes is not None:
+        sent = problem.demand_bytes[last_rank]
+        received = problem.demand_bytes[:, last_rank]
         own_bytes = max(float(sent.sum()), float(received.sum()))
         n_partners = max(int((sent > 0).sum()), 1)
     elif problem.operation in ("all-reduce", "broadcast"):
@@ -607,7 +605,9 @@ def _least_bytes(problem: Any) -> float:
     if n_ranks == 1:
         return 0.0
     if problem.operation == "all-to-all":
-        return max(float(problem.demand.sum(axis=axis).max()) for axis in (0, 1))
+        # The size of an uneven one is its busiest row or column already.
+        own_part = 1 / n_ranks if problem.demand_bytes is None else 0.0
+        return float(size_bytes * (1 - own_part))
     if problem.operation == "broadcast":
         return float(size_bytes)
     # Gossip takes 2 (n - 1) messages: a byte of an all-reduce is sent so often.
@@ -617,9 +617,9 @@ def _least_bytes(problem: Any) -> float:
 
 def _most_partners(problem: Any) -> int:
     """Return how many others some rank has to reach, or to hear from, at most."""
-    if problem.operation != "all-to-all":
+    if problem.demand_bytes is None:
         return int(problem.n_ranks) - 1
-    is_wanted = problem.demand > 0
+    is_wanted = problem.demand_bytes > 0
     return max(int(is_wanted.sum(axis=axis).max()) for axis in (0, 1))
 
 

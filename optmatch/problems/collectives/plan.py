@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -90,6 +90,11 @@ class CollectivePlan(Value):
         For sums: from which place of its chunk each send is, and into which; int32, shape
         (sends, 2). Place 0 is the sum, 1 what a rank had itself, others are empty at first. No
         rows: all are sums.
+    stored_ranks
+        The ranks whose chunks are stored, with all their sends; 0: those of all ranks. With k
+        stored ranks of n all ranks do the same: what rank r sends of a chunk of rank s, rank
+        ``r + k`` sends of the same chunk of rank ``s + k``, modulo n. In an all-reduce of n m
+        chunks the rank s counts as that of the chunks from ``s * m`` on. See `spelled_out`.
     among
         The plans of which the claims of a solution speak: ``"all"``, or those in which
         ``"whole-blocks"`` are sent. Bounds that are counted hold for all.
@@ -125,6 +130,7 @@ class CollectivePlan(Value):
     n_rounds_late: Index = 0
     parts: Annotated[Given[np.float64], Axes(2, 2), Range(0)] = _TWO
     places: Annotated[Given[np.int32], Axes(2, 2), Range(0)] = _TWO
+    stored_ranks: Index = 0
     among: Literal["whole-blocks", "all"] = "whole-blocks"
 
     def __post_init__(self) -> None:
@@ -170,6 +176,100 @@ class CollectivePlan(Value):
         """The number of times that circuits were set up, the first included."""
         return len(self.circuits)
 
+    def spelled_out(self, operation: str) -> CollectivePlan:
+        """Return the plan with the sends of all ranks, if it stores those of a few.
+
+        Parameters
+        ----------
+        operation
+            The operation of the collective.
+
+        Returns
+        -------
+        CollectivePlan
+            The same plan with ``stored_ranks=0``.
+
+        Raises
+        ------
+        InputError
+            If the stored ranks divide neither ranks nor chunks.
+
+        Examples
+        --------
+        >>> plan = CollectivePlan(
+        ...     sends=[[0, 0, 1, 0, 0], [1, 1, 2, 0, 0]],
+        ...     chunk_bytes=[8.0],
+        ...     circuits=[[[1, 2, 0]]],
+        ...     epoch_of_round=[0, 0],
+        ...     stored_ranks=1,
+        ... )
+        >>> plan.spelled_out("all-gather").sends[:3].tolist()
+        [[0, 0, 1, 0, 0], [0, 1, 2, 1, 0], [0, 2, 0, 2, 0]]
+        """
+        if not self.stored_ranks:
+            return self
+        n_ranks = self.circuits.shape[2]
+        self._check_stored(operation, n_ranks)
+        n_turns = n_ranks // self.stored_ranks
+        turn = np.arange(n_turns, dtype=np.int32)[:, None]
+        turned = turn * self.stored_ranks  # by how many ranks
+
+        # A chunk of an all-to-all has a source and a destination, both of which are turned.
+        chunks = np.arange(len(self.chunk_bytes))
+        if operation == "all-to-all":
+            sender, receiver = np.divmod(chunks, n_ranks)
+            turned_chunks = (sender + turned) * n_ranks + (receiver + turned) % n_ranks
+        else:
+            turned_chunks = chunks + turned * (len(chunks) // self.stored_ranks)
+        chunk_bytes = np.empty(turned_chunks.size)
+        chunk_bytes[turned_chunks] = self.chunk_bytes
+        round_, source, destination, chunk, kind = self.sends.T
+        columns = np.broadcast_arrays(
+            round_,
+            (source + turned) % n_ranks,
+            (destination + turned) % n_ranks,
+            turned_chunks[:, chunk],
+            kind,
+        )
+        sends = np.stack(columns, axis=-1).reshape(-1, 5)
+        by_round = np.argsort(sends[:, 0], kind="stable")
+
+        # Links name their send, whose number is its place in the new order.
+        number_of_row = np.empty(len(sends), dtype=np.int64)
+        number_of_row[by_round] = np.arange(len(sends))
+        send, link_from, link_to = self.links.T
+        links = np.stack(
+            np.broadcast_arrays(
+                number_of_row[send + turn * len(self.sends)],
+                (link_from + turned) % n_ranks,
+                (link_to + turned) % n_ranks,
+            ),
+            axis=-1,
+        ).reshape(-1, 3)
+        return replace(
+            self,
+            stored_ranks=0,
+            sends=sends[by_round],
+            chunk_bytes=chunk_bytes,
+            links=links[np.argsort(links[:, 0], kind="stable")],
+            parts=np.tile(self.parts, (n_turns, 1))[by_round[: len(self.parts) * n_turns]],
+            places=np.tile(self.places, (n_turns, 1))[by_round[: len(self.places) * n_turns]],
+        )
+
+    def _check_stored(self, operation: str, n_ranks: int, where: str = "") -> None:
+        """Refuse stored ranks that cannot be turned to all ranks along with their chunks."""
+        is_divisor = n_ranks % self.stored_ranks == 0
+        n_chunks = len(self.chunk_bytes)
+        has_chunks = n_chunks % self.stored_ranks == 0
+        if operation == "all-to-all":
+            has_chunks = n_chunks == self.stored_ranks * n_ranks
+        if not (is_divisor and has_chunks):
+            raise InputError(
+                f"stored_ranks = {self.stored_ranks} of {n_ranks}, with {n_chunks} chunks: a"
+                " divisor of both is expected",
+                where=f"{where}stored_ranks",
+            )
+
     def check_fits(self, problem: Any, where: str = "") -> None:
         """Refuse a plan of a collective whose arrays belong to other ranks, epochs or chunks."""
         n_ranks = problem.n_ranks
@@ -182,6 +282,9 @@ class CollectivePlan(Value):
             )
         check_below(f"{where}circuits", self.circuits, n_ranks, "rank")
         check_below(f"{where}epoch_of_round", self.epoch_of_round, n_epochs, "epoch")
+
+        if self.stored_ranks:
+            self._check_stored(problem.operation, n_ranks, where)
 
         # Each column of the sends is an index; these are the numbers that it has to stay below.
         limits = (self.n_rounds, n_ranks, n_ranks, len(self.chunk_bytes), len(KINDS))
@@ -198,7 +301,7 @@ class CollectivePlan(Value):
 
 
 def plan_of(solution: Solution) -> CollectivePlan:
-    """Return the plan of a solution, to be read without a look at the verifier."""
+    """Return the plan of a solution with all its sends, to be read without the verifier."""
     plan = solution.answer
     if not isinstance(plan, CollectivePlan) or not len(plan.sends):
         raise InputError(f"status {solution.status.value}: there are no sends")
@@ -212,7 +315,7 @@ def plan_of(solution: Solution) -> CollectivePlan:
         _refuse("epoch_of_round", int(plan.epoch_of_round.max()), f"less than {epochs}")
     if ranks != solution.problem.n_ranks:  # type: ignore[attr-defined]
         _refuse("circuits", f"{ranks} ranks", "those of the problem")
-    return plan
+    return plan.spelled_out(solution.problem.operation)  # type: ignore[attr-defined]
 
 
 def _refuse(name: str, got: Any, rule: str) -> None:

@@ -183,7 +183,8 @@ def check_copies(problem: Collective, plan: CollectivePlan, findings: Findings) 
     pieces = cut_into_pieces(plan)
     sends = pieces.sends
     n_pieces = len(pieces.chunk)
-    owner = _first_owners(problem, len(plan.chunk_bytes))[pieces.chunk]
+    n_owners = plan.stored_ranks or problem.n_ranks
+    owner = _first_owners(problem, len(plan.chunk_bytes), n_owners)[pieces.chunk]
 
     # A key is a piece at a rank, rank * n_pieces + piece. The round of a key is the first one in
     # which the piece comes to the rank; owners have theirs before all rounds.
@@ -205,7 +206,7 @@ def check_copies(problem: Collective, plan: CollectivePlan, findings: Findings) 
         findings.refuse("who sends a chunk has it", where, f"no chunk {chunk}", "the chunk")
 
     # In the end each rank has all that it wants, in whichever round it came.
-    wanted_keys = _wanted_keys(problem, pieces.chunk)
+    wanted_keys = _wanted_keys(problem, pieces.chunk, n_owners)
     is_missing = known_keys[_find_nearest(known_keys, wanted_keys)] != wanted_keys
     for key in np.sort(wanted_keys[is_missing])[:1].tolist():
         rank, piece = divmod(key, n_pieces)
@@ -222,14 +223,25 @@ def _find_nearest(
     return place
 
 
-def _first_owners(problem: Collective, n_chunks: int) -> NDArray[np.int64]:
+def _first_owners(problem: Collective, n_chunks: int, n_owners: int) -> NDArray[np.int64]:
     """Return ``owner[chunk]``, the rank that has a chunk at the beginning."""
     if problem.operation == "broadcast":
         return np.full(n_chunks, problem.root)
-    return np.arange(n_chunks) // max(n_chunks // problem.n_ranks, 1)
+    return np.arange(n_chunks) // max(n_chunks // n_owners, 1)
 
 
-def _wanted_keys(problem: Collective, chunk: NDArray[np.int64]) -> NDArray[np.int64]:
+def _wanted_blocks(problem: Collective, n_owners: int) -> NDArray[np.float64]:
+    """Return the bytes from each of the first ranks to each rank, in an all-to-all."""
+    if problem.demand_bytes is not None:
+        return problem.demand_bytes[:n_owners]
+    even_bytes = np.full((n_owners, problem.n_ranks), problem.size_bytes / problem.n_ranks)
+    np.fill_diagonal(even_bytes, 0.0)
+    return even_bytes
+
+
+def _wanted_keys(
+    problem: Collective, chunk: NDArray[np.int64], n_owners: int
+) -> NDArray[np.int64]:
     """List what has to be at which rank in the end, as keys ``rank * n_pieces + piece``.
 
     ``chunk[piece]`` is the chunk of each piece.
@@ -239,7 +251,7 @@ def _wanted_keys(problem: Collective, chunk: NDArray[np.int64]) -> NDArray[np.in
     if problem.operation != "all-to-all":
         return np.arange(n_ranks * n_pieces)
     destination = chunk % n_ranks
-    is_wanted = problem.demand.reshape(-1)[chunk] > 0
+    is_wanted = _wanted_blocks(problem, n_owners).reshape(-1)[chunk] > 0
     return np.asarray((destination * n_pieces + np.arange(n_pieces))[is_wanted])
 
 
@@ -281,7 +293,8 @@ def check_sums(problem: Collective, plan: CollectivePlan, findings: Findings) ->
         if not _replay_sends(state, sends, findings):
             return
         # A block of a rank has equally many chunks.
-        n_chunks_of_block = max(len(plan.chunk_bytes) // problem.n_ranks, 1)
+        n_owners = plan.stored_ranks or problem.n_ranks
+        n_chunks_of_block = max(len(plan.chunk_bytes) // n_owners, 1)
         if not _check_ends(problem, state, n_chunks_of_block, findings):
             return
 
@@ -772,6 +785,35 @@ def check_sends(problem: Collective, plan: CollectivePlan, findings: Findings) -
     return True
 
 
+def check_turns(problem: Collective, plan: CollectivePlan, findings: Findings) -> bool:
+    """Check that the chunks of the first ranks of a plan can stand for those of all ranks.
+
+    All ranks are turned by multiples of `stored_ranks`, and all has to be the same then: the
+    operation has no root and no blocks of different sizes, islands are turned whole, and circuits
+    that join two ranks also join those so many places onward, lane by lane.
+    """
+    n_ranks = problem.n_ranks
+    n_stored = plan.stored_ranks
+    is_even = problem.operation != "broadcast" and problem.demand_bytes is None
+    is_whole = n_ranks % n_stored == 0 and n_stored % problem.island == 0
+    if not (is_even and is_whole and not plan.shares_bytes.size):
+        rule = "ranks of a turned plan are alike"
+        findings.refuse(rule, "stored_ranks", n_stored, f"a divisor of {n_ranks} equal ranks")
+        return False
+    rule = "each rank has its lanes in each epoch"
+    shape = (plan.n_epochs, problem.lanes, n_ranks)
+    if not findings.expect(rule, "circuits.shape", plan.circuits.shape, shape):
+        return False
+    for epoch, peer in enumerate(plan.circuits):
+        onward = np.where(peer == IDLE, IDLE, (peer + n_stored) % n_ranks)
+        if not np.array_equal(np.roll(peer, -n_stored, axis=1), onward):
+            rule = "circuits are turned along with ranks"
+            wanted = f"those of {n_stored} ranks before"
+            findings.refuse(rule, f"circuits[{epoch}]", "others", wanted)
+            return False
+    return True
+
+
 def check_epochs(problem: Collective, plan: CollectivePlan, findings: Findings) -> bool:
     """Check the circuits of a plan, and that its rounds go through them in order."""
     # The number of the epoch grows by 0 or 1 from round to round, and the first one is 0.
@@ -876,6 +918,15 @@ def measure_rounds(
         island_bytes = _load_islands(plan, n_ranks, all_hops.send[is_inside])
         hops = all_hops.take(~is_inside)
 
+    # What is stored once is made by all turned ranks: hops are turned back until they begin at one
+    # of the first ranks, which then carry as much as any others.
+    late_s = problem.late
+    if plan.stored_ranks:
+        n_turned = hops.source - hops.source % plan.stored_ranks
+        hops = _Hops(hops.send, hops.source - n_turned, (hops.target - n_turned) % n_ranks)
+        last_s = late_s.reshape(-1, plan.stored_ranks).max(axis=0)
+        late_s = np.tile(last_s, n_ranks // plan.stored_ranks)
+
     # A flow are all bytes from one rank to another in one round. Flows are numbered by round,
     # source and target in one integer: round * n_pairs + source * n_ranks + target.
     round_of_hop = plan.sends[hops.send, 0].astype(np.int64)
@@ -905,8 +956,8 @@ def measure_rounds(
     most_hops = np.zeros(n_rounds, dtype=np.int64)
     np.maximum.at(most_hops, plan.sends[:, 0], n_hops_of_send)
     ready_s = np.zeros(n_rounds)
-    if problem.late.any():
-        ready_of_hop_s = np.maximum(problem.late[hops.source], problem.late[hops.target])
+    if late_s.any():
+        ready_of_hop_s = np.maximum(late_s[hops.source], late_s[hops.target])
         np.maximum.at(ready_s, round_of_hop, ready_of_hop_s)
     return RoundLoads(busiest_bytes, most_hops, ready_s, island_bytes)
 
@@ -935,6 +986,8 @@ def _load_islands(plan: CollectivePlan, n_ranks: int, send: IntArray) -> NDArray
     round_ = plan.sends[send, 0].astype(np.int64)
     for end in (1, 2):
         rank = plan.sends[send, end]
+        if plan.stored_ranks:  # all turned ranks do the same
+            rank = rank % plan.stored_ranks
         n_entries = plan.n_rounds * n_ranks
         bytes_of_rank = np.bincount(round_ * n_ranks + rank, plan.sent_bytes[send], n_entries)
         most_bytes = bytes_of_rank.reshape(plan.n_rounds, n_ranks).max(axis=1)
@@ -1064,7 +1117,10 @@ def _replay(problem: Collective, plan: object, findings: Findings) -> Seconds | 
             return None
         return _conclude(problem, plan, _RoundTimes(*plane_times), findings)
 
-    # Without chunks, sends and parts that exist nothing can be replayed.
+    # Without chunks, sends and parts that exist nothing can be replayed. The chunks of the first
+    # ranks stand for those of all ranks only if everything else is turned along with them.
+    if plan.stored_ranks and not check_turns(problem, plan, findings):
+        return None
     has_chunks = _check_chunks(problem, plan, findings)
     if not (has_chunks and check_sends(problem, plan, findings)):
         return None
@@ -1085,8 +1141,9 @@ def _replay(problem: Collective, plan: object, findings: Findings) -> Seconds | 
     times = _find_times(problem, plan, loads, findings)
     if times is None:
         return None
-    findings.figures["sends"] = len(plan.sends)
-    findings.figures["sent_bytes"] = float(plan.sent_bytes.sum())
+    n_turns = problem.n_ranks // plan.stored_ranks if plan.stored_ranks else 1
+    findings.figures["sends"] = n_turns * len(plan.sends)
+    findings.figures["sent_bytes"] = n_turns * float(plan.sent_bytes.sum())
     return _conclude(problem, plan, times, findings)
 
 
@@ -1115,10 +1172,11 @@ def _check_chunks(problem: Collective, plan: CollectivePlan, findings: Findings)
     n_ranks = problem.n_ranks
     n_chunks = len(plan.chunk_bytes)
     is_all_to_all = problem.operation == "all-to-all"
+    n_owners = plan.stored_ranks or n_ranks  # ranks whose chunks the plan stores
     if is_all_to_all:
-        n_blocks = n_ranks * n_ranks
-    elif problem.operation in ("all-gather", "reduce-scatter"):
-        n_blocks = n_ranks
+        n_blocks = n_owners * n_ranks
+    elif plan.stored_ranks or problem.operation in ("all-gather", "reduce-scatter"):
+        n_blocks = n_owners
     else:
         n_blocks = 1
     if n_chunks < 1 or n_chunks % n_blocks:
@@ -1130,9 +1188,10 @@ def _check_chunks(problem: Collective, plan: CollectivePlan, findings: Findings)
         return False
 
     # The chunks of a block hold its bytes, or more where they are padded.
-    wanted_bytes = np.full(n_blocks, problem.size_bytes / n_blocks)
+    n_all_blocks = n_ranks if plan.stored_ranks else n_blocks
+    wanted_bytes = np.full(n_blocks, problem.size_bytes / n_all_blocks)
     if is_all_to_all:
-        wanted_bytes = problem.demand.reshape(-1)
+        wanted_bytes = _wanted_blocks(problem, n_owners).reshape(-1)
     block_bytes = plan.chunk_bytes.reshape(n_blocks, -1).sum(axis=1)
     for block in np.flatnonzero(block_bytes < wanted_bytes * (1 - RTOL))[:1]:
         rule = "the chunks of a block hold its bytes"

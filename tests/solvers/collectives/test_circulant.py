@@ -9,7 +9,7 @@ import pytest
 import optmatch as om
 from optmatch.model import InputError, Limits
 from optmatch.problems.collectives.bounds import distances
-from optmatch.solvers.collectives import algorithms, circulant
+from optmatch.solvers.collectives import algorithms, circulant, rounds
 from optmatch.solvers.collectives.algorithms import fits
 from optmatch.solvers.collectives.circulant import choose, list_rounds, list_shifts, route
 from tests.helpers.contributions import Held, replay
@@ -100,21 +100,28 @@ def test_what_takes_too_many_sends_is_left_out(monkeypatch: pytest.MonkeyPatch) 
     """One shift takes 16 * 120 sends, and so does a ring; two shifts take fewer."""
     problem = ask(1.0, 1.0, 1e6)
     assert fits(problem, "ring")
-    for module in (circulant, algorithms):
-        monkeypatch.setattr(module, "MOST_SENDS", 16 * 120 - 1)
+    monkeypatch.setattr(algorithms, "MOST_SENDS", 16 * 120 - 1)
+    monkeypatch.setattr(rounds, "MOST_OFFERED_SENDS", 16 * 120 - 1)
+    monkeypatch.setattr(circulant, "QUICK_SENDS", 0)
     chosen = choose(problem)
     assert len(chosen.shifts) == 2 and 16 * chosen.hops < 16 * 120
     assert not fits(problem, "ring") and fits(replace(problem, operation="all-gather"), "ring")
 
 
-def test_without_time_each_block_goes_straight_to_its_place() -> None:
-    """And with time for one climb its shifts are used, if they are faster."""
-    problem = ask(1e-9, 1.0, 1.0)
-    straight = choose(problem, Limits(time_s=0.0).start())
-    assert straight.shifts.tolist() == list(range(1, 16)) and straight.hops == 15
-    looks = iter([0.0, 0.0, 2.0, 2.0, 2.0])  # at the start, before the first climb, after it
-    climbed = choose(problem, Limits(time_s=1.0).start(lambda: next(looks)))
-    assert climbed.time_s(1e-9, 1.0, 1.0) < straight.time_s(1e-9, 1.0, 1.0)
+def test_without_time_shifts_of_digits_or_straight_ways_are_taken() -> None:
+    """With time shifts of climbs are used, if they are faster."""
+    without_time = Limits(time_s=0.0)
+    small_blocks = choose(ask(1e-9, 1.0, 1.0), without_time.start())
+    assert small_blocks.shifts.tolist() == [1, 2, 4, 8]
+    long_delays = choose(ask(1e-9, 1.0, 3.0), without_time.start())
+    assert long_delays.shifts.tolist() == [1, 4]
+    large_blocks = choose(ask(10.0, 1.0, 1.0), without_time.start())
+    assert large_blocks.shifts.tolist() == list(range(1, 16)) and large_blocks.hops == 15
+
+    digits = choose(ask(1.0, 1.0, 1.0), without_time.start())
+    assert digits.time_s(1.0, 1.0, 1.0) == 39.0
+    climbed = choose(ask(1.0, 1.0, 1.0))
+    assert climbed.time_s(1.0, 1.0, 1.0) < 39.0
 
 
 def test_shifts_that_miss_a_rank() -> None:

@@ -154,7 +154,7 @@ def list_offers(problem: om.Collective) -> list[Offer]:
     """List all that topologies offer for a problem."""
     clock = Limits().start()
     if problem.operation == "broadcast":
-        return list(list_broadcast_offers(problem))
+        return list(list_broadcast_offers(problem, clock))
     if problem.operation == "all-to-all":
         return list(list_exchange_offers(problem, clock))
     return list(list_gather_offers(problem, clock))

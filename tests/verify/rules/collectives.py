@@ -54,6 +54,8 @@ FORWARDED: Any = {"sends": [[0, 0, 1, 0, 0], [0, 0, 2, 0, 0]], "circuits": LINE,
 SUM, SWAP = ask("all-reduce", 2), [[0, 0, 1, 0, REDUCE], [0, 1, 0, 0, REDUCE]]
 MUTUAL = [[[1, 0]]]
 SCATTER = ask("reduce-scatter", 2)
+"""The way of the chunk of rank 0 around a ring of three, which all ranks are turned along."""
+ONE_WAY, TURNING = [[0, 0, 1, 0, COPY], [1, 1, 2, 0, COPY]], [[[1, 2, 0]]]
 GATHER = ask("all-gather", 2)
 HALVES = [2.0, 2.0]
 EXCHANGE = ask("all-to-all", 2)
@@ -336,6 +338,70 @@ ROWS = [
         "rank 0, chunk 0: in the end every rank has the sum that it wants: got 64 ranks",
     ),
     Row(None, SEVEN, double(7, 6)),
+    Row(None, ask("all-gather", 3, 3.0), plan(ONE_WAY, TURNING, 4.0, [1.0], stored_ranks=1)),
+    Row(
+        "in the end every rank has what it wants",
+        ask("all-gather", 3, 3.0),
+        plan(ONE_WAY[:1], TURNING, 2.0, [1.0], stored_ranks=1),
+        "rank 2: in the end every rank has what it wants: got no chunk 0",
+    ),
+    Row(
+        "the chunks of a block hold its bytes",
+        ask("all-gather", 3, 6.0),
+        plan(ONE_WAY, TURNING, 4.0, [1.0], stored_ranks=1),
+    ),
+    Row(
+        None,
+        ask("all-to-all", 3, 3.0),
+        plan(
+            [[0, 0, 1, 1, COPY], [0, 0, 1, 2, COPY], [1, 1, 2, 2, COPY]],
+            TURNING,
+            5.0,
+            [0.0, 1.0, 1.0],
+            stored_ranks=1,
+        ),
+    ),
+    Row(
+        None,
+        ask("reduce-scatter", 3, 3.0),
+        plan(
+            [[0, 1, 2, 0, REDUCE], [1, 2, 0, 0, REDUCE]], TURNING, 4.0, [1.0], stored_ranks=1
+        ),
+    ),
+    Row(
+        "nothing is added twice",
+        ask("reduce-scatter", 3, 3.0),
+        plan(
+            [[0, 1, 2, 0, REDUCE], [1, 1, 2, 0, REDUCE]], TURNING, 4.0, [1.0], stored_ranks=1
+        ),
+    ),
+    Row(
+        None,
+        ask("all-gather", 3, 3.0, late_s={1: 7.0}),
+        plan(ONE_WAY, TURNING, 11.0, [1.0], stored_ranks=1, n_rounds_late=2),
+    ),
+    Row(
+        "circuits are turned along with ranks",
+        ask("all-gather", 3, 3.0),
+        plan(ONE_WAY, [[[1, 2, -1]]], 4.0, [1.0], stored_ranks=1),
+        "circuits[0]: circuits are turned along with ranks: got others",
+    ),
+    Row(
+        "ranks of a turned plan are alike",
+        ask("broadcast", 3),
+        plan(ONE_WAY, TURNING, 10.0, stored_ranks=1),
+    ),
+    Row(
+        "ranks of a turned plan are alike",
+        ask("all-gather", 3, 3.0),
+        plan(ONE_WAY, TURNING, 4.0, [1.0] * 2, stored_ranks=2),
+        "stored_ranks: ranks of a turned plan are alike: got 2, expected a divisor of 3",
+    ),
+    Row(
+        "each rank has its lanes in each epoch",
+        ask("all-gather", 3, 3.0, ports=2),
+        plan(ONE_WAY, TURNING, 4.0, [1.0], stored_ranks=1),
+    ),
     Row("in the end every rank has the sum that it wants", SEVEN, double(7, 5), "rank 0, chunk 0"),
     Row(None, ask("all-reduce", 65), double(65, 64)),
     Row(

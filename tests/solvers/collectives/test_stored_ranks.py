@@ -1,0 +1,89 @@
+"""Plans in which all ranks do the same store the chunks of the first ones alone."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import optmatch as om
+from optmatch.plotting.collectives import rounds_data
+from optmatch.solvers.collectives import rounds
+
+CASES: list[tuple[str, str, int, dict[str, Any]]] = [
+    ("all-gather", "mixed-radix", 12, {}),
+    ("all-gather", "mixed-radix", 7, {"ports": 2, "delay_s": 0.0}),
+    ("reduce-scatter", "mixed-radix", 9, {"late_s": {1: 1e-5}}),
+    ("all-reduce", "mixed-radix", 12, {"align_bytes": 64}),
+    ("all-to-all", "circulant", 12, {}),
+    ("all-to-all", "circulant", 7, {"planes": 2, "late_s": {3: 1e-5}}),
+    ("all-gather", "islands", 12, {"island": 4}),
+    ("all-reduce", "islands", 12, {"island": 2, "delay_s": 1e-4}),
+    ("reduce-scatter", "islands", 8, {"island": 4}),
+    ("all-to-all", "islands", 12, {"island": 4}),
+]
+
+
+@pytest.mark.parametrize(("operation", "method", "n", "fields"), CASES)
+def test_a_plan_stored_once_is_the_plan_of_all_ranks(
+    operation: Any, method: str, n: int, fields: dict[str, Any], monkeypatch: Any
+) -> None:
+    """It takes as long, is valid as it is and spelled out, and has the same figures."""
+    costs: dict[str, Any] = {"alpha_s": 2e-6, "delay_s": 1e-6} | fields
+    problem = om.Collective(operation, n, 1e5, **costs)
+    listed = om.solve(problem, method)
+    assert not listed.answer.stored_ranks
+    monkeypatch.setattr(rounds, "MOST_LISTED_SENDS", 0)
+    stored = om.solve(problem, method)
+    assert stored.answer.stored_ranks == problem.island
+    assert stored.objective == pytest.approx(listed.objective, rel=1e-12)
+
+    spelled_out = replace(stored, answer=stored.answer.spelled_out(operation))
+    reports = [om.verify(problem, solution) for solution in (listed, stored, spelled_out)]
+    assert all(report.valid for report in reports)
+    for name in ("objective", "sends"):
+        assert len({report.figures[name] for report in reports}) == 1
+    assert len({round(report.figures["sent_bytes"]) for report in reports}) == 1
+
+    # Pictures show what all ranks do.
+    assert np.array_equal(rounds_data(stored.answer).does, rounds_data(listed.answer).does)
+
+    # A plan without one of its sends is refused both ways.
+    row = int(np.random.default_rng(n).integers(len(stored.answer.sends)))
+    rows = np.delete(np.arange(len(stored.answer.sends)), row)
+    parts = stored.answer.parts[rows] if len(stored.answer.parts) else stored.answer.parts
+    fewer = replace(stored.answer, sends=stored.answer.sends[rows], parts=parts)
+    assert not om.verify(problem, fewer).valid
+    assert not om.verify(problem, fewer.spelled_out(operation)).valid
+
+
+@pytest.mark.parametrize("operation", ["all-to-all", "all-gather", "reduce-scatter"])
+def test_thousands_of_ranks_keep_to_a_short_limit(operation: Any, tmp_path: Any) -> None:
+    """4,096 ranks are planned, verified, written and read as lists of thousands of sends."""
+    problem = om.Collective(operation, 4096, 1e6, alpha_s=2.7e-6, delay_s=1e-5)
+    begin_s = time.process_time()
+    solution = om.solve(problem, time_limit_s=0.5)
+    assert time.process_time() - begin_s < 5.0
+    assert solution.objective < 3.0 * solution.lower_bound
+    assert 0 < len(solution.answer.sends) < 1 << 20
+    assert om.verify(problem, solution).figures["sends"] >= 4096 * 4095
+
+    path = tmp_path / "plan.schedule.json"
+    om.save(solution, path)
+    assert om.load(path).answer == solution.answer
+
+
+def test_stored_ranks_that_cannot_be_turned_are_refused() -> None:
+    """A plan of 3 ranks cannot store the chunks of 2."""
+    plan = om.CollectivePlan(
+        sends=np.array([[0, 0, 1, 0, 0]]),
+        chunk_bytes=np.array([1.0, 1.0]),
+        circuits=np.array([[[1, 2, 0]]]),
+        epoch_of_round=np.array([0]),
+        stored_ranks=2,
+    )
+    with pytest.raises(om.InputError, match="stored_ranks = 2 of 3"):
+        plan.spelled_out("all-gather")
