@@ -87,6 +87,12 @@ def _estimate_critical_s(size: Size) -> float:
     return estimate_s / 2 if size.delays_per_entry < 1 else estimate_s
 
 
+def _estimate_decomposition_s(size: Size) -> float:
+    """Estimate the decomposition in delays; where delays are short other units follow."""
+    estimate_s = 0.0005 + 1e-9 * size.n_ports**2 * (40 + size.degree)
+    return estimate_s if size.delays_per_entry < 1 else 3 * estimate_s
+
+
 RULES = (
     PlanRule(
         "greedy-cover",
@@ -136,7 +142,7 @@ RULES = (
     PlanRule(
         "decomposition in delays",
         _load_decomposition_in_delays,
-        lambda size: 0.001 + 3e-9 * size.n_ports**2 * (40 + size.degree),
+        _estimate_decomposition_s,
         needs_matrix=True,
     ),
     PlanRule(
