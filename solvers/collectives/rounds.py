@@ -27,10 +27,10 @@ million, of collectives of 1,024 ranks on one core. With half of this number met
 that would be done in time; with twice of it limits of 1 s are overrun by a second."""
 MOST_OFFERED_SENDS = 1 << 24
 """Plans of more sends are not offered: they take gigabytes."""
-MOST_LISTED_SENDS = 1 << 18
-"""Plans of more sends store those of the chunks of one rank, where all ranks do the same. With a
-quarter of this number plans of 256 ranks would do so too, which take 0.1 s to be listed; with four
-times of it an all-gather of 1,024 ranks takes a second."""
+MOST_LISTED_SENDS = 1 << 17
+"""Plans of more sends store those of the chunks of one rank, where all ranks do the same. With
+half of this number all-gathers of 256 ranks would do so too, which take 0.1 s to be listed; with
+twice of it an all-to-all of 256 ranks takes 0.2 s, too long for a limit of 0.1 s."""
 
 
 def is_affordable(n_sends: float, clock: Clock, *, reserve: float = 1.0) -> bool:
