@@ -318,7 +318,7 @@ def vary(
     if not checked or not all(len(values) for values in checked.values()):
         raise InputError("fields: one field or more, each with values", where="fields")
     paths = {name: find_field(problem, name) for name in checked}
-    methods = _check_methods(methods)
+    named_methods: Sequence[str | None] = _check_methods(methods) or [None]
 
     values_of_name: dict[str, dict[str, Any]] = {}
     tasks = []
@@ -331,7 +331,7 @@ def vary(
         values_of_name[task_name] = values
         tasks += [
             Task(varied, method, seed=seed, limits=Limits(time_s=time_limit_s), name=task_name)
-            for method in methods or [None]
+            for method in named_methods
         ]
     return _solve_in_order(
         tasks,

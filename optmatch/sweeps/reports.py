@@ -396,7 +396,7 @@ def html_page(report: SweepReport, title: str) -> str:
     for kind in report.kinds:
         parts.append(f"<h2>{html.escape(kind.kind)}</h2>")
         parts.append(_html_table(kind.table))
-        charts = []
+        charts: list[str] = []
         for grid in kind.grids:
             parts.append(f"<h3>{html.escape(_describe_grid(grid))}</h3>")
             parts.append(_html_table(_grid_rows(grid)))

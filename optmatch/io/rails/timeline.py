@@ -171,7 +171,7 @@ def _with_bytes(circuits: Iterable[Span], demand: Demand) -> list[Span]:
     for place in sorted(range(len(spans_with_bytes)), key=lambda k: spans_with_bytes[k].start_s):
         span = spans_with_bytes[place]
         room_bytes = (span.end_s - span.start_s) * demand.rate_bytes_per_s
-        pair = (span.rank, span.peer)
+        pair = (int(span.rank), int(span.peer))
         size_bytes = min(float(left_bytes[pair]), room_bytes)
         left_bytes[pair] -= size_bytes
         spans_with_bytes[place] = span._replace(size_bytes=size_bytes)
