@@ -111,7 +111,7 @@ class Circulant(NamedTuple):
 
     shifts: NDArray[np.int64]
     """``shifts[configuration]``: how many places onward each rank sends."""
-    exponents: NDArray[np.int64]
+    exponents: NDArray[np.int64] | NDArray[np.int8]
     """``exponents[offset, configuration]``: hops of a block for the rank so many places onward."""
 
     @property

@@ -73,7 +73,8 @@ def test_thousands_of_ranks_keep_to_a_short_limit(operation: Any, tmp_path: Any)
 
     path = tmp_path / "plan.schedule.json"
     om.save(solution, path)
-    assert om.load(path).answer == solution.answer
+    loaded: Any = om.load(path)
+    assert loaded.answer == solution.answer
 
 
 def test_stored_ranks_that_cannot_be_turned_are_refused() -> None:
