@@ -349,7 +349,7 @@ def choose(problem: Collective, clock: Clock | None = None) -> Circulant:
     straight_s = (n - 2) * delay_s + (n - 1) * (round_s + block_s)
     if straight_s < best_s:
         # Each block takes one hop, over circuits of its own.
-        exponents = np.eye(n, dtype=np.int8)[:, 1:]
+        exponents = np.eye(n, dtype=np.int64)[:, 1:]
         straight = Circulant(np.arange(1, n), exponents)
         if _is_affordable(straight, clock):
             best, best_s = straight, straight_s
