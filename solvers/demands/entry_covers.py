@@ -121,13 +121,38 @@ def _rank_sizes(left, count):
 
 
 @inner_kernel
+def _add_best_values(left, count, bonus, n_lengths):
+    """Add up the best value of each row but the last one, for each length, in ``left.total``.
+
+    The best values of the last row are left in ``left.most``.
+    """
+    lengths = left.lengths
+    total = left.total
+    most = left.most
+    row = -1
+    # Entries come row by row: the best values of a row are added up where the next one begins.
+    for entry in range(count):
+        if left.row[entry] != row:
+            row = left.row[entry]
+            for k in range(n_lengths):
+                total[k] += most[k]
+                most[k] = 0.0
+        worth = left.worth[entry]
+        ticks = float(left.ticks[entry])
+        for k in range(n_lengths):
+            value = worth * _serves(ticks, lengths[k], bonus)
+            most[k] = value if value > most[k] else most[k]
+
+
+@inner_kernel
 def _choose_length(left, count, delay, bonus, is_ranked):
     """Choose how long the next slot lasts: the length that promises most service for its time.
 
     A slot is a matching of rows (sources) with columns (destinations) that is held for some
     ticks, after a delay. An entry is a demand of a row for a column, in ticks.
 
-    `CHOICES` lengths are compared, those of entries evenly spread over the list. For each length:
+    As many lengths are compared as ``left.lengths`` has room for, those of entries evenly spread
+    over the list. For each length:
 
     1. an entry has the value worth * (ticks served), where an entry that the slot finishes counts
        a delay more as served;
@@ -143,27 +168,19 @@ def _choose_length(left, count, delay, bonus, is_ranked):
     if is_ranked:
         sizes = left.sizes
         n_sizes = _rank_sizes(left, count)
-    choices = min(CHOICES, n_sizes)
+    n_lengths = len(lengths)
+    choices = min(n_lengths, n_sizes)
 
-    # The loops over choices have a fixed length, so that they are compared side by side.
-    for k in range(CHOICES):
+    for k in range(n_lengths):
         # For example, with 9 entries and 3 choices those at 0, 4 and 8; further places repeat 8.
         lengths[k] = sizes[min(k, choices - 1) * (n_sizes - 1) // max(1, choices - 1)]
         total[k] = 0.0
         most[k] = 0.0
-    row = -1
-    # Entries come row by row: the best values of a row are added up where the next one begins.
-    for entry in range(count):
-        if left.row[entry] != row:
-            row = left.row[entry]
-            for k in range(CHOICES):
-                total[k] += most[k]
-                most[k] = 0.0
-        worth = left.worth[entry]
-        ticks = float(left.ticks[entry])
-        for k in range(CHOICES):
-            value = worth * _serves(ticks, lengths[k], bonus)
-            most[k] = value if value > most[k] else most[k]
+    if n_lengths == CHOICES:
+        # A fixed number of lengths is compiled to comparisons side by side.
+        _add_best_values(left, count, bonus, CHOICES)
+    else:
+        _add_best_values(left, count, bonus, n_lengths)
 
     # The sum of the last row is not in the total yet.
     best_rate = -1.0
@@ -410,10 +427,10 @@ def cover_entries(ports, left, count, terms, slots):
     return done, count
 
 
-def left_of(entries: Entries) -> Left:
+def left_of(entries: Entries, n_lengths: int = CHOICES) -> Left:
     """Copy entries for a kernel that takes them off, with the scratch that it needs."""
     worth, value = np.empty((2, len(entries.ticks)))
-    lengths, total, most = np.empty((3, CHOICES))
+    lengths, total, most = np.empty((3, n_lengths))
     row = entries.row.astype(np.int64)
     column = entries.column.astype(np.int64)
     sizes = np.empty(RANKED, dtype=np.int64)
@@ -421,7 +438,11 @@ def left_of(entries: Entries) -> Left:
 
 
 def yield_cover(
-    task: CoverTask, choice: int, pressure: float = 3.0, bonus: float = 1.0
+    task: CoverTask,
+    choice: int,
+    pressure: float = 3.0,
+    bonus: float = 1.0,
+    n_lengths: int = CHOICES,
 ) -> Iterator[Plan]:
     """Cover a demand slot by slot; give up when the plan is seen to be too long or too late.
 
@@ -434,7 +455,7 @@ def yield_cover(
     n_left = n_entries
     terms = CoverTerms(task.delay, task.shortest, choice, pressure, bonus)
     ports = port_vectors(n_ports)
-    left = left_of(task.entries)
+    left = left_of(task.entries, n_lengths)
     plans = [Plan.of([], [], n_ports)]
     began_s = counted_time()
     slots_at_once = 1

@@ -50,9 +50,12 @@ _SHORTENED = 1.05
 _WAITING = 0.5
 """A rule begins when so much of its estimate has passed; until then moves improve a plan."""
 _MOST_OF_ESTIMATE = 4.0
-"""A rule ends after so often its estimate, or twice the time of the first rules if that is more,
-so that none takes the time of all others. Rules take 0.2 to 1.6 times their estimates at half of
-the demands of `benchmarks/demand_rules.py`, and less than 4 times at nine of ten."""
+"""A rule ends after so often its estimate, or after `_SHARE_OF_RULE` of the time that is left if
+that is more. Rules take 0.2 to 1.6 times their estimates at half of the demands of
+`benchmarks/demand_rules.py`, and less than 4 times at nine of ten."""
+_SHARE_OF_RULE = 0.25
+"""So much of the time that is left each rule may take, whatever its estimate: estimates are those
+of compiled kernels on a free machine."""
 _LONGEST_RULE_S = 10.0
 """Without any limit, rules that are estimated to take longer are left out."""
 _ALL_MOVES_S = 20.0
@@ -185,7 +188,8 @@ def yield_plans(
         useful_ticks = _SHORTENED * least_cost if task.is_plain else np.inf
         rule_deadline = late_rules
         if is_timed:
-            most_s = _MOST_OF_ESTIMATE * max(estimate_s, 2 * _GRACE_S)
+            share_s = _SHARE_OF_RULE * (late_rules - counted_time())
+            most_s = max(share_s, _MOST_OF_ESTIMATE * max(estimate_s, 2 * _GRACE_S))
             rule_deadline = min(late_rules, counted_time() + most_s)
         with suppress(TimeUp):
             for raw_plan in rule.load()(

@@ -31,11 +31,11 @@ class PlanRule(NamedTuple):
     """What the method of this name does; empty if there is none."""
 
 
-def _load_cover(choice: int, pressure: float = 3.0, bonus: float = 1.0) -> Build:
-    """Load a rule that covers slot by slot."""
+def _load_cover(choice: int, **terms: float) -> Build:
+    """Load a rule that covers slot by slot, with the terms of `yield_cover`."""
     from optmatch.solvers.demands.entry_covers import yield_cover
 
-    return partial(yield_cover, choice=choice, pressure=pressure, bonus=bonus)
+    return partial(yield_cover, choice=choice, **terms)
 
 
 def _load_heaviest_first() -> Build:
@@ -160,7 +160,8 @@ RULES = (
     ),
     PlanRule(
         "eclipse",
-        partial(_load_cover, COMPARED, pressure=0.0, bonus=0.0),
+        # With 8 lengths instead of 16 heavy-tailed demands took 2 % longer, 18 % at worst.
+        partial(_load_cover, COMPARED, pressure=0.0, bonus=0.0, n_lengths=16),
         summary="each time the slot that serves most for its time",
     ),
 )
