@@ -21,19 +21,9 @@ _SIMPLE: dict[Simple, str] = {
 
 
 def _simple(name: Simple) -> Run:
-    """Return the function that solves a rail job by the method of a name.
+    """Return the function that solves a rail job by a method.
 
-    The module of the methods is imported only when one is run, as it compiles kernels.
-
-    Parameters
-    ----------
-    name
-        One of the keys of `_SIMPLE`, as ``"prefetch"``.
-
-    Returns
-    -------
-    Run
-        The function: it takes the problem, limits, a random generator and a callback for events.
+    Its module, which has kernels, is imported only when it is run.
     """
     from optmatch.solvers.rails.methods import solve_by
 

@@ -37,44 +37,17 @@ grid; more of them would take trials from the search, which changes orders at ra
 
 
 def list_components(seats: Seats) -> Ints:
-    """Find which GPUs communicate with each other, directly or through others.
-
-    A *seat* is a GPU of the one rail that stands for all rails that are alike. Seats that
-    communicate form a component, which is named by its least seat. If seats 0 and 2 communicate, 2
-    and 3, and 1 with nobody, the components of seats 0 to 3 are 0, 1, 0, 0 (connected components).
-
-    Parameters
-    ----------
-    seats
-        The folded step: communication k has the seats ``member[begin[k]:begin[k + 1]]``.
-
-    Returns
-    -------
-    int array, shape (seats,)
-        By seat its component.
-    """
+    """List by seat the least seat that it communicates with, directly or through others."""
     n_members = np.diff(seats.begin)
     node_of_member = np.repeat(np.arange(len(n_members)), n_members)
     return _join(len(seats.rail), seats.member, node_of_member)
 
 
 def _join(n: int, member: Ints, owner: Ints) -> Ints:
-    """Join seats that have an owner in common, directly or through others (connected components).
+    """Find by each of `n` members the least one that it is joined to, by connected components.
 
-    With owners 0: seats 0 and 2, and 1: seats 2 and 3, the answer for four seats is 0, 1, 0, 0.
-
-    Parameters
-    ----------
-    n
-        The number of seats.
-    member, owner
-        Pairs: ``member[k]`` is a seat of ``owner[k]``, which is any number from 0 on, as of a
-        communication or a group; shape (pairs,) each.
-
-    Returns
-    -------
-    int array, shape (n,)
-        By seat the least seat that it is joined with.
+    ``owner[k]`` owns ``member[k]``, and members of one owner are joined: with the owners of 0, 1
+    and of 1, 2 all three get 0. Labels are propagated with pointer jumping.
     """
     least = np.arange(n)
     former = np.arange(0)
@@ -93,23 +66,10 @@ def _join(n: int, member: Ints, owner: Ints) -> Ints:
 
 
 def list_families(seats: Seats) -> list[Ints]:
-    """List the kinds of groups: for each kind, in which group each GPU is, and at which place.
+    """List the groups on rails by their names up to the last dot, those with most traffic first.
 
-    A *seat* is a GPU of the one rail that stands for all that do the same. Groups whose names
-    agree up to the last dot are one kind, a *family*, as dp.0 and dp.1. A pipeline counts as a
-    group; its members stand in the order of its messages.
-
-    Parameters
-    ----------
-    seats
-        The folded step.
-
-    Returns
-    -------
-    list of int array, shape (2, seats)
-        A table for each family, the one that sends most bytes first. Row 0 has by seat the number
-        of its group in the family, row 1 its place in that group; -1 for seats in none. With the
-        groups dp.0 of seats 0 and 1, and dp.1 of seats 2 and 3, the rows are 0 0 1 1 and 0 1 0 1.
+    A family is a table ``[2, seats]``: the number of the group of each seat, and its place in it;
+    -1 if it is in none.
     """
     step = seats.job.step()
     folded = seats.folded
@@ -137,25 +97,9 @@ def list_families(seats: Seats) -> list[Ints]:
 
 
 def list_orders(seats: Seats, families: Sequence[Ints]) -> Iterator[Ints]:
-    """List orders of all GPUs of a rail that are likely to make good rings of circuits.
+    """List orders of all seats, each once.
 
-    A ring leads from each GPU to the next one in an order. First come orders in which members of
-    groups stand together, then orders in which they are far apart. If the rail has few GPUs all
-    other orders follow, else two orders that are drawn at random. A GPU of the rail is called a
-    *seat*.
-
-    Parameters
-    ----------
-    seats
-        The folded step.
-    families
-        The kinds of groups, as all of data parallelism: ``families[k][0, seat]`` is the group of a
-        seat and ``families[k][1, seat]`` its place there, -1 if it is in none.
-
-    Yields
-    ------
-    int array, shape (seats,)
-        Orders, each with all seats once; none is repeated.
+    These are grids of two families, rows of groups, spread groups, and all or a few random orders.
     """
     seen = set()
     n_seats = len(seats.rail)
@@ -171,29 +115,10 @@ def list_orders(seats: Seats, families: Sequence[Ints]) -> Iterator[Ints]:
 
 
 def _list_grids(families: Sequence[Ints], n_seats: int) -> Iterator[Ints]:
-    """List orders of all GPUs of a rail in which members of groups stand side by side.
+    """List orders in which groups of one family stand one after another.
 
-    Two kinds of groups, as those of data and of tensor parallelism, make a grid: groups of one
-    kind are its rows, those of the other its columns. Listed are the rows one after another, and
-    the columns one after another. Each is also listed as a snake, in which every second row is
-    turned around. All of these are also listed backwards.
-
-    With the rows 0 1 2 and 3 4 5, the orders are 0 1 2 3 4 5 and the snake 0 1 2 5 4 3; by columns
-    0 3 1 4 2 5 and the snake 0 3 4 1 2 5; and all four backwards.
-
-    Parameters
-    ----------
-    families
-        The kinds of groups: ``families[k][0, seat]`` is the group of a seat (a GPU of the rail),
-        and ``families[k][1, seat]`` its place there, -1 if it is in none. The first three are
-        combined by two.
-    n_seats
-        How many seats there are.
-
-    Yields
-    ------
-    int array, shape (seats,)
-        Orders, each with all seats once; some may be the same.
+    They are sorted by their places in a second family, also with every second group turned around
+    (boustrophedon), and each backwards.
     """
     seat = np.arange(n_seats)
     for chosen in permutations(families[:3], min(2, len(families))):
@@ -215,32 +140,10 @@ def _list_grids(families: Sequence[Ints], n_seats: int) -> Iterator[Ints]:
 
 
 def _list_spread(families: Sequence[Ints], n_seats: int) -> Iterator[Ints]:
-    """List orders of all GPUs of a rail in which the members of each group are evenly far apart.
+    """List orders of blocks in which each group of one family has one member in each.
 
-    A collective around a ring takes the latency of its longest way from one member to the next.
-    Members that stand side by side have one very long way, from the last of them back to the
-    first: among 64 GPUs a group of 8 has a way of 57 hops. If every eighth GPU is a member, all
-    ways are 8 hops.
-
-    In a grid whose rows 0 1 2, 3 4 5 and 6 7 8 are groups of one kind, and whose columns are
-    groups of another kind, the order is 0 5 7 1 3 8 2 4 6. Members of a row are three to four
-    places apart, and so are those of a column, as 0, 3 and 6 at the places 0, 4 and 8.
-
-    Parameters
-    ----------
-    families
-        The kinds of groups: ``families[k][0, seat]`` is the group of a seat (a GPU of the rail),
-        and ``families[k][1, seat]`` its place there, -1 if it is in none. The first three are
-        combined by two.
-    n_seats
-        How many seats there are.
-
-    Yields
-    ------
-    int array, shape (seats,)
-        Orders, each with all seats once. An order is made of blocks, as many as a group of the
-        first kind has members, with one member of each group in each block. Groups begin in
-        different blocks, so that groups of the second kind are spread over the blocks as well.
+    A block is the members of a second family that share a place. With groups 0 1 and 2 3, and
+    blocks 0 2 and 1 3, the order is 0 2 1 3.
     """
     seat = np.arange(n_seats)
     for first, second in permutations(families[:3], 2):
@@ -257,19 +160,7 @@ def _list_spread(families: Sequence[Ints], n_seats: int) -> Iterator[Ints]:
 
 
 def _list_others(n_seats: int) -> Iterator[Ints]:
-    """List orders of all seats without regard to groups: all of few seats, else random ones.
-
-    Parameters
-    ----------
-    n_seats
-        How many seats (GPUs of a rail) there are.
-
-    Yields
-    ------
-    int array, shape (seats,)
-        All orders that begin with seat 0 if they are no more than `_MOST_RINGS`, as where a ring
-        begins makes no difference; else `_N_RANDOM` random orders, always the same ones.
-    """
+    """List all orders of few seats up to rotation, else a few random ones."""
     if n_seats < 2:
         return
     if n_seats <= _MOST_RINGS and factorial(n_seats - 1) <= _MOST_RINGS:
@@ -282,28 +173,9 @@ def _list_others(n_seats: int) -> Iterator[Ints]:
 
 
 def _list_rows(seats: Seats) -> Iterator[Ints]:
-    """List orders of all GPUs of a rail in which groups stand one after another, turned or not.
+    """List orders by the numbers of seats, and by the groups of each dimension.
 
-    A ring of circuits leads from each GPU to the next one in an order; members of a group that
-    stand side by side are one hop apart. Neighbouring groups meet at their ends, and it depends on
-    the job which ends should meet. Hence there are four orders for each dimension (kind of
-    parallelism). With groups 0 1 2 and 3 4 5 these are:
-
-    * no group is turned around: 0 1 2 3 4 5;
-    * the second, fourth and so on: 0 1 2 5 4 3;
-    * the first, third and so on: 2 1 0 3 4 5;
-    * all: 2 1 0 5 4 3.
-
-    Parameters
-    ----------
-    seats
-        The folded step: its seats, and the job with its groups.
-
-    Yields
-    ------
-    int array, shape (seats,)
-        Orders, each with all seats once: first that of their numbers, then four for each
-        dimension with groups on rails. Some may be the same.
+    Every second group, or all of them, may be turned around.
     """
     step = seats.job.step()
     first_rank = np.array(seats.folded.first)
@@ -338,24 +210,9 @@ def _list_rows(seats: Seats) -> Iterator[Ints]:
 
 
 def _rank_groups(group: Ints, place: Ints) -> Ints:
-    """Rank groups by the places of their members in another kind of groups, then by number.
+    """Rank by seat its group, by the least place that its members have in another family.
 
-    Each GPU (seat) of a rail is in one group of each kind. The least place that one of its members
-    has in the other kind counts for a group: if the members of group 0 have the places 2 and 3
-    there, and those of group 1 the places 0 and 1, group 1 has rank 0, and group 0 has rank 1.
-
-    Parameters
-    ----------
-    group
-        By seat its group, -1 for none; shape (seats,).
-    place
-        By seat its place in its group of the other kind, -1 for none; shape (seats,).
-
-    Returns
-    -------
-    int array, shape (seats,)
-        By seat the rank of its group, from 0 on. Seats in no group have the number of groups, and
-        come last.
+    Seats in no group come last.
     """
     n = int(group.max(initial=-1)) + 1
 
@@ -369,22 +226,9 @@ def _rank_groups(group: Ints, place: Ints) -> Ints:
 
 
 def close_rings(order: Ints, component: Ints) -> Ints:
-    """Close rings of circuits: GPUs of one cycle, in an order, lead each to the next one.
+    """Make the ring of an order and a cut.
 
-    A GPU of the rail is called a *seat*. With the order 2, 0, 1, 3 and the cycles 0, 0, 0, 3 of
-    seats 0 to 3, circuits lead 2 -> 0 -> 1 -> 2, and seat 3 is alone.
-
-    Parameters
-    ----------
-    order
-        All seats, each once; shape (seats,).
-    component
-        By seat the number of its cycle, from 0 to ``seats - 1``; shape (seats,).
-
-    Returns
-    -------
-    int array, shape (seats,)
-        By seat the seat to which it leads, -1 if it is alone. In the example: 1, 2, 0, -1.
+    The result is by seat the next one of its part in the order, -1 if it is alone.
     """
     base = np.empty(len(order), np.int64)
     _close(order, component, base, np.empty_like(base), np.empty_like(base))
@@ -393,20 +237,9 @@ def close_rings(order: Ints, component: Ints) -> Ints:
 
 @kernel
 def _close(order, component, base, first, last):
-    """Write to which GPU each GPU leads on a ring of circuits.
+    """Write ``base[seat]``, the next seat of the same component in the order.
 
-    A GPU of the rail is called a *seat*. Each seat leads to the next one of its cycle, in a given
-    order, and the last one of a cycle leads back to the first. With the order 2, 0, 1, 3 and the
-    cycles 0, 0, 0, 3 of seats 0 to 3, these are 2 -> 0 -> 1 -> 2, and seat 3 is alone.
-
-    Parameters
-    ----------
-    order, component : int array, shape (seats,)
-        All seats, each once; and by seat the number of its cycle, from 0 to ``seats - 1``.
-    base : int array, shape (seats,)
-        Written: by seat the seat to which it leads, -1 if it is alone.
-    first, last : int array, shape (seats,)
-        Scratch: by number of a cycle its first seat, and the last one by now.
+    `first` and `last` are scratch, the first and the last seat of each component so far.
     """
     base[:] = -1
     first[:] = -1
@@ -426,27 +259,9 @@ def _close(order, component, base, first, last):
 
 
 def list_cuts(component: Ints, families: Sequence[Ints]) -> list[Ints]:
-    """List ways to divide the GPUs of a rail among cycles of circuits.
+    """List different cuts by the families that they join, all that communicate last.
 
-    A *seat* is a GPU of the rail; a *family* is the groups of one kind, as all of data
-    parallelism. A *cut* says by seat on which cycle it is. For each set of families there is a
-    cut: seats that are in a group together, directly or through others, are on one cycle.
-
-    Parameters
-    ----------
-    component
-        By seat the least seat with which it communicates, directly or through others; shape
-        (seats,).
-    families
-        The kinds of groups: ``families[k][0, seat]`` is the group of a seat and
-        ``families[k][1, seat]`` its place there, -1 if it is in none.
-
-    Returns
-    -------
-    list of int array, shape (seats,)
-        Different cuts, with by seat the number of its cycle. First come those of one family, then
-        of two, and so on; the last one is `component`, in which all seats that communicate are on
-        one cycle.
+    With rows and columns of a grid these are rows, columns, and all.
     """
     cuts: dict[bytes, Ints] = {}
     for n_chosen in range(1, len(families) + 1):
@@ -459,24 +274,9 @@ def list_cuts(component: Ints, families: Sequence[Ints]) -> list[Ints]:
 
 
 def _join_groups(component: Ints, families: Sequence[Ints]) -> Ints:
-    """Join GPUs that are in a group together, directly or through others, into cycles.
+    """Join the seats that share groups of some families, directly or through others.
 
-    A *seat* is a GPU of the rail. If seats 0 and 1 are in one group and 1 and 2 in another, 0, 1
-    and 2 are joined. A seat that would be alone joins others with which it communicates.
-
-    Parameters
-    ----------
-    component
-        By seat the least seat with which it communicates, directly or through others; shape
-        (seats,).
-    families
-        The kinds of groups that count, at least one: ``families[k][0, seat]`` is the group of a
-        seat and ``families[k][1, seat]`` its place there, -1 if it is in none.
-
-    Returns
-    -------
-    int array, shape (seats,)
-        By seat the number of its cycle: the least of the seats that it is joined with in groups.
+    Seats in no such group join the first seat of their component that is in one.
     """
     n = len(component)
 

@@ -915,35 +915,7 @@ class Search:
             work[turn] += self.decoder.work - former_work
 
     def _list_shapes(self) -> Iterator[_Shape]:
-        """List rough plans of circuits with which the search begins.
-
-        A rough plan, or *shape*, says which GPUs are joined by cycles of circuits, and how the
-        ports of a GPU are shared among these. It does not say in which order GPUs stand on a
-        cycle, nor which communication goes first. A *ring* is circuits that lead from each GPU to
-        the next one of its cycle; its *cut* says which GPUs are on one cycle. Shapes come in this
-        order:
-
-        1. some ports keep circuits for all-to-alls (`_list_chord_shapes`);
-        2. one ring, or two. Two rings may share all ports, which change from one to the other when
-           that is needed; or each has half of the ports. Rings with short cycles come first;
-        3. one ring of all GPUs that communicate, with everything on it (``self.plain``);
-        4. two such rings with half of the ports each, the second one backwards.
-
-        Yields
-        ------
-        _Shape
-            With these fields:
-
-            * `cuts`: for each ring an array of shape (GPUs,), by GPU the number of its cycle;
-            * `widths`: how the ports of a GPU are divided: all together, or two halves;
-            * `way`: how communications go. `EITHER`: over the circuits on which each ends soonest;
-              `_FIRST`: over the first ring that has all members on one cycle; 0: over the first
-              ring;
-            * `price_s`: by how many seconds circuits that must be set up first have to be better
-              than those that are up, to be used;
-            * `strides`: of the first sort alone, how many members further on the circuits for
-              all-to-alls lead; else empty.
-        """
+        """List shapes of one or two rings, and those with chords."""
         # With an odd number of ports the first half has one more.
         yield from self._list_chord_shapes()
         all_ports = (self.ports,)
@@ -972,28 +944,7 @@ class Search:
             yield _Shape((joins_all, joins_all), halves, EITHER, 0.0)
 
     def _list_chord_shapes(self) -> Iterator[_Shape]:
-        """List rough plans in which some ports keep circuits for all-to-alls that never change.
-
-        Such circuits are *chords*: a chord is one port of every GPU, whose circuits lead to the
-        member a fixed number of places further on in its group, the *stride*. A few chords reach
-        all members in a few hops. Other traffic needs ports as well: each number of chords from 1
-        to all ports is tried. The other ports hold one ring (circuits from each GPU to a next one,
-        in cycles), or two, of which the second goes backwards.
-
-        A rough plan, or *shape*, leaves open the order of the GPUs on rings, and which
-        communication goes first.
-
-        Yields
-        ------
-        _Shape
-            None if a GPU has one port, or if no groups can have chords. The fields are
-
-            * `cuts`: for each ring an array with by GPU the number of its cycle;
-            * `widths`: how many ports of a GPU each ring has;
-            * `way`: `EITHER`, each communication goes as it ends soonest;
-            * `price_s`: 0, new circuits are no worse than those that are up;
-            * `strides`: those of the chords.
-        """
+        """List shapes with one chord or more, the other ports in one ring or two halves."""
         if self.chord_groups is None or self.ports == 1:
             return
         n_members = len(self.chord_groups[0])
@@ -1545,25 +1496,10 @@ def _is_chord(choice: RailChoice, ring: int) -> bool:
 
 
 def list_exchange_groups(seats: Seats) -> Ints | None:
-    """List the groups whose all-to-alls are worth circuits that never change.
+    """List the groups whose all-to-alls are worth chords, as seats; shape (groups, members).
 
-    Such circuits lead from each member to the one a fixed number of places further on in its group
-    (chords). All groups that have them must be of one size: the size whose all-to-alls send most
-    bytes. If all-to-alls of 8 members send 3 GB and those of 4 send 1 GB, the groups of 8 are
-    listed.
-
-    Parameters
-    ----------
-    seats
-        The folded step: node k has the seats (GPUs of the rail) ``member[begin[k]:begin[k + 1]]``,
-        sends ``bytes_sent[k]`` from each of them, and is an all-to-all if ``how[k]`` is
-        `EXCHANGE`.
-
-    Returns
-    -------
-    int array, shape (groups, members), or None
-        The seats of each group in the order of their places. None without all-to-alls of more than
-        two members, or if a seat is in two of these groups: its ports would have to lead to both.
+    All have one size, that whose all-to-alls send most bytes. None without all-to-alls of more
+    than two members, or if a seat is in two of these groups: its ports would have to lead to both.
     """
     counts = np.diff(seats.begin)
     exchanges = np.flatnonzero(seats.how == EXCHANGE)
@@ -1625,25 +1561,11 @@ def lay_chord(groups: Ints, stride: int, n_seats: int) -> Ring:
 
 
 def _list_kinds(seats: Seats) -> list[Ints]:
-    """List sets of communications that are alike, which a move of the search changes together.
+    """List sets of communications that are alike, which a move changes together.
 
-    There are two sorts of sets, and each communication is in one set of each sort:
-
-    * those with the same group, kind of operation and partner, as all messages from one rank of a
-      pipeline to the next;
-    * those of one kind of operation in all groups of one name, as all all-gathers of data
-      parallelism.
-
-    Parameters
-    ----------
-    seats
-        The folded step: `riding` are its communications over rails, and ``folded.part[node]`` is
-        one operation of each, from which group, kind of operation and partner are read.
-
-    Returns
-    -------
-    list of int array
-        The communications of each set, ascending; first all sets of the first sort.
+    Each is in two sets: with those of the same group, kind and partner, as all messages of one
+    rank to the next; and with those of one kind in all groups of one name, as all all-gathers of
+    data parallelism.
     """
     riding = seats.riding
     step = seats.job.step()

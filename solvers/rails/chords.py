@@ -52,31 +52,10 @@ class _RouteList(NamedTuple):
 
 @lru_cache(maxsize=256)
 def choose_chords(n_members: int, n_ports: int) -> ChordRoutes | None:
-    """Choose circuits for an all-to-all that never change, so that the busiest port carries least.
+    """Choose strides for so many ports whose busiest port carries least in an all-to-all.
 
-    In an all-to-all each member of a group has a block of data for each other member. Port p of
-    each member leads to the member a fixed number of places further on, the *stride* of the port.
-    Blocks for which no stride leads directly take several hops. Several sets of strides are tried.
-    For each of them a linear programme says how blocks are split over the ways there are.
-
-    Parameters
-    ----------
-    n_members
-        The members of the group, at least 3.
-    n_ports
-        The ports of a member that are used, each for one stride.
-
-    Returns
-    -------
-    ChordRoutes or None
-        With these fields:
-
-        * `n_members`, and ``strides[port]``;
-        * ``distance[route]``: the route is for receivers so many places further on;
-        * ``hops[route, port]``: how often it takes each port;
-        * ``share[route]``: the part of the data for this distance that takes it.
-
-        None if a member has more ports than there are other members.
+    Few sets, those with fewest hops in all, are compared by a linear programme. None if there are
+    more ports than other members.
     """
     if n_ports > n_members - 1:
         return None
@@ -97,25 +76,7 @@ def choose_chords(n_members: int, n_ports: int) -> ChordRoutes | None:
 
 
 def _list_stride_sets(n: int, n_ports: int) -> Iterator[tuple[int, ...]]:
-    """List sets of strides that are worth trying: all if they are few, else some.
-
-    A *stride* is how many places further on in a group the circuits of one port of all members
-    lead; a set has one for each port. If there are more than `_MOST_SETS` sets, these are listed:
-    geometric ones, which are like 1, 4, 16; and one that is chosen greedily, each further stride
-    so that data need the fewest hops.
-
-    Parameters
-    ----------
-    n
-        The members of the group.
-    n_ports
-        How many strides a set has, at most n - 1.
-
-    Yields
-    ------
-    tuple of int
-        Strides from 1 to n - 1, ascending.
-    """
+    """List all sets of strides if they are few, else some known ones and a greedy one."""
     if comb(n - 1, n_ports) <= _MOST_SETS:
         yield from combinations(range(1, n), n_ports)
         return
@@ -132,24 +93,7 @@ def _list_stride_sets(n: int, n_ports: int) -> Iterator[tuple[int, ...]]:
 
 
 def _count_fewest_hops(n: int, strides: tuple[int, ...]) -> int:
-    """Count the hops of all parts of one member, each on a way of fewest hops (breadth first).
-
-    A part is the data of one member for one other. A hop leads as many places further on in the
-    group as the stride of some port says. Among 5 members with strides 1 and 2, the distances 1
-    and 2 take one hop, and 3 and 4 take two: 6.
-
-    Parameters
-    ----------
-    n
-        The members of the group.
-    strides
-        A stride for each port.
-
-    Returns
-    -------
-    int
-        The sum over all distances; at least n * n if some distance is not reached.
-    """
+    """Count the fewest hops to all distances together, by breadth-first search."""
     # By distance its hops; n * n stands for a distance that is not reached yet.
     hops_to = np.full(n, n * n)
     hops_to[0] = 0
@@ -166,34 +110,9 @@ def _count_fewest_hops(n: int, strides: tuple[int, ...]) -> int:
 
 @lru_cache(maxsize=256)
 def route_over_chords(n_members: int, strides: tuple[int, ...]) -> ChordRoutes:
-    """Route an all-to-all over circuits of fixed strides, so that the busiest port carries least.
+    """Share an all-to-all over routes so that the busiest port carries least.
 
-    In an all-to-all each member has a block of data for each other member. The circuits of port p
-    of all members lead ``strides[p]`` places further on in the group. A *route* is how often a
-    block takes each port: with strides 1 and 3, a block for the member 5 places further on may go
-    as 1 + 1 + 3, which is two hops on port 0 and one on port 1. A block may be split over several
-    routes. The best split is the answer of a linear programme.
-
-    All members do the same, so that the busiest port of one member decides the time. Tried are the
-    routes with fewest hops to each distance, and those with one hop more.
-
-    Parameters
-    ----------
-    n_members
-        The members of the group.
-    strides
-        A stride for each port; together they must lead everywhere.
-
-    Returns
-    -------
-    ChordRoutes
-        With these fields, by route only those that are used:
-
-        * `n_members` and `strides` as given;
-        * ``distance[route]``: how many places further on the receiver stands;
-        * ``hops[route, port]``: how often the route takes the port;
-        * ``share[route]``: the part of the block that goes this way; the shares of a distance sum
-          to 1.
+    This is a linear programme over all routes of fewest hops, or one more.
     """
     with uncounted():
         from scipy.optimize import linprog
@@ -236,29 +155,9 @@ def route_over_chords(n_members: int, strides: tuple[int, ...]) -> ChordRoutes:
 
 
 def _list_routes(n: int, strides: tuple[int, ...]) -> _RouteList:
-    """List the ways from a member to each other one: those with fewest hops, and one hop more.
+    """List the routes of fewest hops to each distance, and those with one more if they are few.
 
-    Each port of a member has a circuit to the member a fixed number of places further on, its
-    *stride*. A *route* is how often each port is taken, in any order: with strides 1 and 3, the
-    member 5 places further on is reached by the route (2, 1), for 1 + 1 + 3.
-
-    Parameters
-    ----------
-    n
-        The members of the group.
-    strides
-        A stride for each port; together they must lead everywhere.
-
-    Returns
-    -------
-    _RouteList
-        Routes in the order of their numbers of hops:
-
-        * ``distance[route]``: how many places further on it leads;
-        * ``hops[route, port]``: how often it takes the port.
-
-        For the farthest members those of one hop more are left out if they are too many
-        (`_MOST_ROUTES`).
+    The order of hops does not matter.
     """
     fewest = np.zeros(n, np.int64)
     distances = [np.empty(0, np.int64)]

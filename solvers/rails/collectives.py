@@ -157,31 +157,11 @@ def choose_rounds(
 
 
 def tell_apart(job: RailJob, lanes: Lanes, places: Places) -> list[bytes]:
-    """Describe for each rank which of its communication partners are the same, without names.
+    """Describe for each rank which of its partners are the same, without names.
 
-    Ranks that do the same are planned as one: they have to need the same changes of circuits. A
-    circuit changes when the next partner is another one than the last. It therefore does not
-    matter who the partners are, only which of them are equal. A rank whose partners are 7, 3, 7,
-    one after another, has the description 0, 1, 0, and so has one with the partners 40, 12, 40.
-
-    A partner is a rank to which it sends or from which it receives: the other rank of a message,
-    or other members in some round of a collective.
-
-    Parameters
-    ----------
-    job
-        The job: its step, and the algorithm of each dimension of parallelism.
-    lanes
-        How many port numbers (lanes) each GPU has, and whether ports are bidirectional.
-    places
-        The place of each rank among the members of each of its groups: ``member[group, place]`` is
-        a rank, and ``place(step, operations)`` looks up places.
-
-    Returns
-    -------
-    list of bytes
-        By rank its description. Empty if each collective goes around one ring in both directions:
-        it is then described by its neighbours, which are compared anyway.
+    Ranks of one class need the same changes of circuits. A rank whose partners are 7, 3, 7, one
+    after another, has the description 0, 1, 0, and so has one with 40, 12, 40. Empty if each
+    collective is one ring, as neighbours are compared anyway.
     """
     step = job.step()
     is_collective = (step.rail >= 0) & (step.kind < SEND) & (step.kind != COMPUTE)
@@ -282,18 +262,7 @@ def _are_neighbours(rows: NDArray[np.int64]) -> bool:
 
 
 def _rows(*tables: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Join tables of peers, each row of places once.
-
-    Parameters
-    ----------
-    tables
-        Arrays of places, whose last axis is the place as well and equally long; at least one.
-
-    Returns
-    -------
-    int array, shape (rows, members)
-        Different rows, sorted.
-    """
+    """Join tables of places to one of shape (rows, members), each row once."""
     n = tables[0].shape[-1]
     rows = np.concatenate([table.reshape(-1, n) for table in tables])
     different_rows: NDArray[np.int64] = np.unique(rows, axis=0)
@@ -415,25 +384,10 @@ def face_rings(n: int, lanes: int, *, duplex: bool) -> Facing:
 
 
 def face_shifts(n: int, lanes: int) -> Facing:
-    """Let every member send a number of places onward, another number on each lane and round.
+    """Let every member send 1 to n - 1 places onward, another number on each lane and round.
 
-    A *lane* is the port of one number at all GPUs. Each number of places, from 1 to n - 1, has its
-    turn on some lane in some round. With 6 members and 2 lanes these shifts are 1 and 2, then 3
-    and 4, then 5 on the first lane. In the last round lanes that are left over stay as they are.
-
-    Parameters
-    ----------
-    n
-        The members of the group, at least 2.
-    lanes
-        How many lanes there are.
-
-    Returns
-    -------
-    Facing
-        ``facing[round, side, lane, place]``: the place in the group to which a member sends (side
-        0), or from which it receives (side 1); shape (rounds, 2, lanes, n), with
-        ceil((n - 1) / lanes) rounds.
+    With 6 members and 2 lanes these are 1 and 2, then 3 and 4, then 5; a lane that is left over in
+    the last round stays as it is.
     """
     n_rounds = -(-(n - 1) // lanes)  # rounded up
     facing = np.empty((n_rounds, 2, lanes, n), dtype=np.int64)
@@ -452,29 +406,10 @@ def face_shifts(n: int, lanes: int) -> Facing:
 
 
 def face_pairs(algorithm: Algorithm, n: int, lanes: int, distances: Sequence[int]) -> Facing:
-    """Let members exchange data in pairs, round by round, on all ports alike.
+    """Pair members at the distances of the rounds of an algorithm, on all lanes alike.
 
-    In some rounds a member may have no partner. It is then turned to its partner of the next round
-    that has one, or else to the last partner that it had: its circuits need not change for
-    nothing.
-
-    Parameters
-    ----------
-    algorithm
-        The algorithm of the collective, as recursive doubling, which decides who is a pair.
-    n
-        The members of the group.
-    lanes
-        How many lanes (ports of one number at all GPUs) there are.
-    distances
-        By round, how far apart the members of a pair are in the group.
-
-    Returns
-    -------
-    Facing
-        ``facing[round, side, lane, place]``: the place in the group of the partner, the same on
-        both sides (sending and receiving) and on all lanes; shape (rounds, 2, lanes, n). It cannot
-        be written to.
+    A member without a partner is turned to its next one, or else stays: its circuits need not
+    change for nothing.
     """
     pairs = np.stack([list_partners(algorithm, n, distance) for distance in distances])
 

@@ -250,20 +250,7 @@ class Route(NamedTuple):
 
 @inlined_kernel
 def _goes_before(key_s, priority, node, other):
-    """Tell whether a node goes before another: its key is less, or equal and its priority less.
-
-    Parameters
-    ----------
-    key_s, priority : float array, shape (nodes,)
-        By node when it is seen as able to start, in seconds, and its priority, the least first.
-    node, other : int
-        The nodes: numbers of communications.
-
-    Returns
-    -------
-    bool
-        False if both are equal.
-    """
+    """Compare two nodes by key, equal keys by priority; the least goes first."""
     if key_s[node] == key_s[other]:
         return priority[node] < priority[other]
     return key_s[node] < key_s[other]
@@ -271,28 +258,7 @@ def _goes_before(key_s, priority, node, other):
 
 @inlined_kernel
 def _push(heap, key_s, priority, size, node):
-    """Add a node to a queue, which is a binary heap.
-
-    In a binary heap each entry goes before the two entries below it, so that the first one is
-    known.
-
-    Parameters
-    ----------
-    heap : int array
-        Nodes; the heap is ``heap[:size]``, the rest of the array is not read. Changed.
-    key_s, priority : float array, shape (nodes,)
-        The order of the nodes: the least key, in seconds, goes first, and of equal keys the least
-        priority.
-    size : int
-        How many nodes the heap has.
-    node : int
-        The node to add.
-
-    Returns
-    -------
-    int
-        The new size.
-    """
+    """Add a node to the binary heap ``heap[:size]``, and return its new size."""
     # The node comes last, and rises above all parents that it goes before. The parent of place k
     # is place (k - 1) // 2.
     place = size
@@ -308,27 +274,7 @@ def _push(heap, key_s, priority, size, node):
 
 @inlined_kernel
 def _pop(heap, key_s, priority, size):
-    """Take the first node from a queue, which is a binary heap.
-
-    In a binary heap each entry goes before the two entries below it, so that the first one is
-    known. The node that is taken stays in the array, right behind the heap.
-
-    Parameters
-    ----------
-    heap : int array
-        Nodes; the heap is ``heap[:size]``. Changed: the node that was taken is ``heap[size - 1]``,
-        with the size as it was before.
-    key_s, priority : float array, shape (nodes,)
-        The order of the nodes: the least key, in seconds, goes first, and of equal keys the least
-        priority.
-    size : int
-        How many nodes the heap has, at least 1.
-
-    Returns
-    -------
-    int
-        The new size, less by one.
-    """
+    """Take the first node from the binary heap; return the new size, where the node stands now."""
     # The first node changes places with the last one, which then sinks below all children that go
     # before it. The children of place k are the places 2 k + 1 and 2 k + 2.
     size -= 1
@@ -641,28 +587,7 @@ def _try_straight(node, plan, bundle, ports, best):
 
 @inlined_kernel
 def _serves_as_chord(stride, is_exchange, n_members):
-    """Tell whether a collective can use the circuits of one bundle of ports as a chord.
-
-    A bundle is some ports of every GPU that always hold the same circuits. It is a chord if these
-    lead a fixed number of members further on, its stride. An all-to-all can use every chord that
-    leads to another member. Other collectives go around, and need a stride that makes one ring
-    through all members: its greatest common divisor with their number is 1 (Euclid). Among 8
-    members stride 3 makes one ring, and stride 2 makes two rings of four.
-
-    Parameters
-    ----------
-    stride : int
-        How many members further on its circuits lead; 0 if the bundle is no chord.
-    is_exchange : bool
-        Whether the node is an all-to-all.
-    n_members : int
-        The members of the node, at least 3.
-
-    Returns
-    -------
-    bool
-        Whether the data of the node go over this bundle if the node goes over chords.
-    """
+    """Tell whether a chord serves: an all-to-all needs circuits to others, a collective a ring."""
     if stride == 0 or stride % n_members == 0:
         return False
     if is_exchange:

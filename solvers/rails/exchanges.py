@@ -57,38 +57,12 @@ class _Way(NamedTuple):
 
 
 def list_menu(sizes: Iterable[int]) -> Menu:
-    """List the ways to do an all-to-all in a few stages, for groups of some numbers of members.
+    """List the ways to do an all-to-all in stages, for some numbers of members.
 
-    In an all-to-all each member has a block of data for each other member. Here it is done in
-    stages. In a stage each member has one circuit, to the member a fixed number of places further
-    on in the group: this number is the *stride* of the stage. All circuits change between stages.
-    A block may take several hops, in one stage or in several.
-
-    Example: 4 members and two stages, with strides 1 and 2. The block for the member 1 place
-    further on takes a hop in the first stage; that for 2 places a hop in the second stage; that
-    for 3 places a hop in each. Each circuit therefore carries 2 blocks in either stage.
-
-    There is one way for each number of stages from 2 to `_MOST_STAGES`, with the strides for which
-    blocks take the fewest hops, and one way with a stage for each stride from 1 to n - 1. Each way
-    is also listed with its stages in reverse.
-
-    Parameters
-    ----------
-    sizes
-        Numbers of members that all-to-alls have; each at least 3.
-
-    Returns
-    -------
-    Menu
-        A table with a row for each way and a column for each stage:
-
-        * the ways for n members are the rows from ``begin[n]`` up to, but without,
-          ``begin[n + 1]``; there are none if n is not in `sizes`;
-        * ``stride[row, stage]`` is the stride, 0 past the last stage of the way;
-        * ``hops[row, stage]`` is how many blocks each circuit carries in the stage.
-
-        Row 0 is no all-to-all: it has one stage of stride 1, for communications in which each
-        member only sends to the next one.
+    There is one for each number of stages, with the strides of fewest hops, and one with a stage
+    for each stride; each also in reverse. With 4 members and strides 1 and 2, blocks for distances
+    1 and 3 take a hop in the first stage, those for 2 and 3 in the second: each circuit carries 2
+    blocks in either.
     """
     wanted_sizes = set(sizes)
     ways = [_Way((1,), [0])]  # row 0, for what goes straight without stages
@@ -115,28 +89,10 @@ def list_menu(sizes: Iterable[int]) -> Menu:
 
 @lru_cache(maxsize=64)
 def _choose_strides(n: int) -> tuple[tuple[int, ...], ...]:
-    """Choose which circuits an all-to-all uses, for each number of stages.
+    """Choose for 2, 3 and more stages the set of strides with the fewest hops of all blocks.
 
-    In an all-to-all each member has a block of data for each other member. It is done in stages:
-    in each, a member has one circuit, to the member a fixed number of places further on (the
-    stride). A block may take several hops. Fewer hops in all mean fewer bytes on each circuit, but
-    more stages mean more changes of circuits: hence there is one choice for each number of stages.
-
-    For each number of stages, sets of strides that contain 1 are compared by the hops of all
-    blocks together. All such sets are compared if they are no more than `_MOST_SETS`. Else only
-    sets are compared that have one stride more than the best set for a stage less.
-
-    Parameters
-    ----------
-    n
-        The members of the group, at least 3.
-
-    Returns
-    -------
-    tuple of tuple of int
-        The strides of each choice, ascending. First come choices for 2 stages, 3 stages and so on,
-        up to `_MOST_STAGES`. The last choice has all strides from 1 to n - 1, one stage each, in
-        which each block takes a single hop.
+    If sets are many, those with one stride more than the best set before are compared. The last
+    choice has all strides from 1 to n - 1.
     """
     # `best` is the best set of strides for the number of stages before.
     best: tuple[int, ...] = (1,)
@@ -152,29 +108,9 @@ def _choose_strides(n: int) -> tuple[tuple[int, ...], ...]:
 
 
 def _fewest_hops_by_stage(n: int, strides: tuple[int, ...]) -> list[Ints]:
-    """Count how many hops data need at least to get a number of places further on.
+    """Count after each stage the fewest hops to each distance, by dynamic programming.
 
-    A group stands on a circle. Data are passed on in stages, one after another. In a stage each
-    member can pass data to the member a fixed number of places further on, the stride, as often as
-    it likes. The distance of data is how many places further on their receiver stands.
-
-    Example: 5 members, strides 1 and 3. After the first stage distance 4 takes four hops of 1.
-    After the second stage it takes two: one hop of 1 and one of 3. This is dynamic programming
-    over the stages.
-
-    Parameters
-    ----------
-    n
-        The members of the group.
-    strides
-        By stage its stride, from 1 to n - 1.
-
-    Returns
-    -------
-    list of int array, shape (n,)
-        An array before the first stage, and one after each stage: entry d has the fewest hops by
-        which distance d is reached so far. The number n * n, which is more than any real one,
-        stands for distances that are not reached.
+    A distance that is not reached has n * n. Entry 0 is before all stages.
     """
     distance = np.arange(n)
     n_hops_here = np.arange(n)[:, None]
@@ -190,29 +126,10 @@ def _fewest_hops_by_stage(n: int, strides: tuple[int, ...]) -> list[Ints]:
 
 
 def _count_hops(n: int, strides: tuple[int, ...]) -> list[int]:
-    """Count how many blocks of data a circuit carries in each stage of an all-to-all.
+    """Count the blocks that each circuit carries in each stage.
 
-    In an all-to-all each member has a block for each other member. In a stage each member has one
-    circuit, to the member a fixed number of places further on (the stride). Blocks go by the
-    fewest hops in all. If there are several such ways, the one with fewest hops in the last stage
-    is taken, then in the one before, and so on.
-
-    With 4 members and strides 1 and 2, the blocks for the members 1, 2 and 3 places further on
-    take (1, 0), (0, 1) and (1, 1) hops in the two stages: a circuit carries 2 blocks in each
-    stage.
-
-    Parameters
-    ----------
-    n
-        The members of the group.
-    strides
-        By stage its stride; stride 1 is one of them, so that all members are reached.
-
-    Returns
-    -------
-    list of int
-        By stage the hops of all blocks of one member. All members do the same, so that this is how
-        many blocks each circuit carries.
+    A block takes, from the last stage backwards, the fewest hops in a stage that are on a way of
+    fewest hops; the verifier counts alike.
     """
     fewest = _fewest_hops_by_stage(n, strides)
     # The stages are gone through backwards. `distance` has for each block how far it is from its

@@ -66,20 +66,7 @@ class Folded(NamedTuple):
     def node_of(self, operations: NDArray[np.int64]) -> NDArray[np.int64]:
         """Look up the nodes of operations of any ranks.
 
-        Ranks that do the same are a *class*, and only the operations of the first rank of each
-        class are written down. A *node* is such an operation, or several of them that are one
-        communication. The ranks of a class have their operations in the same order: the node of an
-        operation is that of the operation at the same place in the program of the first rank.
-
-        Parameters
-        ----------
-        operations
-            Operations of any ranks, as numbers in the step; shape (operations,).
-
-        Returns
-        -------
-        int array, shape (operations,)
-            The numbers of their nodes.
+        They are those of the operations at the same places in the programs of first ranks.
         """
         ranks = self.step.rank[operations]
         place_in_program = operations - self.step.rank_start[ranks]
@@ -87,21 +74,9 @@ class Folded(NamedTuple):
         return nodes
 
     def spread(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Copy values of the first rank of each class to all ranks of the class.
+        """Copy values by row, of the first rank of each class, to the operations of all ranks.
 
-        A *class* is ranks that do the same; only the operations of its first rank are written
-        down, as the rows ``self.own``. Each other rank gets the same values for its operations, in
-        their order.
-
-        Parameters
-        ----------
-        values
-            A value for each of these rows, of any type; shape (rows,).
-
-        Returns
-        -------
-        array, shape (operations,)
-            A value for each operation of the step; it cannot be written to.
+        The result cannot be written to.
         """
         value_of = np.empty(self.step.n_operations, values.dtype)
         first_rows = self.begin[self.class_of].tolist()
@@ -112,84 +87,23 @@ class Folded(NamedTuple):
 
 
 def fold(job: RailJob, labels: Sequence[bytes] = ()) -> Folded:
-    """Find the ranks that do the same, so that a step can be planned for one of them alone.
+    """Fold the step of a job, whose ranks of one class also have equal labels.
 
-    Ranks that do the same at the same time are a *class*, and its first rank stands for the
-    others. Two ranks are of one class if
-
-    * their programs (operations in order, with kinds and sizes) are equal, and
-    * the partners of their communications, operation by operation, are of equal classes.
-
-    In two equal pipelines of two ranks each, both first ranks are one class and both last ranks
-    another one.
+    The job keeps the answer.
 
     Classes are refined until they are stable, as in the minimisation of automata. Partners are
     compared by sums of 64-bit hashes; if two different ones ever agreed, the plan would be wrong
     and its replay would say so.
-
-    Parameters
-    ----------
-    job
-        The job whose step is folded. It keeps the answer: a second call returns the same object.
-    labels
-        ``labels[rank]``: bytes that are compared like a part of the program, so that only ranks
-        with equal labels can be of one class. Empty if programs alone decide.
-
-    Returns
-    -------
-    Folded
-        With these fields:
-
-        * ``class_of[rank]``, and ``first[class]``: its first rank;
-        * ``own[row]``: the operations of these first ranks, class by class. The rows of a class
-          begin at ``begin[class]``;
-        * ``nodes[row]``: a number that rows have in common if they happen together. The parts of
-          one communication in several classes are one such node; a computation is a node of its
-          own;
-        * ``part[node]``: one operation of the node;
-        * ``before[pair]`` and ``after[pair]``: two nodes, the second of which waits for the first;
-        * ``order[class]``: its nodes on rails, in the order of its program.
     """
     return job.once(("fold", *labels), lambda: _fold(job.step(), labels))
 
 
 def _fold(step: Step, labels: Sequence[bytes]) -> Folded:
-    """Find the ranks that do the same, and write down once what they do.
+    """Sort ranks into classes, and list the operations of their first ranks as rows and nodes.
 
-    This takes three steps:
-
-    1. Ranks are sorted into *classes*. Two ranks are of one class if their programs are equal and
-       their communication partners are of equal classes. They do the same, and the first rank of a
-       class stands for the others.
-    2. The operations of these first ranks are written down, class by class. Each of them is a
-       *row*.
-    3. Rows that happen together become one *node*. A communication between classes has a row in
-       each of them, and these rows are one node; each computation is a node of its own.
-
-    Example: four ranks do the same. Each computes, then all of them gather. There is one class,
-    with the operations of rank 0 as its two rows, which are two nodes. If the ranks computed for
-    different times, there would be four classes and eight rows, but five nodes: four computations
-    and one gathering.
-
-    Parameters
-    ----------
-    step
-        The step.
-    labels
-        ``labels[rank]``: bytes that are compared like a part of the program, so that only ranks
-        with equal labels can be of one class. Empty if programs alone decide.
-
-    Returns
-    -------
-    Folded
-        With these fields:
-
-        * ``class_of[rank]``, and ``first[class]``: its first rank;
-        * ``begin[class]``: its first row;
-        * ``own[row]``: the operation, and ``nodes[row]``: its node;
-        * ``part[node]``: one of its operations;
-        * ``before[pair]`` and ``after[pair]``: two nodes, the second of which waits for the first;
-        * ``order[class]``: its nodes on rails, in the order of its program.
+    Four ranks that compute and then gather are one class of two rows, which are two nodes. If they
+    computed for different times, they would be four classes of eight rows, but five nodes: the
+    gathering is one.
     """
     programs: Iterable[bytes] = _programs(step, list_places(step))
     if labels:
@@ -245,30 +159,11 @@ def _spans(step: Step) -> Iterator[tuple[int, int]]:
 
 
 def _refine(step: Step, colour: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
-    """Split classes of ranks until the ranks of one class have partners of the same classes.
+    """Split classes until the ranks of one class have partners of the same classes.
 
-    A *colour* is the number of a class. At first ranks with equal programs have one colour. In
-    each round ranks of one colour get different ones if their partners differ in colour. The
-    rounds end when none splits a colour any more (partition refinement).
-
-    Example: rank 0 sends to 1, which then sends to 2, which then sends to 3. Ranks 1 and 2 have
-    equal programs. They are split in the first round, as rank 2 receives from one that has
-    received before, and rank 1 from one that has not.
-
-    Parameters
-    ----------
-    step
-        The step; its `match` has by operation the number of its communication.
-    colour
-        ``colour[rank]`` at first: ranks with equal programs have one colour.
-
-    Returns
-    -------
-    colour : int array, shape (ranks,)
-        The classes, numbered in the order of their first ranks.
-    hash_of_match : uint64 array, shape (communications,)
-        ``hash_of_match[match]``: a hash, the same for communications of ranks of the same classes
-        at the same places of their programs. These happen at the same time.
+    Rank 0 sends to 1, which then sends to 2, which then sends to 3: ranks 1 and 2 have equal
+    programs, and are split in the first round by their partners. Also returns a hash by
+    communication, equal for those that happen together.
     """
     hash_of_match = np.empty(1 + int(step.match.max(initial=0)), np.uint64)
     hashes = np.empty(len(colour), np.uint64)
@@ -286,28 +181,10 @@ def _refine(step: Step, colour: NDArray[np.int64]) -> tuple[NDArray[np.int64], N
 
 @kernel
 def _meet(rank_start, match, colour, hash_of_match, hashes):
-    """Compute a hash for each rank, which tells ranks apart whose partners differ.
+    """Hash communications by the colours of all that take part, and ranks by their communications.
 
-    A *colour* is the number of a class of ranks that have been alike so far. There are two steps:
-
-    1. Each communication gets a hash of the colours of all that take part, whatever their order.
-    2. Each rank gets a hash of its colour and of the hashes of its communications, in their order.
-
-    The cost is O(operations).
-
-    Parameters
-    ----------
-    rank_start : int array, shape (ranks + 1,)
-        Rank r has the operations from ``rank_start[r]`` up to, but without, ``rank_start[r + 1]``.
-    match : int array, shape (operations,)
-        By operation a number that all parts of its communication share; -1 for computation.
-    colour : int array, shape (ranks,)
-        The colours by now.
-    hash_of_match : uint64 array, shape (communications,)
-        Written: by communication its hash, the sum over its parts of a hash of the colour and of
-        the place of the part in the program of its rank.
-    hashes : uint64 array, shape (ranks,)
-        Written: by rank its hash.
+    `hash_of_match` is the sum over parts of a hash of colour and place; `hashes` has an entry for
+    each rank. Both are written.
     """
     # First who meets in each communication, then the communications of each rank. The sum of
     # hashes wraps around at 64 bits, which does no harm.
@@ -326,18 +203,7 @@ def _meet(rank_start, match, colour, hash_of_match, hashes):
 
 @inner_kernel
 def _mix(first, second):
-    """Hash a pair of integers to 64 bits, as splitmix64 does.
-
-    Parameters
-    ----------
-    first, second : int
-        The pair; its order counts.
-
-    Returns
-    -------
-    uint64
-        The hash. Multiplications wrap around at 64 bits.
-    """
+    """Hash a pair of integers, whose order counts, to 64 bits (splitmix64)."""
     z = np.uint64(first) * np.uint64(0x9E3779B97F4A7C15)
     z = z + np.uint64(second) * np.uint64(0xD1B54A32D192ED03)
     z = z + np.uint64(0x8CB92BA72F3D8DD7)  # otherwise twice a number would have twice its hash
@@ -347,24 +213,7 @@ def _mix(first, second):
 
 
 def _programs(step: Step, places: Places) -> Iterator[bytes]:
-    """Describe what each rank does, without names: equal descriptions for ranks that do the same.
-
-    The *program* of a rank is its operations in their order. The description has the kinds, sizes,
-    times and dependencies of the operations, and which of its partners on rails are the same. It
-    does not have the names of ranks and groups.
-
-    Parameters
-    ----------
-    step
-        The step: columns of the operations of all ranks, one rank after another.
-    places
-        The place of each rank among the members of each of its groups.
-
-    Yields
-    ------
-    bytes
-        One description for each rank, in their order.
-    """
+    """Describe the program of each rank by bytes, without names of ranks and groups."""
     # Groups of one shape are not told apart; the last entry is for operations without a group.
     shapes = [(group.dimension, len(group.ranks), group.rail >= 0) for group in step.groups]
     number_of_shape = {shape: number for number, shape in enumerate(dict.fromkeys(shapes))}
@@ -390,33 +239,10 @@ def _programs(step: Step, places: Places) -> Iterator[bytes]:
 
 
 def _faced(step: Step, places: Places, riding: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    """Describe with whom a rank communicates, without names: two ranks that do the same are equal.
+    """Describe the partners of a rank's operations on rails by the order in which they appear.
 
-    A *contact* is with whom an operation communicates: the other rank of a message, or the whole
-    group of a collective. Contacts are numbered as they first appear. A rank that sends to rank 9,
-    then to 5, then to 9 again has the contacts 0, 1, 0; so has one that sends to 40, 12 and 40.
-
-    A *face* is a rank that is met at a contact. Each contact has two: for a group the next and the
-    previous member, for a message twice the other rank. Faces are numbered as they first appear,
-    too: the same rank may be met as the partner of a message and as the next member of a group.
-
-    Parameters
-    ----------
-    step
-        The step.
-    places
-        The place of each rank among the members of each of its groups: ``member[group, place]`` is
-        a rank, and ``place(step, operations)`` looks up places.
-    riding
-        The operations of one rank that communicate over a rail, ascending; shape (operations,).
-
-    Returns
-    -------
-    list of two int arrays
-        The first, of shape (operations,), has by operation the number of its contact. The second,
-        of shape (2 * contacts,), has the numbers of faces: first the next member of each contact,
-        then the previous one of each. With the three messages above they are 0, 1, 0 and
-        0, 1, 0, 1.
+    The first array has a number for each operation. The second one tells which ranks the partners
+    lead to: the other rank of a message, the next and the previous member of a collective.
     """
     group = step.group[riding]
     peer = step.peer[riding]
@@ -448,20 +274,7 @@ def _faced(step: Step, places: Places, riding: NDArray[np.int64]) -> list[NDArra
 
 
 def _number(keys: Iterable[bytes]) -> NDArray[np.int64]:
-    """Give equal byte strings equal numbers, counted from 0 in the order of first appearance.
-
-    Hashes of 16 bytes are compared instead of the strings, which would take much memory.
-
-    Parameters
-    ----------
-    keys
-        Strings of any lengths, as the programs of ranks.
-
-    Returns
-    -------
-    int array, shape (keys,)
-        The strings b, a, b become 0, 1, 0.
-    """
+    """Give keys numbers in the order in which they appear; equal keys have one number."""
     seen: dict[bytes, int] = {}
     return np.array(
         [seen.setdefault(blake2b(key, digest_size=16).digest(), len(seen)) for key in keys],
@@ -480,43 +293,13 @@ class Places(NamedTuple):
     """The place of each of these members in its group."""
 
     def place(self, step: Step, operations: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Look up the places of the ranks of operations in their groups.
-
-        Parameters
-        ----------
-        step
-            The step.
-        operations
-            Operations that have a group, as numbers in the step; shape (operations,).
-
-        Returns
-        -------
-        int array, shape (operations,)
-            By operation the position of its rank among the members of its group, from 0 on.
-        """
+        """Look up the places of ranks in the groups of their operations, by binary search."""
         keys = step.group[operations].astype(np.int64) * step.n_ranks + step.rank[operations]
         return self.place_of[np.searchsorted(self.keys, keys)]
 
 
 def list_places(step: Step) -> Places:
-    """Put the groups of a step into tables, to look up members and their places quickly.
-
-    The *place* of a rank is its position among the members of a group.
-
-    Parameters
-    ----------
-    step
-        The step: its groups, each with its ranks in order.
-
-    Returns
-    -------
-    Places
-        With these fields:
-
-        * ``member[group, place]``: the rank, padded with -1 to the length of the largest group;
-        * `keys`: the numbers ``group * n_ranks + rank`` of all members, ascending;
-        * ``place_of[k]``: the place of the member with ``keys[k]``.
-    """
+    """List the places of all ranks in their groups."""
     most_members = max((len(group.ranks) for group in step.groups), default=0)
     member = np.full((len(step.groups), most_members), -1)
     for number, group in enumerate(step.groups):
@@ -530,20 +313,7 @@ def list_places(step: Step) -> Places:
 
 
 def number_first(values: NDArray[np.integer]) -> NDArray[np.int64]:
-    """Replace values by numbers in the order in which they first occur.
-
-    The values 7, 3, 7, 5 become 0, 1, 0, 2.
-
-    Parameters
-    ----------
-    values
-        Any integers, of any shape.
-
-    Returns
-    -------
-    int array
-        One axis, with an entry for each value.
-    """
+    """Give values numbers in the order in which they appear: 7, 3, 7 become 0, 1, 0."""
     # By sorted value where it occurs first. The first argsort lists the values in the order in
     # which they occur; the second one inverts that: by sorted value its number.
     _, first, inverse = np.unique(values, return_index=True, return_inverse=True)

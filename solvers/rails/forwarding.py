@@ -165,23 +165,10 @@ def _search(search: Search, most: int | None, most_work: float, *, is_last: bool
 
 
 def can_forward(job: RailJob) -> bool:
-    """Tell whether plans are made for a job in which GPUs forward data of others over a rail.
+    """Tell whether the kernel of this search serves a job.
 
-    Such plans need ports of one direction and collectives that go around rings, and they need
-    memory for the step. Where a switch stops as a whole to change circuits, such plans change no
-    circuits.
-
-    Parameters
-    ----------
-    job
-        The job.
-
-    Returns
-    -------
-    bool
-        False on bidirectional ports, for steps with too many operations, where no communication
-        rides a rail or a rank is on several, and where a collective of more than two ranks is not
-        done around a ring.
+    It needs ports of one direction, rings alone, each rank on one rail, and a step that fits into
+    memory.
     """
     step = job.step()
     if job.fabric is not None and job.fabric.bidirectional:
@@ -361,33 +348,10 @@ def _list_routes(decoder: Decoder, choice: RailChoice) -> tuple[ChordRoutes, ...
 
 
 def _spread_relays(seats: Seats, rows: Ints, ports_of_bundle: Ints) -> NDArray[np.int32]:
-    """List who forwards data on all rails, given who forwards on one of them.
+    """Copy relays of the folded step to all ranks of each seat.
 
-    Many rails do the same, and a schedule is made for one of them. A *seat* is a GPU of this rail;
-    it stands for one rank on each of the equal rails. With 8 equal rails, one row of `rows`
-    becomes 8 rows of the result.
-
-    Parameters
-    ----------
-    seats
-        The folded step. These are used:
-
-        * ``folded.class_of[rank]``: the seat of a rank, and ``folded.first[seat]``: its first
-          rank;
-        * ``rail_of[rank]``: the rail of a rank;
-        * ``folded.own[row]``: an operation of a first rank.
-    rows
-        By relay (GPU that forwards for one operation) three columns: the row of the operation in
-        ``folded.own``, the seat that forwards, and the number of the ports that it uses (bundle);
-        int64, shape (relays, 3).
-    ports_of_bundle
-        The ports of each bundle, as bits.
-
-    Returns
-    -------
-    int32 array, shape (relays, 3)
-        A row for each relay on each rail: the operation whose data are forwarded, the rank that
-        forwards, and its ports as bits; sorted by operation.
+    Rows of (row of the operation, seat, bundle) become rows of (operation, rank, ports as bits),
+    sorted by operation.
     """
     # Rows name operations of the first rank of a seat. All other ranks of the seat have the
     # operation at the same place in their programs.
@@ -499,30 +463,10 @@ def _list_timelines(
 def _list_states(
     first_state: Ints, start_s: NDArray[np.float64], changes: tuple[Ints, Ints, Ints]
 ) -> tuple[Ints, NDArray[np.float64]]:
-    """Follow the changes of one rail: list all its circuits at each time at which some change.
+    """List the circuits of a rail after each time at which some change, and these times.
 
-    A *bundle* is some ports of every GPU that always hold the same circuits. Changes that begin at
-    the same time are made together.
-
-    Parameters
-    ----------
-    first_state
-        ``first_state[bundle, gpu]``: the GPU to which a bundle of a GPU leads when the step
-        begins, -1 for none.
-    start_s
-        When each change begins, in seconds from the start of the step, ascending; shape
-        (changes,).
-    changes
-        Bundle, sending and receiving GPU of the new circuit, each of shape (changes,). A receiver
-        loses the circuit that it had.
-
-    Returns
-    -------
-    states : int array, shape (states, bundles, gpus)
-        One state after another: the GPU to which each bundle of each GPU leads, -1 for none. The
-        first one is `first_state`; changes that change nothing make no state.
-    times : float array, shape (states,)
-        When the change to the state begins, in seconds; 0 of the first.
+    ``states[state, bundle, gpu]`` is the GPU that a bundle leads to, -1 for none. Changes are
+    bundles, senders and receivers by ascending start; a receiver loses the circuit that it had.
     """
     bundle, sender, receiver = changes
     state = first_state.copy()

@@ -60,43 +60,11 @@ def solve_by(
     on_event: OnEvent,
     start: Solution | None = None,
 ) -> Solution:
-    """Plan the training step of a job by one of the methods, and bound its time from below.
+    """Plan the step of a job by a method, and bound its time from below.
 
-    A plan says which circuits the switch of each rail has when, and when each operation of the
-    step starts and ends. A method may make several plans, one after another. The answer is the
-    fastest one whose circuits the switches can hold. It is optimal if its step is as short as the
-    lower bound.
-
-    Parameters
-    ----------
-    method
-        How plans are made. `"prefetch"` makes many, by search, and ends with the best; `"ilp"` is
-        its former name. `"provisioned"`, `"on-demand"` and `"static"` are simple rules that make
-        one.
-    problem
-        The job.
-    limits
-        The time, and for `"prefetch"` how many plans are tried (`iterations`).
-    rng
-        Random numbers of the search.
-    on_event
-        Told of each plan that is better than those before, with the time of its step in seconds.
-    start
-        A former solution of the job; its order of communications is tried as well. None if there
-        is none.
-
-    Returns
-    -------
-    Solution
-        The plan (None if there is none, with the reason in `stats`); as objective the time of its
-        step, and the lower bound, both in seconds; and the limit that ended the search (None for a
-        plan that is proved to be optimal).
-
-    Raises
-    ------
-    InputError
-        If a plan changes circuits and a communication is too short beside the step: its end would
-        be lost in rounding.
+    Of the plans of `_list_plans` the fastest that the switches can hold is the answer; it is
+    optimal if it is as fast as the bound. Raises `InputError` if a communication is so short
+    beside a step with changes that its end is lost in rounding.
     """
     limit: Limit | None = limits.start().exceeded(0)
     plan: RailPlan | None = None
@@ -160,26 +128,9 @@ def solve_by(
 
 
 def _bound_changes(problem: RailJob) -> float:
-    """Return a lower bound on the time of a step: no plan of the job is faster.
+    """Bound a step from below, with what few ports and changes cost where that can be more.
 
-    There are two bounds. The plain one is the time of a step with all circuits up at all times.
-    The other one also counts what a few ports and changes of circuits cost. It takes longer to
-    work out, and is left out where it does not hold or can hardly be the greater one.
-
-    Parameters
-    ----------
-    problem
-        The job.
-
-    Returns
-    -------
-    float
-        The greater bound, in seconds.
-
-    Raises
-    ------
-    TimeUp
-        If the time is up.
+    Raises `TimeUp`.
     """
     # The second bound can be greater in two cases: with all-to-alls, which need many circuits, or
     # if two changes take longer than the plain bound. It holds for jobs that `can_forward`
@@ -337,23 +288,7 @@ def _simple_drafts(transfers: Transfers) -> Iterator[Draft]:
 
 
 def _check_digits(problem: RailJob, plan: RailPlan) -> None:
-    """Refuse a plan whose times have too few digits to say when a communication ends.
-
-    Times are floats in seconds from the start of the step. A communication of less than 1e-11 of
-    the step is so short beside them that its end is hardly told from its start.
-
-    Parameters
-    ----------
-    problem
-        The job.
-    plan
-        A plan that changes circuits, with start and end of each operation in seconds.
-
-    Raises
-    ------
-    InputError
-        If a communication lasts less than the part `_DIGITS` of the step; the first one is named.
-    """
+    """Refuse a plan in whose times the end of a communication is lost."""
     step = problem.step()
     lasts_s = plan.end_s - plan.start_s
     is_short = (step.rail >= 0) & (step.size_bytes > 0) & (lasts_s < _DIGITS * plan.step_s)
@@ -366,24 +301,9 @@ def _check_digits(problem: RailJob, plan: RailPlan) -> None:
 
 
 def route_plan(job: RailJob, plan: RailPlan) -> RailPlan | None:
-    """Find how the switches make all circuits of a plan with their switching elements, the cells.
+    """Find the states of cells for all matchings of a plan, each once.
 
-    A plan says which ports of a switch are joined, state by state. The state of a cell says which
-    of its inputs leads to which output. Equal circuits are routed once.
-
-    Parameters
-    ----------
-    job
-        The job. Its switch is ``job.fabric``; None, or a fabric without a graph, has no cells.
-    plan
-        A plan without states of cells. By timeline (the states of a switch over time),
-        ``matchings[state, port]`` is the port to which a port leads, -1 where idle.
-
-    Returns
-    -------
-    RailPlan or None
-        The plan with ``cell_states[state, cell]``, int8, in each timeline; unchanged if the switch
-        has no cells. None if for some state no way through the switch is found.
+    None if the fabric does not hold one.
     """
     fabric = job.fabric
     if fabric is None or fabric.graph is None:
@@ -409,21 +329,7 @@ def route_plan(job: RailJob, plan: RailPlan) -> RailPlan | None:
 
 
 def _route(fabric: Fabric, matching: NDArray[np.int32]) -> NDArray[np.int8] | None:
-    """Find states of the cells of a fabric that hold one matching.
-
-    Parameters
-    ----------
-    fabric
-        The fabric.
-    matching
-        ``matching[transmit port] = receive port``, -1 where idle; shape (ports,).
-
-    Returns
-    -------
-    int8 array, shape (cells,), or None
-        None if no states are found, by the exact router where the fabric has one, else by
-        negotiation in `_ROUNDS` rounds.
-    """
+    """Find the states of cells that carry a matching; None if they are not found."""
     with uncounted():
         # these modules load the kernels of routing
         from optmatch.solvers.feedforward import has_exact_router

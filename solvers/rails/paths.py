@@ -28,24 +28,10 @@ class Timed(NamedTuple):
 
 
 def longest_paths(duration_s: Sequence[float] | NDArray[np.float64], pairs: Ints) -> Timed | None:
-    """Start everything as early as its predecessors allow.
+    """Start everything as early as its predecessors allow (Kahn), in time O(nodes + pairs).
 
-    A node is anything that lasts a time and waits for other nodes. Longest paths in topological
-    order (Kahn), in time O(nodes + pairs).
-
-    Parameters
-    ----------
-    duration_s
-        ``duration_s[node]`` in seconds; shape (nodes,).
-    pairs
-        Pairs of nodes, shape (pairs, 2): the first has to end before the second starts.
-
-    Returns
-    -------
-    Timed or None
-        By node its start and end in seconds from the start of the step, and its place in an order
-        in which each node comes after all that it waits for. None if nodes wait for each other in
-        a circle.
+    ``pairs[k]`` are two nodes of which the first has to end before the second starts. None if
+    nodes wait for each other in a circle.
     """
     lasts_s = np.asarray(duration_s, np.float64)
     n_nodes = len(lasts_s)
@@ -60,36 +46,11 @@ def longest_paths(duration_s: Sequence[float] | NDArray[np.float64], pairs: Ints
 
 @kernel
 def _walk(lasts_s, pairs, start_s, order, scratch, next_pair):
-    """Start all nodes as early as possible: each when all that it waits for has ended.
+    """Write starts and places of nodes, and return how many start: fewer than all in a circle.
 
-    A node is anything that lasts a time and waits for others. Nodes are taken in an order in which
-    each comes after all that it waits for (Kahn). With durations of 2 s, 3 s and 1 s and the pairs
-    (0, 2) and (1, 2), nodes 0 and 1 start at 0 s and node 2 starts at 3 s; their places in the
-    order are 0, 1 and 2.
-
-    Parameters
-    ----------
-    lasts_s : float array, shape (nodes,)
-        Durations in seconds.
-    pairs : int array, shape (pairs, 2)
-        The first node of a pair has to end before the second starts.
-    start_s : float array, shape (nodes,)
-        Has to be 0; the starts in seconds are written.
-    order : int array, shape (nodes,)
-        Written: the place of each node in the order.
-    scratch : int array, shape (3, nodes)
-        Room for three lists:
-
-        * by node the first pair that begins with it, -1 for none;
-        * by node how many nodes it still waits for;
-        * a queue of the nodes that wait for nothing any more.
-    next_pair : int array, shape (pairs,)
-        Room: for each pair the next one that begins with the same node, -1 after the last one.
-
-    Returns
-    -------
-    int
-        How many nodes have started: fewer than there are if some wait for each other in a circle.
+    With durations of 2 s, 3 s and 1 s and the pairs (0, 2) and (1, 2), nodes 0 and 1 start at 0 s
+    and node 2 at 3 s. `start_s` has to be 0; `scratch`, shape (3, nodes), has the first pair of
+    each node, for how many it waits, and the queue; `next_pair` chains the pairs of one node.
     """
     first_pair, n_waiting_for, queue = scratch
     first_pair[:] = -1

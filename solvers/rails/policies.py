@@ -170,24 +170,11 @@ def plan_by_demand(transfers: Transfers, *, provisioned: bool) -> Draft:
 
 
 def plan_static(transfers: Transfers) -> Draft | None:
-    """Plan a step in which no circuit changes: ports are divided once among the communications.
+    """Plan a step in which no circuit changes: lanes are divided once among the communications.
 
-    A *lane* is the port of one number at all GPUs. Communications that can share circuits are one
-    *kind*. Each kind gets lanes in proportion to the square root of its traffic, rounded to whole
-    lanes and at least one. This makes the sum of the times of all kinds least.
-
-    Parameters
-    ----------
-    transfers
-        The communications of the folded step, in which one rank stands for all ranks that do the
-        same.
-
-    Returns
-    -------
-    Draft or None
-        The plan of the folded step: start and end of each node, lanes of each communication, and
-        where ports lead when the step begins. None in two cases: there are more kinds than lanes,
-        or a collective has rounds that need changes of circuits.
+    Communications that can share circuits are one kind. Each kind gets lanes in proportion to the
+    square root of its traffic, at least one: this makes the sum of the times of all kinds least.
+    None if there are more kinds than lanes, or if a collective has rounds that need changes.
     """
     n_lanes = transfers.lanes.number
 
@@ -239,23 +226,9 @@ class _Kind(NamedTuple):
 
 
 def _list_kinds(transfers: Transfers) -> list[list[int]]:
-    """Sort communications into kinds: those of one kind never need two circuits at one port.
+    """Sort communications into kinds with equal peers at all ends that they share, by first fit.
 
-    An *end* is the transmitting or the receiving side of the ports of all ranks that do the same.
-    The *peers* of a communication at an end are the ranks to or from which it sends there. Two
-    communications fit together if they have the same peers at each end that both use. Messages and
-    collectives never fit together. Each communication goes to the first kind that it fits (first
-    fit).
-
-    Parameters
-    ----------
-    transfers
-        The communications of the folded step, in which one rank stands for all that do the same.
-
-    Returns
-    -------
-    list of list of int
-        The communications of each kind, as numbers of nodes, ascending.
+    Messages and collectives are never of one kind.
     """
     # A kind knows the peers at each end that one of its communications uses. A further one fits if
     # it agrees with them; ends that the kind has not used yet allow any peers.
@@ -279,23 +252,7 @@ def _list_kinds(transfers: Transfers) -> list[list[int]]:
 
 
 def _busiest(transfers: Transfers, nodes: list[int]) -> float:
-    """Return the most bytes that some communications send over the ports of one GPU.
-
-    One rank stands for all ranks that do the same. An *end* is its sending or its receiving side,
-    with all ports.
-
-    Parameters
-    ----------
-    transfers
-        The communications of the folded step.
-    nodes
-        The numbers of those that count, at least one.
-
-    Returns
-    -------
-    float
-        The greatest sum of bytes at an end, in a step.
-    """
+    """Return the most bytes that some communications send over the ports of one GPU."""
     sent: dict[int, float] = {}
     for node in nodes:
         for point in transfers.by_node[node].endpoints:
@@ -304,23 +261,10 @@ def _busiest(transfers: Transfers, nodes: list[int]) -> float:
 
 
 def share_lanes(traffic: list[float], lanes: int) -> list[int] | None:
-    """Share lanes in proportion to the square root of traffic, at least one each.
+    """Share lanes in proportion to the square root of traffic, by largest remainders.
 
-    The largest remainders are rounded up, ties to the first. Traffic of 9 and 1 bytes shares four
-    lanes as 3 and 1.
-
-    Parameters
-    ----------
-    traffic
-        By kind of communications the bytes that it sends in a step.
-    lanes
-        How many lanes (ports of one number at all GPUs) there are.
-
-    Returns
-    -------
-    list of int or None
-        By kind how many lanes it gets, at least one; they sum to `lanes` unless there are no
-        kinds. None if there are more kinds than lanes.
+    Each kind gets one at least: traffic of 9 and 1 bytes shares four lanes as 3 and 1. None if
+    there are more kinds than lanes.
     """
     if len(traffic) > lanes:
         return None
@@ -338,20 +282,9 @@ def share_lanes(traffic: list[float], lanes: int) -> list[int] | None:
 
 
 def _by_time(transfers: Transfers) -> Ints:
-    """Order nodes by when they start with all circuits there.
+    """Rank nodes by when they start with all circuits there.
 
-    A node is an operation or a communication of the folded step. Such orders never contradict each
-    other, as programs may where a rank posts receives early.
-
-    Parameters
-    ----------
-    transfers
-        The communications of the folded step, in which ranks that do the same are one class.
-
-    Returns
-    -------
-    int array, shape (nodes,)
-        By node its place in the order, from 0 on.
+    Such orders never contradict each other.
     """
     lanes = (1 << transfers.lanes.number) - 1
     durations = transfers.lasting(dict.fromkeys(transfers.by_node, lanes))
@@ -361,28 +294,10 @@ def _by_time(transfers: Transfers) -> Ints:
 
 
 def _draw_programs(transfers: Transfers, order: Sequence[Ints], lanes: Mapping[int, int]) -> Lines:
-    """List for each port who uses it, one after another, in the order of the programs.
+    """Draw the lines of all lanes in the order of programs.
 
-    One rank stands for all ranks that do the same; these ranks are a *class*. A port is named by
-    two numbers here. Its *end*, ``2 * class + side``, is where the ranks of a class transmit (side
-    0) or receive (side 1); its *lane* is the number of the port at each GPU. A use is one end and
-    lane that a communication needs.
-
-    Parameters
-    ----------
-    transfers
-        The communications of the folded step.
-    order
-        ``order[class]``: its communications on rails, one after another.
-    lanes
-        By communication its lanes, as bits: bit k for lane k.
-
-    Returns
-    -------
-    Lines
-        The uses, sorted by end and lane, and then by place in the order. A place is an index of
-        the orders of all classes, one behind another: ``np.concatenate(order)[place]`` is the
-        communication.
+    Places count the nodes of all classes, one class behind another. A message of a class to itself
+    stands there twice.
     """
     uses = transfers.uses()
     n_nodes = len(transfers.duration_s)
@@ -409,27 +324,9 @@ def _draw_programs(transfers: Transfers, order: Sequence[Ints], lanes: Mapping[i
 
 
 def _cut_spans(lines: Lines, n_places: int) -> NDArray[np.bool_]:
-    """Cut the programs into as few spans as can be, in which no port changes its circuit.
+    """Mark the places at which programs are cut into spans: greedily, as late as possible.
 
-    A *span* is communications that follow each other in a program, during which each port keeps
-    its circuit to one rank, its peer. A span goes on for as long as it can, which gives the fewest
-    spans. If a port needs the peers a, a, b, a at the places 0 to 3, the spans are the places 0
-    and 1, then 2, then 3.
-
-    Parameters
-    ----------
-    lines
-        The uses of each port, one after another: a table with a row for each use. It has
-        ``uses.peer[row]``, the peer that is needed; ``place[row]``, where the communication
-        stands; and ``before[row]``, which is -1 for the first use of a port.
-    n_places
-        How many places there are: places count the communications of all programs, one program
-        behind another.
-
-    Returns
-    -------
-    bool array, shape (n_places,)
-        Whether a span begins at the place because the one before it had to end.
+    A place is cut off if a lane would face another peer than at a place of the span so far.
     """
     # Rows of uses before which the lane faces another peer. ``conflict[place]`` is the last place
     # at which a lane that is used here with another peer was used before, -1 if there is none. A
@@ -885,35 +782,10 @@ def stopping_paths(
     rail_of: Sequence[int],
     first_change: int,
 ) -> Timed | None:
-    """Start everything as early as possible, on switches that stop as a whole to change circuits.
+    """Start everything as early as possible where a change stops its rail, by simulated events.
 
-    A node is a computation, a communication or a change of circuits. Each starts when all that it
-    waits for has ended. While circuits of a rail change, the whole rail is dark, and all
-    communications that are under way on it end later by the time of the change. Changes of one
-    rail that could begin at the same moment are done together; others wait for each other.
-
-    Example: a communication of 5 s starts at 0 s, and a change of 2 s on the same rail begins at
-    3 s. The communication ends at 7 s.
-
-    This is a simulation event by event.
-
-    Parameters
-    ----------
-    duration_s
-        ``duration_s[node]`` in seconds.
-    pairs
-        Pairs of nodes: the first has to end before the second starts.
-    rail_of
-        ``rail_of[node]``: the number of the rail that a node rides or changes, -1 if none; as long
-        as `duration_s`.
-    first_change
-        Nodes from this number on are changes of circuits.
-
-    Returns
-    -------
-    Timed or None
-        By node `start_s` and `end_s`, in seconds from the start of the step, and its place in the
-        order in which nodes end. None if nodes wait for each other in a circle.
+    Changes are the nodes from `first_change` on; those that begin at one moment are one, and what
+    runs on the rail lasts a delay longer. None if nodes wait for each other in a circle.
     """
     # By node those that wait for it, and for how many it still waits itself.
     n_nodes = len(duration_s)
@@ -982,26 +854,9 @@ def stopping_paths(
 
 
 def _stop(rail: _Rail, now_s: float, delay_s: float, end_s: list[float]) -> None:
-    """Begin to change the circuits of a rail, and stop the communications under way on it.
+    """Begin a change, once the one under way has ended, and delay all that runs on the rail.
 
-    The whole rail is dark during a change. Three cases:
-
-    * another change begins at this moment, or waits for its beginning: both are one change, and
-      nothing is left to do;
-    * another change is under way: this one begins when that has ended;
-    * else it begins now.
-
-    Parameters
-    ----------
-    rail
-        The rail; `since_s` and `until_s`, when its last change begins and ends, become those of
-        this change.
-    now_s
-        When the change could begin, in seconds from the start of the step.
-    delay_s
-        How long a change takes, in seconds.
-    end_s
-        ``end_s[node]`` in seconds, of all nodes: those in ``rail.running`` end later by the delay.
+    A change that begins at this moment is joined.
     """
     # The rail already changes at this moment, or is going to: what runs has been delayed by that.
     if rail.since_s >= now_s:

@@ -31,22 +31,7 @@ With a quarter of it not all numbers of chords are tried on 1,024 GPUs of DeepSe
 
 
 def may_pool(job: RailJob) -> bool:
-    """Tell whether plans of a job may let data change rail inside a server.
-
-    The GPUs of a server then use all its rails together, and each has a share of every port.
-
-    Parameters
-    ----------
-    job
-        The job. Its network says how long data take to change rail (None if they cannot).
-
-    Returns
-    -------
-    bool
-        False in each of these cases: data cannot change rail; servers have one GPU; a GPU would
-        have more shares than a plan can number (`MOST_PORTS`); the switch is a given fabric; the
-        step is a recorded one.
-    """
+    """Tell whether data may change rail inside a server, with ports for a set of bits."""
     network = job.network
     n_shares = network.gpus_per_server * network.ports_per_gpu
     return (
@@ -61,28 +46,7 @@ def may_pool(job: RailJob) -> bool:
 def plan_pooled(
     job: RailJob, known_s: float, rng: np.random.Generator, most: int | None = None
 ) -> Iterator[RailPlan]:
-    """Find a plan in which data change rail inside a server and that is faster than a known one.
-
-    A GPU then sends over the ports of all rails of its server, and has an equal share of each. A
-    job in which GPUs have these shares as ports of their own is planned, by search. Then the
-    shares are dealt to the rails again.
-
-    Parameters
-    ----------
-    job
-        The job.
-    known_s
-        The step time of the known plan, in seconds; infinite if there is none.
-    rng
-        Random numbers of the search.
-    most
-        How many plans are tried; None for as many as the work of a search allows.
-
-    Yields
-    ------
-    RailPlan
-        One plan, or none if no faster one is found, or if data cannot change rail in this job.
-    """
+    """Find a faster plan in which a server uses the ports of all rails; see `plan_forwarded`."""
     if not may_pool(job) or not can_forward(job):
         return
     pooled = job.with_pooled_rails()
@@ -92,19 +56,7 @@ def plan_pooled(
 
 
 def _servers_are_seats(seats: Seats) -> bool:
-    """Tell whether each server is one seat: its GPUs do the same, and no other GPU does.
-
-    Parameters
-    ----------
-    seats
-        The folded step of a job: a seat is all ranks that do the same. ``folded.class_of[rank]``
-        is the seat of a rank, and ``rail_of[rank]`` its rail, -1 if it is on none.
-
-    Returns
-    -------
-    bool
-        Whether this is true of all servers, and every GPU is on a rail.
-    """
+    """Tell whether the seats of a step with pooled rails are its servers, one each."""
     job = seats.job
     server_of_rank = place_ranks(job.parallelism) // job.network.gpus_per_server
     rides = seats.rail_of >= 0
@@ -123,26 +75,9 @@ def _servers_are_seats(seats: Seats) -> bool:
 
 
 def deal_ports(job: RailJob, plan: RailPlan) -> RailPlan:
-    """Turn a plan in which GPUs use all rails of their server into states of the single rails.
+    """Turn a plan of one large switch into one of a switch for each rail.
 
-    Data may change rail inside a server. Such a plan is made as if each GPU had the ports of all
-    rails for itself, on one large switch. With 8 rails and 2 ports on each, a GPU has 16 such
-    ports; its port 5 is port 1 of rail 2, as 5 = 2 * 2 + 1. This function deals the ports of the
-    large switch to the switches of the rails.
-
-    Parameters
-    ----------
-    job
-        The job, whose GPUs have k ports, each on its own rail.
-    plan
-        A plan of ``job.with_pooled_rails()``, which has one timeline: that of the large switch.
-
-    Returns
-    -------
-    RailPlan
-        A timeline for each rail: the states of its switch, and when each is asked for and begins,
-        in seconds. Operations keep their times, their ports, and the ranks that forward for them.
-        The mark `pooled` is set.
+    Port ``gpu * rails * k + rail * k + p`` is port ``gpu * k + p`` of its rail.
     """
     # ``states[state, GPU, rail, port]``: the port of the large switch to which this one leads, -1
     # where idle.

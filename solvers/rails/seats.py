@@ -77,37 +77,7 @@ class Seats(NamedTuple):
 
 
 def seat_ranks(job: RailJob) -> Seats:
-    """Write down once what many rails do alike, and list who communicates over a rail.
-
-    A rail is a switch with some of the GPUs. If 8 rails of 16 GPUs do the same, one rail of 16
-    seats stands for all: seat 3 is GPU 3 of each of the 8 rails. The step is a list of nodes. A
-    node is a computation of one seat, or a communication of several, its members: an all-gather
-    of a whole rail is one node with 16 members. Each member does one operation in it, the part of
-    one rank.
-
-    Parameters
-    ----------
-    job
-        The job; no rank has ports on two rails.
-
-    Returns
-    -------
-    Seats
-        The `job`, its step as it is folded (`folded`), and these arrays:
-
-        * by node, shape (nodes,): `duration_s` with all circuits up, in seconds; `bytes_sent` by
-          each member around a ring of the members (0 beside the rails); `latency_s` of all its
-          messages over one hop each, in seconds; `how` it goes (`RING` around the members,
-          `MESSAGE` from one to another, `EXCHANGE` from each to each, -1 beside the rails);
-        * members: those of node k are ``member[begin[k]:begin[k + 1]]``, as seats in the order of
-          the group, of a message the sender first; `row` is the place in `folded.own` of the
-          operation of each;
-        * who waits: the nodes ``after[first[k]:first[k + 1]]`` wait for node k; `pairs` has the
-          same as rows (waited for, waiting);
-        * by seat, shape (seats,): `rail`, the first one that it is on, and the `number` of its GPU
-          there; both -1 if it is on none;
-        * by rank, shape (ranks,): `rail_of`, its rail, -1 if it is on none.
-    """
+    """Fold a step so that ranks with one number on rails that are alike are one seat."""
     step = job.step()
 
     # A rank is described by its number on its rail: ranks with the same number on rails that are
@@ -179,24 +149,7 @@ def seat_ranks(job: RailJob) -> Seats:
 
 
 def _describe_ranks(job: RailJob, number_of_rank: Ints) -> list[bytes]:
-    """Describe each rank by its number on its rail, and by those of its partners there.
-
-    Only ranks with equal descriptions are planned as one: they are the GPU of one number on rails
-    that are alike, and communicate with GPUs of the same numbers.
-
-    Parameters
-    ----------
-    job
-        The job.
-    number_of_rank
-        By rank its GPU, counted on its rail from 0; -1 if it is on none; shape (ranks,).
-
-    Returns
-    -------
-    list of bytes
-        By rank the bytes of its number, and of the numbers of all members of each of its groups on
-        rails, group after group.
-    """
+    """Describe each rank by its number on its rail, and those of the members of its groups."""
     step = job.step()
     descriptions = [number_of_rank[rank].tobytes() for rank in range(step.n_ranks)]
     for group in step.groups:

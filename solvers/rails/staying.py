@@ -20,31 +20,11 @@ Times = NDArray[np.float64]
 
 
 def bound_step(seats: Seats) -> float:
-    """Return a lower bound on the step time, from what the circuits of a few ports allow.
+    """Bound a step of plans that may forward and change circuits, with few ports.
 
-    The plain bound of a job takes all circuits to be up at all times. Two arguments raise it:
-
-    1. A port has one circuit at a time. An all-to-all therefore needs several hops, or changes of
-       circuits, to reach all members.
-    2. With one port for each GPU, one of two things is true. Either some circuit changes. It
-       changes back before the step ends, which takes two delays. Or no circuit changes. All GPUs
-       that communicate, directly or through others, are on one ring then, and each collective
-       (such as an all-reduce) goes around all of it. Collectives of a ring go one after another,
-       like the jobs of one machine.
-
-    Parameters
-    ----------
-    seats
-        The step, written down once for all rails that are alike. Its nodes are computations and
-        communications. By node: `duration_s` with all circuits up, in seconds; `latency_s` in
-        seconds; `how` it goes (`EXCHANGE`: all-to-all, `MESSAGE`, or around a ring; -1 if it is
-        beside the rails). Rows of `pairs` are (waited for, waiting). The GPUs that communicate in
-        node k are ``member[begin[k]:begin[k + 1]]``.
-
-    Returns
-    -------
-    float
-        Seconds; no plan of the job is faster.
+    All-to-alls last as long as the ports take. With one port, either no circuit changes, and each
+    ring is one machine for its collectives (one-machine bound of Jackson and Carlier), or the step
+    lasts two changes.
     """
     network = seats.job.network
     least_s = seats.job.lower_bound()
@@ -97,34 +77,10 @@ def bound_step(seats: Seats) -> float:
 
 
 def time_exchanges(seats: Seats, delay_s: float) -> Times:
-    """Return how long all-to-alls last at least, over the few ports of each GPU.
+    """Bound the time of each all-to-all.
 
-    In an all-to-all of n members each has a part of data for each other one. There are two ways,
-    and the faster one counts:
-
-    * Around a ring: parts go 1, 2, ... or n - 1 hops, and a circuit carries n / 2 times the bytes
-      that a member sends.
-    * Over circuits that lead m different numbers of places further on in the group (strides).
-      After exactly h hops no more than C(h + m - 1, h) parts can have arrived, which is the number
-      of multisets of h strides. With 2 strides, 2 parts make one hop, 3 make two, and so on.
-
-    Each of the p ports of a GPU has one stride at first, and is dark for the delay before each
-    further one. Ports are dark in turn, so that m strides cost (m - p) / p delays. All m from p on
-    are tried (from 2 on, with one port).
-
-    Parameters
-    ----------
-    seats
-        The folded step with its nodes; those with ``how[node] == EXCHANGE`` are all-to-alls. By
-        node, `bytes_sent` is what a member sends, and `latency_s` the latency of all its messages
-        in seconds. Node k has ``begin[k + 1] - begin[k]`` members.
-    delay_s
-        The time that a change of circuits takes, in seconds; infinite if they may not change.
-
-    Returns
-    -------
-    float array, shape (all-to-alls,)
-        Seconds, in the order of the nodes.
+    With s strides a part takes as many hops as few strides allow, and strides beyond the ports
+    need changes, infinite delays none. The best number of strides counts, or one ring.
     """
     network = seats.job.network
     n_ports = network.ports_per_gpu
@@ -152,25 +108,9 @@ def time_exchanges(seats: Seats, delay_s: float) -> Times:
 
 
 def _count_least_hops(n_members: int, n_strides: int) -> int:
-    """Count the fewest hops that the parts of one member of an all-to-all can take together.
+    """Count the fewest hops of all n - 1 parts.
 
-    In an all-to-all each member has a part of data for each other one. A circuit leads a fixed
-    number of places further on in the group, its stride, and a part may take several hops. With m
-    strides, h hops lead to no more than C(h + m - 1, h) places, the number of multisets of h
-    strides. As many parts as can be take one hop, then as many as can be take two, and so on. With
-    5 members and 2 strides, two parts take one hop and two take two hops: 6 in all.
-
-    Parameters
-    ----------
-    n_members
-        The members of the all-to-all.
-    n_strides
-        How many different strides there are, at least 1.
-
-    Returns
-    -------
-    int
-        The sum of the hops over all parts: no more than with any strides.
+    At most C(h + s - 1, h) distances are h hops over s strides away (multisets).
     """
     # Parts are dealt out by their hops, few hops first, until all n - 1 parts have theirs.
     n_hops = 0
@@ -185,23 +125,9 @@ def _count_least_hops(n_members: int, n_strides: int) -> int:
 
 
 def bound_machine(head_s: Times, duration_s: Times, tail_s: Times) -> float:
-    """Return a lower bound on the end of jobs that one machine does one at a time.
+    """Bound one machine with heads and tails by the preemptive schedule, longest tail first.
 
-    A job is ready at a time (its head) and lasts some time. After its end at least its tail passes
-    until the step ends. For the bound, jobs may be interrupted: of those that are ready the one
-    with the longest tail always runs, and one with a longer tail that becomes ready interrupts it
-    (Jackson 1955, Carlier 1982). No schedule is faster, with or without interruptions.
-
-    Parameters
-    ----------
-    head_s, duration_s, tail_s
-        By job, when it is ready, how long it lasts, and the least time from its end to the end of
-        the step, in seconds; shape (jobs,).
-
-    Returns
-    -------
-    float
-        When the last job and its tail have ended, in seconds; 0 without jobs.
+    No order of the jobs ends sooner (Jackson; Carlier 1982).
     """
     # Jobs join a heap of ready jobs, earliest head first. The heap has (-tail, job), so that its
     # first entry has the longest tail.

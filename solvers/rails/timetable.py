@@ -93,48 +93,18 @@ class Lines(NamedTuple):
     def turns(
         self, rows: Ints, starts_s: NDArray[np.float64], asked_s: NDArray[np.float64]
     ) -> Turns:
-        """List changes of ports that some uses need.
-
-        One rank stands for all ranks that do the same; these ranks are a *class*. A row is one use
-        of a port, which has to lead to a certain rank for it. To *turn* a port is to let it lead
-        to another rank than before, at all ranks of the class.
-
-        Parameters
-        ----------
-        rows
-            The uses for which ports are turned; shape (turns,).
-        starts_s, asked_s
-            When each turn begins, and when it is asked for, in seconds from the start of the step;
-            shape (turns,).
-
-        Returns
-        -------
-        Turns
-            Columns of shape (turns,): both times; the `end` (``2 * class + side``, where side 0
-            transmits and side 1 receives); the `lane`, which is the port number; and `place` and
-            `number`, the operation and its round, from which the new peers are looked up.
-        """
+        """Turn the lanes of some rows to the peers that are used there."""
         # The columns are node, end, lane, peer, place and turn (the round).
         _, end, lane, _, place, number = (column[rows] for column in self.uses)
         return Turns(starts_s, asked_s, end, lane, place, number)
 
     def standing(self) -> Turns:
-        """Return the peer of each line when a step begins, as the step before has left it."""
+        """Turn each lane to the peer of its last use, at 0 s."""
         at_once = np.zeros(len(self.last))
         return self.turns(self.last, at_once, at_once)
 
     def pairs(self) -> Ints:
-        """List which communications follow each other on a port.
-
-        A port serves one communication after another: the second one of such a pair has to wait
-        for the first one.
-
-        Returns
-        -------
-        int array, shape (pairs, 2)
-            The second node (communication) of a pair waits for the first. A node that uses a port
-            several times in a row does not wait for itself.
-        """
+        """List pairs of nodes that use a lane one after the other; shape (pairs, 2)."""
         rows = np.flatnonzero((self.before >= 0) & (self.before != self.uses.node))
         return np.stack([self.before[rows], self.uses.node[rows]], axis=1)
 
@@ -212,7 +182,7 @@ class Draft(NamedTuple):
 
     @property
     def step_s(self) -> float:
-        """The time of a step; an upper bound if the last change joins no two ports."""
+        """When the last node ends and the last circuit is up, in seconds."""
         changed_s = float(self.turns.starts_s.max(initial=-np.inf))
         ends_s = self.timed.end_s[: len(self.transfers.first)]
         return max(float(ends_s.max(initial=0.0)), changed_s + self.transfers.job.network.delay_s)

@@ -132,25 +132,7 @@ class Transfers(NamedTuple):
     """How each communication is done, by its first node."""
 
     def uses(self) -> Uses:
-        """List which ports each communication could use, and to which ranks they have to lead.
-
-        A node is a communication over a rail, or one round of it. Ranks that do the same are one
-        class, and the first of them stands for the others. A lane is the port of one number at all
-        GPUs. All lanes are listed, whether the communication will use them or not.
-
-        Returns
-        -------
-        Uses
-            Columns of shape (rows,):
-
-            * `node`;
-            * `end`: ``2 * class`` for the ports that transmit, ``2 * class + 1`` for those that
-              receive;
-            * `lane`;
-            * `peer`: the rank to which the port of the first rank of the class has to lead;
-            * `place` and `turn`: the place of an operation in the program of the class, and a
-              round, from which the peers of the other ranks are looked up.
-        """
+        """List all uses of ends and lanes, a row for each."""
         rows = [
             (node, point.end, lane, peer, *point.spot)
             for node, transfer in self.by_node.items()
@@ -160,22 +142,9 @@ class Transfers(NamedTuple):
         return Uses(*np.array(rows, np.int64).reshape(-1, len(Uses._fields)).T)
 
     def rank(self, start: Sequence[float] | NDArray[np.float64]) -> Ints:
-        """Order the nodes by times at which they start.
+        """Rank nodes by start, ``start[node]`` of the folded step.
 
-        A node is a computation, or one round of a communication. The rounds of a communication
-        keep together.
-
-        Parameters
-        ----------
-        start
-            ``start[node]`` in seconds; only first rounds are looked at, and further ones go with
-            them. Shape (nodes of the folded step,).
-
-        Returns
-        -------
-        int array, shape (nodes,)
-            By node, further rounds too, its place from 0 on. Nodes that start at the same time
-            keep an order in which each comes after all that it waits for.
+        Ties, and rounds of one communication, are in the order of who waits for whom.
         """
         place_of_node = np.empty(len(self.first), np.int64)
         start_s = np.asarray(start)[self.first]
@@ -186,16 +155,7 @@ class Transfers(NamedTuple):
         return place_of_node
 
     def rails(self) -> list[int]:
-        """Return the rail that each node (a computation or a communication) is on.
-
-        Rails that have as many ranks of each class (ranks that do the same) are alike; the first
-        of them stands for all.
-
-        Returns
-        -------
-        list of int
-            By node, further rounds of communications too, its rail; -1 if it is on none.
-        """
+        """List by node the first rail that has the same classes as its own, -1 beside rails."""
         first_rail: dict[bytes, int] = {}
         representative = {
             rail: first_rail.setdefault(classes, rail)
@@ -208,24 +168,7 @@ class Transfers(NamedTuple):
         return rail_of_node
 
     def lasting(self, lanes: Mapping[int, int]) -> NDArray[np.float64]:
-        """Return how long each node lasts over the ports that it uses.
-
-        A node is a computation, or one round of a communication. A lane is the port of one number
-        at all GPUs; a communication shares its bytes evenly among its lanes.
-
-        Parameters
-        ----------
-        lanes
-            By node that is a communication over a rail the lanes that it uses: bit k for lane k,
-            at least one.
-
-        Returns
-        -------
-        float array, shape (nodes,)
-            In seconds, with all circuits up: for a communication its bytes over the rate of its
-            lanes, plus its latency. Communications that are not in `lanes` keep the time of the
-            table.
-        """
+        """List how long each node lasts, in seconds, with lanes as bits for communications."""
         durations = self.duration_s.copy()
         for node, used_lanes in lanes.items():
             transfer = self.by_node[node]
@@ -241,32 +184,11 @@ class Transfers(NamedTuple):
 
 
 def fold_transfers(job: RailJob) -> Transfers:
-    """Write a step down once for all ranks that do the same, and list who communicates.
+    """Fold the step of a job for straight plans, and list its communications.
 
-    Ranks that do the same are one class, and the first of them stands for the others. They also
-    have to need the same changes of circuits. The step is a list of nodes: a node is one
-    operation of a class, or one communication of several classes.
-
-    Parameters
-    ----------
-    job
-        The job.
-
-    Returns
-    -------
-    Transfers
-        The nodes of the step, with their durations in seconds (`duration_s`), and who waits for
-        whom (`pairs`). For each communication over a rail, `by_node` has
-
-        * the bytes that a member sends;
-        * which ports it uses: the transmitting or receiving side of the ports of each class;
-        * the ranks to which these have to lead.
-
-    Raises
-    ------
-    InputError
-        If a GPU has an odd number of bidirectional ports, as a ring needs two of them; and if
-        ranks wait for each other.
+    Ranks of one class have equal programs and agree in which partners are the same; on switches
+    that stop as a whole their rails agree as well. Raises `InputError` for an odd number of
+    bidirectional ports.
     """
     # The bound is only asked for as it refuses steps in which ranks wait for each other.
     job.lower_bound()
@@ -296,47 +218,14 @@ def fold_transfers(job: RailJob) -> Transfers:
 
 
 def _join_labels(labels: Sequence[bytes], more_labels: Sequence[bytes]) -> list[bytes]:
-    """Join two labels of each rank; a label is something in which ranks of a class agree.
-
-    Parameters
-    ----------
-    labels
-        By rank; empty if no rank has one.
-    more_labels
-        By rank, a second label.
-
-    Returns
-    -------
-    list of bytes
-        By rank one label after the other.
-    """
+    """Append labels of ranks to others, where there are any."""
     if not labels:
         return [*more_labels]
     return [one + two for one, two in zip(labels, more_labels, strict=True)]
 
 
 def _fold_by_rail(job: RailJob, folded: Folded, labels: Sequence[bytes]) -> Folded:
-    """Split classes of ranks further where a switch stops as a whole to change circuits.
-
-    Ranks that do the same at the same time are a class and are planned as one. If one rank on a
-    rail needs a change, such a switch stops all ranks of the rail. Two ranks of a class are
-    therefore stopped at the same times only if the other ranks on their rails are of the same
-    classes, too. Classes are split until this is true of all.
-
-    Parameters
-    ----------
-    job
-        The job.
-    folded
-        Its step with the classes of ranks, found without regard to rails.
-    labels
-        ``labels[rank]``: what else the ranks of a class have to agree in; empty if nothing.
-
-    Returns
-    -------
-    Folded
-        The step with the fewest classes of which this is true.
-    """
+    """Refine classes until the ranks of one class are on rails with the same classes."""
     ranks_on_rail = ranks_of_rails(job.step())
     while True:
         # By rank the classes of all ranks on its rails.
@@ -353,20 +242,7 @@ def _fold_by_rail(job: RailJob, folded: Folded, labels: Sequence[bytes]) -> Fold
 
 
 def _classes_of_rails(folded: Folded) -> dict[int, bytes]:
-    """Describe by rail the classes of its ranks (ranks that do the same), each as often as there.
-
-    Rails with equal descriptions have as many ranks of each class.
-
-    Parameters
-    ----------
-    folded
-        The folded step: the class of each rank, and the ranks on each rail.
-
-    Returns
-    -------
-    dict of int to bytes
-        By rail its classes in ascending order, as the bytes of an array.
-    """
+    """Describe each rail by the classes of its ranks, sorted."""
     return {
         rail: np.sort(folded.class_of[ranks]).tobytes()
         for rail, ranks in ranks_of_rails(folded.step).items()
@@ -374,21 +250,7 @@ def _classes_of_rails(folded: Folded) -> dict[int, bytes]:
 
 
 def _list_message_sides(step: Step) -> list[bytes]:
-    """Describe for each rank towards which side of its pipeline each of its messages goes.
-
-    Ranks with different descriptions use different ports of two for the same message.
-
-    Parameters
-    ----------
-    step
-        The step: the operations of all ranks, one rank after another.
-
-    Returns
-    -------
-    list of bytes
-        By rank a byte for each message over a rail, in program order: 1 if its partner comes next
-        in the pipeline, else 0.
-    """
+    """Describe by rank on which side of a pipeline the partners of its messages are."""
     is_message = (step.kind >= SEND) & (step.rail >= 0)
     sides = []
     for rank, start in enumerate(step.rank_start[:-1].tolist()):
@@ -406,52 +268,13 @@ def _list_message_sides(step: Step) -> list[bytes]:
 
 
 def hold_circuits(transfers: Transfers) -> Transfers:
-    """Choose anew how all is done if no circuit ever changes: all-to-alls go around a ring.
-
-    Otherwise an all-to-all may be done in rounds, with other partners in each, for which circuits
-    change.
-
-    Parameters
-    ----------
-    transfers
-        The communications of the folded step; it stays as it is.
-
-    Returns
-    -------
-    Transfers
-        The same step with other peers, bytes and rounds.
-    """
+    """List the communications as they are done without changes: all-to-alls go around rings."""
     lanes = transfers.lanes._replace(fixed=True)
     return _list_transfers(transfers.job, transfers.folded, lanes, transfers.places)
 
 
 def _list_transfers(job: RailJob, folded: Folded, lanes: Lanes, places: Places) -> Transfers:
-    """Decide for each communication over a rail how it is done, and list which ports it uses.
-
-    One rank stands for all ranks that do the same, a class. The step is a list of nodes: a
-    node is a computation of a class, or one communication of several classes. A communication goes
-    in one round or several. In a round each member sends to one other over each of its ports;
-    circuits may change before the next round.
-
-    Parameters
-    ----------
-    job
-        The job: its network, and the algorithm of each dimension (kind of parallelism).
-    folded
-        The classes of ranks, and the nodes of the step.
-    lanes
-        The ports: how many lanes there are (a lane is the port of one number at all GPUs), whether
-        each is two bidirectional ports (`duplex`), and whether circuits never change (`fixed`).
-    places
-        The place of each rank in each of its groups.
-
-    Returns
-    -------
-    Transfers
-        The nodes of the step, and one more for each further round: their durations in seconds, who
-        waits for whom, and for those on rails the bytes, the ports, and the ranks to which these
-        have to lead.
-    """
+    """Choose the rounds of all communications, and list them as nodes."""
     step = folded.step
     first_ranks, operations = pick_ranks(step, folded.first)
     operation_s = durations_s(first_ranks, job.network, job.collectives)
@@ -492,34 +315,9 @@ def _list_transfers(job: RailJob, folded: Folded, lanes: Lanes, places: Places) 
 
 
 def _add_transfers(transfers: Transfers) -> Transfers:
-    """Make each round of a communication a node of its own, and list which ports it uses.
+    """Add a node for each further round of a communication, with its ends, in a chain.
 
-    The table has a node for each computation, and one for each communication. A communication may
-    go in several rounds, with other circuits in each. With 10 nodes, of which node 4 goes in three
-    rounds, the rounds become the nodes 4, 10 and 11. They follow each other, and what waited for
-    node 4 waits for node 11.
-
-    Parameters
-    ----------
-    transfers
-        The table. Its `rounds_of` says by communication who sends to whom, how many bytes, and
-        with what latency, round by round. Its `by_node` is empty so far.
-
-    Returns
-    -------
-    Transfers
-        The table with further nodes, and with these fields:
-
-        * ``by_node[node]``: for each round of a communication its ports, the ranks to which they
-          have to lead, its bytes, and its latency;
-        * ``duration_s[node]``: as before; 0 for the further rounds;
-        * ``order[class]``: the rounds in which ranks of this class take part, in their order. A
-          class is ranks that do the same;
-        * ``first[node]``: the first round of its communication (4 for nodes 4, 10 and 11);
-        * ``last[node]``: for a node of the former table its last round (11 for node 4);
-        * `pairs`: rows (waited for, waiting);
-        * ``place[node]``: its place in an order in which each node comes after all that it waits
-          for.
+    What waits for a communication waits for its last round.
     """
     folded = transfers.folded
     step = folded.step
@@ -571,20 +369,9 @@ def _add_transfers(transfers: Transfers) -> Transfers:
 
 
 def _number_rounds(transfers: Transfers) -> tuple[dict[int, list[int]], int]:
-    """Give the rounds of communications numbers as nodes.
+    """List by communication the nodes of its rounds, and count all nodes.
 
-    Parameters
-    ----------
-    transfers
-        Its `rounds_of` says by communication how many rounds it takes.
-
-    Returns
-    -------
-    nodes_of : dict of int to list of int
-        By communication its rounds: the node itself, and further nodes behind those of the folded
-        step. With 10 nodes of which node 4 takes three rounds, 4: [4, 10, 11].
-    n_nodes : int
-        How many nodes there are in all.
+    With 10 nodes of which node 4 takes three rounds, 4: [4, 10, 11].
     """
     nodes_of: dict[int, list[int]] = {}
     n_nodes = len(transfers.duration_s)
@@ -598,29 +385,10 @@ def _number_rounds(transfers: Transfers) -> tuple[dict[int, list[int]], int]:
 def _list_endpoints(
     transfers: Transfers, nodes_of: dict[int, list[int]]
 ) -> dict[int, list[Endpoint]]:
-    """List which ports each round of a communication uses, and to which ranks they have to lead.
+    """List by node the ends that it uses, with the peers of the first rank of the class.
 
-    One rank, the first, stands for all ranks that do the same, a class. Two sides of its ports are
-    told apart: those that transmit have the number ``2 * class``, those that receive ``2 * class +
-    1``. Such a side is called an end. On each lane (the port of one number at all GPUs) there is
-    one peer: the rank that the first rank of the class sends to, or receives from.
-
-    The other ranks of the class have other peers. These can be looked up later, from the place of
-    an operation in the program of the class and the number of a round. This pair is called a spot.
-
-    Parameters
-    ----------
-    transfers
-        The folded step, its lanes, and the rounds of each communication.
-    nodes_of
-        By communication the nodes of its rounds.
-
-    Returns
-    -------
-    dict of int to list of Endpoint
-        By node, which is one round, its ends: those of each class that takes part in it. Each has
-        `end` (its number), `peers` (a rank for each lane), and `spot`. Ends of one number with
-        equal peers have the same spot, that of the first of them.
+    Ends of one number with equal peers have one spot, by which the peers of the other ranks are
+    looked up.
     """
     folded = transfers.folded
     step = folded.step
@@ -667,30 +435,10 @@ def face(
     lane: int | slice = slice(None),
     turn: int | slice = slice(None),
 ) -> NDArray[np.int64]:
-    """Look up which ranks some operations have to send to, or receive from.
+    """Look up the ranks that operations of one communication send to (side 0) or receive from.
 
-    All operations belong to one communication: each is what one rank does in it. A communication
-    may go in several rounds, with other partners in each. Over several lanes (the port of one
-    number at all GPUs) a rank has a partner on each.
-
-    Parameters
-    ----------
-    transfers
-        The folded step. By communication, ``rounds_of[node].facing[round, side, lane, place]`` is
-        the place in the group of the partner; `places` turns places into ranks.
-    operations
-        Operations of one communication, of any ranks, as numbers in the step; shape (operations,).
-    side
-        0: to which ranks they send; 1: from which ranks they receive. A message has one partner,
-        for either.
-    lane, turn
-        One lane, and one round, from 0; all of them if left out.
-
-    Returns
-    -------
-    int array
-        Ranks. For a message the shape is (operations,). Else it is (rounds, lanes, operations),
-        without the axis of what is given as a number.
+    The result has shape (rounds, lanes, operations), without the axes of a single lane or round,
+    and (operations,) for messages.
     """
     step = transfers.folded.step
     if not len(operations) or step.kind[operations[0]] >= SEND:
@@ -705,22 +453,10 @@ def face(
 
 
 def list_sides(transfers: Transfers, op: int) -> tuple[int, ...]:
-    """List on which sides of its ports an operation has partners.
+    """List the sides on which an operation has partners.
 
-    Side 0 are ports that transmit, side 1 those that receive. On bidirectional ports, side 0 are
-    the ports towards the ranks that come next in a group, side 1 those towards the ranks before.
-
-    Parameters
-    ----------
-    transfers
-        The folded step; `lanes.duplex` says whether its ports are bidirectional.
-    op
-        An operation on a rail, by its number in the step.
-
-    Returns
-    -------
-    tuple of int
-        (0, 1) for a collective; for a message (0,) or (1,), the side of its partner.
+    A collective has both, sending (0) and receiving (1), a message one; on bidirectional ports 0
+    is towards those that come next in a group.
     """
     step = transfers.folded.step
     if step.kind[op] < SEND:
@@ -733,20 +469,9 @@ def list_sides(transfers: Transfers, op: int) -> tuple[int, ...]:
 
 
 def _is_next(members: tuple[int, ...], rank: int, other: int) -> bool:
-    """Tell whether a rank is followed by another in their pipeline, which may be closed.
+    """Tell whether another rank comes right after one in their pipeline, which may be closed.
 
-    Parameters
-    ----------
-    members
-        The ranks of the pipeline in its order; the first one follows the last one, too. If there
-        are only two, the second follows the first and not the other way round.
-    rank, other
-        Two of them.
-
-    Returns
-    -------
-    bool
-        Whether `other` comes right after `rank`.
+    Of two members only the second follows the first.
     """
     place = members.index(rank)
     if len(members) == 2:
@@ -755,23 +480,7 @@ def _is_next(members: tuple[int, ...], rank: int, other: int) -> bool:
 
 
 def _is_ahead(step: Step, op: int) -> bool:
-    """Tell whether a message goes towards ranks that come later in its group.
-
-    A send to the next rank of a pipeline does, and so does the receive of it, whose partner is the
-    one before.
-
-    Parameters
-    ----------
-    step
-        The step.
-    op
-        An operation, by its number in the step.
-
-    Returns
-    -------
-    bool
-        False for a message back, and for other kinds than messages, which go to nobody.
-    """
+    """Tell whether a message goes towards ranks that come later in its group."""
     if step.kind[op] < SEND:
         return False
     members = step.groups[step.group[op]].ranks
