@@ -1,19 +1,37 @@
 """The choices of a forwarded plan, and a random local search for the best of them.
 
-Words of this module; those of the kernel (seat, bundle, way, home, chord, menu, stage) are those
-of `optmatch.solvers.rails.decoder`:
+Simple choices are timed first: a few rings in many orders. Local search then changes the best of
+them at random: a change stays if the step gets no longer than a tolerance that falls (threshold
+accepting, Dueck and Scheuer 1990). The kernel of `optmatch.solvers.rails.decoder` makes the
+schedule of a choice by list scheduling.
 
+Words of this module; those of the kernel (seat, node, bundle, ring, way, home, chord, block, menu,
+stage) are those of `optmatch.solvers.rails.decoder`:
+
+Choice
+    All that a schedule follows: which circuits there may be, the way of each communication, and
+    who goes first.
+Trial
+    One choice is timed.
+Work
+    Nodes and circuits that are looked at to time choices. It limits a search like time does, but
+    with the same answer on each machine.
 Order
     A permutation of all seats.
 Cut
-    A number for each seat: seats of one number form one cycle. A ring is an order and a cut, and
-    leads from each seat to the next one of its number in the order.
+    A number for each seat: seats of one number form one cycle. A ring is made of an order and a
+    cut, and leads from each seat to the next one of its number in the order. With the order 2, 0,
+    3, 1 and the cut 0, 0, 1, 1 it leads 0 -> 1 -> 0 and 2 -> 3 -> 2.
 Shape
     All of a choice but the order of its rings and who goes first.
 Haste
     How much sooner a node is seen as able to start than it is: it is then preferred.
+Move
+    A random change of one thing of a choice.
 Kind
     Nodes that a move changes together.
+Start
+    A choice with which local search begins.
 """
 
 from __future__ import annotations
@@ -102,22 +120,10 @@ class Ring(NamedTuple):
 
 
 def _make_ring(order: Ints, part: Ints) -> Ring:
-    """Make a ring: circuits that lead from each seat to the next one of its cycle.
+    """Make a ring of an order and a cut; a seat that is alone on its cycle has no circuit.
 
-    A seat is a GPU of the rail. With the order 0, 2, 1, 3, 4 and seats 0, 1 and 2 on one cycle,
-    circuits lead from 0 to 2, from 2 to 1, and from 1 back to 0.
-
-    Parameters
-    ----------
-    order
-        All seats, each once; shape (seats,).
-    part
-        By seat the number of its cycle; shape (seats,). A seat alone on its cycle has no circuit.
-
-    Returns
-    -------
-    Ring
-        The order, the cycles, and by seat the next one (`to`), -1 for a seat without a circuit.
+    With the order 0, 2, 1, 3, 4 and seats 0, 1 and 2 on one cycle, circuits lead from 0 to 2, from
+    2 to 1, and from 1 back to 0.
     """
     return Ring(order, part, close_rings(order, part))
 
@@ -165,31 +171,7 @@ class Decoder:
     """
 
     def __init__(self, seats: Seats) -> None:
-        """Prepare to time choices: write the step as arrays, and make room for results.
-
-        A *choice* is all that a schedule follows: which circuits there may be, the way of each
-        communication, and who goes first. The step is a graph: a *node* is a computation, or one
-        communication of several GPUs. A *seat* is a GPU of the one rail that stands for all rails
-        that do the same.
-
-        Set are these attributes: ``self.graph`` (the step as the kernel reads it), ``self.result``
-        (room for a schedule), ``self.work`` (0: what has been looked at so far),
-        ``self.exchange_sizes`` (how many members all-to-alls have), and private arrays in which
-        the kernel works, or which later choices use again.
-
-        Parameters
-        ----------
-        seats
-            The step, folded to one rail. These fields are used:
-
-            * by node `duration_s`, `bytes_sent`, `latency_s`, and `how` it goes: `EXCHANGE` for an
-              all-to-all;
-            * `begin` and `member`: node k has the seats ``member[begin[k]:begin[k + 1]]`` as
-              members;
-            * `first` and `after`: the nodes ``after[first[k]:first[k + 1]]`` wait for node k;
-            * `pairs`: the same as rows (waited for, waiting);
-            * ``folded.class_of[rank]``: the seat of a rank.
-        """
+        """Write the step as arrays, and make room for schedules and scratch of the kernel."""
         self.seats = seats
         n_nodes = len(seats.how)
         n_seats = len(seats.rail)
@@ -256,42 +238,12 @@ class Decoder:
         self._rate_of: dict[tuple[int, ...], NDArray[np.float64]] = {}
 
     def run(self, choice: RailChoice, most_s: float = np.inf, n_changes: int = 0) -> StepOutcome:
-        """Time a choice: schedule the step by it, and return how long the step lasts.
+        """Schedule the step by a choice; return its time, its number of changes, and the work.
 
-        The schedule (start and end of each node, and the new circuits) is written into
-        ``self.result``, in place of the one before. A node is a computation, or one communication.
-
-        Parameters
-        ----------
-        choice
-            All that a schedule follows. These fields are read:
-
-            * `rings`: circuits that lead from each GPU to a next one (`to`), in cycles (`part`);
-            * `widths`: how the ports of a GPU are divided into bundles, each with the same
-              circuits;
-            * `ways`: by node which circuits it may use;
-            * `rank`: by node its priority, the least first; `haste_s`: by how many seconds a node
-              is treated as ready sooner than it is; `in_turn`: whether nobody overtakes;
-            * `price_s`: by how many seconds new circuits have to be better than those that are up;
-            * `strides` and `delay_s`: chords, and the delay of a change, see `describe_chords` and
-              `measure_change`.
-        most_s
-            A step that lasts so long, in seconds, or longer, is of no use: its schedule is given
-            up.
-        n_changes
-            For how many new circuits there is room in ``self.result``, which notes the time, the
-            bundle of ports, the sender and the receiver of each. Further ones are only counted.
-            Callers that need all of them run a choice twice: once to count, once to note them.
-
-        Returns
-        -------
-        StepOutcome
-            With these fields:
-
-            * `step_s`: the time of the step in seconds, infinite if it was given up;
-            * `n_changes`: how many circuits were set up;
-            * `work`: how many circuits were looked at, where a node counts as some dozens. It is
-              also added to ``self.work``.
+        The schedule replaces the one in ``self.result``, and the work is added to ``self.work``. A
+        step of `most_s` seconds or longer is given up: its time is infinite. Of the new circuits
+        the first `n_changes` are noted in ``self.result``, and further ones only counted: who
+        needs all of them runs a choice twice.
         """
         # Most moves of a search change no ring: then the arrays of the former rings are used
         # again. Making them takes half as long as timing a step of a few operations.
@@ -330,44 +282,19 @@ class Decoder:
         return outcome
 
     def measure_change(self, choice: RailChoice) -> float:
-        """Return how long a change of a circuit counts when a plan is timed.
+        """Return how long a change of a circuit counts when a choice is timed, in seconds.
 
-        Usually this is the delay that the choice names. An *all-stop* switch is the exception: all
-        its circuits are dark while one of them changes. Schedules that are made here do not follow
-        that, and therefore change nothing on such a switch: a new circuit would never be up, and
-        only circuits that are up from the start are used.
-
-        Parameters
-        ----------
-        choice
-            The plan that is timed; only its `delay_s` is used, the delay of a change in seconds.
-
-        Returns
-        -------
-        float
-            Seconds; infinite on an all-stop switch.
+        It is infinite on an all-stop switch, of which all circuits are dark while one changes:
+        schedules that are made here do not follow that, and therefore change nothing there.
         """
         if self._is_all_stop:
             return np.inf
         return choice.delay_s
 
     def _list_scratch(self, n_bundles: int) -> Scratch:
-        """Return the arrays in which the kernel works, for choices with so many bundles of ports.
+        """Return the scratch of the kernel for choices with so many bundles.
 
-        A bundle is some ports of every GPU that hold the same circuits. The same memory is used
-        for all numbers of bundles: with 2 bundles, the first 2 rows of each array. Its contents
-        do not matter, as the kernel writes them before it reads them.
-
-        Parameters
-        ----------
-        n_bundles
-            From 1 to the ports of a GPU.
-
-        Returns
-        -------
-        Scratch
-            The circuits and when their ports are free, shape (bundles, GPUs) each; and arrays for
-            the queue of nodes. The same number gives the same object each time.
+        The arrays of ports share memory: those of two bundles are the first two rows of all.
         """
         if n_bundles not in self._scratch_of:
             ports = BundlePorts(
@@ -382,31 +309,12 @@ class Decoder:
         return self._scratch_of[n_bundles]
 
     def describe_chords(self, choice: RailChoice) -> Chords:
-        """Describe the chords of a choice as arrays, as the kernel reads them.
+        """Return the strides of the bundles of a choice, and the loads of its chords.
 
-        A *chord* is one port of every GPU whose circuit leads to the member of its group that is a
-        fixed number of places further on, its *stride*. In an all-to-all each member has a block
-        of data for each other member. A block takes one hop or several, over one chord or several:
-        with strides 1 and 3, the block for the member 4 places further on takes one hop on each.
-
-        Parameters
-        ----------
-        choice
-            Its `strides` are used: there is one for each *bundle* (some ports of every GPU that
-            hold the same circuits), 0 for a bundle that is no chord. Without strides no bundle is
-            a chord.
-
-        Returns
-        -------
-        Chords
-            With these fields:
-
-            * ``stride[bundle]``: the strides, 0 for none;
-            * ``load[n]``: how many blocks the busiest chord carries in an all-to-all of n members,
-              each hop counted. It is infinite where the chords do not lead to all members.
-
-            Loads are answers of linear programmes, and are kept for other choices with these
-            strides.
+        ``load[n]`` is how many blocks the busiest chord carries in an all-to-all of n members,
+        each hop counted: with strides 1 and 3, a block for the member 4 places further on takes
+        one hop on each. It is infinite where the chords do not lead to all members. Loads are
+        answers of linear programmes, and kept by strides.
         """
         strides = choice.strides or (0,) * len(choice.widths)
         if strides not in self._chords_of:
@@ -420,31 +328,11 @@ class Decoder:
 
     @staticmethod
     def route_exchange(strides: Sequence[int], n_members: int) -> ChordRoutes | None:
-        """Return the routes of an all-to-all over circuits that stay.
+        """Return routes of an all-to-all over chords; None if they do not reach all members.
 
-        One port of every GPU has a circuit that leads to the member a fixed number of places
-        further on in its group; this number is the *stride* of the port, which is called a chord.
-        A *route* is how often data from a member to another one pass each chord.
-
-        Parameters
-        ----------
-        strides
-            By number of the port (bundle) the stride of its chord, 0 if it is none. A stride that
-            is a multiple of `n_members` leads back to the sender and does not count.
-        n_members
-            The members of the all-to-all, at least 3.
-
-        Returns
-        -------
-        ChordRoutes or None
-            With these fields:
-
-            * ``distance[route]``: the route is for receivers so many places further on;
-            * ``hops[route, chord]``: how often it passes each chord;
-            * ``share[route]``: the part of the data for this distance that takes it.
-
-            None if the strides do not lead everywhere: all have a divisor in common with the
-            number of members, as strides 2 and 4 among 8 members.
+        That is so if all strides have a divisor in common with `n_members`, as 2 and 4 among 8
+        members. Multiples of `n_members` lead back to the sender and do not count, nor does 0, the
+        stride of a bundle that is no chord.
         """
         used = tuple(stride % n_members for stride in strides if stride % n_members)
         if not used or gcd(n_members, *used) > 1:
@@ -494,8 +382,18 @@ class Search:
 
     Attributes
     ----------
-    seats, rng, spare_s, known_s
-        As in the arguments.
+    seats
+        The step, folded to one rail.
+    rng
+        Draws the moves.
+    spare_s
+        The search ends when the solver has no more than so many seconds left, as a plan of the
+        best
+        choice still has to be made.
+    known_s
+        The time of a known plan in seconds: a choice is of use if it is better. Infinite if no
+        plan is
+        known.
     decoder
         Times choices.
     clock
@@ -533,29 +431,7 @@ class Search:
     def __init__(
         self, seats: Seats, rng: np.random.Generator, spare_s: float, known_s: float
     ) -> None:
-        """Prepare a search for the best choice of a plan; nothing is timed yet.
-
-        A *choice* is all that a schedule follows: which circuits there may be, the way of each
-        communication, and who goes first. Circuits form *rings*: each GPU leads to the next one of
-        its cycle. A ring is made of two things: an order of all GPUs, and a *cut*, which says by
-        GPU the number of its cycle. With the order 2, 0, 3, 1 and the cut 0, 0, 1, 1, GPUs 0 and 1
-        are on one cycle, 2 and 3 on the other: circuits lead 0 -> 1 -> 0 and 2 -> 3 -> 2. Good
-        orders and cuts are listed here, once for the whole search.
-
-        Parameters
-        ----------
-        seats
-            The step, folded to one rail: a seat is a GPU of this rail, and stands for all ranks
-            that do the same.
-        rng
-            Draws the moves.
-        spare_s
-            The search ends when the solver has no more than so many seconds left, as a plan of the
-            best choice still has to be made.
-        known_s
-            The time of a known plan in seconds: a choice is of use if it is better. Infinite if no
-            plan is known.
-        """
+        """List what choices are made of, once for the whole search; nothing is timed yet."""
         # The problem, and when the search ends.
         self.seats = seats
         self.rng = rng
@@ -603,34 +479,13 @@ class Search:
         self.plain = _Shape(cuts=(self.component,), widths=(self.ports,), way=0, price_s=0.0)
 
     def go_on(self, delay_s: float, n_trials: int, most_work: float) -> None:
-        """Search for the best choice with a given delay of changes; the answer is ``self.best``.
+        """Improve ``self.best`` by threshold accepting from several starts, which take turns.
 
-        A *choice* is all that a schedule follows: which circuits there may be, the way of each
-        communication, and who goes first. To time one choice is a *trial*. The search goes in
-        three steps:
-
-        1. All simple choices are timed. The best of them, and the best one of a former search, are
-           *starts*.
-        2. The starts take turns. A turn is `_TURN` trials: the start is changed at random, again
-           and again, and the best choice of the turn replaces the start if it is better.
-        3. After `_TURNS` turns of each start, all further turns begin with the best choice of all.
-
-        Also changed are ``self.best_s``, the time of the best step in seconds; ``self.tried``, the
-        number of trials; and ``self.better``, the trial from which trials without success are
-        counted.
-
-        Parameters
-        ----------
-        delay_s
-            The delay of a change of circuits, in seconds, with which choices are timed. It may be
-            longer than that of the network.
-        n_trials
-            The most choices that are timed.
-        most_work
-            The search ends when ``self.decoder.work`` is greater: the circuits that all searches
-            so far have looked at, where a node counts as some dozens. It is a limit like one of
-            time, but gives the same answer on each machine. Infinite if only a clock ends the
-            search.
+        Starts are the former best choice and the best simple ones. The best choice of a turn of
+        `_TURN` trials replaces its start if it is better; after `_TURNS` turns of each, all
+        further ones begin with the best choice of all. `delay_s` may be longer than that of the
+        network. The search ends when ``self.decoder.work`` exceeds `most_work`, infinite if only a
+        clock ends it.
         """
         former = self.best
         self.delay_s = delay_s
@@ -672,28 +527,11 @@ class Search:
                 return
 
     def _take_turn(self, current: TimedChoice, n_trials: int, most_work: float) -> TimedChoice:
-        """Change a choice at random, again and again (threshold accepting).
+        """Change a choice at random again and again (threshold accepting); return the best.
 
-        A *choice* is all that a schedule follows: which circuits there may be, the way of each
-        communication, and who goes first. A changed choice is kept, and changed further, if its
-        step is shorter than the current one, or only a little longer: by up to 1 % at the
-        beginning of a turn, and by nothing at its end.
-
-        Parameters
-        ----------
-        current
-            The choice at first, with the time of its step.
-        n_trials
-            How many changed choices are timed, at most `_TURN`.
-        most_work
-            The turn ends early when ``self.decoder.work`` is greater: the circuits and nodes that
-            have been looked at so far. Infinite for no such end.
-
-        Returns
-        -------
-        TimedChoice
-            The best one of those that were kept, or `current` if none was better. The best one of
-            the whole search is in ``self.best`` as well.
+        A changed choice is kept, and changed further, if its step is no more than 1 % longer than
+        the current one; this tolerance falls to 0 within `_TURN` trials. The turn ends early when
+        ``self.decoder.work`` exceeds `most_work`. The answer is `current` if none was better.
         """
         best = current
         self._times = None
@@ -725,28 +563,12 @@ class Search:
     def _time_simple_choices(
         self, n_trials: int, most_work: float
     ) -> tuple[int, list[TimedChoice]]:
-        """Time the simple choices, and return the best of them, with which the search begins.
+        """Time the simple choices; return how many trials are left, and the starts.
 
-        A *choice* is all that a schedule follows: which circuits there may be, the way of each
-        communication, and who goes first. To time one is a *trial*. Three things end this early:
-        no trials are left, too much work has been done, or the clock runs out.
-
-        Parameters
-        ----------
-        n_trials
-            The most choices that are timed.
-        most_work
-            No further one is timed when ``self.decoder.work`` is greater. Work counts the circuits
-            and nodes that are looked at to time choices.
-
-        Returns
-        -------
-        n_trials : int
-            How many trials are left.
-        starts : list of TimedChoice
-            At most `_STARTS` choices with the times of their steps in seconds: the best one, the
-            one that was the best before it, and then the best ones with other rings of circuits.
-            Empty if no step is less than twice as long as that of the known plan.
+        Starts, at most `_STARTS`, are the best choice, the one that was the best before it, and
+        the best ones with other rings; there are none if no step is less than twice as long as
+        that of the known plan. No choice is timed once ``self.decoder.work`` exceeds `most_work`
+        or the clock runs out.
         """
         # The best choice and the one that was the best before it; and the best choices of which no
         # two have the same rings.
@@ -779,23 +601,10 @@ class Search:
         return n_trials, [*record_holders, *others][:_STARTS]
 
     def _is_done(self, most_work: float) -> bool:
-        """Tell whether a search ends.
+        """Tell whether the search ends: by clock, at the bound, after `most_work`, or in vain.
 
-        It ends for one of four reasons: the time of the solver is used up; more work has been done
-        than `most_work`; the best step is as short as the lower bound; or the last `_STALE`
-        choices were no better than the best one. The last reason does not count where only a clock
-        ends the search.
-
-        Parameters
-        ----------
-        most_work
-            The most work: circuits and nodes that ``self.decoder`` may look at in all. Infinite if
-            only a clock ends the search.
-
-        Returns
-        -------
-        bool
-            Whether to try no further choice.
+        It is in vain after `_STALE` trials without a better choice; this does not count if
+        `most_work` is infinite, where only a clock ends the search.
         """
         if self._is_over() or self.best_s <= self.bound_s or self.decoder.work > most_work:
             return True
@@ -806,26 +615,9 @@ class Search:
         return self.clock is not None and self.clock.remaining_s < self.spare_s
 
     def _try(self, choice: RailChoice, most_s: float) -> float:
-        """Time a choice, and remember it if it is the best so far.
+        """Time a choice, and remember it in ``self.best`` if it is the best so far.
 
-        A *choice* is all that a schedule follows: which circuits there may be, the way of each
-        communication, and who goes first. These attributes are changed:
-
-        * ``self.tried``: how many choices were timed, greater by 1;
-        * if it is the best: ``self.best``, ``self.best_s`` (the time of its step in seconds) and
-          ``self.better`` (the value of ``self.tried`` at that moment).
-
-        Parameters
-        ----------
-        choice
-            The choice.
-        most_s
-            A step of that time in seconds, or longer, is of no use.
-
-        Returns
-        -------
-        float
-            The time of the step in seconds; infinite if its schedule was given up.
+        Returns the time of the step in seconds; infinite if that is `most_s` or longer.
         """
         self.tried += 1
         step_s = self.decoder.run(choice, most_s).step_s
@@ -836,31 +628,13 @@ class Search:
         return step_s
 
     def _begin(self, scores: Sequence[float]) -> Iterator[RailChoice]:
-        """List the simple choices that are tried first.
+        """Yield the simple choices that are tried first.
 
-        A *choice* is all that a schedule follows. It has two parts: a *shape* (which cycles of
-        circuits there are, how ports are shared among them, the way of communications), and two
-        orders: that of the GPUs on the cycles, and that in which communications go first. The
-        choices come in three parts:
-
-        1. one choice: all ports on one cycle of GPUs that communicate; first come, first served;
-        2. all shapes, with one order of GPUs and one order of communications;
-        3. other orders, as four lists: those like part 1; the plain shape; all shapes; and all
-           shapes with some communications preferred. The lists share the work evenly: the next
-           choice comes from the list that has had least work so far.
-
-        The third part takes shapes from the best one to the worst one of the second part.
-
-        Parameters
-        ----------
-        scores
-            The times of the choices that were listed so far, in seconds; empty at first. The
-            caller adds the time of each choice before it asks for the next one.
-
-        Yields
-        ------
-        RailChoice
-            The choices.
+        First comes the plain shape, in which what is ready first goes first; then all shapes with
+        one order and one priority; then other orders, priorities and hastes as four lists, which
+        share the work evenly; all shapes go from the best to the worst there. `scores` has the
+        times so far in seconds: the caller adds that of each choice before it asks for the next
+        one.
         """
         seats = self.seats
         free = longest_paths(seats.duration_s, seats.pairs)
@@ -965,19 +739,10 @@ class Search:
                     yield _Shape((cut, cut), halves, EITHER, 0.0, routes.strides)
 
     def _list_hastes(self) -> list[NDArray[np.float64]]:
-        """List ways to prefer some nodes to others that are ready at about the same time.
+        """List eight hastes by node in seconds, each a sum of one for messages and one of all.
 
-        A *node* is a computation, or one communication. A *haste* says by node how much sooner it
-        is seen as ready than it is. Two things are combined:
-
-        * messages are seen as ready one or three delays of a change sooner;
-        * all nodes are seen as ready sooner by 0, 1, 10 or 100 % of the time from their end to the
-          end of the step.
-
-        Returns
-        -------
-        list of float array, shape (nodes,)
-            Eight hastes, each by node in seconds.
+        Messages are preferred by one or three delays of a change, and all nodes by 0, 1, 10 or 100
+        % of the time from their end to the end of the step.
         """
         message_s = self.delay_s * (self.seats.how == MESSAGE)
         tail_s = self.decoder.graph.tail_s
@@ -993,39 +758,11 @@ class Search:
         rank: NDArray[np.float64],
         haste_s: NDArray[np.float64] | None = None,
     ) -> RailChoice:
-        """Make a choice of a shape: add the order of the GPUs on its rings, and who goes first.
+        """Make a choice of a shape: add the order of all its rings, and who goes first.
 
-        A *choice* is all that a schedule follows. A *shape* says which circuits there are, but not
-        in which order. A *ring* is circuits that lead from each GPU to the next one of its cycle.
-        A *bundle* is some ports of every GPU that always hold the same circuits. A *chord* is a
-        bundle of one port whose circuits lead a fixed number of members further on in their group,
-        its stride.
-
-        Parameters
-        ----------
-        shape
-            With these fields:
-
-            * ``cuts[ring][gpu]``: the number of the cycle of a GPU;
-            * ``widths[bundle]``: how many ports of each GPU it has;
-            * `way`: how all communications go: over the ring of this number, as each ends soonest
-              (`EITHER`), or over the first ring that has all its members on one cycle (`_FIRST`);
-            * `price_s`: by how many seconds a way with new circuits has to end sooner;
-            * `strides`: those of the chords, which are further bundles.
-        order
-            All GPUs of the rail in the order in which they stand on each ring; shape (GPUs,). If
-            the first two rings have the same cut, the second one goes backwards.
-        rank
-            By node (computation or communication) its priority, the least first; shape (nodes,).
-        haste_s
-            By node how much sooner it is seen as able to start, in seconds; shape (nodes,). None
-            for no haste.
-
-        Returns
-        -------
-        RailChoice
-            Rings made of the order and the cuts, ports by bundle, the way and the priority of each
-            node, price and hastes; with chords, a further ring and bundle for each.
+        If the first two rings have the same cut, the second one goes backwards. Each chord adds a
+        bundle of one port and its home behind the other bundles and rings. `rank` and `haste_s`
+        are by node; None stands for no haste.
         """
         # If two rings have the same cut, the second one goes backwards.
         rings = [_make_ring(order, cut) for cut in shape.cuts]
@@ -1067,21 +804,9 @@ class Search:
         )
 
     def _fit(self, rings: Sequence[Ring]) -> NDArray[np.int64]:
-        """Choose for each communication the first ring that can serve it.
+        """Choose for each communication the first ring that has all its members on one cycle.
 
-        A *ring* is circuits that lead from each GPU to a next one, along one cycle or several. It
-        can serve a communication if all its members are on one cycle.
-
-        Parameters
-        ----------
-        rings
-            The rings; ``rings[k].part`` has by GPU of the rail (seat) the number of its cycle.
-
-        Returns
-        -------
-        int array, shape (nodes,)
-            By node the number of a ring; `EITHER` (as it ends soonest) if no ring has all members
-            on one cycle, and for computations.
+        The way of a node is `EITHER` if there is no such ring, or if it rides no rail.
         """
         seats = self.seats
         ways = np.full(len(seats.how), EITHER)
@@ -1101,23 +826,9 @@ class Search:
     def _change(self, choice: RailChoice) -> RailChoice:
         """Change a choice by one random move, or by two moves in 15 % of the cases.
 
-        A *choice* is all that a schedule follows. A *move* changes one thing of it: a ring of
-        circuits, the way of communications, or who goes first. A second move helps to leave
-        choices that no single move makes better.
-
-        In some turns of the search there is another move, with the probability
-        ``self.critical_share``: two communications change places where one waits for the circuits
-        of the other, and the step gets longer by that.
-
-        Parameters
-        ----------
-        choice
-            The choice; it stays as it is.
-
-        Returns
-        -------
-        RailChoice
-            Another one; now and then an equal one, if the move has changed nothing.
+        A second move helps to leave choices that no single move makes better. With the probability
+        ``self.critical_share`` two communications on the critical path change places instead, if
+        one waits for the circuits of the other. Now and then the answer is equal to `choice`.
         """
         draw = _MoveDraw(*self.rng.random(4).tolist())
         if self.critical_share and self.rng.random() < self.critical_share:
@@ -1138,31 +849,12 @@ class Search:
         return ScheduleTimes(result.start_s.copy(), result.end_s.copy())
 
     def _exchange_on_critical_path(self, choice: RailChoice) -> RailChoice | None:
-        """Let a communication go before another one whose circuits it waits for, where it matters.
+        """Let a communication on the critical path go before the one whose circuits it lacks.
 
-        The *critical path* is the chain of communications and computations, each waiting for the
-        one before, that decides when the step ends. Only an exchange on it can make the step
-        shorter. There one communication waits for circuits that another one has, its *blocker*;
-        one such pair is drawn at random. Two numbers of a choice decide who goes first:
-
-        * ``haste_s[node]``: a node is seen as able to start so many seconds sooner than it is;
-        * ``rank[node]``: among those that are seen as able to start at one time, the least goes
-          first.
-
-        In half of the cases the one that waits gets more haste and a lesser rank; else its blocker
-        gets less haste and a greater rank.
-
-        Parameters
-        ----------
-        choice
-            The current choice (all that a schedule follows); it stays as it is. ``self._times``,
-            the starts and ends of its schedule, and ``self._blocked``, the pairs on its critical
-            path, are worked out here if they are None, and kept for the next move.
-
-        Returns
-        -------
-        RailChoice or None
-            Another choice. None if nobody on the path waits for circuits.
+        One such pair is drawn. In half of the cases the one that waits gets more haste and a
+        lesser rank, else its blocker gets less haste and a greater rank. None if nobody on the
+        path waits for circuits. ``self._times`` and ``self._blocked`` of the current choice are
+        filled in if they are None, and kept for the next move.
         """
         # The times of the current choice, and who waits on its critical path.
         if self._times is None:
@@ -1191,33 +883,10 @@ class Search:
         return choice._replace(rank=rank, haste_s=haste_s)
 
     def _apply(self, choice: RailChoice, draw: _MoveDraw) -> RailChoice:
-        """Apply one random move: change one thing of a choice.
+        """Apply one random move: the first one whose limit is above `draw.move`.
 
-        A *choice* is all that a schedule follows. A *ring* is circuits that lead from each GPU to
-        a next one, in cycles. There are six moves, each with its share of the draws:
-
-        * change the order of the GPUs on a ring (30 %);
-        * replace a ring, or add one (6 %);
-        * change the way of communications, over which circuits they go (36 %);
-        * change who goes first (21 %);
-        * change by how much some are preferred (6 %);
-        * let all go in the order in which they are ready, or no longer (1 %).
-
-        Rings whose circuits never change (chords) stay as they are.
-
-        Parameters
-        ----------
-        choice
-            The choice; it stays as it is.
-        draw
-            Four random numbers from 0 to 1. `move` selects the move: the first one below
-            `_MOST_PERTURB`, the second one below `_MOST_REPLACE`, and so on. `first`, `second` and
-            `third` say what changes, and how.
-
-        Returns
-        -------
-        RailChoice
-            Another choice.
+        The limits, from `_MOST_PERTURB` to `_MOST_HASTE`, say the share of each move. The homes of
+        chords stay as they are.
         """
         movable = [ring for ring in range(len(choice.rings)) if not _is_chord(choice, ring)]
         if draw.move < _MOST_PERTURB and movable:
@@ -1237,30 +906,11 @@ class Search:
     def _replace_ring(
         self, choice: RailChoice, movable: Sequence[int], draw: _MoveDraw
     ) -> RailChoice:
-        """Add a ring to a choice that has few of them, or put a new ring in place of another one.
+        """Add a ring to a choice, or replace one if as many as `_MOST_RINGS` may change.
 
-        A *ring* is circuits that lead from each GPU to the next one of its cycle. It is made of an
-        order of all GPUs and a *cut*, which says by GPU the number of its cycle. Both are drawn
-        from the lists ``self.orders`` and ``self.cuts``. In the last cut all GPUs that communicate
-        are on one cycle: it is taken in half of the cases, and the other half is shared by all
-        cuts.
-
-        Parameters
-        ----------
-        choice
-            The choice; it stays as it is.
-        movable
-            The numbers of the rings that may change. Those whose circuits are chords (circuits for
-            all-to-alls that stay) may not.
-        draw
-            Random numbers from 0 to 1: `first` selects the order, `second` the cut, and `third`
-            the ring that goes.
-
-        Returns
-        -------
-        RailChoice
-            Another choice, with one ring more if fewer than `_MOST_RINGS` may change, else with
-            one replaced.
+        The order is drawn from ``self.orders``. The last of ``self.cuts``, with the fewest cycles,
+        is taken in half of the cases, and the other half is shared by all cuts. `movable` has the
+        numbers of the rings that are no homes of chords.
         """
         # Draws of `second` below 0.5 take the last cut. Those above are stretched to 0 to 1 again
         # and count from the last cut back: with four cuts 0.8 takes the last but two.
@@ -1279,27 +929,10 @@ class Search:
         return choice._replace(rings=tuple(rings))
 
     def _change_way(self, choice: RailChoice, draw: _MoveDraw) -> RailChoice:
-        """Let one communication go another way, or all that are alike.
+        """Draw a way for one communication, or for all of a kind.
 
-        The *way* says over which circuits the data go: over one of the rings, straight from member
-        to member, over chords (circuits that lead a fixed number of members further on), or as it
-        ends soonest. A *kind* is communications that are alike, as all messages of a pipeline.
-
-        Parameters
-        ----------
-        choice
-            The choice; it stays as it is.
-        draw
-            Random numbers from 0 to 1:
-
-            * `move`: below `_MOST_WAY_OF_ONE` one communication changes, else all of a kind;
-            * `first`: selects the kind, and `second` the communication if only one changes;
-            * `third`: selects the way.
-
-        Returns
-        -------
-        RailChoice
-            Another choice, with other ways.
+        One changes if `draw.move` is below `_MOST_WAY_OF_ONE`. `EITHER`, `STRAIGHT`, each ring,
+        and `CHORDS` where there are any are equally likely.
         """
         nodes = self.kinds[int(draw.first * len(self.kinds))]
         if draw.move < _MOST_WAY_OF_ONE:
@@ -1319,22 +952,7 @@ class Search:
     def _change_priority(self, choice: RailChoice, draw: _MoveDraw) -> RailChoice:
         """Put one communication right before another one, or right after it, in priority.
 
-        Among communications that could start at one time, the one with the least priority number
-        (`rank`) goes first.
-
-        Parameters
-        ----------
-        choice
-            The choice; it stays as it is.
-        draw
-            Random numbers from 0 to 1: `first` selects who moves and `second` the other one;
-            `third` says whether after it (below 0.5) or before it. The new priority is the next
-            float beside that of the other.
-
-        Returns
-        -------
-        RailChoice
-            Another choice, with one other priority.
+        Its rank becomes the next float beside that of the other one.
         """
         moved = self.riding[int(draw.first * len(self.riding))]
         other = self.riding[int(draw.second * len(self.riding))]
@@ -1344,29 +962,10 @@ class Search:
         return choice._replace(rank=rank)
 
     def _change_haste(self, choice: RailChoice, draw: _MoveDraw) -> RailChoice:
-        """Prefer one communication, or all that are alike, more or less than before.
+        """Change the haste of one communication, or of all of a kind, by a random time.
 
-        The *haste* of a communication is by how many seconds it is seen as able to start sooner
-        than it is: with more haste it goes before others. A *kind* is communications that are
-        alike, as all messages of a pipeline.
-
-        Parameters
-        ----------
-        choice
-            The choice; it stays as it is.
-        draw
-            Random numbers from 0 to 1:
-
-            * `first`: selects the kind;
-            * `second`: below 0.5 all of the kind change, else one of them, which it selects;
-            * `third`: the haste changes by a time between minus the most (0) and plus the most
-              (1). The most is the delay of a change of circuits, or `_MOST_HASTE_PART` of the best
-              step if that is less.
-
-        Returns
-        -------
-        RailChoice
-            Another choice, with other hastes in seconds.
+        It changes by at most the delay of a change, or `_MOST_HASTE_PART` of the best step if that
+        is less. All of the kind change if `draw.second` is below 0.5; else it selects one of them.
         """
         # Above 0.5, the number is stretched over 0 to 1 again to select one of the kind.
         nodes = self.kinds[int(draw.first * len(self.kinds))]
@@ -1379,20 +978,9 @@ class Search:
 
 
 def _has_same_rings(choice: RailChoice, other: RailChoice) -> bool:
-    """Tell whether the rings of two choices, in their order, have the same circuits.
+    """Tell whether ring k of one choice has the circuits of ring k of the other, for all k.
 
-    Ring k of one is compared with ring k of the other, by the seat to which each seat leads; the
-    orders of seats that they were made of may differ.
-
-    Parameters
-    ----------
-    choice, other
-        The choices; their rings have by seat (GPU of the rail) the next one, -1 for none.
-
-    Returns
-    -------
-    bool
-        False if they have different numbers of rings.
+    The orders of which they were made may differ.
     """
     if len(choice.rings) != len(other.rings):
         return False
@@ -1403,18 +991,9 @@ def _has_same_rings(choice: RailChoice, other: RailChoice) -> bool:
 
 
 def _keep_best(starts: list[TimedChoice], timed: TimedChoice) -> None:
-    """Put a choice into a list of the best ones, each with other circuits on its rings.
+    """Put a choice into `starts`, the best choices of which no two have the same rings.
 
-    A *choice* is all that a schedule follows; its *rings* are circuits that lead from each GPU to
-    a next one. Only the better one of two choices with the same rings stays.
-
-    Parameters
-    ----------
-    starts
-        At most `_STARTS` choices with the times of their steps in seconds, the best one first;
-        changed.
-    timed
-        The choice, with the time of its step.
+    The list is changed in place: at most `_STARTS`, the one with the shortest step first.
     """
     # A worse choice with the same rings makes room for this one; a better one stays instead.
     for place, start in enumerate(starts):
@@ -1429,30 +1008,11 @@ def _keep_best(starts: list[TimedChoice], timed: TimedChoice) -> None:
 
 
 def _perturb_ring(choice: RailChoice, movable: Sequence[int], draw: _MoveDraw) -> RailChoice:
-    """Change the order of one ring: exchange two GPUs, turn a part around, or move a GPU.
+    """Change the order of one ring: exchange two seats, turn a part around, or move a seat.
 
-    A ring is an order of all GPUs of a rail, each of which leads to the next one of its cycle. Two
-    places of the order are drawn. With the order a b c d e f and the places 1 and 4 there are
-    three changes, equally likely:
-
-    * exchange both: a e c d b f;
-    * turn the part between them around: a e d c b f;
-    * move the last one of the part to its front: a e b c d f.
-
-    Parameters
-    ----------
-    choice
-        The choice; it stays as it is.
-    movable
-        The numbers of the rings that may change, at least one.
-    draw
-        Random numbers from 0 to 1: `first` selects the ring, `second` and `third` the two places
-        in its order, and the digits of `move` behind the first one the kind of change.
-
-    Returns
-    -------
-    RailChoice
-        Another choice, with one ring changed.
+    With the order a b c d e f and the places 1 and 4, an exchange gives a e c d b f, turning the
+    part around a e d c b f, and moving its last seat to its front a e b c d f. The digits of
+    `draw.move` behind the first one select which. At least one ring is `movable`.
     """
     ring = movable[int(draw.first * len(movable))]
     order = choice.rings[ring].order.copy()
@@ -1474,24 +1034,7 @@ def _perturb_ring(choice: RailChoice, movable: Sequence[int], draw: _MoveDraw) -
 
 
 def _is_chord(choice: RailChoice, ring: int) -> bool:
-    """Tell whether a ring is the home of a chord, which keeps its circuits.
-
-    A chord is a bundle of one port of every GPU whose circuits lead a fixed number of members
-    further on, its stride. Bundle b begins the step with ring b, which is its home.
-
-    Parameters
-    ----------
-    choice
-        The choice, with a stride for each bundle, 0 for one that is no chord; no strides at all
-        without chords.
-    ring
-        The number of the ring; numbers beyond the bundles are rings without a bundle of their own.
-
-    Returns
-    -------
-    bool
-        True for a ring that no move may change.
-    """
+    """Tell whether a ring is the home of a chord, which no move may change."""
     return ring < len(choice.strides) and choice.strides[ring] > 0
 
 
@@ -1520,30 +1063,11 @@ def list_exchange_groups(seats: Seats) -> Ints | None:
 
 
 def lay_chord(groups: Ints, stride: int, n_seats: int) -> Ring:
-    """Make circuits that lead from each member of a group to the one some places further on.
+    """Make the home of a chord: each member leads to the one `stride` places further on.
 
-    How many places is the *stride*. Among 8 members, stride 2 leads along two cycles: the places
-    0, 2, 4, 6 and the places 1, 3, 5, 7. All groups do the same.
-
-    Parameters
-    ----------
-    groups
-        ``groups[group, place]``: the members, as seats (GPUs of the rail); shape (groups,
-        members).
-    stride
-        How many places further on a circuit leads, from 1 to n - 1 for n members; its cycles have
-        n / gcd(n, stride) members.
-    n_seats
-        All seats of a rail; those in no group have no circuit.
-
-    Returns
-    -------
-    Ring
-        With these fields, of shape (seats,) each:
-
-        * `order`: all seats, those of one cycle after another;
-        * `part`: by seat the number of its cycle;
-        * `to`: by seat the seat to which it leads, -1 for none.
+    ``groups[group, place]`` is a seat. Among 8 members, stride 2 leads along two cycles: the
+    places 0, 2, 4, 6 and the places 1, 3, 5, 7. The stride is from 1 to n - 1 for n members; each
+    cycle has the number of its least seat, and seats in no group have no circuit.
     """
     n_members = groups.shape[1]
     n_cycles = gcd(n_members, stride)

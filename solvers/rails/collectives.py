@@ -66,47 +66,13 @@ class CommunicationRounds(NamedTuple):
 def choose_rounds(
     job: RailJob, kind: int, group: Group, size_bytes: float, lanes: Lanes
 ) -> CommunicationRounds:
-    """Choose how a communication is done: who sends to whom, and how much, round by round.
+    """Choose the peers and the bytes of a communication, round by round.
 
-    Circuits stay during a round and may change between two rounds. A *lane* is the port of one
-    number at all GPUs, and a *place* is the position of a member in its group. These are the
-    cases:
-
-    * a message: one round; the other end is known to the caller;
-    * a collective with an algorithm that the job names, as recursive doubling: members exchange
-      data in pairs, another pair in each round;
-    * any other collective but an all-to-all: one round, in which data go around a ring;
-    * an all-to-all of n members: the faster one of two ways. Around a ring nothing changes, but
-      members pass on data of others, n / 2 times as much. By shifts, each member sends to the one
-      1 place further on, then 2 places, and so on to n - 1. With 2 lanes two shifts are done in
-      each round. Shifts need circuits that may change, and ports of one direction.
-
-    Parameters
-    ----------
-    job
-        The job: its network (bytes per second, latency, delay of a change), and
-        ``job.collectives``, the name of the algorithm of each dimension of parallelism.
-    kind
-        The kind of operation, as a number: `ALL_REDUCE`, `ALL_TO_ALL`, `BROADCAST` and so on.
-        Those from `SEND` on are messages.
-    group
-        The group that communicates.
-    size_bytes
-        The size of the operation in bytes: of an all-gather the shard of a rank, else the whole
-        buffer.
-    lanes
-        How many lanes there are (`number`), whether each is two bidirectional ports (`duplex`),
-        and whether circuits are never changed (`fixed`).
-
-    Returns
-    -------
-    CommunicationRounds
-        With these fields:
-
-        * ``facing[round, side, lane, place]``: the place to which a member sends (side 0), or from
-          which it receives (side 1); shape (rounds, 2, lanes, members). Empty for a message;
-        * ``bytes_sent[round]``: the bytes that each member sends, over all its lanes;
-        * `latency_s`: the latency of each round, in seconds.
+    An algorithm that the job names has a round for each exchange in pairs; other collectives go
+    around rings. An all-to-all takes the faster of two ways: rings, with n / 2 times the bytes, or
+    shifts by 1 to n - 1 places, one on each lane and round, for which circuits have to change and
+    ports have to be of one direction. `size_bytes` is the shard of a rank in an all-gather, else
+    the whole buffer.
     """
     # `total` is the bytes that each member sends if data go around a ring; of an all-to-all, those
     # of all its blocks for others.
@@ -214,28 +180,10 @@ def tell_apart(job: RailJob, lanes: Lanes, places: Places) -> list[bytes]:
 
 
 def _facings(job: RailJob, group: Group, kind: int, lanes: Lanes) -> NDArray[np.int64]:
-    """List with whom each member communicates in a kind of collective, on all ports in all rounds.
+    """List the peers of all members in a kind of collective: ``peers[row, place]``, each row once.
 
-    Members are named by their place in the group, from 0 on.
-
-    Parameters
-    ----------
-    job
-        The job: the algorithm of each dimension of parallelism.
-    group
-        The group that communicates.
-    kind
-        The kind of collective as a number, as `ALL_REDUCE` or `ALL_TO_ALL`.
-    lanes
-        How many port numbers (lanes) each GPU has, and whether ports are bidirectional.
-
-    Returns
-    -------
-    int array, shape (rows, members)
-        Each row has for one port number, one side (sending or receiving) and one round the place
-        with which each place communicates; equal rows are there once. An all-to-all has the rows
-        of both ways in which it can be done, around rings and by shifts (to the member 1 place
-        further on, 2 places, and so on).
+    Rows are the lanes, sides and rounds. An all-to-all has the rows of both its ways, rings and
+    shifts.
     """
     n = len(group.ranks)
     tables = [choose_rounds(job, kind, group, 1.0, lanes).facing]
@@ -245,18 +193,7 @@ def _facings(job: RailJob, group: Group, kind: int, lanes: Lanes) -> NDArray[np.
 
 
 def _are_neighbours(rows: NDArray[np.int64]) -> bool:
-    """Tell whether rows of peers are those of one ring and its reverse, and no others.
-
-    Parameters
-    ----------
-    rows
-        By row and place the place (position in the group) that it faces; shape (rows, members).
-
-    Returns
-    -------
-    bool
-        True if no row is left that the ring 0, 1, ..., n - 1 and its reverse do not have.
-    """
+    """Tell whether all rows of peers are the ring 0, 1, ..., n - 1 or its reverse."""
     ring = face_rings(rows.shape[1], 2, duplex=False)
     return len(_rows(ring, rows)) == len(_rows(ring))
 
@@ -270,27 +207,13 @@ def _rows(*tables: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def hamiltonian_cycles(n: int) -> NDArray[np.int64]:
-    """List cycles through all of n points such that no two cycles share an edge.
+    """List Hamiltonian cycles of the complete graph of n points that share no edge.
 
-    This is Walecki's construction [1]_. An even number of points, the rim, stands on a circle, and
-    one more point in the middle. A zigzag goes through all points of the rim, and the point in the
-    middle closes it to a cycle. Turning the zigzag step by step gives all cycles. Where n is even,
-    one more point is put into the middle of each zigzag: the edges that it replaces are diameters,
-    so no two of the new edges are the same.
-
-    Parameters
-    ----------
-    n
-        The number of points.
-
-    Returns
-    -------
-    int array, shape (max(1, (n - 1) // 2), n)
-        ``cycles[k, i]``: the point number i of cycle k; the first cycle is 0, 1, ..., n - 1.
-
-    References
-    ----------
-    .. [1] Alspach (2008). The wonderful Walecki construction. *Bulletin of the ICA* 52, 7-20.
+    Walecki's construction: Alspach (2008), The wonderful Walecki construction, *Bulletin of the
+    ICA* 52, 7-20. A zigzag through an even rim of points is closed by one in the middle, and
+    turned step by step. ``cycles[k, i]`` is point i of cycle k, shape (max(1, (n - 1) // 2), n);
+    cycle 0 is 0, 1, ..., n - 1. If n is even, one more point is put into the middle of each
+    zigzag.
     """
     # Fewer than five points have one cycle only.
     half = (n - 1) // 2
@@ -318,22 +241,9 @@ def hamiltonian_cycles(n: int) -> NDArray[np.int64]:
 
 @lru_cache
 def successors(n: int, ring: int) -> NDArray[np.int64]:
-    """Return the place after each place on one of the rings of a group.
+    """Return by place the place to which it sends on a ring; rings share no circuit.
 
-    A place is the position of a member in its group. The rings are Hamiltonian cycles of which no
-    two share a circuit: max(1, (n - 1) // 2) of them.
-
-    Parameters
-    ----------
-    n
-        The members of the group.
-    ring
-        The number of the ring, from 0 on; after the last ring the first one comes again.
-
-    Returns
-    -------
-    int array, shape (n,)
-        By place the place to which it sends.
+    They are the cycles of `hamiltonian_cycles`; after the last one the first one comes again.
     """
     orders = hamiltonian_cycles(n)
     around = orders[ring % len(orders)]
@@ -343,29 +253,11 @@ def successors(n: int, ring: int) -> NDArray[np.int64]:
 
 
 def face_rings(n: int, lanes: int, *, duplex: bool) -> Facing:
-    """Put a group into rings: list who is next and who is before, for each port number.
+    """Put a group into rings, in one round: the next and the previous place of each, lane by lane.
 
-    A *ring* is a cycle through all members; different rings share no circuit. A *lane* is the port
-    of one number at all GPUs. Lanes 0 and 1 turn ring 0 forward and backward, lanes 2 and 3 ring
-    1, and so on; after the last ring the first one comes again. Where ports are bidirectional, a
-    lane is two ports and turns a ring of its own, both ways.
-
-    Parameters
-    ----------
-    n
-        The members of the group.
-    lanes
-        How many lanes there are.
-    duplex
-        Whether ports are bidirectional.
-
-    Returns
-    -------
-    Facing
-        ``facing[0, side, lane, place]``: the place in the group to which a member sends (side 0),
-        or from which it receives (side 1); shape (1, 2, lanes, n), as there is a single round.
-        With 3 members and one lane, ``facing[0, 0, 0]`` is 1, 2, 0 and ``facing[0, 1, 0]`` is 2,
-        0, 1.
+    Lanes 0 and 1 turn ring 0 forward and backward, lanes 2 and 3 ring 1, and so on; a lane of two
+    bidirectional ports turns a ring of its own. With 3 members and one lane, ``facing[0, 0, 0]``
+    is 1, 2, 0 and ``facing[0, 1, 0]`` is 2, 0, 1.
     """
     facing = np.empty((1, 2, lanes, n), dtype=np.int64)
     for lane in range(lanes):

@@ -53,16 +53,7 @@ class CriticalPaths:
     """
 
     def __init__(self, seats: Seats) -> None:
-        """Prepare to find critical paths of schedules of one step: list whom each node waits for.
-
-        A node is a computation, or one communication. The critical path is the chain of nodes,
-        each waiting for the one before, that decides when the step ends.
-
-        Parameters
-        ----------
-        seats
-            The folded step: nodes, and pairs of which the second waits for the first.
-        """
+        """List for each node the nodes that it waits for."""
         self.seats = seats
         n_nodes = len(seats.how)
 
@@ -76,32 +67,12 @@ class CriticalPaths:
         self._mark = np.empty(len(seats.rail), np.int64)
 
     def list_blocked(self, times: ScheduleTimes, delay_s: float) -> list[Blocked]:
-        """List the communications that wait for circuits where it makes the step longer.
+        """List pairs on the critical path of which one waits for the circuits of the other.
 
-        A *node* is a computation or a communication. The *critical path* is the chain of nodes,
-        each waiting for the one before, that decides when the step ends. A communication on it may
-        wait for another one, its *blocker*, only because that has the circuits. These pairs are
-        listed: if the two change places, the step may get shorter.
-
-        Which circuits a communication uses is not known here, only when it ends and who takes
-        part. As blocker counts one that ends when the other one can begin; of several, one in
-        which a GPU of the other one takes part, if there is such a one.
-
-        Parameters
-        ----------
-        times
-            The schedule: by node `start_s` and `end_s` in seconds, shape (nodes,) each.
-        delay_s
-            How long a change of circuits takes, in seconds; infinite if there are none.
-
-        Returns
-        -------
-        list of Blocked
-            From the end of the step to its start. Empty if none waits. The fields are
-
-            * `node`: the communication that waits, and `blocker`: the one that it waits for;
-            * `ready_s`: when it could have started but for its circuits, in seconds;
-            * `blocker_start_s`: when its blocker starts, in seconds.
+        The step may get shorter if the two change places. Which circuits a communication uses is
+        not known here: its blocker is one that ends when it starts, or `delay_s` earlier,
+        preferably one with a common seat. Pairs stand from the end of the step to its start.
+        `delay_s` is in seconds, infinite if circuits never change.
         """
         # Communications by their ends, so that the one that ends at a moment is found by search.
         riding = self.seats.riding
@@ -130,48 +101,28 @@ class CriticalPaths:
 
 @kernel
 def _walk_back(times, formers, members, communications, limits, blocked):
-    """Walk along the critical path of a schedule, from its end back to its start.
+    """Walk back along the critical path, and write down the nodes that wait for circuits.
 
-    A *node* is a computation or a communication. The *critical path* is the chain of nodes that
-    decides when the step ends. From a node the walk goes back to a node of one of two sorts:
-
-    1. one that it waits for and that ends when it starts;
-    2. if there is none, a communication whose circuits it may have taken over: one that ends when
-       it starts, or the delay of a change earlier. One with a common GPU is preferred, as both
-       need the ports of this GPU. Others count as well, since data may pass through other GPUs.
-
-    Each step of the second sort is written down. With a delay of 2 s, a node that is ready at 5 s
-    and starts at 9 s may have waited for the circuits of one that ends at 7 s: the two nodes and
-    5 s are written.
-
-    The cost is O(path * log(communications)), and the number of members of all communications that
-    are looked at because they end at the same time.
+    From a node the walk goes to the latest node that it waits for, if that ends when the node
+    starts; else to a communication whose circuits it may have taken over, preferably one with a
+    common seat; others count, as data may pass through other seats. With a delay of 2 s, a node
+    that is ready at 5 s and starts at 9 s may have waited for one that ends at 9 s or at 7 s: both
+    nodes and 5 s are written. The cost is O(path * log(communications)), and the members of those
+    that end at the same time.
 
     Parameters
     ----------
-    times : tuple of (start_s, end_s)
-        By node its start and end, in seconds; shape (nodes,) each.
-    formers : tuple of (first_former, former)
+    formers : (first_former, former)
         Node k waits for the nodes ``former[first_former[k]:first_former[k + 1]]``.
-    members : tuple of (begin, member, mark)
-        The GPUs (seats of the rail) of node k are ``member[begin[k]:begin[k + 1]]``. ``mark`` is
-        scratch, shape (seats,): it is written.
-    communications : tuple of (by_end, end_s)
-        The nodes that ride a rail, sorted by their ends, and these ends in seconds; shape
-        (communications,) each.
-    limits : tuple of (delay_s, tie_s)
-        How long a change of circuits takes, in seconds; and times that differ by no more than
-        `tie_s` are the same.
-    blocked : tuple of (pairs, ready_s)
-        Written, an entry for each communication on the path that waits for circuits:
-
-        * ``pairs``, shape (communications, 2): this node, and the one whose circuits it waits for;
-        * ``ready_s``, shape (communications,): when it would be ready without that, in seconds.
-
-    Returns
-    -------
-    int
-        How many such communications there are.
+    members : (begin, member, mark)
+        Node k has the seats ``member[begin[k]:begin[k + 1]]``; ``mark[seat]`` is scratch.
+    communications : (by_end, end_s)
+        The nodes that ride a rail, sorted by their ends, and these ends in seconds.
+    limits : (delay_s, tie_s)
+        The delay of a change, and by how much equal times may differ, in seconds.
+    blocked : (pairs, ready_s)
+        Written: rows (node, blocker), and when the node is ready but for circuits, in seconds.
+        Their number is returned.
     """
     start_s, end_s = times
     first_former, former = formers
@@ -232,23 +183,7 @@ def _walk_back(times, formers, members, communications, limits, blocked):
 
 @inner_kernel
 def _has_marked_member(members, node, marked):
-    """Tell whether a seat that takes part in a communication has a certain mark.
-
-    Parameters
-    ----------
-    members : tuple of (begin, member, mark)
-        The seats (GPUs of the rail) of node k are ``member[begin[k]:begin[k + 1]]``;
-        ``mark[seat]`` is the mark of a seat.
-    node : int
-        The communication.
-    marked : int
-        The mark: the seats of another communication are marked with its number.
-
-    Returns
-    -------
-    bool
-        Whether a member of the communication has this mark. The cost is its number of members.
-    """
+    """Tell whether a member of a communication has the mark `marked`."""
     begin, member, mark = members
     for position in range(begin[node], begin[node + 1]):
         if mark[member[position]] == marked:

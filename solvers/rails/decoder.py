@@ -5,12 +5,16 @@ Words of this module:
 Seat
     A GPU of the one rail that stands for all rails that are alike
     (`optmatch.solvers.rails.seats`). Circuits lead from seat to seat.
+Node
+    A computation, or one communication of several seats, which are its *members*.
 Bundle
     Some ports of every GPU that always hold the same circuits: with four ports, two bundles may
     have three ports and one. A bundle has one sending and one receiving side at each seat.
 Ring
     A permutation of the seats, of one cycle or of several. Data that go over a ring pass from
     seat to seat, and the seats between two members of a communication *forward* them.
+Hop
+    One circuit that data pass: without seats that forward, a member is one hop from the next.
 Home
     The ring of the same number as a bundle: its circuits are up when the step begins, and again
     when it ends.
@@ -18,6 +22,8 @@ Way
     How the data of a node go: over one ring of one bundle, *straight* (over circuits from each
     member to the next one, with nobody between), or over chords. A circuit of the way that is not
     up is set up first, and takes the place of those that its two ports held.
+Block
+    The data of one member for one other in an all-to-all: each of n members sends n - 1 blocks.
 Stage
     One part of an all-to-all that goes straight: in each stage all circuits of the members lead
     the same number of places further on, which is the *stride* of the stage.
@@ -297,56 +303,12 @@ def _pop(heap, key_s, priority, size):
 
 @inlined_kernel
 def _route_over_ring(node, plan, ring, ports, bundle, limit):
-    """Find when all the circuits that a communication needs on one ring are free and up.
+    """Find when all circuits of a communication on one ring are free and up.
 
-    A ring is circuits that lead from each GPU to a next one, in a cycle. A GPU of the rail is
-    called a seat here. Data go along the ring from the first member of the communication: a
-    message to its receiver, a collective once round through all members. Other seats on the way
-    pass the data on.
-
-    Each circuit on the way joins two ports. It can be used when both ports are free; if the ports
-    hold another circuit now, it also has to be set up, which takes a delay. The latest of these
-    times is the answer.
-
-    Example: around 0 -> 1 -> 2 -> 3 -> 4 -> 0, a collective of seats 0, 2 and 3 takes all five
-    circuits. Seats 1 and 4 pass on, and the most hops from one member to the next are two.
-
-    Parameters
-    ----------
-    node : Node
-        The communication: its `members` as seats, and `how` it goes (`MESSAGE` or a collective).
-    plan : PlanChoice
-        These are used:
-
-        * ``next_seat[ring, seat]``: the seat to which a ring leads;
-        * ``cycle[ring, seat]``: the number of its cycle, as a ring may have several;
-        * `change_s`: the seconds that it takes to set up a circuit.
-    ring : int
-        The number of the ring. Its circuits leave the first member.
-    ports : BundlePorts
-        The circuits as they are now; they are not changed:
-
-        * ``receiver[bundle, seat]``: the seat to which a port leads now;
-        * ``send_free_s`` and ``receive_free_s``, of the same shape: when the sending and the
-          receiving port are free, in seconds from the start of the step.
-    bundle : int
-        The number of the ports over which the data go.
-    limit : tuple of (mark, give_up_s)
-        ``mark[seat]``, shape (seats,), tells which seats are members: they have the same number as
-        the first member, and all others have another one. `give_up_s` is a time in seconds: if the
-        circuits are not free and up before it, the walk ends early.
-
-    Returns
-    -------
-    Route
-        With these fields:
-
-        * `max_hops`: the most hops from one member to the next, at least 1. It is 0 if the ring is
-          of no use: members are on different cycles, or it is too late;
-        * `free_s`: when the last circuit is free and up, in seconds from the start of the step. It
-          has no meaning if `max_hops` is 0;
-        * `n_missing`: how many of the circuits that were looked at have to be set up;
-        * `n_examined`: how many circuits (or members, if their cycles differ) were looked at.
+    Data go from the first member: a message to its receiver, a collective once round. Around 0 ->
+    1 -> 2 -> 3 -> 4 -> 0, a collective of seats 0, 2 and 3 takes all five circuits; 1 and 4
+    forward, and the most hops between members are two. `limit` is (mark, give_up_s): members alone
+    have the mark of the first one, and a way that is not free before `give_up_s` has 0 hops.
     """
     mark, give_up_s = limit
     members = node.members
@@ -395,39 +357,10 @@ def _route_over_ring(node, plan, ring, ports, bundle, limit):
 
 @inlined_kernel
 def _route_straight(node, plan, stride, ports, bundle):
-    """Find when the circuits are free and up that lead straight from each member to another one.
+    """Find when the circuits to the members `stride` places further on are free and up.
 
-    Members are the GPUs (called seats) that communicate, in the order of their group. Each sends
-    to the member a fixed number of places further on, the stride: with stride 2, member 0 sends to
-    member 2, member 1 to member 3, and so on around the group. A circuit can be used when both of
-    its ports are free; if it is not up, it takes a delay from then on.
-
-    Parameters
-    ----------
-    node : Node
-        The communication; a message needs the circuit from sender to receiver alone.
-    plan : PlanChoice
-        Its `change_s` is used, the seconds that it takes to set up a circuit.
-    stride : int
-        How many places further on in the group the circuits lead, from 1 to n - 1.
-    ports : BundlePorts
-        The circuits as they are now; they are not changed. ``receiver[bundle, seat]`` is the seat
-        to which a port leads; ``send_free_s`` and ``receive_free_s`` say when ports are free, in
-        seconds.
-    bundle : int
-        The number of the ports over which the data go: a bundle is some ports of every GPU that
-        always hold the same circuits.
-
-    Returns
-    -------
-    Route
-        With these fields:
-
-        * `free_s`: when the last of these circuits is free and up, in seconds from the start of
-          the step;
-        * `max_hops`: always 1;
-        * `n_missing`: how many circuits have to be set up;
-        * `n_examined`: the number of members.
+    With stride 2, member 0 sends to member 2, member 1 to member 3, and so on around the group. A
+    message needs the circuit from sender to receiver alone; its stride is 1.
     """
     members = node.members
     n = len(members)
@@ -449,44 +382,11 @@ def _route_straight(node, plan, stride, ports, bundle):
 
 @inlined_kernel
 def _try_rings(node, plan, bundle, ports, mark, best):
-    """Try to send the data of a communication over each ring that it may take, on one bundle.
+    """Try the rings that a communication may take over the ports of one bundle.
 
-    A *ring* is circuits that lead from each GPU to a next one; GPUs that are no members of the
-    communication pass its data on. A *bundle* is some ports of every GPU that always hold the same
-    circuits. Any ring can be used on any bundle: circuits that are missing are set up first, which
-    takes time.
-
-    How long the data take: around a ring, each port passes the bytes of the communication once. An
-    all-to-all of n members passes n / 2 times its bytes, because the data for the member d places
-    further on take d hops, and the mean of 1, ..., n - 1 is n / 2.
-
-    Parameters
-    ----------
-    node : Node
-        The communication. Its `way` says which ways it may take: `EITHER` (any), or the number of
-        a ring; with other values no ring is tried.
-    plan : PlanChoice
-        These are used: ``next_seat[ring, seat]``, the GPU to which a ring leads; ``rate[bundle]``
-        in bytes per second; and `price_s`, the price of a way with new circuits.
-    bundle : int
-        The bundle over whose ports the data would go.
-    ports : BundlePorts
-        The circuits as they are now; they are not changed.
-    mark : int array, shape (seats,)
-        Tells members from others: ``mark[seat]`` is the number of the node for its members, and
-        another number for all other GPUs.
-    best : BestWay
-        The best way so far. Its `score_s` is its end in seconds, with the price if it needs new
-        circuits.
-
-    Returns
-    -------
-    BestWay
-        The best way so far with these included:
-
-        * `taken` is the way as one number, ``bundle * (rings + 1) + 1 + ring``: with 3 rings,
-          bundle 1 over ring 2 is 7;
-        * `n_examined` has grown by the circuits that were looked at.
+    Each port passes the bytes of the communication once, and those of an all-to-all of n members n
+    / 2 times: data for the member d places further on take d hops, of which n / 2 is the mean.
+    Returns the best way so far with these included.
     """
     # `passed` is how often the bytes of the communication pass each port.
     n_rings = len(plan.next_seat)
@@ -515,42 +415,10 @@ def _try_rings(node, plan, bundle, ports, mark, best):
 
 @inlined_kernel
 def _try_straight(node, plan, bundle, ports, best):
-    """Try to send the data of a communication straight over one bundle of ports: nobody passes on.
+    """Try circuits from each member to the next one on a bundle, or the stages of an all-to-all.
 
-    A *bundle* is some ports of every GPU that always hold the same circuits. A message goes over
-    one circuit, a collective over circuits from each member to the next one of its group.
-
-    An all-to-all goes in *stages*, one after another. In each stage every member sends to the one
-    that is a fixed number of places further on (the stride), and between stages all circuits
-    change. A table, the *menu*, has a row for each way to do that. All rows for the number of
-    members are tried.
-
-    Parameters
-    ----------
-    node : Node
-        The communication: members, bytes that each sends, latency in seconds, and when it is
-        ready.
-    plan : PlanChoice
-        These are used:
-
-        * `change_s`: the seconds that a change of circuits takes;
-        * ``rate[bundle]`` in bytes per second;
-        * ``menu.begin[n]`` to ``menu.begin[n + 1]``: the rows for n members;
-        * ``menu.stride[row, stage]``: the stride; 0 past the last stage;
-        * ``menu.hops[row, stage]``: how many blocks each circuit carries in the stage, where a
-          block is the data of one member for one other.
-    bundle : int
-        The bundle over whose ports the data would go.
-    ports : BundlePorts
-        The circuits as they are now; they are not changed.
-    best : BestWay
-        The best way so far.
-
-    Returns
-    -------
-    BestWay
-        The best way so far with this one included. If this one is better, `taken` is
-        ``bundle * (rings + 1)``, and `row` is the row of the menu (0 if there are no stages).
+    Of an all-to-all, all rows of the menu for its number of members are tried; circuits change
+    between its stages. Returns the best way so far with these included.
     """
     n = len(node.members)
     menu = plan.menu
@@ -603,38 +471,12 @@ def _serves_as_chord(stride, is_exchange, n_members):
 
 @inlined_kernel
 def _try_chords(node, plan, ports, best):
-    """Try to send the data of a collective over all its chords at once.
+    """Try to send the data of a collective of more than two members over all its chords at once.
 
-    A *chord* is one port of every GPU whose circuits lead a fixed number of members further on,
-    its stride. All circuits of all chords have to be free. The chords then share the bytes:
-
-    * a collective that goes around a ring is split evenly among them;
-    * in an all-to-all each member has a block for each other member. A block may take several hops
-      over several chords: with strides 1 and 3, one for the member 4 places further on takes two.
-      The chord that carries most blocks decides how long it lasts.
-
-    Parameters
-    ----------
-    node : Node
-        A collective of more than two members.
-    plan : PlanChoice
-        These are used:
-
-        * ``chords.stride[bundle]``: the stride, 0 for a bundle that is no chord. A bundle is some
-          ports of every GPU that hold the same circuits;
-        * ``chords.load[n]``: how many blocks the busiest chord carries in an all-to-all of n
-          members;
-        * ``rate[bundle]`` in bytes per second, and `change_s`, the seconds to set up a circuit.
-    ports : BundlePorts
-        The circuits as they are now; they are not changed.
-    best : BestWay
-        The best way so far.
-
-    Returns
-    -------
-    BestWay
-        The best way so far with this one included; unchanged if no chord serves the node. All
-        chords together have the number ``bundles * (rings + 1)`` as `taken`.
+    All circuits of all chords have to be free. Chords share the bytes of a ring evenly; an
+    all-to-all lasts as long as its busiest chord, as a block may pass several: with strides 1 and
+    3, one for the member 4 places further on takes two hops. The best way stays the same if no
+    chord serves.
     """
     chords = plan.chords
     n = len(node.members)
@@ -673,20 +515,7 @@ def _try_chords(node, plan, ports, best):
 
 @inlined_kernel
 def _count_examined(best, n_examined):
-    """Return the best way so far with so many more circuits looked at.
-
-    Parameters
-    ----------
-    best : BestWay
-        The best way so far; records do not change, so that a new one is made.
-    n_examined : int
-        Circuits that were looked at to find or refuse a further way, at least 0.
-
-    Returns
-    -------
-    BestWay
-        The same way with a greater `n_examined`.
-    """
+    """Return the best way so far with so many more circuits looked at."""
     return BestWay(
         best.taken,
         best.start_s,
@@ -699,38 +528,11 @@ def _count_examined(best, n_examined):
 
 @inlined_kernel
 def _take_if_sooner(best, node, plan, way, n_missing):
-    """Return the better of two ways of a communication: the best one so far, or a new one.
+    """Return the better of the best way so far and a new one (taken, start_s, end_s, row).
 
-    A way is the circuits over which the data of the communication go. The way that ends sooner is
-    better, with one exception. Where the communication may choose among all its ways, one that
-    needs new circuits counts as if it ended later, by a price: with a price of 2 s, a new way that
-    ends at 9 s is compared as 11 s.
-
-    Parameters
-    ----------
-    best : BestWay
-        The best way so far. Its `score_s` is its end in seconds, with the price if it had one.
-    node : Node
-        The communication; its `way` is `EITHER` if it may choose among all its ways.
-    plan : PlanChoice
-        Its `price_s`, in seconds, is used.
-    way : tuple of (taken, start_s, end_s, row)
-        The new way:
-
-        * `taken`: which circuits it uses, as one number. It is only copied here. The number is
-          ``bundle * (rings + 1) + choice``: a bundle is some ports of every GPU, and the choice is
-          0 for circuits from member to member, else 1 plus the ring of circuits that is used;
-        * `start_s` and `end_s`: when the communication would start and end, in seconds from the
-          start of the step;
-        * `row`: for an all-to-all in stages its row in the table of stages, which is only copied;
-          0 for others.
-    n_missing : int
-        How many circuits would have to be set up; 0 if all are up.
-
-    Returns
-    -------
-    BestWay
-        The better of both, with its score; the one so far if they score the same.
+    The way that ends sooner is better; of a node that may take any way, one that lacks circuits
+    counts a price later: with a price of 2 s, a way that ends at 9 s is compared as 11 s. Of equal
+    ways the one so far stays.
     """
     taken, start_s, end_s, row = way
     price_s = plan.price_s if n_missing and node.way == EITHER else 0.0
@@ -741,43 +543,11 @@ def _take_if_sooner(best, node, plan, way, n_missing):
 
 @inlined_kernel
 def _choose_way(node, plan, ports, mark):
-    """Find the way by which a communication ends soonest: over rings, straight, or over chords.
+    """Choose the way by which a node ends soonest, of those that the plan allows.
 
-    A *bundle* is some ports of every GPU that always hold the same circuits. There are three sorts
-    of ways:
-
-    * over a ring on one bundle: circuits that lead from each GPU to a next one. GPUs between the
-      members pass the data on;
-    * straight over one bundle: circuits from member to member;
-    * over all chords at once: bundles of one port whose circuits lead a fixed number of members
-      further on.
-
-    Parameters
-    ----------
-    node : Node
-        The communication. Its `way` says which ways it may take: `EITHER` (all), `STRAIGHT`,
-        `CHORDS`, or the number of a ring. If that ring cannot serve it, it may go straight.
-    plan : PlanChoice
-        Rings, rates of bundles in bytes per second, the menu (the stages in which all-to-alls may
-        go straight), chords, and the price of new circuits in seconds.
-    ports : BundlePorts
-        The circuits as they are now; they are not changed.
-    mark : int array, shape (seats,)
-        Tells members from others: by GPU the number of the node for its members, and another
-        number for all others.
-
-    Returns
-    -------
-    BestWay
-        With these fields:
-
-        * `taken`: the way as ``bundle * (rings + 1) + choice``; the choice is 0 for straight, else
-          the ring plus one, and the number of bundles in place of a bundle stands for chords; -1
-          if no way can serve;
-        * `start_s`, `end_s`: in seconds from the start of the step;
-        * `score_s`: the end plus the price of new circuits, by which ways are compared;
-        * `row`: the row of the menu for an all-to-all that goes straight;
-        * `n_examined`: how many circuits were looked at.
+    ``mark[seat]`` is one number for all members and another one for other seats. A node that is
+    sent over a ring may also go straight if that ring serves it on no bundle. `taken` is -1 if no
+    way serves.
     """
     # No way is found yet (-1), and any is better than that.
     best = BestWay(-1, 0.0, 0.0, np.inf, 0, 1)
@@ -802,32 +572,11 @@ def _choose_way(node, plan, ports, mark):
 
 @inlined_kernel
 def _set_up(ports, bundle, circuit, start_s, result, n_changes):
-    """Set up one circuit in place of those that its two ports held, and write down the change.
+    """Set up a circuit (sender, receiver) in place of those that its ports held; note the change.
 
-    A circuit leads from the sending port of one GPU (called a seat) to the receiving port of
-    another. If 0 -> 1 and 2 -> 3 are up and 0 -> 3 is set up, then the receiving port of 1 and the
-    sending port of 2 are dark: they have the peer -1.
-
-    Parameters
-    ----------
-    ports : BundlePorts
-        Changed: ``receiver[bundle, seat]`` is the seat to which a port leads, and
-        ``sender[bundle, seat]`` the one from which a port is lit; -1 if it is dark.
-    bundle : int
-        The number of the ports: a bundle is some ports of every GPU that hold the same circuits.
-    circuit : tuple of (sender, receiver)
-        Two seats.
-    start_s : float
-        When the change begins, in seconds from the start of the step.
-    result : Result
-        The change is written into its `change` and `change_start_s` if there is room for it.
-    n_changes : int
-        How many circuits were set up before.
-
-    Returns
-    -------
-    int
-        How many circuits were set up so far: greater by 1.
+    If 0 -> 1 and 2 -> 3 are up and 0 -> 3 is set up, the receiving port of 1 and the sending port
+    of 2 are dark. `ports` is changed, and `result` where it has room; the number of changes,
+    greater by 1, is returned.
     """
     # Both ports are taken from their former circuits, whose other ports are dark then.
     sender, receiver = circuit
@@ -849,35 +598,11 @@ def _set_up(ports, bundle, circuit, start_s, result, n_changes):
 
 @inlined_kernel
 def _hold_ring(node, plan, way, ports, result, n_changes):
-    """Give a communication its circuits along a ring, and keep their ports busy until it ends.
+    """Set up the circuits that a way (bundle, ring, end_s) lacks, and hold them until it ends.
 
-    A *ring* leads from each GPU (called a seat) to a next one. Data go along it: a message from
-    its sender to its receiver, a collective from its first member once round. Seats on the way
-    that are no members pass the data on: they forward. Each missing circuit is set up as soon as
-    its own two ports are free, even if others of the ring are free later.
-
-    Parameters
-    ----------
-    node : Node
-        The communication, with `members` as seats; of a message the sender and the receiver.
-    plan : PlanChoice
-        Its rings are used: ``next_seat[ring, seat]`` is the seat to which a ring leads.
-    way : tuple of (bundle, ring, end_s)
-        The number of the bundle (the ports over which the data go), the number of the ring, and
-        when the communication ends, in seconds from the start of the step.
-    ports : BundlePorts
-        Changed: circuits, and when ports are free.
-    result : Result
-        Where changes are written.
-    n_changes : int
-        How many circuits were set up before.
-
-    Returns
-    -------
-    n_changes : int
-        How many circuits were set up so far.
-    n_forwarding : int
-        How many seats forward: around 0 -> 1 -> 2 -> 3 -> 0 it is 2 for a collective of 0 and 2.
+    Each circuit changes as soon as its own two ports are free, even if others of the ring are free
+    later. Returns the number of changes so far and of seats that forward: around 0 -> 1 -> 2 -> 3
+    -> 0 two of them for a collective of 0 and 2.
     """
     bundle, ring, end_s = way
     members = node.members
@@ -905,46 +630,12 @@ def _hold_ring(node, plan, way, ports, result, n_changes):
 
 @inlined_kernel
 def _hold_straight(node, plan, way, ports, result, n_changes):
-    """Give a communication its circuits from member to member, and keep their ports busy.
+    """Set up the circuits that a straight way (bundle, best) lacks, and hold them until it ends.
 
-    *Straight* means that no other GPU passes the data on. Missing circuits are set up in place of
-    others, each as soon as its two ports are free.
-
-    An all-to-all goes in *stages*, one after another. In each stage every member sends to the one
-    that is a fixed number of places further on (the stride). Between stages all circuits change:
-    those of the next stage are set up when the stage before has ended. With a delay of 2 s and
-    stages of 5 s and 4 s, a node that starts at 10 s sends until 15 s, changes until 17 s and ends
-    at 21 s. Other communications have one stage of stride 1.
-
-    Parameters
-    ----------
-    node : Node
-        The communication, with `members` as seats (GPUs of the rail); a message has one circuit,
-        from sender to receiver.
-    plan : PlanChoice
-        These are used:
-
-        * `change_s`: the seconds that a change of circuits takes;
-        * ``rate[bundle]`` in bytes per second;
-        * ``menu.stride[row, stage]``: the stride; 0 past the last stage;
-        * ``menu.hops[row, stage]``: how many blocks each circuit carries in the stage, where a
-          block is the data of one member for one other.
-    way : tuple of (bundle, best)
-        The bundle (number of the ports over which the data go), and the way that was chosen: its
-        `start_s` and `end_s` in seconds, and its `row` of the menu, which is 0 if it has no
-        stages.
-    ports : BundlePorts
-        Changed: the circuits are those of the last stage, and all ports that the node used are
-        busy until it ends.
-    result : Result
-        Where changes are written.
-    n_changes : int
-        How many circuits were set up before.
-
-    Returns
-    -------
-    int
-        How many circuits were set up so far.
+    Circuits of the first stage change as soon as their ports are free, those of a later one when
+    the stage before has ended. With a delay of 2 s and stages of 5 s and 4 s, an all-to-all that
+    starts at 10 s sends until 15 s, changes until 17 s and ends at 21 s. Returns the changes so
+    far.
     """
     bundle, best = way
     members = node.members
@@ -985,32 +676,9 @@ def _hold_straight(node, plan, way, ports, result, n_changes):
 
 @inlined_kernel
 def _hold_chords(node, plan, end_s, ports, result, n_changes):
-    """Give a collective the circuits of all its chords, and keep their ports busy until it ends.
+    """Set up the circuits that the chords of a collective lack, and hold them until `end_s`.
 
-    A *chord* is one port of every GPU (called a seat) whose circuits lead from each member to the
-    one a fixed number of places further on, its stride. Circuits that are missing are set up, each
-    as soon as its two ports are free.
-
-    Parameters
-    ----------
-    node : Node
-        A collective of more than two members. All chords serve an all-to-all; another collective
-        goes over those whose stride makes one ring of its members.
-    plan : PlanChoice
-        ``chords.stride[bundle]`` is used: the stride, 0 for ports (a bundle) that are no chord.
-    end_s : float
-        When the node ends, in seconds from the start of the step.
-    ports : BundlePorts
-        Changed: circuits, and when ports are free.
-    result : Result
-        New circuits are written into it.
-    n_changes : int
-        How many circuits were set up before.
-
-    Returns
-    -------
-    int
-        How many circuits were set up so far.
+    Each circuit changes as soon as its two ports are free. Returns the number of changes so far.
     """
     members = node.members
     n = len(members)
@@ -1038,20 +706,7 @@ def _hold_chords(node, plan, end_s, ports, result, n_changes):
 
 @inner_kernel
 def _light_homes(plan, ports):
-    """Put up the circuits with which the step begins, and let all ports be free at 0 s.
-
-    A *bundle* is some ports of every GPU (called a seat) that always hold the same circuits. When
-    the step begins, bundle b holds the circuits of ring b.
-
-    Parameters
-    ----------
-    plan : PlanChoice
-        ``next_seat[ring, seat]`` is used: the seat to which a ring leads, -1 for none.
-    ports : BundlePorts
-        Overwritten, four arrays of shape (bundles, seats): `receiver`, the seat to which a port
-        leads; `sender`, the seat from which a port is lit; and `send_free_s` and `receive_free_s`,
-        when ports are free, in seconds.
-    """
+    """Put up the homes of all bundles, with which the step begins; all ports are free at 0 s."""
     for bundle in range(len(plan.rate)):
         for seat in range(ports.receiver.shape[1]):
             ports.receiver[bundle, seat] = plan.next_seat[bundle, seat]
@@ -1068,29 +723,9 @@ def _light_homes(plan, ports):
 
 @inner_kernel
 def _restore_homes(plan, ports, result, n_changes):
-    """Set up the circuits again with which the step began, each as soon as its ports are free.
+    """Set up the homes again, each circuit as soon as its ports are free, for the next step.
 
-    The next step needs them. A *bundle* is some ports of every GPU (called a seat) that always
-    hold the same circuits; when the step began, bundle b held the circuits of ring b.
-
-    Parameters
-    ----------
-    plan : PlanChoice
-        These are used: ``next_seat[ring, seat]``, the seat to which a ring leads, -1 for none; and
-        `change_s`, the seconds that it takes to set up a circuit.
-    ports : BundlePorts
-        Changed: the circuits are those of the beginning.
-    result : Result
-        Each new circuit is written into its `change` and `change_start_s` if there is room for it.
-    n_changes : int
-        How many circuits were set up before.
-
-    Returns
-    -------
-    last_up_s : float
-        When the last of them is up, in seconds from the start of the step; 0 if none is missing.
-    n_changes : int
-        How many circuits were set up so far.
+    Returns when the last one is up, 0 if none is missing, and the number of changes so far.
     """
     last_up_s = 0.0
     for bundle in range(len(plan.rate)):
@@ -1110,41 +745,10 @@ def _restore_homes(plan, ports, result, n_changes):
 
 @inlined_kernel
 def _start_communication(node, plan, best, scratch, result, n_changes):
-    """Start a communication: set up the circuits that it lacks, and keep their ports busy.
+    """Set up and hold the circuits of the way that was chosen, decoded from its number.
 
-    A *bundle* is some ports of every GPU that always hold the same circuits. There are three sorts
-    of ways: over a ring of circuits on one bundle, where other GPUs may pass the data on; straight
-    over one bundle, from member to member; or over all chords at once, which are bundles of one
-    port whose circuits lead a fixed number of members further on.
-
-    The way is one number, ``bundle * (rings + 1) + choice``. The choice is 0 for straight, else 1
-    plus the ring; the number of bundles in place of a bundle stands for chords. With 2 bundles and
-    3 rings, 4 is bundle 1 straight, 6 is bundle 1 over ring 1, and 8 is over chords.
-
-    Parameters
-    ----------
-    node : Node
-        The communication: its members, bytes, latency, and when it is ready.
-    plan : PlanChoice
-        The rings, the rates of bundles in bytes per second, the stages of all-to-alls, the chords,
-        and the delay of a change of circuits, as far as the way needs them.
-    best : BestWay
-        The way that it takes (`taken`, coded as above), with start and end in seconds.
-    scratch : Scratch
-        Its ports, the circuits at present and when they are free, are changed.
-    result : Result
-        Each new circuit is written into its `change` (bundle, sender, receiver) and
-        `change_start_s`, as far as there is room.
-    n_changes : int
-        How many circuits were set up before.
-
-    Returns
-    -------
-    n_changes : int
-        How many circuits were set up so far.
-    n_forwarding : int
-        How many GPUs forward data of this node over a ring. It is 0 straight and over chords,
-        where members alone pass data on.
+    Returns the number of changes so far, and how many seats forward: none straight and over
+    chords.
     """
     # The way is decoded; ring -1 stands for straight.
     ports = scratch.ports
@@ -1162,31 +766,8 @@ def _start_communication(node, plan, best, scratch, result, n_changes):
 def _queue_first_nodes(graph, plan, scratch, result):
     """Reset the state of all nodes, and queue those that wait for nothing.
 
-    A *node* is a communication over the rail, or work beside it: a computation, or communication
-    inside a server. There are two queues in one array. Communications are a binary heap at its
-    front, ordered by when they can start, less the haste that the plan gives them. Other nodes
-    need no circuits, and are a stack at its back.
-
-    Parameters
-    ----------
-    graph : StepGraph
-        The step: ``how[node]`` is `NO_RAIL` beside the rail, and ``n_predecessors[node]`` is for
-        how many nodes it waits.
-    plan : PlanChoice
-        ``haste_s[node]``, in seconds, and ``priority[node]``, which decides between nodes that can
-        start at the same time, are used.
-    scratch : Scratch
-        Overwritten: `heap`, the array; `key_s`, the order of the heap; and `n_waiting`, for how
-        many nodes each still waits.
-    result : Result
-        All nodes start at 0 s until something they wait for ends later.
-
-    Returns
-    -------
-    size : int
-        How many nodes on rails wait: they are ``heap[:size]``.
-    top : int
-        Where the stack of nodes beside rails begins: they are ``heap[top:]``.
+    Communications go into the heap by when they can start less their haste, others on the stack:
+    ``heap[:size]`` and ``heap[top:]``. Returns (size, top).
     """
     size = 0
     top = len(scratch.heap)
@@ -1208,58 +789,15 @@ def _queue_first_nodes(graph, plan, scratch, result):
 def decode(graph, plan, limits, scratch, result):
     """Schedule a training step: list scheduling, in which what can start first starts first.
 
-    A *node* is a computation, or one communication of several GPUs. Computations start when all
-    that they wait for has ended. A communication also needs circuits between its GPUs:
+    A communication takes the way by which it ends soonest, sets up the circuits that it lacks and
+    holds them until its end. It waits in a queue by when it is ready; if its circuits are busy
+    then, it goes back into the queue until they are free, and others may overtake it unless
+    ``plan.in_order``. The cost is O(n log n) for n nodes, and all circuits on the ways that are
+    tried.
 
-    * it goes over the circuits that let it end soonest, of those that the plan allows;
-    * circuits that are not up are set up first, and take the ports of others;
-    * its ports are busy until it ends.
-
-    Communications wait in a queue by the time at which they are ready. The first one is tried. If
-    its circuits are busy it goes back into the queue with the time at which they are free, and
-    others may overtake it. With ``plan.in_order`` it waits, and nobody overtakes.
-
-    The cost is O(n log n) for n nodes, and for each communication its circuits on all ways that
-    are tried.
-
-    Parameters
-    ----------
-    graph : StepGraph
-        The nodes of the step. These fields are used here:
-
-        * ``duration_s[node]``: of computations, in seconds; ``how[node]``: `NO_RAIL` for these;
-        * ``bytes_sent[node]`` and ``latency_s[node]``: of communications, in seconds;
-        * ``tail_s[node]``: the least time from the end of a node to the end of the step;
-        * `member`, `first_member`: node k has the GPUs (called seats)
-          ``member[first_member[k]:first_member[k + 1]]``;
-        * `successor`, `first_successor`: the nodes that wait for node k, in the same way.
-    plan : PlanChoice
-        The circuits that may be used, and the choices by node:
-
-        * ``way[node]``: which circuits it may use;
-        * ``priority[node]``: of nodes that could start at one time, the least goes first;
-        * ``haste_s[node]``: in the queue it counts as ready so many seconds sooner than it is.
-    limits : ScheduleLimits
-        The schedule is given up if the step would last `step_s` seconds or longer, or if more than
-        `forwarding_seats` GPUs pass on data of others, added up over all nodes.
-    scratch : Scratch
-        Arrays to work in: the circuits at the moment, and the queue. Their first contents do not
-        matter.
-    result : Result
-        Overwritten: ``start_s[node]`` and ``end_s[node]`` in seconds, the way that each node takes
-        (``taken[node]``), and the new circuits. If a schedule was given up, only a part is
-        written.
-
-    Returns
-    -------
-    StepOutcome
-        With these fields:
-
-        * `step_s`: when the last node has ended and the last circuit is up, in seconds; infinite
-          if the schedule was given up;
-        * `n_changes`: how many circuits were set up;
-        * `work`: how many circuits were looked at. A communication counts as `_NODE` of them, any
-          other node as `_BESIDE`.
+    A schedule that exceeds `limits`, or has a node that no way serves, is given up: its step is
+    infinite, and only a part of `result` is written. The first contents of `scratch` do not
+    matter.
     """
     # At 0 s the circuits with which a step begins are up. All nodes that wait for nothing are
     # queued, in one array: ``heap[:size]`` is the queue of communications, a binary heap, and
@@ -1342,40 +880,12 @@ def decode(graph, plan, limits, scratch, result):
 
 @kernel
 def trace(graph, member_row, taken, next_seat, rows):
-    """List which GPUs pass on data of others, for which operation, and over which ports.
+    """List the seats that forward as rows (operation of the sender, seat, bundle).
 
-    A communication that goes over a ring passes from each member to the next one along the ring;
-    the GPUs between forward its data. If the ring leads 0 -> 1 -> 2 -> 3 and only 0 and 3 are
-    members, 1 and 2 forward for the operation of 0: two rows. GPUs of the rail are called *seats*.
-    A *bundle* is some ports of every GPU that always hold the same circuits.
-
-    Callers run this twice: with no room for rows, to count them, and with room for all.
-
-    Parameters
-    ----------
-    graph : StepGraph
-        The nodes (communications and computations) of the step. These fields are used:
-
-        * ``how[node]``: `NO_RAIL`, `MESSAGE` or another;
-        * `member`, `first_member`: node k has the seats
-          ``member[first_member[k]:first_member[k + 1]]``.
-    member_row : int array, shape (members,)
-        ``member_row[place]``: the number of the operation of the member at this place of
-        ``graph.member``; it is only copied.
-    taken : int array, shape (nodes,)
-        By node its way, ``bundle * (rings + 1) + choice``: the choice is 0 if nobody forwards
-        (straight, or chords), else the number of the ring plus one.
-    next_seat : int array, shape (rings, seats)
-        By ring and seat the seat to which it leads, -1 if it is not on the ring.
-    rows : int array, shape (rows, 3)
-        Written, as far as there is room. The columns are the operation (from `member_row`), the
-        seat that forwards, and the bundle. Rows are in the order of the nodes, their members, and
-        the seats on the way.
-
-    Returns
-    -------
-    int
-        How many rows there are, also those without room.
+    If a ring leads 0 -> 1 -> 2 -> 3 and only 0 and 3 are members, 1 and 2 forward for the
+    operation of 0. ``member_row[place]`` is the operation of the member at
+    ``graph.member[place]``. `rows` is written as far as there is room, node by node; the number of
+    all rows is returned, so that a first call without room counts them.
     """
     n_rows = 0
     n_ways = len(next_seat) + 1
@@ -1406,21 +916,9 @@ def trace(graph, member_row, taken, next_seat, rows):
 
 @inner_kernel
 def _arrives(members, is_message, seat):
-    """Tell whether data have arrived at a seat: the receiver of a message, or any other member.
+    """Tell whether a seat is a destination: the receiver of a message, else any other member.
 
-    Parameters
-    ----------
-    members : int array
-        The seats of the node; of a message the sender and the receiver.
-    is_message : bool
-        Whether the node is a message.
-    seat : int
-        The seat that data have reached.
-
-    Returns
-    -------
-    bool
-        False for a seat that only forwards.
+    `seat` has just been reached over the ring; False means that it only forwards.
     """
     if seat == members[1]:
         return True

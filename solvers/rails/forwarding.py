@@ -44,49 +44,24 @@ def plan_forwarded(
     is_last: bool = True,
     fits: Callable[[Seats], bool] | None = None,
 ) -> Iterator[RailPlan]:
-    """Find a plan that is faster than a known one, if there is one.
+    """Find a plan with forwarding that is faster than a known one, by random local search.
 
-    In these plans a GPU may pass on data of other GPUs. Circuits form *rings*, which lead from
-    each GPU of a rail to a next one; they stay, or change where that pays. A *choice* is all that
-    a schedule needs: the rings, which of them each communication uses, and who goes first.
-
-    The search is a random local search over choices:
-
-    1. Regular choices are tried first, with one order of the GPUs on the rings; then the best of
-       them with other orders.
-    2. The best choice is changed at random, again and again: a ring, the way of one communication
-       or of several that are alike, or who goes first.
-    3. All this is done up to three times: as if a change of circuits took 100 times as long, as if
-       it took 10 times as long, and with the time that it takes.
-
-    If the search is interrupted or runs out of time, the plan of its best choice is made first,
-    and then the exception goes on.
+    Regular choices are tried first, with several orders of the GPUs on the rings; then the best
+    one is changed at random, again and again. Yields one plan; none if no choice is faster than
+    `known_s`, which is infinite if no plan is known, or if `can_forward` is False. If the search
+    is interrupted or runs out of time, the plan comes first, and then the exception goes on.
 
     Parameters
     ----------
-    job
-        The job.
-    known_s
-        The step time of the known plan, in seconds; infinite if there is none.
-    rng
-        Draws what is tried.
     most
         How many choices are tried; None for as many as the work of a search allows.
     share
-        The part of the usual work (circuits and nodes that are looked at) that is done, from 0 to
-        1.
+        The part of the usual work that is done, from 0 to 1.
     is_last
         Whether no other search follows. Else half of the time that is left is left to the next
         one.
     fits
-        A test of the step as it is searched, in which one GPU stands for all that do the same: no
-        plan is made if it is False. None for no test.
-
-    Yields
-    ------
-    RailPlan
-        One plan; none if no choice is faster than the known plan, or if such plans are not made
-        for the job.
+        A test of the folded step: no plan is made if it is False.
     """
     if not can_forward(job) or most == 0:
         return
@@ -115,27 +90,11 @@ def plan_forwarded(
 
 
 def _search(search: Search, most: int | None, most_work: float, *, is_last: bool) -> None:
-    """Search for the best choice of a plan, at first as if changes of circuits took longer.
+    """Search with 100 and 10 times the delay of a change, then with the delay itself.
 
-    A *choice* is all that a schedule follows: circuits, and who goes first. The *delay* is the
-    time that a change of circuits takes. The search runs three times: with 100 times the delay,
-    with 10 times the delay, and with the delay itself. Each run begins with the best choice of the
-    one before. With a long delay only choices that seldom change circuits are fast; these are good
-    starts for the last run. A run is left out if its delay would be longer than the whole step.
-
-    Parameters
-    ----------
-    search
-        The search; its best choice (``search.best``) is the answer. ``search.tried`` counts the
-        choices that were tried so far.
-    most
-        How many choices are tried in all; None for as many as the work allows.
-    most_work
-        The work in all: the circuits and communications that are looked at to time choices. The
-        runs share it evenly. Less than `_WORK` is given only for jobs with pooled rails, in which
-        several rails are planned as one.
-    is_last
-        Whether no other search follows this one: then it uses all time that the clock leaves.
+    Each run begins with the best choice of the one before: with a long delay only choices that
+    seldom change circuits are fast, and these are good starts. The runs share trials (`most`) and
+    work evenly. Less work than `_WORK` is given only for jobs with pooled rails.
     """
     job = search.seats.job
     delay_s = job.network.delay_s
@@ -189,36 +148,10 @@ def can_forward(job: RailJob) -> bool:
 
 
 def _build(decoder: Decoder, choice: RailChoice) -> RailPlan:
-    """Turn a choice into a plan: the times of operations, and the circuits of each rail.
+    """Make the plan of a choice, for all ranks and rails.
 
-    A *choice* is what a schedule follows: circuits, the way of each communication, and who goes
-    first. Its schedule is made for one of all rails that do the same; the plan copies it to all of
-    them. A *bundle* is some ports of every GPU that always hold the same circuits.
-
-    Parameters
-    ----------
-    decoder
-        Times the choice again. Fields of ``decoder.seats.folded`` that are used:
-
-        * ``own[row]``: an operation; there is a row for each operation of the one rank that stands
-          for all ranks that do the same;
-        * ``nodes[row]``: the computation or communication (node) that it is part of;
-        * ``spread(values)``: turns values by row into values by operation of all ranks.
-    choice
-        The choice. If it is timed with a delay of changes that is longer than that of the network,
-        its plan keeps these times, which leave more time for each change than it needs.
-
-    Returns
-    -------
-    RailPlan
-        With these fields:
-
-        * `rails`: the circuits of each switch, one state after another, and their times;
-        * `start_s` and `end_s` of each operation, in seconds, and its `ports` as bits;
-        * `step_s`: when the last operation has ended and the last circuit is up;
-        * `relays`: rows (operation, rank that forwards its data, ports as bits);
-        * `chords`: the routes of all-to-alls over circuits that lead a fixed number of members
-          further on.
+    The schedule is that of one rank for all that do the same, and is copied to all of them. A
+    choice that was timed with a longer delay than that of the network keeps its times.
     """
     seats = decoder.seats
     folded = seats.folded
@@ -262,34 +195,11 @@ def _build(decoder: Decoder, choice: RailChoice) -> RailPlan:
 
 
 def _list_masks(decoder: Decoder, choice: RailChoice, masks: Ints) -> Ints:
-    """Return which ports of each of its GPUs a communication uses, for all communications.
+    """List the ports of each communication as bits, given those of each bundle (`masks`).
 
-    A *node* is a communication. A *bundle* is some ports of every GPU that always hold the same
-    circuits. Most nodes go over one bundle and use its ports. Some go over *chords*: these are
-    bundles of one port, whose circuits lead a fixed number of members further on in the group of
-    the node (the stride of the chord). Such a node uses the ports of all chords that serve it.
-
-    Parameters
-    ----------
-    decoder
-        These are used:
-
-        * ``result.taken[node]``: the way of the node in the schedule of the choice, as the number
-          ``bundle * (rings + 1) + k``. The value of k is not needed here. The number of bundles in
-          place of a bundle stands for chords: with 2 bundles and 3 rings, 6 is bundle 1 (6 // 4),
-          and 8 is chords (8 // 4 = 2);
-        * ``seats.how[node]``: `EXCHANGE` for an all-to-all, -1 for a node that rides no rail;
-        * ``seats.begin``: node k has ``begin[k + 1] - begin[k]`` members.
-    choice
-        The number of its rings is used, and ``strides[bundle]``: the stride of a chord, or 0 for
-        a bundle that is none.
-    masks
-        ``masks[bundle]``: the ports of the bundle, as bits.
-
-    Returns
-    -------
-    int array, shape (nodes,)
-        Ports as bits, bit p for port p; of no meaning for nodes that ride no rail.
+    A node uses the ports of its bundle, or those of all chords that serve it. With 2 bundles and 3
+    rings, `taken` 6 is bundle 1 (6 // 4), and 8 is chords (8 // 4 = 2). Entries of nodes that ride
+    no rail have no meaning.
     """
     seats = decoder.seats
 
@@ -315,28 +225,7 @@ def _list_masks(decoder: Decoder, choice: RailChoice, masks: Ints) -> Ints:
 
 
 def _list_routes(decoder: Decoder, choice: RailChoice) -> tuple[ChordRoutes, ...]:
-    """List how all-to-alls are routed over chords, once for each number of members.
-
-    A *chord* is one port of every GPU, whose circuits lead a fixed number of members further on,
-    its stride. With strides 1 and 3, data for the member 4 places further on pass one circuit of
-    each.
-
-    Parameters
-    ----------
-    decoder
-        Its result is the schedule of the choice. ``result.taken[node]`` is the way of a node
-        (communication) as a number: bundle (some ports of every GPU) and ring are coded as
-        ``bundle * (rings + 1) + k``, and the number of bundles in place of a bundle stands for
-        chords.
-    choice
-        The number of its rings and of its bundles (`widths`) and the strides of chords are used.
-
-    Returns
-    -------
-    tuple of ChordRoutes
-        One for each number of members, ascending; empty if no all-to-all goes over chords. It says
-        by which routes data go to the member d places further on, and in which shares.
-    """
+    """List how all-to-alls are routed over chords, once for each number of members, ascending."""
     seats = decoder.seats
     over_chords = decoder.result.taken // (len(choice.rings) + 1) == len(choice.widths)
     sizes = np.diff(seats.begin)[over_chords & (seats.how == EXCHANGE)]
@@ -387,40 +276,10 @@ def _spread_relays(seats: Seats, rows: Ints, ports_of_bundle: Ints) -> NDArray[n
 def _list_timelines(
     seats: Seats, result: Result, choice: RailChoice, next_seat: Ints
 ) -> tuple[RailTimeline, ...]:
-    """List which circuits each switch holds when, once for all rails that do the same.
+    """List which circuits each switch holds when, once for all rails that are alike.
 
-    A *rail* is a switch with some of the GPUs. A *seat* is a GPU of one rail, which stands for the
-    GPUs that do the same on other rails. A *bundle* is some ports of every GPU that always hold
-    the same circuits. When the step begins, bundle b holds ring b of the choice. After that come
-    the new circuits of the schedule, one after another.
-
-    Parameters
-    ----------
-    seats
-        The folded step. These are used:
-
-        * ``rail[seat]``: the first rail of the seat, -1 if none;
-        * ``number[seat]``: its GPU, as counted on the rail;
-        * ``rail_of[rank]``: the rail of a rank;
-        * ``folded.class_of[rank]``: the seat of a rank.
-    result
-        The schedule with all its changes, in no order of time:
-
-        * ``change[k]``: bundle, sender and receiver of new circuit k, the last two as seats;
-        * ``change_start_s[k]``: when it begins to be set up, in seconds.
-    choice
-        ``choice.widths[bundle]`` is used: how many ports of each GPU a bundle has.
-    next_seat
-        ``next_seat[ring, seat]``: the seat to which a ring leads, -1 for none.
-
-    Returns
-    -------
-    tuple of RailTimeline
-        One for each sort of rails; every rail is in one of them. Its fields:
-
-        * `rails`: the numbers of the rails that are alike;
-        * `matchings`: the circuits of the switch, one state after another;
-        * `asked_s` and `starts_s`: when the change to each state begins, in seconds.
+    A rail begins with the homes; the changes of `result`, which are in no order of time, follow by
+    time. Seats are replaced by the numbers of their GPUs on the rail.
     """
     # The new circuits in the order of time.
     order = np.argsort(result.change_start_s, kind="stable")
@@ -491,26 +350,12 @@ def _list_states(
 
 
 def _join_ports(job: RailJob, states: Ints, widths: tuple[int, ...]) -> NDArray[np.int32]:
-    """Write the circuits of bundles of ports as circuits of the single ports of a switch.
+    """Write the circuits of bundles as circuits of the single ports of a switch.
 
-    A *bundle* is some ports of every GPU that always hold the same circuits: with widths 3 and 1,
-    ports 0 to 2 of each GPU are bundle 0, and port 3 is bundle 1. If bundle 1 leads from GPU 5 to
-    GPU 2, then port 3 of GPU 5 leads to port 3 of GPU 2. A *state* is all circuits at a time.
-
-    Parameters
-    ----------
-    job
-        The job: how many ports each GPU has, and which ports of the fabric work.
-    states
-        ``states[state, bundle, gpu]``: the GPU to which a bundle leads, -1 for none.
-    widths
-        By bundle how many ports of each GPU it has; bundles take the ports in turn.
-
-    Returns
-    -------
-    int32 array, shape (states, ports)
-        By state and by port of the switch that transmits the port that receives, -1 where idle.
-        Port p of GPU g is port ``g * ports_per_gpu + p``, counted among those that work.
+    ``states[state, bundle, gpu]`` is the GPU to which a bundle leads, -1 for none; the result,
+    ``matchings[state, port]``, names ports of the switch, with port p of GPU g at place ``g *
+    ports_per_gpu + p`` of those that work. With widths 3 and 1, if bundle 1 leads from GPU 5 to
+    GPU 2, port 3 of GPU 5 leads to port 3 of GPU 2.
     """
     ports_per_gpu = job.network.ports_per_gpu
     n_gpus = states.shape[2]

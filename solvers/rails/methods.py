@@ -160,34 +160,12 @@ def _list_plans(
 ) -> Iterator[RailPlan]:
     """Make the plans of one method, one after another; the caller keeps the best.
 
-    The simple methods make one plan. `"prefetch"` makes these, in this order:
-
-    1. a plan in the order of a former solution, if there is one;
-    2. the best plan in which data go straight from member to member;
-    3. a faster one in which other GPUs forward data, by search;
-    4. a faster one in which data change rail inside a server, by search.
-
-    It ends earlier once a plan is as fast as the lower bound. A plan says which ports of a switch
-    are joined, but not yet how the switch does that with its switching elements (cells).
-
-    Parameters
-    ----------
-    method
-        How plans are made.
-    problem
-        The job.
-    limits
-        How many plans each search tries (`iterations`); None for as many as its work allows.
-    rng
-        Random numbers of the searches.
-    start
-        A former solution, or None.
-
-    Yields
-    ------
-    RailPlan
-        Plans without states of cells. Those of the first two sorts may be no better than the ones
-        before.
+    The simple methods make one plan. `"prefetch"` makes one in the order of a former solution,
+    then
+    the best one without forwarding, and by search faster ones in which GPUs forward data or data
+    change rail inside a server. It ends once a plan is as fast as the lower bound. Each search
+    tries
+    ``limits.iterations`` plans. No plan has states of cells yet.
     """
     if method != "prefetch" and method != "ilp":
         plan = plan_policy(problem, method)
@@ -221,28 +199,11 @@ def _list_plans(
 
 
 def plan_straight(transfers: Transfers) -> Draft | None:
-    """Make the best plan that is found without search, in which no GPU forwards data of others.
+    """Make the best draft that is found without search, in which no GPU forwards data of others.
 
-    Each circuit leads straight from one member of a communication to the next one. First the
-    simple rules are tried: circuits change on demand, or a little before that, or never. Then
-    plans are made that set up circuits earlier, with the same orders of communications; switches
-    that stop as a whole for a change are left out there.
-
-    Parameters
-    ----------
-    transfers
-        The step, written down once for all ranks that do the same, with its communications.
-
-    Returns
-    -------
-    Draft or None
-        The plan with the shortest step; None if no rule makes one. A draft has one rank in place
-        of all that do the same; `build` makes the whole plan from it.
-
-    Raises
-    ------
-    TimeUp
-        If the time is up before any plan was made.
+    The simple policies come first; then their orders with circuits set up earlier, unless the
+    switch is all-stop. None if no rule makes a plan. Raises `TimeUp` if the time is up before any
+    plan was made.
     """
     best: Draft | None = None
     starts: list[Start] = []
@@ -263,21 +224,7 @@ def plan_straight(transfers: Transfers) -> Draft | None:
 
 
 def _simple_drafts(transfers: Transfers) -> Iterator[Draft]:
-    """Draft the plans of the simple policies; the static one only if ports can be split.
-
-    In two of them circuits change when they are asked for: provisioned (before the computation in
-    front of a communication has ended), then on demand (after it). In a static plan they stay.
-
-    Parameters
-    ----------
-    transfers
-        The communications of the folded step, in which ranks that do the same are one class.
-
-    Yields
-    ------
-    Draft
-        Two plans or three, of the folded step.
-    """
+    """Draft the plans of the simple policies; the static one only if ports can be split."""
     for provisioned in (True, False):
         check_time()
         yield plan_by_demand(transfers, provisioned=provisioned)

@@ -1,7 +1,8 @@
 """Plans that forward nothing: circuits split once, changed on demand, provisioned, or early.
 
 Words of this module; class, end, lane, peer and node are those of
-`optmatch.solvers.rails.transfers`, line and turn those of `optmatch.solvers.rails.timetable`:
+`optmatch.solvers.rails.transfers`, line, turn and standing those of
+`optmatch.solvers.rails.timetable`:
 
 Place
     The position of a node in an order; what stands later starts no sooner where both need the
@@ -12,8 +13,6 @@ Span
 Asking
     The moment from which somebody wants the circuits of a communication. It is a node that lasts
     0 s.
-Standing
-    The peers that lanes face when a step begins.
 
 All times are those of longest paths: a change is a node that lasts the delay, comes after the
 node that used the port before, and before the node that uses it next.
@@ -52,30 +51,13 @@ NO_SPLIT = "fewer ports than there are kinds of circuits to keep"
 
 
 def usual_lanes(transfers: Transfers) -> dict[int, int]:
-    """Choose the ports of each communication as a simple controller does.
+    """Choose the lanes of each communication, as bits, as a simple controller does.
 
-    A *lane* is the port of one number at all GPUs: lane 0 is all ports 0. Each communication gets
-    all lanes, with one exception. In a pipeline a GPU has messages to two neighbours, which are
-    other circuits. If each used all lanes, one would wait for the circuits of the other. With two
-    lanes or more, messages onward therefore take the even lanes, and messages back the odd ones.
-
-    Parameters
-    ----------
-    transfers
-        The communications of a step in which one rank stands for all ranks that do the same. Of
-        each, these fields are used:
-
-        * `kind`: from `SEND` on it is a message, below that a collective;
-        * `ahead`: whether a message goes onward in its pipeline;
-        * `endpoints`: the sides where it needs ports. Each has an `end`, a number for the sending
-          or the receiving side of all ranks that do the same, and `peers`, the ranks at the other
-          ends of its circuits.
-
-    Returns
-    -------
-    dict of int to int
-        By number of the communication its lanes as bits: bit k for lane k. With four lanes 0b0101
-        are those of messages onward, 0b1010 those of messages back, and 0b1111 all.
+    Each communication gets all lanes. In a pipeline, messages to two neighbours would then wait
+    for
+    the circuits of each other: where an end has such messages and there are two lanes or more,
+    messages onward take the even lanes, and messages back the odd ones. With four lanes these are
+    0b0101 and 0b1010.
     """
     # With four lanes these are 0b1111 and 0b0101.
     everything = (1 << transfers.lanes.number) - 1
@@ -104,24 +86,11 @@ def usual_lanes(transfers: Transfers) -> dict[int, int]:
 def plan_policy(
     job: RailJob, policy: Literal["static", "on-demand", "provisioned"]
 ) -> RailPlan | None:
-    """Make the plan of a policy: a simple rule by which circuits are held or changed.
+    """Make the plan of a policy; None if it is static and ports cannot be split.
 
-    The plan says which ports are joined. How the switching elements (cells) of a fabric do that is
-    found later.
-
-    Parameters
-    ----------
-    job
-        The job.
-    policy
-        `"static"` splits ports once among the kinds of communication, `"on-demand"` changes
-        circuits when a communication that needs others is ready, and `"provisioned"` when it waits
-        for no other communication any more, only for computation.
-
-    Returns
-    -------
-    RailPlan or None
-        None if the policy is static and ports cannot be split.
+    `"static"` splits ports once among the kinds of communication, `"on-demand"` changes circuits
+    when a communication that needs others is ready, and `"provisioned"` when it waits for no other
+    communication any more, only for computation. The plan has no states of cells yet.
     """
     transfers = fold_transfers(job)
     if policy == "static":
@@ -134,31 +103,9 @@ def plan_policy(
 def plan_by_demand(transfers: Transfers, *, provisioned: bool) -> Draft:
     """Plan a step in which circuits change when somebody asks for them.
 
-    One rank stands for all ranks that do the same; these ranks are a *class*. Its communications,
-    in the order of its program, are cut into *spans*: within a span no port has to change its
-    circuit. Circuits change between two spans, when the first has ended and the first
-    communication of the second asks for them:
-
-    * on demand, it asks when it is ready at all its members;
-    * if `provisioned`, it asks when it waits for no other communication over rails any more,
-      whatever computation there is in front of it.
-
-    Programs of different classes may contradict each other, each waiting for the other. Then all
-    classes go through their communications by time instead, which never does.
-
-    Parameters
-    ----------
-    transfers
-        The communications of the folded step.
-    provisioned
-        Whether circuits are asked for before the computation in front of a communication has
-        ended.
-
-    Returns
-    -------
-    Draft
-        The plan of the folded step: times of its nodes, lanes (port numbers) of communications,
-        and the changes of circuits.
+    Classes follow their programs. Programs of different classes may contradict each other, each
+    waiting for the other; then all classes go through their communications in the order of time,
+    and such orders never contradict each other.
     """
     draft = _draft_in_order(transfers, transfers.order, provisioned=provisioned)
     if draft is None:
@@ -348,10 +295,7 @@ def _cut_spans(lines: Lines, n_places: int) -> NDArray[np.bool_]:
 
 
 class _Spans(NamedTuple):
-    """The programs of all classes, one behind another, cut into spans.
-
-    Between the communications of a span no lane has to face another peer.
-    """
+    """The programs of all classes, one behind another, cut into spans."""
 
     node: Ints
     """``node[place]``: the communication; places count all programs, one behind another."""
@@ -379,29 +323,9 @@ class _Changes(NamedTuple):
 def _list_spans(lines: Lines, order: Sequence[Ints]) -> tuple[_Spans, _Changes]:
     """Cut the programs into spans, and list before which of them circuits have to change.
 
-    One rank stands for all ranks that do the same; these ranks are a *class*. A *span* is a part
-    of its communications, in their order, in which no circuit has to change. Before a span
-    circuits may have to change. This is so for the first span of a class as well: a step begins
-    with the circuits with which the step before has ended.
-
-    Parameters
-    ----------
-    lines
-        The uses of each port, one after another: a table with a row for each use. It has by row
-        ``uses.peer[row]``, the rank to which the port has to lead, and ``place[row]``. Places
-        count the communications of all classes, one class behind another.
-    order
-        ``order[class]``: its communications on rails, one after another.
-
-    Returns
-    -------
-    spans : _Spans
-        With ``node[place]``, the communication; ``span[place]``, its span; ``first_place[span]``;
-        and ``goes_on[span]``, whether a span of the same class goes before it.
-    changes : _Changes
-        With ``row[turn]``, the row of `lines` for which a port is turned to another rank;
-        ``change[turn]``, the change that this is a part of; and ``span[change]``, the span before
-        which it happens.
+    ``order[class]`` are its communications on rails, one after another. The first span may need a
+    change too, as the step before has left the circuits of the last one. Example: a class with
+    peers 4, 4, 7 on its only lane has the spans 0, 0, 1 and changes before both.
     """
     # A span begins where a class begins or where its program had to be cut; spans are counted by
     # these beginnings. The first span of a class has none before it: `goes_on` is False.
@@ -422,8 +346,8 @@ def _list_spans(lines: Lines, order: Sequence[Ints]) -> tuple[_Spans, _Changes]:
 class _SpanGraph(NamedTuple):
     """A step as a graph of longest paths, in which classes go through their spans.
 
-    Its nodes are the n nodes of the step; then of each of them its asking, which is the moment
-    from which somebody wants its circuits; then the beginning of each span; then the changes.
+    Its nodes are the n nodes of the step; then of each of them its asking; then the beginning of
+    each span, when the span before has ended; then the changes.
     """
 
     duration_s: NDArray[np.float64]
@@ -448,53 +372,10 @@ def _link_spans(
 ) -> _SpanGraph:
     """Write a step as a graph, so that the longest path to each node says when it starts.
 
-    One rank stands for all ranks that do the same; these ranks are a *class*. Its communications
-    in their order are cut into *spans*: within a span no circuit has to change, and before a span
-    circuits may change. A change begins when two things have happened:
-
-    * all communications of the span before have ended;
-    * somebody asks for the circuits. In general that is when the first communication of the span
-      has nothing else to wait for. If `provisioned`, computations in front of it do not count.
-
-    A step of n computations and communications becomes a graph with four sorts of nodes, numbered
-    one sort after another:
-
-    * 0 to n - 1: these computations and communications;
-    * n to 2 n - 1: for each of them its *asking*, the moment from which somebody wants its
-      circuits;
-    * one node for each span: its *beginning*, when all of the span before has ended;
-    * one node for each change of circuits.
-
-    Parameters
-    ----------
-    transfers
-        The communications of the folded step, with n nodes.
-    duration_s
-        How long each of the n nodes lasts, in seconds, with all circuits there; shape (n,).
-    spans
-        The communications of all classes, one class behind another. A place is an index of this
-        list. The arrays are
-
-        * ``node[place]``: the communication, and ``span[place]``: its span;
-        * ``first_place[span]``: where the span begins;
-        * ``goes_on[span]``: whether a span of the same class goes before it. It has one more
-          entry, False, behind the last span.
-    changes
-        ``changes.span[change]``: the span before which circuits change; shape (changes,).
-    provisioned
-        Whether circuits are asked for before the computation in front of a communication has
-        ended.
-
-    Returns
-    -------
-    _SpanGraph
-        With these fields:
-
-        * ``duration_s[node]`` of all nodes of the graph, in seconds; only computations,
-          communications and changes take time;
-        * `pairs`, shape (pairs, 2): the second node of a pair waits for the first;
-        * by change three numbers of nodes: `asking` and `beginning`, for which it waits, and
-          `change`, which is the change itself.
+    A change waits for the end of the span before and for the asking of the first node of its span,
+    and all nodes of its span wait for the change. ``duration_s[node]`` is in seconds, with all
+    circuits there. With 5 nodes, 2 spans and 1 change, the askings are nodes 5 to 9 of the graph,
+    the beginnings of spans 10 and 11, and the change is 12.
     """
     n_nodes = len(transfers.duration_s)
     n_spans = len(spans.first_place)
@@ -559,35 +440,11 @@ def _link_spans(
 def _draft_in_order(
     transfers: Transfers, order: Sequence[Ints], *, provisioned: bool
 ) -> Draft | None:
-    """Plan a step in which circuits change when somebody asks for them, in a given order.
+    """Plan a step in which each class keeps a given order and changes circuits between its spans.
 
-    One rank stands for all ranks that do the same; these ranks are a *class*. Its communications
-    are cut into *spans*, within which no circuit has to change. A class goes through its spans one
-    after another, and its circuits change in between. All starts are as early as these rules
-    allow: they are longest paths in a graph. On a switch whose circuits are all dark while one of
-    them changes (all-stop), a simulation finds them instead.
-
-    Parameters
-    ----------
-    transfers
-        The communications of the folded step.
-    order
-        ``order[class]``: its communications on rails, one after another.
-    provisioned
-        Whether circuits are asked for before the computation in front of a communication has
-        ended.
-
-    Returns
-    -------
-    Draft or None
-        The plan of the folded step, with these fields:
-
-        * `timed`: start and end of each node, in seconds;
-        * `lanes`: by communication the numbers of its ports, as bits;
-        * `standing`: to which ranks ports lead when the step begins;
-        * `turns`: all changes, with the times at which they are asked for and begin.
-
-        None if the orders of classes contradict each other: each waits for another one.
+    ``order[class]`` are its communications on rails. All starts are as early as these rules allow:
+    longest paths, or simulated events on an all-stop switch. None if the orders of classes
+    contradict each other, as each waits for another one.
     """
     lanes = usual_lanes(transfers)
     lines = _draw_programs(transfers, order, lanes)
@@ -639,26 +496,10 @@ class _EarlySteps(NamedTuple):
 def plan_ahead(transfers: Transfers, starts: Sequence[Start] = ()) -> Draft | None:
     """Plan a step in which circuits are set up early, as soon as their ports are free.
 
-    Each port serves communications one after another, and changes its circuit between two that
-    need different ones. Several orders of communications are tried: by when each could start with
-    all circuits there, and the orders of known plans. For each order two plans are timed: the step
-    begins with the circuits that ports use last, or with those that they use first. The fastest of
-    all plans is returned.
-
-    Parameters
-    ----------
-    transfers
-        The communications of the folded step, in which one rank stands for all ranks that do the
-        same.
-    starts
-        For each known plan the starts of its nodes (operations and communications of the folded
-        step), in seconds; each of shape (nodes,). Empty if none is known.
-
-    Returns
-    -------
-    Draft or None
-        The fastest plan: times, lanes and changes of circuits. None if no order can be kept, as
-        nodes would wait for each other in a circle.
+    Two plans are timed for each order of nodes: by when each could start with all circuits there,
+    and by `starts` of known plans. The fastest of all is returned; None if no order can be kept,
+    as
+    nodes would wait for each other in a circle.
     """
     lanes = usual_lanes(transfers)
     uses = transfers.uses()
@@ -688,42 +529,12 @@ def plan_ahead(transfers: Transfers, starts: Sequence[Start] = ()) -> Draft | No
 def _change_early(
     transfers: Transfers, lines: Lines, standing: Ints, duration_s: NDArray[np.float64]
 ) -> _EarlySteps | None:
-    """Time a step in which each port changes its circuit as soon as it is free.
+    """Time a step in which each lane turns to its next peer once the use before has ended.
 
-    A port serves one communication after another. Each of these *uses* needs a circuit to a
-    certain rank, the peer. If the next use has another peer, the change begins when the use before
-    has ended. At the end of the step the port turns back to the peer with which the step began.
-
-    Example: a port leads to rank 4 at first, and its uses have the peers 4, 4 and 7. It changes
-    before the third use, and back to 4 after it.
-
-    Parameters
-    ----------
-    transfers
-        The communications of the folded step, in which one rank stands for all that do the same.
-    lines
-        A table with a row for each use, port by port and in order. All uses of one port are a
-        *line*. These arrays are used:
-
-        * ``uses.node[row]``: the communication, and ``uses.peer[row]``: its peer;
-        * ``before[row]``: the communication before it on its port, -1 for the first;
-        * ``last[line]``: the last row of the port.
-    standing
-        ``standing[line]``: a row whose peer the port leads to when the step begins, and when it
-        ends.
-    duration_s
-        ``duration_s[node]`` in seconds, with all circuits there.
-
-    Returns
-    -------
-    _EarlySteps or None
-        The last three fields are found here:
-
-        * `timed`: starts and ends in seconds, of the nodes and after them of the changes;
-        * ``turned[change]``: the row whose peer the port leads to after the change;
-        * `step_s`: when the last node or change ends, in seconds.
-
-        None if nodes wait for each other in a circle.
+    ``standing[line]`` is a row whose peer the lane faces when the step begins, and again when it
+    ends: a lane that faces 4 and has uses with peers 4, 4 and 7 turns before the third one, and
+    back to 4 after it. ``duration_s[node]`` is in seconds, with all circuits there. None if nodes
+    wait for each other in a circle.
     """
     # A use needs a change if the port faces another peer before; a line needs one more at its end
     # if its last peer is not the one with which the step began.

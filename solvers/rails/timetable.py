@@ -1,6 +1,6 @@
 """From decisions to a plan: uses of each lane in a line, and the changes of circuits between.
 
-Words of this module; class, end, lane, peer and spot are those of
+Words of this module; class, end, side, lane, peer and spot are those of
 `optmatch.solvers.rails.transfers`:
 
 Line
@@ -10,6 +10,8 @@ Turn
     ranks. Two ports that face each other have a circuit.
 Standing
     The peers that ends face when a step begins: as the step before has left them.
+State
+    All circuits of the switch of one rail at a time.
 """
 
 from __future__ import annotations
@@ -68,22 +70,11 @@ class Lines(NamedTuple):
     """``before[row]``: the node before it on its line, -1 of the first."""
 
     def faced(self, standing: Ints) -> Ints:
-        """Return for each use of a port to which rank the port leads before that use.
+        """Return the rank to which the port of each row leads before that use.
 
-        A row is one use of a port; a *line* is all uses of the same port, one after another. Each
-        use needs the port to lead to a certain rank, its *peer*. Before a use the port still leads
-        to the peer of the use before; before the first use, to where it leads when the step
-        begins.
-
-        Parameters
-        ----------
-        standing
-            By line a row whose peer the port leads to when the step begins; shape (lines,).
-
-        Returns
-        -------
-        int array, shape (rows,)
-            Ranks. A row whose own peer is another one needs a change of circuits.
+        ``standing[line]`` is a row whose peer the port leads to when the step begins. A row with
+        another peer than the result needs a change of circuits: a line with peers 4, 4, 7 and its
+        last row as `standing` has 7, 4, 4 here, and needs changes for its first and third use.
         """
         # Rows of one line stand together: before each row is the row above it.
         faced = np.roll(self.uses.peer, 1)
@@ -110,39 +101,12 @@ class Lines(NamedTuple):
 
 
 def draw_lines(uses: Uses, place: Ints, lanes: Mapping[int, int]) -> Lines:
-    """List for each port who uses it, one after another.
+    """Sort uses into lines, without those of lanes that their communications do not take.
 
-    One rank stands for all ranks that do the same; these ranks are a *class*. A port is named by
-    two numbers here. Its *end*, ``2 * class + side``, is where the ranks of a class transmit (side
-    0) or receive (side 1); its *lane* is the number of the port at each GPU. A *line* is all uses
-    of one such port, in order.
-
-    Example: communication 7 uses lane 0 of an end, and communication 4 comes later and uses lanes
-    0 and 1 of it. The line of lane 0 is then 7, 4, and that of lane 1 is 4.
-
-    Parameters
-    ----------
-    uses
-        A table with a row for each communication, end and lane that it could use. Its columns, of
-        shape (rows,) each, are `node` (the communication), `end`, `lane`, `peer` (the rank to
-        which the port has to lead), and `place` and `turn`, from which the peer is looked up.
-    place
-        By row of `uses` where its communication stands in the order: the greater, the later;
-        shape (rows,).
-    lanes
-        ``lanes[node]``: the lanes that a communication does use, bit k for lane k. Rows of other
-        lanes, and of communications that are not in here, are left out.
-
-    Returns
-    -------
-    Lines
-        With these fields:
-
-        * `uses`: the rows that are left, sorted by line, and on a line by place;
-        * ``line[row]``: the line, counted from 0 on;
-        * ``first[line]`` and ``last[line]``: its first and its last row;
-        * ``place[row]``: as given;
-        * ``before[row]``: the communication before it on its line, -1 for the first.
+    ``place[row]`` is where the node of a use stands in the order, the greater the later. Bit k of
+    ``lanes[node]`` is lane k; nodes that are not in `lanes` take none. If node 7 takes lane 0 of
+    an
+    end, and node 4 comes later and takes lanes 0 and 1 of it, the lines are 7, 4 and 4.
     """
     # The rows that count: the bit of their lane is set for their communication. With bits 0b101
     # these are the rows of lanes 0 and 2.
@@ -195,19 +159,7 @@ class Draft(NamedTuple):
     def build(self) -> RailPlan:
         """Write the plan out for all operations of all ranks, and for all rails.
 
-        The draft is a plan for one rank of all those that do the same. It has the times of nodes:
-        a node is an operation of that rank, or a communication with its parts in several ranks.
-        Here each operation of the whole step gets the start, the end and the ports of its node.
-
-        Returns
-        -------
-        RailPlan
-            With these fields:
-
-            * `rails`: the circuits of each switch, one state after another, and when each begins;
-            * `start_s` and `end_s`: by operation, in seconds from the start of the step;
-            * `ports`: by operation the ports of its GPU that it uses, as bits;
-            * `step_s`: when the last operation has ended and the last circuits are up.
+        Each operation gets the start, the end and the ports of its node.
         """
         transfers = self.transfers
         folded = transfers.folded
@@ -236,26 +188,11 @@ class Draft(NamedTuple):
 
 
 def _ports(transfers: Transfers, lanes: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Return which ports of its GPU each operation uses, given the lanes that it uses.
+    """Return the ports of its GPU that each operation uses as bits, given its lanes as bits.
 
-    A *lane* is the port of one number at all GPUs, or two ports where these are bidirectional. The
-    ports of an operation are those at which it sends; for one that receives a message, those at
-    which it receives.
-
-    Parameters
-    ----------
-    transfers
-        The communications of the folded step, in which one rank stands for all that do the same.
-    lanes
-        ``lanes[row]``: the lanes that an operation uses, bit k for lane k; 0 for an operation that
-        rides no rail; shape (rows,). A row is one operation of one of the ranks that stand for
-        others: ``transfers.folded.own[row]``.
-
-    Returns
-    -------
-    int32 array, shape (rows,)
-        By row the ports, bit p for port p of the GPU. With ports of one direction, a send over
-        lanes 0 and 1 has the bits 0b11.
+    Rows are those of ``transfers.folded.own``. The ports are those at which an operation sends, or
+    at which it receives a message. With ports of one direction and two lanes, a send over lane 0
+    has the bits 0b01, and the receive of that message 0b10 (`receive_port`).
     """
     operations = transfers.folded.own
     kind = transfers.folded.step.kind[operations]
@@ -287,18 +224,6 @@ def receive_port(lane: int, lanes: Lanes) -> int:
 
     Lane 0 arrives at port 1, and lane 1 at port 0; the last of an odd number of lanes arrives at
     the port of its own number.
-
-    Parameters
-    ----------
-    lane
-        The lane, which is also the port that transmits.
-    lanes
-        How many there are.
-
-    Returns
-    -------
-    int
-        The port of the GPU, from 0 on.
     """
     neighbour = lane ^ 1
     if neighbour < lanes.number:
@@ -307,27 +232,9 @@ def receive_port(lane: int, lanes: Lanes) -> int:
 
 
 def _timelines(draft: Draft) -> tuple[RailTimeline, ...]:
-    """List which circuits each switch holds when, once for all switches that do the same.
+    """List the states of all switches, once for all rails that need the same circuits.
 
-    Each rail has a switch of its own. Rails with equal groups and partners hold the same circuits
-    at all times: these are worked out for one of them, by following all changes of the plan.
-
-    Parameters
-    ----------
-    draft
-        The plan, in which one rank stands for all ranks that do the same. Its `standing` says to
-        whom ports lead when the step begins, and its `turns` say which ports change when.
-
-    Returns
-    -------
-    tuple of RailTimeline
-        One for each sort of rails; every rail is in one of them. Its fields:
-
-        * `rails`: the numbers of the rails that are alike;
-        * `matchings`: the circuits, one state after another. By port of the switch it is the port
-          to which it leads;
-        * `asked_s` and `starts_s`: when each state is asked for, and when the change to it begins,
-          in seconds from the start of the step.
+    A timeline has the numbers of all its rails; every rail is in one of them.
     """
     # Rails with equal patterns have equal matchings: those of the first one are worked out.
     rails_of_pattern: dict[bytes, list[int]] = {}
@@ -352,25 +259,10 @@ def _timelines(draft: Draft) -> tuple[RailTimeline, ...]:
 
 
 def _pattern(transfers: Transfers, rail: int, ranks: NDArray[np.int64]) -> bytes:
-    """Describe what circuits a rail needs, so that rails that need the same ones are found.
+    """Hash what circuits a rail needs: rails of one hash have the same circuits at all times.
 
-    The description names no ranks: a rank is its number on the rail, and a group the numbers of
-    its members. Two rails have the same description if rank by rank they have the same classes
-    (ranks of one class do the same), and operation by operation the same groups and partners.
-
-    Parameters
-    ----------
-    transfers
-        The communications of the folded step; ``folded.class_of[rank]`` is the class of a rank.
-    rail
-        The number of the rail.
-    ranks
-        Its ranks, ascending; shape (gpus,).
-
-    Returns
-    -------
-    bytes
-        A hash; rails of one hash have the same circuits between ports at all times.
+    The hash has rank by rank the class, and operation by operation the group and the partner. It
+    knows ranks only by their numbers on the rail, which are their positions in `ranks`.
     """
     step = transfers.job.step()
 
@@ -413,30 +305,9 @@ class _FacingPorts:
     """
 
     def __init__(self, transfers: Transfers, ranks: NDArray[np.int64]) -> None:
-        """Begin with ports of one rail that lead nowhere.
+        """Begin with ports of one rail that lead nowhere; its `ranks` are ascending.
 
-        The object says at each moment of a plan which GPU each port of a rail is turned to. A
-        *lane* is the port of one number at all GPUs. On each lane a GPU transmits to one GPU (side
-        0) and receives from one (side 1). A circuit needs both: GPU 1 transmits to 5, and 5
-        receives from 1.
-
-        Two attributes are made here:
-
-        * ``self.facing[side, lane, gpu]``, shape (2, lanes, gpus): the GPU that a GPU is turned
-          to, as a number on the rail. It is -1 (nobody) for all ports at first;
-        * ``self._peers_of``: what `turn` has looked up before, empty at first. A key is (end,
-          lane, spot). The end is ``2 * class + side``, where a class is ranks that do the same;
-          the spot is the operation for which ports turn, as its place in the program of the class
-          and its round. The value is two arrays: the GPUs of the class, and the GPU that each of
-          them is turned to.
-
-        Parameters
-        ----------
-        transfers
-            The communications of the folded step, in which one rank stands for all of its class.
-        ranks
-            The ranks on the rail, ascending; shape (gpus,). GPU k of the rail is that of
-            ``ranks[k]``.
+        ``_peers_of[end, lane, spot]`` keeps what `_face_on_rail` has returned.
         """
         self.facing = np.full((2, transfers.lanes.number, len(ranks)), IDLE)
         self._transfers = transfers
@@ -446,23 +317,7 @@ class _FacingPorts:
         ] = {}
 
     def turn(self, turns: Turns, number: int) -> None:
-        """Let one port of all GPUs that do the same lead to other GPUs.
-
-        GPUs that do the same are a *class*. Changed is ``self.facing``, which has by side, port
-        number and GPU the GPU to which a port leads.
-
-        Parameters
-        ----------
-        turns
-            A table with a row for each turn. Its columns are:
-
-            * `end`: ``2 * class + side``; ports transmit on side 0 and receive on side 1;
-            * `lane`: the number of the port;
-            * `place` and `number`: an operation (as its place in the program of the class) and its
-              round. They say to which GPUs the ports lead then.
-        number
-            The row of the turn that is made.
-        """
+        """Make the turn of row `number`: change `facing` of all GPUs of its class."""
         end = int(turns.end[number])
         lane = int(turns.lane[number])
         spot = (int(turns.place[number]), int(turns.number[number]))
@@ -476,28 +331,10 @@ class _FacingPorts:
 
 
 def _list_states(draft: Draft, ranks: NDArray[np.int64]) -> _States:
-    """Follow the circuits of one rail through a step: list its states, and when each begins.
+    """Follow the turns of a draft on one rail: list the states of its switch.
 
-    A *state* is all circuits of the switch at a time. A *turn* lets one port of all GPUs that do
-    the same lead to other GPUs, either where it transmits or where it receives. A circuit needs
-    both: GPU 1 transmits to 5, and 5 receives from 1. A turn of one side alone may thus make no
-    new circuit.
-
-    Parameters
-    ----------
-    draft
-        The plan, in which one rank stands for all that do the same. These are used:
-
-        * ``draft.turns``: the changes in the step, with the times at which they are asked for
-          (`asked_s`) and begin (`starts_s`), in seconds;
-        * ``draft.standing``: turns to the GPUs to which ports lead when the step begins.
-    ranks
-        The ranks on the rail, ascending: the order in which its switch counts GPUs; shape (gpus,).
-
-    Returns
-    -------
-    _States
-        By state its circuits (`matchings`), and when it is asked for and begins, in seconds.
+    GPU k of the switch is that of ``ranks[k]``, and `ranks` are ascending. Circuits that never
+    come up are left out (`_drop_short`).
     """
     transfers = draft.transfers
     ports = _FacingPorts(transfers, ranks)
@@ -531,25 +368,9 @@ def _list_states(draft: Draft, ranks: NDArray[np.int64]) -> _States:
 def _drop_short(states: _States, delay_s: float) -> _States:
     """Leave out circuits that are given up before they are up: ports that meet by chance.
 
-    Ports of several GPUs are turned one after another. On the way two of them may be turned to
-    each other for a moment, although nobody needs a circuit between them. A circuit takes a delay
-    to set up: if it lasts less than that, it is none.
-
-    Parameters
-    ----------
-    states
-        The states of a switch, one after another:
-
-        * ``matchings[state, port]``: the port to which a port leads, -1 where idle. It is changed;
-        * ``asked_s[state]`` and ``starts_s[state]``: when the state is asked for and when the
-          change to it begins, in seconds.
-    delay_s
-        How long a circuit takes to be set up, in seconds.
-
-    Returns
-    -------
-    _States
-        Without such circuits, and without states that then equal the one before.
+    Ports of several GPUs are turned one after another, and on the way two of them may face each
+    other although nobody needs that circuit. A circuit that lasts less than the delay is none, nor
+    is a state that then equals the one before. ``states.matchings`` is changed in place.
     """
     matchings = states.matchings
     n_states = len(matchings)
@@ -583,30 +404,11 @@ def _drop_short(states: _States, delay_s: float) -> _States:
 def _face_on_rail(
     transfers: Transfers, ranks: NDArray[np.int64], end: int, lane: int, spot: Spot
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Look up with which GPUs those of a class communicate on a rail, for one operation.
+    """List the GPUs of the class of an end on a rail, and the GPU that each of them faces.
 
-    A *class* is ranks that do the same: each has the operation at the same place in its program,
-    with partners of its own.
-
-    Parameters
-    ----------
-    transfers
-        The communications of the folded step.
-    ranks
-        The ranks on the rail, ascending; shape (gpus,). GPU k of the rail is that of ``ranks[k]``.
-    end
-        ``2 * class + side``: side 0 is where ports transmit, side 1 where they receive.
-    lane
-        The number of the port: partners may be others on each port.
-    spot
-        The place of an operation in the program of the class, and its round.
-
-    Returns
-    -------
-    members : int array
-        The GPUs of the class, as numbers on the rail.
-    peers : int array
-        The GPU with which each of them communicates, as numbers on the rail.
+    Both are numbers on the rail, positions in the ascending `ranks`. Each rank of the class has
+    the
+    operation of the spot at the same place in its program, with a partner of its own.
     """
     place, round_number = spot
     members = np.flatnonzero(transfers.folded.class_of[ranks] == end // 2)
@@ -616,27 +418,11 @@ def _face_on_rail(
 
 
 def _matching(transfers: Transfers, facing: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Return the circuits of the switch of a rail: those between ports that lead to each other.
+    """Return by port of the switch that transmits the port that receives, -1 where idle.
 
-    Each GPU is turned to some GPU where it transmits, and to some GPU where it receives. A circuit
-    needs both ends: if GPU 1 transmits to 5 on lane 0, and GPU 5 receives from 1 on lane 0, then
-    port 0 of GPU 1 leads to GPU 5, to the port beside port 0 (`receive_port`). A *lane* is the
-    port of one number at all GPUs, or two ports where they are bidirectional.
-
-    Parameters
-    ----------
-    transfers
-        The communications of the folded step. Used are its job (which ports of the fabric work,
-        and how many each GPU has) and its `lanes`, how many there are and whether they are
-        bidirectional (`duplex`).
-    facing
-        ``facing[side, lane, gpu]``: the GPU to which a GPU transmits (side 0) or from which it
-        receives (side 1), -1 for none; shape (2, lanes, gpus).
-
-    Returns
-    -------
-    int32 array, shape (ports,)
-        By port of the switch that transmits the port that receives, -1 where idle.
+    `facing` is that of `_FacingPorts`. A circuit needs both sides: if GPU 1 transmits to 5 on lane
+    0, and GPU 5 receives from 1 on it, then port 0 of GPU 1 leads to the port beside port 0
+    (`receive_port`) of GPU 5. Circuits of bidirectional ports are listed both ways.
     """
     job = transfers.job
     ports_per_gpu = job.network.ports_per_gpu
