@@ -116,13 +116,7 @@ class Tally:
             self._tell(Call(name, outcome, parts, took_s, time.time()))
 
     def _tell(self, call: Call) -> None:
-        """Tell `on_event` of a call; an error in it does not reach the caller.
-
-        Parameters
-        ----------
-        call
-            The event.
-        """
+        """Tell `on_event` of a call; an error in it does not reach the caller."""
         if self._on_event is None:
             return
         try:
