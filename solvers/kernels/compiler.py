@@ -89,6 +89,11 @@ class Kernel(CPUDispatcher):
         """
         return super().get_call_template([types.unliteral(arg) for arg in args], kws)
 
+    def _compile_for_args(self, *args: Any, **kws: Any) -> Any:
+        """Prepare numba and find the types of arguments as well without a running time limit."""
+        with uncounted("compiling"):
+            return super()._compile_for_args(*args, **kws)
+
     def compile(self, sig: Any) -> Any:
         """Compile a kernel for a signature, or load it from disk; the time limit does not run.
 
