@@ -31,11 +31,13 @@ class PlanRule(NamedTuple):
     """What the method of this name does; empty if there is none."""
 
 
-def _load_cover(choice: int, **terms: float) -> Build:
-    """Load a rule that covers slot by slot, with the terms of `yield_cover`."""
+def _load_cover(
+    choice: int, pressure: float = 3.0, bonus: float = 1.0, n_lengths: int = 8
+) -> Build:
+    """Load a rule that covers slot by slot."""
     from optmatch.solvers.demands.entry_covers import yield_cover
 
-    return partial(yield_cover, choice=choice, **terms)
+    return partial(yield_cover, choice=choice, pressure=pressure, bonus=bonus, n_lengths=n_lengths)
 
 
 def _load_heaviest_first() -> Build:

@@ -72,7 +72,7 @@ def slots_of(plan: Plan, demand: Matrix) -> Iterator[tuple[Matrix, int, list[tup
     assert not rest.any()
 
 
-def cover_by(demand: Matrix, delay: int, choice: int, shortest: int = 1, **terms: float) -> Plan:
+def cover_by(demand: Matrix, delay: int, choice: int, shortest: int = 1, **terms: Any) -> Plan:
     """Return the whole cover of a demand by a rule."""
     return next(yield_cover(CoverTask.of(demand, delay, shortest), choice, **terms))
 
