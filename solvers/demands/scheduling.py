@@ -394,15 +394,21 @@ def solve_demand(
         former = repair(problem, former)
 
     # The method sees the demand in ticks alone; what fabric and planes make of a plan is done
-    # here.
-    task = CoverTask.of(problem.ticks, problem.delay_ticks, problem.min_slot_ticks)
-    deadline = clock.deadline_s
-    task = task._replace(
-        deadline=deadline, is_plain=is_plain(problem), former=former, n_moves=n_moves, rng=rng
-    )
-    if limits.time_s is not None or limits.iterations is not None:
-        task = task._replace(n_moves=None)
-    search = _CandidateSearch(problem, clock, task, build)
+    # here. The entries are listed when the first plan is asked for: a limit that is over only
+    # then does not end the search without any plan.
+    is_limited = limits.time_s is not None or limits.iterations is not None
+
+    def make_task() -> CoverTask:
+        task = CoverTask.of(problem.ticks, problem.delay_ticks, problem.min_slot_ticks)
+        return task._replace(
+            deadline=clock.deadline_s,
+            is_plain=is_plain(problem),
+            former=former,
+            n_moves=None if is_limited else n_moves,
+            rng=rng,
+        )
+
+    search = _CandidateSearch(problem, clock, make_task, build)
     # The end of packets is no whole number of ticks.
     rtol = ROUNDING if problem.packet_share == 0 else RTOL
     best, limit, n_plans = take_best(
@@ -453,13 +459,15 @@ class _CandidateSearch:
         The prices that prove the bound; None if it is that of the problem itself.
     """
 
-    def __init__(self, problem: Demand, clock: Clock, task: CoverTask, build: Build) -> None:
+    def __init__(
+        self, problem: Demand, clock: Clock, make_task: Callable[[], CoverTask], build: Build
+    ) -> None:
         """Begin with the bound of the problem."""
         self.bound_s: float = problem.lower_bound()
         self.proof: ConfigurationProof | None = None
         self._problem = problem
         self._clock = clock
-        self._task = task
+        self._make_task = make_task
         self._build = build
 
     def yield_candidates(self) -> Iterator[tuple[float, Candidate] | Bound | None]:
@@ -470,11 +478,11 @@ class _CandidateSearch:
         an iteration. After the first plan, and only once, small meshes yield a bound, and the plan
         that goes with it.
         """
-        task = self._task
+        task = self._make_task()
         slots_decide = is_plain(self._problem)
         finish = _choose_finish(self._problem)
         least_ticks: float = np.inf
-        for plan in self._yield_plans():
+        for plan in self._yield_plans(task):
             # Where slots and delays alone decide, a longer plan needs no schedule.
             if slots_decide and plan.cost(task.delay) >= least_ticks:
                 yield None
@@ -486,12 +494,11 @@ class _CandidateSearch:
             if is_first and not slots_decide:
                 yield from self._yield_mesh_bound()
 
-    def _yield_plans(self) -> Iterator[Plan]:
+    def _yield_plans(self, task: CoverTask) -> Iterator[Plan]:
         """Yield the plan of a former solution and those of the method, in ticks.
 
         Without any demand it is the empty plan alone.
         """
-        task = self._task
         if not task.demand.any():
             yield Plan.of([], [], self._problem.fabric.n_ports)
             return
