@@ -289,3 +289,11 @@ def test_a_plan_on_a_fabric_with_more_ports_than_gpus_is_read_again(tmp_path: An
     other = replace(job, network=replace(job.network, fabric=om.Crossbar(7)))
     with pytest.raises(om.InputError, match="rows of 6 entries, rail 0 has 7 ports"):
         solution.answer.check_fits(other)
+
+
+@relaxed
+@given(random_jobs())
+def test_a_rate_that_floats_take_for_0_is_refused(job: om.RailJob) -> None:
+    slow = replace(job.workload, peak_flops_per_s=5e-324)
+    with pytest.raises(om.InputError, match="lasts inf s"):
+        replace(job, workload=slow).step()

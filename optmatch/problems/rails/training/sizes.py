@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from optmatch.problems.rails.training.parallelism import Parallelism
 from optmatch.problems.rails.training.workload import TransformerModel, Workload
 
@@ -116,7 +118,9 @@ class Sizes:
         """
         # The roofline: work at the rate of all tensor-parallel ranks, or bytes at that of memory.
         work = self.workload
-        flops_s = flops / (work.peak_flops_per_s * work.efficiency * self.tp)
+        flops_per_s = work.peak_flops_per_s * work.efficiency * self.tp
+        # The product of tiny rates is 0 in floats; a step without end is refused where it is used.
+        flops_s = flops / flops_per_s if flops_per_s > 0 else math.inf
         if work.memory_bytes_per_s is None:
             return flops_s
         moved = (weights + activations * self.inner) * work.width_bytes
