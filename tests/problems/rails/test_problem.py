@@ -296,4 +296,4 @@ def test_a_plan_on_a_fabric_with_more_ports_than_gpus_is_read_again(tmp_path: An
 def test_a_rate_that_floats_take_for_0_is_refused(job: om.RailJob) -> None:
     slow = replace(job.workload, peak_flops_per_s=5e-324)
     with pytest.raises(om.InputError, match="lasts inf s"):
-        replace(job, workload=slow).step()
+        replace(job, workload=slow).lower_bound()
