@@ -8,7 +8,7 @@ SCHEDULE := demo/$(NAME).schedule.json
 # What runs compiled code, and is quick enough to run in several modes (tests/conftest.py says which).
 KERNEL_TESTS := -m modes tests/solvers
 # What is slow and seldom changes from one commit to the next, in the order in which CI has time for it: `make nightly`.
-NIGHTLY := crosscheck attackers names wheels fresh-docs pictures caches bounds-of-all python-of-all rivals-of-all
+NIGHTLY := crosscheck names wheels fresh-docs attackers pictures caches bounds-of-all python-of-all rivals-of-all
 export NIGHTLY
 # Two processes; who has nothing left takes tests of the other, so neighbours share what they compile.
 PYTEST := $(BIN)/pytest -n 2 --dist worksteal -rs
