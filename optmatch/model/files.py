@@ -150,7 +150,7 @@ def replace_file(target: Path, content: bytes) -> None:
 
 @contextmanager
 def locked(folder: Path, *, shared: bool = False) -> Iterator[None]:
-    """Lock a folder against other holders; with `shared`, against those without it.
+    """Lock a folder against all other holders, or, if `shared`, against exclusive ones alone.
 
     Where folders cannot be locked, or one stays locked for ten seconds, there is no lock.
 

@@ -1996,9 +1996,9 @@ def _check_rails(context: Context, ranks_of_rail: dict[int, NDArray[np.int64]]) 
 def _check_rail(context: Context, rail: Rail, riding: NDArray[np.int64]) -> None:
     """Check the circuits of all operations on one rail, and refuse those that break a rule.
 
-    All-to-alls go over chords, in rounds or in stages, other collectives in the rounds of their
-    algorithm; all else goes along circuits that stay. Each check takes the operations that go its
-    way, and the next one gets the rest.
+    `riding` are the indices of these operations. All-to-alls go over chords, in rounds or in
+    stages, other collectives in the rounds of their algorithm; all else goes along circuits that
+    stay. A wrong port ends the check of the rail, since all further rules look ports up.
     """
     step = context.step
 

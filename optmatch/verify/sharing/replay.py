@@ -40,9 +40,10 @@ DEMAND_IS_MET = Rule("every demand is met")
 def verify_sharing(
     problem: PortSharing, subject: Schedule | Assignment | Solution, findings: Findings
 ) -> None:
-    """Check an assignment of resources to jobs and, of a solution, its claims.
+    """Check an assignment of resources to jobs and, of a solution, its objective and bound.
 
-    The figure ``lower_bound_recomputed`` is the bound that counting shows.
+    What is wrong is added to `findings`, and so is the figure ``lower_bound_recomputed``, the
+    bound of `count_bound`.
     """
     findings.step = 1.0 if problem.objective == "max-flow" else None
     supply = Supply(problem)
