@@ -116,7 +116,7 @@ def test_floats_are_decoded_although_sums_are_rounded() -> None:
     rng = np.random.default_rng(4)
     for weight_s in weights_s.tolist():
         demand_s[np.arange(64), rng.permutation(64)] += weight_s
-    slots = om.schedule(demand_s, 0.5, time_limit_s=0.5)
+    slots = om.schedule(demand_s, 0.5, time_limit_s=2.0)
     assert slots.completion_s == pytest.approx(weights_s.sum() + 16 * 0.5, rel=1e-9)
     problem = om.Demand.from_matrix(demand_s, delay_s=0.5)
     schedule = om.Schedule(
@@ -129,7 +129,7 @@ def test_floats_are_decoded_although_sums_are_rounded() -> None:
 def test_best_finds_the_bound_where_delays_are_long() -> None:
     demand = sum_of_permutations(33, weights_drawn(16, 9), 9)
     problem = om.Demand.from_matrix(demand, delay_s=1e5, quantum_s=1.0)
-    solution = om.solve(problem, time_limit_s=0.5, seed=0)
+    solution = om.solve(problem, time_limit_s=2.0, seed=0)
     assert solution.objective == demand.sum(axis=1).max() + 16 * 100_000
 
 
