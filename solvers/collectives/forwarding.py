@@ -438,7 +438,15 @@ def _count_rows(ways: RelayRoutes, n: int) -> int:
 
 
 def _offer_gathers(problem: Collective, relay: Relay, gather: RelayRoutes) -> Iterator[Offer]:
-    """Offer a gather, sums that run backwards, or an all-to-all over the same ways."""
+    """Offer a gather, sums that run backwards, or an all-to-all over the same ways.
+
+    Each offer is priced from the loads and hops of its rounds; sends are listed only if it is
+    built. An all-gather is the gather itself, an all-to-all goes along its ways block by block. A
+    reduce-scatter is the gather over circuits that lead the other way, run backwards in time; an
+    all-reduce is this and then the gather, or one gather of whole buffers that each rank adds up
+    itself. With 8 ranks and buffers of 8 MB, blocks are 1 MB in the first case and 8 MB in the
+    second, which has half of the rounds.
+    """
     n = problem.n_ranks
     pieces = gather.pieces
     changes_s = relay.changes * problem.delay_s
@@ -523,7 +531,14 @@ def _load_blocks(
 
 
 def _offer_broadcasts(problem: Collective, relay: Relay, pieces: int) -> Iterator[Offer]:
-    """Offer the gather of the root's block alone, and a scatter before a gather of all parts."""
+    """Offer the gather of the root's block alone, and a scatter before a gather of all parts.
+
+    The first plan sends the whole buffer, cut into `pieces` chunks, to all ranks over the rounds
+    of the relay. The second one (scatter-allgather) sends each rank its n-th part in one round
+    over the first circuits of the relay, and then all ranks gather the parts of all others: it
+    moves far less per circuit, and has a round more. Nothing is offered if the circuits do not
+    reach all ranks, and the second plan only if it has few sends.
+    """
     n = problem.n_ranks
     name = f"{relay.topologies[0].name} in {len(relay.strides)}"
     changes_s = relay.changes * problem.delay_s

@@ -132,7 +132,14 @@ class Slots(NamedTuple):
 
 
 def _make_direct_rounds(problem: Collective, slots: Slots) -> list[DirectRound]:
-    """Make direct rounds of the slots of a schedule, and say what they carry of which block."""
+    """Make direct rounds of the slots of a schedule, and say what they carry of which block.
+
+    A round has several slots, each with one lane or more to itself (`_share_rounds`); slots with
+    the most bytes come first where ranks have several lanes. Slots may hold circuits longer than
+    their blocks need: each carries what is left of its block, and a round that would carry nothing
+    is left out. Example: a block of 5 bytes, slots of 3 and 4 bytes with its circuit: it is sent
+    as 3 and 2.
+    """
     if problem.lanes > 1:
         order = np.argsort(-slots.slot_bytes, kind="stable")
         slots = Slots(slots.matchings[order], slots.slot_bytes[order])

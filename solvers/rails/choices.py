@@ -171,7 +171,13 @@ class Decoder:
     """
 
     def __init__(self, seats: Seats) -> None:
-        """Write the step as arrays, and make room for schedules and scratch of the kernel."""
+        """Write the step as arrays, and make room for schedules and scratch of the kernel.
+
+        The tails of nodes are worked out here, once: the longest path from the end of a node to
+        the end of the step, in seconds. All arrays of scratch and results are reused by every
+        `run`. Chords, and the scratch of choices with some number of bundles, are made when a
+        choice first needs them.
+        """
         self.seats = seats
         n_nodes = len(seats.how)
         n_seats = len(seats.rail)
@@ -431,7 +437,12 @@ class Search:
     def __init__(
         self, seats: Seats, rng: np.random.Generator, spare_s: float, known_s: float
     ) -> None:
-        """List what choices are made of, once for the whole search; nothing is timed yet."""
+        """List what choices are made of, once for the whole search; nothing is timed yet.
+
+        A choice has to be faster than the known plan by more than rounding before it counts as the
+        best one. The search may end before its limits, at a choice that meets the lower bound of
+        the step, which is worked out here too.
+        """
         # The problem, and when the search ends.
         self.seats = seats
         self.rng = rng

@@ -88,7 +88,13 @@ class RoutingState:
     """
 
     def __init__(self, problem: Reroute) -> None:
-        """Put all circuits of a running state on its flow graph, and close what has failed."""
+        """Put all circuits of a running state on its flow graph, and close what has failed.
+
+        Each circuit first takes one unit of every resource on its path, also of those that have
+        failed: a circuit that has lost its light keeps its parts until it is taken off. Failed
+        ports, fibres and cells are then shut for all further paths, and a stuck cell keeps its
+        state in `mode`.
+        """
         # The fabric with its flow graph, the circuits as they run, and who uses which port and
         # fibre of a rack.
         fabric = problem.fabric

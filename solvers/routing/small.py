@@ -91,7 +91,13 @@ class _Search:
     def __init__(
         self, problem: Routing, best_known: tuple[float, int], clock: Clock, on_event: OnEvent
     ) -> None:
-        """Look up what all branches of the search need, in plain lists, for speed."""
+        """Look up what all branches of the search need, in plain lists, for speed.
+
+        Circuits are sorted by their least cost alone, the dearest first, because they prune most;
+        each is kept as (terminal of its source, terminal of its destination, number of its
+        destination). The suffix bounds `rest` follow this order: the worst of the least losses
+        that are to come or, for heater power, their sum; and the sum of the fewest cells.
+        """
         fabric = problem.fabric
         cells = problem.cells
         graph = fabric.graph

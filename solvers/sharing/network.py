@@ -74,7 +74,13 @@ class Network:
     """
 
     def __init__(self, problem: PortSharing) -> None:
-        """Make the nodes and arcs, layer by layer."""
+        """Make the nodes and arcs, layer by layer.
+
+        Nodes are numbered layer by layer from the source, node 0. With 2 classes, 2 groups, 3 jobs
+        and no caps they are 0, then 1 and 2, 3 and 4, 5 to 7, and the sink 8; with caps on 2
+        planes the groups have the nodes 3 to 6, the jobs by plane 7 to 12, the jobs 13 to 15, and
+        the sink is 16. The demands of jobs are no part of the network: each call brings its own.
+        """
         jobs = problem.jobs
         classes = problem.classes
         self.problem = problem

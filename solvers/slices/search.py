@@ -77,7 +77,13 @@ class SliceSearch:
         largest_load: int,
         seats: NDArray[np.int64] | None = None,
     ) -> None:
-        """Prepare the tables of the search; nothing is searched yet."""
+        """Prepare the tables of the search; nothing is searched yet.
+
+        The search is a sequence of steps, each of which gives a slot its server or a pair of slots
+        its route; a pair follows its second slot. With slots 0, 1 and 2 and the pairs 0-1 and 1-2
+        the steps are slot 0, slot 1, pair 0-1, slot 2, pair 1-2. With fixed servers only the steps
+        of pairs are left. Of placements that are mirror images of each other, one is searched.
+        """
         self.rack = rack
         self.plan = plan
 

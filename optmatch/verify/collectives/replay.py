@@ -815,7 +815,13 @@ def check_turns(problem: Collective, plan: CollectivePlan, findings: Findings) -
 
 
 def check_epochs(problem: Collective, plan: CollectivePlan, findings: Findings) -> bool:
-    """Check the circuits of a plan, and that its rounds go through them in order."""
+    """Check the circuits of a plan, and that its rounds go through them in order.
+
+    Circuits are ``circuits[epoch, lane, rank]``, the rank at the other end or `IDLE`. Round by
+    round the number of the epoch stays or grows by 1, and all epochs are used; each lane holds a
+    matching, and between islands circuits join equal places. Returns False at the first rule that
+    is broken, which is noted in `findings`.
+    """
     # The number of the epoch grows by 0 or 1 from round to round, and the first one is 0.
     epochs = plan.epoch_of_round
     steps = np.diff(epochs, prepend=-1)

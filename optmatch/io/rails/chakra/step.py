@@ -172,7 +172,13 @@ class _Draft:
     """
 
     def __init__(self, traces: Sequence[Trace], groups: Members, options: TraceOptions) -> None:
-        """Begin with an operation for each node of ``traces[rank]``, all computations."""
+        """Begin with an operation for each node of ``traces[rank]``, all computations.
+
+        `group_ranks` lists the ranks of each group, and `number_of_group` gives a group's place
+        there by name. Both are empty yet, and `group`, `peer` and `match` are `MISSING`
+        everywhere. The methods `read_collectives`, `match_collectives` and `match_messages` fill
+        these columns in place, in this order. A barrier counts as a collective of 0 bytes.
+        """
         # The nodes in the order of operations, and what each waits for: operation k waits for
         # ``dep[dep_start[k]:dep_start[k + 1]]``.
         self.members = groups

@@ -71,7 +71,13 @@ class TraceEvents:
     """
 
     def __init__(self, tree: Any, given_groups: Mapping[str, Sequence[int]]) -> None:
-        """Check that JSON is a trace, and read what it says of the whole job."""
+        """Check that JSON is a trace, and read what it says of the whole job.
+
+        Of each event only that it is an object is checked now; its values are checked when a
+        method reads them. `rank` and `world` come from ``distributedInfo``, and so do the ranks of
+        groups, where the version of PyTorch lists them. Names of fields that the reader does not
+        know are refused, or named in one warning (`optmatch.model.accounts`).
+        """
         events = tree.get("traceEvents") if isinstance(tree, dict) else None
         if events is None:
             rule = f"no trace of PyTorch's profiler, which has traceEvents{describe_tree(tree)}"

@@ -266,7 +266,13 @@ def _compare(where: str, stated: NDArray[np.int32], right: NDArray[np.int32]) ->
 
 
 def _check_shape(job: RailJob, plan: TriggerPlan) -> None:
-    """Check that a plan has the groups, ranks, ports and operations of the job."""
+    """Check that a plan has the groups, ranks, ports and operations of the job.
+
+    Besides, all ranks of a communication have it at one place of the order, no two events or
+    triggers share a place, and relays name operations and ranks of the job. It raises `InputError`
+    at the first entry that breaks a rule; the tables of triggers are not compared here
+    (`check_triggers`).
+    """
     # The plan names the groups of the job, and has a place for each of its operations.
     step = job.step()
     events = job.events()

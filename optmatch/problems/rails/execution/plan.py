@@ -255,7 +255,18 @@ class RailPlan(Value):
         _check_relays(self.relays, operations)
 
     def check_fits(self, problem: Any) -> None:
-        """Refuse a plan of a training step whose arrays belong to another job or other rails."""
+        """Refuse a plan of a training step whose arrays belong to another job or other rails.
+
+        `problem` is a `RailJob`. Only sizes and ranges are compared here: an entry for each
+        operation of its step, sets of ports that a GPU has (in pooled plans those of its whole
+        server), finite times, and for each rail one timeline with a column for each port of its
+        switch. Whether the plan can be executed is for the verifier to say.
+
+        Raises
+        ------
+        InputError
+            Naming the field that does not fit.
+        """
         step = problem.step()
         n_ports = problem.network.ports_per_gpu
         n_shares = n_ports

@@ -90,7 +90,18 @@ class RailTriggers(Value):
     cell_states: Annotated[NDArray[np.int8], Axes(2), Range(FREE, CROSS)] | None = None
 
     def __post_init__(self) -> None:
-        """Check the order of tables, and that states are matchings, the last like the first."""
+        """Check the order of tables, and that states are matchings, the last like the first.
+
+        Numbers of triggers have to exist and may not fall from row to row; after the last change
+        the circuits are those of the beginning. No state is built for this: the circuits that come
+        to a receive port (+1) and leave it (-1) are added up in the order of triggers, which takes
+        memory for the changes only, and not for every state.
+
+        Raises
+        ------
+        InputError
+            Naming the table and the first wrong row.
+        """
         check_fields(self)
         if self.fallback is not None:
             if len(self.fallback) != len(self.circuits):

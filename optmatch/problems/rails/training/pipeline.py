@@ -171,7 +171,15 @@ def _there_and_back(pp: int, micro_batches: int) -> tuple[tuple[Pass, ...], ...]
 
 
 def _two_streams(pp: int, stage: int, micro_batches: int) -> list[Pass]:
-    """List the passes of a stage in DualPipe, in which micro-batches come from both ends."""
+    """List the passes of a stage in DualPipe, in which micro-batches come from both ends.
+
+    A stage has two parts: part 0 belongs to the stream that enters at stage 0, with the first half
+    of the micro-batches, part 1 to the one that enters at the last stage, with the second half. A
+    turn such as ``"F0"`` is a pass of the kind F for the stream whose end is nearer to the stage;
+    ``"W"`` is the oldest gradient of weights that was put off. With ``pp = 4`` and 8
+    micro-batches, stage 0 begins with forward passes of the batches 0, 1 and 2 in part 0, and
+    batch 4 in part 1.
+    """
     # A stage in the middle (`early` = 0) is reached by both streams at once. One at an end has
     # two forward turns more for each stage between it and the middle, before the other stream
     # comes.

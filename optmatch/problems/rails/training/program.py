@@ -44,7 +44,13 @@ class Operation(NamedTuple):
 def place_programs(
     split: Parallelism, groups: Sequence[Group], programs: Sequence[Sequence[Operation]]
 ) -> Step:
-    """Copy the program of each stage to its ranks, with their groups, and match communications."""
+    """Copy the program of each stage to its ranks, with their groups, and match communications.
+
+    ``programs[stage]`` is what every rank of that stage does. The operations of a step stand rank
+    by rank, in the order of the program of the rank's stage. Operations of one group and tag are
+    one communication, and get the same number in the column `match`; a message leads to the rank
+    of the same pipeline at the other stage.
+    """
     _check_messages(programs)
 
     # `rows` are all programs one after the other, and operation k of the step is a copy of
