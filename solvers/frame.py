@@ -199,9 +199,8 @@ def run_in_portions(clock: Clock, n_steps: int, run: Callable[[int, int], bool])
 
     `run` gets the first step and the one behind the last, and returns whether all is done, as does
     this function. What it does may not depend on the portions. The first call is always made.
-    Steps
-    take a microsecond in a compiled kernel and milliseconds in plain Python: the size of a portion
-    follows the time that the last one took.
+    Steps take a microsecond in a compiled kernel and milliseconds in plain Python: the size of a
+    portion follows the time that the last one took.
 
     Examples
     --------
@@ -233,8 +232,7 @@ def unite(former: Solution | None, newer: Solution) -> Solution:
     """Combine two solutions of one problem: the better answer, and the higher bound.
 
     The answer of `newer` is taken if both are equally good, and its limit says why the whole
-    search
-    has stopped. `former` may be None.
+    search has stopped. `former` may be None.
     """
     if former is None or former.objective is None or newer.status is Status.OPTIMAL:
         return newer

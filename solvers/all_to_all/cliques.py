@@ -10,11 +10,9 @@ def find_larger_clique(neighbours: list[int], known_size: int, most_nodes: int) 
     """Search for a clique that is larger than a known one, by branch and bound.
 
     After Tomita and Seki (2003): the candidates of a clique are coloured greedily, and a branch is
-    cut
-    off where the colours of its candidates are too few for a larger clique. ``neighbours[vertex]``
-    has
-    a bit for each neighbour. Returns the size of the largest clique found, `known_size` if none is
-    larger, and how many cliques were looked at.
+    cut off where the colours of its candidates are too few for a larger clique.
+    ``neighbours[vertex]`` has a bit for each neighbour. Returns the size of the largest clique
+    found, `known_size` if none is larger, and how many cliques were looked at.
 
     Examples
     --------

@@ -550,9 +550,9 @@ def lay(n_active, moves, orders, log, lacks, ranks):
     - ``met[rank]``: 1 if it has met the late rank, else 0;
     - ``missed[rank]``: how many chunks it has missed because it had no partner.
 
-    ``moves[round, double]`` is the plan. ``orders[k]`` lists all ranks but the
-    late one, in the order in which they are looked at in the rounds k, k + len(orders), and so
-    on. ``lacks[chunk, rank]`` tells whether the rank lacks the whole chunk.
+    ``moves[round, double]`` is the plan. ``orders[k]`` lists all ranks but the late one, in the
+    order in which they are looked at in the rounds k, k + len(orders), and so on. ``lacks[chunk,
+    rank]`` tells whether the rank lacks the whole chunk.
     """
     n_chunks = lacks.shape[0]
     n_ranks = orders.shape[1]

@@ -3,8 +3,7 @@
 A plan with k slots takes the sum of their durations and k delays, so the number of slots is fixed
 first: the model of k slots then minimises the sum of durations alone. A pair is a source and a
 destination; how long its circuit is up over all slots may exceed its demand, by its *spare* ticks
-at most. A *line* is a source or a destination
-with all its entries.
+at most. A *line* is a source or a destination with all its entries.
 """
 
 from __future__ import annotations

@@ -394,12 +394,10 @@ class Search:
         Draws the moves.
     spare_s
         The search ends when the solver has no more than so many seconds left, as a plan of the
-        best
-        choice still has to be made.
+        best choice still has to be made.
     known_s
         The time of a known plan in seconds: a choice is of use if it is better. Infinite if no
-        plan is
-        known.
+        plan is known.
     decoder
         Times choices.
     clock

@@ -161,11 +161,9 @@ def _list_plans(
     """Make the plans of one method, one after another; the caller keeps the best.
 
     The simple methods make one plan. `"prefetch"` makes one in the order of a former solution,
-    then
-    the best one without forwarding, and by search faster ones in which GPUs forward data or data
-    change rail inside a server. It ends once a plan is as fast as the lower bound. Each search
-    tries
-    ``limits.iterations`` plans. No plan has states of cells yet.
+    then the best one without forwarding, and by search faster ones in which GPUs forward data or
+    data change rail inside a server. It ends once a plan is as fast as the lower bound. Each
+    search tries ``limits.iterations`` plans. No plan has states of cells yet.
     """
     if method != "prefetch" and method != "ilp":
         plan = plan_policy(problem, method)

@@ -54,8 +54,7 @@ def usual_lanes(transfers: Transfers) -> dict[int, int]:
     """Choose the lanes of each communication, as bits, as a simple controller does.
 
     Each communication gets all lanes. In a pipeline, messages to two neighbours would then wait
-    for
-    the circuits of each other: where an end has such messages and there are two lanes or more,
+    for the circuits of each other: where an end has such messages and there are two lanes or more,
     messages onward take the even lanes, and messages back the odd ones. With four lanes these are
     0b0101 and 0b1010.
     """
@@ -498,8 +497,7 @@ def plan_ahead(transfers: Transfers, starts: Sequence[Start] = ()) -> Draft | No
 
     Two plans are timed for each order of nodes: by when each could start with all circuits there,
     and by `starts` of known plans. The fastest of all is returned; None if no order can be kept,
-    as
-    nodes would wait for each other in a circle.
+    as nodes would wait for each other in a circle.
     """
     lanes = usual_lanes(transfers)
     uses = transfers.uses()

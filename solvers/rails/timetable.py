@@ -105,8 +105,7 @@ def draw_lines(uses: Uses, place: Ints, lanes: Mapping[int, int]) -> Lines:
 
     ``place[row]`` is where the node of a use stands in the order, the greater the later. Bit k of
     ``lanes[node]`` is lane k; nodes that are not in `lanes` take none. If node 7 takes lane 0 of
-    an
-    end, and node 4 comes later and takes lanes 0 and 1 of it, the lines are 7, 4 and 4.
+    an end, and node 4 comes later and takes lanes 0 and 1 of it, the lines are 7, 4 and 4.
     """
     # The rows that count: the bit of their lane is set for their communication. With bits 0b101
     # these are the rows of lanes 0 and 2.
@@ -407,8 +406,7 @@ def _face_on_rail(
     """List the GPUs of the class of an end on a rail, and the GPU that each of them faces.
 
     Both are numbers on the rail, positions in the ascending `ranks`. Each rank of the class has
-    the
-    operation of the spot at the same place in its program, with a partner of its own.
+    the operation of the spot at the same place in its program, with a partner of its own.
     """
     place, round_number = spot
     members = np.flatnonzero(transfers.folded.class_of[ranks] == end // 2)

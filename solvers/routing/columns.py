@@ -177,10 +177,8 @@ class Master:
         """Bound a case from below, by column generation on routes.
 
         The programme mixes routes of each circuit so that no link is overdrawn; it begins with the
-        routes
-        that are known, and each round of pricing adds those that are cheap at the prices of links
-        of the
-        last one.
+        routes that are known, and each round of pricing adds those that are cheap at the prices of
+        links of the last one.
 
         Parameters
         ----------

@@ -127,12 +127,9 @@ class Pod:
         """Place a slice by a rule, and take it into the state; None if the rule finds nothing.
 
         ``"first-fit"`` takes the first free block, each side aligned to its own length.
-        ``"optical"``
-        takes the fullest rack that can hold the slice, on such a block, else on scattered servers.
-        In
-        joined racks a block may also be of whole racks, and ``"optical"`` spreads a slice that no
-        rack can
-        hold over the fewest racks that have the servers.
+        ``"optical"`` takes the fullest rack that can hold the slice, on such a block, else on
+        scattered servers. In joined racks a block may also be of whole racks, and ``"optical"``
+        spreads a slice that no rack can hold over the fewest racks that have the servers.
         """
         turned_shapes = orient(self.fabric, shape)
         plans = [cut_shape(turned, self.fabric.server, twisted) for turned in turned_shapes]

@@ -118,10 +118,8 @@ def _measure_with_few_ports(job: RailJob, operations: Places) -> Column:
     * Over m strides, circuits that lead different numbers of places further on. After exactly h
     hops
       at most C(h + m - 1, h) parts have arrived (multisets of h strides): with 2 strides, 2 parts
-      make
-      one hop, 3 make two. The p ports of a GPU share the delays of m - p changes, so that m
-      strides
-      cost (m - p) / p delays.
+      make one hop, 3 make two. The p ports of a GPU share the delays of m - p changes, so that m
+      strides cost (m - p) / p delays.
 
     Parameters
     ----------

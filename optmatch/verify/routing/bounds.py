@@ -694,8 +694,7 @@ class ProofChecker:
         ----------
         proof
             The certificate, of a single case; others are a `ProofError`, as are prices that do not
-            show
-            what it claims.
+            show what it claims.
         """
         self._check_sizes(proof, len(circuits))
         if len(proof.circuit) != 1:
