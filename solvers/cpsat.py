@@ -392,7 +392,8 @@ class LightFlow:
     ) -> None:
         """Constrain the light through some terminals of a cell: as much goes out as comes in.
 
-        The source of the circuit may be one of the entries.
+        Adds one linear constraint to `model`; terminals without a literal carry no light. The
+        source of the circuit may be one of the entries.
         """
         arriving = [
             self._entry_literals[entry] for entry in entries if entry in self._entry_literals
@@ -450,7 +451,11 @@ def _terminals_at(cell: int, end: int) -> tuple[int, int]:
 def share_links(
     model: cp_model.CpModel, graph: CellGraph, flows: Iterable[tuple[LightFlow, Literal]]
 ) -> None:
-    """Let each link carry at most one of the circuits whose literals are true."""
+    """Let each link carry at most one of the circuits whose literals are true.
+
+    Adds the constraints to `model`; each flow comes with the literal that says whether its circuit
+    exists.
+    """
     # Light that enters at the source of a circuit, or goes out by a terminal, is on the link of
     # that terminal. The literals of one link exclude each other.
     link_of_terminal = graph.links.of_terminal

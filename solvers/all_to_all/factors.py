@@ -116,11 +116,12 @@ def _toss(coins):
 def _walk_alternating_cycle(factors, start, coins, place, path):
     """Walk along the edges of three factors until a cycle closes that alternates.
 
-    The walk takes an edge of the first factor, then one of the second or third by chance, and so
-    on, until it comes to a vertex where it was before. That closes a cycle, which alternates if
-    this vertex is at an even place of the walk, from which an edge of the first factor leads on.
-    `place` and `path` are written. Returns the vertex where the cycle closes, -1 if the walk
-    cannot go on; the number of vertices in `path`; and the next random number.
+    ``path[:length]`` receives the vertices of the walk, and ``place[vertex]`` their places in it,
+    -1 for others. The walk takes an edge of the first factor, then one of the second or third by
+    chance, and so on, until it comes to a vertex where it was before. That closes a cycle, which
+    alternates if this vertex is at an even place of the walk, from which an edge of the first
+    factor leads on. `place` and `path` are written. Returns the vertex where the cycle closes, -1
+    if the walk cannot go on; the number of vertices in `path`; and the next random number.
     """
     place[:] = -1
     length = 0
@@ -198,10 +199,11 @@ def _colour_cycle(factors, start, colour, new):
 def exchange(factors, start, coins, new, place, path):
     """Split the edges of three factors into three other ones; False if the walk or split failed.
 
-    The first one changes along a random alternating cycle near the vertex `start`; what is left of
-    the three is split in two, as much as possible like before. Two factors can only swap cycles
-    that they have; this move reaches factors that no such swaps lead to. `coins` is a random
-    number below 2**31.
+    Writes ``new[factor, vertex]``, the partners in the three new factors, and uses `place` and
+    `path` as scratch; `factors` stays as it is. The first one changes along a random alternating
+    cycle near the vertex `start`; what is left of the three is split in two, as much as possible
+    like before. Two factors can only swap cycles that they have; this move reaches factors that no
+    such swaps lead to. `coins` is a random number below 2**31.
     """
     vertex, length, coins = _walk_alternating_cycle(factors, start, coins, place, path)
     if vertex < 0:
@@ -237,12 +239,13 @@ def exchange(factors, start, coins, new, place, path):
 def find_swap(factors, beyond, first, penalty, coins, seen):
     """Find a cycle that the factor `first` and another one make, and that both should swap.
 
-    Edges of two factors in turn lead round cycles. If both swap their edges on one cycle, each is
-    a factor again, and all pairs still meet once. Among the cycles that chance lets by, one in
-    sixteen, the one is taken that is expected to save the most. ``beyond[slot, vertex]`` is the
-    cost of the circuit at a vertex beyond its shortest route, and `penalty` the expected one of a
-    new circuit, both half at each end. Returns the other slot and a vertex of the cycle; -1 twice
-    if there is none.
+    ``factors[slot, vertex]`` is the partner of a vertex; nothing but the scratch `seen` (vertices)
+    is written. Edges of two factors in turn lead round cycles. If both swap their edges on one
+    cycle, each is a factor again, and all pairs still meet once. Among the cycles that chance lets
+    by, one in sixteen, the one is taken that is expected to save the most.
+    ``beyond[slot, vertex]`` is the cost of the circuit at a vertex beyond its shortest route, and
+    `penalty` the expected one of a new circuit, both half at each end. Returns the other slot and
+    a vertex of the cycle; -1 twice if there is none.
     """
     slots, n = factors.shape
     most_saved = -(1 << 60)

@@ -203,7 +203,10 @@ def _open_slot(planner: SlotPlanner) -> OpenSlot:
 
 
 def _clear_links(planner: SlotPlanner) -> None:
-    """Open all links to the search: the workspace of the router is as if no circuit were there."""
+    """Open all links to the search: the workspace of the router is as if no circuit were there.
+
+    Writes ``exit_cost[terminal]`` and ``use[link]`` of ``planner.router.workspace``, 0 everywhere.
+    """
     planner.router.workspace.exit_cost[:] = 0
     planner.router.workspace.use[:] = 0
 

@@ -156,8 +156,9 @@ class OrderScratch(NamedTuple):
 def sum_waits(cells, order, give_up_s, last_state):
     """Add up what slots after the first wait for their cells, in s; stop at `give_up_s`.
 
-    A cell that is free in a slot keeps its state, hence a slot waits for the cells that it drives
-    to another state than the last one they were driven to. O(slots * cells).
+    ``order[place]`` is a slot; ``last_state[cell]`` is scratch. A cell that is free in a slot
+    keeps its state, hence a slot waits for the cells that it drives to another state than the last
+    one they were driven to. O(slots * cells).
     """
     n_slots, n_cells = cells.states.shape
     total_s = (n_slots - 1) * cells.floor_s

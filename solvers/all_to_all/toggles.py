@@ -179,6 +179,7 @@ def lower_toggles(planner: SlotPlanner, sequence: Sequence) -> int:
 def _reroute_for_fewer_toggles(planner: SlotPlanner, sequence: Sequence) -> None:
     """Reroute each slot in turn, in the order of the sequence, so that fewer cells toggle.
 
+    Changes the routes in ``planner.plan`` and the rows of ``sequence.states``, both by slot.
     Routes stay as short as they are: among ways of the same number of cells those are taken whose
     cells are already in the state that they have in the slots before and after. A slot is only
     changed if the whole sequence then has fewer toggles.

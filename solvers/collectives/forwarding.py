@@ -115,6 +115,7 @@ class RelayRoutes(NamedTuple):
 def measure_distances(peer, has, distance, queue):
     """Write ``distance[owner, rank]`` from the nearest rank that has the block (breadth-first).
 
+    Distances are in circuits; `FAR` where no circuits lead. `queue`, shape (ranks,), is scratch.
     ``has[owner, rank]`` tells which ranks have it, ``peer[lane, rank]`` where circuits lead.
     """
     for owner in range(has.shape[0]):

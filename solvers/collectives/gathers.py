@@ -351,8 +351,10 @@ def spread_blocks(source, width, arrays):
 def list_wanted_blocks(source, width, arrays, rank):
     """List the blocks that can come to a rank in this round, and from how many neighbours.
 
-    A *block* is the data of one rank. It can come from a neighbour, a rank with a circuit to this
-    one, that had it before the round.
+    Writes ``arrays.wanted[:n]``, the blocks, and adds 1 to ``arrays.n_choices[block]`` for each
+    neighbour; returns n. ``source[lane, rank]`` is the neighbour at a port, and
+    ``width[lane, rank]`` 0 where there is none. A *block* is the data of one rank. It can come
+    from a neighbour, a rank with a circuit to this one, that had it before the round.
     """
     n_wanted = 0
     for lane in range(source.shape[0]):
@@ -375,10 +377,11 @@ def list_wanted_blocks(source, width, arrays, rank):
 def choose_lanes(circuits, arrays, rank, n_wanted, turn):
     """Choose over which port of a rank each piece comes in a round, so that all carry alike.
 
-    A *block* is the data of one rank, cut into equal pieces. The blocks that come in this round
-    are known: those that the rank lacks, and that a neighbour had before. Blocks that only one
-    neighbour can send are placed first. Each piece of the others goes to the port (*lane*) with
-    the fewest pieces so far.
+    Writes ``arrays.lane_of[rank, block, piece]`` and ``arrays.lane_load[lane]``, in pieces over
+    the ports that lead to the same neighbour. A *block* is the data of one rank, cut into equal
+    pieces. The blocks that come in this round are known: those that the rank lacks, and that a
+    neighbour had before. Blocks that only one neighbour can send are placed first. Each piece of
+    the others goes to the port (*lane*) with the fewest pieces so far.
     """
     # The first pass is for blocks without a choice, the second one for the others.
     source, width = circuits
@@ -471,7 +474,12 @@ def relieve_lane(circuits, arrays, rank, n_wanted, turn, heaviest):
 
 @inner_kernel
 def move_along_chain(arrays, width, rank, lane):
-    """Move a piece to each lane of a chain from the lane before it, from the last lane on."""
+    """Move a piece to each lane of a chain from the lane before it, from the last lane on.
+
+    The chain ends at `lane`, and ``arrays.reached_from[lane]`` is the one before; the first lane
+    is its own. Changes ``arrays.lane_of`` and the loads of the first lane, which has a piece less,
+    and of the last one.
+    """
     arrays.lane_load[lane] += 1.0 / width[lane, rank]
     while arrays.reached_from[lane] != lane:
         arrays.lane_of[rank, arrays.moved_block[lane], arrays.moved_piece[lane]] = lane

@@ -369,7 +369,11 @@ def _weave_phases(
     rail_turn: NDArray[np.int64],
     link_turn: NDArray[np.int64],
 ) -> None:
-    """Give rounds to parts of the data that follow each other closely, one round apart."""
+    """Give rounds to parts of the data that follow each other closely, one round apart.
+
+    Writes ``rail_turn[phase, wave]`` and ``link_turn[phase, wave]``, the rounds of a wave on rails
+    and inside islands; ``order[k]`` is the wave that goes k-th.
+    """
     # Wave k is k rounds behind the first one everywhere.
     delay_of_wave = np.arange(len(order))
     last_turn = -1  # the round on rails of the first wave in the phase before
@@ -388,10 +392,11 @@ def _line_up_phases(
 ) -> None:
     """Give rounds to parts of the data, one phase of all of them before the next phase.
 
-    The data are cut into *waves*. In each *phase* a wave takes one hop over *rails*, the circuits
-    between islands. Before that, islands copy the wave to the ranks whose rails will carry it, one
-    round after the phase before has brought it. Rails take the next free round; if
-    ``scheme.waits[phase]``, it has to come after the copies.
+    Writes ``rail_turn[phase, wave]`` and ``link_turn[phase, wave]``, the rounds of a wave on rails
+    and inside islands. The data are cut into *waves*. In each *phase* a wave takes one hop over
+    *rails*, the circuits between islands. Before that, islands copy the wave to the ranks whose
+    rails will carry it, one round after the phase before has brought it. Rails take the next free
+    round; if ``scheme.waits[phase]``, it has to come after the copies.
 
     Example: two waves, a and b, and two phases, of which the second one waits. While islands copy
     b, rails carry a, so that rails never idle; a single wave would leave them idle in round 1::

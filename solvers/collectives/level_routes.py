@@ -126,7 +126,11 @@ def _change_load(ways, prices, circuit, n_bytes):
 
 @inner_kernel
 def _reach_rank(search, round_index, rank, cost, lane, rank_before):
-    """Note a way that is at a rank before a round, if it is cheaper than the one that is known."""
+    """Note a way that is at a rank before a round, if it is cheaper than the one that is known.
+
+    Changes ``search.cost``, ``lane_to`` and ``rank_before`` at ``[round_index, rank]``, and adds a
+    rank that is new in the round to ``search.reached``.
+    """
     if search.cost[round_index, rank] == np.inf:
         search.reached[round_index, search.n_reached[round_index]] = rank
         search.n_reached[round_index] += 1
@@ -310,6 +314,8 @@ def _set_prices(
 ) -> LoadPrices:
     """Set the prices of all circuits to the softmax of the loads of their round.
 
+    Writes ``ways.price[round, lane, rank]``, the softmax times a random factor near 1, from
+    ``ways.load`` of the same shape; `smoothing` is the load in which prices grow by a factor e.
     ``peer[lane, rank]`` is the rank to which a port leads, -1 if it is dark.
     """
     # Dark ports have no load, but must not count in the sum.

@@ -562,9 +562,10 @@ def _try_all(
 ) -> _Tries:
     """Find a plan by each method that suits a problem, while there is time.
 
-    A method is left out in two cases: if it promises nothing better than the best plan so far, or
-    if there is not enough time for it. If there is not enough time for any method, the quickest
-    one is tried all the same, so that there is some plan.
+    An interrupt sets ``clock.interrupted``; plans slower than `below_s` seconds are of no use. A
+    method is left out in two cases: if it promises nothing better than the best plan so far, or if
+    there is not enough time for it. If there is not enough time for any method, the quickest one
+    is tried all the same, so that there is some plan.
     """
     # Which methods there is time for, in the order of their promises.
     found = dict(known or {})

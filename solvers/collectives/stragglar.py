@@ -200,9 +200,11 @@ def _plan_ramp(
 ) -> None:
     """Plan the first rounds, in which each rank that is to hold two chunks gets its second one.
 
-    Example with q = 5 and two runs of length 2 in each round. There are four doubles. Two of them
-    get a chunk of class 1 in round 2, and have no round left in their run after the first rounds.
-    The two others get a chunk of class 1 in round 3, and have one round left.
+    Writes ``moves[round, double]``, the class that a double takes, and sets
+    ``doubles.rounds_left``. Example with q = 5 and two runs of length 2 in each round. There are
+    four doubles. Two of them get a chunk of class 1 in round 2, and have no round left in their
+    run after the first rounds. The two others get a chunk of class 1 in round 3, and have one
+    round left.
 
     ``n_runs_of_length[k]`` tells how many runs of length k + 1 begin in a round.
     """
@@ -232,10 +234,11 @@ def _plan_round(
 ) -> None:
     """Plan what the ranks with two chunks do in one round of an all-reduce around a late rank.
 
-    In each round the late rank meets one other rank, and one more chunk begins to be copied from
-    rank to rank. The *class* of a chunk is its age: for how many rounds it has been copied, from 0
-    to q - 1. A *double* is a rank that holds two chunks and gives one of them. It is in one of
-    three states:
+    Writes ``moves[double]``, of the round `round_`, and changes `doubles` accordingly; `n_active`
+    is q. In each round the late rank meets one other rank, and one more chunk begins to be copied
+    from rank to rank. The *class* of a chunk is its age: for how many rounds it has been copied,
+    from 0 to q - 1. A *double* is a rank that holds two chunks and gives one of them. It is in one
+    of three states:
 
     - in a *run*: for one to three rounds in a row it holds the same chunk back, and gives others;
     - swapping, after it met the late rank: for q - 2 rounds it gives its young chunk for one of
@@ -284,9 +287,10 @@ def _continue_runs(
 ) -> None:
     """Plan one round of the ranks with two chunks that go on with what they did in the last round.
 
-    Chunks are copied from rank to rank for q rounds, and are named by age: class c has been
-    spreading for c rounds, and class q - 1 is the oldest. A *double* is a rank that holds two
-    chunks. Three kinds of doubles go on:
+    Writes ``moves[double]`` of those doubles alone, and counts their rounds down in `doubles`;
+    `n_active` is q. Chunks are copied from rank to rank for q rounds, and are named by age: class
+    c has been spreading for c rounds, and class q - 1 is the oldest. A *double* is a rank that
+    holds two chunks. Three kinds of doubles go on:
 
     - one that is in a *run*, which means that it holds the same chunk back for some rounds: it
       gives the oldest chunk, and takes one of class q - 2, to give that in the next round;

@@ -529,9 +529,10 @@ def _pair_ranks(turn, n_chunks, lacks, ranks):
 def lay(n_active, moves, orders, log, lacks, ranks):
     """Choose partners, and write the sends, for all rounds of an all-reduce with one late rank.
 
-    When the late rank comes, the others have added up their data already. Each of them has one
-    chunk of that sum, in which only the data of the late rank are missing. From then on two things
-    happen in every round:
+    Appends rows to `log` and returns how many sends it has, -1 if a round has no pairing; `lacks`
+    and `ranks` are changed as chunks spread. When the late rank comes, the others have added up
+    their data already. Each of them has one chunk of that sum, in which only the data of the late
+    rank are missing. From then on two things happen in every round:
 
     - one rank *meets* the late rank. The two exchange what they have of one chunk, and both add:
       this chunk is whole. The chunk that becomes whole in round t is called chunk number t;
@@ -551,8 +552,8 @@ def lay(n_active, moves, orders, log, lacks, ranks):
     - ``missed[rank]``: how many chunks it has missed because it had no partner.
 
     ``moves[round, double]`` is the plan. ``orders[k]`` lists all ranks but the late one, in the
-    order in which they are looked at in the rounds k, k + len(orders), and so on. ``lacks[chunk,
-    rank]`` tells whether the rank lacks the whole chunk.
+    order in which they are looked at in the rounds k, k + len(orders), and so on.
+    ``lacks[chunk, rank]`` tells whether the rank lacks the whole chunk.
     """
     n_chunks = lacks.shape[0]
     n_ranks = orders.shape[1]

@@ -82,8 +82,9 @@ def equal_sums(ticks: ArrayLike) -> NDArray[np.int64]:
 def _raise_entries(places, matrix, rows, columns):
     """Raise entries one by one by the amount that both of their lines lack, and then all others.
 
-    `places` are row * n + column; `rows` and `columns` are what lines lack, and are used up. The
-    others come row by row, in a staircase (north-west corner rule) of which each step ends a line.
+    Changes ``matrix[row, column]`` in place, in ticks. `places` are row * n + column; `rows` and
+    `columns` are what lines lack, and are used up. The others come row by row, in a staircase
+    (north-west corner rule) of which each step ends a line.
     """
     n = len(matrix)
     for place in places:

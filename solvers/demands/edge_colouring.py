@@ -65,7 +65,10 @@ def _set_busy(busy, port, slot):
 
 @inner_kernel
 def _set_free(busy, port, slot):
-    """Make a port free in a slot."""
+    """Make a port free in a slot.
+
+    Clears the bit of the slot in ``busy[port, word]``, 64 slots to a word.
+    """
     busy[port, slot // WORD] &= ~(np.int64(1) << (slot % WORD))
 
 
@@ -259,8 +262,9 @@ def _list_component(entries, colouring, search, slots, start):
 def _exchange_component(entries, colouring, search, slots, n_sources):
     """Exchange the entries of two slots at all sources that are listed.
 
-    Two slots are two matchings; their entries form paths and cycles, the components, and on each
-    both slots may be exchanged as a whole.
+    Changes ``colouring.entry_of_row[slot, source]`` and ``entry_of_column[slot, destination]``;
+    the sources are ``search.sources[:n_sources]``. Two slots are two matchings; their entries form
+    paths and cycles, the components, and on each both slots may be exchanged as a whole.
     """
     long_slot, short_slot, _ = slots
     # All destinations are cleared first, because entries of two sources meet at each of them.
@@ -333,7 +337,11 @@ def _shorten_pairs(entries, colouring, search, n_sweeps):
 
 @kernel
 def _write_slots(entries, entry_of_row, matchings, ticks):
-    """Write the matching of each slot, and the ticks of its heaviest entry."""
+    """Write the matching of each slot, and the ticks of its heaviest entry.
+
+    Writes ``matchings[slot, source]``, the destination or -1, and raises ``ticks[slot]``, which is
+    0 before. ``entry_of_row[slot, source]`` is an entry, or -1.
+    """
     for slot in range(len(entry_of_row)):
         for source in range(entry_of_row.shape[1]):
             entry = entry_of_row[slot, source]

@@ -27,7 +27,11 @@ _WORK_OF_A_COLUMN = 16
 
 @kernel
 def _list_entries(matrix, row, column, ticks):
-    """List the places of a matrix that are not zero, row by row."""
+    """List the places of a matrix that are not zero, row by row.
+
+    Writes ``row[entry]``, ``column[entry]`` and ``ticks[entry]``, which have a place for each of
+    them.
+    """
     entry = 0
     for source in range(len(matrix)):
         for destination in range(matrix.shape[1]):
@@ -71,7 +75,11 @@ class Entries(NamedTuple):
 
 @kernel
 def _add_lines(entries, row_sums, column_sums):
-    """Add the ticks of each entry, and 1 for the entry, to the sums of its row and its column."""
+    """Add the ticks of each entry, and 1 for the entry, to the sums of its row and its column.
+
+    ``row_sums[0, row]`` and ``column_sums[0, column]`` grow by ticks, ``[1, ...]`` by the number
+    of entries.
+    """
     for entry in range(len(entries.ticks)):
         row_sums[0, entries.row[entry]] += entries.ticks[entry]
         row_sums[1, entries.row[entry]] += 1
@@ -81,7 +89,10 @@ def _add_lines(entries, row_sums, column_sums):
 
 @kernel
 def _add_lines_of_matrix(demand, row_sums, column_sums):
-    """Add the ticks of each entry of a matrix, and 1 for the entry, to the sums of its lines."""
+    """Add the ticks of each entry of a matrix, and 1 for the entry, to the sums of its lines.
+
+    The sums are written as in `_add_lines`; places that are 0 are no entries.
+    """
     for source in range(len(demand)):
         for destination in range(len(demand)):
             ticks = demand[source, destination]
@@ -169,7 +180,9 @@ def port_vectors(n_ports: int) -> PortVectors:
 def _find_rows(ports, left, count):
     """Set where the entries of each row begin, and free all rows and columns.
 
-    Entries are listed row by row, so those of a row are next to each other.
+    Writes ``ports.first[row]``, and resets prices of columns and the matching; the first `count`
+    entries of `left` count. Prices of rows stay. Entries are listed row by row, so those of a row
+    are next to each other.
     """
     n = len(ports.row_price)
     entry = 0
@@ -189,11 +202,13 @@ def _find_rows(ports, left, count):
 def _bid(ports, left):
     """Match most rows with columns quickly by an auction (Bertsekas); some rows may stay free.
 
-    The matching of the greatest total value is wanted. Each column has a price, 0 at first. The
-    gain of a row by a column is the value of the entry less this price; to stay free has gain 0.
-    A row bids for the column of its greatest gain, and raises the price until the second best
-    choice is as good. As an example, a row gains 5 by column x and 3 by column y: it takes x and
-    raises its price by 2. The row that had x is free again, and bids next.
+    Writes the matching, ``ports.column_of[row]`` and ``ports.row_of[column]``, and both prices;
+    ``ports.work[0]`` falls by the entries that were looked at. The matching of the greatest total
+    value is wanted. Each column has a price, 0 at first. The gain of a row by a column is the
+    value of the entry less this price; to stay free has gain 0. A row bids for the column of its
+    greatest gain, and raises the price until the second best choice is as good. As an example, a
+    row gains 5 by column x and 3 by column y: it takes x and raises its price by 2. The row that
+    had x is free again, and bids next.
 
     The price of a row is what it gains. For each entry, row price + column price >= value.
 
@@ -267,8 +282,9 @@ def _move_up(ports, column, place):
 def _take_nearest(ports, n_in_heap):
     """Take the nearest column out of the heap of reached columns, in O(log(columns)).
 
-    The heap is a binary tree in an array. The column of the least distance is at place 0. The
-    children of place p are at 2 p + 1 and 2 p + 2, and have no smaller distance.
+    Changes ``ports.heap`` and ``ports.heap_place``; the caller counts the heap one down. The heap
+    is a binary tree in an array. The column of the least distance is at place 0. The children of
+    place p are at 2 p + 1 and 2 p + 2, and have no smaller distance.
     """
     nearest = ports.heap[0]
 
@@ -338,9 +354,11 @@ def _reach_columns(ports, left, row, row_distance, limit, n_in_heap):
 def _match_row(ports, left, start):
     """Find a column for a free row, where other rows may change theirs, for the greatest value.
 
-    The matching pairs rows with columns; the sum of the values of its entries is to be greatest.
-    The new row takes a column, the row that had it takes another one, and so on. Such a chain is
-    an augmenting path. The best one is found as a shortest path (Dijkstra).
+    Changes the matching ``ports.column_of[row]`` and ``ports.row_of[column]`` along that chain,
+    and the prices of the rows and columns that the search has settled. The matching pairs rows
+    with columns; the sum of the values of its entries is to be greatest. The new row takes a
+    column, the row that had it takes another one, and so on. Such a chain is an augmenting path.
+    The best one is found as a shortest path (Dijkstra).
 
     As an example, row A has column x, of value 5, and could have y, of value 4. The free row B can
     have x alone, of value 3. In the best chain B takes x and A takes y: the sum rises from 5 to 7.

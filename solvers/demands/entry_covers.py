@@ -197,9 +197,11 @@ def _choose_length(left, count, delay, bonus, is_ranked):
 def _match_stably(ports, left, count):
     """Find a good matching of rows with columns quickly: a stable one (Gale and Shapley).
 
-    An entry is a demand of a row (a source) for a column (a destination). Its value in the slot
-    is its worth times the ticks that the slot serves of it; an entry that the slot finishes
-    counts a delay more as served.
+    Writes the matching, ``ports.column_of[row]`` and ``ports.row_of[column]``;
+    ``ports.column_price[column]`` holds the value of the offer that a column has. An entry is a
+    demand of a row (a source) for a column (a destination). Its value in the slot is its worth
+    times the ticks that the slot serves of it; an entry that the slot finishes counts a delay more
+    as served.
 
     Each row asks for the column of its best entry. A column takes the row if it is of more value
     than the one that the column has. A row that loses its column asks for its next best one. The
@@ -344,7 +346,10 @@ def _serve_slot(ports, left, count, length, matching):
 
 @inner_kernel
 def _value_service(left, count, length, bonus):
-    """Value each entry by what a slot of a length serves of it, times the worth of a tick."""
+    """Value each entry by what a slot of a length serves of it, times the worth of a tick.
+
+    Writes ``left.value[entry]`` of the first `count` entries; `length` and `bonus` are in ticks.
+    """
     for entry in range(count):
         left.value[entry] = left.worth[entry] * _serves(left.ticks[entry], length, bonus)
 

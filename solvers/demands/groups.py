@@ -81,7 +81,9 @@ class GroupSlots(NamedTuple):
 def _choose_entries(entries, first, matching, slots):
     """Write the greedy matching of the entries from the first one on.
 
-    Each entry that is not served yet, in their order, is taken if both its ports are free.
+    Writes ``matching[source]``, the destination or -1, and ``slots.chosen[:n]``, the entries that
+    were taken; returns n. Each entry that is not served yet, in their order, is taken if both its
+    ports are free.
     """
     for port in range(len(matching)):
         matching[port] = -1

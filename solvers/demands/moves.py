@@ -109,7 +109,10 @@ def _draw_below(seed, limit):
 
 @inner_kernel
 def _copy_slot(source, slot, target, place):
-    """Copy a slot of one `SlotList` to a place of another one, or of the same one."""
+    """Copy a slot of one `SlotList` to a place of another one, or of the same one.
+
+    Writes ``target.matchings[place]`` and ``target.ticks[place]``.
+    """
     for port in range(source.matchings.shape[1]):
         target.matchings[place, port] = source.matchings[slot, port]
     target.ticks[place] = source.ticks[slot]
@@ -149,7 +152,9 @@ def _keep_some_slots(current, scratch):
 def _list_unserved(demand, trial, unserved, left):
     """List, row by row, the entries that some slots leave of a demand.
 
-    A slot is a matching that is held for some ticks, for which it serves each of its circuits.
+    Writes ``left.row``, ``left.column`` and ``left.ticks`` by entry, and returns how many entries
+    they have; ``unserved[source, destination]`` is scratch, in ticks. A slot is a matching that is
+    held for some ticks, for which it serves each of its circuits.
     """
     for source in range(len(demand)):
         for destination in range(len(demand)):
@@ -172,7 +177,11 @@ def _list_unserved(demand, trial, unserved, left):
 
 @inner_kernel
 def _merge_equal_slots(trial):
-    """Put slots of the same matching together: the first one lasts as long as all of them."""
+    """Put slots of the same matching together: the first one lasts as long as all of them.
+
+    Changes `trial` in place: different matchings move to the front, in their order, and
+    ``trial.n_slots[0]`` counts them. O(slots^2 ports).
+    """
     n = trial.matchings.shape[1]
     n_different = 0
     for slot in range(trial.n_slots[0]):
@@ -196,7 +205,10 @@ def _merge_equal_slots(trial):
 
 @inner_kernel
 def _order_shortest_first(trial, order):
-    """Sort the numbers of slots by their ticks, ascending, by insertion (Knuth, volume 3)."""
+    """Sort the numbers of slots by their ticks, ascending, by insertion (Knuth, volume 3).
+
+    Writes ``order[:n_slots]``; slots of equal ticks keep their order.
+    """
     for slot in range(trial.n_slots[0]):
         place = slot
         while place > 0 and trial.ticks[order[place - 1]] > trial.ticks[slot]:
@@ -244,7 +256,10 @@ def _cost_of(slots, delay):
 
 @inner_kernel
 def _copy_slots(source, target):
-    """Copy the slots of a `SlotList` to another one with as much room."""
+    """Copy the slots of a `SlotList` to another one with as much room.
+
+    Writes the first slots of `target` and their number, ``target.n_slots[0]``.
+    """
     for slot in range(source.n_slots[0]):
         _copy_slot(source, slot, target, slot)
     target.n_slots[0] = source.n_slots[0]
@@ -308,8 +323,10 @@ def _end_move(task, current, scratch, cost):
 def _make_moves(task, current, scratch, ports, left, n_moves):
     """Try to shorten a plan of slots by random changes, one after the other.
 
-    A plan is a list of slots; a slot is a matching of sources with destinations that is held for
-    some ticks, with a delay before it. Each change (a move) does three things:
+    Changes `current` in place, and returns how many moves were made: fewer than `n_moves` when
+    ``ports.work[0]``, the work that is left, falls below 0. A plan is a list of slots; a slot is a
+    matching of sources with destinations that is held for some ticks, with a delay before it. Each
+    change (a move) does three things:
 
     1. it takes some slots out, at random, short ones rather than long ones;
     2. it covers the demand that they served by new slots, by a rule that is drawn at random;

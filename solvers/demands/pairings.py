@@ -119,9 +119,11 @@ def rebuild_pairings(work: CoverTask) -> Iterator[Plan]:
 def cover_dividing(left: NDArray[np.int64], work: CoverTask, noise: float) -> Plan:
     """Make slots one after another, which may end before their pairs have had all they need.
 
-    A pair is two bidirectional ports that need a circuit. Each slot takes the longest pairs whose
-    ports are free, and lasts as long as pays best: by what it serves, and a delay for each pair
-    that it completes, for its time. A pair may so be divided between several slots.
+    Uses up ``left[port, port]``, the ticks that pairs lack, which is symmetric; it is 0 at the
+    end. `noise` is the standard deviation of the ranking, in mean lengths of pairs. A pair is two
+    bidirectional ports that need a circuit. Each slot takes the longest pairs whose ports are
+    free, and lasts as long as pays best: by what it serves, and a delay for each pair that it
+    completes, for its time. A pair may so be divided between several slots.
     """
     matchings: list[NDArray[np.int32]] = []
     ticks: list[int] = []
@@ -155,7 +157,10 @@ def cover_dividing(left: NDArray[np.int64], work: CoverTask, noise: float) -> Pl
 
 @kernel
 def _pair_greedily(pairs, order, matching):
-    """Join the ports of each pair, in an order, if both are free."""
+    """Join the ports of each pair, in an order, if both are free.
+
+    Writes ``matching[port]``, the partner; `order` lists places of `pairs`.
+    """
     for pair in order:
         first = pairs.first[pair]
         second = pairs.second[pair]
@@ -165,7 +170,12 @@ def _pair_greedily(pairs, order, matching):
 
 
 def first_fit(pairs: _Pairs, base: Plan, work: CoverTask, noise: float) -> Plan:
-    """Put pairs into the first slot in which both ports are free, the longest pairs first."""
+    """Put pairs, the longest first, into the slots that they lengthen least, or into new ones.
+
+    A slot is free for a pair if it holds neither port. The slots of `base` stay and may become
+    longer; the plan is trimmed to what ``work.demand`` needs. `noise` is the standard deviation of
+    the ranking, in a delay and a mean pair together.
+    """
     unit = work.delay + float(pairs.ticks.mean()) if len(pairs.ticks) else 1.0
     rank = pairs.ticks + noise * unit * work.rng.standard_normal(len(pairs.ticks))
     order = np.argsort(-rank, kind="stable")
@@ -186,8 +196,10 @@ def first_fit(pairs: _Pairs, base: Plan, work: CoverTask, noise: float) -> Plan:
 def _fit_pairs(pairs, matchings, ticks, n_slots, delay):
     """Put each pair into the slot that it lengthens least, or into a new one.
 
-    A pair is two bidirectional ports that need a circuit for some ticks; a slot joins ports in
-    pairs, and lasts as long as its longest pair.
+    Changes ``matchings[slot, port]`` and ``ticks[slot]``, of which the first `n_slots` are in use
+    before; both have room for a slot more for each pair. A pair is two bidirectional ports that
+    need a circuit for some ticks; a slot joins ports in pairs, and lasts as long as its longest
+    pair.
     """
     for pair in range(len(pairs.ticks)):
         first = pairs.first[pair]

@@ -60,8 +60,10 @@ def _augment(space, row, column):
 def _search(space, head):
     """Search breadth-first for an augmenting path from the row ``queue[head]``.
 
-    A row waits if it is matched with no column, and a column is idle if no row has it. The graph
-    has, for each row, the set of columns whose entries may be used, as bits of words. An
+    Removes the columns that it reaches from ``space.fresh``, and writes ``space.parent[column]``,
+    the row by which a column was reached. Returns -1 if the row has a column now, else the end of
+    the queue. A row waits if it is matched with no column, and a column is idle if no row has it.
+    The graph has, for each row, the set of columns whose entries may be used, as bits of words. An
     alternating path goes from the waiting row to a column in its set, to the row that has this
     column, and on; it ends at an idle column.
 
@@ -150,8 +152,10 @@ def _match(space, size):
 def _seize(space, size):
     """Give each row without a column a free one in which its entry is smallest, row by row.
 
-    A row waits if it has no column, and a column is idle if no row has it. Only entries of at
-    least the threshold may be used; these are the graph. No row that has a column is changed.
+    Changes the matching and ``space.idle``; the rows that wait still are the first ones in
+    ``space.waiting``, and their number is returned. A row waits if it has no column, and a column
+    is idle if no row has it. Only entries of at least the threshold may be used; these are the
+    graph. No row that has a column is changed.
     """
     idle = space.idle
     waiting = space.waiting
@@ -346,6 +350,10 @@ def peel_bottleneck(space, stop, permutations, weights):
     Rows keep their columns from one permutation to the next, as long as their entries are at least
     the *threshold*, the weight of the permutation before. Sets of columns are bits of 64-bit
     words: column c is bit c % 64 of word c // 64.
+
+    Writes ``permutations[term, row]``, a column, and ``weights[term]``, and returns the number of
+    terms; -1 if there is no permutation of entries above 0. The matrix in `space` is left as it is
+    after the last term.
     """
     left = space.left
     state = space.state
@@ -388,6 +396,8 @@ def peel_first(space, stop, permutations, weights):
     ((2, 5), (5, 2)) gives the identity with weight 2 and then the exchange with weight 5.
 
     Sets of columns are bits of 64-bit words: column c is bit c % 64 of word c // 64.
+
+    Results are those of `peel_bottleneck`.
     """
     left = space.left
     state = space.state
@@ -453,6 +463,8 @@ def peel_halving(space, stop, permutations, weights):
     permutation to the next, as long as their entries are at least the threshold.
 
     Sets of columns are bits of 64-bit words: column c is bit c % 64 of word c // 64.
+
+    Results are those of `peel_bottleneck`.
     """
     left = space.left
     state = space.state

@@ -40,7 +40,10 @@ class Plan(NamedTuple):
 
 @kernel
 def add_service(matchings, ticks, served):
-    """Add how long each circuit is up over all slots to a table."""
+    """Add how long each circuit is up over all slots to a table.
+
+    Adds ``ticks[slot]`` to ``served[source, destination]`` for each circuit of a slot.
+    """
     for slot in range(len(ticks)):
         for source in range(matchings.shape[1]):
             destination = matchings[slot, source]
@@ -96,11 +99,12 @@ def shorten_slots(demand, served, matchings, ticks, order, shortest):
 def hold_as_needed(unserved, permutations, ticks):
     """Shorten the slots of a decomposition, one after the other, to what the demand still needs.
 
-    A decomposition writes a matrix as a sum of terms, permutations with weights. The matrix was
-    stuffed: entries were raised until all rows and columns had the same sum. A slot of each term,
-    held for its weight, would therefore serve more than the demand. Each term is held only as long
-    as the circuit that needs it longest, after what the terms before it have served. The last
-    terms are shortened most.
+    Shortens ``ticks[term]``, and takes what is served off ``unserved[source, destination]``, in
+    place. A decomposition writes a matrix as a sum of terms, permutations with weights. The matrix
+    was stuffed: entries were raised until all rows and columns had the same sum. A slot of each
+    term, held for its weight, would therefore serve more than the demand. Each term is held only
+    as long as the circuit that needs it longest, after what the terms before it have served. The
+    last terms are shortened most.
     """
     for term in range(len(ticks)):
         # The most that any circuit of the permutation has left to serve.

@@ -193,9 +193,10 @@ def order_slots(matchings: NDArray[np.int32]) -> NDArray[np.int64]:
 def _count_shared_circuits(matchings, n_shared, last_slot, slot_before):
     """Count the circuits that each two slots have in common.
 
-    Slots with the same circuit of a source are chained, the last one first. The time is that for
-    all circuits and for each pair of slots with a common one. Idle ports do not count: an idle
-    port that stays idle keeps no circuit.
+    Adds to ``n_shared[slot, slot]``, which is 0 before and symmetric; ``last_slot[destination]``
+    and ``slot_before[slot]`` are scratch. Slots with the same circuit of a source are chained, the
+    last one first. The time is that for all circuits and for each pair of slots with a common one.
+    Idle ports do not count: an idle port that stays idle keeps no circuit.
     """
     n_slots, n_ports = matchings.shape
     for source in range(n_ports):
@@ -216,7 +217,11 @@ def _count_shared_circuits(matchings, n_shared, last_slot, slot_before):
 
 @kernel
 def _tour_nearest_neighbours(n_shared, order, is_unplaced):
-    """Order slots: first the one least like all others, then always the one most like the last."""
+    """Order slots: first the one least like all others, then always the one most like the last.
+
+    Writes ``order[place]``, a slot; `is_unplaced`, which is True for all slots before, is used up.
+    Slots that share most circuits stand next to each other.
+    """
     # The first slot: the one that shares the fewest circuits with all others together.
     n_slots = len(order)
     first = 0
@@ -280,7 +285,11 @@ def keep_circuits(plan: Plan, problem: Demand) -> Plan:
 
 @kernel
 def _serve_with_kept_circuits(matchings, ticks, delay, served):
-    """Add up the service of each circuit: slots, and the delays before slots that keep it."""
+    """Add up the service of each circuit: slots, and the delays before slots that keep it.
+
+    Adds to ``served[source, destination]``, in ticks like `delay`; slots stand in the order in
+    which they are held.
+    """
     for slot in range(len(ticks)):
         for source in range(matchings.shape[1]):
             destination = matchings[slot, source]
@@ -295,10 +304,12 @@ def _serve_with_kept_circuits(matchings, ticks, delay, served):
 def _shorten_by_spare_service(demand, served, matchings, ticks, order, shortest):
     """Make slots shorter as far as the demand allows, one slot after the other.
 
-    A circuit has ticks to spare if it carries data for longer than its demand needs. A slot is
-    shortened by what the circuit with the least to spare has. For example, with 3 and 5 ticks to
-    spare it becomes 3 ticks shorter, and they have 0 and 2 left for other slots. No slot is left
-    out, even if it is of no use: the next one may go on with its circuits during the delay.
+    Changes ``ticks[slot]``, never below `shortest`, and ``served[source, destination]``; `order`
+    lists the slots to shorten. A circuit has ticks to spare if it carries data for longer than its
+    demand needs. A slot is shortened by what the circuit with the least to spare has. For example,
+    with 3 and 5 ticks to spare it becomes 3 ticks shorter, and they have 0 and 2 left for other
+    slots. No slot is left out, even if it is of no use: the next one may go on with its circuits
+    during the delay.
     """
     n = len(demand)
     for slot in order:

@@ -136,8 +136,9 @@ def _pivot(walk, column, leaving):
 def _keep_if_whole(walk):
     """Keep the present vertex as the best one if its weights are whole; tell whether they are.
 
-    Weights are durations of slots in ticks. At a vertex they may be fractions, and slots of those
-    do not exist.
+    Writes ``walk.best_basis`` and ``walk.best_weights``, by row of the tableau. Weights are
+    durations of slots in ticks. At a vertex they may be fractions, and slots of those do not
+    exist.
     """
     last = walk.tableau.shape[1] - 1
     for row in range(len(walk.basis)):

@@ -186,8 +186,9 @@ def bound_blocks(blocks, wide, cheapest, least):
 def search(matchings, root, bound, task, space, choice):
     """Find the best states of block `root` for each matching, if they cost less than `bound`.
 
-    A depth-first branch and bound over the directions of loops. Where nothing cheaper was found
-    the states in `choice` are of no use; ``choice.exact`` tells that no setting was left out.
+    Writes ``choice.cost[row]``, ``choice.exact[row]`` and ``choice.states[row, cell]``. A
+    depth-first branch and bound over the directions of loops. Where nothing cheaper was found the
+    states in `choice` are of no use; ``choice.exact`` tells that no setting was left out.
     """
     for row in range(len(matchings)):
         for line in range(space.lines.shape[2]):
@@ -243,10 +244,11 @@ def _search_one(root, bound, task, space):
 def _open(number, bound, task, space):
     """Begin the search of a block for less than `bound`; return a cost if it ends at once.
 
-    A setting is a direction for every loop. The loops are found here, and the cheapest direction
-    of each by itself is the first setting. The cost is that of a block of one line or two, or
-    `bound` if no setting is cheaper; -1 if the block is open now, and its halves have to be
-    searched.
+    Writes the frame of the depth of the block, ``space.frames[depth]``, and which of its loops are
+    turned, ``space.lines[TURNED, depth, loop]``; ``space.tally[0]`` counts visits. A setting is a
+    direction for every loop. The loops are found here, and the cheapest direction of each by
+    itself is the first setting. The cost is that of a block of one line or two, or `bound` if no
+    setting is cheaper; -1 if the block is open now, and its halves have to be searched.
     """
     blocks = task.blocks
     size = blocks[number, SIZE]
@@ -294,9 +296,10 @@ def _open(number, bound, task, space):
 def _choose_half(depth, task, space):
     """Return the half to search next in the open block of a depth, or -1 if the block is done.
 
-    Usually the result is the other half in the present setting. After both halves, or as soon as a
-    setting is too dear, the next setting is taken. The block is done after all settings, or once
-    no other one can be cheaper than the best.
+    Changes the frame of the depth and the turned loops; ``space.tally[1]`` becomes 1 where
+    settings were left out. Usually the result is the other half in the present setting. After both
+    halves, or as soon as a setting is too dear, the next setting is taken. The block is done after
+    all settings, or once no other one can be cheaper than the best.
 
     The settings are tried in the order of a Gray code, where each differs from the one before in
     the direction of one loop. With two loops a and b: as found, a turned, both turned, b turned.
@@ -508,8 +511,9 @@ def _mark(i, side, loop, depth, place, space):
 def _pass_columns(number, i, side, task, space):
     """Set the cells that the line at input i passes in the outer columns; return their cost.
 
-    The line goes to half `side`, 0 upper or 1 lower. A cell is in bar if its light stays at the
-    upper or lower place where it entered, else in cross.
+    Writes ``space.states[-1, cell]``, the row of the present setting. The line goes to half
+    `side`, 0 upper or 1 lower. A cell is in bar if its light stays at the upper or lower place
+    where it entered, else in cross.
     """
     # An odd last line has no cell in the outer columns. The others share cell ``i >> 1`` with
     # their neighbour ``i ^ 1``; in a dilated network, each input has cell ``i`` for its two wires.
@@ -599,7 +603,10 @@ def _split(number, task, space):
 
 @inner_kernel
 def _set_columns(number, task, space):
-    """Set the cells of the outer columns of a block, as its loops are turned."""
+    """Set the cells of the outer columns of a block, as its loops are turned.
+
+    Writes ``space.states[-1, cell]``, `FREE` for cells without light.
+    """
     blocks = task.blocks
     size = task.blocks[number, SIZE]
     depth = task.blocks[number, DEPTH]

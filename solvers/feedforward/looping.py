@@ -239,9 +239,10 @@ class BlockPlace(NamedTuple):
 def _walk(i, side, space, states, block):
     """Settle lines from input i on, which goes to half `side`, until the loop ends.
 
-    To settle a line is to set its cells in the outer columns and to write its input and its output
-    into its half. Inputs that are settled become -1 in the block, and their lines appear in a
-    half.
+    Writes ``states[cell]`` and `space`; the arrays of a block are parts of `space` that begin at
+    the places ``block.forth``, ``block.back`` and so on. To settle a line is to set its cells in
+    the outer columns and to write its input and its output into its half. Inputs that are settled
+    become -1 in the block, and their lines appear in a half.
     """
     pairs = block.pairs
     half = block.lower if side else block.upper
@@ -278,8 +279,9 @@ def _walk(i, side, space, states, block):
 def _halve(lines, states, block):
     """Settle a block with an even number of lines that are all in use: every loop comes round.
 
-    The entries of `lines` are whole numbers without sign: as indices these need no check whether
-    they count from the end, which is a third of the work here.
+    Writes ``states[cell]`` of the outer columns, which are -1 before, and the lines of both halves
+    into `lines`. The entries of `lines` are whole numbers without sign: as indices these need no
+    check whether they count from the end, which is a third of the work here.
 
     For example, four lines go from inputs 0, 1, 2, 3 to outputs 0, 2, 1, 3::
 
@@ -378,7 +380,11 @@ def _clear(space, start, count):
 
 @inner_kernel
 def _set_pair(space, place, states, cell):
-    """Set the cell of a block of two lines, unless both are idle."""
+    """Set the cell of a block of two lines, unless both are idle.
+
+    Writes ``states[cell]``, 0 bar or 1 cross; ``space[place + i]`` is the output of input i, -1 if
+    it is idle.
+    """
     # In bar light leaves by the place, upper or lower, by which it entered.
     if space[place] >= 0:
         states[cell] = space[place]

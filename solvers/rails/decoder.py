@@ -766,6 +766,7 @@ def _start_communication(node, plan, best, scratch, result, n_changes):
 def _queue_first_nodes(graph, plan, scratch, result):
     """Reset the state of all nodes, and queue those that wait for nothing.
 
+    Writes ``result.start_s``, ``scratch.key_s`` and ``scratch.n_waiting``, by node, and the heap.
     Communications go into the heap by when they can start less their haste, others on the stack:
     ``heap[:size]`` and ``heap[top:]``. Returns (size, top).
     """

@@ -48,9 +48,10 @@ def longest_paths(duration_s: Sequence[float] | NDArray[np.float64], pairs: Ints
 def _walk(lasts_s, pairs, start_s, order, scratch, next_pair):
     """Write starts and places of nodes, and return how many start: fewer than all in a circle.
 
-    With durations of 2 s, 3 s and 1 s and the pairs (0, 2) and (1, 2), nodes 0 and 1 start at 0 s
-    and node 2 at 3 s. `start_s` has to be 0; `scratch`, shape (3, nodes), has the first pair of
-    each node, for how many it waits, and the queue; `next_pair` chains the pairs of one node.
+    ``order[node]`` becomes the place of a node in the order of starts. With durations of 2 s, 3 s
+    and 1 s and the pairs (0, 2) and (1, 2), nodes 0 and 1 start at 0 s and node 2 at 3 s.
+    `start_s` has to be 0; `scratch`, shape (3, nodes), has the first pair of each node, for how
+    many it waits, and the queue; `next_pair` chains the pairs of one node.
     """
     first_pair, n_waiting_for, queue = scratch
     first_pair[:] = -1

@@ -665,7 +665,9 @@ def stopping_paths(
 def _stop(rail: _Rail, now_s: float, delay_s: float, end_s: list[float]) -> None:
     """Begin a change, once the one under way has ended, and delay all that runs on the rail.
 
-    A change that begins at this moment is joined.
+    Adds `delay_s` to ``end_s[node]`` of the running nodes, and sets ``rail.since_s`` and
+    ``rail.until_s``, between which the rail changes. A change that begins at this moment is
+    joined.
     """
     # The rail already changes at this moment, or is going to: what runs has been delayed by that.
     if rail.since_s >= now_s:

@@ -196,8 +196,9 @@ def solve(
 def _settle_all(search: RerouteSearch) -> Any:
     """Settle the first two levels of the objective, one after the other, as far as limits allow.
 
-    First only hit circuits move; then others of their jobs; at last circuits of anybody. The
-    result is a certificate that there is no plan, if that was found.
+    Changes ``search.settled``, the least values of both levels that are proved, ``search.best``
+    and ``search.proved``. First only hit circuits move; then others of their jobs; at last
+    circuits of anybody. The result is a certificate that there is no plan, if that was found.
     """
     # First only hit circuits move.
     if search.stopped() or not search.try_moving(()):

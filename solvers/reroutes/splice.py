@@ -147,7 +147,11 @@ def cost_of_arc(net, work, arc, shared_cost):
 
 @inner_kernel
 def begin_search(work, node, direction):
-    """Begin the search of one direction, `FORWARD` or `BACKWARD`, at a node."""
+    """Begin the search of one direction, `FORWARD` or `BACKWARD`, at a node.
+
+    Puts the node into the heap of the direction, at distance 0 and with no arc before it (-1), and
+    notes it in ``work.touched``, from which the arrays are reset later.
+    """
     work.distance[direction, node] = 0
     work.link[direction, node] = -1
     work.touched[work.joined[N_TOUCHED]] = 2 * node + direction

@@ -196,8 +196,9 @@ def descend(light: StrayLight, start: NDArray[np.int8]) -> Descent:
 def _cool(light: StrayLight, states: NDArray[np.int8], power_mw: NDArray[np.float64]) -> None:
     """Put free cells, in place, where they need less power, if crosstalk grows by next to nothing.
 
-    Those that promise the least crosstalk are flipped together; if that is too much, the better
-    half of them, and then as many of those that are left.
+    Changes ``states[cell]``; ``power_mw[cell, state]`` is what a heater takes. Those that promise
+    the least crosstalk are flipped together; if that is too much, the better half of them, and
+    then as many of those that are left.
     """
     free = light.free
     saved_mw = power_mw[free, states[free]] - power_mw[free, 1 - states[free]]

@@ -231,8 +231,9 @@ def _count_use(graph, use, port, route, amount):
 def _set_price(graph, space, base, pressure, link):
     """Set the price of entering a link, from either end: its history, and who is there now.
 
-    ``base[terminal]`` is the cost of leaving there beside cells and contests, `pressure` the price
-    of each circuit on the link in this round.
+    Writes ``space.exit_cost[terminal]`` of both ends. ``base[terminal]`` is the cost of leaving
+    there beside cells and contests, `pressure` the price of each circuit on the link in this
+    round.
     """
     price = space.history[link] + pressure * space.use[link]
     for end in range(2):
@@ -426,7 +427,8 @@ def passes_link_twice(graph, use, route):
 def shorten(graph, space, base, circuits):
     """Put each circuit on its cheapest way past the others, until nothing gets cheaper.
 
-    The result is the total cost.
+    Changes ``circuits.routes`` and ``circuits.lengths``, and uses ``space.exit_cost`` and
+    ``space.use``. The result is the total cost.
 
     All have routes, and no two share a link; the same holds afterwards.
     """

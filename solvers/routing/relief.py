@@ -398,7 +398,8 @@ def _price_cells(graph, chip, scratch, worst):
 def _reroute(graph, search, chip, scratch, circuits, move):
     """Put the circuit of ``move.port``, which owns no link, on its cheapest way.
 
-    False if there is no way, or the cheapest one passes a link once each way.
+    Writes ``circuits.routes[port]`` and ``circuits.lengths[port]``; the owners of links stay as
+    they are. False if there is no way, or the cheapest one passes a link once each way.
     """
     port = move.port
     for terminal in range(len(graph.mate)):
@@ -425,7 +426,8 @@ def _reroute(graph, search, chip, scratch, circuits, move):
 def _try_move(graph, search, chip, scratch, circuits, move):
     """Reroute the circuit of a move, and then those that it displaces past all others.
 
-    If that fails, the result is False, and routes and owners of links are left half changed.
+    Changes ``circuits.routes`` and ``circuits.lengths``, and ``scratch.owner[link]``. If that
+    fails, the result is False, and routes and owners of links are left half changed.
     """
     _set_link_owner(graph, scratch, circuits, move.port, -1)
     if not _reroute(graph, search, chip, scratch, circuits, move):
@@ -490,7 +492,10 @@ def _choose_move(aim, order, worst_port, n_failures):
 
 @inner_kernel
 def _begin(graph, search, scratch, circuits):
-    """Set the owners of all links; clear ``search.use``, and set the tolls to costs of cells."""
+    """Set the owners of all links; clear ``search.use``, and set the tolls to costs of cells.
+
+    ``scratch.owner[link]`` is the port of a circuit, or -1; ``scratch.toll[cell, state]`` a price.
+    """
     for terminal in range(len(graph.mate)):
         scratch.owner[graph.link[terminal]] = -1
     for link in range(len(search.use)):
@@ -507,11 +512,12 @@ def _begin(graph, search, scratch, circuits):
 def relieve(graph, search, chip, scratch, circuits, max_moves):
     """Rip up and reroute circuits until no move improves the objective, in place.
 
-    To relieve is to improve the worst circuit, or a sum over all cells with light. A move takes
-    one circuit, and those in its way, off their routes and finds other ones for them. It is kept
-    if the objective falls, or if that stays equal and the tie-break score falls (relative
-    tolerances 1e-9 and 1e-6). A move takes one search for each circuit that it reroutes, and
-    passes over all cells and all routes. No two routes share a link, before and afterwards.
+    Changes ``circuits.routes`` and ``circuits.lengths``, and uses `scratch` and `search`. To
+    relieve is to improve the worst circuit, or a sum over all cells with light. A move takes one
+    circuit, and those in its way, off their routes and finds other ones for them. It is kept if
+    the objective falls, or if that stays equal and the tie-break score falls (relative tolerances
+    1e-9 and 1e-6). A move takes one search for each circuit that it reroutes, and passes over all
+    cells and all routes. No two routes share a link, before and afterwards.
     """
     order = circuits.order
     if len(order) == 0:

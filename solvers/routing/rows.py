@@ -182,9 +182,10 @@ def follow_light(graph, entered, states, route):
 def follow_circuit(graph, circuits, states, port):
     """Follow the light of a port to its partner, and write its route and its length.
 
-    The length is 0 if light does not come there. A route that arrives has each link for itself: as
-    light in a cell goes back the way it came, other light there could only come from the place
-    where this light goes to.
+    Writes ``circuits.routes[port]`` and ``circuits.lengths[port]``, in cells, and returns the
+    length. The length is 0 if light does not come there. A route that arrives has each link for
+    itself: as light in a cell goes back the way it came, other light there could only come from
+    the place where this light goes to.
     """
     route = circuits.routes[port]
     length = follow_light(graph, graph.source[port], states, route)
@@ -198,7 +199,8 @@ def follow_circuit(graph, circuits, states, port):
 def _shuffle_order(order, turn):
     """Shuffle the circuits (Fisher and Yates), for one turn always in the same way.
 
-    The numbers are those of a linear congruential generator, the one of the C standard.
+    Changes `order` in place. The numbers are those of a linear congruential generator, the one of
+    the C standard.
     """
     drawn = np.int64(turn)
     for place in range(len(order) - 1, 0, -1):
@@ -209,7 +211,11 @@ def _shuffle_order(order, turn):
 
 @kernel
 def write_states(wiring, order, routes, lengths, states):
-    """Set the cells on the routes of the circuits in `order`; other cells stay as they are."""
+    """Set the cells on the routes of the circuits in `order`; other cells stay as they are.
+
+    Writes ``states[cell]``, 0 bar or 1 cross; ``routes[port, step]`` are the terminals by which
+    light leaves its cells.
+    """
     for place in range(len(order)):
         port = order[place]
         entered = wiring.source[port]
@@ -288,7 +294,10 @@ def route_rows(wiring, space, ports, scratch, tries, rows):
 
 @kernel
 def check_rows(ports, order, partner, taken, matchings, outcome):
-    """Write `ROUTED` for each row that is a matching of the ports, or else `NO_MATCHING`."""
+    """Write `ROUTED` for each row that is a matching of the ports, or else `NO_MATCHING`.
+
+    Writes ``outcome[row]``; `order`, `partner` and `taken` are scratch, by port.
+    """
     for row in range(len(matchings)):
         is_matching = line_up(ports, matchings[row], order, partner, taken) >= 0
         outcome[row] = ROUTED if is_matching else NO_MATCHING
@@ -296,7 +305,11 @@ def check_rows(ports, order, partner, taken, matchings, outcome):
 
 @kernel
 def read_rows(paths, rows):
-    """Follow the circuits of each row through its states; routes are those of the last row."""
+    """Follow the circuits of each row through its states; routes are those of the last row.
+
+    Writes ``rows.lengths[row, port]``, 0 where light does not arrive or nothing begins, and
+    ``rows.routes[port, step]``.
+    """
     for row in range(len(rows.matchings)):
         states = rows.states[row]
         for port in range(rows.matchings.shape[1]):

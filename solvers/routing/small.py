@@ -194,6 +194,8 @@ class _Search:
     ) -> None:
         """Follow the light of the k-th circuit from a cell on, in every state that is possible.
 
+        `entering` is the terminal at which light enters the cell, `end` the one at which it has to
+        leave the fabric, to `port`; `beam` gets an entry for the cell, and loses it in the end.
         Branch and bound: cells are set one after the other along the way of each circuit, and a
         branch is given up as soon as a lower bound of the objective, or of the cells where that is
         equal, is no better than the best answer. `lost` is the loss before the cell in dB; for

@@ -177,7 +177,11 @@ def _occupy_route(graph, space, scratch, port):
 
 @inner_kernel
 def _occupy_routes(graph, space, scratch, order, states):
-    """Occupy the routes of the circuits in `order`, and release all others."""
+    """Occupy the routes of the circuits in `order`, and release all others.
+
+    Writes ``space.exit_cost[terminal]``, ``space.use[link]``, and ``scratch.n_lit[cell]``, the
+    circuits through a cell, with the tolls of the cells; ``states[cell]`` are the present states.
+    """
     for terminal in range(len(space.exit_cost)):
         space.exit_cost[terminal] = 0
     for link in range(len(space.use)):
@@ -204,7 +208,11 @@ def _price_dark_cell(graph, scratch, states, cell):
 
 @inner_kernel
 def _release_route(graph, space, scratch, states, port):
-    """Undo `_occupy_route` for one circuit, while the routes of others stay occupied."""
+    """Undo `_occupy_route` for one circuit, while the routes of others stay occupied.
+
+    Changes ``space.exit_cost``, ``space.use`` and ``scratch.n_lit``, and the tolls of cells that
+    get dark.
+    """
     if scratch.lengths[port] == 0:
         return
     entering = graph.source[port]

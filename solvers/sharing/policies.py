@@ -139,7 +139,8 @@ class _Takeover:
 def _take_over(state: _Takeover, large: int, smaller_groups: list[int]) -> None:
     """Let group `large` take classes over from groups of less supply, the largest of these first.
 
-    It goes on as long as it has more jobs for its supply than the next smaller group.
+    Changes what `state` says of both groups: classes, supply and queues. It goes on as long as it
+    has more jobs for its supply than the next smaller group.
     """
     # ``gains[group]``: the supply of what this group could take over from another one.
     if state.has_lost_all[large]:

@@ -292,7 +292,10 @@ def _is_first_of_mirrors(task, slot, server):
 
 @inner_kernel
 def _take_next_server(task, step):
-    """Move the slot of a step to its next candidate; False, and no server, if none is left."""
+    """Move the slot of a step to its next candidate; False, and no server, if none is left.
+
+    Changes ``task.choice[step]``, ``task.server_of_slot`` and ``task.slot_of_server``.
+    """
     # The first visit of a step sorts its candidates; later ones give the present server back.
     slot = task.slot_of_step[step]
     if task.choice[step] < 0:
@@ -316,7 +319,10 @@ def _take_next_server(task, step):
 
 @inner_kernel
 def _change_load(task, pair, choice, sign):
-    """Put the circuits of a pair on a route (sign 1), or take them off (-1)."""
+    """Put the circuits of a pair on a route (sign 1), or take them off (-1).
+
+    Changes ``task.room[edge]``, and ``task.owed`` of both slots, by the circuits of the pair.
+    """
     first = task.slots_of_pair[pair, 0]
     second = task.slots_of_pair[pair, 1]
     source = task.server_of_slot[first]

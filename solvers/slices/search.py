@@ -202,7 +202,11 @@ def _drop_full_routes(
     room_of_edge: NDArray[np.int64],
     weight: int,
 ) -> None:
-    """Remove the routes without room for `weight` circuits, in place; the others move up."""
+    """Remove the routes without room for `weight` circuits, in place; the others move up.
+
+    ``routes[server, server, place, hop]`` is an edge or -1, ``lengths[server, server, place]`` 0
+    where there is no route.
+    """
     # A route is kept if each of its edges has room. Entries of -1, for no edge, read the last
     # entry of `is_open`, which is true.
     is_open = np.append(room_of_edge >= weight, True)
