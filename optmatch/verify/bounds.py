@@ -16,29 +16,10 @@ from optmatch.model import (
     is_levels,
     write_score,
 )
-from optmatch.verify.report import Findings, ProofError, Rule, agree, as_number
+from optmatch.verify.report import Findings, ProofError, agree, as_number
 
 SEARCHES = ("cp-sat", "search")
 """Values of ``stats["bound_by"]`` that say: by exhaustive search, without a certificate."""
-
-# The answer
-SAME_PROBLEM = Rule("the solution is one of this problem")
-WHOLE_ANSWER = Rule("the {form} is the whole answer")
-ANSWERED_MEANS_STATUS = Rule("who has an answer says so")
-
-# The lower bound and its proof
-NO_CERTIFICATE_NEEDED = Rule("this bound needs no proof")
-CERTIFICATE_IS_PROOF = Rule("the certificate is a proof")
-INFEASIBLE_BOUND_IS_INFINITE = Rule("of an infeasible problem the bound is infinite")
-INFEASIBILITY_IS_SUPPORTED = Rule("infeasibility is supported")
-BOUND_IS_SUPPORTED = Rule("the lower bound is supported")
-PROOF_IS_AS_STATED = Rule("the proof is of the kind that is stated")
-
-# The objective and the statistics
-OBJECTIVE_IS_RECOMPUTED = Rule("the objective is as recomputed")
-BOUND_BELOW_OBJECTIVE = Rule("the lower bound is not above the objective")
-OPTIMAL_REACHES_BOUND = Rule("optimal means that the bound is reached")
-STATISTICS_ARE_RECOMPUTED = Rule("statistics are as recomputed")
 
 
 def check_solution(
@@ -69,7 +50,9 @@ def check_solution(
     floor
         The rule that an answer claims at least the counted bound; empty if it need not.
     """
-    findings.expect(SAME_PROBLEM, "problem", solution.problem == problem, True)
+    findings.expect(
+        "the solution is one of this problem", "problem", solution.problem == problem, True
+    )
 
     answered = solution.status in (Status.OPTIMAL, Status.FEASIBLE)
     replayed = answered and replay(_answer_of(solution, form))
@@ -102,10 +85,10 @@ def _check_form(solution: Solution, form: str, findings: Findings) -> None:
     answered = solution.status in (Status.OPTIMAL, Status.FEASIBLE)
     for name, part in (("schedule", solution.schedule), ("answer", solution.answer)):
         if form not in (name, "both"):
-            findings.expect(WHOLE_ANSWER.format(form=form), name, part, None)
+            findings.expect(f"the {form} is the whole answer", name, part, None)
         elif part is not None and not answered:
             status = solution.status.value
-            findings.refuse(ANSWERED_MEANS_STATUS, "status", status, "optimal or feasible")
+            findings.refuse("who has an answer says so", "status", status, "optimal or feasible")
 
 
 def _check_certificate(
@@ -118,14 +101,14 @@ def _check_certificate(
     figures = findings.figures
     counted: Score = figures.get("lower_bound_checked", figures["lower_bound_recomputed"])
     if prove is None:
-        findings.expect(NO_CERTIFICATE_NEEDED, "certificate", solution.certificate, None)
+        findings.expect("this bound needs no proof", "certificate", solution.certificate, None)
         return counted
     if solution.certificate is None:
         return counted
     try:
         proved = prove(solution.certificate)
     except ProofError as exc:
-        findings.refuse(CERTIFICATE_IS_PROOF, "certificate", str(exc), "a valid proof")
+        findings.refuse("the certificate is a proof", "certificate", str(exc), "a valid proof")
         return counted
     return proved if compare(proved, counted) == 1 else counted
 
@@ -185,7 +168,9 @@ def check_support(solution: Solution, checked: Score, findings: Findings, *, flo
     infeasible = solution.status is Status.INFEASIBLE
     claimed: Any = solution.lower_bound
     if infeasible:
-        findings.expect(INFEASIBLE_BOUND_IS_INFINITE, "lower_bound", claimed, math.inf)
+        findings.expect(
+            "of an infeasible problem the bound is infinite", "lower_bound", claimed, math.inf
+        )
         claimed = math.inf
 
     # compare tells -1, 0 or 1 for a claim below, equal to or above the other; None if it is no
@@ -204,10 +189,10 @@ def check_support(solution: Solution, checked: Score, findings: Findings, *, flo
         )
     elif infeasible:
         findings.refuse(
-            INFEASIBILITY_IS_SUPPORTED, "status", "infeasible", "a dead pair or a proof"
+            "infeasibility is supported", "status", "infeasible", "a dead pair or a proof"
         )
     else:
-        findings.refuse(BOUND_IS_SUPPORTED, "lower_bound", claimed, checked)
+        findings.refuse("the lower bound is supported", "lower_bound", claimed, checked)
 
     # Claims below what anybody can count.
     stopped = solution.limit in (Limit.TIME, Limit.INTERRUPTED) and claimed == -math.inf
@@ -220,14 +205,16 @@ def check_objective(solution: Solution, findings: Findings) -> None:
     objective = findings.figures["objective"]
     claimed = solution.objective
     if compare(claimed, objective, findings.step) != 0:
-        findings.refuse(OBJECTIVE_IS_RECOMPUTED, "objective", claimed, objective)
+        findings.refuse("the objective is as recomputed", "objective", claimed, objective)
 
     bound = solution.lower_bound
     over_objective = compare(bound, objective, findings.step)
     if over_objective not in (-1, 0):
-        findings.refuse(BOUND_BELOW_OBJECTIVE, "lower_bound", bound, objective)
+        findings.refuse(
+            "the lower bound is not above the objective", "lower_bound", bound, objective
+        )
     if solution.status is Status.OPTIMAL and over_objective != 0:
-        findings.refuse(OPTIMAL_REACHES_BOUND, "lower_bound", bound, objective)
+        findings.refuse("optimal means that the bound is reached", "lower_bound", bound, objective)
 
 
 def check_stats(solution: Solution, findings: Findings) -> None:
@@ -239,11 +226,13 @@ def check_stats(solution: Solution, findings: Findings) -> None:
         # Counts have to agree exactly; other numbers to rounding errors.
         step = 1.0 if type(recomputed) is int else None
         if compare(claimed, recomputed, step) != 0:
-            findings.refuse(STATISTICS_ARE_RECOMPUTED, f"stats[{name!r}]", claimed, recomputed)
+            findings.refuse(
+                "statistics are as recomputed", f"stats[{name!r}]", claimed, recomputed
+            )
 
     stated = solution.proof
     # PROOFS lists the kinds from the strongest to the weakest: from the found one on, all may be
     # stated.
     strongest = PROOFS.index(findings.proof or PROOFS[0])
     if stated not in (None, findings.proof) and stated not in PROOFS[strongest:]:
-        findings.refuse(PROOF_IS_AS_STATED, "proof", stated, findings.proof)
+        findings.refuse("the proof is of the kind that is stated", "proof", stated, findings.proof)

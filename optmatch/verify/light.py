@@ -25,22 +25,7 @@ from optmatch.fabrics import (
 from optmatch.fabrics.light import Light, trace
 from optmatch.fabrics.netlists.circuits import cell_circuits
 from optmatch.model import BAR, CROSS, FREE, IDLE, Schedule
-from optmatch.verify.report import Findings, Rule
-
-# Shapes
-ENTRY_PER_PORT = Rule("a slot has an entry for each port")
-DURATION_PER_SLOT = Rule("each slot has a duration")
-DELAY_PER_SLOT = Rule("each slot has a delay where cells say it, and only there")
-STATE_PER_CELL = Rule("a slot has a state for each cell")
-NO_CELLS_NO_STATES = Rule("a fabric without cells has no states")
-STATE_IS_KNOWN = Rule("a state is 0 (bar), 1 (cross) or -1 (free)")
-
-# Matchings
-PARTNER_IS_PORT = Rule("a partner is a port, or -1 where idle")
-DEAD_PORT_IS_IDLE = Rule("a dead port takes part in no circuit")
-ONE_SOURCE = Rule("a port is the destination of one circuit")
-MUTUAL = Rule("circuits of bidirectional ports are mutual")
-NOT_ITSELF = Rule("a bidirectional port does not meet itself")
+from optmatch.verify.report import Findings
 
 
 def check_shapes(
@@ -53,28 +38,42 @@ def check_shapes(
     """
     n_slots = len(schedule.matchings)
     shape = list(schedule.matchings.shape)
-    fits = findings.expect(ENTRY_PER_PORT, "matchings.shape", shape, [n_slots, fabric.n_ports])
+    fits = findings.expect(
+        "a slot has an entry for each port", "matchings.shape", shape, [n_slots, fabric.n_ports]
+    )
     shape = list(schedule.durations_s.shape)
-    fits &= findings.expect(DURATION_PER_SLOT, "durations_s.shape", shape, [n_slots])
+    fits &= findings.expect("each slot has a duration", "durations_s.shape", shape, [n_slots])
 
     # Only where each slot has a delay of its own, there is one for each slot.
     delays_shape = None if schedule.delays_s is None else list(schedule.delays_s.shape)
     expected = [n_slots] if own_delays else None
-    fits &= findings.expect(DELAY_PER_SLOT, "delays_s.shape", delays_shape, expected)
+    fits &= findings.expect(
+        "each slot has a delay where cells say it, and only there",
+        "delays_s.shape",
+        delays_shape,
+        expected,
+    )
 
     states = schedule.cell_states
     if fabric.graph is None:
         given = None if states is None else "given"
-        fits &= findings.expect(NO_CELLS_NO_STATES, "cell_states", given, None)
+        fits &= findings.expect("a fabric without cells has no states", "cell_states", given, None)
     else:
         states_shape = None if states is None else list(states.shape)
         expected = [n_slots, fabric.n_cells]
-        fits &= findings.expect(STATE_PER_CELL, "cell_states.shape", states_shape, expected)
+        fits &= findings.expect(
+            "a slot has a state for each cell", "cell_states.shape", states_shape, expected
+        )
     # -1 is free, 0 bar and 1 cross.
     if states is not None:
         for slot, cell in np.argwhere((states < FREE) | (states > CROSS)):
             where = f"cell_states[{slot}, {cell}]"
-            findings.refuse(STATE_IS_KNOWN, where, int(states[slot, cell]), "-1 .. 1")
+            findings.refuse(
+                "a state is 0 (bar), 1 (cross) or -1 (free)",
+                where,
+                int(states[slot, cell]),
+                "-1 .. 1",
+            )
             fits = False
     return fits
 
@@ -90,7 +89,9 @@ def check_matchings(fabric: Fabric, schedule: Schedule, findings: Findings) -> b
     for slot, port in np.argwhere((matchings < IDLE) | (matchings >= fabric.n_ports)):
         where = f"matchings[{slot}, {port}]"
         partner = int(matchings[slot, port])
-        findings.refuse(PARTNER_IS_PORT, where, partner, f"-1 .. {fabric.n_ports - 1}")
+        findings.refuse(
+            "a partner is a port, or -1 where idle", where, partner, f"-1 .. {fabric.n_ports - 1}"
+        )
     if len(findings.violations) > violations_before:
         return False
 
@@ -111,7 +112,9 @@ def _check_dead_ports(
         sources = np.flatnonzero(matching == port).tolist()
         if matching[port] != IDLE or sources:
             got = f"to {matching[port]}, from {sources}"
-            findings.refuse(DEAD_PORT_IS_IDLE, f"slot {slot}, port {port}", got, "idle")
+            findings.refuse(
+                "a dead port takes part in no circuit", f"slot {slot}, port {port}", got, "idle"
+            )
 
 
 def _check_destinations(slot: int, matching: NDArray[np.int32], findings: Findings) -> None:
@@ -120,7 +123,9 @@ def _check_destinations(slot: int, matching: NDArray[np.int32], findings: Findin
     for port in np.flatnonzero(n_uses > 1):
         sources = np.flatnonzero(matching == port).tolist()
         where = f"slot {slot}, destination {port}"
-        findings.refuse(ONE_SOURCE, where, f"sources {sources}", "one source")
+        findings.refuse(
+            "a port is the destination of one circuit", where, f"sources {sources}", "one source"
+        )
 
 
 def _check_mutual(slot: int, matching: NDArray[np.int32], findings: Findings) -> None:
@@ -128,9 +133,13 @@ def _check_mutual(slot: int, matching: NDArray[np.int32], findings: Findings) ->
     for port in np.flatnonzero(matching != IDLE):
         partner = int(matching[port])
         where = f"matchings[{slot}, {partner}]"
-        findings.expect(MUTUAL, where, int(matching[partner]), int(port))
+        findings.expect(
+            "circuits of bidirectional ports are mutual", where, int(matching[partner]), int(port)
+        )
         if partner == port:
-            findings.refuse(NOT_ITSELF, where, int(port), "another port")
+            findings.refuse(
+                "a bidirectional port does not meet itself", where, int(port), "another port"
+            )
 
 
 # The transfer matrix of each cell, computed from the parts that it is made of
@@ -391,8 +400,6 @@ def _find_dark_terminals(
 
 # Link budgets of ideal switches: which circuits lose too much, by the stated losses
 
-WITHIN_BUDGET = Rule("a circuit keeps to its link budget")
-
 
 def losses_of(fabric: Fabric) -> NDArray[np.float64] | None:
     """Return ``loss_db[source, destination]`` of a switch without cells; None if not stated.
@@ -461,7 +468,7 @@ def check_budgets(fabric: Fabric, matchings: NDArray[np.int32], findings: Findin
         source = fabric.name_port(int(sources[circuit]))
         destination = fabric.name_port(int(destinations[circuit]), receives=True)
         findings.refuse(
-            WITHIN_BUDGET,
+            "a circuit keeps to its link budget",
             f"slot {slots[circuit]}, circuit from port {source} to port {destination}",
             f"{circuit_losses_db[circuit]:g} dB",
             f"at most {budgets_db[circuit]:g} dB",
@@ -469,12 +476,6 @@ def check_budgets(fabric: Fabric, matchings: NDArray[np.int32], findings: Findin
 
 
 # Light: it goes from each port to its partner and back, and nowhere else
-
-LIGHT_ARRIVES = Rule("light reaches its partner")
-LIGHT_COMES_BACK = Rule("light comes back from the partner")
-ONE_CIRCUIT_PER_LINK = Rule("a link carries one circuit")
-STUCK_AS_IT_IS = Rule("a stuck cell is stated as it is, or free")
-STATE_OF_CIRCUIT = Rule("a cell has the state that it is in, by its parts")
 
 
 class Traced(NamedTuple):
@@ -513,9 +514,11 @@ def check_light(
 
     # Forth and back: light must come out where it is expected.
     light = trace(graph, states, starts)
-    _check_arrival(fabric, matchings, LIGHT_ARRIVES, light, ends, findings)
+    _check_arrival(fabric, matchings, "light reaches its partner", light, ends, findings)
     light_back = trace(graph, states, ends)
-    _check_arrival(fabric, matchings, LIGHT_COMES_BACK, light_back, starts, findings)
+    _check_arrival(
+        fabric, matchings, "light comes back from the partner", light_back, starts, findings
+    )
     # Between bidirectional ports a shared link leads light to a wrong port, which is found above.
     if not fabric.bidirectional:
         _check_sharing(graph, matchings, light, findings)
@@ -597,7 +600,7 @@ def _check_sharing(
         first = first_use[shared]
         circuits = used_by[first : first + n_circuits[shared]].tolist()
         findings.refuse(
-            ONE_CIRCUIT_PER_LINK,
+            "a link carries one circuit",
             f"slot {slot}, link {link} at {graph.terminal_name(int(terminal_of_link[link]))}",
             f"circuits {[divmod(number, n_ports) for number in circuits]}",
             "one circuit",
@@ -609,7 +612,12 @@ def _check_stuck_cells(graph: CellGraph, states: NDArray[np.int8], findings: Fin
     is_stuck = (graph.stuck != FREE) & (graph.stuck != DEAD)
     for slot, cell in np.argwhere(is_stuck & (states != FREE) & (states != graph.stuck)):
         where = f"cell_states[{slot}, {cell}]"
-        findings.refuse(STUCK_AS_IT_IS, where, int(states[slot, cell]), int(graph.stuck[cell]))
+        findings.refuse(
+            "a stuck cell is stated as it is, or free",
+            where,
+            int(states[slot, cell]),
+            int(graph.stuck[cell]),
+        )
 
 
 def _note_loops(graph: CellGraph, states: NDArray[np.int8], findings: Findings) -> None:
@@ -636,7 +644,7 @@ def _check_circuits(fabric: Fabric, states: NDArray[np.int8], findings: Findings
         if len(slots):
             power = np.round(np.abs(wrong.matrix) ** 2, 3).tolist()
             findings.refuse(
-                STATE_OF_CIRCUIT,
+                "a cell has the state that it is in, by its parts",
                 f"slot {slots[0]}, cell {fabric.cell_names[wrong.cell]}",
                 f"power {power} from (a1, a2) to (b1, b2)",
                 ("bar", "cross")[wrong.state],

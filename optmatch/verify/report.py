@@ -23,21 +23,6 @@ class ProofError(Exception):
     """A certificate that does not prove the bound that it claims."""
 
 
-class Rule(str):
-    """A rule that answers obey, in words.
-
-    It is a string, so reports, files and comparisons hold its text. A rule with a name in braces
-    is a pattern: `str.format` fills in the name.
-
-    Examples
-    --------
-    >>> Rule("each job has its {parts}").format(parts="ports")
-    'each job has its ports'
-    """
-
-    __slots__ = ()
-
-
 @dataclass(frozen=True, slots=True)
 class Violation:
     """A rule that does not hold.

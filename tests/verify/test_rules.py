@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import optmatch as om
-from optmatch.verify.report import Findings, Rule
+from optmatch.verify.report import Findings
 from tests.helpers.mutants import key_of, list_equivalents, list_mutants
 from tests.verify import rules
 from tests.verify.rules import UNPROVED, Row
@@ -148,26 +148,16 @@ def list_places() -> Iterator[Place]:
 
 
 class _RuleTexts(ast.NodeTransformer):
-    """Puts the text of a rule in the place of its name, with a star for what is filled in."""
+    """Puts the text of a rule that several places check in the place of its name."""
 
     def __init__(self, module: Any) -> None:
-        self.rules = {n: v for n, v in vars(module).items() if isinstance(v, Rule)}
+        self.rules = {n: v for n, v in vars(module).items() if n.isupper() and isinstance(v, str)}
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         """Replace the name of a rule."""
         if node.id not in self.rules or not isinstance(node.ctx, ast.Load):
             return node
-        text = re.sub(r"\{.*?\}", "*", self.rules[node.id])
-        return ast.copy_location(ast.Constant(text), node)
-
-    def visit_Call(self, node: ast.Call) -> ast.expr:
-        """Replace ``RULE.format(...)``."""
-        self.generic_visit(node)
-        called = node.func
-        match called:
-            case ast.Attribute(value=ast.Constant() as text, attr="format"):
-                return text
-        return node
+        return ast.copy_location(ast.Constant(self.rules[node.id]), node)
 
 
 def _with_texts_of_rules(file: Path) -> ast.Module:

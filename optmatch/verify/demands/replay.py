@@ -22,21 +22,7 @@ from optmatch.verify.demands.bounds import (
     weigh_ends,
 )
 from optmatch.verify.light import check_light, check_matchings, check_shapes
-from optmatch.verify.report import Findings, Rule
-
-# The answer
-SCHEDULE_FOR_EACH_PLANE = Rule("there is a schedule for each plane")
-ANSWER_IS_OF_PLANES = Rule("the answer is a schedule for each plane")
-BOUND_OF_PORTS = Rule("the lower bound is not below what ports need")
-
-# Slots
-VALUE_IS_GIVEN = Rule("the {value} is the problem's")
-WHOLE_TICKS = Rule("a slot lasts a whole number of ticks")
-LONG_ENOUGH = Rule("no slot is shorter than allowed")
-
-# Completeness
-SERVED = Rule("all demand is served")
-ADDS_UP = Rule("the circuits add up to the demand")
+from optmatch.verify.report import Findings
 
 WHOLE = 1e-9
 """A duration is this close to a whole number of ticks, beside the rounding of float64."""
@@ -60,7 +46,9 @@ def replay_demand(problem: Demand, schedules: Sequence[Schedule], findings: Find
     A figure that each plane has is the largest of all planes. False if the slots of some plane are
     no matchings: then the objective is not known.
     """
-    findings.expect(SCHEDULE_FOR_EACH_PLANE, "schedules", len(schedules), problem.planes)
+    findings.expect(
+        "there is a schedule for each plane", "schedules", len(schedules), problem.planes
+    )
     planes = list[ServedPlane]()
     served_ticks = np.zeros((problem.fabric.n_ports,) * 2, dtype=np.int64)
     for number, schedule in enumerate(schedules):
@@ -127,7 +115,7 @@ def _replay_plane(
 def _check_slots(problem: Demand, schedule: Schedule, findings: Findings) -> bool:
     """Check shapes, delay and switching; return whether the slots are matchings of the ports."""
     for name in ("delay_s", "switching"):
-        rule = VALUE_IS_GIVEN.format(value=name.removesuffix("_s"))
+        rule = f"the {name.removesuffix('_s')} is the problem's"
         findings.expect(rule, name, getattr(schedule, name), getattr(problem, name))
     has_shapes = check_shapes(problem.fabric, schedule, findings)
     return has_shapes and check_matchings(problem.fabric, schedule, findings)
@@ -146,13 +134,19 @@ def _count_ticks(problem: Demand, schedule: Schedule, findings: Findings) -> NDA
     for slot in np.flatnonzero(~is_whole):
         duration_s = float(schedule.durations_s[slot])
         findings.refuse(
-            WHOLE_TICKS, f"durations_s[{slot}]", duration_s, f"a multiple of {tick_s:g} s"
+            "a slot lasts a whole number of ticks",
+            f"durations_s[{slot}]",
+            duration_s,
+            f"a multiple of {tick_s:g} s",
         )
     shortest_ticks = problem.min_slot_ticks
     for slot in np.flatnonzero(is_whole & (ticks < shortest_ticks)):
         duration_s = float(schedule.durations_s[slot])
         findings.refuse(
-            LONG_ENOUGH, f"durations_s[{slot}]", duration_s, f">= {shortest_ticks * tick_s:g} s"
+            "no slot is shorter than allowed",
+            f"durations_s[{slot}]",
+            duration_s,
+            f">= {shortest_ticks * tick_s:g} s",
         )
     return np.maximum(ticks, 0).astype(np.int64)
 
@@ -204,10 +198,10 @@ def _check_completion(
         return max(float(end_ticks), packet_ticks) * tick_s
 
     # Where matchings are counted, circuits add up to the demand exactly.
-    rule = SERVED
+    rule = "all demand is served"
     wrong = np.column_stack([sources, destinations])[left > 0]
     if problem.objective == "matchings":
-        rule = ADDS_UP
+        rule = "the circuits add up to the demand"
         wrong = np.argwhere(served != problem.ticks)
     for source, destination in wrong:
         findings.refuse(
@@ -244,7 +238,9 @@ def verify_demand(
         """Replay the answer; that of a solution has to be of the class of the problem."""
         if isinstance(subject, Solution) and not isinstance(answer, expected_class):
             name = type(answer).__name__
-            findings.refuse(ANSWER_IS_OF_PLANES, field, name, expected_class.__name__)
+            findings.refuse(
+                "the answer is a schedule for each plane", field, name, expected_class.__name__
+            )
             return False
         if isinstance(answer, PlaneSchedules):
             return replay_demand(problem, answer.schedules, findings)
@@ -261,5 +257,5 @@ def verify_demand(
         replay=replay,
         form=field,
         prove=partial(check_proof, problem),
-        floor=BOUND_OF_PORTS,
+        floor="the lower bound is not below what ports need",
     )

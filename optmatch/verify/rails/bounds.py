@@ -26,9 +26,7 @@ from optmatch.verify.rails.replay import (
     pool_job,
     replay_plan,
 )
-from optmatch.verify.report import Findings, Rule
-
-BOUND_OF_ALL_LINKS = Rule("the lower bound is not below that of all links")
+from optmatch.verify.report import Findings
 
 Places = NDArray[np.int64]
 
@@ -63,7 +61,13 @@ def verify_rails(
             findings.figures["lower_bound_checked"] = checked_s
             findings.proof = "counting"
     replay = partial(replay_plan, problem, findings=findings)
-    check_solution(problem, subject, findings, replay=replay, floor=BOUND_OF_ALL_LINKS)
+    check_solution(
+        problem,
+        subject,
+        findings,
+        replay=replay,
+        floor="the lower bound is not below that of all links",
+    )
 
 
 class _EventGraph(NamedTuple):

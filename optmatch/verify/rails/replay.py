@@ -28,7 +28,7 @@ from optmatch.problems.rails.execution.plan import (
 from optmatch.problems.rails.training.layout import place_ranks
 from optmatch.problems.rails.training.step import ALL_TO_ALL, COMPUTE, OPERATIONS, RECV, SEND, Step
 from optmatch.verify.light import check_budgets, check_light
-from optmatch.verify.report import Findings, Rule
+from optmatch.verify.report import Findings
 
 MOST_TOLD = 5
 """The most places of one rule that are named; further ones are counted."""
@@ -327,23 +327,6 @@ def _number_streams(step: Step, operations: NDArray[np.int64]) -> tuple[NDArray[
 # next one. GPUs of a rail are numbered in the order of their ranks; port p of GPU g is the
 # *GPU port* ``g * ports_per_gpu + p``, and the switch has a port for each of them.
 
-# Ports
-SWITCH_HAS_PORTS = Rule("the switch has its ports")
-RAIL_FITS_SWITCH = Rule("a rail fits its switch")
-ONLY_GPUS_HAVE_CIRCUITS = Rule("only ports of GPUs have circuits")
-
-# Times
-STEP_REPEATS = Rule("a step ends with the circuits it begins with")
-FIRST_STATE_IS_THERE = Rule("the first state is there")
-ASKED_BEFORE_SET_UP = Rule("a state is asked for before it is set up")
-ONE_AFTER_ANOTHER = Rule("reconfigurations follow one another")
-PORT_KEEPS_CIRCUIT = Rule("a port gets no new circuit before its last one is up")
-
-# States of the cells
-MUTUAL = Rule("circuits of bidirectional ports are mutual")
-IDEAL_HAS_NO_CELLS = Rule("an ideal switch has no cells")
-EVERY_CELL_HAS_STATE = Rule("every cell has a state")
-
 
 class Sent(NamedTuple):
     """Sends over ports: an entry for each port of the switch that an operation sends over.
@@ -494,10 +477,10 @@ def check_timeline(context: Context, number: int, n_gpus: int) -> bool:
     n_needed = n_gpus * job.network.ports_per_gpu
     n_ports = n_needed if job.fabric is None else job.fabric.n_ports
     width = matchings.shape[1]
-    if not findings.expect(SWITCH_HAS_PORTS, f"{where}.matchings", width, n_ports):
+    if not findings.expect("the switch has its ports", f"{where}.matchings", width, n_ports):
         return False
     if job.network.radix is not None and n_needed > job.network.radix:
-        findings.refuse(RAIL_FITS_SWITCH, where, n_needed, job.network.radix)
+        findings.refuse("a rail fits its switch", where, n_needed, job.network.radix)
 
     # The GPUs have the first ports of the switch that work. All others are foreign: no circuit may
     # leave them or lead to them.
@@ -506,11 +489,18 @@ def check_timeline(context: Context, number: int, n_gpus: int) -> bool:
     wrong = (matchings != IDLE) & (foreign | foreign[matchings])
     for state, port in np.argwhere(wrong)[:MOST_TOLD]:
         place = f"{where}.matchings[{state}, {port}]"
-        findings.refuse(ONLY_GPUS_HAVE_CIRCUITS, place, int(matchings[state, port]), IDLE)
+        findings.refuse(
+            "only ports of GPUs have circuits", place, int(matchings[state, port]), IDLE
+        )
 
     if not np.array_equal(matchings[0], matchings[-1]):
         place = f"{where}.matchings[-1]"
-        findings.refuse(STEP_REPEATS, place, "other circuits", "those of the first state")
+        findings.refuse(
+            "a step ends with the circuits it begins with",
+            place,
+            "other circuits",
+            "those of the first state",
+        )
     _check_state_times(context, timeline, where)
     _check_port_times(context, timeline, where)
     _check_cell_states(context, timeline, where)
@@ -528,13 +518,15 @@ def _check_state_times(context: Context, timeline: RailTimeline, where: str) -> 
     asked_s = timeline.asked_s
     starts_s = timeline.starts_s
     for name, first_s in (("starts_s", starts_s[0]), ("asked_s", asked_s[0])):
-        findings.expect(FIRST_STATE_IS_THERE, f"{where}.{name}[0]", float(first_s), 0.0)
+        findings.expect("the first state is there", f"{where}.{name}[0]", float(first_s), 0.0)
 
     wrong = (asked_s < 0) | (asked_s > starts_s + slack_s)
     for state in np.flatnonzero(wrong)[:MOST_TOLD]:
         place = f"{where}.asked_s[{state}]"
         expected = f"from 0 to {starts_s[state]:g}"
-        findings.refuse(ASKED_BEFORE_SET_UP, place, float(asked_s[state]), expected)
+        findings.refuse(
+            "a state is asked for before it is set up", place, float(asked_s[state]), expected
+        )
 
     if network.switching == "all-stop":
         # The first state was there; between the others the whole switch waits for the delay.
@@ -542,7 +534,9 @@ def _check_state_times(context: Context, timeline: RailTimeline, where: str) -> 
         for state in np.flatnonzero(early)[:MOST_TOLD] + 2:
             place = f"{where}.starts_s[{state}]"
             earliest_s = float(starts_s[state - 1] + network.delay_s)
-            findings.refuse(ONE_AFTER_ANOTHER, place, float(starts_s[state]), earliest_s)
+            findings.refuse(
+                "reconfigurations follow one another", place, float(starts_s[state]), earliest_s
+            )
 
 
 def _check_port_times(context: Context, timeline: RailTimeline, where: str) -> None:
@@ -562,7 +556,12 @@ def _check_port_times(context: Context, timeline: RailTimeline, where: str) -> N
         for row in np.flatnonzero(early)[:MOST_TOLD].tolist():
             place = f"{where}.starts_s[{states[row + 1]}], circuit {side} port {ports[row]}"
             earliest_s = float(began_s[row] + delay_s)
-            context.findings.refuse(PORT_KEEPS_CIRCUIT, place, float(began_s[row + 1]), earliest_s)
+            context.findings.refuse(
+                "a port gets no new circuit before its last one is up",
+                place,
+                float(began_s[row + 1]),
+                earliest_s,
+            )
 
 
 def _check_cell_states(context: Context, timeline: RailTimeline, where: str) -> None:
@@ -579,18 +578,20 @@ def _check_cell_states(context: Context, timeline: RailTimeline, where: str) -> 
         for state, port in np.argwhere((matchings != IDLE) & ~mutual)[:1]:
             place = f"{where}.matchings[{state}, {port}]"
             got = int(matchings[state, port])
-            findings.refuse(MUTUAL, place, got, "a port that comes back")
+            findings.refuse(
+                "circuits of bidirectional ports are mutual", place, got, "a port that comes back"
+            )
             return  # no light can be traced
 
     # Without cells there is no light to trace; a switch with losses alone keeps its link budget.
     if fabric is None or fabric.graph is None:
-        findings.expect(IDEAL_HAS_NO_CELLS, where, states, None)
+        findings.expect("an ideal switch has no cells", where, states, None)
         if fabric is not None:
             check_budgets(fabric, matchings, findings)
         return
     shape: tuple[int, ...] | None = None if states is None else states.shape
     expected = (len(matchings), fabric.n_cells)
-    if not findings.expect(EVERY_CELL_HAS_STATE, f"{where}.cell_states", shape, expected):
+    if not findings.expect("every cell has a state", f"{where}.cell_states", shape, expected):
         return
     check_light(fabric, matchings, states, findings)
 
@@ -603,10 +604,8 @@ def _check_cell_states(context: Context, timeline: RailTimeline, where: str) -> 
 # goes around a ring that stays. A *part* is what one member sends to one other, a *row* the place
 # of an operation in the list of operations that is checked.
 
-CIRCUITS_OF_EACH_ROUND = Rule("in each round of a collective its circuits are there")
-ENDS_WITH_LAST_ROUND = Rule("a collective ends with the last of its rounds")
-EVERYONE_TO_EVERYONE = Rule("in an all-to-all everyone sends to everyone else")
-LASTS_AS_BYTES_NEED = Rule("an operation lasts as long as its bytes need on its ports")
+EVERYONE_TO_EVERYONE = "in an all-to-all everyone sends to everyone else"
+LASTS_AS_BYTES_NEED = "an operation lasts as long as its bytes need on its ports"
 
 Places = NDArray[np.int64]
 Seconds = NDArray[np.float64]
@@ -670,7 +669,13 @@ def _check_group_in_rounds(context: Context, rail: Rail, group: InRounds) -> Non
 
     operation = senders.operation
     lacks = rounds.lacks_circuit
-    context.refuse(CIRCUITS_OF_EACH_ROUND, operation, lacks, plan.start_s[operation], np.nan)
+    context.refuse(
+        "in each round of a collective its circuits are there",
+        operation,
+        lacks,
+        plan.start_s[operation],
+        np.nan,
+    )
 
     # If the whole rail stops just at the end of the last round, the plan may say that the
     # collective ends before the stop or after it, also after several stops in a row. The plan may
@@ -684,7 +689,13 @@ def _check_group_in_rounds(context: Context, rail: Rail, group: InRounds) -> Non
     off = np.abs(planned_s - end_s - stopped_s) > context.slack_s
     # The end is compared only where no circuit is missing.
     replayed = ~np.isin(senders.collective, senders.collective[lacks])
-    context.refuse(ENDS_WITH_LAST_ROUND, operation, off & replayed, planned_s, end_s)
+    context.refuse(
+        "a collective ends with the last of its rounds",
+        operation,
+        off & replayed,
+        planned_s,
+        end_s,
+    )
 
 
 def _list_senders(
@@ -1185,16 +1196,6 @@ def count_hops(n: int, strides: NDArray[np.int64]) -> list[int]:
 # hop. A *relay* is a row of ``plan.relays``: an operation, a rank that forwards its data, and the
 # ports as bits. A *lane* is the ring of one port of each member of a group.
 
-FORWARDED_IS_SENT = Rule("what is forwarded is sent over a rail, and not in rounds")
-FORWARDER_EXISTS = Rule("who forwards has that rank and those ports")
-OWN_RAIL = Rule("data are forwarded on their own rail")
-CIRCUITS_STAY = Rule("its circuits are there from start to end")
-HANDED_ON_WHERE_THEY_ARRIVE = Rule("data are handed on where they arrive")
-MESSAGE_ARRIVES = Rule("a message goes to its receiver")
-RECEIVER_USES_PORTS = Rule("a receiver uses the ports at which the message arrives")
-HOP_LEADS_TO_ONE_RANK = Rule("all ports of a hop lead to the same rank")
-ONE_RING = Rule("the circuits of a collective make one ring over its group")
-
 
 class Hops(NamedTuple):
     """The hops of operations, each with all its ports; an entry for each hop.
@@ -1243,7 +1244,10 @@ def check_forwarded(context: Context) -> bool:
     exists = (rank >= 0) & (rank < step.n_ranks)
     exists &= (ports > 0) & (ports >> context.job.network.ports_per_gpu == 0)
 
-    for rule, obeyed in ((FORWARDED_IS_SENT, is_sent), (FORWARDER_EXISTS, exists)):
+    for rule, obeyed in (
+        ("what is forwarded is sent over a rail, and not in rounds", is_sent),
+        ("who forwards has that rank and those ports", exists),
+    ):
         for row in np.flatnonzero(~obeyed)[:MOST_TOLD]:
             relay = relays[row].tolist()
             context.findings.refuse(rule, f"relays[{row}]", relay, "a hop of a route")
@@ -1259,7 +1263,9 @@ def check_routes(context: Context, rail: Rail, riding: Places, operations: Place
     hops = _list_hops(context, operations)
     off_rail = ~np.isin(hops.rank, rail.ranks)
     if off_rail.any():
-        _refuse_hops(context, OWN_RAIL, hops, np.flatnonzero(off_rail))
+        _refuse_hops(
+            context, "data are forwarded on their own rail", hops, np.flatnonzero(off_rail)
+        )
         return Sent(operations[:0], operations[:0])
 
     # One entry of `used` is one port of one hop. `used.next_rank` is -1 at the last hop of a
@@ -1337,11 +1343,16 @@ def _check_circuits(context: Context, rail: Rail, hops: Hops, used: _HopPorts) -
     has_circuit = used.reached.rank >= 0
     is_up = rail.since_s[used.spell] + delay_s <= start_s + context.slack_s
     stays = rail.until_s[used.spell] >= end_s - context.slack_s
-    _refuse_hops(context, CIRCUITS_STAY, hops, used.hop[~(has_circuit & is_up & stays)])
+    _refuse_hops(
+        context,
+        "its circuits are there from start to end",
+        hops,
+        used.hop[~(has_circuit & is_up & stays)],
+    )
 
     goes_on = used.next_rank >= 0
     astray = has_circuit & goes_on & (used.reached.rank != used.next_rank)
-    _refuse_hops(context, HANDED_ON_WHERE_THEY_ARRIVE, hops, used.hop[astray])
+    _refuse_hops(context, "data are handed on where they arrive", hops, used.hop[astray])
 
 
 def _check_messages(context: Context, riding: Places, used: _HopPorts, rows: Places) -> None:
@@ -1350,7 +1361,7 @@ def _check_messages(context: Context, riding: Places, used: _HopPorts, rows: Pla
     sends = used.operation[rows]
     reached = used.reached.rank[rows]
     receiver = step.peer[sends]
-    context.refuse(MESSAGE_ARRIVES, sends, reached != receiver, reached, receiver)
+    context.refuse("a message goes to its receiver", sends, reached != receiver, reached, receiver)
 
     # A receive has the same number in `match` as its send. The ports at which its message arrives
     # are collected as bits, by its place among the receives.
@@ -1362,7 +1373,13 @@ def _check_messages(context: Context, riding: Places, used: _HopPorts, rows: Pla
     operation = receives[receive_of_send]
     stated = context.plan.ports[operation]
     expected = arrives_at[receive_of_send]
-    context.refuse(RECEIVER_USES_PORTS, operation, stated != expected, stated, expected)
+    context.refuse(
+        "a receiver uses the ports at which the message arrives",
+        operation,
+        stated != expected,
+        stated,
+        expected,
+    )
 
 
 def _check_collectives(
@@ -1389,7 +1406,9 @@ def _check_collectives(
     leads_to[key[arrives]] = used.reached.rank[arrives]
     # Where several ports lead to different ranks, one of them is written last, and others differ.
     differs = leads_to[key[arrives]] != used.reached.rank[arrives]
-    _refuse_hops(context, HOP_LEADS_TO_ONE_RANK, hops, used.hop[arrives][differs])
+    _refuse_hops(
+        context, "all ports of a hop lead to the same rank", hops, used.hop[arrives][differs]
+    )
 
     # A lane that leads nowhere counts, too: it makes no ring.
     is_lane = np.zeros(len(leads_to), dtype=bool)
@@ -1439,7 +1458,13 @@ def _check_rings(context: Context, operation: Places, lane: Places, reached: Pla
     one_cycle = lowest == lowest_of_ring[ring_number]
     has_all = n_entries[ring_number] == n_members
     makes_ring = leads_inside & reached_once & one_cycle & has_all
-    context.refuse(ONE_RING, operation, ~makes_ring, step.group[operation], np.nan)
+    context.refuse(
+        "the circuits of a collective make one ring over its group",
+        operation,
+        ~makes_ring,
+        step.group[operation],
+        np.nan,
+    )
 
 
 def _check_durations(context: Context, rail: Rail, operations: Places, hops: Hops) -> None:
@@ -1493,12 +1518,6 @@ def _refuse_hops(context: Context, rule: str, hops: Hops, wrong: Places) -> None
 # plan says which routes the part for each distance takes; as all members do the same, the busiest
 # port of one member decides how long the all-to-all lasts.
 
-ROUTES_ARRIVE = Rule("routes over chords bring each part to its place")
-ROUTES_CARRY_ALL = Rule("routes over chords carry the whole of each part")
-ALL_OVER_CHORDS = Rule("in an all-to-all over chords all members use the same strides")
-CHORDS_STAY = Rule("circuits of chords are there from start to end")
-LASTS_AS_BUSIEST_CHORD = Rule("an all-to-all over chords lasts as long as its busiest port needs")
-
 
 _SHARE_SLACK = 1e-9
 """Shares of a part are sums of a few floats near 1."""
@@ -1519,14 +1538,24 @@ def check_chord_routes(context: Context) -> bool:
         for route in np.flatnonzero(reached != routes.distance)[:MOST_TOLD].tolist():
             place = f"{where}.hops[{route}]"
             expected = int(routes.distance[route])
-            context.findings.refuse(ROUTES_ARRIVE, place, int(reached[route]), expected)
+            context.findings.refuse(
+                "routes over chords bring each part to its place",
+                place,
+                int(reached[route]),
+                expected,
+            )
 
         # Distance 0 is the member itself, for whom nothing is sent.
         carried = np.bincount(routes.distance, routes.share, minlength=routes.n_members)
         off = np.abs(carried[1:] - 1.0) > _SHARE_SLACK
         for distance in (1 + np.flatnonzero(off)[:MOST_TOLD]).tolist():
             place = f"{where}, distance {distance}"
-            context.findings.refuse(ROUTES_CARRY_ALL, place, float(carried[distance]), 1.0)
+            context.findings.refuse(
+                "routes over chords carry the whole of each part",
+                place,
+                float(carried[distance]),
+                1.0,
+            )
     return len(context.findings.violations) == n_before
 
 
@@ -1554,7 +1583,13 @@ def _check_with_routes(
     match = context.step.match
     taking_part = operations[np.isin(match[operations], match[chosen.operation])]
     differs = ~np.isin(taking_part, chosen.operation)
-    context.refuse(ALL_OVER_CHORDS, taking_part, differs, np.nan, routes.strides[0])
+    context.refuse(
+        "in an all-to-all over chords all members use the same strides",
+        taking_part,
+        differs,
+        np.nan,
+        routes.strides[0],
+    )
     _check_times_over_chords(context, rail, chosen, routes)
     return taking_part
 
@@ -1610,7 +1645,9 @@ def _check_times_over_chords(
     up_s = (rail.since_s[chosen.spell] + delay_s).max(axis=1)
     until_s = rail.until_s[chosen.spell].min(axis=1)
     is_up = (up_s <= start_s + context.slack_s) & (until_s >= end_s - context.slack_s)
-    context.refuse(CHORDS_STAY, operations, ~is_up, start_s, up_s)
+    context.refuse(
+        "circuits of chords are there from start to end", operations, ~is_up, start_s, up_s
+    )
 
     # How long a part occupies a port: its bytes at the rate of one port, and its latency. A member
     # sends its messages one after another, whichever port they use. On a port that has one of
@@ -1625,18 +1662,18 @@ def _check_times_over_chords(
     parts_of_port = (routes.share[:, None] * routes.hops).sum(axis=0)
     needed_s = parts_of_port.max() * part_s + rail.dark_s(start_s, end_s)
     off = np.abs(end_s - start_s - needed_s) > context.slack_s
-    context.refuse(LASTS_AS_BUSIEST_CHORD, operations, off, end_s - start_s, needed_s)
+    context.refuse(
+        "an all-to-all over chords lasts as long as its busiest port needs",
+        operations,
+        off,
+        end_s - start_s,
+        needed_s,
+    )
 
 
 # The rules of time: order, durations, equal ranks
 #
 # The *load* of a rail is all that rides it, with times and ports.
-
-NOT_BEFORE_STEP = Rule("no operation starts before the step")
-AFTER_WHAT_IT_WAITS_FOR = Rule("an operation starts after what it waits for")
-LASTS_AS_WORK_NEEDS = Rule("an operation lasts as long as its work or its bytes need")
-PARTS_TOGETHER = Rule("all parts of a communication {do} together")
-STEP_ENDS_WITH_LAST = Rule("the step ends with its last operation or reconfiguration")
 
 
 def list_operations(step: Step, ranks: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -1745,7 +1782,9 @@ def check_times(context: Context) -> None:
     slack_s = context.slack_s
     for operation in np.flatnonzero(plan.start_s < 0)[:1].tolist():
         where = step.describe(operation)
-        context.findings.refuse(NOT_BEFORE_STEP, where, float(plan.start_s[operation]), 0.0)
+        context.findings.refuse(
+            "no operation starts before the step", where, float(plan.start_s[operation]), 0.0
+        )
 
     # An operation may start when the last of its predecessors has ended: its dependencies, and the
     # one before it in the same queue (stream) of its rank.
@@ -1756,13 +1795,21 @@ def check_times(context: Context) -> None:
     earliest_s = np.full(len(operations), -np.inf)
     np.maximum.at(earliest_s, precedence.after, end_s[precedence.before])
     early = start_s < earliest_s - slack_s
-    context.refuse(AFTER_WHAT_IT_WAITS_FOR, operations, early, start_s, earliest_s)
+    context.refuse(
+        "an operation starts after what it waits for", operations, early, start_s, earliest_s
+    )
 
     # Off the rails nothing can be late: durations follow from work and rates.
     duration_s = end_s - start_s
     fixed_s = measure_work(context.job, operations).fixed_s
     off = (step.rail[operations] < 0) & (np.abs(duration_s - fixed_s) > slack_s)
-    context.refuse(LASTS_AS_WORK_NEEDS, operations, off, duration_s, fixed_s)
+    context.refuse(
+        "an operation lasts as long as its work or its bytes need",
+        operations,
+        off,
+        duration_s,
+        fixed_s,
+    )
 
     _check_together(context, "start", plan.start_s)
     _check_together(context, "end", plan.end_s)
@@ -1778,7 +1825,12 @@ def _check_end_of_step(context: Context) -> None:
             up_s = float(timeline.starts_s[-1]) + context.job.network.delay_s
             last_s = max(last_s, up_s)
     if abs(plan.step_s - last_s) > context.slack_s:
-        context.findings.refuse(STEP_ENDS_WITH_LAST, "step_s", plan.step_s, last_s)
+        context.findings.refuse(
+            "the step ends with its last operation or reconfiguration",
+            "step_s",
+            plan.step_s,
+            last_s,
+        )
 
 
 def _check_together(context: Context, do: str, time_s: NDArray[np.float64]) -> None:
@@ -1793,7 +1845,7 @@ def _check_together(context: Context, do: str, time_s: NDArray[np.float64]) -> N
     differs = [(match[chunk] >= 0) & (common_s[match[chunk]] != time_s[chunk]) for chunk in chunks]
     wrong = np.flatnonzero(np.concatenate([*differs, np.empty(0, bool)]))
     all_wrong = np.ones(len(wrong), dtype=bool)
-    rule = PARTS_TOGETHER.format(do=do)
+    rule = f"all parts of a communication {do} together"
     context.refuse(rule, wrong, all_wrong, time_s[wrong], common_s[match[wrong]])
 
 
@@ -1804,8 +1856,7 @@ def _check_together(context: Context, do: str, time_s: NDArray[np.float64]) -> N
 # p on rail q. As all GPUs of a server do the same at the same time, each rail of shares is a rail
 # like any other, with R k ports for each GPU, and one of these rails stands for all.
 
-MAY_CHANGE_RAIL = Rule("data change rail only in jobs that let them")
-RAILS_ARE_ALIKE = Rule("where data change rail, all GPUs of a server do the same together")
+RAILS_ARE_ALIKE = "where data change rail, all GPUs of a server do the same together"
 
 _RanksOfRail = dict[int, NDArray[np.int64]]
 """By rail its ranks, ascending: the order in which its switch counts their GPUs."""
@@ -1832,7 +1883,12 @@ def check_pooled(context: Context, ranks_of_rail: _RanksOfRail) -> bool:
     n_rails = job.network.gpus_per_server
     findings = context.findings
     if not lets_pool(job):
-        findings.refuse(MAY_CHANGE_RAIL, "pooled", True, "network.change_rail_s, ideal switches")
+        findings.refuse(
+            "data change rail only in jobs that let them",
+            "pooled",
+            True,
+            "network.change_rail_s, ideal switches",
+        )
         return False
 
     # Every GPU of a server has a rail of its own, in the order of their numbers.
@@ -1919,12 +1975,6 @@ def pool_timelines(job: RailJob, plan: RailPlan) -> RailTimeline:
 #
 # An operation *rides* a rail if it communicates over it.
 
-ANSWER_IS_PLAN = Rule("the answer is a plan")
-EVERY_OPERATION_HAS_TIMES = Rule("every operation has its times")
-EVERY_RAIL_HAS_TIMELINE = Rule("every rail has a timeline")
-NO_RAIL_NO_PORT = Rule("what rides no rail uses no port")
-PORTS_OF_ITS_GPU = Rule("an operation on a rail uses ports of its GPU")
-ONE_OPERATION_PER_PORT = Rule("a port sends for one operation at a time")
 
 _CHUNK = 1 << 18
 """The number of all-to-alls that are followed at once, to bound memory."""
@@ -1942,21 +1992,23 @@ def replay_plan(job: RailJob, plan: object, findings: Findings) -> bool:
     # together the timelines name each rail once.
     step = job.step()
     if not isinstance(plan, RailPlan):
-        findings.refuse(ANSWER_IS_PLAN, "answer", type(plan).__name__, "RailPlan")
+        findings.refuse("the answer is a plan", "answer", type(plan).__name__, "RailPlan")
         return False
     n_times = len(plan.start_s)
-    if not findings.expect(EVERY_OPERATION_HAS_TIMES, "start_s", n_times, step.n_operations):
+    if not findings.expect("every operation has its times", "start_s", n_times, step.n_operations):
         return False
     ranks_of_rail = ranks_of_rails(step)
     planned = sorted(rail for timeline in plan.rails for rail in timeline.rails)
-    if not findings.expect(EVERY_RAIL_HAS_TIMELINE, "rails", planned, list(ranks_of_rail)):
+    if not findings.expect("every rail has a timeline", "rails", planned, list(ranks_of_rail)):
         return False
 
     # Times. An operation with rail -1 is beside all rails, and may use no port.
     context = Context(job, step, plan, findings)
     check_times(context)
     wrong = np.flatnonzero((step.rail < 0) & (plan.ports != 0))
-    context.refuse(NO_RAIL_NO_PORT, wrong, np.ones(len(wrong), bool), plan.ports[wrong], 0)
+    context.refuse(
+        "what rides no rail uses no port", wrong, np.ones(len(wrong), bool), plan.ports[wrong], 0
+    )
 
     # Switches. All timelines are checked, also after a wrong one.
     fits = [
@@ -2019,7 +2071,7 @@ def _check_rail(context: Context, rail: Rail, riding: NDArray[np.int64]) -> None
     # rules look ports up and rely on that.
     ports = context.plan.ports[riding]
     wrong = (ports <= 0) | (ports >> context.job.network.ports_per_gpu != 0)
-    context.refuse(PORTS_OF_ITS_GPU, riding, wrong, ports, 1)
+    context.refuse("an operation on a rail uses ports of its GPU", riding, wrong, ports, 1)
     if wrong.any():
         return
 
@@ -2073,7 +2125,9 @@ def _check_sharing(context: Context, rail: Rail, changing: NDArray[np.int64], se
     start_s = plan.start_s[operation][1:]
     end_before_s = plan.end_s[operation][:-1]
     overlap = (np.diff(port) == 0) & (start_s < end_before_s - context.slack_s)
-    context.refuse(ONE_OPERATION_PER_PORT, operation[1:], overlap, start_s, end_before_s)
+    context.refuse(
+        "a port sends for one operation at a time", operation[1:], overlap, start_s, end_before_s
+    )
 
 
 def _add_figures(plan: RailPlan, findings: Findings) -> None:

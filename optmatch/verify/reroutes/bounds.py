@@ -23,11 +23,9 @@ from optmatch.model import Schedule, Solution
 from optmatch.problems import BlockProof, CutProof, Reroute, RoutingProof, Transition
 from optmatch.verify.bounds import check_solution
 from optmatch.verify.light import find_over_budget, round_losses
-from optmatch.verify.report import Findings, ProofError, Rule
+from optmatch.verify.report import Findings, ProofError
 from optmatch.verify.reroutes.replay import Failure, assess_failure, replay_transition
 from optmatch.verify.routing.bounds import Circuit, ProofChecker
-
-ANSWER_IS_TRANSITION = Rule("the answer is a transition")
 
 _Length = TypeVar("_Length", np.int32, np.int64)
 
@@ -50,7 +48,9 @@ def verify_reroute(
         """Check the answer; return whether its objective could be computed."""
         if isinstance(answer, Transition):
             return replay_transition(failure, answer, findings)
-        findings.refuse(ANSWER_IS_TRANSITION, "answer", type(answer).__name__, "Transition")
+        findings.refuse(
+            "the answer is a transition", "answer", type(answer).__name__, "Transition"
+        )
         return False
 
     if isinstance(subject, Solution):

@@ -16,7 +16,7 @@ from optmatch.model import BAR, CROSS, FREE, IDLE
 from optmatch.problems import Reroute, Transition
 from optmatch.problems.reroutes.transition import DROP, RAISE, SET
 from optmatch.verify.light import check_budgets, round_losses
-from optmatch.verify.report import Findings, Rule
+from optmatch.verify.report import Findings
 
 
 @dataclass
@@ -207,16 +207,6 @@ def split_by_beam(light: Light, beams: int) -> list[list[int]]:
 
 # The steps: circuits that do not change keep their light
 
-ONLY_CHANGED_ARE_TOUCHED = Rule("only circuits that change are touched")
-DROPPED_IF_UP = Rule("a circuit is dropped if it is up, and raised if not")
-NO_PART_TWICE = Rule("no part is passed twice")
-ONE_CIRCUIT_PER_PART = Rule("a port, a fibre, a waveguide has one circuit at a time")
-NO_FAILED_FIBRE = Rule("no light goes through a failed fibre")
-LIGHT_AFTER_EVERY_STEP = Rule("every circuit that is up has its light, after every step")
-WORKING_CELLS_ARE_SET = Rule("only cells that work are set")
-ALL_UP_AT_END = Rule("at the end every circuit is up")
-CHANGED_ARE_RAISED = Rule("every changed circuit is raised anew")
-
 
 class UsedPart(NamedTuple):
     """What one circuit at a time can use."""
@@ -244,7 +234,9 @@ def replay_steps(failure: Failure, transition: Transition, findings: Findings) -
         where = f"steps[{number}]"
         if kind == SET:
             replay.set_cell(target, state, where)
-        elif findings.expect(ONLY_CHANGED_ARE_TOUCHED, where, target in replay.new_ports, True):
+        elif findings.expect(
+            "only circuits that change are touched", where, target in replay.new_ports, True
+        ):
             replay.touch(target, kind, where)
         replay.count_dark()
     replay.finish()
@@ -296,7 +288,12 @@ class Replay:
 
     def touch(self, circuit: int, kind: int, where: str) -> None:
         """Drop a changed circuit that is up, or raise one that is down, at its new ports."""
-        if not self.findings.expect(DROPPED_IF_UP, where, circuit in self.up, kind == DROP):
+        if not self.findings.expect(
+            "a circuit is dropped if it is up, and raised if not",
+            where,
+            circuit in self.up,
+            kind == DROP,
+        ):
             return
         if kind == RAISE:
             self.ports[circuit] = self.new_ports[circuit]
@@ -326,12 +323,16 @@ class Replay:
             parts += [UsedPart("link", link) for link in self.follow(circuit, where)]
 
         if len(set(parts)) < len(parts):
-            self.findings.refuse(NO_PART_TWICE, where, f"circuit {circuit}", "each once")
+            self.findings.refuse(
+                "no part is passed twice", where, f"circuit {circuit}", "each once"
+            )
         for part in parts:
             user = self.user_of.setdefault(part, circuit)
             if user != circuit:
                 got = f"{part.kind} {part.number}: circuits {user} and {circuit}"
-                self.findings.refuse(ONE_CIRCUIT_PER_PART, where, got, "one")
+                self.findings.refuse(
+                    "a port, a fibre, a waveguide has one circuit at a time", where, got, "one"
+                )
 
     def follow(self, circuit: int, where: str) -> list[int]:
         """Trace a circuit, note which cells it passes, and return its links in order.
@@ -353,7 +354,9 @@ class Replay:
             fibre = int(self.failure.fibre_of_terminal[entered])
             if fibre in failed_fibres:
                 got = f"circuit {circuit}: fibre {fibre}"
-                self.findings.refuse(NO_FAILED_FIBRE, where, got, "a live one")
+                self.findings.refuse(
+                    "no light goes through a failed fibre", where, got, "a live one"
+                )
             left = self.exits[entered][self.states[cell]]
             entered = self.mate[left]
 
@@ -366,7 +369,9 @@ class Replay:
                 end = f"leaves at {graph.terminal_name(left)}"
             got = f"circuit {circuit}: {end}"
             expected = graph.terminal_name(self.stops[destination])
-            self.findings.refuse(LIGHT_AFTER_EVERY_STEP, where, got, expected)
+            self.findings.refuse(
+                "every circuit that is up has its light, after every step", where, got, expected
+            )
         if left >= 0:
             links.append(self.link_of[left])
         return links
@@ -377,7 +382,7 @@ class Replay:
         exists = 0 <= cell < len(self.states)
         broken_cells = {*problem.stuck_bar, *problem.stuck_cross, *problem.dead_cells}
         works = exists and cell not in broken_cells
-        if not self.findings.expect(WORKING_CELLS_ARE_SET, where, works, True):
+        if not self.findings.expect("only cells that work are set", where, works, True):
             return
         if self.states[cell] == state:
             return
@@ -394,34 +399,15 @@ class Replay:
     def finish(self) -> None:
         """Check that all circuits are up, and that those that change are on their new ports."""
         dark = sorted(set(range(len(self.ports))) - self.up)
-        self.findings.expect(ALL_UP_AT_END, "steps", dark, [])
+        self.findings.expect("at the end every circuit is up", "steps", dark, [])
         not_raised = sorted(set(self.new_ports) - self.raised_anew)
-        self.findings.expect(CHANGED_ARE_RAISED, "steps", not_raised, [])
+        self.findings.expect("every changed circuit is raised anew", "steps", not_raised, [])
 
 
 # The transition as a whole
 
 LEVELS = ("disturbed", "changed", "cells_set", "worst_loss_centidb", "length")
 """The levels of the objective; each is a figure too."""
-
-# What is spoken of
-CHANGED_EXIST = Rule("changed circuits exist, and ascend")
-FIBRES_EXIST = Rule("fibres exist")
-
-# Spares
-LOST_ARE_REPLACED = Rule("what is lost is taken over, and nothing else")
-SPARE_IS_LIVE = Rule("a live spare takes over")
-ONE_SPARE_EACH = Rule("each takes over one")
-RACKS_MOVE_WHOLE = Rule("racks move as a whole, chip by chip")
-END_FOLLOWS_UNIT = Rule("an end stays at its unit, or goes to the spare")
-PORT_IS_ALIVE = Rule("a port in use is alive")
-
-# Routes
-FIBRE_STARTS_AT_LIGHT = Rule("a fibre starts where the light is")
-NO_LIGHT_THROUGH_CHIP = Rule("no light passes a chip")
-FIBRE_IS_ALIVE = Rule("a fibre in use is alive")
-ROUTE_ENDS_AT_SERVER = Rule("a route ends at its server")
-LIGHT_TAKES_ROUTE = Rule("light takes its route")
 
 
 def replay_transition(failure: Failure, transition: Transition, findings: Findings) -> bool:
@@ -461,24 +447,26 @@ def _check_numbers(problem: Reroute, transition: Transition, findings: Findings)
     changed = transition.changed.tolist()
     exist = all(0 <= circuit < len(problem.circuits) for circuit in changed)
     ascend = changed == sorted(set(changed))
-    findings.expect(CHANGED_EXIST, "changed", exist and ascend, True)
+    findings.expect("changed circuits exist, and ascend", "changed", exist and ascend, True)
     if problem.fabric.graph is not None:
         return  # a route is one of cells there
     n_fibres = problem.units.n_fibres
     for number, route in enumerate(transition.routes):
         if not all(0 <= fibre < n_fibres for fibre in route):
-            findings.refuse(FIBRES_EXIST, f"routes[{number}]", route, f"0 .. {n_fibres - 1}")
+            findings.refuse("fibres exist", f"routes[{number}]", route, f"0 .. {n_fibres - 1}")
 
 
 def _check_moves(failure: Failure, transition: Transition, findings: Findings) -> None:
     """Check that each lost unit has a live spare of its own, and that no other unit moves."""
     lost = transition.moves[:, 0].tolist()
     spares = transition.moves[:, 1].tolist()
-    findings.expect(LOST_ARE_REPLACED, "moves", sorted(lost), sorted(failure.lost))
+    findings.expect(
+        "what is lost is taken over, and nothing else", "moves", sorted(lost), sorted(failure.lost)
+    )
     for number, spare in enumerate(spares):
         where = f"moves[{number}, 1] = {spare}"
-        findings.expect(SPARE_IS_LIVE, where, spare in failure.spares, True)
-    findings.expect(ONE_SPARE_EACH, "moves", len(set(spares)), len(spares))
+        findings.expect("a live spare takes over", where, spare in failure.spares, True)
+    findings.expect("each takes over one", "moves", len(set(spares)), len(spares))
     if not failure.problem.units.through:
         _check_racks_move_whole(failure, lost, spares, findings)
 
@@ -494,7 +482,9 @@ def _check_racks_move_whole(
         rack = chip // chips_per_rack
         spare_rack = spare_rack_of.setdefault(rack, spare // chips_per_rack)
         expected = spare_rack * chips_per_rack + chip % chips_per_rack
-        findings.expect(RACKS_MOVE_WHOLE, f"moves[{number}, 1]", spare, expected)
+        findings.expect(
+            "racks move as a whole, chip by chip", f"moves[{number}, 1]", spare, expected
+        )
 
 
 def _check_ends(failure: Failure, transition: Transition, findings: Findings) -> None:
@@ -506,8 +496,13 @@ def _check_ends(failure: Failure, transition: Transition, findings: Findings) ->
             where = f"circuit {circuit}, end {end}"
             unit_before = failure.unit(int(failure.problem.circuits[circuit, end]))
             expected = spare_of.get(unit_before, unit_before)
-            findings.expect(END_FOLLOWS_UNIT, where, failure.unit(port), expected)
-            findings.expect(PORT_IS_ALIVE, where, port in failure.dead_ports, False)
+            findings.expect(
+                "an end stays at its unit, or goes to the spare",
+                where,
+                failure.unit(port),
+                expected,
+            )
+            findings.expect("a port in use is alive", where, port in failure.dead_ports, False)
 
 
 def _check_fibres(failure: Failure, transition: Transition, findings: Findings) -> None:
@@ -522,16 +517,16 @@ def _check_fibres(failure: Failure, transition: Transition, findings: Findings) 
         server = int(units.server_of_unit[failure.unit(source)])
         for fibre in route:
             tail, head = ends_of_fibre[fibre]
-            findings.expect(FIBRE_STARTS_AT_LIGHT, where, tail, server)
+            findings.expect("a fibre starts where the light is", where, tail, server)
             # Behind its first fibre a route may pass switches, but servers only if light can.
             is_first = fibre == route[0]
             passes_chip = not is_first and tail < units.n_servers and not units.through
-            findings.expect(NO_LIGHT_THROUGH_CHIP, where, passes_chip, False)
+            findings.expect("no light passes a chip", where, passes_chip, False)
             is_dead = fibre in failure.problem.failed_fibres
-            findings.expect(FIBRE_IS_ALIVE, where, is_dead, False)
+            findings.expect("a fibre in use is alive", where, is_dead, False)
             server = head
         expected = int(units.server_of_unit[failure.unit(destination)])
-        findings.expect(ROUTE_ENDS_AT_SERVER, where, server, expected)
+        findings.expect("a route ends at its server", where, server, expected)
 
 
 def _check_light(failure: Failure, transition: Transition, findings: Findings) -> None:
@@ -545,7 +540,7 @@ def _check_light(failure: Failure, transition: Transition, findings: Findings) -
     traced = split_by_beam(light, len(transition.circuits))
     changed = transition.changed.tolist()
     for circuit, route, stated in zip(changed, traced, transition.routes, strict=True):
-        findings.expect(LIGHT_TAKES_ROUTE, f"circuit {circuit}", tuple(route), stated)
+        findings.expect("light takes its route", f"circuit {circuit}", tuple(route), stated)
 
 
 def _check_budgets(problem: Reroute, transition: Transition, findings: Findings) -> None:

@@ -13,7 +13,7 @@ from optmatch.problems import AllToAll, Routing, RoutingProof
 from optmatch.problems.routing import OBJECTIVES
 from optmatch.verify.bounds import SEARCHES, check_solution
 from optmatch.verify.light import Traced, check_light, check_matchings, check_shapes
-from optmatch.verify.report import Findings, ProofError, Rule
+from optmatch.verify.report import Findings, ProofError
 from optmatch.verify.routing.bounds import (
     Circuit,
     ProofChecker,
@@ -23,22 +23,6 @@ from optmatch.verify.routing.bounds import (
     measure_quality,
     sum_power,
 )
-
-ANSWER_IS_SCHEDULE = Rule("the answer is a schedule")
-BOUND_OF_SHORTEST_ROUTES = Rule("the lower bound is not below the shortest routes")
-
-# Times
-ALONE_LASTS_1_S = Rule("a matching that is asked for alone lasts 1 s")
-SLOT_LASTS_SLOT_S = Rule("a slot lasts slot_s")
-DELAY_IS_GIVEN = Rule("the delay is the problem's")
-ALL_STOP = Rule("all circuits change together")
-WAITS_FOR_SLOWEST_CELL = Rule("a slot waits for the slowest cell that it sets anew")
-
-# Circuits
-EVERY_PAIR_MEETS = Rule("every pair meets exactly once, and no port meets itself")
-ONE_SLOT = Rule("there is one slot")
-GIVEN_MATCHING = Rule("the slot holds the given matching")
-OPTIMAL_IN_SLOTS = Rule("optimal means the fewest slots")
 
 
 def verify_schedule(
@@ -87,7 +71,7 @@ def verify_schedule(
         replay=replay,
         form="schedule",
         prove=prove,
-        floor=BOUND_OF_SHORTEST_ROUTES if subject.schedule else "",
+        floor="the lower bound is not below the shortest routes" if subject.schedule else "",
     )
 
     # The certificate may have proved more slots than counting does, thus it is checked before.
@@ -104,7 +88,7 @@ def _replay(problem: AllToAll | Routing, schedule: Schedule | None, findings: Fi
     False if no light could be traced: then there is no objective.
     """
     if schedule is None:
-        findings.refuse(ANSWER_IS_SCHEDULE, "schedule", None, "a schedule")
+        findings.refuse("the answer is a schedule", "schedule", None, "a schedule")
         return False
     findings.figures["slots"] = len(schedule.matchings)
 
@@ -123,7 +107,9 @@ def _replay(problem: AllToAll | Routing, schedule: Schedule | None, findings: Fi
         _check_times(problem, schedule, findings)
         _check_coverage(problem, schedule, findings)
     else:
-        _check_stated_times(schedule, ALONE_LASTS_1_S, 1.0, 0.0, findings)
+        _check_stated_times(
+            schedule, "a matching that is asked for alone lasts 1 s", 1.0, 0.0, findings
+        )
         _check_given_matching(problem, schedule, findings)
     traced = check_light(problem.fabric, schedule.matchings, schedule.cell_states, findings)
     _add_figures(problem, schedule, traced, findings)
@@ -140,7 +126,7 @@ def _check_times(problem: AllToAll, schedule: Schedule, findings: Findings) -> N
     else:
         delay_s = problem.delay_s
         waited_s = len(schedule.matchings) * float(schedule.delay_s)
-    _check_stated_times(schedule, SLOT_LASTS_SLOT_S, problem.slot_s, delay_s, findings)
+    _check_stated_times(schedule, "a slot lasts slot_s", problem.slot_s, delay_s, findings)
     findings.figures["makespan_s"] = float(schedule.durations_s.sum()) + waited_s
 
 
@@ -150,9 +136,9 @@ def _check_stated_times(
     """Check that all slots last equally long, with one delay, in which all circuits wait."""
     for slot, duration_s in enumerate(schedule.durations_s.tolist()):
         findings.expect(rule, f"durations_s[{slot}]", duration_s, slot_s)
-    findings.expect(DELAY_IS_GIVEN, "delay_s", float(schedule.delay_s), delay_s)
+    findings.expect("the delay is the problem's", "delay_s", float(schedule.delay_s), delay_s)
     # No pair meets in two slots, so no circuit could go on through a reconfiguration.
-    findings.expect(ALL_STOP, "switching", schedule.switching, "all-stop")
+    findings.expect("all circuits change together", "switching", schedule.switching, "all-stop")
 
 
 def _check_delays(problem: AllToAll, schedule: Schedule, findings: Findings) -> list[float]:
@@ -175,7 +161,10 @@ def _check_delays(problem: AllToAll, schedule: Schedule, findings: Findings) -> 
         delay_s = float(settling_s[set_anew].max(initial=0.0))
         driven = np.where(row == FREE, driven, row)
         findings.expect(
-            WAITS_FOR_SLOWEST_CELL, f"delays_s[{slot}]", float(stated_s[slot]), delay_s
+            "a slot waits for the slowest cell that it sets anew",
+            f"delays_s[{slot}]",
+            float(stated_s[slot]),
+            delay_s,
         )
         delays_s.append(delay_s)
     return delays_s
@@ -200,7 +189,9 @@ def _check_coverage(problem: AllToAll, schedule: Schedule, findings: Findings) -
         meets = slots[(sources == source) & (destinations == destination)].tolist()
         got = f"slots {meets}" if meets else "no slot"
         expected_slots = "one slot" if expected[source, destination] else "no slot"
-        findings.refuse(EVERY_PAIR_MEETS, where, got, expected_slots)
+        findings.refuse(
+            "every pair meets exactly once, and no port meets itself", where, got, expected_slots
+        )
 
 
 def _list_meetings(problem: AllToAll) -> NDArray[np.int64]:
@@ -216,13 +207,15 @@ def _list_meetings(problem: AllToAll) -> NDArray[np.int64]:
 
 def _check_given_matching(problem: Routing, schedule: Schedule, findings: Findings) -> None:
     """Check that the one slot of a routing holds the matching that was asked for."""
-    if not findings.expect(ONE_SLOT, "matchings", len(schedule.matchings), 1):
+    if not findings.expect("there is one slot", "matchings", len(schedule.matchings), 1):
         return
     matching = schedule.matchings[0]
     for port in np.flatnonzero(matching != problem.matching):
         where = f"matchings[0, {port}]"
         asked_destination = int(problem.matching[port])
-        findings.refuse(GIVEN_MATCHING, where, int(matching[port]), asked_destination)
+        findings.refuse(
+            "the slot holds the given matching", where, int(matching[port]), asked_destination
+        )
 
 
 def _add_figures(
@@ -358,4 +351,4 @@ def check_slots(solution: Solution, findings: Findings) -> None:
             f" without a certificate; {fewest_slots} was checked"
         )
     else:
-        findings.expect(OPTIMAL_IN_SLOTS, "matchings", slots, fewest_slots)
+        findings.expect("optimal means the fewest slots", "matchings", slots, fewest_slots)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from optmatch.model import Schedule, Score, Solution
 from optmatch.problems import Assignment, PortSharing
 from optmatch.verify.bounds import check_solution
-from optmatch.verify.report import Findings, Rule
+from optmatch.verify.report import Findings
 from optmatch.verify.sharing.bounds import (
     Supply,
     check_bound,
@@ -21,20 +21,6 @@ from optmatch.verify.sharing.bounds import (
 
 MOST_TOLD = 20
 """The most resources or jobs that are named for each rule."""
-
-ANSWER_IS_ASSIGNMENT = Rule("the answer is an assignment")
-ENTRY_PER_RESOURCE = Rule("each resource has an entry")
-JOB_EXISTS = Rule("the job exists")
-
-# Resources of a job
-ATTRIBUTES_SUFFICE = Rule("no attribute is below the bound")
-LEAVES_AFTER_REQUEST = Rule("a resource leaves after its job has asked")
-
-# Jobs
-NOT_MORE_THAN_WANTED = Rule("no job gets more than it wants")
-ALL_OR_NOTHING = Rule("the job gets all or nothing")
-CAP_IS_KEPT = Rule("no job exceeds its cap")
-DEMAND_IS_MET = Rule("every demand is met")
 
 
 def verify_sharing(
@@ -74,16 +60,18 @@ def _replay(problem: PortSharing, answer: object, findings: Findings) -> NDArray
     that they ask for) and ``objective``.
     """
     if not isinstance(answer, Assignment):
-        findings.refuse(ANSWER_IS_ASSIGNMENT, "answer", type(answer).__name__, "Assignment")
+        findings.refuse(
+            "the answer is an assignment", "answer", type(answer).__name__, "Assignment"
+        )
         return None
     job_of = answer.job_of  # by resource, -1 where it is unused
     n_resources = problem.resources.n_resources
     n_jobs = problem.jobs.n_jobs
-    if not findings.expect(ENTRY_PER_RESOURCE, "job_of", len(job_of), n_resources):
+    if not findings.expect("each resource has an entry", "job_of", len(job_of), n_resources):
         return None
     for resource in np.flatnonzero(job_of >= n_jobs)[:MOST_TOLD].tolist():
         where = f"job_of[{resource}]"
-        findings.refuse(JOB_EXISTS, where, int(job_of[resource]), f"< {n_jobs}")
+        findings.refuse("the job exists", where, int(job_of[resource]), f"< {n_jobs}")
     if findings.violations:
         return None
 
@@ -113,24 +101,32 @@ def _check_eligible(
         for entry in np.flatnonzero(too_low)[:MOST_TOLD].tolist():
             where = f"resource {used[entry]}, attribute {attribute}, job {job[entry]}"
             expected = f">= {float(bound[job[entry]]):g}"
-            findings.refuse(ATTRIBUTES_SUFFICE, where, float(value[used[entry]]), expected)
+            findings.refuse(
+                "no attribute is below the bound", where, float(value[used[entry]]), expected
+            )
 
     leaves_s = resources.departures_s[used]
     asked_s = jobs.arrivals_s[job]
     for entry in np.flatnonzero(leaves_s <= asked_s)[:MOST_TOLD].tolist():
         where = f"resource {used[entry]}, job {job[entry]}"
         expected = f"> {asked_s[entry]:g}"
-        findings.refuse(LEAVES_AFTER_REQUEST, where, float(leaves_s[entry]), expected)
+        findings.refuse(
+            "a resource leaves after its job has asked", where, float(leaves_s[entry]), expected
+        )
 
 
 def _check_amounts(problem: PortSharing, served: NDArray[np.int64], findings: Findings) -> None:
     """Check that no job gets more than it wants, and whole jobs all or nothing."""
     demand = problem.jobs.demand
     for job in np.flatnonzero(served > demand)[:MOST_TOLD].tolist():
-        findings.refuse(NOT_MORE_THAN_WANTED, f"job {job}", int(served[job]), int(demand[job]))
+        findings.refuse(
+            "no job gets more than it wants", f"job {job}", int(served[job]), int(demand[job])
+        )
     partly = (served > 0) & (served < demand)
     for job in np.flatnonzero(problem.jobs.whole & partly)[:MOST_TOLD].tolist():
-        findings.refuse(ALL_OR_NOTHING, f"job {job}", int(served[job]), f"0 or {demand[job]}")
+        findings.refuse(
+            "the job gets all or nothing", f"job {job}", int(served[job]), f"0 or {demand[job]}"
+        )
 
 
 def _check_caps(
@@ -145,7 +141,7 @@ def _check_caps(
     for number, plane in np.argwhere(taken > caps)[:MOST_TOLD].tolist():
         where = f"job {number}, plane {plane}"
         cap = int(caps[number, plane])
-        findings.refuse(CAP_IS_KEPT, where, int(taken[number, plane]), cap)
+        findings.refuse("no job exceeds its cap", where, int(taken[number, plane]), cap)
 
 
 def _measure_objective(
@@ -171,7 +167,7 @@ def _measure_objective(
 
     unmet = [job for job, count in enumerate(lacking) if count]
     for job in unmet[:MOST_TOLD]:
-        findings.refuse(DEMAND_IS_MET, f"job {job}", int(served[job]), lacking[job])
+        findings.refuse("every demand is met", f"job {job}", int(served[job]), lacking[job])
     used = np.flatnonzero(job_of >= 0)
     last_s = jobs.arrivals_s.copy()  # by job: when its last resource is there
     np.maximum.at(last_s, job_of[used], problem.resources.arrivals_s[used])

@@ -18,7 +18,7 @@ from optmatch.model import RTOL, Schedule, Solution
 from optmatch.model.declarations import form_of
 from optmatch.problems import Allocation, SliceAllocation, Steering
 from optmatch.verify.bounds import check_solution
-from optmatch.verify.report import Findings, Report, Rule, agree
+from optmatch.verify.report import Findings, Report, agree
 from optmatch.verify.slices.bounds import (
     Shape,
     Torus,
@@ -27,13 +27,6 @@ from optmatch.verify.slices.bounds import (
     list_tori,
     neighbour,
 )
-
-LEVEL_IS_RECOMPUTED = Rule("the level is as recomputed")
-NO_LEVEL_IS_LARGER = Rule("prices show that no level is larger")
-CHIP_SHARES_WHAT_IT_HAS = Rule("a chip shares what it has")
-MEMBERS_ALONE = Rule("members alone have shares")
-CHIP_HAS_PORTS = Rule("a chip has so many ports")
-RING_HAS_ALL_IT_CAN_USE = Rule("a ring has all whole ports it can use")
 
 
 def check_steering(steering: Steering) -> Report:
@@ -74,13 +67,13 @@ def check_steering(steering: Steering) -> Report:
     level = float(_recompute_level(steering))
     findings.figures["level"] = level
     if not agree(steering.level, level):
-        findings.refuse(LEVEL_IS_RECOMPUTED, "level", steering.level, level)
+        findings.refuse("the level is as recomputed", "level", steering.level, level)
 
     bound = _bound_level(steering)
     findings.figures["upper_bound"] = float("inf") if bound is None else float(bound)
     if bound is None or not agree(float(bound), level):
         shown = "none" if bound is None else float(bound)
-        findings.refuse(NO_LEVEL_IS_LARGER, "chip_prices", shown, level)
+        findings.refuse("prices show that no level is larger", "chip_prices", shown, level)
     return findings.report()
 
 
@@ -106,11 +99,11 @@ def _check_shares(steering: Steering, findings: Findings) -> None:
     for chip, shares in enumerate(steering.shares.tolist()):
         total = sum(map(Fraction, shares))
         if total > 1 + RTOL:
-            findings.refuse(CHIP_SHARES_WHAT_IT_HAS, f"shares[{chip}]", float(total), "<= 1")
+            findings.refuse("a chip shares what it has", f"shares[{chip}]", float(total), "<= 1")
         for ring, share in enumerate(shares):
             is_member = chip in steering.rings[ring]
             if share < 0 or (share > 0 and not is_member):
-                findings.refuse(MEMBERS_ALONE, f"shares[{chip}, {ring}]", share, "0")
+                findings.refuse("members alone have shares", f"shares[{chip}, {ring}]", share, "0")
 
 
 def _check_units(steering: Steering, findings: Findings) -> None:
@@ -128,7 +121,7 @@ def _check_units(steering: Steering, findings: Findings) -> None:
             used_ports[chip] += 2 * units
     for chip, count in enumerate(used_ports):
         if count > steering.ports:
-            findings.refuse(CHIP_HAS_PORTS, f"chip {chip}", count, steering.ports)
+            findings.refuse("a chip has so many ports", f"chip {chip}", count, steering.ports)
 
     # A ring can grow by one unit if each of its chips has two idle ports.
     for number, (ring, units) in enumerate(zip(steering.rings, units_of_ring, strict=True)):
@@ -136,7 +129,9 @@ def _check_units(steering: Steering, findings: Findings) -> None:
         could_have_more = idle_ports >= 2 and units < most_units
         if not 0 <= units <= most_units or could_have_more:
             where = f"units[{number}]"
-            findings.refuse(RING_HAS_ALL_IT_CAN_USE, where, units, f"<= {most_units}")
+            findings.refuse(
+                "a ring has all whole ports it can use", where, units, f"<= {most_units}"
+            )
 
 
 def _bound_level(steering: Steering) -> Fraction | None:
@@ -176,35 +171,9 @@ def _bound_level(steering: Steering) -> Fraction | None:
 MOST_TOLD = 20
 """The most wrong circuits or fibres that are named; further ones are counted."""
 
-BOUND_OF_ONE_PAIR = Rule("the lower bound is not below one pair's circuits")
-ANSWER_IS_ALLOCATION = Rule("the answer is an allocation")
-SHAPE_AS_ASKED = Rule("the slice is the one asked for, on the fewest servers")
-
-# Servers
-SERVER_PER_SLOT = Rule("each slot has a server")
-SERVER_EXISTS = Rule("the server exists")
-SERVER_IS_FREE = Rule("the server is free")
-ONE_SLOT_PER_SERVER = Rule("a server has one slot")
-ONE_RACK = Rule("all servers are in one rack")
-
-# Circuits
-CIRCUIT_ONCE = Rule("each circuit is there once")
-NONE_SUPERFLUOUS = Rule("no circuit is superfluous")
-NONE_MISSING = Rule("no circuit is missing")
-
-# Routes
-ROUTE_PER_PAIR = Rule("each pair of slots has a route")
-ROUTE_JOINS_SLOTS = Rule("a route joins its slots")
-ROUTE_PASSES_FIBRES = Rule("a route passes fibres")
-ROUTE_IS_OFFERED = Rule("a route is one of those offered")
-SWITCH_AT_ITS_PLACE = Rule("an inter-rack switch joins servers at its place of the faces")
-SWITCH_AT_A_FACE = Rule("fibres to an inter-rack switch leave by a face")
-SWITCH_JOINS_TWO = Rule("an inter-rack switch joins two racks, or two faces of one")
 
 # Fibres
-USE_EXISTS = Rule("circuit and fibre exist")
-ONE_CIRCUIT_PER_FIBRE = Rule("a fibre carries one circuit")
-FIBRE_PER_EDGE = Rule("a circuit has a fibre on each edge of its route")
+ONE_CIRCUIT_PER_FIBRE = "a fibre carries one circuit"
 
 
 class PortPair(NamedTuple):
@@ -241,7 +210,7 @@ def verify_slice(
         findings,
         replay=partial(_replay, problem, findings=findings),
         prove=partial(check_load_proof, problem),
-        floor=BOUND_OF_ONE_PAIR,
+        floor="the lower bound is not below one pair's circuits",
     )
 
 
@@ -251,13 +220,17 @@ def _replay(problem: SliceAllocation, answer: object, findings: Findings) -> boo
     False if the load could not be counted, since a rule is broken on which later ones rest.
     """
     if not isinstance(answer, Allocation):
-        findings.refuse(ANSWER_IS_ALLOCATION, "answer", type(answer).__name__, "Allocation")
+        findings.refuse(
+            "the answer is an allocation", "answer", type(answer).__name__, "Allocation"
+        )
         return False
     torus_of_shape = {torus.shape: torus for torus in list_tori(problem)}
     torus = torus_of_shape.get(answer.shape)
     if torus is None:
         shapes = " or ".join(map(str, torus_of_shape)) or "none: it is too large"
-        findings.refuse(SHAPE_AS_ASKED, "shape", answer.shape, shapes)
+        findings.refuse(
+            "the slice is the one asked for, on the fewest servers", "shape", answer.shape, shapes
+        )
         return False
     if not _check_servers(problem, answer, torus, findings):
         return False
@@ -312,16 +285,16 @@ def _check_servers(
     fabric = problem.fabric
     servers = answer.servers.tolist()
     violations_before = len(findings.violations)
-    findings.expect(SERVER_PER_SLOT, "servers", len(servers), torus.slots)
+    findings.expect("each slot has a server", "servers", len(servers), torus.slots)
     free_servers = set(problem.free_servers.tolist())
     for slot, server in enumerate(servers):
         where = f"servers[{slot}]"
         if not 0 <= server < fabric.n_servers:
-            findings.refuse(SERVER_EXISTS, where, server, f"< {fabric.n_servers}")
+            findings.refuse("the server exists", where, server, f"< {fabric.n_servers}")
         elif server not in free_servers:
-            findings.refuse(SERVER_IS_FREE, where, server, "neither placed nor reserved")
+            findings.refuse("the server is free", where, server, "neither placed nor reserved")
         elif server in servers[:slot]:
-            findings.refuse(ONE_SLOT_PER_SERVER, where, server, "another server")
+            findings.refuse("a server has one slot", where, server, "another server")
     if len(findings.violations) > violations_before:
         return False
 
@@ -330,7 +303,7 @@ def _check_servers(
     if fabric.joined:
         findings.figures["racks"] = len(racks)
         return True
-    return findings.expect(ONE_RACK, "servers", len(racks), 1)
+    return findings.expect("all servers are in one rack", "servers", len(racks), 1)
 
 
 def _expected_circuits(problem: SliceAllocation, answer: Allocation) -> dict[PortPair, SlotPair]:
@@ -376,10 +349,13 @@ def _check_circuits(
 
     At most `MOST_TOLD` violations of each rule are added.
     """
-    findings.expect(CIRCUIT_ONCE, "circuits", len(circuits), len(set(circuits)))
+    findings.expect("each circuit is there once", "circuits", len(circuits), len(set(circuits)))
     superfluous = set(circuits) - set(expected)
     missing = set(expected) - set(circuits)
-    for rule, wrong in ((NONE_SUPERFLUOUS, superfluous), (NONE_MISSING, missing)):
+    for rule, wrong in (
+        ("no circuit is superfluous", superfluous),
+        ("no circuit is missing", missing),
+    ):
         for circuit in sorted(wrong)[:MOST_TOLD]:
             where = f"from port {circuit.source} to port {circuit.destination}"
             findings.refuse(rule, where, "one", "none")
@@ -396,7 +372,9 @@ def _check_routes(
     fabric = problem.fabric
     edge_between = {(tail, head): edge for edge, (tail, head) in enumerate(fabric.edges.tolist())}
     pairs = sorted(torus.weights)
-    if not findings.expect(ROUTE_PER_PAIR, "routes", len(answer.routes), len(pairs)):
+    if not findings.expect(
+        "each pair of slots has a route", "routes", len(answer.routes), len(pairs)
+    ):
         return None
     servers = answer.servers.tolist()
     edges_of_pair: dict[SlotPair, list[int]] = {}
@@ -405,12 +383,12 @@ def _check_routes(
         source, destination = (servers[slot] for slot in pair)
         if len(route) < 2 or route[0] != source or route[-1] != destination:
             expected = f"from {source} to {destination}"
-            findings.refuse(ROUTE_JOINS_SLOTS, where, route, expected)
+            findings.refuse("a route joins its slots", where, route, expected)
             return None
         hops = list(pairwise(route))
         gap = next((hop for hop in hops if hop not in edge_between), None)
         if gap is not None:
-            findings.refuse(ROUTE_PASSES_FIBRES, where, f"{gap[0]} to {gap[1]}", "neighbours")
+            findings.refuse("a route passes fibres", where, f"{gap[0]} to {gap[1]}", "neighbours")
             return None
 
         # The route has no gap. Next is whether switches let the light through, and whether the
@@ -422,7 +400,9 @@ def _check_routes(
         weight = torus.weights[pair]
         offered = problem.candidates(source, destination, weight, problem.loads)
         if tuple(edges) not in offered:
-            findings.refuse(ROUTE_IS_OFFERED, where, route, f"one of {len(offered)}")
+            findings.refuse(
+                "a route is one of those offered", where, route, f"one of {len(offered)}"
+            )
         edges_of_pair[pair] = edges
     return edges_of_pair
 
@@ -459,11 +439,20 @@ def check_crossing(
     on_face = [[spot for other, spot in enumerate(end[1:]) if other != axis] for end in ends]
     along_axis = [end[1 + axis] for end in ends]
     if on_face != [expected, expected]:
-        findings.refuse(SWITCH_AT_ITS_PLACE, place, on_face, expected)
+        findings.refuse(
+            "an inter-rack switch joins servers at its place of the faces",
+            place,
+            on_face,
+            expected,
+        )
     elif not all(position in (0, grid[axis] - 1) for position in along_axis):
-        findings.refuse(SWITCH_AT_A_FACE, place, ends, f"an end of axis {axis}")
+        findings.refuse(
+            "fibres to an inter-rack switch leave by a face", place, ends, f"an end of axis {axis}"
+        )
     elif ends[0] == ends[1]:
-        findings.refuse(SWITCH_JOINS_TWO, place, ends, "others")
+        findings.refuse(
+            "an inter-rack switch joins two racks, or two faces of one", place, ends, "others"
+        )
 
 
 def _check_fibres(
@@ -480,7 +469,7 @@ def _check_fibres(
     for use, (circuit, fibre) in enumerate(answer.fibres.tolist()):
         where = f"fibres[{use}]"
         if circuit >= len(edges_of_circuit) or fibre >= len(is_lit):
-            findings.refuse(USE_EXISTS, where, (circuit, fibre), "numbers of them")
+            findings.refuse("circuit and fibre exist", where, (circuit, fibre), "numbers of them")
             continue
         if is_lit[fibre]:
             findings.refuse(ONE_CIRCUIT_PER_FIBRE, where, fibre, "one that is free")
@@ -492,6 +481,11 @@ def _check_fibres(
     # One fibre for each edge, in the order of the route.
     for circuit, (edges, expected) in enumerate(zip(passed, edges_of_circuit, strict=True)):
         if edges != expected:
-            findings.refuse(FIBRE_PER_EDGE, f"circuit {circuit}", edges, expected)
+            findings.refuse(
+                "a circuit has a fibre on each edge of its route",
+                f"circuit {circuit}",
+                edges,
+                expected,
+            )
             if len(findings.violations) > MOST_TOLD:
                 return

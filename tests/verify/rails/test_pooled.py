@@ -63,16 +63,16 @@ def rename_chord(job: om.RailJob, plan: om.RailPlan) -> om.RailPlan:
 
 SPOILT: list[tuple[str, Callable[[om.RailJob, om.RailPlan], om.RailPlan]]] = [
     (
-        rules.ROUTES_ARRIVE,
+        "routes over chords bring each part to its place",
         lambda _, plan: change_routes(plan, hops=np.roll(plan.chords[0].hops, 1, axis=1)),
     ),
     (
-        rules.ROUTES_CARRY_ALL,
+        "routes over chords carry the whole of each part",
         lambda _, plan: change_routes(plan, share=plan.chords[0].share * 0.5),
     ),
-    (rules.LASTS_AS_BUSIEST_CHORD, shorten_exchange),
-    (rules.CHORDS_STAY, change_late),
-    (rules.ALL_OVER_CHORDS, rename_chord),
+    ("an all-to-all over chords lasts as long as its busiest port needs", shorten_exchange),
+    ("circuits of chords are there from start to end", change_late),
+    ("in an all-to-all over chords all members use the same strides", rename_chord),
 ]
 
 
@@ -110,7 +110,9 @@ def test_rails_are_pooled_only_where_the_job_says_what_it_takes() -> None:
         replace(job.network, fabric=om.IdealSwitch(8)),
     ):
         broken = om.verify(replace(job, network=network), plan).violations
-        assert {violation.rule for violation in broken} >= {rules.MAY_CHANGE_RAIL}
+        assert {violation.rule for violation in broken} >= {
+            "data change rail only in jobs that let them"
+        }
 
     # It takes longer where changing rail does, and the plan does not say so.
     slower = replace(job, network=replace(job.network, change_rail_s=1e-3))
