@@ -453,7 +453,11 @@ def round_losses(fabric: Fabric) -> NDArray[np.int64] | None:
 
 
 def check_budgets(fabric: Fabric, matchings: NDArray[np.int32], findings: Findings) -> None:
-    """Check that all circuits keep to their link budgets; set ``worst_circuit_loss_db``."""
+    """Check that all circuits keep to their link budgets; set ``worst_circuit_loss_db``.
+
+    ``matchings[slot, source]`` are destinations; a circuit may lose the smaller budget of its two
+    ports, in dB. Without stated losses nothing is checked.
+    """
     loss_db = losses_of(fabric)
     if loss_db is None:
         return

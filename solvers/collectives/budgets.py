@@ -369,15 +369,10 @@ def _renumber(
     """Give other numbers to the ranks of a plan, everywhere that they stand in it.
 
     The rank that was number ``part`` in the given plan is number ``rank_of_part[part]`` in the
-    result. For example with ``rank_of_part = [2, 0, 1]`` a send from 0 to 1 becomes one from 2 to
-    0.
-
-    `plan`, the plan. changed in the result:
-
-    - ``sends``, rows of round, source, destination, chunk and kind;
-    - ``links``, rows of send, from and to, for sends that are forwarded;
-    - ``chunk_bytes[chunk]``;
-    - ``circuits[epoch, lane, rank]``, the rank to which a rank transmits, -1 for none.
+    result, a copy. For example with ``rank_of_part = [2, 0, 1]`` a send from 0 to 1 becomes one
+    from 2 to 0. Ranks stand in the columns source, destination and chunk of ``sends``, in the
+    columns from and to of ``links``, and in ``circuits[epoch, lane, rank]`` as index and as value;
+    the entries of ``chunk_bytes[chunk]`` change their places.
     """
     # Chunks of an all-to-all are numbered source * n_ranks + destination, and those of a gather or
     # a reduce-scatter owner * pieces + piece. Those of an all-reduce or a broadcast are pieces of

@@ -271,7 +271,12 @@ def _in_turn(
 
 
 def _conclude(search: RerouteSearch, bound: tuple[int, ...], certificate: Any) -> Solution:
-    """Make a solution of the best answer and the proved bound."""
+    """Make a solution of the best answer and the proved bound.
+
+    `bound` has the levels of `Recovery` that every plan has at least, the first two at least
+    ``search.settled``. If the search has proved that there is no plan, the solution says so by
+    `certificate`; a proved plan has its own levels as the bound.
+    """
     # Levels are compared in their order. The settled ones bound the first two.
     problem = search.problem
     best = search.best

@@ -247,9 +247,10 @@ def _put_in_bucket(side, entry, entering, cells_cost):
 def _expand_stride(graph, prices, sides, progress, least_opposite, best):
     """Expand some terminals at one level of toggles, from one side of a bidirectional search.
 
-    The terminals of the level with the fewest cells on their way are next. A cell that is set
-    already leads to a terminal of the same level; a cell that has to be toggled leads to one of
-    the next level. As light in a cell goes back the way it came, the work is the same from both
+    Changes the arrays of `side`: cost, predecessor, buckets and lists of terminals that are
+    reached. The terminals of the level with the fewest cells on their way are next. A cell that is
+    set already leads to a terminal of the same level; a cell that has to be toggled leads to one
+    of the next level. As light in a cell goes back the way it came, the work is the same from both
     ends of the circuit. The opposite side has expanded all that it reaches at less than
     `least_opposite`. Returns how far the side has come after `_STRIDE` terminals or at the end of
     the level, and the best meeting.
@@ -467,9 +468,9 @@ def find_fewest_toggles(graph, space, scratch, port, max_toggles, route):
 def _route_in_turn(graph, space, scratch, ports_in_turn, max_toggles):
     """Route new circuits one by one past those that are there, each with the fewest toggles.
 
-    Writes their routes to `scratch` and occupies them. Returns the toggles of all new routes
-    together, and those of the one that was found first; both are `NO_ROOM` if a circuit does not
-    fit.
+    `max_toggles` bounds all of them together. Writes their routes to `scratch` and occupies them.
+    Returns the toggles of all new routes together, and those of the one that was found first; both
+    are `NO_ROOM` if a circuit does not fit.
     """
     for place in range(len(ports_in_turn)):
         scratch.lengths[ports_in_turn[place]] = 0

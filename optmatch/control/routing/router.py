@@ -514,7 +514,11 @@ class Router:
     def _search_in_batch(
         self, row: NDArray[np.int32], states: NDArray[np.int8], lengths: NDArray[np.int64]
     ) -> bool:
-        """Search for one row of a batch that was not routed; tell whether states were found."""
+        """Search for one row of a batch that was not routed; tell whether states were found.
+
+        Writes ``states[cell]`` and ``lengths[port]`` of the row, `FREE` and 0 where nothing was
+        found.
+        """
         states[:] = FREE
         lengths[:] = 0
         workspace = self._take_workspace()

@@ -611,7 +611,7 @@ def _read_pairs(key: str, entries: Mapping[Any, Any], flaws: list[str]) -> list[
 def _read_joins(tree: Mapping[str, Any], flaws: list[str]) -> list[Pair]:
     """List the pairs of pins that are joined, from the three places where a netlist may say so.
 
-    Each of these is one join::
+    What fits no form is added to `flaws`, and left out. Each of these is one join::
 
         connections: {"a,o2": "b,o1"}
         nets: [{"p1": "a,o2", "p2": "b,o1"}]
@@ -647,8 +647,8 @@ def _read_joins(tree: Mapping[str, Any], flaws: list[str]) -> list[Pair]:
 def _expand_bundle(first: str, second: str, place: str, flaws: list[str]) -> list[Pair]:
     """Return the joins of one link of a route, which may stand for many.
 
-    A bundle counts up or down in a pin, ``m,o1-4``, in an instance, ``m1-4,o1``, or in an array,
-    ``m<0-3.0>,o1``.
+    Sides of different sizes are added to `flaws`, and join nothing. A bundle counts up or down in
+    a pin, ``m,o1-4``, in an instance, ``m1-4,o1``, or in an array, ``m<0-3.0>,o1``.
     """
     sides = [_expand_pin(first), _expand_pin(second)]
     if len(sides[0]) != len(sides[1]):

@@ -221,6 +221,7 @@ def _bound_rounds(problem: Any, configurations: int, n_hops: float) -> float:
 def _bound_programmed(problem: Any, seconds_of_rounds: dict[int, float]) -> float:
     """Bound an all-reduce by linear programmes where these can say more than the counts.
 
+    ``seconds_of_rounds[rounds]`` has the bounds by counting, and receives those of the programmes.
     How many rounds over rails the best plan has is not known, so the least bound of all numbers of
     rounds holds. Counting bounds each of them; a programme may raise that for 2 rounds up to
     `MOST_PROGRAMMED`.

@@ -403,7 +403,10 @@ def read_shape(value: object) -> Shape:
 
 
 def _assign(owner_of: dict[int, str], number: int, owner: str, noun: str, count: int) -> None:
-    """Note which slice has a server or a fibre; InputError if it is none, or is taken already."""
+    """Note which slice has a server or a fibre; InputError if it is none, or is taken already.
+
+    Writes ``owner_of[number]``; there are `count` of them, called `noun` in messages.
+    """
     if not 0 <= number < count:
         raise InputError(f"{owner}: {noun} {number}: there are {count}", where=owner)
     if number in owner_of:

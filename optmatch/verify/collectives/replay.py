@@ -408,10 +408,11 @@ def _replay_round(
 ) -> bool:
     """Replay the sends of one round of a sum, and tell whether they are allowed.
 
-    Each rank has a memory for its sum of each piece of the data, and may have others beside it.
-    For each memory the replay knows a set: the ranks whose data are added up in it. For example
-    {0, 2} means that the memory holds the data of rank 0 plus the data of rank 2. A send reads one
-    memory, as it was before the round. There are four kinds of sends:
+    Changes ``state.sets`` and ``state.is_filled`` to those after the round; ``kind[send]`` is one
+    of the four below. Each rank has a memory for its sum of each piece of the data, and may have
+    others beside it. For each memory the replay knows a set: the ranks whose data are added up in
+    it. For example {0, 2} means that the memory holds the data of rank 0 plus the data of rank 2.
+    A send reads one memory, as it was before the round. There are four kinds of sends:
 
     - ``COPY`` replaces the set at the destination by the one that was read;
     - ``REDUCE`` adds: the set at the destination becomes the union of both;
@@ -504,9 +505,9 @@ def _add_data(
 ) -> bool:
     """Add what is sent in a round to sums, and check that nothing is added twice.
 
-    For each sum the ranks are known whose data are in it, as a set. Several additions may go to
-    one sum in the same round. They are made one after another, so that each is compared with what
-    was added before.
+    Changes ``state.sets[target]``; equal targets stand next to each other. For each sum the ranks
+    are known whose data are in it, as a set. Several additions may go to one sum in the same
+    round. They are made one after another, so that each is compared with what was added before.
 
     ``target[addition]`` is the number of the set to which something is added. ``data[addition]``
     is the ranks whose data are added, as bits; shape (additions, words).
@@ -1254,7 +1255,10 @@ def _first_is_free(problem: Collective, plan: CollectivePlan) -> bool:
 def _conclude(
     problem: Collective, plan: CollectivePlan, times: _RoundTimes, findings: Findings
 ) -> Seconds:
-    """Compare the time and the counts that a plan states with those of its replay."""
+    """Compare the time and the counts that a plan states with those of its replay.
+
+    Sets the figures of the replay, and returns ``ends_s[round]``.
+    """
     end_s = float(times.ends_s.max(initial=0.0))
     last_ready_s = float(problem.late.max(initial=0.0))
     n_rounds_late = 0

@@ -1726,8 +1726,10 @@ def describe_load(
 ) -> tuple[NDArray[np.generic], ...]:
     """Describe all that happens on a rail without names, so that rails can be compared.
 
-    GPUs are counted on the rail, groups by dimension and members, communications by their first
-    operations.
+    `riding` are the operations on the rail, ascending, and `ranks` its ranks. A group gets a
+    number when it is met first, in `numbers_of_groups`, which the calls for all rails share. Two
+    rails do the same if all arrays are equal. GPUs are counted on the rail, groups by dimension
+    and members, communications by their first operations.
     """
     step = context.step
     plan = context.plan

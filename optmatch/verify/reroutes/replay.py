@@ -103,8 +103,9 @@ def rack_of(problem: Reroute, chip: int) -> int:
 def _find_lost_racks(failure: Failure) -> None:
     """Find racks with failed parts in use, which are lost, and racks of spares that work.
 
-    Where no light passes a chip on its way, racks are replaced as a whole: all chips of a lost
-    rack are lost, and all their circuits are hit.
+    Adds to ``failure.lost``, ``failure.hit`` and ``failure.spares``. Where no light passes a chip
+    on its way, racks are replaced as a whole: all chips of a lost rack are lost, and all their
+    circuits are hit.
     """
     problem = failure.problem
     chips = range(problem.units.n_units)
@@ -141,7 +142,8 @@ def _racks_at(problem: Reroute, fibre: int) -> set[int]:
 def _find_lost_units(failure: Failure) -> None:
     """Find the units with fewer live ports than circuits to send or to receive.
 
-    They are lost; a spare needs one live port.
+    Adds to ``failure.lost`` and ``failure.spares``; the ports of unit u begin at
+    ``u * failure.per_unit``. They are lost; a spare needs one live port.
     """
     problem = failure.problem
     n_units = problem.units.n_units
@@ -165,8 +167,9 @@ def _find_lost_units(failure: Failure) -> None:
 def _find_hit_circuits(failure: Failure) -> None:
     """Find the circuits that have lost their light.
 
-    A circuit is hit if it has a dead port or a lost unit, or if its light passes a failed fibre, a
-    dead cell, or a cell that is stuck in another state than it needs.
+    Adds to ``failure.hit``, numbers of ``problem.circuits``. A circuit is hit if it has a dead
+    port or a lost unit, or if its light passes a failed fibre, a dead cell, or a cell that is
+    stuck in another state than it needs.
     """
     problem = failure.problem
     for circuit, ports in enumerate(problem.circuits.tolist()):

@@ -314,9 +314,9 @@ class _NodeColumns:
 def decode_nodes(content: bytes, path: str, rank: int, skipped: list[str] | None = None) -> Trace:
     """Read a trace in Chakra's binary format; `parents` are still numbers of nodes.
 
-    The file is a sequence of protobuf messages, each behind its length. The first one describes
-    the trace and is passed over. A file that is cut off is read up to there where parts may be
-    left out.
+    `skipped` receives what is left out, a line for each thing; None refuses it. The file is a
+    sequence of protobuf messages, each behind its length. The first one describes the trace and is
+    passed over. A file that is cut off is read up to there where parts may be left out.
     """
     from google.protobuf.message import DecodeError
 

@@ -237,8 +237,9 @@ def make_traces(
 def _check_sequences(recordings: Sequence[Recording], skipped: list[str] | None) -> None:
     """Refuse recordings whose collectives of one group begin at different numbers.
 
-    Only those are compared whose calls all tell their numbers. The k-th collective of a group at
-    one rank belongs to the k-th at the others.
+    With a list `skipped` they are noted there instead. Only those are compared whose calls all
+    tell their numbers. The k-th collective of a group at one rank belongs to the k-th at the
+    others.
     """
     numbers_of_group: dict[tuple[str, tuple[int, ...]], tuple[Recording, list[int]]] = {}
     for recording in recordings:

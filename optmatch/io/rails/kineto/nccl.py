@@ -124,7 +124,10 @@ def read_nccl_calls(
 def _read_kernels(
     recording: Recording, events: TraceEvents, by_role: _NcclEvents
 ) -> list[_Kernel]:
-    """Return the kernels of the device, in the order of their events; copies go to `computing`."""
+    """Return the kernels of the device, in the order of their events; copies go to `computing`.
+
+    Copies of memory are added to ``recording.computing``.
+    """
     kernels = []
     for span in by_role.device:
         is_memory = events.text(span.event, "cat") != "kernel"
@@ -152,7 +155,10 @@ def _read_kernels(
 def _refuse_silent_kernels(
     recording: Recording, kernels: Sequence[_Kernel], skipped: list[str] | None
 ) -> None:
-    """Refuse kernels whose calls the trace does not tell, or take them as computation."""
+    """Refuse kernels whose calls the trace does not tell, or take them as computation.
+
+    With a list `skipped` they are noted there, and added to ``recording.computing``.
+    """
     rule = (
         f"{len(kernels)} kernels of NCCL, and neither records of their calls nor annotations"
         " nccl:...: PyTorch from 2.2 on records each call with its size"

@@ -480,6 +480,8 @@ def _link_cuts(
 ) -> list[NDArray[np.int32]]:
     """Let each part of an event wait for the triggers of its pause that change its ports.
 
+    Adds to `pairs` that the node of a part starts after the node of its trigger;
+    ``begin[trigger]`` is the node in which a trigger begins, and the next node is its delay.
     Return the rows of `needs`.
     """
     event_of = linking.job.events().event_of
