@@ -284,7 +284,11 @@ def minimise(
 def _make_solver(
     clock: Clock, seed: int, workers: int, linear: bool, work: float
 ) -> cp_model.CpSolver:
-    """Make a solver of CP-SAT with the parameters of `minimise`."""
+    """Make a solver of CP-SAT with the parameters of `minimise`.
+
+    `work` limits its deterministic time, which does not depend on the machine; `linear` tells
+    whether linear relaxations are used.
+    """
     solver = cp_model.CpSolver()
     parameters = solver.parameters
     parameters.num_workers = workers
@@ -346,7 +350,13 @@ class LightFlow:
         ends: dict[int, Literal],
         allowed: Iterable[int],
     ) -> None:
-        """Make the variables, and add the constraints to the model."""
+        """Make the variables, and add the constraints to the model.
+
+        A literal for each terminal in `allowed` says that light leaves a cell there;
+        ``ends[terminal]`` are the literals of terminals at which it may leave the fabric, and
+        `lit` says whether there is light at all. In each passage of a cell as much light goes out
+        as comes in.
+        """
         self.graph = graph
         self.source = source
         self.exit_literals: dict[int, Literal] = {}

@@ -286,7 +286,12 @@ class Repair:
         return not met.isdisjoint(broken.dead_pairs())
 
     def _exchange(self, problem: AllToAll, states: NDArray[np.int8]) -> Verdict | None:
-        """Move pairs between slots until all have a way; None if some pair is left without one."""
+        """Move pairs between slots until all have a way; None if some pair is left without one.
+
+        ``states[slot, cell]`` are the states to begin with, of which some pairs have lost their
+        ways. Exchanges are bounded by their number and not by the clock, so that a verdict can be
+        repeated.
+        """
         if len(self.matchings) != problem.min_slots:
             return None  # exchanges are between full slots
         moves = _EXCHANGES * len(self.matchings)

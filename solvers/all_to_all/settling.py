@@ -181,7 +181,12 @@ def sum_waits(cells, order, give_up_s, last_state):
 
 @inner_kernel
 def lay_out_move(order, places, reverses, trial):
-    """Write to `trial` an order with one slot moved elsewhere, or the stretch reversed."""
+    """Write to `trial` an order with one slot moved elsewhere, or the stretch reversed.
+
+    `places` are where the move begins and where it ends, ``order[place]`` and ``trial[place]``
+    slots. The order 0, 1, 2, 3 and the places 0 and 2 give 1, 2, 0, 3, or 2, 1, 0, 3 if the
+    stretch is reversed.
+    """
     start, target = places
     low = min(start, target)
     high = max(start, target)

@@ -58,7 +58,12 @@ def on_live_ports(solve: Solve) -> Solve:
         start: Solution | None = None,
         **options: Any,
     ) -> Solution:
-        """Solve the problem of the live ports; give the solution all ports again."""
+        """Solve the problem of the live ports; give the solution all ports again.
+
+        Ports are renumbered without dead ones before `solve` runs, in the former solution `start`
+        too; afterwards the schedule gets its idle ports back. A pair with a dead port that has to
+        be connected makes the problem infeasible.
+        """
         # Without dead ports `solve` alone answers; without live ones there is nothing to connect.
         fabric = problem.fabric
         if not len(fabric.dead_ports):
@@ -166,7 +171,11 @@ def ask_shortage(
         refuting_prices.append(price_of_link[router.wiring.link])
 
     def needs_more_slots(fabric: Fabric) -> bool | None:
-        """Tell whether a fabric needs more than the fewest slots; None if that stays open."""
+        """Tell whether a fabric needs more than the fewest slots; None if that stays open.
+
+        Tests go from quick to exact: prices that proved it on other fabrics, a schedule by search,
+        new prices (an infinite bound), and the exact model `decide`.
+        """
         live = live_part(fabric) if len(fabric.dead_ports) else fabric
         problem = replace(whole, fabric=live)
         router = CellRouter(live)

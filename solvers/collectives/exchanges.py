@@ -470,7 +470,12 @@ def _time_routes(problem: Collective, routes: ShiftRoutes) -> tuple[float, int]:
 
 
 def _lay_routes(problem: Collective, routes: ShiftRoutes) -> Laid:
-    """Lay out and time an all-to-all over circulants, in which all ranks do the same."""
+    """Lay out and time an all-to-all over circulants, in which all ranks do the same.
+
+    Each move of an offset becomes a send of every rank. With 8 ranks and shift 2, the blocks of
+    offset 3 that have come 1 place are sent by rank 1 to rank 3 for source 0, by rank 2 to rank 4
+    for source 1, and so on; the block from rank s to rank t is chunk ``s * n + t``.
+    """
     n = problem.n_ranks
     ranks = np.arange(n)[:, None]
     parts: list[tuple[IntArray, ...]] = []

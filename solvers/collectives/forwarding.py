@@ -329,7 +329,13 @@ class LinkedSends(NamedTuple):
 def list_sends(
     ways: RelayRoutes, carried: Carried, relay: Relay, n: int, *, adds: bool
 ) -> LinkedSends:
-    """Spell the sends out; those of sums run backwards, against all circuits of the relay."""
+    """Spell the sends out; those of sums run backwards, against all circuits of the relay.
+
+    Rows of sends are round, source, destination, chunk and kind, by round; rows of links are the
+    number of the send and the two ranks of a circuit. Only sends over two circuits or more have
+    links. With `adds`, the last round of the gather is the first one, and source and destination
+    change places: what a rank had sent on it adds up.
+    """
     turn = ways.turn[carried.way]
     matchings = [topology.peer for topology in relay.topologies]
     if adds:
@@ -365,7 +371,11 @@ def _turn(topology: Topology) -> Topology:
 
 
 def list_strides(n: int) -> Iterator[tuple[int, ...]]:
-    """Yield the strides of plans of one round, of two, and of more, up to doubling."""
+    """Yield the strides of plans of one round, of two, and of more, up to doubling.
+
+    Strides fall to 1. For 8 ranks they are 1 alone; 2, 1 to 5, 1 for two rounds; and 4, 2, 1, by
+    which a block comes to the rank 4 places onward, then to every second rank, then to all.
+    """
     yield (1,)
     halves = np.unique(np.geomspace(2, max(2, n // 2 + 1), MOST_STRIDES).astype(int))
     yield from ((int(stride), 1) for stride in halves if 1 < stride < n)
@@ -417,7 +427,11 @@ def list_relays(problem: Collective) -> Iterator[Relay]:
 
 
 def list_forwarding_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
-    """Offer plans that forward data inside rounds, each with its time."""
+    """Offer plans that forward data inside rounds, each with its time.
+
+    Blocks go whole or, where they are gathered, cut into as many pieces as ranks have lanes. Plans
+    whose sends would take too long to be laid out in the time of `clock` are left out.
+    """
     n = problem.n_ranks
     everyone = np.arange(n)
     for relay in list_relays(problem):
@@ -508,7 +522,12 @@ def _offer_gathers(problem: Collective, relay: Relay, gather: RelayRoutes) -> It
 def _load_blocks(
     problem: Collective, relay: Relay, ways: RelayRoutes, exchanged: Carried
 ) -> FloatArray:
-    """Return the bytes over the busiest circuit of each round of an all-to-all."""
+    """Return the bytes over the busiest circuit of each round of an all-to-all.
+
+    ``load[round]`` is in bytes; circuits of several lanes between the same ranks share evenly.
+    Where all ranks do the same, `exchanged` has the blocks of one owner alone, and what they put
+    on all circuits of a shift together is the load of each circuit of this shift.
+    """
     n = problem.n_ranks
     sizes = chunk_sizes(problem, n * n)[exchanged.chunk]
     n_links = ways.n_links[exchanged.way]

@@ -583,7 +583,12 @@ def _spread_over_one_topology(
 
 
 def list_gather_sends(gather: Gather) -> Rounds:
-    """Write out the sends of a simulated all-gather, for all ranks."""
+    """Write out the sends of a simulated all-gather, for all ranks.
+
+    Piece p of the block of rank r is chunk ``r * pieces + p``. In circulants one receipt of the
+    simulation stands for n sends: with 4 ranks and shift 1, the block 2 places before the receiver
+    goes from rank 0 to 1 (block 3), from 1 to 2 (block 0), and so on.
+    """
     n = gather.source.shape[2]
     pieces = gather.pieces
     peer = np.array([topology.peer for topology in gather.sequence.topologies])

@@ -286,7 +286,12 @@ def _optimise_wave_sizes(problem: Collective, plan: _Plan) -> _Plan:
 def _arrange(
     operation: str, scheme: Scheme, count: int, ratio: float, wave_order: _WaveOrder
 ) -> _Plan:
-    """Choose the round of every send of a collective between islands, and how the data are cut."""
+    """Choose the round of every send of a collective between islands, and how the data are cut.
+
+    The data are cut into `count` waves, whose sizes fall or rise by the factor `ratio`. Sums run
+    backwards in time; an all-reduce has the sums and then the copies, put off until every wave is
+    complete.
+    """
     # The first pass: turns[move, wave] are the rounds of copies. Sums go backwards: of 5 rounds,
     # round 0 becomes round 4.
     forward = list(range(count))

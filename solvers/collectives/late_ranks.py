@@ -39,7 +39,11 @@ def takes_several_late_ranks(problem: Collective) -> bool:
 
 
 def find_late_plan(problem: Collective, clock: Clock) -> Laid:
-    """Find a fast plan of an all-reduce with several late ranks, by several cuts of data."""
+    """Find a fast plan of an all-reduce with several late ranks, by several cuts of data.
+
+    Each number of pieces in `PIECES` gives a plan, and the fastest one is returned. The first is
+    made whatever time is left.
+    """
     best: Laid | None = None
     n_owners = problem.n_ranks - len(problem.late_s)
     for pieces in PIECES:

@@ -499,7 +499,11 @@ FINDERS: dict[str, Find] = {
 
 
 def _take_up(problem: Collective, start: Solution) -> FoundPlan | None:
-    """Use the plan of a former solution again, if only sizes and times have changed since."""
+    """Use the plan of a former solution again, if only sizes and times have changed since.
+
+    Rounds, sends and circuits stay, and only their times are worked out anew. None if the plan
+    cannot be used, for example with other ranks, lanes or late ranks.
+    """
     former: Any = start.problem
     plan: Any = start.answer
     # Whether hops have a time decides which sends are allowed, so that must not change. A plan

@@ -330,7 +330,12 @@ def _balance(steps: Steps, used: NDArray[np.bool_]) -> Shares:
 
 
 def _prove_bound(steps: Steps, best: Shares, clock: Clock) -> tuple[float, NDArray[np.bool_]]:
-    """Prove a lower bound of the time of all shares, by a mixed-integer programme."""
+    """Prove a lower bound of the time of all shares, by a mixed-integer programme.
+
+    Returns the bound in seconds, and ``used[step, plane]``, which planes take part in the best
+    shares that the programme has found; those of `best` if it has found none. Steps much shorter
+    than the whole are not resolved by the programme: then the bound is 0.
+    """
     # The unit of times in the programme is the time that is known to suffice.
     unit_s = best.time_s or 1.0
     known = best.share_s > 0

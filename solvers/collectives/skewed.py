@@ -94,7 +94,12 @@ def find_skewed_plan(problem: Collective, clock: Clock) -> Laid:
 
 
 def _list_direct_schedules(problem: Collective, clock: Clock) -> Iterator[list[DirectRound]]:
-    """Yield schedules of direct rounds that carry all blocks, by rules for optical switches."""
+    """Yield schedules of direct rounds that carry all blocks, by rules for optical switches.
+
+    A schedule of a switch has slots, which share rounds and lanes later (`_share_rounds`). Each
+    rule therefore runs for two delays between slots: the wait of a round times the number of
+    lanes, and divided by it. Rules that are expected to take too long are left out.
+    """
     with uncounted():
         from optmatch.solvers.demands.portfolio import list_rules
         from optmatch.solvers.demands.tasks import CoverTask, Size

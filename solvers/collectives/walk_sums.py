@@ -124,7 +124,12 @@ def find_walk_graph(n: int, degree: int) -> WalkGraph | None:
 
 
 def list_walk_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
-    """List all-reduces over a de Bruijn graph of circuits that stay, before they are made."""
+    """List all-reduces over a de Bruijn graph of circuits that stay, before they are made.
+
+    There is one offer for each number of chunks, 1, d, d^2 and so on, where d is the degree: more
+    chunks carry fewer bytes over each circuit, in more rounds. It ends when the rounds cost more
+    than they save. Nothing is offered without a graph of degree 2 or more.
+    """
     graph = _find_largest_graph(problem)
     if graph is None:
         return

@@ -192,7 +192,12 @@ def peel_terms(
     max_terms: int | None = None,
     deadline: float = np.inf,
 ) -> Terms:
-    """Write a matrix of equal line sums as a sum of terms by one of the kernels of `peeling`."""
+    """Write a matrix of equal line sums as a sum of terms by one of the kernels of `peeling`.
+
+    It ends when line sums are down to `stop_ticks`, after `max_terms` terms, at the deadline (in
+    counted seconds), or by Ctrl-C; `Terms.residual` is then what is left. For example ((5, 2), (2,
+    5)) gives the identity with weight 5 and the exchange with weight 2, and no rest.
+    """
     # Each term makes an entry zero, so there is room enough for as many terms as entries.
     most = int(np.count_nonzero(matrix))
     if max_terms is not None:

@@ -297,7 +297,12 @@ def _value_critical_lines(ports, left, count):
 
 @inner_kernel
 def _held_ticks(ports, left, count, rule):
-    """Return how long a matching is held: as long as its least, median or largest entry needs."""
+    """Return how long a matching is held: as long as its least, median or largest entry needs.
+
+    The first `count` entries of `left` are looked at; an entry is in the matching if
+    ``ports.column_of[row]`` is its column. ``left.worth`` is overwritten as scratch. With entries
+    of 2, 3 and 9 ticks in the matching it is held for 2, 3 or 9 ticks.
+    """
     # The entries of the matching: the least, the largest, and all of them for the median.
     matched = left.worth
     n_matched = 0

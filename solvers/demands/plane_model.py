@@ -263,7 +263,11 @@ class PlaneModel(ExactModel[tuple[Schedule, ...]]):
                 self.model.add(share.denominator * sum(left_of_port) <= end)
 
     def read(self, outcome: Outcome) -> tuple[Schedule, ...]:
-        """Read the schedules of all planes; slots without duration are left out."""
+        """Read the schedules of all planes; slots without duration are left out.
+
+        ``uses[plane][slot]`` has the literal of each circuit, by source and destination, and
+        ``ticks[plane][slot]`` the duration.
+        """
         schedules = []
         for uses, ticks in zip(self.uses, self.ticks, strict=True):
             durations = [outcome.value(duration) for duration in ticks]

@@ -137,7 +137,11 @@ def join(first: Plan, second: Plan) -> Plan:
 
 
 def tidy(plan: Plan) -> Plan:
-    """Put slots with the same matching together, the longest slots first."""
+    """Put slots with the same matching together, the longest slots first.
+
+    The result depends on what is in the plan alone, not on the order of its slots; slots of equal
+    length are sorted by their matchings.
+    """
     if not len(plan.ticks):
         return plan
     ticks_of = dict[bytes, int]()

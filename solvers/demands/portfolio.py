@@ -111,7 +111,11 @@ def _moves_until(deadline: float) -> int | None:
 
 
 def _plan(task: CoverTask, previous: Plan | None, first: Plan | None) -> Plan:
-    """Return the best plan of the search, or the first one that meets the bound."""
+    """Return the best plan of the search, or the first one that meets the bound.
+
+    `previous` is a former plan, which is patched for this demand and competes with the others;
+    `first` is the plan with which the search begins. Costs are ticks, with a delay for each slot.
+    """
     if not len(task.entries.ticks):
         return Plan.of([], [], task.entries.n_ports)
 

@@ -262,7 +262,11 @@ class Realiser:
         return matching
 
     def _compatible(self, pairs: list[Pair]) -> list[Pair]:
-        """Keep pairs, in order, whose ports are still free."""
+        """Keep pairs, in order, whose ports are still free.
+
+        Pairs come in the order of their claim, and each that is kept makes its ports busy. Two-way
+        pairs are returned with the smaller port first.
+        """
         busy_sources = set[int]()
         busy_destinations = set[int]()
         compatible = list[Pair]()

@@ -353,7 +353,11 @@ def repair(problem: Demand, former: Plan) -> Plan:
 
 
 def former_plan(problem: Demand, start: Solution | None) -> Plan | None:
-    """Return all slots of a former solution as one plan; what it serves may be another demand."""
+    """Return all slots of a former solution as one plan; what it serves may be another demand.
+
+    Durations in seconds become ticks of this problem, rounded up but for errors of rounding. None
+    without a former schedule, or if its switch has another number of ports.
+    """
     if start is None or start.objective is None:
         return None
 

@@ -215,7 +215,11 @@ def change(
 def count_cells(
     fabric: Fabric, matchings: NDArray[np.int32], states: NDArray[np.int8]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Count by row and source port the cells that each circuit passes, and those in cross."""
+    """Count by row and source port the cells that each circuit passes, and those in cross.
+
+    Both results have the shape of `matchings`, (rows, ports), and are 0 where a port is idle. All
+    circuits are followed at once, a cell in each turn; ``states[row, cell]`` is 0 bar or 1 cross.
+    """
     # All circuits advance by one cell in each turn, those that are not at their end yet.
     graph: Any = fabric.graph
     passed = np.zeros(matchings.shape, dtype=np.int64)
@@ -247,7 +251,12 @@ def _check(fabric: FeedForward, matchings: ArrayLike) -> NDArray[np.int32]:
 
 @kernel
 def find_clash(matchings, last):
-    """Find the first row that is no matching, -1 if all are; `last` is scratch of -1."""
+    """Find the first row that is no matching, -1 if all are; `last` is scratch of -1.
+
+    ``matchings[row, source]`` is a port or -1. A row is no matching if it has another number, or a
+    port twice. ``last[port]`` becomes the last row that has used the port, so that it need not be
+    cleared between rows.
+    """
     ports = np.uint64(matchings.shape[1])
     for row in range(len(matchings)):
         for o in matchings[row]:

@@ -698,7 +698,12 @@ class Search:
             work[turn] += self.decoder.work - former_work
 
     def _list_shapes(self) -> Iterator[_Shape]:
-        """List shapes of one or two rings, and those with chords."""
+        """List shapes of one or two rings, and those with chords.
+
+        Chords come first, then pairs of cuts and single cuts, each with all ports on one ring at a
+        time, or divided into two halves that are both up. A shape with a price of a delay changes
+        circuits only where that saves more than it costs.
+        """
         # With an odd number of ports the first half has one more.
         yield from self._list_chord_shapes()
         all_ports = (self.ports,)
@@ -727,7 +732,12 @@ class Search:
             yield _Shape((joins_all, joins_all), halves, EITHER, 0.0)
 
     def _list_chord_shapes(self) -> Iterator[_Shape]:
-        """List shapes with one chord or more, the other ports in one ring or two halves."""
+        """List shapes with one chord or more, the other ports in one ring or two halves.
+
+        With 4 ports and one chord the other 3 ports are one ring of width 3, or two rings of the
+        widths 2 and 1, for each cut. There are no such shapes with one port, or without groups of
+        all-to-alls.
+        """
         if self.chord_groups is None or self.ports == 1:
             return
         n_members = len(self.chord_groups[0])

@@ -280,7 +280,12 @@ def _push(heap, key_s, priority, size, node):
 
 @inlined_kernel
 def _pop(heap, key_s, priority, size):
-    """Take the first node from the binary heap; return the new size, where the node stands now."""
+    """Take the first node from the binary heap; return the new size, where the node stands now.
+
+    Changes `heap` in place; nodes go by their keys in seconds and, if these are equal, by
+    priority. Example: nodes 7, 4, 9 with the keys 1, 5 and 3 s become 9, 4 and, behind the heap,
+    7; the result is 2.
+    """
     # The first node changes places with the last one, which then sinks below all children that go
     # before it. The children of place k are the places 2 k + 1 and 2 k + 2.
     size -= 1

@@ -274,7 +274,12 @@ def hold_circuits(transfers: Transfers) -> Transfers:
 
 
 def _list_transfers(job: RailJob, folded: Folded, lanes: Lanes, places: Places) -> Transfers:
-    """Choose the rounds of all communications, and list them as nodes."""
+    """Choose the rounds of all communications, and list them as nodes.
+
+    A communication of several rounds, such as recursive halving, becomes a chain of nodes. Choices
+    depend on kind, group and size alone, and are made once for each of them. At first each node of
+    `folded` is its own first and last round; `_add_transfers` then adds the further ones.
+    """
     step = folded.step
     first_ranks, operations = pick_ranks(step, folded.first)
     operation_s = durations_s(first_ranks, job.network, job.collectives)

@@ -170,7 +170,12 @@ def _order_changes(
     paths: Sequence[Path],
     named: Named,
 ) -> list[Step]:
-    """Order the steps of changed circuits, of which the hit ones are dark from the beginning."""
+    """Order the steps of changed circuits, of which the hit ones are dark from the beginning.
+
+    ``changed[k]`` is a circuit and ``paths[k]`` its new path; what a circuit occupies before and
+    after, ports, fibres and cells with their states, decides which one has to go dark before
+    another comes up.
+    """
     old_needs = {}
     new_needs = {}
     present_states = {}

@@ -61,7 +61,11 @@ class RerouteSearch:
     def __init__(
         self, problem: Reroute, clock: Clock, on_event: OnEvent, rng: np.random.Generator
     ) -> None:
-        """Put the running circuits on the flow graph; an iteration of the clock is one model."""
+        """Put the running circuits on the flow graph; an iteration of the clock is one model.
+
+        Nothing is known yet: no plan, and 0 as the least value of the first two levels, circuits
+        of others that are disturbed and circuits that are changed.
+        """
         # What is asked, and the running circuits on the flow graph.
         self.problem = problem
         self.clock = clock

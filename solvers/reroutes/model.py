@@ -184,7 +184,12 @@ class RerouteModel(ExactModel[ModelledPlan]):
         self.model.minimize(objective)
 
     def read(self, outcome: Outcome) -> ModelledPlan:
-        """Read out of a solution the path of each circuit, and which spares take over."""
+        """Read out of a solution the path of each circuit, and which spares take over.
+
+        ``flows[k][arc]`` is the literal of circuit number k in `circuits` on an arc of the flow
+        graph, and arcs are sorted by the node that they leave. Spares are listed in the order of
+        ``case.lost``.
+        """
         graph = self.routing.graph
         paths: list[Path] = []
         for circuit, flow in zip(self.circuits, self.flows, strict=True):

@@ -134,7 +134,11 @@ class _PartChooser:
         return (end, port) not in self._taken_ports and (user == NOBODY or user in self._leaving)
 
     def take_fibre(self, fibres: Iterable[int]) -> int:
-        """Take the lowest fibre without light, or else the lowest that a lit circuit leaves."""
+        """Take the lowest fibre without light, or else the lowest that a lit circuit leaves.
+
+        The fibre counts as taken from then on. The result is -1 if all are in use by circuits that
+        stay.
+        """
         # A fibre with light would have to go dark before the new circuit can have it.
         chosen = -1
         for fibre in fibres:

@@ -119,7 +119,12 @@ class _ProofSearch:
     def __init__(
         self, problem: Routing, limits: Limits, rng: np.random.Generator, on_event: OnEvent
     ) -> None:
-        """Make the router at the costs of the objective, and the programme over routes."""
+        """Make the router at the costs of the objective, and the programme over routes.
+
+        Costs are whole numbers: cells times `UNIT` or, for losses, units of which `per_unit` are
+        one dB. `least` is the sum of the cheapest routes alone, a lower bound. No routes are known
+        yet.
+        """
         self.problem = problem
         self.clock = limits.start()
         self.rng = rng
@@ -269,7 +274,13 @@ class _ProofSearch:
                 return
 
     def _where_to_split(self, weights: dict[Column, float]) -> CaseSplit:
-        """Pick a circuit and a link that it half uses; one that it uses both ways comes first."""
+        """Pick a circuit and a link that it half uses; one that it uses both ways comes first.
+
+        ``weights[column]`` is how much of a route the linear programme takes, from 0 to 1.
+        Example: a circuit with two routes at 0.5 each half uses the links that only one of them
+        has; one of these links that other circuits need most is closed to it in one case, and to
+        all others in the other case.
+        """
         # ``use[circuit, link]`` is how much of the circuit passes the link, ``total[link]`` that
         # of all circuits. A link is worth a split if two circuits share it.
         use: dict[tuple[int, int], float] = {}

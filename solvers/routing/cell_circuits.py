@@ -39,7 +39,12 @@ def find_circuit_matrices(fabric: Fabric) -> NDArray[np.complex128] | None:
 
 
 def _walk_circuit(circuit: CellCircuit, difference_rad: float) -> NDArray[np.complex128]:
-    """Return ``matrix[b side, a side]`` of a cell; `difference_rad` is how far arm 1 is ahead."""
+    """Return ``matrix[b side, a side]`` of a cell; `difference_rad` is how far arm 1 is ahead.
+
+    Entries are complex amplitudes, of light that enters at a terminal of side a (column 0 or 1)
+    and leaves at one of side b (row 0 or 1). Waves walk along the joins; where a coupler divides
+    one, both parts go on, and those that meet at a terminal are added up.
+    """
     part_of_name = {part.name: part for part in circuit.parts}
     joined_pin: dict[str, str] = {}
     for first, second in circuit.joins:

@@ -90,7 +90,11 @@ def refute_by(problem: Routing, limits: Limits, clock: Clock, rng: np.random.Gen
     """
 
     def is_refuted(fabric: Fabric) -> bool | None:
-        """Tell whether the matching has no routing on a fabric; None if that stays open."""
+        """Tell whether the matching has no routing on a fabric; None if that stays open.
+
+        Any routes will do: only whether there are some is asked. Negotiation comes first; branch
+        and price decides what it leaves open, while there is time.
+        """
         any_routes = replace(problem, fabric=fabric, objective="total-cells", cells=None)
         if any_routes.dead_circuits():
             return True

@@ -115,7 +115,12 @@ class Routes:
         routes: NDArray[np.int32],
         lengths: NDArray[np.int64],
     ) -> None:
-        """Set the cells on the routes, and measure the objective."""
+        """Set the cells on the routes, and measure the objective.
+
+        It is the most cells of a route, the loss of all routes in dB, a figure of the device
+        (worst loss, crosstalk, or heater power) where the problem has one, or else the cells of
+        all routes. Arrays are kept and not copied.
+        """
         self.routes = routes
         self.lengths = lengths
         self.states = router.states(order, routes, lengths)

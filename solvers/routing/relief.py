@@ -116,7 +116,13 @@ class Relief:
     """
 
     def __init__(self, router: CellRouter, cells: CellDevice, objective: str) -> None:
-        """Collect what the kernels read of a chip, and allocate what they write."""
+        """Collect what the kernels read of a chip, and allocate what they write.
+
+        For each aim the cost of a cell in a search is composed differently: with losses the router
+        has them already; for power and numbers of cells, heaters and cells are one whole number,
+        in which the criterion that counts first is always the larger part. All arrays of scratch
+        last as long as the object.
+        """
         aim = _OBJECTIVES.index(objective)
         if aim in (_POWER, _CELLS):
             router = CellRouter(router.fabric)
@@ -220,7 +226,10 @@ def _weigh_heaters(graph, chip, scratch, circuits):
 
 @inner_kernel
 def _weigh_losses(graph, chip, scratch, circuits):
-    """Write the loss of each circuit to ``scratch.value``, and return the largest, in dB."""
+    """Write the loss of each circuit to ``scratch.value``, and return the largest, in dB.
+
+    The loss of a circuit is the sum of ``chip.loss_db[cell, state]`` over the cells of its route.
+    """
     worst_db = 0.0
     for place in range(len(circuits.order)):
         port = circuits.order[place]

@@ -175,7 +175,10 @@ class ForwardRouter(RowRouter):
         read_rows(self._paths, RowBatch(rows, states, routes, lengths, outcome))
 
     def change(self, present_states, row, states, routes, lengths, clock=None) -> int:
-        """Change by the rule; where it knows some ways only, a mesh router tries to do better."""
+        """Change by the rule; where it knows some ways only, a mesh router tries to do better.
+
+        Dark cells keep their present states unless they are stuck.
+        """
         checked = super().change(present_states, row, states, routes, lengths)
         if checked != ROUTED:
             return checked
@@ -329,7 +332,10 @@ class WorstRouter(MeshRouter):
         self._by_worst = objective == "worst-loss-db"
 
     def route(self, rows, states, routes, lengths, outcome) -> None:
-        """Route by rule or by negotiation, then move circuits while that helps the objective."""
+        """Route by rule or by negotiation, then move circuits while that helps the objective.
+
+        Arrays are those of `RowRouter.route`, and are written row by row.
+        """
         if self._forward:
             RowRouter.route(self, rows, states, routes, lengths, outcome)
             if (outcome == NO_MATCHING).any():

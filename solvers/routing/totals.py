@@ -99,7 +99,12 @@ class RouteModel(ExactModel[list[list[int]]]):
     """
 
     def __init__(self, negotiation: Negotiation, most_cells: int) -> None:
-        """Write the flows of all circuits, each of at most `most_cells`, without a shared link."""
+        """Write the flows of all circuits, each of at most `most_cells`, without a shared link.
+
+        Each circuit is a flow of light through cells. It gets a literal only for terminals on ways
+        that are short enough: cells from its source, plus the fewest cells from there to its
+        destination.
+        """
         super().__init__()
         router = negotiation.router
         graph = router.graph

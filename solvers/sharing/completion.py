@@ -107,6 +107,12 @@ class _WaitingModel(ExactModel[NDArray[np.int32]]):
     tells = True
 
     def __init__(self, problem: PortSharing, caps: NDArray[np.int64] | None) -> None:
+        """Write the variables, the constraints, and the sum of waiting times to be minimised.
+
+        ``amounts[kind, job]`` is how many resources of a kind a job gets. Each job gets its demand
+        in all, each kind is given out no more often than there are resources, and the caps of jobs
+        on planes hold.
+        """
         # Variables, cost terms and caps, by kind and job; a kind is on one plane.
         super().__init__()
         self.kinds = _find_kinds(problem)
@@ -139,7 +145,13 @@ class _WaitingModel(ExactModel[NDArray[np.int32]]):
         self.model.minimize(sum(self._cost))
 
     def _count_waiting(self, job: int, demand: int, kinds: list[int], asked_s: float) -> None:
-        """Add the time that a job waits for its last resource to the objective, in steps."""
+        """Add the time that a job waits for its last resource to the objective, in steps.
+
+        Time is cut at the arrivals of resources. Example: a job that asks at 0 s and takes
+        resources that come at 2 s and at 5 s has the literals "waits until 2 s", with cost 2, and
+        "waits from then until 5 s", with cost 3; both are true if it takes anything that comes at
+        5 s.
+        """
         if not demand:
             return
         arrival_s = self.kinds.arrival_s

@@ -344,7 +344,11 @@ class _LoadSearch:
         return self.pod.globally(racks, search.answer())
 
     def conclude(self) -> Solution:
-        """Make the solution, with a `LoadProof` if the bound is above the problem's own one."""
+        """Make the solution, with a `LoadProof` if the bound is above the problem's own one.
+
+        An infinite bound means that the slice has no place: then there is no answer, and the
+        statistics say why.
+        """
         # A bound that the problem counts itself needs no certificate.
         stats: dict[str, object] = {"nodes": self.nodes}
         proof = None

@@ -265,7 +265,11 @@ def _has_room(task, server, slot):
 
 @inner_kernel
 def _sort_servers(task, slot, step):
-    """Write all free servers to ``task.candidates[step]``, least stretch first."""
+    """Write all free servers to ``task.candidates[step]``, least stretch first.
+
+    Rows of candidates are stretch and server (a place among the free ones), sorted by insertion.
+    The stretch is in circuits times hops; servers in use have `_NO_WAY` and come last.
+    """
     candidates = task.candidates[step]
     for server in range(len(task.slot_of_server)):
         stretch = _NO_WAY

@@ -268,7 +268,12 @@ def _tell_mirrors_apart(plan: SliceShape) -> NDArray[np.int64]:
 
 
 def _edges_by_server(rack: Rack, end: int) -> NDArray[np.int64]:
-    """List the edges that leave each free server (end 0) or arrive there (end 1), padded by -1."""
+    """List the edges that leave each free server (end 0) or arrive there (end 1), padded by -1.
+
+    ``table[server, k]`` is the k-th edge of a free server, counted in ``rack.servers``. With edges
+    0-1, 1-0 and 0-2 and the servers 0 and 1 free, the rows of edges that leave are (0, 2) and (1,
+    -1).
+    """
     n_nodes = 1 + int(max(rack.edges.max(initial=0), rack.servers.max(initial=0)))
     place_of_node = np.full(n_nodes, -1)
     place_of_node[rack.servers] = np.arange(len(rack.servers))
