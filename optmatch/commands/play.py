@@ -149,7 +149,11 @@ def play(
 
 
 def _read_ports(text: str, names: Sequence[str]) -> frozenset[int]:
-    """Read a list of ports such as ``0-15,20,rack-9``: numbers, ranges with both ends, names."""
+    """Read a list of ports such as ``0-15,20,rack-9``: numbers, ranges with both ends, names.
+
+    `names` are those of the ports, by number; a port may have a name that looks like a range.
+    Other parts are refused as a wrong option.
+    """
     ports: set[int] = set()
     for part in text.split(","):
         if part in names:

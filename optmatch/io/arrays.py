@@ -144,7 +144,11 @@ def _refer(tree: Any, where: str, names: set[str]) -> Any:
 
 
 def _put(tree: Any, where: str, arrays: dict[str, NDArray[Any]]) -> Any:
-    """Put arrays in place of the references of a tree, which are ``{"npz": name}``."""
+    """Put arrays in place of the references of a tree, which are ``{"npz": name}``.
+
+    `where` is the place of the tree in the file, as a JSON pointer. The references are those of
+    large arrays, which stand in the ``.npz`` file beside.
+    """
     if isinstance(tree, list):
         return [_put(value, pointer(where, k), arrays) for k, value in enumerate(tree)]
     if not isinstance(tree, dict):

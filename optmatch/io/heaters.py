@@ -179,7 +179,11 @@ def _number(name: str, entry: Any, place: str) -> float:
 
 
 def find_cell(fabric: Fabric, name: Any, place: str) -> int:
-    """Find a cell by its name or its number; the message of an error lists some."""
+    """Find a cell by its name or its number; the message of an error lists some.
+
+    Names go before numbers: where a cell is named "3", the text "3" is that cell. `place` is where
+    the text stands in the file, for the message.
+    """
     text = str(name).strip()
     names = list(fabric.cell_names)
     cell = numbers_of_names(names).get(text)

@@ -220,7 +220,10 @@ def _default_ranks(job: RailJob) -> NDArray[np.int64]:
 
 
 def _list_reconfigurations(job: RailJob, run: Run) -> list[tuple[int, float, float]]:
-    """List rank, start and end in seconds of each reconfiguration of a plan or simulation."""
+    """List rank, start and end in seconds of each reconfiguration of a plan or simulation.
+
+    A `Run` of another kind has none.
+    """
     if isinstance(run, RailPlan):
         return _reconfigurations_of_plan(job, run)
 
@@ -240,7 +243,11 @@ def _list_reconfigurations(job: RailJob, run: Run) -> list[tuple[int, float, flo
 
 
 def _reconfigurations_of_plan(job: RailJob, plan: RailPlan) -> list[tuple[int, float, float]]:
-    """List rank, start and end of each change of a plan, without ranks whose circuits stay."""
+    """List rank, start and end of each change of a plan, without ranks whose circuits stay.
+
+    A change begins with a state of the timeline and lasts for the delay; each GPU with a port that
+    changes has an entry, on every rail of the timeline.
+    """
     ranks_of_rail = ranks_of_rails(job.step())
     reconfigurations = []
     for timeline in plan.rails:

@@ -66,7 +66,10 @@ def transition_data(solution: Solution) -> RackData:
 
 
 def _rack_data(problem: Reroute, answer: Transition) -> RackData:
-    """Lay out the chips of a rack after a repair; ``role[chip]`` is a place in `_ROLES`."""
+    """Lay out the chips of a rack after a repair; ``role[chip]`` is a place in `_ROLES`.
+
+    The columns of ``answer.moves`` are a lost unit and the spare that takes over.
+    """
     rack = problem.fabric
     if not isinstance(rack, RackFabric):
         raise InputError("a drawing of a rack needs one")

@@ -933,7 +933,11 @@ def write_problem(problem: Problem, output: str, force: bool) -> None:
 
 
 def describe_problem(problem: Problem) -> str:
-    """Say in a line what a problem asks, how much it moves, and what no answer can beat."""
+    """Say in a line what a problem asks, how much it moves, and what no answer can beat.
+
+    The parts are the question, entries and bytes of a demand (or the size of a collective), rate,
+    delay and lower bound, as far as the problem has them.
+    """
     question, bound = problem.summary().splitlines()
     parts = [question]
     demand_bytes = getattr(problem, "demand_bytes", None)

@@ -43,7 +43,11 @@ class _EntriesInTicks(NamedTuple):
 
 
 def read_entries(matrix: AnyMatrix, delay_s: float, rate_bytes_per_s: float) -> _EntriesInTicks:
-    """Check a demand in bytes as `Demand` does, and count its entries and the delay in ticks."""
+    """Check a demand in bytes as `Demand` does, and count its entries and the delay in ticks.
+
+    Entries of large or mostly empty demands are listed, and the others stay a full matrix; a tick
+    is chosen by `scale_amounts` so that bytes become whole numbers.
+    """
     # Rate and delay alone, as the options of a problem without demand.
     Demand(IdealSwitch(1), [[0.0]], rate_bytes_per_s=rate_bytes_per_s, delay_s=delay_s)
     is_listed = is_sparse(matrix) or is_graph(matrix)
@@ -91,7 +95,11 @@ def _count_full(
     rate_bytes_per_s: float,
     delay_s: float,
 ) -> _EntriesInTicks:
-    """Convert a full matrix from bytes to ticks, and list its entries unless most are positive."""
+    """Convert a full matrix from bytes to ticks, and list its entries unless most are positive.
+
+    ``matrix[source, destination]`` is in bytes, `names` are those of the ports, and rate and delay
+    are in bytes per second and seconds. A negative entry is refused by its place.
+    """
     _check_shape(matrix.shape)
     IdealSwitch(len(matrix), names)  # refuses too many ports, and names that are not different
     if matrix.min() < 0:

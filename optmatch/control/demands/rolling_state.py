@@ -133,7 +133,11 @@ class RollingState:
             )
 
     def _check_matchings(self) -> None:
-        """Refuse arrays of other shapes than the fabric has, and rows that are no matchings."""
+        """Refuse arrays of other shapes than the fabric has, and rows that are no matchings.
+
+        ``held[plane, port]``, ``plan_matchings[row, port]`` and both rows of each slot have a
+        receiving port or -1; ``cell_states[plane, cell]`` have 0, 1 or -1.
+        """
         n_ports = self.fabric.n_ports
 
         # Each array with the shape that it has to have.

@@ -141,7 +141,11 @@ class Rerouter:
         on_event: Callable[[Call], None] | None,
         priorities: Mapping[int, int] | None,
     ) -> None:
-        """Begin with the records of a controller, the present one last; check the options."""
+        """Begin with the records of a controller, the present one last; check the options.
+
+        `history` is how many records before the present one are kept for rollbacks, and
+        ``priorities[job]`` says whose circuits give way last.
+        """
         if on_event is not None and not callable(on_event):
             raise InputError(f"on_event = {on_event!r:.60}: a function is expected")
         *past, present = records
@@ -354,7 +358,12 @@ class Rerouter:
     def _ask(
         self, call: str, failure: FailedParts, deadline_s: float | None, *, report: bool
     ) -> Proposal:
-        """Search an answer to a failure, and with `report` put the failure on record."""
+        """Search an answer to a failure, and with `report` put the failure on record.
+
+        The search sees a snapshot of the record. If the record has changed meanwhile, its answer
+        may be out of date, and it runs once more; after `deadline_s` seconds the answer counts as
+        it is. Raises the refusal if there is no repair.
+        """
         self._check_open()
         clock = start_clock(deadline_s)
         with self._tally.call(call, failure):

@@ -219,7 +219,11 @@ def _spread_evenly(graph: CellGraph, count: int, alternating: bool) -> list[int]
 
 
 def _has_two_classes(graph: CellGraph) -> bool:
-    """Tell whether the graph of terminals that meet is bipartite: no light inside either class."""
+    """Tell whether the graph of terminals that meet is bipartite: no light inside either class.
+
+    Terminals of the perimeter are coloured with two colours, neighbours differently
+    (breadth-first); an odd cycle has no such colouring.
+    """
     everywhere = list(range(len(graph.perimeter)))
     meets = ~_dead(graph, everywhere, everywhere)
     np.fill_diagonal(meets, False)

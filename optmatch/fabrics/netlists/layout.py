@@ -131,7 +131,12 @@ def _spread(middle: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _point_cells(mate: NDArray[np.int32], middle: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Turn each cell from its neighbours at end a towards those at end b; else to the right."""
+    """Turn each cell from its neighbours at end a towards those at end b; else to the right.
+
+    ``mate[terminal]`` is the joined terminal or -1, and ``middle[cell]`` is x and y. Returned are
+    ``ends[cell, end]``, the points of end a (0) and b (1), each half a length of a cell from the
+    middle.
+    """
     ends = np.zeros((len(middle), 2, 2))
     for cell in range(len(middle)):
         sides = []

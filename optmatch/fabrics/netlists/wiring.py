@@ -122,7 +122,11 @@ def _read_place(placements: Mapping[str, Any], name: str) -> Place | None:
 
 
 def _place_in(tree: Mapping[str, Any], name: str) -> Place | None:
-    """Return where one netlist puts an instance, or a cell of an array by the array's pitch."""
+    """Return where one netlist puts an instance, or a cell of an array by the array's pitch.
+
+    The cell ``array<2.0>`` of an array at x = 10 with a pitch of 5 is at x = 20. None if a place
+    or a needed pitch is not stated.
+    """
     placements = mapping(tree, "placements", [])
     index = _ARRAY_INDEX.search(name)
     if index is None or name in placements:

@@ -69,7 +69,11 @@ _NOTHING = Operation("nop")
 
 
 def write_mscclpp(solution: Solution) -> str:
-    """Write the sends of a plan as an execution plan of MSCCL++."""
+    """Write the sends of a plan as an execution plan of MSCCL++.
+
+    Each rank gets a program of thread blocks, which put data into buffers of other ranks and wait
+    for signals. Returned is the JSON text.
+    """
     layout = Layout("MSCCL++", solution)
     n_ranks = layout.problem.n_ranks
     programs = _list_operations(layout)
@@ -182,7 +186,11 @@ def _add_round(
 
 
 def _put(puts: Sequence[tuple[Slot, _RemoteEnd]]) -> Iterator[Operation]:
-    """Put data into buffers of other ranks, tell them, and wait until all is done."""
+    """Put data into buffers of other ranks, tell them, and wait until all is done.
+
+    ``puts`` are pairs of where data are here and where they go. One operation puts to
+    `MOST_AT_ONCE` ends at most; then each peer is signalled, and flushed, once.
+    """
     if not puts:
         return
     for first in range(0, len(puts), MOST_AT_ONCE):
@@ -338,7 +346,11 @@ def _format_operations(block: _Block, number: int, n_blocks: int) -> list[dict[s
 def _format_operation(
     operation: Operation, peers: Sequence[int], buffers: Sequence[tuple[int, str]]
 ) -> dict[str, Any]:
-    """Return an operation for JSON, with the numbers that its thread block gives to peers."""
+    """Return an operation for JSON, with the numbers that its thread block gives to peers.
+
+    `peers` and `buffers` are those of the thread block: their places there are the ids of channels
+    and buffers. The buffer of a remote end is named by (rank, buffer).
+    """
     entry: dict[str, Any] = {"name": operation.name}
     if operation.sources:
         entry["src_buff"] = [_local_end(slot, n_units) for slot, n_units in operation.sources]

@@ -186,7 +186,10 @@ def _refuse_times(header: Row, path: str) -> None:
 
 
 def _only_layout(rows: Sequence[Row], path: str) -> str:
-    """Return the only key of `LAYOUTS` that fits, or the nearest one if none does."""
+    """Return the only key of `LAYOUTS` that fits, or the nearest one if none does.
+
+    A table that two layouts fit is refused, and the message names both.
+    """
     layouts = _possible_layouts(rows)
     if len(layouts) > 1:
         readings = " or ".join(LAYOUTS[layout] for layout in layouts)
@@ -315,7 +318,11 @@ def _header_of_edges(header: Row, body: Sequence[list[str]]) -> _EdgeColumns | N
 
 
 def _find_traffic(header: Row, columns: Sequence[int]) -> tuple[int, Unit]:
-    """Find the one column of traffic among some columns of a header, and its unit."""
+    """Find the one column of traffic among some columns of a header, and its unit.
+
+    `columns` are those behind source and destination. A column that counts something beside a
+    column of bytes is passed over; any other column is refused.
+    """
     units = {column: traffic_unit(header.fields[column], header.place) for column in columns}
     of_traffic = {column: unit for column, unit in units.items() if unit is not None}
     if len(of_traffic) > 1:

@@ -65,7 +65,11 @@ class _CellPhases(NamedTuple):
 
 
 def _find_phases(solution: Solution) -> Iterator[_CellPhases]:
-    """Yield the phases of every cell that is set, slot by slot; free cells are left out."""
+    """Yield the phases of every cell that is set, slot by slot; free cells are left out.
+
+    Where the arms of a cell differ in length, its phases depend on the wavelength, and are left
+    out with a warning.
+    """
     fabric = solution.problem.fabric
     labels = _cell_labels(solution)
     circuits = cell_circuits(fabric)

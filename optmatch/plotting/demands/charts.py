@@ -398,7 +398,11 @@ def _label_bars(
     colours: NDArray[np.str_],
     labels: Sequence[str],
 ) -> None:
-    """Write the destination into each bar where its name has room."""
+    """Write the destination into each bar where its name has room.
+
+    ``row[k]`` is the height of bar k on the axes, ``colours[port]`` and ``labels[port]`` belong to
+    its destination.
+    """
     # Rows must be at least as high as a line of text.
     span_s = data.makespan_s or 1.0
     width_inches, height_inches = _size_in_inches(ax)
@@ -478,7 +482,11 @@ _MAX_LISTED = 4000
 
 
 def page(solution: Solution) -> dict[str, Any]:
-    """Collect the page: slot by slot with what is left, or the circuits of planes over time."""
+    """Collect the page: slot by slot with what is left, or the circuits of planes over time.
+
+    A bar is a circuit that sends from `start_s` to `sent_s` and is up until `end_s`. With one
+    plane the page steps through its slots, with several through the ends of circuits.
+    """
     data = gantt_data(solution)
     problem: Any = solution.problem
     unit = unit_of_amounts(problem)

@@ -639,7 +639,12 @@ def _doublings(n_known: int, lanes: int) -> int:
 
 
 def fewest_late_rounds(n_ranks: int) -> int:
-    """Bound the rounds of an all-reduce after its one late rank is ready, from below."""
+    """Bound the rounds of an all-reduce after its one late rank is ready, from below.
+
+    Counts what the late rank has to send and to receive: n - 1 chunks each way, and for all ranks
+    together n (n - 1) receipts of data that contain its own. With 8 ranks that is 9 rounds, n +
+    log2 n - 2.
+    """
     if n_ranks < 2:
         return 0
     n_by_doubling = n_ranks + math.ceil(math.log2(n_ranks)) - 2

@@ -244,7 +244,11 @@ def _set_fabric(problem: Collective) -> None:
 
 
 def _set_sizes(problem: Collective) -> None:
-    """Refuse wrong sizes; set that of an uneven all-to-all to its busiest row or column."""
+    """Refuse wrong sizes; set that of an uneven all-to-all to its busiest row or column.
+
+    Writes ``problem.size_bytes`` of an uneven all-to-all, though the problem is frozen;
+    ``demand_bytes[source, destination]``.
+    """
     n = problem.n_ranks
     demand = problem.demand_bytes
     if demand is not None:
@@ -345,7 +349,11 @@ def _set_start(problem: Collective) -> None:
 
 
 def _set_late(problem: Collective) -> None:
-    """Refuse wrong late ranks; leave out those that are not late, and order the others by rank."""
+    """Refuse wrong late ranks; leave out those that are not late, and order the others by rank.
+
+    Writes ``problem.late_s``, seconds by rank, though the problem is frozen. At least one rank is
+    not late, as time is counted from it.
+    """
     late: dict[int, float] = {}
     names = {str(rank) for rank in range(problem.n_ranks)}  # "03" is none
     for key, seconds in problem.late_s.items():

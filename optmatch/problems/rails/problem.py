@@ -312,7 +312,10 @@ def _check_collectives(job: RailJob) -> None:
 
 
 def _check_rails(job: RailJob) -> None:
-    """Refuse a job whose busiest rail needs more ports than its switch has."""
+    """Refuse a job whose busiest rail needs more ports than its switch has.
+
+    The message names the first rank without a port, and how the job could be divided to fit.
+    """
     network = job.network
     groups = job.groups()
     rail, ranks = _busiest_rail(job)

@@ -164,7 +164,11 @@ class Transition(Value):
         return lines
 
     def check_fits(self, problem: Any) -> None:
-        """Refuse a repair that names units, circuits, ports or fibres that do not exist."""
+        """Refuse a repair that names units, circuits, ports or fibres that do not exist.
+
+        Only numbers are compared here; whether light gets where it should is for the verifier to
+        say.
+        """
         n_circuits = len(problem.circuits)
         check_below("moves", self.moves, problem.n_units, problem.units.unit_name)
         check_below("changed", self.changed, n_circuits, "circuit")

@@ -284,7 +284,12 @@ class _PlanReplay:
         self._phase_holds_s = -np.inf
 
     def measure_boundary(self, phase: Phase) -> _Boundary:
-        """Measure what happens before a phase; phases of a stage come in their order."""
+        """Measure what happens before a phase; phases of a stage come in their order.
+
+        The boundary begins
+        when the phase before has ended, and its change counts as exposed as far as it keeps this
+        phase waiting.
+        """
         plan = self._plan
         if phase.rail not in self._timeline_of_rail:
             raise InputError(f"the plan lacks rail {phase.rail}", where="rails")
@@ -312,7 +317,11 @@ class _PlanReplay:
         self._ports = ports.reshape(-1)
 
     def _measure_change(self, rail: int, wanted_s: float, started_s: float) -> _Boundary:
-        """Measure the change of circuits of a stage between two phases, if there is one."""
+        """Measure the change of circuits of a stage between two phases, if there is one.
+
+        `wanted_s` is when the data of the next phase are ready, `started_s` when it started. Of
+        the window between the phases, the change is exposed as far as it delays the start.
+        """
         timeline = self._timeline_of_rail[rail]
         partners = self._partners[id(timeline)]
         window_s = max(0.0, wanted_s - self._phase_end_s)

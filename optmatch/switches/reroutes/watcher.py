@@ -560,7 +560,11 @@ class Watcher:
             self.on_event(WatchEvent("unanswered", message))
 
     def _carry_out(self, parts: Sequence[RackPart], proposal: Proposal) -> None:
-        """Tell an answer to failed parts, which are open no more, and send it if allowed."""
+        """Tell an answer to failed parts, which are open no more, and send it if allowed.
+
+        Removes the parts from ``_open_failures``. The answer goes on record before anything is
+        sent to a switch.
+        """
         failures = [self._open_failures.pop(part) for part in parts]
         began_s = min(failure.began_s for failure in failures)
         for part in parts:

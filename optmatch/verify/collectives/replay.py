@@ -539,7 +539,11 @@ def _add_data(
 def _check_ends(
     problem: Collective, state: _SumState, n_chunks_of_block: int, findings: Findings
 ) -> bool:
-    """Check that in the end every rank has the data of all ranks in the sums that it wants."""
+    """Check that in the end every rank has the data of all ranks in the sums that it wants.
+
+    Sets are bits of 64-bit words, a bit for each rank. In a reduce-scatter a rank wants its own
+    block alone.
+    """
     n_ranks = problem.n_ranks
     n_sums = n_ranks * len(state.chunk)
     # The bits of all ranks are set; the last word may have more bits than ranks are left.
@@ -762,7 +766,11 @@ def _refuse_first(
 
 
 def check_sends(problem: Collective, plan: CollectivePlan, findings: Findings) -> bool:
-    """Check that rounds, ranks, chunks and kinds exist; without that nothing can be replayed."""
+    """Check that rounds, ranks, chunks and kinds exist; without that nothing can be replayed.
+
+    Columns of a send are round, source, destination, chunk and kind; ranks are different. False at
+    the first row that is wrong.
+    """
     # Each column of a send has a limit of its own; there are four kinds: copied, added,
     # both of these, and added in place of what was there.
     n_ranks = problem.n_ranks

@@ -548,7 +548,11 @@ class GroupWork(NamedTuple):
 
 
 def _list_group_work(problem: Demand) -> GroupWork:
-    """Add up what each group has on each line: the n ports that send, then the n that receive."""
+    """Add up what each group has on each line: the n ports that send, then the n that receive.
+
+    ``problem.groups[source, destination]`` is the group of an entry. Each entry counts at both of
+    its lines, with its ticks and with one delay.
+    """
     assert problem.groups is not None
     n_groups = int(problem.groups.max()) + 1
     n_lines = 2 * problem.fabric.n_ports

@@ -164,7 +164,11 @@ def _measure_with_few_ports(job: RailJob, operations: Places) -> Column:
 
 
 def _find_earliest(lasts_s: Column, before: Places, after: Places) -> Column:
-    """Return when each event can begin at the earliest, by longest paths (Kahn)."""
+    """Return when each event can begin at the earliest, by longest paths (Kahn).
+
+    ``before[k]`` has to end before ``after[k]`` begins; times are in seconds from the start of the
+    step. Events are taken level by level, each when all that it waits for have been taken.
+    """
     # Pairs are edges from the first event to the second. They are sorted by the first one: the
     # edges from event k are ``after[first_edge[k]:first_edge[k + 1]]``.
     n_events = len(lasts_s)

@@ -540,7 +540,11 @@ def _check_state_times(context: Context, timeline: RailTimeline, where: str) -> 
 
 
 def _check_port_times(context: Context, timeline: RailTimeline, where: str) -> None:
-    """Check that no port gets another circuit before its last one is up."""
+    """Check that no port gets another circuit before its last one is up.
+
+    Both the port that sends and the port that receives a new circuit are looked at; ports may not
+    change within one delay, in seconds.
+    """
     matchings = timeline.matchings
     delay_s = context.job.network.delay_s
     new_circuit = (matchings[1:] != matchings[:-1]) & (matchings[1:] != IDLE)
@@ -565,7 +569,11 @@ def _check_port_times(context: Context, timeline: RailTimeline, where: str) -> N
 
 
 def _check_cell_states(context: Context, timeline: RailTimeline, where: str) -> None:
-    """Check that light goes where the circuits lead, by tracing cells if there are any."""
+    """Check that light goes where the circuits lead, by tracing cells if there are any.
+
+    ``cell_states[state, cell]`` go with the rows of matchings. Broken rules are noted in the
+    findings.
+    """
     matchings = timeline.matchings
     states = timeline.cell_states
     fabric = context.job.fabric
@@ -652,7 +660,11 @@ def check_in_rounds(context: Context, rail: Rail, riding: Places) -> Places:
 
 
 def _check_group_in_rounds(context: Context, rail: Rail, group: InRounds) -> None:
-    """Replay collectives with the same rounds, and compare when they end."""
+    """Replay collectives with the same rounds, and compare when they end.
+
+    All collectives of the group have the same algorithm and number of members, hence they are
+    replayed together. Ends may be later than replayed only by whole stops of the rail.
+    """
     step = context.step
     plan = context.plan
 
@@ -971,7 +983,12 @@ def _is_single_valued(row: Places, value: Places, n_rows: int) -> NDArray[np.boo
 def _count_served(
     context: Context, rail: Rail, exchanges: _AllToAlls, row: Places, spell: Places
 ) -> Places:
-    """Count for each all-to-all the other members that get a circuit for long enough."""
+    """Count for each all-to-all the other members that get a circuit for long enough.
+
+    A *spell* is the time in which a port holds one circuit. ``row[k]`` is an all-to-all, and
+    ``spell[k]`` the spell of one of its ports when it starts; a member is served if its circuit is
+    up for `part_s` seconds. The result has an entry for each all-to-all.
+    """
     step = context.step
     # A pair (operation, rank served) is one integer, ``operation * key_base + rank + 1``; rank -1
     # stands for no circuit.
@@ -1061,7 +1078,11 @@ def check_stages(context: Context, rail: Rail, operations: Places) -> None:
 
 
 def _list_stages(context: Context, rail: Rail, operations: Places) -> _Stages:
-    """Find the strides of the circuits of each all-to-all, stage by stage."""
+    """Find the strides of the circuits of each all-to-all, stage by stage.
+
+    A stage lasts while a port holds one circuit. The stride says how many places further on, in
+    the order of the group, that circuit leads: from member 1 of 4 to member 0 it is 3.
+    """
     step = context.step
     used = rail.list_ports(step.rank[operations], context.plan.ports[operations])
     operation = operations[used.row]
@@ -1231,7 +1252,11 @@ class _HopPorts(NamedTuple):
 
 
 def check_forwarded(context: Context) -> bool:
-    """Check that relays are of sending operations, and of ranks and ports that exist."""
+    """Check that relays are of sending operations, and of ranks and ports that exist.
+
+    Rows of ``relays`` are operation, rank and ports (as bits). False if any of them is wrong; then
+    nothing is followed.
+    """
     step = context.step
     relays = context.plan.relays
     operation, rank, ports = relays.T.astype(np.int64)
@@ -1356,7 +1381,11 @@ def _check_circuits(context: Context, rail: Rail, hops: Hops, used: _HopPorts) -
 
 
 def _check_messages(context: Context, riding: Places, used: _HopPorts, rows: Places) -> None:
-    """Check that messages reach their receivers, at the ports that these name."""
+    """Check that messages reach their receivers, at the ports that these name.
+
+    ``rows`` are the entries of `used` at which messages arrive. Several ports may carry one
+    message.
+    """
     step = context.step
     sends = used.operation[rows]
     reached = used.reached.rank[rows]
@@ -1606,7 +1635,11 @@ class _OverChords(NamedTuple):
 def _find_over_chords(
     context: Context, rail: Rail, operations: Places, routes: ChordRoutes
 ) -> _OverChords:
-    """Find the all-to-alls with as many members, and ports of the strides, as a table."""
+    """Find the all-to-alls with as many members, and ports of the strides, as a table.
+
+    Chords are ports whose circuits stay and lead a fixed number of places further on, their
+    stride. The strides are compared port by port, ports ascending.
+    """
     step = context.step
     plan = context.plan
     n_ports = len(routes.strides)
@@ -1635,7 +1668,11 @@ def _find_over_chords(
 def _check_times_over_chords(
     context: Context, rail: Rail, chosen: _OverChords, routes: ChordRoutes
 ) -> None:
-    """Check that circuits of all-to-alls stay, and that these last as busiest ports need."""
+    """Check that circuits of all-to-alls stay, and that these last as busiest ports need.
+
+    Each member sends a part to each other one by the routes of the table, in shares, over one hop
+    or more. The port that carries most decides the time.
+    """
     operations = chosen.operation
     start_s = context.plan.start_s[operations]
     end_s = context.plan.end_s[operations]
@@ -1880,7 +1917,11 @@ def lets_pool(job: RailJob) -> bool:
 
 
 def check_pooled(context: Context, ranks_of_rail: _RanksOfRail) -> bool:
-    """Check that a plan may let data change rail, and that all rails do the same."""
+    """Check that a plan may let data change rail, and that all rails do the same.
+
+    The rails do the same if loads (`describe_load`) and servers of their GPUs are equal; one rail
+    can then stand for all. False, with the rule that is broken in the findings, if not.
+    """
     job = context.job
     n_rails = job.network.gpus_per_server
     findings = context.findings
@@ -2112,7 +2153,11 @@ def _check_rail(context: Context, rail: Rail, riding: NDArray[np.int64]) -> None
 
 
 def _check_sharing(context: Context, rail: Rail, changing: NDArray[np.int64], sent: Sent) -> None:
-    """Check that no port sends for two operations at the same time."""
+    """Check that no port sends for two operations at the same time.
+
+    ``changing`` are operations that change circuits on their way, and `sent` are all other sends
+    with their ports. Times may overlap by rounding alone.
+    """
     # The ports of all sends on this rail, an entry for each.
     step = context.step
     plan = context.plan

@@ -54,7 +54,10 @@ class Failure:
 
 
 def assess_failure(problem: Reroute) -> Failure:
-    """Find the circuits that a failure hits, the lost units, and the spares that are left."""
+    """Find the circuits that a failure hits, the lost units, and the spares that are left.
+
+    Dead ports and cells are noted first; what is lost or hit follows from them.
+    """
     fabric = problem.fabric
     units = problem.units
     failure = Failure(

@@ -171,7 +171,11 @@ def _check_delays(problem: AllToAll, schedule: Schedule, findings: Findings) -> 
 
 
 def _check_coverage(problem: AllToAll, schedule: Schedule, findings: Findings) -> None:
-    """Check that each two different live ports meet exactly once, and that nothing else does."""
+    """Check that each two different live ports meet exactly once, and that nothing else does.
+
+    Meetings are counted as ``[source, destination]`` over all slots; of bidirectional ports, each
+    pair is reported once.
+    """
     fabric = problem.fabric
     slots, sources = np.nonzero(schedule.matchings != IDLE)
     destinations = schedule.matchings[slots, sources]

@@ -65,7 +65,12 @@ def neighbour(shape: Shape, twisted: bool, place: Shape, axis: int, step: int) -
 
 @lru_cache(maxsize=64)
 def measure(shape: Shape, server: Shape, twisted: bool = False) -> Torus:
-    """Count the circuits between the slots of a slice; those within a server are not counted."""
+    """Count the circuits between the slots of a slice; those within a server are not counted.
+
+    `shape` is that of the slice in chips and `server` that of a server. Weights are
+    ``weights[slot, slot]``, circuits one way; `even` tells whether servers fill each side without
+    a rest.
+    """
     sides = _sides(shape, server)
     weights: dict[tuple[int, int], int] = {}
     for x, y, z in product(*map(range, shape)):

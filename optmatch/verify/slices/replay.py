@@ -461,7 +461,11 @@ def _check_fibres(
     edges_of_circuit: list[list[int]],
     findings: Findings,
 ) -> None:
-    """Check that each circuit has one free fibre on each edge of its route, for itself."""
+    """Check that each circuit has one free fibre on each edge of its route, for itself.
+
+    Rows of ``answer.fibres`` are circuit and fibre, in the order of the route;
+    ``edges_of_circuit[circuit]`` are the edges that it passes.
+    """
     is_lit = problem.lit_fibres
     edge_of_fibre = problem.fabric.edge_of_fibre.tolist()
     passed: list[list[int]] = [[] for _ in edges_of_circuit]  # edges, by circuit

@@ -267,7 +267,12 @@ class _NodeColumns:
         self._column_of_attribute = {name.encode(): place for place, name in enumerate(ATTRIBUTES)}
 
     def append(self, node: Any) -> None:
-        """Add a node, as protobuf has parsed it; a value that breaks a rule is refused."""
+        """Add a node, as protobuf has parsed it; a value that breaks a rule is refused.
+
+        Its attributes become a row of `table`, `MISSING` where it has none; its parents, those of
+        data before those of control, are added to `parents`, with their bounds in `first_control`
+        and `first_parent`.
+        """
         if node.duration_micros >= LARGEST:
             rule = f"duration_micros = {node.duration_micros}: numbers are below 2**63"
             raise FormatError(rule)

@@ -83,7 +83,11 @@ def step_traces(step: Step) -> list[bytes]:
 
 
 def _write_node(step: Step, operation: int, first: int) -> Node:
-    """Make the node of one operation; the one of the rank's first operation has the number 0."""
+    """Make the node of one operation; the one of the rank's first operation has the number 0.
+
+    Seconds become microseconds, and bytes whole numbers, rounded; `first` is the number of the
+    rank's first operation in the step.
+    """
     # A computation has no size and no group. A message has its ends, a collective its type.
     name = OPERATIONS[step.kind[operation]]
     attributes: dict[str, bool | int | str] = {"is_cpu_op": False}

@@ -171,7 +171,12 @@ def _list_pauses(
     changes_of_rails: Sequence[Sequence[_Change]],
     find: Finder,
 ) -> _Pauses:
-    """List the parts of communications that change circuits on their way."""
+    """List the parts of communications that change circuits on their way.
+
+    Returns rows of rank, group, number of the communication and state, with the share of the
+    communication that is over then, and ``lasts_s[event]`` without pauses. Example: an all-to-all
+    of 3 s that changes circuits after 1 s of sending has a row with share 1/3.
+    """
     # Without pauses an event lasts from its start to its end.
     step = job.step()
     events = job.events()
@@ -321,7 +326,12 @@ def _find_cuts(
     uses: Use,
     changes: Sequence[_Change],
 ) -> dict[int, list[_Cut]]:
-    """Find by event the moments at which circuits that it uses change while it is under way."""
+    """Find by event the moments at which circuits that it uses change while it is under way.
+
+    A change counts if it begins after the start of an operation and before its end, and changes a
+    port that the operation uses. Returned are the cuts of each event by time; a cut stops the
+    event if it hits all uses at once.
+    """
     # Trigger ``trigger[pair]`` interrupts what is sent over the transmit port ``port[pair]``.
     trigger, port = touched(job, rail)
     if not len(trigger):

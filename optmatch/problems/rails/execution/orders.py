@@ -214,7 +214,12 @@ def link(job: RailJob, plan: TriggerPlan, find: Finder | None = None) -> tuple[T
 def _cut_events(
     job: RailJob, plan: TriggerPlan, paused: Paused
 ) -> tuple[Parts, list[NDArray[np.int32]], list[NDArray[np.float64]]]:
-    """Cut events that pause into parts; list the places and durations of all nodes of events."""
+    """Cut events that pause into parts; list the places and durations of all nodes of events.
+
+    ``paused[event][share]`` are the states that the event waits for at that share. The event
+    itself stays node `event`, its part 0; further parts are nodes from ``parts.further[event]``
+    on. Example: an event of 3 s with a pause at 1/3 becomes a node of 1 s and one of 2 s.
+    """
     # At first each event has one part. ``events.part[event]`` is one operation of the event.
     step = job.step()
     events = job.events()
@@ -349,7 +354,11 @@ def _rail_of(plan: TriggerPlan, step: Step, operation: int) -> RailTriggers:
 def _number_parts(
     job: RailJob, plan: TriggerPlan, find: Finder
 ) -> dict[int, dict[float, list[int]]]:
-    """List by event that pauses, and by share, the states that it waits for then; both ascend."""
+    """List by event that pauses, and by share, the states that it waits for then; both ascend.
+
+    Rows of ``plan.pauses`` are rank, group, number and state, and ``plan.shares`` has an entry for
+    each. Refuses a state that the rail of the operation does not have.
+    """
     paused: dict[int, dict[float, list[int]]] = {}
     step = job.step()
     event_of = job.events().event_of
@@ -587,7 +596,10 @@ def retime(job: RailJob, graph: Graph, plan: TriggerPlan) -> RailPlan:
 
 
 def _retime_rail(rail: RailTriggers, trigger_s: NDArray[np.float64]) -> RailTimeline:
-    """List the states of a rail, given when each of its triggers begins."""
+    """List the states of a rail, given when each of its triggers begins.
+
+    ``trigger_s[trigger]`` is in seconds. Triggers that begin at the same time make one state.
+    """
     # ``changes[trigger]`` has a row of transmit port and new receive port for each port.
     # `cell_rows` has the row of ``rail.cell_states`` of each state, that after its last trigger.
     matchings = [rail.circuits]

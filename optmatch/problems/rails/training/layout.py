@@ -127,7 +127,12 @@ def make_groups(split: Parallelism, gpus_per_server: int) -> tuple[Group, ...]:
 
 
 def _list_members(split: Parallelism, family: str) -> NDArray[np.int64]:
-    """List the groups of a family by their least ranks; shape (groups, members)."""
+    """List the groups of a family by their least ranks; shape (groups, members).
+
+    With ``tp = 2`` and ``dp = 2`` ranks 0 and 2 are one group of tensor parallelism, 1 and 3 the
+    other; the groups of data parallelism are 0, 1 and 2, 3. Members stand in the order of their
+    places in the group.
+    """
     places = coordinates(split)
     # By rank: `place` orders the members of a group, and the rows of `columns` tell groups apart.
     # The degrees of the family do not, as members differ in them.

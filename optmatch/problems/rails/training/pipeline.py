@@ -36,7 +36,12 @@ class Pass(NamedTuple):
 def list_passes(
     schedule: PipelineSchedule, pp: int, stage: int, parts: int, micro_batches: int
 ) -> list[Pass]:
-    """List the passes of a stage in the order of a schedule."""
+    """List the passes of a stage in the order of a schedule.
+
+    `parts` is how many parts of the model a stage has. GPipe does all forward passes first; 1F1B
+    and its interleaved form alternate as soon as the pipeline is full; ZB-H1 puts off gradients of
+    weights; ZB-V and DualPipe have orders of their own.
+    """
     if schedule == "dualpipe":
         return _two_streams(pp, stage, micro_batches)
     if schedule == "zb-v":
@@ -114,7 +119,11 @@ def _pass(kind: Kind, k: int, pp: int, parts: int) -> Pass:
 
 
 def _delay_weights(passes: list[Pass], stage: int) -> list[Pass]:
-    """Split backward passes; gradients of weights come later, by the stages before."""
+    """Split backward passes; gradients of weights come later, by the stages before.
+
+    A pass "B" becomes "I", and behind it "W" of the micro-batch `stage` before (ZB-H1). At stage
+    1, B0 B1 B2 becomes I0, I1 W0, I2 W1, W2.
+    """
     split_passes: list[Pass] = []
     n_weights = 0
     n_backward = 0

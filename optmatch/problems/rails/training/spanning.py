@@ -176,7 +176,12 @@ def _forward_messages(
 
 
 def _hop(stage: int, message: Operation, inside: int) -> Operation:
-    """Return the end of a message at a stage with its next stage on the way."""
+    """Return the end of a message at a stage with its next stage on the way.
+
+    Stages of one server talk inside it. Otherwise a message goes first, inside the server, to the
+    stage with the place of the receiver, and from there over a rail. With 4 stages a server, a
+    message from stage 1 to 6 goes by stage 2.
+    """
     if message.kind not in (SEND, RECV):
         return message
     other = message.toward

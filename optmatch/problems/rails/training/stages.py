@@ -311,7 +311,11 @@ class _Program:
             )
 
     def _join_copies(self) -> None:
-        """Exchange gradients and weights with the stage of copies (DualPipe)."""
+        """Exchange gradients and weights with the stage of copies (DualPipe).
+
+        Stage s and stage pp - 1 - s have the same two parts of the model. Each sums the gradients
+        of one of them and sends back its weights.
+        """
         # `tag` is the first number after the tags of messages of passes, which have 2 for each
         # part and micro-batch.
         last = self.split.pp - 1
@@ -336,7 +340,12 @@ class _Program:
         self.arrived = after
 
     def _layer(self, effort: float) -> Iterator[bool]:
-        """Write a layer, with `effort` times the computation of a forward pass."""
+        """Write a layer, with `effort` times the computation of a forward pass.
+
+        Operations are added to the program, and it yields after each of the one or two halves of
+        the layer, so that the caller can put other work between them. With experts the halves end
+        with their dispatch and their combine.
+        """
         sizes = self.sizes
         # Without experts nothing stands between the two sums of a layer: they are one operation.
         if self.split.ep == 1:
@@ -427,7 +436,12 @@ class _Program:
             self.pending = 0
 
     def _update(self) -> tuple[int, ...]:
-        """Update the weights of this rank at the rate of memory; return what waits for it."""
+        """Update the weights of this rank at the rate of memory; return what waits for it.
+
+        The computation lasts for the bytes of the optimiser's state over the bandwidth of memory.
+        The result are the operations that the next step depends on; none if no bandwidth is
+        stated.
+        """
         workload = self.workload
         split = self.split
         if workload.memory_bytes_per_s is None or not workload.optimizer_bytes:

@@ -344,7 +344,11 @@ def _check_dependencies(step: Step) -> None:
 
 
 def _check_members(step: Step) -> None:
-    """Check that communications, and no computations, have groups with their ranks."""
+    """Check that communications, and no computations, have groups with their ranks.
+
+    Peers of messages have to be in the group too. The message names the first operation that is
+    wrong.
+    """
     communicates = step.kind != COMPUTE
     for k in np.flatnonzero(communicates != (step.group >= 0))[:1]:
         raise InputError(
@@ -370,7 +374,11 @@ def _check_members(step: Step) -> None:
 
 
 def _check_matches(step: Step) -> None:
-    """Check that the parts of each communication are alike and all there."""
+    """Check that the parts of each communication are alike and all there.
+
+    Parts of one communication have the same number in `match`, and the same kind (send and receive
+    count as one), group and size.
+    """
     # Computation has -1 in `match`, and nothing else has.
     communicates = step.kind != COMPUTE
     for k in np.flatnonzero(communicates != (step.match >= 0))[:1]:
@@ -419,7 +427,11 @@ def _check_pairs(
     first: NDArray[np.int64],
     is_message: NDArray[np.bool_],
 ) -> None:
-    """Check that ends of messages name each other, and that no rank is in a collective twice."""
+    """Check that ends of messages name each other, and that no rank is in a collective twice.
+
+    ``operations`` are sorted by `match`, and ``first[c]`` is where communication c begins;
+    ``is_message[part]`` tells messages from collectives.
+    """
     # By message, both of its ends: one sends, one receives, and each names the other as its peer.
     row = first[is_message[first]]
     near = operations[row]

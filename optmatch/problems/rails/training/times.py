@@ -39,7 +39,11 @@ def list_rounds(algorithm: Algorithm, kind: int, members: int) -> tuple[Round, .
 def find_rounds(
     step: Step, collectives: Mapping[str, Algorithm]
 ) -> Iterator[tuple[NDArray[np.int64], tuple[Round, ...]]]:
-    """List the operations of collectives in rounds, by algorithm, size and kind."""
+    """List the operations of collectives in rounds, by algorithm, size and kind.
+
+    Yields arrays of operations, ascending, each with the rounds that its members go through.
+    Collectives that go around a ring, or that stay inside a server, are left out.
+    """
     # ``kind_of_group[group]`` is the same number for all groups with one algorithm and one number
     # of members, and -1 for groups that go around a ring or are inside a server.
     kinds: dict[tuple[Algorithm, int], int] = {}
