@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from itertools import pairwise
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -199,6 +201,11 @@ class RailPlan(Value):
         GPUs of a server then use all its rails together, each GPU an equal share of every port:
         bit ``q * ports_per_gpu + p`` in `ports` and `relays` stands for port p on the rail number
         q of the server, rails ascending (`RailNetwork.pool_rails` has the cost).
+    like
+        ``like[rank]``: the least rank that does the same at the same times; int32. `start_s`,
+        `end_s` and `ports` then have the operations of those ranks alone that are like themselves.
+        Files of large plans are written so; a plan that is used has the operations of all ranks,
+        and no rows here (`spelled_out`).
 
     Raises
     ------
@@ -227,7 +234,10 @@ class RailPlan(Value):
     )
     chords: tuple[ChordRoutes, ...] = field(default=(), metadata={"brief": True})
     pooled: bool = field(default=False, metadata={"brief": True})
-    left_out_if_empty: ClassVar[tuple[str, ...]] = ("relays",)
+    like: Annotated[Given[np.int32], Axes(1), Range(0)] = given(
+        default_factory=lambda: np.empty(0, np.int32)
+    )
+    left_out_if_empty: ClassVar[tuple[str, ...]] = ("relays", "like")
     """Fields that files of plans without them do not have."""
 
     def __post_init__(self) -> None:
@@ -252,7 +262,80 @@ class RailPlan(Value):
         if len(set(named)) < len(named):
             repeated = next(rail for rail in named if named.count(rail) > 1)
             raise InputError(f"rails: rail {repeated} is there twice", where="rails")
-        _check_relays(self.relays, operations)
+        if not len(self.like):
+            _check_relays(self.relays, operations)
+
+    def stored_once(self, step: Step) -> RailPlan:
+        """Return the plan with the operations of ranks that do the same stored once, for files.
+
+        Parameters
+        ----------
+        step
+            The step that it plans.
+
+        Returns
+        -------
+        RailPlan
+            With `like`; `spelled_out` has all operations again.
+        """
+        # Ranks with equal times and ports are known by a digest of these.
+        first_of: dict[bytes, int] = {}
+        like = np.empty(step.n_ranks, np.int32)
+        columns = (self.start_s, self.end_s, self.ports)
+        for rank, (begin, end) in enumerate(pairwise(step.rank_start.tolist())):
+            texts = (column[begin:end].tobytes() for column in columns)
+            like[rank] = first_of.setdefault(blake2b(b"".join(texts)).digest(), rank)
+        is_stored = (like == np.arange(step.n_ranks))[step.rank]
+        start_s, end_s, ports = (column[is_stored] for column in columns)
+        return replace(self, start_s=start_s, end_s=end_s, ports=ports, like=like)
+
+    def spelled_out(self, step: Step) -> RailPlan:
+        """Return the plan with the operations of all ranks, if it stores those of equals once.
+
+        Parameters
+        ----------
+        step
+            The step that it plans.
+
+        Returns
+        -------
+        RailPlan
+            The same plan without `like`.
+
+        Raises
+        ------
+        InputError
+            If `like` names ranks that have other operations or are not stored.
+        """
+        if not len(self.like):
+            return self
+        check_length("like", self.like, step.n_ranks, "ranks")
+        check_below("like", self.like, step.n_ranks, "rank", at_least=0)
+        n_operations = np.diff(step.rank_start)
+        is_stored = self.like == np.arange(step.n_ranks)
+        wrong = ~is_stored[self.like] | (n_operations[self.like] != n_operations)
+        for rank in np.flatnonzero(wrong)[:1].tolist():
+            raise InputError(
+                f"like[{rank}] = {self.like[rank]}: a stored rank with as many operations as rank"
+                f" {rank} is expected",
+                where=f"like[{rank}]",
+            )
+        n_stored = n_operations * is_stored
+        check_length("start_s", self.start_s, int(n_stored.sum()), "stored operations")
+
+        # The operations of a rank are copied from where those of the one that it is like begin.
+        first_stored = (np.cumsum(n_stored) - n_stored)[self.like].tolist()
+        begins = step.rank_start[:-1].tolist()
+        spans = list(zip(begins, first_stored, n_operations.tolist(), strict=True))
+        columns = []
+        for stored in (self.start_s, self.end_s, self.ports):
+            column = np.empty(step.n_operations, stored.dtype)
+            for begin, first, count in spans:
+                column[begin : begin + count] = stored[first : first + count]
+            column.flags.writeable = False  # a plan does not copy it
+            columns.append(column)
+        start_s, end_s, ports = columns
+        return replace(self, start_s=start_s, end_s=end_s, ports=ports, like=np.empty(0, np.int32))
 
     def check_fits(self, problem: Any) -> None:
         """Refuse a plan of a training step whose arrays belong to another job or other rails.
