@@ -76,7 +76,6 @@ CALLS: list[tuple[str, Callable[[], object]]] = [
     ("labels", lambda: switches.PortTable.numbered(2, ["a"])),
     ("matching", lambda: switches.PortTable.numbered(2).circuits_of([[1], [0]])),
     ("matching", lambda: switches.PortTable.numbered(2).circuits_of([5, 0])),
-    ("circuits", lambda: switches.PortTable.numbered(2).matching_of(3)),  # type: ignore[arg-type]
     ("rounds", lambda: switches.PlayOptions(rounds="x")),  # type: ignore[arg-type]
     ("own_delay_s", lambda: switches.PlayOptions(own_delay_s=-1)),
     ("only_ports", lambda: switches.PlayOptions(only_ports={"a"})),  # type: ignore[arg-type]

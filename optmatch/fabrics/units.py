@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,79 +12,9 @@ from optmatch.fabrics.racks.rack import RackFabric, RouteLengths
 from optmatch.fabrics.reach import UNREACHED
 
 
-class Units(Protocol):
-    """Units in servers, and the fibres between the servers; a rack says so of itself.
-
-    A *unit* is what a spare replaces: one chip of a rack with all its ports, or one port of a
-    switch. Port p belongs to unit ``p // ports_per_unit``.
-    """
-
-    @property
-    def unit_name(self) -> str:
-        """What a unit is called, in messages and in the names of fields: "chip" or "port"."""
-
-    @property
-    def ports_per_unit(self) -> int:
-        """The number of ports of a unit."""
-
-    @property
-    def n_units(self) -> int:
-        """The number of units."""
-
-    @property
-    def n_chips(self) -> int:
-        """The number of chips; 0 for a switch."""
-
-    @property
-    def racks(self) -> int:
-        """The number of racks, all alike; 1 for a switch."""
-
-    @property
-    def through(self) -> bool:
-        """Whether light passes servers; if not, whole racks are replaced."""
-
-    @property
-    def n_servers(self) -> int:
-        """The number of servers."""
-
-    @property
-    def n_fibres(self) -> int:
-        """The number of fibres between servers, each direction counted."""
-
-    @property
-    def server_of_unit(self) -> NDArray[np.int32]:
-        """``server_of_unit[unit]``; int32, shape (units,)."""
-
-    @property
-    def edges(self) -> NDArray[np.int32]:
-        """``edges[edge] = node from, node to``: neighbours; int32, shape (edges, 2)."""
-
-    @property
-    def edge_fibres(self) -> NDArray[np.int32]:
-        """``edge_fibres[edge]``: how many fibres the edge has; int32, shape (edges,)."""
-
-    @property
-    def edge_of_fibre(self) -> NDArray[np.int32]:
-        """``edge_of_fibre[fibre]``; int32, shape (fibres,)."""
-
-    @property
-    def rack_of_fibre(self) -> NDArray[np.int32]:
-        """``rack_of_fibre[fibre]``: the rack of its servers."""
-
-    @property
-    def fibre_of_terminal(self) -> NDArray[np.int32]:
-        """``fibre_of_terminal[terminal]``: the fibre whose light enters there, or -1."""
-
-    def describe_unit(self, unit: int) -> str:
-        """Return a unit for messages."""
-
-    def route_lengths(self) -> RouteLengths:
-        """Count the cells and fibres on the shortest route between each two units."""
-
-
 @dataclass(frozen=True)
 class PortUnits:
-    """The ports of a switch as units, in one server without fibres; see `Units`."""
+    """The ports of a switch as units, in one server without fibres."""
 
     fabric: Fabric
     unit_name = "port"
@@ -95,6 +24,10 @@ class PortUnits:
     n_fibres = 0
     racks = 1
     through = True
+    edges = np.empty((0, 2), dtype=np.int32)
+    edge_fibres = np.empty(0, dtype=np.int32)
+    edge_of_fibre = np.empty(0, dtype=np.int32)
+    rack_of_fibre = np.empty(0, dtype=np.int32)
 
     @property
     def n_units(self) -> int:
@@ -105,26 +38,6 @@ class PortUnits:
     def server_of_unit(self) -> NDArray[np.int32]:
         """The one server, 0, for each port."""
         return np.zeros(self.fabric.n_ports, dtype=np.int32)
-
-    @property
-    def edges(self) -> NDArray[np.int32]:
-        """No edges: shape (0, 2)."""
-        return np.empty((0, 2), dtype=np.int32)
-
-    @property
-    def edge_fibres(self) -> NDArray[np.int32]:
-        """No edges: shape (0,)."""
-        return np.empty(0, dtype=np.int32)
-
-    @property
-    def edge_of_fibre(self) -> NDArray[np.int32]:
-        """No fibres: shape (0,)."""
-        return np.empty(0, dtype=np.int32)
-
-    @property
-    def rack_of_fibre(self) -> NDArray[np.int32]:
-        """No fibres: shape (0,)."""
-        return np.empty(0, dtype=np.int32)
 
     @property
     def fibre_of_terminal(self) -> NDArray[np.int32]:
@@ -140,6 +53,13 @@ class PortUnits:
         cells = self.fabric.route_cells()
         return RouteLengths(cells, np.where(cells == UNREACHED, cells, 0))
 
+
+Units = RackFabric | PortUnits
+"""Units in servers, and the fibres between the servers; a rack says so of itself.
+
+A *unit* is what a spare replaces: one chip of a rack with all its ports, or one port of a switch.
+Port p belongs to unit ``p // ports_per_unit``.
+"""
 
 UNITS_PER_DB = 100
 """Losses of routes are compared in hundredths of a dB."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from optmatch.model import Amount, Count, InputError, Value, check_fields, integer
+from optmatch.model import Amount, Count, InputError, Value, integer
 from optmatch.problems.records import build_records, read_tables
 
 Design = Literal["fat-tree", "electrical-rail", "photonic-rail"]
@@ -43,52 +43,18 @@ class Prices(Value):
     switch_transceivers: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _ListedPart(Value):
-    """A part in the file of prices: one, or a switch with several ports of which one counts."""
-
-    usd: Amount
-    watts: Amount
-    source: str
-    ports: Count = 1
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-
-    def of_one_port(self) -> Part:
-        """Return the part of which one is counted."""
-        return Part(usd=self.usd / self.ports, watts=self.watts / self.ports, source=self.source)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _ListedPrices(Value):
-    """The unit figures of one generation of hardware in the file; fields as of `Prices`."""
-
-    transceiver: _ListedPart
-    switch_port: _ListedPart
-    ocs_port: _ListedPart
-    gpus_per_server: Count
-    switch_transceivers: bool
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-
-
-def _read_prices() -> dict[str, Prices]:
+def _read_prices() -> Mapping[str, Prices]:
     """Read the prices and powers of a port of each part by generation of hardware.
 
-    Parts that are listed with several ports are divided by their number.
+    A part that is listed with several ``ports`` is a whole switch, and is divided by their number.
     """
-    prices = {}
-    for name, listed in build_records(_ListedPrices, read_tables("prices.toml")).items():
-        prices[name] = Prices(
-            transceiver=listed.transceiver.of_one_port(),
-            switch_port=listed.switch_port.of_one_port(),
-            ocs_port=listed.ocs_port.of_one_port(),
-            gpus_per_server=listed.gpus_per_server,
-            switch_transceivers=listed.switch_transceivers,
-        )
-    return prices
+    tables = read_tables("prices.toml")
+    for generation in tables.values():
+        for part in (entry for entry in generation.values() if isinstance(entry, dict)):
+            n_ports = part.pop("ports", 1)
+            part["usd"] /= n_ports
+            part["watts"] /= n_ports
+    return build_records(Prices, tables)
 
 
 PRICES = _read_prices()

@@ -417,35 +417,6 @@ class RackFabric(Fabric):
         """
         return _route_lengths(self)
 
-    def to_networkx(self) -> Any:
-        """Return the servers and fibres as a graph of networkx.
-
-        Returns
-        -------
-        networkx.DiGraph
-            A node for each server with its ``place`` (rack, x, y, z) and its ``chips``, and for
-            each inter-rack switch with its ``switch`` (axis, i, j); an edge for each neighbour
-            with its number ``edge`` and its ``fibres``.
-
-        Examples
-        --------
-        >>> graph = RackFabric().to_networkx()
-        >>> len(graph), graph.edges[0, 4]["fibres"], graph.nodes[1]["chips"]
-        (16, 8, [4, 5, 6, 7])
-        """
-        import networkx  # imported here, so that reading files does not load it
-
-        graph = networkx.DiGraph()
-        size = self.chips_per_server
-        for server, place in enumerate(self.server_coordinates.tolist()):
-            chips = list(range(server * size, (server + 1) * size))
-            graph.add_node(server, place=tuple(place), chips=chips)
-        for node, place in enumerate(self.rack_switches.tolist(), self.n_servers):
-            graph.add_node(node, switch=tuple(place))
-        for edge, (tail, head) in enumerate(self.edges.tolist()):
-            graph.add_edge(tail, head, edge=edge, fibres=int(self.edge_fibres[edge]))
-        return graph
-
 
 @lru_cache(maxsize=64)
 def _wire(rack: RackFabric) -> Wiring:

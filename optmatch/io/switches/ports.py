@@ -12,12 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from optmatch.io.contents import decode, read_bytes
-from optmatch.io.switches.circuits import (
-    SIDE_NAME,
-    CrossConnect,
-    list_circuits,
-    sort_circuits,
-)
+from optmatch.io.switches.circuits import SIDE_NAME, CrossConnect, sort_circuits
 from optmatch.model import FormatError, InputError, integer
 from optmatch.model.declarations import form_of
 from optmatch.model.files import path_name
@@ -153,34 +148,6 @@ class PortTable:
             for source, destination in enumerate(destinations)
             if destination >= 0
         )
-
-    def matching_of(self, circuits: Sequence[CrossConnect]) -> list[int]:
-        """Return ``matching[source] = destination``, -1 where idle: the inverse of `circuits_of`.
-
-        Parameters
-        ----------
-        circuits
-            Circuits from an A side to a B side.
-
-        Returns
-        -------
-        list of int
-            An entry for each of our ports.
-
-        Raises
-        ------
-        InputError
-            If something is no circuit, or has a side that is of none of our ports.
-        """
-        matching = [-1] * self.n_ports
-        listed = list_circuits("circuits", circuits)
-        for circuit in listed:
-            for side in circuit:
-                if side not in self.port_of_side:
-                    raise InputError(f"circuit {circuit.name}: side {side} is of no port of ours")
-            source = self.port_of_side[circuit.a_side]
-            matching[source] = self.port_of_side[circuit.b_side]
-        return matching
 
 
 def read_port_tables(

@@ -214,8 +214,7 @@ def test_names_of_ports_come_from_a_table(tmp_path: Path) -> None:
     assert config["OCS_PORT"]["2-2B"] == {"label": "host b", "state": "normal"}
     path = tmp_path / "config_db.json"
     path.write_text(json.dumps({"DEVICE_METADATA": {}, **config}))
-    circuits = read_config(path).circuits
-    assert read_port_tables(table)[""].matching_of(circuits) == [1, 0]
+    assert read_config(path).circuits == read_port_tables(table)[""].circuits_of([1, 0])
 
 
 @pytest.mark.parametrize(
@@ -365,12 +364,6 @@ def test_circuits_of_different_modules_are_no_range() -> None:
     circuits = (CrossConnect("1-1A", "1-5B"), CrossConnect("2-2A", "1-6B"))
     (line,) = command_lines(difference_between((), circuits))
     assert line == "config ocs cross-connect add 1-1A-1-5B,2-2A-1-6B safe"
-
-
-def test_ports_without_a_circuit_are_idle_in_a_matching() -> None:
-    table = PortTable.numbered(3)
-    assert table.matching_of([]) == [-1, -1, -1]
-    assert table.matching_of([CrossConnect("3A", "1B")]) == [-1, -1, 0]
 
 
 def test_a_single_switch_is_not_named_in_its_files() -> None:
