@@ -5,29 +5,18 @@ from __future__ import annotations
 import csv
 import io
 import os
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics.fabric import numbers_of_names
 from optmatch.io.contents import read_bytes
-from optmatch.io.fields import check_object, choose, shorten
-from optmatch.io.text import layout, parse_json, pointer
-from optmatch.model import (
-    CELL_FIELDS,
-    CellDevice,
-    Device,
-    FormatError,
-    InputError,
-    naming,
-    number,
-)
+from optmatch.io.records import check_names, csv_records, json_records, read_entry
+from optmatch.io.text import layout
+from optmatch.model import CELL_FIELDS, CellDevice, Device, FormatError, InputError, naming
 from optmatch.model.files import path_name
 
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 CELLS_FORMAT = "optmatch/cell-device/1"
 _PHASES = ("bar_phase_rad", "cross_phase_rad")
 
@@ -60,11 +49,22 @@ def read_cells(
     """
     name = path_name(path)
     content = read_bytes(path)
-    read_rows = _json_rows if content.lstrip()[:1] == b"{" else _csv_rows
+    number_of_name = numbers_of_names(names)
+    columns = ("cell", *CELL_FIELDS)
     measured: dict[int, dict[str, float]] = {}
     place_of_cell: dict[int, str] = {}
     with naming(name):
-        for place, row in read_rows(content, name, numbers_of_names(names)):
+        if content.lstrip()[:1] == b"{":
+            records = json_records(content, name, CELLS_FORMAT, "cells")
+            for record in records:
+                check_names("key", list(record.entries), columns, record.place)
+        else:
+            records = csv_records(content, name, columns, needed=columns[:1])
+        for place, _, entries in records:
+            cell_name = entries.get("cell")
+            if isinstance(cell_name, str) and cell_name in number_of_name:
+                entries = {**entries, "cell": number_of_name[cell_name]}
+            row = {key: read_entry(key, entry, place) for key, entry in entries.items()}
             cell = row.pop("cell", None)
             if cell is None or cell != int(cell) or not 0 <= cell < n_cells:
                 text = "is missing" if cell is None else f"= {cell:g}"
@@ -90,82 +90,6 @@ def read_cells(
                 row = measured.setdefault(cell, {})
                 measured[cell] = dict(zip(_PHASES, phases, strict=True)) | row
         return CellDevice.of(device, n_cells, measured)
-
-
-def _csv_rows(
-    content: bytes, path: str, number_of_name: Mapping[str, int]
-) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the place and the numbers by column of each line; empty entries are left out."""
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise FormatError("neither CSV nor JSON: no UTF-8", path=path) from None
-    reader = csv.reader(io.StringIO(text))
-    # An entry between quotes may go over several lines: the place is the last line of its row.
-    try:
-        rows = [(f"line {reader.line_num}", row) for row in reader]
-    except csv.Error as exc:
-        raise FormatError(f"not CSV: {exc}", where=f"line {reader.line_num}") from None
-    names = rows.pop(0)[1] if rows else []
-    _check_names(names, "line 1")
-    for place, row in rows:
-        if not row:
-            continue
-        if len(row) != len(names):
-            raise FormatError(f"{len(row)} entries, {len(names)} names", where=place)
-        values = {}
-        for key, entry in zip(names, row, strict=True):
-            text = entry.strip()
-            if key == "cell" and text in number_of_name:
-                values[key] = float(number_of_name[text])
-            elif text:
-                values[key] = _read_number(key, text, place)
-        yield place, values
-
-
-def _read_number(key: str, text: str, place: str) -> float:
-    """Read a finite number as spreadsheets write it."""
-    if _NUMBER.fullmatch(text) is None:
-        message = f"{key} = {shorten(text)}: a number is expected"
-        raise FormatError(message, where=place)
-    return number(f"{place}, {key}", float(text), at_least=-float("inf"))
-
-
-def _json_rows(
-    content: bytes, path: str, number_of_name: Mapping[str, int]
-) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the JSON pointer and the numbers by key of each object in the list of cells."""
-    tree = parse_json(content, path)
-    check_object(tree, "")
-    choose(tree, "format", {CELLS_FORMAT: CellDevice}, "")
-    for key in tree.keys() - {"format", "cells"}:
-        raise FormatError(f"unknown key {key!r}: known are format, cells", where=pointer("", key))
-    if not isinstance(tree.get("cells"), list):
-        raise FormatError("a list of objects is expected", where="/cells")
-    for k, row in enumerate(tree["cells"]):
-        place = pointer("/cells", k)
-        check_object(row, place)
-        _check_names(list(row), place)
-        cell = row.get("cell")
-        if isinstance(cell, str) and cell in number_of_name:
-            row = {**row, "cell": number_of_name[cell]}
-        # By type, since a truth value would pass for a number otherwise.
-        for key, value in row.items():
-            if type(value) not in (int, float):
-                message = f"{key} = {shorten(value)}: a number is expected"
-                raise FormatError(message, where=pointer(place, key))
-            number(pointer(place, key), value, at_least=-float("inf"))
-        yield place, dict(row)
-
-
-def _check_names(names: list[str], place: str) -> None:
-    """Refuse columns that are unknown or there twice."""
-    for name in names:
-        if name not in ("cell", *CELL_FIELDS):
-            columns = ", ".join(("cell", *CELL_FIELDS))
-            raise FormatError(f"{shorten(name)}: unknown; known are {columns}", where=place)
-        if names.count(name) > 1:
-            raise FormatError(f"{name} is there twice", where=place)
 
 
 def write_cells(cells: CellDevice, *, names: Sequence[str] = (), as_json: bool = False) -> str:

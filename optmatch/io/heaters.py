@@ -6,7 +6,8 @@ import csv
 import io
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,10 @@ from optmatch.fabrics import Fabric
 from optmatch.fabrics.fabric import numbers_of_names
 from optmatch.fabrics.heaters import HeaterTable, plan_heater_steps
 from optmatch.fabrics.netlists.circuits import cell_circuits
-from optmatch.io.contents import decode, read_bytes
-from optmatch.io.fields import check_object, choose, shorten
+from optmatch.io.contents import read_bytes
+from optmatch.io.fields import shorten
 from optmatch.io.netlists.phases import stated_cells
-from optmatch.io.text import parse_json, pointer
+from optmatch.io.records import csv_records, json_records, read_entry
 from optmatch.model import DEVICES, CellDevice, FormatError, InputError, Solution, naming
 from optmatch.model.accounts import Level, accounting, assume, take
 from optmatch.model.files import path_name
@@ -47,7 +48,7 @@ _LEVEL = Level(
     dict.fromkeys(("a_within_rad", "b_within_rad_per_v2"), "how certain a calibration is"),
 )
 
-Entry = Mapping[str, str | float | Sequence[float]]
+_COMMENT = re.compile(rb"^[ \t]*#.*", re.MULTILINE)
 
 
 def read_heaters(path: str | os.PathLike[str], fabric: Fabric) -> dict[tuple[int, int], Heater]:
@@ -63,14 +64,15 @@ def read_heaters(path: str | os.PathLike[str], fabric: Fabric) -> dict[tuple[int
     content = read_bytes(path)
     with naming(name), accounting(name):
         if content.lstrip()[:1] == b"{":
-            rows = _rows_of_json(content, name)
+            records = json_records(content, name, _HEATERS_FORMAT, "heaters")
         else:
-            rows = list(_rows_of_csv(decode(content, name)))
+            records = csv_records(_COMMENT.sub(b"", content), name)
 
         # By cell and arm: what the lines so far have stated, and where the first one stands.
         points: dict[tuple[int, int], dict[str, Any]] = {}
         places: dict[tuple[int, int], str] = {}
-        for place, row in rows:
+        for place, _, entries in records:
+            row = {key: entry for key, entry in entries.items() if entry is not None}
             take(_LEVEL, row, place)
             cell = find_cell(fabric, row.get("cell", ""), place)
             arm = _find_arm(fabric, cell, row.get("arm", ""), place)
@@ -99,53 +101,6 @@ def read_heaters(path: str | os.PathLike[str], fabric: Fabric) -> dict[tuple[int
         return heaters
 
 
-def _rows_of_csv(text: str) -> Iterable[tuple[str, dict[str, Any]]]:
-    """Yield the place and the entries by column of each line; empty entries are left out.
-
-    Lines that begin with ``#`` are comments.
-    """
-    reader = csv.reader(io.StringIO(text))
-    names: list[str] = []
-    try:
-        for row in reader:
-            if not row or row[0].lstrip().startswith("#"):
-                continue
-            place = f"line {reader.line_num}"
-            if not names:
-                names = [entry.strip() for entry in row]
-                for key in names:
-                    if names.count(key) > 1:
-                        raise FormatError(f"{shorten(key)} is there twice", where=place)
-                continue
-
-            if len(row) != len(names):
-                raise FormatError(f"{len(row)} entries, {len(names)} names", where=place)
-            entries = {
-                key: entry.strip() for key, entry in zip(names, row, strict=True) if entry.strip()
-            }
-            yield place, entries
-    except csv.Error as exc:
-        raise FormatError(f"not CSV: {exc}", where=f"line {reader.line_num}") from None
-
-
-def _rows_of_json(content: bytes, path: str) -> list[tuple[str, dict[str, Any]]]:
-    """List the JSON pointer and the values of each row; null is left out."""
-    tree = parse_json(content, path)
-    check_object(tree, "")
-    choose(tree, "format", {_HEATERS_FORMAT: Heater}, "")
-    for key in tree.keys() - {"format", "heaters"}:
-        message = f"unknown key {key!r}: known are format, heaters"
-        raise FormatError(message, where=pointer("", key))
-    if not isinstance(tree.get("heaters"), list):
-        raise FormatError("a list of objects is expected", where="/heaters")
-    rows = []
-    for index, row in enumerate(tree["heaters"]):
-        place = pointer("/heaters", index)
-        check_object(row, place)
-        rows.append((place, {key: value for key, value in row.items() if value is not None}))
-    return rows
-
-
 def _fields_of_row(row: Mapping[str, Any], place: str) -> dict[str, Any]:
     """Return the fields of `Heater` that a row states, as numbers or lists of numbers."""
     fields: dict[str, Any] = {}
@@ -156,26 +111,12 @@ def _fields_of_row(row: Mapping[str, Any], place: str) -> dict[str, Any]:
         if field in fields:
             raise FormatError(f"{key}: the same is there by another name", where=place)
         if isinstance(entry, list) and field in ("volts", "phases_rad"):
-            fields[field] = [_number(key, number, place) for number in entry]
+            fields[field] = [read_entry(key, number, place) for number in entry]
         else:
-            fields[field] = _number(key, entry, place)
+            fields[field] = read_entry(key, entry, place)
     if ("volts" in fields) != ("phases_rad" in fields):
         raise FormatError("v and phase_rad go together", where=place)
     return fields
-
-
-def _number(name: str, entry: Any, place: str) -> float:
-    """Return a finite number, given as a JSON value or a CSV entry."""
-    message = f"{name} = {shorten(entry)}: a number is expected"
-    if isinstance(entry, bool) or not isinstance(entry, str | int | float):
-        raise FormatError(message, where=place)
-    try:
-        value = float(entry)
-    except (ValueError, OverflowError):
-        raise FormatError(message, where=place) from None
-    if not math.isfinite(value):
-        raise FormatError(message, where=place)
-    return value
 
 
 def find_cell(fabric: Fabric, name: Any, place: str) -> int:

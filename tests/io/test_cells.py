@@ -89,9 +89,9 @@ def test_what_was_not_measured_is_the_device(tmp_path: Path) -> None:
 HUGE = '{"format": "optmatch/cell-device/1", "cells": [{"cell": ' + "9" * 400 + "}]}"
 BROKEN = {
     "cell\n\r0\n": "line 2: not CSV: new-line",
-    HUGE: "/cells/0/cell = a number of more than 30 digits",
-    "cell,bar_loss\n0,1\n": "line 1: 'bar_loss': unknown",
-    "cell,cell\n0,0\n": "line 1: cell is there twice",
+    HUGE: "/cells/0, cell = a number of more than 30 digits",
+    "cell,bar_loss\n0,1\n": "line 1: column 'bar_loss': known are cell, bar_loss_db",
+    "cell,cell\n0,0\n": "line 1: column 'cell' is there twice",
     "cell,bar_loss_db\n0,x\n": "line 2: bar_loss_db = 'x': a number",
     "cell,bar_loss_db\n0,nan\n": "line 2.*nan",
     "cell,bar_loss_db\n0,1_0\n": "line 2: bar_loss_db = '1_0': a number",
@@ -107,10 +107,10 @@ BROKEN = {
     f'{{"format": "{CELLS_FORMAT}"}}': "/cells: a list of objects",
     f'{{"format": "{CELLS_FORMAT}", "cell": []}}': "/cell: unknown key 'cell'",
     f'{{"format": "{CELLS_FORMAT}", "cells": [1]}}': "/cells/0: 1: an object",
-    f'{{"format": "{CELLS_FORMAT}", "cells": [{{"cell": 0, "loss": 1}}]}}': "/cells/0: 'loss'",
-    f'{{"format": "{CELLS_FORMAT}", "cells": [{{"cell": true}}]}}': "/cells/0/cell: cell = True",
+    f'{{"format": "{CELLS_FORMAT}", "cells": [{{"cell": 0, "loss": 1}}]}}': "/cells/0: key 'loss'",
+    f'{{"format": "{CELLS_FORMAT}", "cells": [{{"cell": true}}]}}': "/cells/0: cell = True",
     f'{{"format": "{CELLS_FORMAT}", "cells": [{{"cell": 0}}, {{"cell": 0}}]}}': "there already",
-    "\xff": "neither CSV nor JSON",
+    "\xff": "a file is UTF-8 text",
 }
 
 

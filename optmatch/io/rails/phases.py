@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from optmatch.io.contents import check_content, decode, read_bytes
+from optmatch.io.contents import check_content, read_bytes
 from optmatch.io.fields import shorten
 from optmatch.io.matrices.reader import EXACT
 from optmatch.io.rails.chakra.messages import COLLECTIVE, COLLECTIVES, COMPUTE, RECEIVE, SEND
@@ -20,8 +18,9 @@ from optmatch.io.rails.chakra.options import TraceOptions
 from optmatch.io.rails.chakra.step import step_of
 from optmatch.io.rails.chakra.traces import MISSING, Integers, Trace
 from optmatch.io.recognition import describing
+from optmatch.io.records import check_names, csv_records, list_records
 from optmatch.io.text import parse_json
-from optmatch.model import FormatError
+from optmatch.model import FormatError, naming
 from optmatch.model.files import file_path, path_name
 from optmatch.problems.rails.training.step import OPERATIONS, Step
 
@@ -56,16 +55,18 @@ def read_phase_list(
     file = path_name(path)
     suffix = file_path(path).suffix.lower()
     content = read_bytes(path)
-    with describing(content):
+    with describing(content), naming(file):
         if suffix == ".csv":
             noun = "line"
-            rows = _read_csv_rows(content, file)
+            records = csv_records(content, file, _COLUMNS, may_be_short=True)
         elif suffix == ".json":
             noun = "entry"
-            rows = _read_json_rows(content, file)
+            records = list_records(parse_json(content, file), "")
+            for record in records:
+                check_names("key", list(record.entries), _COLUMNS, record.place)
         else:
-            raise FormatError(f"suffix {suffix!r}: phases are in .csv or .json", path=file)
-    lines = [_read_line(row, _Place(file, noun, number)) for number, row in rows]
+            raise FormatError(f"suffix {suffix!r}: phases are in .csv or .json")
+    lines = [_read_line(entries, _Place(file, noun, number)) for _, number, entries in records]
 
     # A rank that no line names is there if a group has it: it has nothing to do.
     ranks_of_groups = [rank for ranks in groups.values() for rank in ranks]
@@ -123,44 +124,6 @@ class _Place(NamedTuple):
     def fail(self, message: str) -> FormatError:
         """Return an error about the line."""
         return FormatError(message, where=f"{self.noun} {self.number}", path=self.path)
-
-
-def _read_csv_rows(content: bytes, path: str) -> list[tuple[int, dict[str, Any]]]:
-    """Return the lines of CSV behind the line of names, each with its number in the file.
-
-    Cells are texts by the names of their columns; empty cells are left out.
-    """
-    reader = csv.DictReader(io.StringIO(decode(content, path)), restkey="", skipinitialspace=True)
-    rows = []
-    try:
-        for row in reader:
-            cells = {name: cell for name, cell in row.items() if cell not in ("", None)}
-            rows.append((reader.line_num, cells))
-    except csv.Error as exc:
-        raise FormatError(f"{exc}: not CSV", path=path) from exc
-    _check_names(reader.fieldnames or ("",), "column", "line 1", path)
-    return rows
-
-
-def _read_json_rows(content: bytes, path: str) -> list[tuple[int, dict[str, Any]]]:
-    """Return the objects of a list in JSON, each with its place in the list, from 0."""
-    tree = parse_json(content, path)
-    if not isinstance(tree, list):
-        raise FormatError("a list of phases is expected", where="/", path=path)
-    for place, row in enumerate(tree):
-        if not isinstance(row, dict):
-            rule = f"{shorten(row)}: an object is expected"
-            raise FormatError(rule, where=f"/{place}", path=path)
-        _check_names(row, "key", f"/{place}", path)
-    return list(enumerate(tree))
-
-
-def _check_names(names: Iterable[str], noun: str, where: str, path: str) -> None:
-    """Refuse names of columns or keys that are not known."""
-    for name in names:
-        if name not in _COLUMNS:
-            rule = f"{noun} {name!r}: known are {', '.join(_COLUMNS)}"
-            raise FormatError(rule, where=where, path=path)
 
 
 def _read_line(row: Mapping[str, Any], place: _Place) -> Line:

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from optmatch.io.contents import decode, read_bytes
+from optmatch.io.contents import read_bytes
+from optmatch.io.records import csv_records
 from optmatch.io.switches.circuits import SIDE_NAME, CrossConnect, sort_circuits
-from optmatch.model import FormatError, InputError, integer
+from optmatch.model import FormatError, InputError, integer, naming
 from optmatch.model.declarations import form_of
 from optmatch.model.files import path_name
 from optmatch.model.numbers import frozen
 
 COLUMNS = ("switch", "port", "A", "B", "label")
 """Columns of a table of ports; ``switch`` and ``label`` may be absent."""
-
-_NEEDED_COLUMNS = {"port", "A", "B"}
 
 
 class PortSides(NamedTuple):
@@ -180,73 +177,34 @@ def read_port_tables(
     """
     name = path_name(path)
     rows_of_switch: dict[str, dict[int, PortSides]] = {}
-    for place, row in _table_rows(decode(read_bytes(path), name), name):
-        port_text = row["port"].strip()
-        # Names go first. Digits of other scripts count as decimal in Python, and are refused here.
-        is_number = port_text.isascii() and port_text.isdecimal() and len(port_text) <= 6
-        if not is_number and port_text not in names:
-            raise FormatError(
-                f"port = {port_text[:40]!r}: the name of a port, or a number from 0 on, is"
-                " expected",
-                where=place,
-                path=name,
-            )
-        rows = rows_of_switch.setdefault(row.get("switch", "").strip(), {})
-        port = names.index(port_text) if port_text in names else int(port_text)
-        if port in rows:
-            raise FormatError(f"port {port} is there twice", where=place, path=name)
-        rows[port] = PortSides(row["A"].strip(), row["B"].strip(), row.get("label", "").strip())
-
-    # Ports of each switch are 0, 1, ... without a gap, in any order of lines.
-    tables = {}
-    for switch, rows in rows_of_switch.items():
-        for port in range(len(rows)):
-            if port not in rows:
-                of_switch = f" of switch {switch}" if switch else ""
-                raise FormatError(f"port {port}{of_switch} is missing", path=name)
-        try:
-            tables[switch] = PortTable([rows[port] for port in range(len(rows))])
-        except InputError as error:
-            raise FormatError(error.message, where=switch, path=name) from None
-    if not tables:
-        raise FormatError("a line of names and a line for each port are expected", path=name)
-    return tables
-
-
-def _table_rows(text: str, name: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield the lines of a CSV file with a table of ports, by column, with places for messages.
-
-    The first line that is not empty names the columns; empty lines are passed over.
-    """
-    reader = csv.reader(io.StringIO(text))
-    columns: list[str] | None = None
-    try:
-        for row in reader:
-            place = f"line {reader.line_num}"
-            if not row:
-                continue
-            if columns is None:
-                columns = [column.strip() for column in row]
-                _check_columns(columns, name)
-            elif len(row) != len(columns):
+    with naming(name):
+        for place, _, row in csv_records(read_bytes(path), name, COLUMNS, needed=COLUMNS[1:4]):
+            port_text = row.get("port", "")
+            # Names go first. Digits of other scripts count as decimal in Python, and are refused.
+            is_number = port_text.isascii() and port_text.isdecimal() and len(port_text) <= 6
+            if not is_number and port_text not in names:
                 raise FormatError(
-                    f"{len(row)} entries, {len(columns)} names", where=place, path=name
+                    f"port = {port_text[:40]!r}: the name of a port, or a number from 0 on, is"
+                    " expected",
+                    where=place,
                 )
-            else:
-                yield place, dict(zip(columns, row, strict=True))
-    except csv.Error as error:
-        raise FormatError(f"not CSV: {error}", path=name) from None
+            rows = rows_of_switch.setdefault(row.get("switch", ""), {})
+            port = names.index(port_text) if port_text in names else int(port_text)
+            if port in rows:
+                raise FormatError(f"port {port} is there twice", where=place)
+            rows[port] = PortSides(row.get("A", ""), row.get("B", ""), row.get("label", ""))
+        if not rows_of_switch:
+            raise FormatError("a line of names and a line for each port are expected")
 
-
-def _check_columns(columns: list[str], name: str) -> None:
-    """Refuse unknown, repeated and missing columns of a CSV file of ports."""
-    for column in columns:
-        if column not in COLUMNS or columns.count(column) > 1:
-            raise FormatError(
-                f"column {column[:40]!r}: each of {', '.join(COLUMNS)} may be there once",
-                where="line 1",
-                path=name,
-            )
-    missing = sorted(_NEEDED_COLUMNS - set(columns))
-    if missing:
-        raise FormatError(f"column {missing[0]!r} is missing", where="line 1", path=name)
+        # Ports of each switch are 0, 1, ... without a gap, in any order of lines.
+        tables = {}
+        for switch, rows in rows_of_switch.items():
+            for port in range(len(rows)):
+                if port not in rows:
+                    of_switch = f" of switch {switch}" if switch else ""
+                    raise FormatError(f"port {port}{of_switch} is missing")
+            try:
+                tables[switch] = PortTable([rows[port] for port in range(len(rows))])
+            except InputError as error:
+                raise FormatError(error.message, where=switch) from None
+    return tables

@@ -169,7 +169,7 @@ def test_counts_are_kept(
             "line 2: 1000000000000 operations: at most 1000000",
         ),
         ("s.csv", b"\xff", "a file is UTF-8 text"),
-        ("s.json", "{}", "a list of phases is expected"),
+        ("s.json", "{}", "/: a list of objects is expected"),
         ("s.json", "[3]", "/0: 3: an object is expected"),
         ("s.json", '[{"size": 3}]', "/0: key 'size': known are rank"),
         ("s.json", '[{"rank": true, "operation": "compute", "compute_s": 1}]', "rank = True"),

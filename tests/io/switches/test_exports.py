@@ -220,7 +220,8 @@ def test_names_of_ports_come_from_a_table(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "a line of names and a line for each port"),
+        ("", "a line with the names of the columns is expected"),
+        ("port,A,B\n", "a line of names and a line for each port"),
         ("port,A\n0,1A\n", "line 1: column 'B' is missing"),
         ("port,A,B,C\n", "line 1: column 'C'"),
         ("port,A,A,B\n0,1A,1A,1B\n", "line 1: column 'A'"),
