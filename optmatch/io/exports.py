@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypedDict, Unpack
 
 from optmatch.io.arrays import detach
@@ -22,11 +23,8 @@ from optmatch.io.heaters import write_drive_table
 from optmatch.io.netlists import gdsfactory, phases
 from optmatch.io.rails import simulators, timeline
 from optmatch.io.rails.triggers import TRIGGER_FORMAT, trigger_tree
-from optmatch.io.switches.exports import (
-    write_polatis_commands,
-    write_sonic_commands,
-    write_sonic_configs,
-)
+from optmatch.io.switches import polatis, sonic
+from optmatch.io.switches.exports import write_commands, write_sonic_configs
 from optmatch.io.text import layout
 from optmatch.model import CellDevice, InputError, Solution
 from optmatch.model.files import check_target, is_stream, path_name, replace_file
@@ -217,13 +215,13 @@ EXPORTERS: dict[str, Exporter] = {
     "sonic-cli": Exporter(
         "the same as commands `config ocs cross-connect`, slot after slot",
         (),
-        write_sonic_commands,
+        partial(write_commands, lambda change, _n_ports: sonic.command_lines(change)),
         options=("ports", "slot", "from_slot"),
     ),
     "polatis-scpi": Exporter(
         "SCPI commands of Polatis switches, slot after slot",
         (),
-        write_polatis_commands,
+        partial(write_commands, polatis.command_lines),
         options=("ports", "slot", "from_slot"),
     ),
 }

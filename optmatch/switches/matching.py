@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 
-from optmatch.io.switches.circuits import CrossConnect
+from optmatch.io.switches.circuits import CrossConnect, with_a_side_of
 from optmatch.io.switches.exports import NamedSwitch
 from optmatch.model import InputError
 from optmatch.switches.protocol import Switch
@@ -73,8 +73,4 @@ def match_all_switches(
 
 def own_circuits(switch: Switch, sides: Set[str]) -> frozenset[CrossConnect]:
     """Read the circuits of a switch, and return those that have one of our sides at either end."""
-    return frozenset(
-        circuit
-        for circuit in switch.read_circuits()
-        if circuit.a_side in sides or circuit.b_side in sides
-    )
+    return with_a_side_of(switch.read_circuits(), sides)

@@ -151,47 +151,6 @@ def answer_of(solution: Solution) -> Schedule | PlaneSchedules | RailPlan | Coll
     )
 
 
-class PlaneEpochs(NamedTuple):
-    """What one plane of a collective holds, epoch by epoch, without times."""
-
-    matchings: NDArray[np.int32]
-    """``matchings[epoch, port] = port``, -1 where dark; port ``lane`` of a rank is ``rank * ports
-    + lane``."""
-    labels: tuple[str, ...]
-    """``labels[port]``: the rank, and with several ports to a rank its lane."""
-
-
-def list_plane_epochs(solution: Solution) -> list[PlaneEpochs]:
-    """Return the planes of a collective whose plan has epochs of circuits and no other times.
-
-    A plane is a switch to which each rank has some ports (lanes). An epoch is the time for which
-    circuits stay. Such a plan says which rounds use which circuits, but not when a round ends. The
-    list is empty for other answers.
-    """
-    plan = solution.answer
-    problem = solution.problem
-    if not isinstance(plan, CollectivePlan) or not isinstance(problem, Collective):
-        return []
-    if solution.schedule is not None or plan.shares_bytes.size:
-        return []
-    if not plan.circuits.size:
-        return []  # nothing is sent, or the steps are given and have no circuits of ours
-    n_ports = problem.ports
-    labels = tuple(
-        f"{rank}.{lane}" if n_ports > 1 else str(rank)
-        for rank in range(problem.n_ranks)
-        for lane in range(n_ports)
-    )
-    planes = []
-    for plane in range(problem.planes):
-        # circuits[epoch, lane, rank] is the rank that this lane leads to, on the same lane; as a
-        # row of ports, lanes of a rank stand together.
-        peers = plan.circuits[:, plane * n_ports : (plane + 1) * n_ports].swapaxes(1, 2)
-        matchings = np.where(peers == IDLE, IDLE, peers * n_ports + np.arange(n_ports))
-        planes.append(PlaneEpochs(matchings.reshape(plan.n_epochs, -1).astype(np.int32), labels))
-    return planes
-
-
 class _System(NamedTuple):
     """The switches of an answer, and what they join."""
 

@@ -9,7 +9,7 @@ other need two circuits, ``1A-2B`` and ``2A-1B``.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -161,6 +161,11 @@ def difference_between(
         removals=sort_circuits(circuits_before - circuits_after),
         additions=sort_circuits(circuits_after - circuits_before),
     )
+
+
+def with_a_side_of(circuits: Iterable[CrossConnect], sides: Set[str]) -> frozenset[CrossConnect]:
+    """Return the circuits that have one of some sides at either end."""
+    return frozenset(circuit for circuit in circuits if not sides.isdisjoint(circuit))
 
 
 def check_sides(circuits: Iterable[CrossConnect], where: str = "") -> None:

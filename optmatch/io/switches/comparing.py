@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from optmatch.io.switches.circuits import CrossConnect, Difference, difference_between
+from optmatch.io.switches.circuits import Difference, difference_between, with_a_side_of
 from optmatch.io.switches.exports import name_switches
 from optmatch.io.switches.sonic import read_config
 from optmatch.model import InputError, Solution
@@ -36,7 +36,7 @@ def compare_with_config(
     nearest: NearestState | None = None
     fewest_changes = float("inf")
     for switch in name_switches(solution, ports):
-        own_circuits = _with_a_side_of(present, switch.ports.port_of_side)
+        own_circuits = with_a_side_of(present, switch.ports.port_of_side.keys())
         for state in range(switch.plan.n_states):
             difference = difference_between(own_circuits, switch.circuits(state))
             n_changes = len(difference.removals) + len(difference.additions)
@@ -46,14 +46,3 @@ def compare_with_config(
     if nearest is None:
         raise InputError("the plan has no slots, so that there is nothing to compare")
     return nearest
-
-
-def _with_a_side_of(
-    circuits: tuple[CrossConnect, ...], port_of_side: dict[str, int]
-) -> list[CrossConnect]:
-    """Return the circuits that have a side of one of our ports."""
-    return [
-        circuit
-        for circuit in circuits
-        if circuit.a_side in port_of_side or circuit.b_side in port_of_side
-    ]

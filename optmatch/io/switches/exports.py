@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from optmatch.io.switches import polatis, sonic
+from optmatch.io.switches import sonic
 from optmatch.io.switches.circuits import CrossConnect, Difference, difference_between
 from optmatch.io.switches.planned import PlannedSwitch
 from optmatch.io.switches.plans import list_planned_switches
@@ -21,17 +21,13 @@ class NamedSwitch(NamedTuple):
     plan: PlannedSwitch
     ports: PortTable
 
-    def circuits(self, state: int) -> tuple[CrossConnect, ...]:
-        """Return the circuits that the switch holds in a state."""
-        return self.ports.circuits_of(self.plan.matchings[state])
+    def circuits(self, state: int | None) -> tuple[CrossConnect, ...]:
+        """Return the circuits that the switch holds in a state; None is a dark switch."""
+        return () if state is None else self.ports.circuits_of(self.plan.matchings[state])
 
-    def changes(self) -> Iterator[tuple[int, Difference]]:
-        """Yield each state with the change that leads to it, the first from a dark switch."""
-        before: tuple[CrossConnect, ...] = ()
-        for state in range(self.plan.n_states):
-            after = self.circuits(state)
-            yield state, difference_between(before, after)
-            before = after
+    def change(self, before: int | None, after: int) -> Difference:
+        """Return what leads from one state, or from a dark switch, to another."""
+        return difference_between(self.circuits(before), self.circuits(after))
 
 
 def name_switches(
@@ -93,15 +89,13 @@ def write_sonic_configs(
     switches = name_switches(solution, ports)
     for switch in switches:
         for state in _chosen_states(switch, slot):
-            circuits = switch.circuits(state)
             place = _place(switch.plan, state, several_switches=len(switches) > 1)
             if from_slot is None:
+                circuits = switch.circuits(state)
                 files[f"{place}.json"] = sonic.write_config(circuits, switch.ports)
-                continue
-
-            before = _circuits_before(switch, state, from_slot)
-            difference = difference_between(before, circuits)
-            files[f"{place}.patch.json"] = sonic.write_patch(difference)
+            else:
+                before = _state_before(switch, state, from_slot)
+                files[f"{place}.patch.json"] = sonic.write_patch(switch.change(before, state))
     return _unless_single(files)
 
 
@@ -115,14 +109,6 @@ def _chosen_states(switch: NamedSwitch, slot: int | None) -> range:
             f"slot {slot}: {switch.plan.name} has slots 0 .. {n_states - 1}", where="slot"
         )
     return range(slot, slot + 1)
-
-
-def _circuits_before(
-    switch: NamedSwitch, state: int, from_slot: int | str | None
-) -> tuple[CrossConnect, ...]:
-    """Return the circuits that a change to a state begins with; none on a dark switch."""
-    before = _state_before(switch, state, from_slot)
-    return () if before is None else switch.circuits(before)
 
 
 def _state_before(switch: NamedSwitch, state: int, from_slot: int | str | None) -> int | None:
@@ -158,49 +144,20 @@ def _unless_single(files: dict[str, str]) -> str | dict[str, str]:
     return files
 
 
-def write_sonic_commands(
-    solution: Solution,
-    *,
-    ports: str | os.PathLike[str] | None = None,
-    slot: int | None = None,
-    from_slot: int | str | None = None,
-) -> str | dict[str, str]:
-    """Write the commands of a SONiC switch, a file for each switch.
-
-    With `slot` only the commands that lead to it are written, from `from_slot`, ``"previous"`` or
-    a dark switch. All slots in order follow one another, so that ``"previous"`` alone goes with
-    them.
-    """
-    switches = name_switches(solution, ports)
-    return _scripts(
-        switches, slot, from_slot, lambda change, _n_ports: sonic.command_lines(change)
-    )
-
-
-def write_polatis_commands(
-    solution: Solution,
-    *,
-    ports: str | os.PathLike[str] | None = None,
-    slot: int | None = None,
-    from_slot: int | str | None = None,
-) -> str | dict[str, str]:
-    """Write the SCPI commands of a Polatis switch, a file for each switch.
-
-    Slots are chosen as for the commands of SONiC.
-    """
-    switches = name_switches(solution, ports)
-    return _scripts(switches, slot, from_slot, polatis.command_lines)
-
-
-def _scripts(
-    switches: Sequence[NamedSwitch],
-    slot: int | None,
-    from_slot: int | str | None,
+def write_commands(
     lines_of: Callable[[Difference, int], list[str]],
+    solution: Solution,
+    *,
+    ports: str | os.PathLike[str] | None = None,
+    slot: int | None = None,
+    from_slot: int | str | None = None,
 ) -> str | dict[str, str]:
-    """Write changes of each switch as lines, each state begun by a comment with its time.
+    """Write the changes of each switch as commands, a file for each switch.
 
-    `lines_of` returns the commands for a change, given the number of ports.
+    `lines_of` returns the commands for a change, given the number of ports; a comment with its
+    time begins each state. With `slot` only the commands that lead to it are written, from
+    `from_slot`, ``"previous"`` or a dark switch. All slots in order follow one another, so that
+    ``"previous"`` alone goes with them.
     """
     if slot is None and from_slot not in (None, "previous"):
         raise InputError(
@@ -210,31 +167,16 @@ def _scripts(
         )
 
     files = {}
-    for switch in switches:
+    for switch in name_switches(solution, ports):
         lines = []
-        for state, begin, change in _list_changes(switch, slot, from_slot):
+        for state in _chosen_states(switch, slot):
+            # Of all slots each follows the one before; of one slot the comment says what it does.
+            before = _state_before(switch, state, "previous" if slot is None else from_slot)
+            begin = ""
+            if slot is not None:
+                begin = f", from slot {before}" if before is not None else ", from a dark switch"
             start_s = float(switch.plan.starts_s[state])
             lines.append(f"# {switch.plan.name}, slot {state}, at {start_s:.9g} s{begin}")
-            lines += lines_of(change, switch.ports.n_ports)
+            lines += lines_of(switch.change(before, state), switch.ports.n_ports)
         files[f".{switch.plan.file_name}.txt"] = "".join(f"{line}\n" for line in lines)
     return _unless_single(files)
-
-
-def _list_changes(
-    switch: NamedSwitch, slot: int | None, from_slot: int | str | None
-) -> Iterator[tuple[int, str, Difference]]:
-    """Yield the changes of a switch that are asked for: state, words, and circuits to change.
-
-    The words say for a comment where the change begins; they are empty where that is the state
-    before.
-    """
-    if slot is None:
-        for state, change in switch.changes():
-            yield state, "", change
-        return
-
-    for state in _chosen_states(switch, slot):
-        state_before = _state_before(switch, state, from_slot)
-        begin = "a dark switch" if state_before is None else f"slot {state_before}"
-        before = _circuits_before(switch, state, from_slot)
-        yield state, f", from {begin}", difference_between(before, switch.circuits(state))

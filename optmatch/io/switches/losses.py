@@ -9,7 +9,7 @@ degrees Celsius (``doc/ocs/ocs_hld.md`` of SONiC, revision 0.5).
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from optmatch.io.contents import read_bytes
 from optmatch.io.matrices.reader import read_matrix
-from optmatch.io.switches.circuits import SIDE_NAME, CrossConnect, circuit_named
+from optmatch.io.switches.circuits import CrossConnect, circuit_named
 from optmatch.io.switches.ports import PortTable
 from optmatch.io.text import parse_json, pointer
 from optmatch.model import FormatError, InputError, check_size, naming, number
@@ -114,7 +114,7 @@ def matrix_of_losses(
     conditions = conditions or Conditions()
     measured = [_read_row(key, row, conditions) for key, row in rows.items()]
     if ports is None:
-        ports = _number_ports(row.circuit for row in measured)
+        ports = PortTable.up_to((side for row in measured for side in row.circuit), LOSS_TABLE)
 
     # loss_db[frequency, temperature, source, destination], not a number where nothing was measured
     frequencies_thz = sorted({row.frequency_thz for row in measured})
@@ -194,23 +194,6 @@ def _read_row(key: str, row: Any, conditions: Conditions) -> _Measured:
     if conditions.add_accuracy:
         loss_db += accuracy_db
     return _Measured(circuit, frequency_thz, temperature_c, loss_db)
-
-
-def _number_ports(circuits: Iterable[CrossConnect]) -> PortTable:
-    """Return the usual table of ports, up to the largest number that a circuit has.
-
-    A side of a module (``1-3A``) or of another form is an `InputError`: its number says nothing
-    then.
-    """
-    largest = 0
-    for circuit in circuits:
-        for side in circuit:
-            match = SIDE_NAME.fullmatch(side)
-            if match is None or match["module"] is not None:
-                raise InputError(f"side {side}: ports of modules need a table of ports")
-            largest = max(largest, int(match["number"]))
-    check_size("ports", largest, LOSS_TABLE)
-    return PortTable.numbered(largest)
 
 
 def _interpolate(

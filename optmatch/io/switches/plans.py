@@ -9,17 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import RackFabric
-from optmatch.io.rails.topologies import (
-    PlaneEpochs,
-    Switch,
-    list_plane_epochs,
-    topologies,
-)
+from optmatch.io.rails.topologies import Switch, topologies
 from optmatch.io.switches.planned import PlannedSwitch
 from optmatch.io.switches.racks import FibreRoute, rack_nodes
 from optmatch.model import IDLE, InputError, Solution
 from optmatch.problems import (
     Allocation,
+    Collective,
+    CollectivePlan,
     Reroute,
     SliceAllocation,
     Transition,
@@ -56,10 +53,8 @@ def list_planned_switches(solution: Solution) -> tuple[PlannedSwitch, ...]:
         return switches_of_transition(problem, answer)
     if isinstance(answer, Allocation) and isinstance(problem, SliceAllocation):
         return _switches_of_slice(problem.fabric, answer)
-    # Collectives that change all planes at once have epochs in place of schedules.
-    planes_of_epochs = list_plane_epochs(solution)
-    if planes_of_epochs:
-        return _switches_of_epochs(planes_of_epochs)
+    if _has_epochs_alone(solution):
+        return _switches_of_epochs(problem, answer)
     timed_switches = topologies(solution).switches
     labels: tuple[str, ...] = ()
     if problem.fabric is not None:
@@ -90,18 +85,40 @@ def _planned(switch: Switch, labels: Sequence[str], *, single: bool) -> PlannedS
     )
 
 
-def _switches_of_epochs(planes: Sequence[PlaneEpochs]) -> tuple[PlannedSwitch, ...]:
-    """Return the planes of a collective whose circuits change in all planes at once.
+def _has_epochs_alone(solution: Solution) -> bool:
+    """Tell whether a plan says which rounds use which circuits, but not when a round ends.
 
-    Each epoch is a state without times.
+    Such is the plan of a collective that changes all planes at once, unless it sends nothing or
+    has given steps, and no circuits of ours.
     """
-    names = ["switch"]
-    if len(planes) > 1:
-        names = [f"plane {plane}" for plane in range(len(planes))]
-    return tuple(
-        _without_times(name, plane.labels, plane.matchings)
-        for name, plane in zip(names, planes, strict=True)
+    plan = solution.answer
+    if not isinstance(plan, CollectivePlan) or not isinstance(solution.problem, Collective):
+        return False
+    return solution.schedule is None and not plan.shares_bytes.size and plan.circuits.size > 0
+
+
+def _switches_of_epochs(problem: Collective, plan: CollectivePlan) -> tuple[PlannedSwitch, ...]:
+    """Return the planes of a collective as switches, with a state without times for each epoch.
+
+    A plane is a switch to which each rank has some ports (lanes); an epoch is the time for which
+    circuits stay. Port ``lane`` of a rank is port ``rank * ports + lane`` of its switch.
+    """
+    n_ports = problem.ports
+    labels = tuple(
+        f"{rank}.{lane}" if n_ports > 1 else str(rank)
+        for rank in range(problem.n_ranks)
+        for lane in range(n_ports)
     )
+    switches = []
+    for plane in range(problem.planes):
+        # circuits[epoch, lane, rank] is the rank that this lane leads to, on the same lane; as a
+        # row of ports, lanes of a rank stand together.
+        peers = plan.circuits[:, plane * n_ports : (plane + 1) * n_ports].swapaxes(1, 2)
+        matchings = np.where(peers == IDLE, IDLE, peers * n_ports + np.arange(n_ports))
+        name = f"plane {plane}" if problem.planes > 1 else "switch"
+        rows = matchings.reshape(plan.n_epochs, -1).astype(np.int32)
+        switches.append(_without_times(name, labels, rows))
+    return tuple(switches)
 
 
 def _lit_circuits_by_step(

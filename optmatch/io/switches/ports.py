@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from optmatch.io.contents import read_bytes
 from optmatch.io.records import csv_records
 from optmatch.io.switches.circuits import SIDE_NAME, CrossConnect, sort_circuits
-from optmatch.model import FormatError, InputError, integer, naming
+from optmatch.model import FormatError, InputError, check_size, integer, naming
 from optmatch.model.declarations import form_of
 from optmatch.model.files import path_name
 from optmatch.model.numbers import frozen
@@ -112,6 +112,31 @@ class PortTable:
                 for port in range(n_ports)
             ]
         )
+
+    @classmethod
+    def up_to(cls, sides: Iterable[str], where: str) -> PortTable:
+        """Return the usual table with as many ports as the largest number among some sides.
+
+        Parameters
+        ----------
+        sides
+            Names of sides that a switch has, such as ``3B``.
+        where
+            The table that names them, for messages.
+
+        Raises
+        ------
+        InputError
+            If a side is of a module (``1-3A``), whose number says nothing, or of another form.
+        """
+        largest = 0
+        for side in sides:
+            match = SIDE_NAME.fullmatch(side)
+            if match is None or match["module"] is not None:
+                raise InputError(f"side {side}: ports of modules need a table of ports")
+            largest = max(largest, int(match["number"]))
+        check_size("ports", largest, where)
+        return cls.numbered(largest)
 
     @property
     def n_ports(self) -> int:

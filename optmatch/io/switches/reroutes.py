@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 
 import numpy as np
 
 from optmatch.fabrics import IdealSwitch
-from optmatch.io.switches.circuits import SIDE_NAME
 from optmatch.io.switches.ports import PortTable
-from optmatch.io.switches.sonic import SonicConfig, read_config
-from optmatch.model import InputError, check_size, naming
+from optmatch.io.switches.sonic import PORT_TABLE, read_config
+from optmatch.model import InputError, naming
 from optmatch.model.files import path_name
 from optmatch.problems import Reroute
 
@@ -40,7 +38,8 @@ def read_running_state(
     config = read_config(path)
     with naming(path_name(path)):
         if ports is None:
-            ports = PortTable.numbered(_count_ports(config))
+            sides = [side for circuit in config.circuits for side in circuit]
+            ports = PortTable.up_to([*sides, *config.state_of_side], PORT_TABLE)
         if switch is None:
             switch = IdealSwitch(ports.n_ports)
         if switch.n_ports != ports.n_ports:
@@ -52,8 +51,7 @@ def read_running_state(
             if n_ours == 1:
                 raise InputError(f"circuit {circuit.name}: only one of its sides is of our ports")
             if n_ours == 2:
-                sides = ports.port_of_side
-                circuits.append([sides[circuit.a_side], sides[circuit.b_side]])
+                circuits.append([ports.port_of_side[side] for side in circuit])
 
         # What is neither used nor blocked can take over.
         used = {port for circuit in circuits for port in circuit}
@@ -69,22 +67,3 @@ def read_running_state(
             spares=tuple(spares),
             failed_ports=tuple(sorted(blocked)),
         )
-
-
-def _count_ports(config: SonicConfig) -> int:
-    """Return the largest number of a side of a configuration; sides of modules are refused."""
-    largest = 0
-    for side in _list_sides(config):
-        match = SIDE_NAME.fullmatch(side)
-        if match is None or match["module"] is not None:
-            raise InputError(f"side {side}: ports of modules need a table of ports")
-        largest = max(largest, int(match["number"]))
-    check_size("ports", largest, "OCS_PORT")
-    return largest
-
-
-def _list_sides(config: SonicConfig) -> Iterable[str]:
-    """Yield the sides of all circuits and ports."""
-    for circuit in config.circuits:
-        yield from circuit
-    yield from config.state_of_side
