@@ -593,7 +593,8 @@ def _peers_over_rails(problem: Collective, shifts: Shifts) -> NDArray[np.int64]:
     """Return the rank to which each rank sends over its rail, its one circuit to another island.
 
     ``shifts[place]`` tells how many islands onward the rail of a place leads, to the same place
-    there. The result ``peer[rank]`` is ; -1 for nobody.
+    there. The result is ``peer[rank]``, -1 for nobody. With 3 islands of 2 ranks and the shifts 1
+    and 0, rank 0 sends to 2, 2 to 4, 4 to 0, and ranks 1, 3 and 5 to nobody.
     """
     places = problem.island
     islands = problem.n_ranks // places

@@ -422,8 +422,9 @@ class SplitSearch:
     def _add_rounds(self, best: _Routed) -> Iterator[Sequence]:
         """Yield sequences with one round more, before each round and after the last one.
 
-        The result ``sequence[round, lane, rank]`` tells to whom a rank transmits; itself stands
-        for nobody.
+        Few ranks try all circuits of the new round; more of them only those which the dual prices
+        say are worth most. The result ``sequence[round, lane, rank]`` tells to whom a rank
+        transmits; itself stands for nobody.
         """
         for turn in range(len(best.sequence) + 1):
             if self.problem.n_ranks <= FEW:

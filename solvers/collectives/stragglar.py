@@ -169,10 +169,14 @@ class _Doubles:
 def plan_runs(n_active: int, waste: WasteCounts, n_chunks: int, *, odd: bool) -> NDArray[np.int8]:
     """Plan what the ranks with two chunks do in each round of an all-reduce around a late rank.
 
-    The result ``moves[round, double]`` is is one of - 0 or more: the double takes a chunk of this
-    class, and gives its oldest one; - `IDLE`: it does nothing of its own; - `EXCHANGE`: it meets
-    the late rank; - `SWAP`: it gives its young chunk for one of class q - 2; - `LOSE`: it has no
-    partner, and misses a chunk; - `REST`: it has no partner, and misses nothing.
+    ``moves[round, double]`` of the result is one of
+
+    - 0 or more: the double takes a chunk of this class, and gives its oldest one;
+    - `IDLE`: it does nothing of its own;
+    - `EXCHANGE`: it meets the late rank;
+    - `SWAP`: it gives its young chunk for one of class q - 2;
+    - `LOSE`: it has no partner, and misses a chunk;
+    - `REST`: it has no partner, and misses nothing.
     """
     n_rounds = n_chunks + n_active - 1
     moves = np.full((n_rounds, waste.n_doubles), IDLE, dtype=np.int8)

@@ -284,8 +284,11 @@ def choose_whole(
 def _sides_of(network: Network, cut: SupplyProof, target: Numbers) -> tuple[dict[int, int], int]:
     """Return the two sides of a cut: what tight planes give each job, and what other planes hold.
 
-    Jobs that their tight planes can satisfy are left out. `target` are the amounts that the flow
-    of this cut could not serve.
+    ``cut.tight[job, plane]`` is 1 where a plane can give the job no more. The first result is, for
+    each job that its tight planes cannot satisfy, how many resources they give at most; the second
+    one is how many resources there are on the other planes that may serve one of these jobs.
+    Together they bound what these jobs get. `target` are the amounts that the flow of this cut
+    could not serve.
     """
     classes = network.problem.classes
     is_tight = cut.tight == 1
