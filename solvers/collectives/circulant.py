@@ -133,15 +133,14 @@ class Circulant(NamedTuple):
 
 @inner_kernel
 def relax(distance, shift, least):
-    """Update the fewest hops to all ranks for circuits that lead some places further.
+    """Update the fewest hops to all offsets for circuits that lead some places further.
 
-    The new circuits lead `shift` places onward, and a path may take them any number of times. A
-    step of the shift from offset o is a hop to offset o + shift.
+    ``distance[offset]`` are the fewest hops without the new circuits, and ``least[offset]``
+    receives those with them (both may be one array); offsets count modulo n. A path may take the
+    new circuits, which lead `shift` places onward, any number of times.
 
     Example with n = 6 and shift 2: the hops lead along the cycles 0 2 4 0 and 1 3 5 1. If offset 0
     takes 0 hops, offset 2 takes 1 and offset 4 takes 2.
-
-    `least`: out: the hops with the shift.
     """
     n = len(distance)
     for offset in range(n):
@@ -164,14 +163,13 @@ def relax(distance, shift, least):
 def climb(shifts, n, work):
     """Replace one shift after another by the best one, until none can be replaced.
 
-    All ranks send s places onward over the circuits of shift s (numbers modulo n). The sum of
-    these hops over all offsets is made small, by hill climbing. Trying all shifts once takes O(k^2
-    n + k n^2) steps for k shifts.
+    Changes `shifts` in place, and returns the sum over all offsets of the fewest hops with them
+    (hill climbing). ``work[row, offset]`` is scratch of two rows: the hops without one of the
+    shifts, and those with another one in its place. Trying all shifts once takes O(k^2 n + k n^2)
+    steps for k shifts.
 
     Example: n = 6 and the shifts 1 and 3. The offsets 1 and 3 take 1 hop, 2 and 4 take 2, and 5
     takes 3: 9 hops together.
-
-    `work`: scratch: hops without one of the shifts, and with another one in its place.
     """
     # The shifts are looked at in turn, until none of them has been replaced in a whole turn.
     count = len(shifts)
@@ -206,15 +204,14 @@ def climb(shifts, n, work):
 
 @kernel
 def fill(distance, shift, most, least, taken):
-    """Write the fewest hops to all ranks with one shift more, used a limited number of times.
+    """Write the fewest hops to all offsets with one shift more, used `most` times at most.
 
-    A shift is how many places onward one hop leads. A path to an offset is made of shifts that add
-    up to it. O(n most) steps.
+    ``distance[offset]`` are the fewest hops without the shift, `FAR` where there is no path.
+    ``least[offset]`` receives those with it, and ``taken[offset]`` how many of them are hops of
+    the shift. O(n most) steps.
 
-    Example: n = 4, and so far only offset 0 is reached. With the shift 1 and ``most=2`` the
+    Example: n = 4, and at first only offset 0 is reached. With the shift 1 and ``most=2`` the
     offsets 0, 1 and 2 take 0, 1 and 2 hops, and offset 3 stays out of reach.
-
-    `least, taken`: out: the hops with the shift, and how many of them are hops of the shift.
     """
     n = len(distance)
     for offset in range(n):

@@ -238,14 +238,14 @@ class ShiftRoutes(NamedTuple):
 def count_shifts(shifts, exponents, distance, loads):
     """Write every number from 1 to n - 1 as a sum of the fewest shifts, modulo n.
 
+    Writes ``exponents[offset, k]``, how often shift k is taken for an offset,
+    ``distance[offset]``, the number of terms (`FAR` for offsets that are no sum), and
+    ``loads[k]``, how often all offsets together take shift k. Returns the most terms of an offset,
+    `FAR` if some offset is no sum.
+
     With shifts 1 and 3 for 8 ranks, 2 is 1 + 1, 4 is 1 + 3, and 5 is 1 + 1 + 3. If several sums
-    are shortest, one with shifts that are taken less often is chosen.
-
-    Breadth-first search from offset 0: first all sums of one term, then those of two, and so on.
-
-    `exponents`: out: how often each shift is taken for an offset. `distance`: out: the number of
-    shifts, `FAR` for offsets that are no sum. `loads`: out: how often all offsets together take a
-    shift.
+    are shortest, one with shifts that are taken less often is chosen. Breadth-first search from
+    offset 0: first all sums of one term, then those of two, and so on.
     """
     n, n_shifts = exponents.shape
     distance[:] = FAR
@@ -449,8 +449,8 @@ def _choose_lane_of_offsets(left: IntArray) -> IntArray:
 def _time_routes(problem: Collective, routes: ShiftRoutes) -> tuple[float, int]:
     """Return the time of an all-to-all over circulants, and how many sends it has.
 
-    Returns rounds, bytes and changes of circuits; each round is as long as the busiest circuit
-    needs.
+    The time in seconds is that of rounds, bytes and changes of circuits; each round is as long as
+    its busiest circuit needs. Lanes with the same shift share the blocks of its offsets evenly.
     """
     n = problem.n_ranks
     block_s = problem.size_bytes / n / problem.rate_bytes_per_s

@@ -142,9 +142,12 @@ def measure_distances(peer, has, distance, queue):
 def choose_ways(source, width, distance, receipts, links, load):
     """Lead each receipt back to a rank at distance 0 over circuits with little load, in sweeps.
 
-    ``receipts`` has rows of owner, target, first link and weight; ``links`` rows of from, to and
-    lane, which are written. ``load[lane, rank]`` is at the receiving end; with one column all
-    ranks are alike.
+    Writes rows of from, to and lane to `links`, for each receipt from its source to its target,
+    and adds weights to ``load[lane, rank]``, the load of a circuit at its receiving end (one
+    column if all ranks are alike). Rows of `receipts` are owner, target, first link and weight.
+    ``source[lane, rank]`` is the rank from which a circuit comes, and ``width[lane, rank]`` how
+    many parallel ones there are. The first sweep chooses a way for each receipt; in later ones
+    each way is given up in turn and chosen anew past all others.
     """
     alike = load.shape[1] == 1
     for sweep in range(SWEEPS):
@@ -182,7 +185,15 @@ def find_ways(
 ) -> RelayRoutes | None:
     """Find the ways of all pieces of the blocks of some owners; None if some rank is not reached.
 
-    Blocks of an uneven all-to-all weigh as much as their bytes; all others weigh 1.
+    After each round of the relay, the ranks whose distance from the owner is a multiple of its
+    stride have the block. A rank that is new in a round gets each piece from the nearest rank that
+    had it before the round, over a shortest way; ways are chosen so that the busiest circuit of
+    the round carries little. Where all ranks do the same, the ways of rank 0 stand for those of
+    all. Blocks of an uneven all-to-all weigh as much as their bytes; all others weigh 1.
+
+    Example: 4 ranks on a ring of one-way circuits, strides 2 and 1. The block of rank 0 comes to
+    rank 2 in round 0, over the links 0-1 and 1-2, and to the ranks 1 and 3 in round 1, from 0 and
+    from 2.
     """
     n = problem.n_ranks
     ranks = np.arange(n)
@@ -266,7 +277,11 @@ class Carried(NamedTuple):
 
 
 def list_gathered(ways: RelayRoutes, n: int) -> Carried:
-    """List the sends of an all-gather: each receipt once, for all owners."""
+    """List the sends of an all-gather: each receipt once, for all owners.
+
+    With n ranks and ways for owner 0 alone, each receipt becomes n sends, turned by 0 to n - 1
+    places: a receipt of rank 2 from rank 0 becomes a send from 1 to 3 for owner 1, and so on.
+    """
     n_turns = n if ways.n_owners == 1 else 1
     turned = np.repeat(np.arange(n_turns), len(ways.turn))
     way = np.tile(np.arange(len(ways.turn)), n_turns)
@@ -277,7 +292,10 @@ def list_gathered(ways: RelayRoutes, n: int) -> Carried:
 def list_exchanged(ways: RelayRoutes, n: int, n_turns: int) -> Carried:
     """List the sends of an all-to-all: blocks take the ways of the gather to their receivers.
 
-    Where the ways of all owners are alike, those of the first `n_turns` owners are listed.
+    A block goes backwards from its receiver, receipt by receipt, to its owner; all these receipts
+    become sends of this block alone. If the gather brings the block of rank 0 to rank 2 and on to
+    rank 3, the block from 0 to 3 has the sends 0 to 2 and 2 to 3. Where the ways of all owners are
+    alike, those of the first `n_turns` owners are listed.
     """
     way_of = np.full((ways.n_owners, n), -1)
     way_of[ways.owner, ways.target] = np.arange(len(ways.turn))

@@ -277,26 +277,15 @@ def find_lane_of_piece(shifts, width, result, wanted):
 def spread_blocks(source, width, arrays):
     """Simulate an all-gather over circuits that stay, breadth first.
 
-    Each rank owns a *block*, which is cut into equal pieces. In each round a rank takes all blocks
-    that it lacks and that one of the ranks with a circuit to it had before the round.
+    In each round a rank takes all blocks that it lacks and that one of the ranks with a circuit to
+    it had before the round. Only the blocks that came to neighbours in the last round are looked
+    at, as older ones have come already: O(n^2 lanes) steps in all. Which lane brings each piece is
+    chosen so that the busiest circuit of the round carries few.
 
-    Blocks that a neighbour has had for more than a round have come already. Only the blocks that
-    came to neighbours in the last round are looked at, therefore: O(n^2 lanes) steps in all.
-
-    `arrays`, out:
-
-    - ``round_of[rank, block]``: the round in which a block comes to a rank, -1 for its own;
-    - ``lane_of[rank, block, piece]``: the port of the rank over which a piece comes;
-    - ``loads[round]``: the most pieces on a circuit; has to be 0 before. Scratch:
-    - ``arrived[rank, place]`` and ``n_arrived[rank]``: the blocks of a rank in the order of their
-    arrival, and how many they are;
-    - ``n_before[rank]``: how many it had when the round began;
-    - ``first_new[rank]``: the place of the first block that came in the last round;
-    - ``wanted[place]``: the blocks that come to one rank in the round;
-    - ``n_choices[block]``: how many neighbours can send a block to it;
-    - ``lane_load[lane]``: the pieces that come to it over each circuit.
-
-    Returns the number of rounds; 0 if some block never comes.
+    Writes ``round_of``, ``lane_of`` and ``loads`` of `arrays`, of which `loads` has to be 0
+    before; the other arrays are scratch. Returns the number of rounds; 0 if some block never
+    comes. ``source[lane, rank]`` is the rank from which a circuit comes, and ``width[lane, rank]``
+    how many parallel circuits it stands for, 0 for none.
     """
     n = source.shape[1]
     # arrived[rank] lists the blocks of a rank in the order of arrival; at first its own alone.
@@ -420,20 +409,14 @@ def find_heaviest_lane(lane_load):
 def relieve_lane(circuits, arrays, rank, n_wanted, turn, heaviest):
     """Move one piece away from the busiest port of a rank, if need be by a chain of moves.
 
+    Changes ``arrays.lane_of`` of the rank and ``arrays.lane_load``, and returns whether it has
+    found such moves. `turn` is the round, ``arrays.wanted[:n_wanted]`` are the blocks that come in
+    it, and `heaviest` is the busiest lane.
+
     For example, lane 0 brings five pieces, lane 1 four and lane 2 three. If no piece of lane 0 can
     come over lane 2, a piece of lane 0 may move to lane 1, and one of lane 1 to lane 2: then each
     brings four. Such a chain is searched breadth first from the busiest lane (an augmenting path
     of a bipartite assignment), O(pieces lanes) steps.
-
-    `arrays`, reads:
-
-    - ``wanted[place]``: the blocks that come to the rank in this round;
-    - ``round_of[rank, block]``: when a block came to a rank. Changes
-    - ``lane_of[rank, block, piece]``: the lane over which a piece comes;
-    - ``lane_load[lane]``: the pieces on each circuit of a lane. Scratch
-    - ``queue[place]``: the lanes that the search has reached, in order;
-    - ``reached_from[lane]``: the lane before it in the chain, -1 if it was not reached;
-    - ``moved_block[lane]`` and ``moved_piece[lane]``: what would move to it from that lane.
     """
     source, width = circuits
     n_lanes = source.shape[0]

@@ -144,19 +144,12 @@ def _reach_rank(search, round_index, rank, cost, lane, rank_before):
 def find_cheapest_way(blocks, block, ways, search):
     """Find the cheapest way of one block of data to its destination, in a fixed number of rounds.
 
-    In each round the block goes over one circuit, at the price that this circuit has in the round,
-    or waits, which costs nothing. The method is dynamic programming: round by round, the cheapest
-    way to each rank that can be reached is found. Ranks that are too far from the destination for
-    the rounds that are left are not looked at.
-
-    `search`, scratch, with one more round for the end:
-
-    - ``cost[round, rank]``: the price of the cheapest way that is at the rank before the round.
-    Infinite before the call, and again after it;
-    - ``lane_to[round, rank]`` and ``rank_before[round, rank]``: the last lane of this way, and
-    where it was one round before;
-    - ``reached[round, place]`` and ``n_reached[round]``: the ranks that some way reaches, and how
-    many they are.
+    Writes ``ways.lane_of[block, round]``, and returns how many circuits were looked at. In each
+    round the block goes over one circuit, at the price that this circuit has in the round, or
+    waits, which costs nothing. The method is dynamic programming: round by round, the cheapest way
+    to each rank that can be reached is found. Ranks that are too far from the destination for the
+    rounds that are left are not looked at. ``search.cost`` has to be infinite everywhere, and is
+    so again afterwards.
     """
     n_lanes = blocks.peer.shape[0]
     n_rounds = ways.lane_of.shape[1]

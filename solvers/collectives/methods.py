@@ -365,9 +365,9 @@ def _join_scatters_and_gathers(problem: Collective, clock: Clock, below_s: float
 
     Two plans can be joined only if they cut the buffer into as many chunks. All methods are tried
     for the reduce-scatter. For each number of chunks the fastest of these plans is joined to the
-    fastest all-gather with this number, which begins with the circuits that are up by then.
-
-    The result is None for cuts that no all-gather has.
+    fastest all-gather with this number, which begins with the circuits that are up by then. A cut
+    that no all-gather has is left out, and nothing is tried if the bounds of both halves show that
+    they take `below_s` seconds or longer.
     """
     with uncounted():
         from optmatch.solvers.collectives.passing import join, last_circuits

@@ -125,8 +125,13 @@ def share(steps: Steps, clock: Clock, *, prove: bool = True) -> tuple[Shares, fl
 
     Three methods follow each other:
 
-    1. beam search proposes which planes take part in which steps; 2. a linear programme finds the
-    best shares for each proposal; 3. local search lets single planes join or leave steps.
+    1. beam search proposes which planes take part in which steps;
+    2. a linear programme finds the best shares for each proposal;
+    3. local search lets single planes join or leave steps.
+
+    Returns the best shares and a lower bound of their time in seconds. The bound is 0 unless
+    `prove` asks for a mixed-integer programme and the case is small enough; it may also find
+    better shares.
     """
     if not len(steps.work_s):
         nothing = np.empty((0, steps.planes))

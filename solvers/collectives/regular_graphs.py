@@ -93,12 +93,10 @@ def measure_farness(peer, sets):
 def exchange_ends(peer, lane, pair, two_way, is_crossed):
     """Let two circuits of a lane exchange their ends; return whether the graph has changed.
 
-    A lane is a port of every rank, and the circuits of a lane make a permutation of ranks. One-way
-    circuits a -> b and c -> d become a -> d and c -> b. Two-way circuits a = b and c = d become a
-    = d and c = b, or, crossed, a = c and b = d.
-
-    ``peer[lane, rank]`` is the rank to which a port leads; changed. The result is False if nothing
-    has changed, because the two circuits share an end or are the same.
+    Changes ``peer[lane, rank]``, the rank to which a port leads; `pair` are the ranks a and c at
+    which the circuits begin. One-way circuits a -> b and c -> d become a -> d and c -> b. Two-way
+    circuits a = b and c = d become a = d and c = b, or, crossed, a = c and b = d. Nothing changes
+    if the two circuits share an end or are the same.
     """
     a, c = pair
     b = peer[lane, a]
@@ -127,7 +125,7 @@ def exchange_ends(peer, lane, pair, two_way, is_crossed):
 def take_back_exchange(peer, lane, pair, ends, two_way):
     """Let two ranks of a lane have their former circuits again, which led to `ends`.
 
-    ``peer[lane, rank]`` is the rank to which a port leads; changed.
+    Changes ``peer[lane, rank]``, the rank to which a port leads.
     """
     for k in range(2):
         peer[lane, pair[k]] = ends[k]
@@ -151,13 +149,12 @@ def set_ways_back(peer, lane, pair):
 def shorten_ways(peer, two_way, draws, sets):
     """Shorten the ways in a graph: exchange ends of circuits as long as ranks get no farther.
 
-    This is a local search with given draws. An exchange is taken back if the diameter grows, or
-    more pairs of ranks are so far apart as it says; it is kept if they are equally many, so that
-    the search can cross plateaus.
-
-    `peer`: the rank to which each port leads; each lane is a permutation without fixed ranks, of
-    two-way circuits a perfect matching. `sets`: scratch of `measure_farness`: two sets of bits for
-    each rank.
+    Changes ``peer[lane, rank]``, the rank to which a port leads; each lane is a permutation
+    without fixed ranks, of two-way circuits a perfect matching or, for an odd number of ranks, a
+    cycle. Rows of `draws` are lane, two ranks, and whether ends are crossed. This is a local
+    search: an exchange is taken back if the diameter grows, or more pairs of ranks are so far
+    apart as it says; it is kept if they are equally many, so that the search can cross plateaus.
+    Returns the `Farness` in the end.
     """
     best = measure_farness(peer, sets)
     has_cycles = two_way and peer.shape[1] % 2 == 1
@@ -187,16 +184,14 @@ def shorten_ways(peer, two_way, draws, sets):
 def _find_graph(n: int, degree: int, two_way: bool, seed: int) -> bytes:
     """Search for circuits over which all ranks reach each other in few hops.
 
-    Each rank has the same number of circuits, `degree` (a regular graph). The search begins with
-    random circuits. Then it exchanges the ends of two of them, again and again, and takes an
-    exchange back if ranks get farther from each other by it (a local search).
+    Returns the bytes of ``peer[lane, rank]``, int64, with `degree` lanes, since results are kept
+    for further calls and bytes cannot be changed. The search begins with random circuits. Then it
+    exchanges the ends of two of them, again and again, and takes an exchange back if ranks get
+    farther from each other by it (a local search).
 
-    A *lane* is one port of every rank. Its circuits lead from each rank to one other, and to each
-    rank from one. Two-way circuits of a lane join ranks in pairs. If n is odd that is not
-    possible: lane k then leads onward along a cycle through all ranks, and lane k + degree / 2
-    back.
-
-    Returns results are kept for further calls, and bytes cannot be changed.
+    The circuits of a lane lead from each rank to one other, and to each rank from one. Two-way
+    circuits of a lane join ranks in pairs. If n is odd that is not possible: lane k then leads
+    onward along a cycle through all ranks, and lane k + degree / 2 back.
     """
     # The random graph, lane by lane: cycles or pairs along a random order of all ranks.
     rng = np.random.default_rng(seed)

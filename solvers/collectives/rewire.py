@@ -184,9 +184,10 @@ def _make_hops_rounds(
     """Make each circuit that a send goes over a round of its own, where a round allows only one.
 
     All first hops of a round become a new round, all its second hops the next one, and so on.
-
-    ``hops[0]``: has the first hop of each send, ``hops[1]`` the second hop of those that have one,
-    and so on: int arrays of shape (hops, 3), rows of send, from and to.
+    ``hops[0]`` has the first hop of each send, ``hops[1]`` the second hop of those that have one,
+    and so on, each as rows of send (its number), from and to. Returns the new sends by round, and
+    how many new rounds each old one has become: rounds whose longest sends have 2 and 1 hops
+    become rounds 0, 1 and 2.
     """
     # A round becomes as many rounds as its longest send has hops.
     n_hops = np.zeros(n_rounds, dtype=np.int64)

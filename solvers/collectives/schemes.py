@@ -478,15 +478,16 @@ def _choose_hops(
 ) -> list[_Hop]:
     """Choose the circuits between groups of ranks over which one block of an all-to-all goes.
 
-    Example of the second case: 4 islands of one rank, and rails that lead one island onward in all
+    Adds the hops of the block to ``loads[phase][place]``, the blocks on each rail so far. Returns
+    the phase and the place of each rail that it takes, from the first to the last; empty if the
+    block stays in island 0. The way is chosen backwards from the destination, (island, place), by
+    the least loaded rails. ``shifts[phase][place]`` tells how many islands onward the rail of a
+    place leads, and ``phase_of_island[island]`` in which phase blocks arrive there.
+
+    Example with several hops: 4 islands of one rank, and rails that lead one island onward in all
     of three phases. Blocks arrive at islands 1, 2 and 3 in the phases 0, 1 and 2. A block for
     island 2 takes the rail from island 1 in phase 1, and before it that from island 0 in phase 0:
     ``[_Hop(0, 0), _Hop(1, 0)]``.
-
-    ``shifts[phase][place]`` tells how many islands onward the rail of a place leads.
-    ``loads[phase][place]`` is the blocks on each rail until now; those of this block are added.
-    Returns the phase and the place of each rail that the block takes, from the first to the last;
-    empty if the block stays in island 0.
     """
     several = _takes_several_hops(shifts)
     hops: list[_Hop] = []

@@ -273,7 +273,11 @@ def _choose_stages(
 def _leave_after(
     problem: Collective, direct: list[DirectRound], counts: range
 ) -> Iterator[tuple[int, FloatArray]]:
-    """Yield what is left of all blocks after some numbers of direct rounds."""
+    """Yield what is left of all blocks after some numbers of direct rounds.
+
+    Yields a number of rounds from `counts`, ascending, and ``left[source, destination]`` in bytes:
+    the same array each time, which changes as the iteration goes on.
+    """
     left = problem.demand.copy()
     for count, direct_round in enumerate(direct, start=1):
         for lane in range(problem.lanes):
@@ -300,8 +304,8 @@ def _put_late_ranks_last(problem: Collective, direct: list[DirectRound]) -> list
 def _list_rests(problem: Collective, clock: Clock) -> Iterator[Circulant]:
     """Yield sets of circuits over which an all-to-all can go, however much data each block has.
 
-    Returns ``shifts[configuration]``, and ``exponents[offset, configuration]``: how often a block
-    for the rank `offset` places onward takes this shift.
+    Bruck's shifts 1, 2, 4, ... come first; for few ranks there follow shortest routes over one,
+    two, and more shifts that a hill climb has chosen.
     """
     n = problem.n_ranks
 
@@ -318,8 +322,9 @@ def _list_rests(problem: Collective, clock: Clock) -> Iterator[Circulant]:
 def _list_rest_moves(circulant: Circulant) -> Iterator[tuple[int, IntArray, IntArray]]:
     """Yield which blocks move on in each round of an all-to-all over circuits of equal distance.
 
-    ``shifts[config]``, and ``exponents[offset, config]``: how often blocks of an offset take the
-    shift of a configuration.
+    Each round gives its configuration, the offsets of the blocks that move, and how many places
+    these have come before. With 4 ranks and the shifts 1 and 2: configuration 0 moves the offsets
+    1 and 3 from place 0, and configuration 1 the offsets 2 and 3 from the places 0 and 1.
     """
     n = len(circulant.exponents)
     distance = np.zeros(n, dtype=np.int64)
@@ -334,16 +339,13 @@ def _list_rest_moves(circulant: Circulant) -> Iterator[tuple[int, IntArray, IntA
 def _time_rest(problem: Collective, circulant: Circulant, left: FloatArray) -> float:
     """Return how many seconds the second stage of an all-to-all takes, after direct sends.
 
-    In a first stage ranks have sent parts of some blocks directly. It takes shifts that add up to
-    this offset, one in a round.
+    ``left[source, destination]`` is what direct sends have left of each block, in bytes. Every
+    block with an offset takes the same shifts, one in a round; a round lasts as long as the
+    busiest rank sends, and a change of circuits between two configurations costs the delay.
+    Infinite if the circulant has no rounds.
 
     Example with 4 ranks and the shifts 1 and 2. The block from rank 0 to rank 3 has offset 3. It
     goes to rank 1 in the first round, and from there to rank 3 in the second one.
-
-    ``shifts[config]``, and ``exponents[offset, config]``: how often blocks of an offset take the
-    shift of a configuration. ``left[source, destination]``: shape (ranks, ranks): the bytes that
-    are left of each block; without direct sends, the whole blocks. Returns seconds; infinite if
-    the circulant has no rounds.
     """
     n = problem.n_ranks
     ranks = np.arange(n)[:, None]

@@ -108,12 +108,13 @@ class WasteCounts(NamedTuple):
 def choose_runs(n_active: int, surplus: int, shortest: int = 0) -> WasteCounts | None:
     """Choose how many ranks hold chunks back in each round, so that none comes to too many ranks.
 
-    `shortest`, the least number of doubles that hold back class q:
+    `n_active` is q, and `surplus` by how many ranks too many a chunk would spread. Wasting class q
+    - 2 takes 1 of them away, class q - 3 takes 2 and class q - 4 takes 4; the counts that are
+    returned make up the surplus exactly, with as few doubles of class q - 4 as possible.
+    `shortest` is the least number of those, 1 where an odd number of ranks needs one that can go
+    without a chunk. None if there is no choice within the limits.
 
-    - 4. It is 1 for odd numbers of ranks, where such doubles can go without a chunk in place of
-    other ranks.
-
-    The result is None if there is no choice within the limits.
+    Example: a surplus of 5 may be ``WasteCounts(3, 1, 0)``, as 3 + 2 * 1 = 5.
     """
     # The most doubles of each class. A double takes the chunk of class q - 2 that it holds back
     # one round before at the latest, when it has class q - 3, from a rank that gives it. A chunk

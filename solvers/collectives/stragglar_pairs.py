@@ -177,9 +177,11 @@ def _record_send(log, number, source, target, chunk, kind):
 def _sort_ranks(turn, order, ranks):
     """List which ranks give which chunk in a round, and find who is planned to meet the late rank.
 
-    Example with q = 3 before round 5: chunks 4, 3 and 2 have the classes 0, 1 and 2. A rank that
-    holds chunk 3 alone is in bucket 1, and gives chunk 3. A double with chunks 2 and 4 and the
-    move 1 gives chunk 2, and is in no bucket, as it takes a chunk of class 1 later on.
+    Writes ``ranks.bucket``, ``ranks.size`` and ``ranks.gives``, and clears ``ranks.mate`` and
+    ``ranks.taken``; ``order[place]`` is the rank that is looked at, all but the late one. Example
+    with q = 3 before round 5: chunks 4, 3 and 2 have the classes 0, 1 and 2. A rank that holds
+    chunk 3 alone is in bucket 1, and gives chunk 3. A double with chunks 2 and 4 and the move 1
+    gives chunk 2, and is in no bucket, as it takes a chunk of class 1 later on.
 
     Returns the double whose move is `EXCHANGE`; -1 if there is none.
     """
@@ -223,7 +225,8 @@ def _sort_ranks(turn, order, ranks):
 def _meet_late(number, partner, lacks, log, ranks):
     """Let a rank meet the late one in a round, and write what the two send each other.
 
-    A chunk has two names: its number is the round t of its meeting (in `lacks` and `owner`), and
+    Writes ``ranks.owner`` and ``ranks.met``, two rows of `log`, and ``lacks[number, partner]``. A
+    chunk has two names: its number is the round t of its meeting (in `lacks` and `owner`), and
     sends name it by the rank that owns it.
 
     Example: rank 4 meets the late rank in round 2. Chunk number 2 is thus the chunk that rank 4
@@ -254,10 +257,11 @@ def _meet_late(number, partner, lacks, log, ranks):
 def _repay(turn, lacks, ranks):
     """Find partners for the ranks that went without a chunk in a swap of the last round.
 
-    Chunks are copied from rank to rank for q rounds; the *oldest* one is in its last round. In a
-    *swap* a rank got a younger chunk in place of the oldest one, which it is *owed*. In this round
-    it gets the owed chunk from a *payer*: a rank that has it, and would give the oldest chunk of
-    this round otherwise. The payer takes the young chunk for it.
+    Pairs are written to `ranks`, with the chunks that both give; False if a rank that is owed a
+    chunk finds nobody. Chunks are copied from rank to rank for q rounds; the *oldest* one is in
+    its last round. In a *swap* a rank got a younger chunk in place of the oldest one, which it is
+    *owed*. In this round it gets the owed chunk from a *payer*: a rank that has it, and would give
+    the oldest chunk of this round otherwise. The payer takes the young chunk for it.
 
     Example with q = 4: in round 9 rank 7 got chunk 7 in a swap, and is owed chunk 5. In round 10
     chunk 6 is the oldest. A rank that holds chunk 6, and got chunk 5 before, gives chunk 5 to rank
@@ -292,11 +296,11 @@ def _repay(turn, lacks, ranks):
 
 @inner_kernel
 def _swap(turn, ranks):
-    """Find partners for the ranks that swap in a round.
+    """Find partners for the doubles that swap in a round; False if one finds none.
 
-    Chunks are copied from rank to rank for q rounds, and are named by age: class c has been
-    spreading for c rounds, and class q - 1 is the oldest. That is the oldest one in the next
-    round, so the double has an oldest chunk to give again.
+    A double that swaps gives its young chunk, and takes one of class q - 2, which is the oldest in
+    the next round: it has an oldest chunk to give again. Its partner, which should have got the
+    oldest chunk, is owed it for a round. Pairs are written to ``ranks.mate`` and ``ranks.taken``.
 
     Example with q = 4, round 9: chunks 8, 7, 6 and 5 have the classes 0, 1, 2 and 3.
 
@@ -369,6 +373,7 @@ def _face_absent(turn, ranks):
 def _take_planned_classes(turn, n_chunks, ranks):
     """Find partners for the ranks that are planned to take a certain chunk in a round.
 
+    Pairs are written to `ranks`; False if nobody gives a chunk that a double is planned to take.
     After the last chunk no new ones come. The numbers after it then stand for copies of it, so
     that several classes are the same chunk. If nobody gives the planned class, the next one of
     these will do.
@@ -401,9 +406,10 @@ def _take_planned_classes(turn, n_chunks, ranks):
 def _pair_rest(n_active, ranks):
     """Pair the ranks that give the oldest chunk with all that give younger ones.
 
-    Chunks are copied from rank to rank for q rounds, and are named by age: class c has been
-    spreading for c rounds, and class q - 1 is the oldest. In a pair one rank gives the oldest
-    chunk, and the other one a younger chunk for it.
+    Writes ``ranks.mate`` of the ranks that give the oldest chunk, and uses up ``ranks.size``;
+    False if somebody is left without a partner. Chunks are copied from rank to rank for q rounds,
+    and are named by age: class c has been spreading for c rounds, and class q - 1 is the oldest.
+    In a pair one rank gives the oldest chunk, and the other one a younger chunk for it.
 
     The rule matters for the late rank, which every rank has to meet once, while it holds the
     oldest chunk. A rank that takes class q - 2 holds the oldest chunk in the next round already;
@@ -463,14 +469,13 @@ def _pair_rest(n_active, ranks):
 def _exchange_chunks(turn, lacks, log, ranks):
     """Let all pairs of a round exchange their chunks: write the sends, and update what ranks hold.
 
-    Each rank of a pair gives one chunk to the other one. A send is written only if it helps. It
-    keeps the data of older ones, too, but does not give them.
+    Appends rows to `log`, clears ``lacks[chunk, rank]`` for what has come, and changes
+    ``ranks.hold`` and ``ranks.owed``. A send is written only if the receiver lacks the chunk and
+    the sender has it. After the exchange a rank holds the younger chunks, which it may give in
+    later rounds; it keeps the data of the oldest one, but does not give them any more.
 
     Example: rank 3 holds the oldest chunk 5, its partner 8 holds chunk 7. After the exchange both
     have both chunks, and both hold chunk 7, as chunk 5 stops spreading.
-
-    ``lacks[chunk, rank]`` tells whether the rank lacks the chunk, by the numbers of chunks;
-    updated.
     """
     last_chunk = lacks.shape[0] - 1
     oldest = turn.number - turn.n_active

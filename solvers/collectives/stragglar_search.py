@@ -146,8 +146,10 @@ class DoublesSearch:
     ) -> list[tuple[int, ...]] | None:
         """Find the moves of all doubles from one round to the end, by depth-first search.
 
-        ``budgets[class]``: without doubles each chunk would come to too many ranks. Returns for
-        each round the moves of all doubles, the last round first; None if there is no plan.
+        `turn` is the round, `doubles` what each of them holds before it, `budgets` how much each
+        active chunk has still to be wasted, and `debts` the swaps of the round before. Returns for
+        each round the moves of all doubles, the last round first; None if there is no plan. States
+        that led nowhere are kept in ``self.failed``, up to `NODES` of them.
         """
         # All rounds are planned.
         if turn == self.n_chunks + self.q - 1:
@@ -376,14 +378,13 @@ class DoublesSearch:
     ) -> Budgets | None:
         """Check the moves of all doubles in a round, and count what they have still to hold back.
 
-        Chunks are copied from rank to rank for q rounds.
+        Returns the budgets after the round, in which each chunk is one class older; None if some
+        double can no longer meet the late rank, a budget cannot come to 0 in time, or a class has
+        fewer givers than takers.
 
         Example with q = 4 and a surplus of 1. A new chunk has a budget of 1. When it has class 2,
         one double wastes it for a round, which takes 2^0 = 1 off the budget. It is 0 when the
         chunk has class 3, the oldest, as it has to be.
-
-        ``budgets[class]``: before the round, in ranks. The result ``budgets[class]`` is after the
-        round, when each chunk is one class older.
         """
         # Every double has to meet the late rank in time.
         if not self._has_rounds_for_meetings(turn, step):

@@ -52,8 +52,7 @@ def list_topologies(problem: Collective) -> list[Topology]:
     - for one-way circuits with two ports or more, graphs of de Bruijn and Kautz, and a random
       regular graph.
 
-    Returns each has ``peer[lane, rank]``, the rank to which a port leads, -1 if it is dark; a lane
-    is one port of every rank.
+    Graphs with the same circuits as one before are left out; those that find no ports are, too.
     """
     n = problem.n_ranks
     if n < 2:
@@ -298,7 +297,9 @@ def _lay_arcs(n: int, degree: int, family: tuple[str, int, int]) -> Topology:
 def _join_ranks_with_loops(counts: IntArray) -> None:
     """Replace circuits of ranks to themselves by a cycle through all ranks that have one.
 
-    ``counts[source, destination]`` is the number of circuits, shape (ranks, ranks); changed.
+    Changes ``counts[source, destination]``, the number of circuits, shape (ranks, ranks). With
+    loops at ranks 1, 4 and 6 the cycle is 1 -> 4 -> 6 -> 1. Nothing changes if a rank would follow
+    itself, such as the only one with a loop.
     """
     # A rank with several loops is listed as often, so that it would follow itself.
     looped = np.repeat(np.arange(len(counts)), counts.diagonal())
