@@ -138,6 +138,7 @@ class _Order(NamedTuple):
 
     rank_of_part: NDArray[np.int64] | None
     """None if no order was found whose circuits all keep to their budgets."""
+    # No order has a worst circuit that loses less, in dB; infinite if none keeps to the budgets.
     bound_db: float
 
 

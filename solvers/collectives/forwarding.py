@@ -80,15 +80,20 @@ class RelayRoutes(NamedTuple):
     The arrays from `turn` to `n_links` have one entry for each receipt.
     """
 
+    # Into how many equal pieces a block is cut; each piece is a receipt of its own.
     pieces: int
     n_owners: int
     """1 if the ways of all owners are those of rank 0, turned around the ring of all ranks."""
+    # The round of the receipt, from 0.
     turn: IntArray
     owner: IntArray
     """The number of the owner among the owners."""
     source: IntArray
     """The rank that has the piece before the round."""
+    # The rank that has it after the round.
     target: IntArray
+    # The links of a receipt are ``link_from[first_link : first_link + n_links]``, and those of
+    # `link_to`.
     first_link: IntArray
     n_links: IntArray
     link_from: IntArray
@@ -273,6 +278,8 @@ class Carried(NamedTuple):
     """The number of the receipt among the ways."""
     turned: IntArray
     """By how many places its ranks are turned around the ring of all ranks."""
+    # The chunk that is sent: owner times pieces plus piece in a gather, source times ranks plus
+    # destination in an all-to-all.
     chunk: IntArray
 
 
@@ -315,8 +322,11 @@ def list_exchanged(ways: RelayRoutes, n: int, n_turns: int) -> Carried:
 class LinkedSends(NamedTuple):
     """Sends with the links that they are forwarded over, and the circuits of each round."""
 
+    # Rows of round, source, destination, chunk and kind, by round.
     sends: IntArray
+    # Rows of send (its number), from and to, for sends over two links or more.
     links: IntArray
+    # By round the circuits, ``peer[lane, rank]``; the same array where they stay.
     matchings: list[IntArray]
 
     def then(self, later: LinkedSends) -> LinkedSends:

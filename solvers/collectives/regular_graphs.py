@@ -48,12 +48,14 @@ class ReachedSets(NamedTuple):
 
 @inner_kernel
 def measure_farness(peer, sets):
-    """Find the two ranks of a graph that are farthest apart, in hops, and count such pairs.
+    """Return the diameter of a graph in hops, and how many ordered pairs are so far apart.
 
-    All ranks are searched from at the same time, by breadth-first search. After h steps each rank
-    has a set of the ranks that it reaches in h hops or fewer. Steps go on until no pair of ranks
-    is missing in these sets; their number is the diameter. The pairs that were still missing one
-    step earlier are exactly so far apart.
+    ``peer[lane, rank]`` is the rank to which a port leads; `sets` is scratch. All ranks are
+    searched from at the same time, by breadth-first search. After h steps each rank has a set of
+    the ranks that it reaches in h hops or fewer, as bits. Steps go on until no pair of ranks is
+    missing in these sets; their number is the diameter. The pairs that were still missing one step
+    earlier are exactly so far apart. On a ring of 4 ranks with circuits both ways the diameter is
+    2, with 4 pairs.
     """
     # In 0 hops each rank reaches itself. Rank r is bit r modulo the size of a word.
     n_lanes, n = peer.shape

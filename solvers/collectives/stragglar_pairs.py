@@ -332,15 +332,13 @@ def _swap(turn, ranks):
 def _face_absent(turn, ranks):
     """Choose the rank that has no partner in a round, if the number of ranks is odd.
 
-    Chunks are copied from rank to rank for q rounds, and are named by age: class c has been
-    spreading for c rounds, and class q - 1 is the oldest. The rank without a partner is one that
-    gives class q - 2.
+    False if there is none. Sets ``ranks.taken`` of this rank, and counts the chunk that it misses
+    in ``ranks.missed``; before round q there is none to miss. It is the double whose move is
+    `LOSE` or `REST`, if there is one. Otherwise, of the ranks that give class q - 2, it is the one
 
-    A *double*, a rank that holds two chunks, may be planned to be this rank. Otherwise it is the
-    rank that
-
-    1. has missed the fewest chunks before; 2. of equals, is no double; 3. of equals, has met the
-    late rank, which all ranks have to meet once.
+    1. that has missed the fewest chunks before;
+    2. of equals, that is no double;
+    3. of equals, that has met the late rank, which all ranks have to meet once.
     """
     n_doubles = len(turn.moves)
 

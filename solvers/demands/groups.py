@@ -171,6 +171,7 @@ def _serve_in_order(entries, times, slots):
 class _GroupPlan(NamedTuple):
     """A plan that serves the entries in an order, and its weighted completion."""
 
+    # The weighted sum of the times at which groups are complete, in seconds.
     cost_s: float
     plan: Plan
 

@@ -128,6 +128,7 @@ def solve_count(
 class _Count:
     """The search for the fewest matchings so far, kept up to date, since Ctrl-C may end it."""
 
+    # No plan has fewer matchings.
     bound: float
     best: Plan | None = None
     is_bound_searched: bool = False

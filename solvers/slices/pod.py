@@ -41,6 +41,7 @@ class Block(NamedTuple):
 
     plan: SliceShape
     """The slice as it is turned."""
+    # The racks over which it lies.
     racks: tuple[int, ...]
     servers: NDArray[np.int64]
     """``servers[slot]``, counted rack by rack from the first one of `racks`."""

@@ -228,9 +228,13 @@ def _outer_names(name: str) -> set[str]:
 class _Level(NamedTuple):
     """One netlist of several, without electrical wires."""
 
+    # Component and settings by the name of the instance.
     instances: dict[str, Instance]
+    # Pairs of pins, ``instance,port``, that are joined.
     joins: list[Pair]
+    # Pairs of a port of the whole and the pin behind it.
     ports: list[Pair]
+    # Pins that are left open on purpose.
     open_pins: list[str]
 
 

@@ -24,10 +24,13 @@ class Wiring(NamedTuple):
     """``chips[chip] = rack, x, y, z``."""
     servers: NDArray[np.int32]
     """``servers[server] = rack, x, y, z`` in the grid of servers."""
+    # ``server_of_chip[chip]``, a number of `servers`.
     server_of_chip: NDArray[np.int32]
     edges: NDArray[np.int32]
     """``edges[edge] = node from, node to``, rack by rack in ascending order."""
+    # ``edge_fibres[edge]``: how many fibres the edge has.
     edge_fibres: NDArray[np.int32]
+    # ``edge_of_fibre[fibre]``: fibres are counted edge by edge.
     edge_of_fibre: NDArray[np.int32]
     switches: NDArray[np.int32]
     """``switches[switch] = axis, i, j``."""
@@ -37,7 +40,9 @@ class Cells(NamedTuple):
     """The cells of all servers as one graph, joined by fibres."""
 
     graph: CellGraph
+    # ``sources[port]``: the terminal at which light of a port enters.
     sources: NDArray[np.int32]
+    # ``destinations[port]``: the terminal at which light for a port leaves.
     destinations: NDArray[np.int32]
     fibre_of_terminal: NDArray[np.int32]
     """``fibre_of_terminal[terminal]``: the fibre whose light enters here, or -1."""

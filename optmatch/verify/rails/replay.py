@@ -150,6 +150,7 @@ class InRounds(NamedTuple):
     places of such a group.
     """
 
+    # Indices of the operations in ``job.step()``, ascending.
     operations: NDArray[np.int64]
     n_members: int
     rounds: list[Transfers]
@@ -264,7 +265,9 @@ def measure_work(job: RailJob, operations: NDArray[np.int64]) -> Work:
 class Precedence(NamedTuple):
     """Pairs of operations, by their places in a list: one ends before the other starts."""
 
+    # ``before[pair]``: the place of the operation that ends first.
     before: NDArray[np.int64]
+    # ``after[pair]``: the place of the operation that starts then.
     after: NDArray[np.int64]
 
 
@@ -1242,6 +1245,7 @@ class _HopPorts(NamedTuple):
     """The number of the port at its GPU."""
     port: Places
     """The port of the switch."""
+    # The operation whose data are sent.
     operation: Places
     next_rank: Places
     """As in `Hops`."""

@@ -45,8 +45,6 @@ def coordinates(split: Parallelism) -> NDArray[np.int64]:
     With dp = 2 and tp = 4 in the order dp, cp, tp, pp, rank 5 is replica 1 and has place 2 in
     tensor parallelism.
     """
-    # In the order "dp-cp-tp-pp" with dp = 2, cp = 1 and tp = 4, rank 5 is replica 1 and has place
-    # 2 in tensor parallelism.
     sizes = _sizes(split, split.order)
     counted = np.unravel_index(np.arange(split.n_ranks), sizes, order="F")
     place = dict(zip(split.order, counted, strict=True))

@@ -89,6 +89,7 @@ class _Runs(NamedTuple):
     first: NDArray[np.int64]
     last: NDArray[np.int64]
     """``first[run]``, ``last[run]``: its first and its last operation."""
+    # ``n_operations[run]``: how many operations it has.
     n_operations: NDArray[np.int64]
 
 
