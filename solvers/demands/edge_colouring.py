@@ -117,9 +117,10 @@ def _nearest_free_slot(busy, port, slot, n_slots):
 def _exchange_path(entries, colouring, destination, freed, other):
     """Free a destination in one slot: its entry moves to another slot, and others make room.
 
-    An entry is a demand of a source for a destination. A slot holds entries such that each port
-    has one of them at most. The destination is busy in slot `freed` and free in slot `other`;
-    afterwards it is the other way round.
+    Changes ``entry_of_row`` and ``entry_of_column`` of `colouring`, by slot and port, and which
+    slots are busy at both ends of the path. An entry is a demand of a source for a destination. A
+    slot holds entries such that each port has one of them at most. The destination is busy in slot
+    `freed` and free in slot `other`; afterwards it is the other way round.
 
     Its entry can move to `other` only if that entry's source is free there. If the source has an
     entry in `other`, this one moves to `freed`; and so on, along an alternating path (a Kempe
@@ -182,10 +183,12 @@ def _exchange_path(entries, colouring, destination, freed, other):
 def _colour_edges(entries, bit_number, colouring):
     """Put each entry of a demand into one of a fixed number of slots, heaviest first.
 
-    An entry is a demand of a source for a destination, in ticks; it is known by its rank, which is
-    0 for the most ticks. A slot holds entries such that no port has two of them. As many slots as
-    the busiest port has entries are enough, since this is an edge colouring of a bipartite graph:
-    entries are the edges and slots the colours (Konig).
+    Writes ``colouring.entry_of_row[slot, source]`` and ``entry_of_column[slot, destination]``;
+    ends early when ``colouring.work[0]`` falls below 0. An entry is a demand of a source for a
+    destination, in ticks; it is known by its rank, which is 0 for the most ticks. A slot holds
+    entries such that no port has two of them. As many slots as the busiest port has entries are
+    enough, since this is an edge colouring of a bipartite graph: entries are the edges and slots
+    the colours (Konig).
     """
     n_slots = len(colouring.entry_of_row)
     for entry in range(len(entries.ticks)):
@@ -217,10 +220,13 @@ class PairSearch(NamedTuple):
 def _list_component(entries, colouring, search, slots, start):
     """List the sources whose entries must change slots together, if two slots are exchanged.
 
-    A slot holds entries (demands of a source for a destination) such that each port has one of
-    them at most. If the entry of one source moves from the first slot to the second, the entry
-    that its destination has there must move back, and so on. The entries of two slots thus fall
-    into separate paths and cycles, the components. This lists the component of one source.
+    Writes ``search.sources``, and returns how many they are, with the ranks of the heaviest entry
+    that they have in the long and in the short slot. `slots` are both and the number of the pair,
+    by which ``search.pair_of[source]`` marks what was looked at. A slot holds entries (demands of
+    a source for a destination) such that each port has one of them at most. If the entry of one
+    source moves from the first slot to the second, the entry that its destination has there must
+    move back, and so on. The entries of two slots thus fall into separate paths and cycles, the
+    components. This lists the component of one source.
 
     An entry is known by its rank: rank 0 has the most ticks.
     """
@@ -294,9 +300,10 @@ def _exchange_component(entries, colouring, search, slots, n_sources):
 def _shorten_pairs(entries, colouring, search, n_sweeps):
     """Exchange entries between slots, two slots at a time, so that all slots together are shorter.
 
-    A slot holds entries (demands of a source for a destination) such that each port has one of
-    them at most. It lasts as long as its heaviest entry. The entries of two slots fall into
-    separate paths and cycles, the components; within each, the two slots can be exchanged.
+    Changes `colouring` in place, in at most `n_sweeps` sweeps over all pairs. A slot holds entries
+    (demands of a source for a destination) such that each port has one of them at most. It lasts
+    as long as its heaviest entry. The entries of two slots fall into separate paths and cycles,
+    the components; within each, the two slots can be exchanged.
 
     The heaviest entry of both decides the length of one slot, the long one. The other becomes as
     short as it can be if it gets, in each component, the side whose heaviest entry is lighter. As

@@ -319,10 +319,13 @@ def _take_nearest(ports, n_in_heap):
 def _reach_columns(ports, left, row, row_distance, limit, n_in_heap):
     """Relax the entries of a row, a step of Dijkstra's algorithm: its columns may come nearer.
 
-    The search looks for the shortest way from a row without a column to a column without a row. A
-    step from a row to a column is an entry. Its length is the reduced cost, row price + column
-    price - value, which is never negative. Columns that are reached, but whose distance is not
-    final, are in a heap, the nearest in front.
+    Writes ``ports.distance[column]`` and ``ports.before[column]``, the row before on the way, and
+    puts columns into ``ports.heap``. Columns farther than `limit` are of no use; returns the
+    limit, which falls to the distance of a free column, and how many columns are in the heap. The
+    search looks for the shortest way from a row without a column to a column without a row. A step
+    from a row to a column is an entry. Its length is the reduced cost, row price + column price -
+    value, which is never negative. Columns that are reached, but whose distance is not final, are
+    in a heap, the nearest in front.
     """
     for entry in range(ports.first[row], ports.first[row + 1]):
         column = left.column[entry]
@@ -445,6 +448,10 @@ def assign_entries(ports, left, count):
     than what they displace, stay free. An auction matches most rows; the rest are matched by
     shortest augmenting paths over the entries alone (Jonker and Volgenant 1987). At worst this
     takes O(n (entries + n**2)), with similar prices it is nearly linear.
+
+    The first `count` entries of `left` are matched by ``left.value``; the matching is written to
+    ``ports.column_of[row]`` and ``ports.row_of[column]``, -1 for free ones. False if the work ran
+    out, ``ports.work[0]`` below 0.
     """
     _find_rows(ports, left, count)
     _bid(ports, left)

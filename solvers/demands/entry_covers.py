@@ -67,8 +67,9 @@ class SlotTable(NamedTuple):
 def _weigh(ports, left, count, delay, pressure):
     """Set the value of a tick of service of each entry: the more, the busier its ports.
 
-    A cover serves a demand by slots, each a matching that is held for some ticks. Its slots are
-    chosen by what they serve, where busy ports count more.
+    Writes ``left.worth[entry]``, without a unit, and uses the prices of `ports` for loads. A cover
+    serves a demand by slots, each a matching that is held for some ticks. Its slots are chosen by
+    what they serve, where busy ports count more.
 
     The load of a port is what its entries that are left take, with a delay for each. An entry is
     worth the sum of exp(pressure * (load / greatest load - 1)) of both its ports.
@@ -124,7 +125,8 @@ def _rank_sizes(left, count):
 def _add_best_values(left, count, bonus, n_lengths):
     """Add up the best value of each row but the last one, for each length, in ``left.total``.
 
-    The best values of the last row are left in ``left.most``.
+    Entries stand row by row; ``left.lengths[k]`` are ticks, ``left.total[k]`` and ``left.most[k]``
+    begin at 0. The best values of the last row are left in ``left.most``.
     """
     lengths = left.lengths
     total = left.total
@@ -148,8 +150,10 @@ def _add_best_values(left, count, bonus, n_lengths):
 def _choose_length(left, count, delay, bonus, is_ranked):
     """Choose how long the next slot lasts: the length that promises most service for its time.
 
-    A slot is a matching of rows (sources) with columns (destinations) that is held for some
-    ticks, after a delay. An entry is a demand of a row for a column, in ticks.
+    Returns ticks, and leaves the rate of each length in ``left.total[k]``, with the lengths in
+    ``left.lengths[k]``; with `is_ranked` different sizes are spread evenly, else entries. A slot
+    is a matching of rows (sources) with columns (destinations) that is held for some ticks, after
+    a delay. An entry is a demand of a row for a column, in ticks.
 
     As many lengths are compared as ``left.lengths`` has room for, those of entries evenly spread
     over the list. For each length:
@@ -255,10 +259,11 @@ def _match_stably(ports, left, count):
 def _value_critical_lines(ports, left, count):
     """Value entries such that the heaviest matching serves all ports with the most entries left.
 
-    A cover serves a demand by slots, each a matching that serves at most one entry of a row
-    (source) and one of a column (destination). A line, that is, a row or a column, is *critical*
-    if it has as many entries left as any line has: a slot that misses it is one slot more than is
-    needed. There always is a matching that serves all critical lines.
+    Writes ``left.value[entry]``, and uses the prices of `ports` for counts. A cover serves a
+    demand by slots, each a matching that serves at most one entry of a row (source) and one of a
+    column (destination). A line, that is, a row or a column, is *critical* if it has as many
+    entries left as any line has: a slot that misses it is one slot more than is needed. There
+    always is a matching that serves all critical lines.
 
     The value of an entry is the sum of two parts:
 
@@ -325,9 +330,11 @@ def _held_ticks(ports, left, count, rule):
 def _serve_slot(ports, left, count, length, matching):
     """Write the matching of a slot, and take its service off the entries that are left.
 
-    A slot is a matching of rows (sources) with columns (destinations) that is held for some ticks.
-    Entries that are served to their end are taken out of the list. For example, of the entries
-    with 5, 2 and 7 ticks, all of whose circuits are up for 3 ticks, those with 2 and 4 stay.
+    Writes ``matching[row]``, the column that is matched in `ports` or -1, and shortens
+    ``left.ticks``; returns how many entries are left, in front. A slot is a matching of rows
+    (sources) with columns (destinations) that is held for some ticks. Entries that are served to
+    their end are taken out of the list. For example, of the entries with 5, 2 and 7 ticks, all of
+    whose circuits are up for 3 ticks, those with 2 and 4 stay.
     """
     for port in range(len(matching)):
         matching[port] = -1
@@ -365,6 +372,9 @@ def _match_best_length(ports, left, count, delay, bonus):
 
     `_choose_length` has left an upper bound on the rate of each length in ``left.total``: lengths
     are tried in the order of their bounds, until no bound exceeds the best rate.
+
+    The matching of that length is in `ports` afterwards, and the values of its service are in
+    ``left.value``.
     """
     best_rate = -1.0
     best_length = 0.0
@@ -399,8 +409,12 @@ def _match_best_length(ports, left, count, delay, bonus):
 def cover_entries(ports, left, count, terms, slots):
     """Serve a demand by slots, one after the other, until all is served or there is no room.
 
-    Returns how many slots were written and how many entries are left. ``ports.work[0]`` counts the
-    entries down that may still be looked at; it is negative if the kernel had to end early.
+    The first `count` entries of `left`, row by row, are the demand, and are served in place;
+    ``slots.matchings[slot]`` and ``slots.ticks[slot]`` receive the plan. Each slot first gets
+    values for its entries, which are those of the rule, then the heaviest matching for these, or a
+    stable one. Returns how many slots were written and how many entries are left.
+    ``ports.work[0]`` counts the entries down that may still be looked at; it is negative if the
+    kernel had to end early.
     """
     done = 0
     bonus = terms.bonus * terms.delay

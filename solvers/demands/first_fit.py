@@ -125,11 +125,12 @@ def _high_digit(key):
 def _sort_by_digits(entries, float_bits, by_low_digit, by_both_digits, counts):
     """Sort entries by descending ticks in linear time: a stable radix sort in two passes.
 
-    An entry is a demand of a source for a destination, in ticks. Its key is a number of 22 bits
-    that is smaller for more ticks, read as two digits of 11 bits. The first pass sorts by the low
-    digit. The second sorts by the high digit and keeps the order of the first among equal ones.
-    Ticks that differ by less than a part of 2**-16 may have the same key: they keep the order of
-    the list.
+    The result is in ``by_both_digits.place[rank]`` and ``.ticks[rank]``; `by_low_digit` is
+    scratch, and ``counts[pass, digit]`` has to be 0 before. An entry is a demand of a source for a
+    destination, in ticks. Its key is a number of 22 bits that is smaller for more ticks, read as
+    two digits of 11 bits. The first pass sorts by the low digit. The second sorts by the high
+    digit and keeps the order of the first among equal ones. Ticks that differ by less than a part
+    of 2**-16 may have the same key: they keep the order of the list.
 
     Each pass knows where a digit begins from how many entries have a smaller one. As an example,
     with 3 entries of digit 0 and 2 of digit 1, those of digit 2 get the ranks 5, 6, ....
@@ -184,9 +185,10 @@ def _occupy(busy, port, word, bit):
 def _occupy_first_open_slot(rows, columns, source, destination, bit_number):
     """Find the first slot in which both ports of an entry are free, and make them busy there.
 
-    The slots in which a port is busy are bits of words: bit k of word w is slot 62 w + k. The
-    union of both ports' words has a 1 for each slot that is closed, so the lowest 0 of the first
-    word that is not full is the slot.
+    Changes the words of both ports, and returns the number of the slot. The slots in which a port
+    is busy are bits of words: bit k of word w is slot 62 w + k. The union of both ports' words has
+    a 1 for each slot that is closed, so the lowest 0 of the first word that is not full is the
+    slot.
     """
     # All words before the later of both first open words are full for one of the ports.
     word = max(rows.first_open[source], columns.first_open[destination])
@@ -207,9 +209,11 @@ def _occupy_first_open_slot(rows, columns, source, destination, bit_number):
 def _first_fit(entries, rows, columns, bit_number, slots):
     """Serve a demand quickly: put each entry into the first slot with room for it (first fit).
 
-    An entry is a demand of a source for a destination, in ticks. A slot is a matching that is held
-    for some ticks; it has room for an entry if neither of its ports has another circuit in the
-    slot. If no slot has room, a new one is opened. A slot lasts as long as its heaviest entry.
+    Writes ``slots.matchings[slot, source]`` and ``slots.ticks[slot]``, 0 before; returns the
+    number of slots. Entries stand heaviest first. An entry is a demand of a source for a
+    destination, in ticks. A slot is a matching that is held for some ticks; it has room for an
+    entry if neither of its ports has another circuit in the slot. If no slot has room, a new one
+    is opened. A slot lasts as long as its heaviest entry.
     """
     n_slots = 0
     for entry in range(len(entries.ticks)):
@@ -245,11 +249,12 @@ def _bits_of_float(ticks):
 def _sort_places(demand, lightest, heaviest, order):
     """Sort the entries of a full matrix by ticks, nearly and quickly, the heaviest first.
 
-    This is a distribution sort into buckets. The bits of a 32-bit float, read as an integer, are
-    about the logarithm of the number. The range of these integers, from the heaviest entry down
-    to the lightest, is cut into even parts: one bucket each. Within a bucket entries stay in the
-    order of the matrix. With 2**14 buckets their ticks differ by 0.1 % for each factor of a
-    million between the heaviest and the lightest entry.
+    Writes ``order.place[rank]``, and to ``order.bucket_end`` the rank behind the last entry of
+    each bucket, 0 before. This is a distribution sort into buckets. The bits of a 32-bit float,
+    read as an integer, are about the logarithm of the number. The range of these integers, from
+    the heaviest entry down to the lightest, is cut into even parts: one bucket each. Within a
+    bucket entries stay in the order of the matrix. With 2**14 buckets their ticks differ by 0.1 %
+    for each factor of a million between the heaviest and the lightest entry.
     """
     # Bucket 0 has the heaviest entry. The shift is the least with which all buckets suffice.
     n = len(demand)
@@ -285,9 +290,11 @@ def _sort_places(demand, lightest, heaviest, order):
 def _first_fit_of_matrix(demand, order, rows, columns, bit_number, slots):
     """Serve a demand of many entries quickly: each goes into the first slot with room (first fit).
 
-    An entry is a demand of a source for a destination, in ticks. A slot is a matching that is held
-    for some ticks; it has room for an entry if neither of its ports has another circuit in the
-    slot. If no slot has room, a new one is opened. A slot lasts as long as its heaviest entry.
+    Writes ``slots.matchings[slot, source]`` and ``slots.ticks[slot]``, 0 before; returns the
+    number of slots. ``order.place[rank]`` are the entries, heaviest first. An entry is a demand of
+    a source for a destination, in ticks. A slot is a matching that is held for some ticks; it has
+    room for an entry if neither of its ports has another circuit in the slot. If no slot has room,
+    a new one is opened. A slot lasts as long as its heaviest entry.
     """
     n_slots = 0
     first_slot_of_bucket = 0

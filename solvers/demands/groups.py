@@ -105,9 +105,11 @@ def _choose_entries(entries, first, matching, slots):
 def _choose_length(entries, first, times, chosen, count):
     """Return the length, of those that one entry needs, that serves most for its time.
 
-    A slot is a matching that is held for some ticks, after a delay; a group (coflow) is a set of
-    entries that is complete when all of them are. The bonus is a number of delays by which an
-    entry that ends in the slot counts as more service.
+    ``chosen[:count]`` are the entries of the slot, `first` is the first one in the order; lengths
+    are in ticks. The service of the group of that first entry counts more. A slot is a matching
+    that is held for some ticks, after a delay; a group (coflow) is a set of entries that is
+    complete when all of them are. The bonus is a number of delays by which an entry that ends in
+    the slot counts as more service.
     """
     best_rate = -1.0
     best_length = times.shortest
@@ -135,9 +137,11 @@ def _choose_length(entries, first, times, chosen, count):
 def _serve_in_order(entries, times, slots):
     """Make a schedule from an order of entries, and note when each group of them is complete.
 
-    An entry is a demand of a source for a destination, in ticks. A group (coflow) is a set of
-    entries that is complete when all of them are served. A slot is a matching that is held for
-    some ticks, after a delay.
+    Writes ``slots.matchings[slot, source]`` and ``slots.ticks[slot]``, raises
+    ``slots.ends[group]``, the tick at which a group is complete, and uses up ``entries.left``;
+    returns the number of slots. An entry is a demand of a source for a destination, in ticks. A
+    group (coflow) is a set of entries that is complete when all of them are served. A slot is a
+    matching that is held for some ticks, after a delay.
 
     Each slot begins with the first entry that is not finished. It also takes, in the order, each
     later entry whose two ports are still free. It then lasts as long as one of its entries needs,

@@ -221,7 +221,8 @@ def _order_shortest_first(trial, order):
 def _drop_needless(demand, trial, shortest):
     """Take out circuits without demand and slots of no use; lengthen slots that are too short.
 
-    A slot is a matching of sources with destinations that is held for some ticks.
+    Changes `trial` in place, slots of use in front, and returns the ticks of them all. A slot is a
+    matching of sources with destinations that is held for some ticks.
     """
     # Slots that are left move to the front; `n_used` counts them. A slot is of use if any of its
     # circuits has a demand.
@@ -269,8 +270,9 @@ def _copy_slots(source, target):
 def _begin_move(task, current, scratch, left):
     """Begin a random change of a plan: take some slots out, and list what they served.
 
-    A plan is a list of slots, matchings that are held for some ticks each. The caller covers what
-    is listed by new slots, each chosen by a rule that is drawn here.
+    ``scratch.trial`` has the slots that stay; returns how many entries `left` lists, and the terms
+    of the rule. A plan is a list of slots, matchings that are held for some ticks each. The caller
+    covers what is listed by new slots, each chosen by a rule that is drawn here.
     """
     _keep_some_slots(current, scratch)
     count = _list_unserved(task.demand, scratch.trial, scratch.unserved, left)
@@ -283,9 +285,10 @@ def _begin_move(task, current, scratch, left):
 def _end_move(task, current, scratch, cost):
     """Finish the new plan of a move, and keep it in place of the old one if it is no longer.
 
-    A plan is a list of slots; a slot is a matching of sources with destinations that is held for
-    some ticks, with a delay before it. The new plan, ``scratch.trial``, is first made as short as
-    its matchings allow:
+    Returns the cost of the plan that `current` has afterwards, in ticks with a delay for each
+    slot; `cost` is that of the former one. A plan is a list of slots; a slot is a matching of
+    sources with destinations that is held for some ticks, with a delay before it. The new plan,
+    ``scratch.trial``, is first made as short as its matchings allow:
 
     - slots of the same matching are put together;
     - each slot is shortened to what the demand needs of it, though not below the shortest slot;

@@ -63,9 +63,9 @@ def suits(problem: Demand) -> bool:
 def rebuild_pairings(work: CoverTask) -> Iterator[Plan]:
     """Make plan after plan for ports that are joined in pairs, each from a plan before it.
 
-    Ports are bidirectional: a slot joins some of them in pairs, for some ticks. A pair needs a
-    number of ticks, which it gets in one slot, or divided between several. The first plans put
-    each pair, the longest first, into the first slot in which both ports are free (first fit).
+    A pair needs a number of ticks, which it gets in one slot, or divided between several. The
+    first plans put each pair, the longest first, into the slot that it lengthens least, or into a
+    new one.
 
     Then follows a large neighbourhood search. From 2 to 8 slots are taken out of the plan. The
     pairs that now lack ticks are put into slots that stay or into new ones, the longest first,

@@ -105,11 +105,13 @@ def _search(space, head):
 def _match(space, size):
     """Give a column to as many waiting rows as possible, while other rows keep some column.
 
-    A row waits if it has no column, and a column is idle if no row has it. The graph says which
-    columns each row may have. For each waiting row an alternating path to an idle column is
-    searched: the row takes a column of another row, that row takes a column of a third one, and so
-    on (Hungarian method). Where a search fails, all that it reached is a dead end for those that
-    follow, and they do not look there again.
+    Changes the matching, ``space.column_of`` and ``space.row_of``; the rows that wait are
+    ``space.waiting[:size]``, and afterwards those that wait still, whose number is returned. A row
+    waits if it has no column, and a column is idle if no row has it. The graph says which columns
+    each row may have. For each waiting row an alternating path to an idle column is searched: the
+    row takes a column of another row, that row takes a column of a third one, and so on (Hungarian
+    method). Where a search fails, all that it reached is a dead end for those that follow, and
+    they do not look there again.
     """
     if size == 0:
         return 0
@@ -203,10 +205,11 @@ def _release(space, row):
 def _descend(space):
     """Let in the largest smaller entry with which a search that has failed can go on.
 
-    Only entries of at least a threshold may be used; smaller ones wait in lists, and those of
-    earlier lists are larger. A search for a matching has failed: it has come to some rows
-    (reached), but not to some columns (fresh). Only an entry of a reached row in a fresh column
-    would lead it on. The threshold falls to the largest such entry.
+    Lowers ``space.state[THRESHOLD]``, and the graph gets the entries from there on; False if no
+    such entry is left. Only entries of at least a threshold may be used; smaller ones wait in
+    lists, and those of earlier lists are larger. A search for a matching has failed: it has come
+    to some rows (reached), but not to some columns (fresh). Only an entry of a reached row in a
+    fresh column would lead it on. The threshold falls to the largest such entry.
     """
     left = space.left
     unseen = space.fresh
@@ -234,9 +237,10 @@ def _descend(space):
 def _touch_all(space):
     """Let in smaller entries of a matrix until each row and column has one that may be used.
 
-    Entries of at least a threshold may be used; the threshold falls here as far as needed. It is a
-    quick first step of a search for a perfect matching: none exists while a row or a column has
-    no usable entry, and it takes no search of paths to see that.
+    Lowers ``space.state[THRESHOLD]``; False if some row or column is all 0. Entries of at least a
+    threshold may be used; the threshold falls here as far as needed. It is a quick first step of a
+    search for a perfect matching: none exists while a row or a column has no usable entry, and it
+    takes no search of paths to see that.
 
     For example, a column whose largest entry is 3 has no usable one at the threshold 8, and the
     threshold falls to 3.
@@ -283,7 +287,12 @@ def _touch_all(space):
 
 @inner_kernel
 def _find_bottleneck(space, size):
-    """Give each row a column such that the smallest entry used is as large as possible."""
+    """Give each row a column such that the smallest entry used is as large as possible.
+
+    A bottleneck matching: the threshold falls, entry by entry, until all rows find a column, and
+    is then the smallest entry used. ``space.waiting[:size]`` are the rows without a column. False
+    if there is no perfect matching of entries above 0.
+    """
     if not _touch_all(space):
         return False
 
@@ -301,10 +310,11 @@ def _find_bottleneck(space, size):
 def _settle(space):
     """Complete the matching of rows and columns, its smallest entry as large as can be.
 
-    Only entries of at least a threshold may be used, which is the smallest entry of the matching
-    before. If all rows find a column at this threshold, that is the matching. Otherwise the
-    threshold falls to the largest one with a perfect matching. Rows whose entries are above it are
-    then matched anew with smaller entries, as large ones are of more use later on.
+    Returns this entry, which is the new threshold; 0 if there is no perfect matching. Only entries
+    of at least a threshold may be used, which is the smallest entry of the matching before. If all
+    rows find a column at this threshold, that is the matching. Otherwise the threshold falls to
+    the largest one with a perfect matching. Rows whose entries are above it are then matched anew
+    with smaller entries, as large ones are of more use later on.
     """
     state = space.state
     waiting = space.waiting

@@ -72,8 +72,10 @@ def is_mutual(plan: Plan) -> bool:
 def shorten_slots(demand, served, matchings, ticks, order, shortest):
     """Shorten slots in an order by the time that no demand needs.
 
-    A slot is a matching that is held for some ticks; an entry is served by the ticks that its
-    circuit is up, over all slots.
+    Changes ``ticks[slot]`` and ``served[source, destination]`` in place. A slot that nothing needs
+    comes down to 0, and any other one no lower than `shortest`. `order` lists the slots that are
+    looked at, each after what those before it have given up. A slot is a matching that is held for
+    some ticks; an entry is served by the ticks that its circuit is up, over all slots.
     """
     for slot in order:
         # The least service beyond the demand, of all circuits that have a demand.

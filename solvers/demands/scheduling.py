@@ -127,10 +127,11 @@ def _equalise(
 ) -> bool:
     """Let several switches end at more equal times, by one move of a slot or a part of it.
 
-    A plane is one of several switches side by side, each with its own slots. A slot of the plane
-    that ends last goes to the one that ends first. For example, planes that end at 100 and 60 with
-    delays of 10 both end at 85 if 15 ticks of a slot move: one plane loses 15 ticks, the other
-    one gets 15 and a delay.
+    Changes ``ticks_by_slot[plane][slot]`` and ``ends[plane]``, both in ticks; False if no move
+    helps. A plane is one of several switches side by side, each with its own slots. A slot of the
+    plane that ends last goes to the one that ends first. For example, planes that end at 100 and
+    60 with delays of 10 both end at 85 if 15 ticks of a slot move: one plane loses 15 ticks, the
+    other one gets 15 and a delay.
     """
     last_plane = int(ends.argmax())
     first_plane = int(ends.argmin())

@@ -72,9 +72,10 @@ class _Walk(NamedTuple):
 def _leaving_row(walk, column):
     """Find the row whose weight is zero first as that of a column rises (the ratio test).
 
-    Words of the simplex method: the basis is the set of permutations, one for each row, whose
-    weights may be other than 0. ``tableau[row, column]`` says by how much the weight of the row's
-    permutation falls for each tick that the weight of the column's permutation rises.
+    Returns the row, -1 if no weight ever falls, and by how many ticks the column's weight has
+    risen. Words of the simplex method: the basis is the set of permutations, one for each row,
+    whose weights may be other than 0. ``tableau[row, column]`` says by how much the weight of the
+    row's permutation falls for each tick that the weight of the column's permutation rises.
     """
     weights = walk.tableau[:, walk.tableau.shape[1] - 1]
     leaving = -1
@@ -110,10 +111,11 @@ def _count_terms_after(walk, column, leaving, rise):
 def _pivot(walk, column, leaving):
     """Exchange one permutation of the basis for another one (a pivot of the simplex method).
 
-    The demand is a weighted sum of permutations. Those of the basis alone may have weights other
-    than zero. The tableau has a row for each of them and a column for each permutation at all. The
-    exchange is a step of Gauss-Jordan elimination: the column of the permutation that enters
-    becomes 1 in the row that leaves, and 0 in all others.
+    Changes the tableau, `basis` and `row_of` of the walk: `column` enters, the permutation of the
+    row `leaving` leaves. The demand is a weighted sum of permutations. Those of the basis alone
+    may have weights other than zero. The tableau has a row for each of them and a column for each
+    permutation at all. The exchange is a step of Gauss-Jordan elimination: the column of the
+    permutation that enters becomes 1 in the row that leaves, and 0 in all others.
     """
     # The row is divided by its number in the column, and then taken off all other rows as often as
     # makes theirs 0.
@@ -155,9 +157,11 @@ def _keep_if_whole(walk):
 def _walk_over_vertices(walk, entering, chances, fewest):
     """Look for a sum of few weighted permutations that is the demand, by a random walk.
 
-    Each permutation of the ports has a weight >= 0 in ticks, such that the weighted sum of all is
-    the demand. The permutations whose weights are above 0 are the terms; few are wanted, and their
-    weights have to be whole numbers of ticks.
+    ``entering[step]`` are permutations and ``chances[step]`` random numbers from 0 to 1. The best
+    vertex goes to ``walk.best_basis`` and ``walk.best_weights``; returns how many terms it has, or
+    `fewest` if none has fewer. Each permutation of the ports has a weight >= 0 in ticks, such that
+    the weighted sum of all is the demand. The permutations whose weights are above 0 are the
+    terms; few are wanted, and their weights have to be whole numbers of ticks.
 
     The walk goes over the vertices of the simplex method. At a vertex a few permutations, the
     basis, have weights that may be above 0, and all others have the weight 0. A step (a pivot)

@@ -132,10 +132,11 @@ def wait(space, place, value):
 def lower(space, threshold):
     """Lower the threshold: the graph gets the entries of at least that.
 
-    Entries below the threshold wait in lists. An entry is the larger, the lower the highest bit in
-    which it differs from the threshold, and this bit tells its list. Entries of the first lists
-    are therefore larger than those of the next, and only the last list that is reached holds some
-    on both sides of the new threshold: a radix heap (Ahuja, Mehlhorn, Orlin and Tarjan 1990).
+    Changes ``space.graph``, the lists and ``space.state[THRESHOLD]``. Entries below the threshold
+    wait in lists. An entry is the larger, the lower the highest bit in which it differs from the
+    threshold, and this bit tells its list. Entries of the first lists are therefore larger than
+    those of the next, and only the last list that is reached holds some on both sides of the new
+    threshold: a radix heap (Ahuja, Mehlhorn, Orlin and Tarjan 1990).
     """
     left = space.left
     first = space.first

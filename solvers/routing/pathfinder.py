@@ -297,7 +297,8 @@ def _is_contested(graph, use, route):
 def _raise_history(space, amount):
     """Make contested links dearer for good, and return how many there are.
 
-    Each circuit beyond the first on a link adds `amount`, in 1/`UNIT` of a cell, to its history.
+    Changes ``space.history[link]``. Each circuit beyond the first on a link adds `amount`, in
+    1/`UNIT` of a cell, to its history.
     """
     n_contested = 0
     for link in range(len(space.use)):
@@ -312,10 +313,11 @@ def _raise_history(space, amount):
 def negotiate(graph, space, effort, base, circuits):
     """Route circuits by negotiated congestion, starting from the routes that are there.
 
-    In each round, every circuit that passes a contested link is ripped up and rerouted on its
-    cheapest way at the prices of the moment. Then contested links become dearer: for good by
-    ``effort.history``, and in the next round by the *pressure* of each circuit that is on them.
-    A circuit that has a cheap way elsewhere gives way in the end to one that has none.
+    Changes ``circuits.routes[port, step]`` and ``circuits.lengths[port]``, and uses the arrays of
+    `space`. In each round, every circuit that passes a contested link is ripped up and rerouted on
+    its cheapest way at the prices of the moment. Then contested links become dearer: for good by
+    ``effort.history``, and in the next round by the *pressure* of each circuit that is on them. A
+    circuit that has a cheap way elsewhere gives way in the end to one that has none.
 
     A round takes a pass over all links, and one search for each circuit on a contested link.
     ``base[terminal]`` is the cost of leaving there beside cells and contests; routes of length 0

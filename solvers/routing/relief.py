@@ -285,8 +285,9 @@ def _follow_beams(graph, chip, scratch, circuits):
 def _leak(scratch, terminal, leaked_share):
     """Add what leaks out of the beam that enters at a terminal to the beam beside it.
 
-    The crosstalk is added as a ratio: leaked power over the power of the disturbed beam at the
-    same place. Both lose the same from there on.
+    Changes ``scratch.crosstalk[beam]``; `leaked_share` is the part of the power. The crosstalk is
+    added as a ratio: leaked power over the power of the disturbed beam at the same place. Both
+    lose the same from there on.
     """
     neighbour = terminal_beside(terminal)
     disturbed = scratch.beam[neighbour]
@@ -300,8 +301,9 @@ def _leak(scratch, terminal, leaked_share):
 def _weigh_crosstalk(graph, chip, scratch, circuits):
     """Write the crosstalk of each circuit to ``scratch.value``, and return the largest.
 
-    The crosstalk of a circuit is the ratio of leaked power to signal power at its end; of a
-    circuit that sends from both ends, the larger one of the two.
+    Ports send from both ends where ``chip.mutual`` is true. The crosstalk of a circuit is the
+    ratio of leaked power to signal power at its end; of a circuit that sends from both ends, the
+    larger one of the two.
     """
     _follow_beams(graph, chip, scratch, circuits)
     for place in range(len(circuits.order)):

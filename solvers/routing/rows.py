@@ -168,7 +168,8 @@ def line_up(ports, matching, order, partner, taken):
 def follow_light(graph, entered, states, route):
     """Follow light that enters a cell, write where it leaves each cell, and return their number.
 
-    It ends outside the fabric, at a cell of state -1, or where the route is full.
+    Writes ``route[step]``, the terminals by which it leaves cells; ``states[cell]`` is 0 bar, 1
+    cross or -1. It ends outside the fabric, at a cell of state -1, or where the route is full.
     """
     length = 0
     while entered >= 0 and states[cell_of(entered)] >= 0 and length < len(route):
@@ -227,7 +228,10 @@ def write_states(wiring, order, routes, lengths, states):
 
 @inner_kernel
 def copy_routes(order, original, copy):
-    """Copy the routes of the circuits in `order` from one record of routes to another one."""
+    """Copy the routes of the circuits in `order` from one record of routes to another one.
+
+    Writes ``copy.routes[port]`` and ``copy.lengths[port]``.
+    """
     for place in range(len(order)):
         port = order[place]
         copy.lengths[port] = original.lengths[port]
@@ -239,9 +243,10 @@ def copy_routes(order, original, copy):
 def _try_efforts(wiring, space, scratch, tries, circuits):
     """Route the circuits of a matching, with one effort after the other until one succeeds.
 
-    A negotiation is deterministic: a further try needs another effort or another order, so the
-    order is shuffled from the third try on. Each begins from scratch. ``tries[turn]`` is an
-    `Effort`, field by field. If the result is False, the routes are of no use.
+    Writes ``circuits.routes`` and ``circuits.lengths``, and shuffles ``circuits.order``. A
+    negotiation is deterministic: a further try needs another effort or another order, so the order
+    is shuffled from the third try on. Each begins from scratch. ``tries[turn]`` is an `Effort`,
+    field by field. If the result is False, the routes are of no use.
     """
     for turn in range(len(tries)):
         if turn > 1:
@@ -262,6 +267,7 @@ def _try_efforts(wiring, space, scratch, tries, circuits):
 def route_rows(wiring, space, ports, scratch, tries, rows):
     """Route matchings of a batch by negotiated congestion, each for itself, and set their cells.
 
+    Writes ``rows.states[row, cell]``, ``rows.lengths[row, port]`` and ``rows.outcome[row]``.
     Lengths of rows that are not routed mean nothing; ``rows.routes`` is overwritten by each row,
     so the last one is left. ``tries[turn]`` is an `Effort`, field by field, to be tried in turn.
     """

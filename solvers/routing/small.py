@@ -253,6 +253,7 @@ class _Search:
     def _arrive(self, k: int, beam: list[tuple[int, float]], lost: float) -> None:
         """Go on with the next circuit, unless the circuits so far are too bad already.
 
+        `lost` is the loss of the whole route in dB, or half of the power of its heaters in mW.
         `beam` is, for each cell on the way, the terminal by which light enters and what it has
         lost before. The state of the search is as before again when this returns.
         """

@@ -315,7 +315,9 @@ def _expand_stride(graph, prices, sides, progress, least_opposite, best):
 def _begin_next_level(side, progress, best_cost):
     """Let the terminals of the next level of toggles wait, once none is left at the present one.
 
-    If no terminal waits afterwards, the side has nowhere to go.
+    Moves ``side.later`` into the buckets, and returns the progress of the side at the new level;
+    terminals that cannot beat `best_cost` are left out. If no terminal waits afterwards, the side
+    has nowhere to go.
     """
     level = progress.level + 1
     level_cost = level * _TOGGLE
@@ -400,10 +402,11 @@ def _forget_costs(side, progress):
 def find_fewest_toggles(graph, space, scratch, port, max_toggles, route):
     """Find the way of a circuit with the fewest toggles, and of these the one of fewest cells.
 
-    Both ends are searched level by level of toggles, and within a level by the number of cells.
-    Dark cells cost no toggle in either state: a level that comes to them may take in most of the
-    fabric. Strides are hence given to the side that has expanded fewer terminals, such that the
-    side with little around it ends its levels first.
+    Writes ``route[step]``, the terminals by which light leaves cells. Both ends are searched level
+    by level of toggles, and within a level by the number of cells. Dark cells cost no toggle in
+    either state: a level that comes to them may take in most of the fabric. Strides are hence
+    given to the side that has expanded fewer terminals, such that the side with little around it
+    ends its levels first.
 
     Suppose that one side has seen all ways of fewer than a toggles, and those of a toggles and
     fewer than m cells, and the other side has b and n. Then each way of fewer than a + b toggles
@@ -602,9 +605,10 @@ def fit_in_circuits(graph, space, ports, scratch, change, routed):
 def _refit(graph, space, scratch, order, states, min_saved):
     """Put each circuit in turn on its way of the fewest toggles past all others.
 
-    Cells that were not set before, or lie on the routes of others already, cost no toggle. A way
-    is taken if it has fewer toggles, or as many and its cells cost less; `min_saved` is 0 where a
-    shorter way is worth a search, else 1. All routes are occupied, before and afterwards.
+    Changes ``scratch.routes`` and ``scratch.lengths``. Cells that were not set before, or lie on
+    the routes of others already, cost no toggle. A way is taken if it has fewer toggles, or as
+    many and its cells cost less; `min_saved` is 0 where a shorter way is worth a search, else 1.
+    All routes are occupied, before and afterwards.
     """
     # It ends once all circuits in a row have stayed as they are.
     n_unchanged = 0
