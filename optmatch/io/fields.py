@@ -24,6 +24,7 @@ from optmatch.model.declarations import (
     Range,
     Word,
     forms_of,
+    shorten as shorten,
 )
 
 T = TypeVar("T")
@@ -161,12 +162,6 @@ def _check_numbers(tree: Any, where: str) -> None:
             _check_numbers(entry, pointer(where, index))
     elif type(tree) not in (int, float):
         raise FormatError(f"{shorten(tree)}: a number is expected here", where=where)
-
-
-def shorten(value: Any, most: int = 60) -> str:
-    """Return a value for a message, cut to a length that fits a line."""
-    text = repr(value)
-    return text if len(text) <= most else text[:most] + "..."
 
 
 def _is_required(field: Field[Any]) -> bool:

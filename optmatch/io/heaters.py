@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from optmatch.fabrics import Fabric
-from optmatch.fabrics.fabric import numbers_of_names
 from optmatch.fabrics.heaters import HeaterTable, plan_heater_steps
 from optmatch.fabrics.netlists.circuits import cell_circuits
 from optmatch.io.contents import read_bytes
@@ -74,7 +73,7 @@ def read_heaters(path: str | os.PathLike[str], fabric: Fabric) -> dict[tuple[int
         for place, _, entries in records:
             row = {key: entry for key, entry in entries.items() if entry is not None}
             take(_LEVEL, row, place)
-            cell = find_cell(fabric, row.get("cell", ""), place)
+            cell = _find_cell(fabric, row.get("cell", ""), place)
             arm = _find_arm(fabric, cell, row.get("arm", ""), place)
             fields = _fields_of_row(row, place)
             former = points.setdefault((cell, arm), {"volts": [], "phases_rad": []})
@@ -119,29 +118,19 @@ def _fields_of_row(row: Mapping[str, Any], place: str) -> dict[str, Any]:
     return fields
 
 
-def find_cell(fabric: Fabric, name: Any, place: str) -> int:
-    """Find a cell by its name or its number; the message of an error lists some.
-
-    Names go before numbers: where a cell is named "3", the text "3" is that cell. `place` is where
-    the text stands in the file, for the message.
-    """
+def _find_cell(fabric: Fabric, name: Any, place: str) -> int:
+    """Find a cell by its name or its number."""
     text = str(name).strip()
-    names = list(fabric.cell_names)
-    cell = numbers_of_names(names).get(text)
-    if cell is not None:
-        return cell
-    if text.isdecimal() and len(text) < 10 and int(text) < fabric.n_cells:
-        return int(text)
     if not text:
         raise FormatError("cell is missing", where=place)
-
-    # The message lists the first names, where cells have names, and the range of numbers.
-    allowed = f"0 .. {fabric.n_cells - 1}"
-    if names != [str(cell) for cell in range(fabric.n_cells)]:
-        first_names = ", ".join(names[:8])
-        more_names = ", ..." if len(names) > 8 else ""
-        allowed = f"{first_names}{more_names}, or {allowed}"
-    raise FormatError(f"cell {shorten(text)}: cells are {allowed}", where=place)
+    try:
+        cell = fabric.find_cell(text)
+    except InputError as exc:
+        raise FormatError(exc.message, where=place) from None
+    if not 0 <= cell < fabric.n_cells:
+        allowed = f"cells are 0 .. {fabric.n_cells - 1}"
+        raise FormatError(f"cell {shorten(text)}: {allowed}", where=place)
+    return cell
 
 
 def _find_arm(fabric: Fabric, cell: int, name: Any, place: str) -> int:

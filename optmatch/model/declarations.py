@@ -183,7 +183,7 @@ class Plain:
         elif self.type is float and not (self.span.infinite and self.takes(value)):
             value = number(name, value, at_least=-math.inf)
         elif not self.takes(value):
-            raise InputError(f"{name} = {_short(value)}: {self.wanted} is expected", where=name)
+            raise InputError(f"{name} = {shorten(value)}: {self.wanted} is expected", where=name)
         elif self.type is float and isinstance(value, int):
             number(name, value, at_least=-math.inf)  # refuses one that is no float
         if self.type in (int, float):
@@ -209,7 +209,7 @@ class Word:
     def check(self, name: str, value: Any) -> Any:
         """Return a word if it is one of those that are allowed."""
         if not self.takes(value):
-            named = f"{name} = {_short(value)}: one of {', '.join(self.options)}"
+            named = f"{name} = {shorten(value)}: one of {', '.join(self.options)}"
             raise InputError(named, where=name)
         return value
 
@@ -322,7 +322,7 @@ class Listed:
             expected = "a list"
             if self.length is not None:
                 expected = f"a list of {self.length}"
-            raise InputError(f"{name} = {_short(value)}: {expected} is expected", where=name)
+            raise InputError(f"{name} = {shorten(value)}: {expected} is expected", where=name)
 
         if isinstance(part, Plain | Listed) and part.takes_all(value):  # millions of names
             return tuple(value)
@@ -342,7 +342,7 @@ class Mapped:
     def check(self, name: str, value: Any) -> Any:
         """Return the mapping; its keys are texts and its parts are checked."""
         if not self.takes(value) or not all(isinstance(key, str) for key in value):
-            named = f"{name} = {_short(value)}: a mapping of texts is expected"
+            named = f"{name} = {shorten(value)}: a mapping of texts is expected"
             raise InputError(named, where=name)
         for key, entry in value.items():
             self.part.check(f"{name}[{key}]", entry)
@@ -371,7 +371,7 @@ class Choice:
         form = next((part for part in self.parts if part.takes(value)), self.parts[-1])
         words = [part.wanted for part in self.parts if isinstance(part, Plain | Word | Listed)]
         if len(words) == len(self.parts) > 1 and not form.takes(value):
-            named = f"{name} = {_short(value)}: {' or '.join(words)} is expected"
+            named = f"{name} = {shorten(value)}: {' or '.join(words)} is expected"
             raise InputError(named, where=name)
         return form.check(name, value)
 
@@ -389,7 +389,7 @@ class Instance:
     def check(self, name: str, value: Any) -> Any:
         """Return an object if it is one of the wanted class."""
         if not self.takes(value):
-            named = f"{name} = {_short(value)}: a {self.cls.__name__} is expected"
+            named = f"{name} = {shorten(value)}: a {self.cls.__name__} is expected"
             raise InputError(named, where=name)
         return value
 
@@ -531,7 +531,7 @@ def check_fields(value: Any) -> None:
         object.__setattr__(value, name, form.check(name, getattr(value, name)))
 
 
-def _short(value: Any, most: int = 60) -> str:
+def shorten(value: Any, most: int = 60) -> str:
     """Write a value for a message, and no more than its first letters."""
     text = repr(value)
     if len(text) <= most:

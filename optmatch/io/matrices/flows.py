@@ -162,8 +162,7 @@ def _read_flow_table(rows: list[Row], path: str) -> FlowList:
         deadlines = zip(texts("deadline"), (row.place for row in rows[1:]), strict=True)
         factor = column_of["deadline"].factor
         deadline_s = np.array([factor * _deadline(text, place) for text, place in deadlines])
-    flows = _as_flows(np.array(numbers("time")), edges, coflows, names)
-    return _in_order(flows._replace(weight=weight, deadline_s=deadline_s))
+    return _in_order(np.array(numbers("time")), edges, coflows, names, weight, deadline_s)
 
 
 def _find_columns(header: Row) -> dict[str, _Column]:
@@ -229,32 +228,26 @@ def _deadline(text: str, place: str) -> float:
     return _amount(text, place) if text else float("inf")
 
 
-def _as_flows(
-    time_s: NDArray[np.float64], edges: Edges, coflows: NDArray[np.int64], names: tuple[str, ...]
+def _in_order(
+    time_s: NDArray[np.float64],
+    edges: Edges,
+    coflows: NDArray[np.int64],
+    names: tuple[str, ...],
+    weight: NDArray[np.float64] | None = None,
+    deadline_s: NDArray[np.float64] | None = None,
 ) -> FlowList:
-    """Return flows without weights and deadlines, in the order that they have."""
-    return FlowList(
-        time_s,
-        edges.sources,
-        edges.destinations,
-        edges.demand_bytes,
-        coflows,
-        len(names),
-        names_of_ports(names),
-    )
-
-
-def _in_order(flows: FlowList) -> FlowList:
     """Sort flows, given as columns, by arrival; those of the same time keep their order."""
-    order = np.argsort(flows.time_s, kind="stable")
-    return flows._replace(
-        time_s=flows.time_s[order],
-        source=flows.source[order],
-        destination=flows.destination[order],
-        size_bytes=flows.size_bytes[order],
-        coflow=flows.coflow[order],
-        weight=None if flows.weight is None else flows.weight[order],
-        deadline_s=None if flows.deadline_s is None else flows.deadline_s[order],
+    order = np.argsort(time_s, kind="stable")
+    return FlowList(
+        time_s=time_s[order],
+        source=edges.sources[order],
+        destination=edges.destinations[order],
+        size_bytes=edges.demand_bytes[order],
+        coflow=coflows[order],
+        n_ports=len(names),
+        names=names_of_ports(names),
+        weight=None if weight is None else weight[order],
+        deadline_s=None if deadline_s is None else deadline_s[order],
     )
 
 
@@ -302,7 +295,7 @@ def read_coflow_benchmark(content: bytes, path: str) -> FlowList:
     edges = Edges(ends[:, 0], ends[:, 1], np.array(sizes))
     names = tuple(map(str, range(n_ports)))
     number_of_coflow = np.array(coflows, dtype=np.int64)
-    return _in_order(_as_flows(np.array(arrivals_s), edges, number_of_coflow, names))
+    return _in_order(np.array(arrivals_s), edges, number_of_coflow, names)
 
 
 def _coflow_flows(words: list[str], n_ports: int, place: str) -> Iterator[tuple[int, int, float]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,14 +57,6 @@ _INSTANCE = Level(
     },
     "they are not read, as if they were not there",
 )
-
-
-class _Request(NamedTuple):
-    """A file that is to be read, and how."""
-
-    content: bytes
-    path: str
-    layout: str | None
 
 
 def read_traffic(
@@ -135,7 +127,7 @@ def read_traffic(
     with naming(file), accounting(file):
         if layout is not None and reader is not _read_text:
             raise FormatError(f"layout = {layout!r}: for tables of text")
-        result = reader(_Request(content, file, layout))
+        result = reader(content, file) if layout is None else _read_text(content, file, layout)
         if name is not None and not isinstance(result, Mapping):
             raise FormatError(f"name = {name!r}: files of this kind hold one matrix")
         if isinstance(result, Mapping):
@@ -152,10 +144,7 @@ def read_traffic(
 
 def holds_traffic(path: str | os.PathLike[str]) -> bool:
     """Tell whether a file holds traffic: by its ending, of JSON by its structure."""
-    endings = [suffix.lower() for suffix in file_path(path).suffixes]
-    if endings[-1:] == [".gz"]:
-        endings = endings[:-1]
-    suffix = endings[-1] if endings else ""
+    suffix = _suffix_of(path)
     if suffix != ".json":
         return suffix in _READERS
     tree = parse_json(unzip(read_bytes(path), path_name(path)), path_name(path))
@@ -229,12 +218,17 @@ def _read_stdin() -> bytes:
     return content
 
 
-def _reader_of_suffix(path: str | os.PathLike[str]) -> Reader:
-    """Return the reader of files with this ending, before that of gzip; others are refused."""
+def _suffix_of(path: str | os.PathLike[str]) -> str:
+    """Return the ending of a file in small letters, before that of gzip; empty without one."""
     endings = [suffix.lower() for suffix in file_path(path).suffixes]
     if endings[-1:] == [".gz"]:
-        endings = endings[:-1]
-    suffix = endings[-1] if endings else ""
+        endings.pop()
+    return endings[-1] if endings else ""
+
+
+def _reader_of_suffix(path: str | os.PathLike[str]) -> Reader:
+    """Return the reader of files with this ending, before that of gzip; others are refused."""
+    suffix = _suffix_of(path)
     if suffix not in _READERS:
         known_suffixes = ", ".join([*_READERS, ".et"])
         raise FormatError(
@@ -250,10 +244,10 @@ def _reader_of_content(content: bytes) -> Reader:
     for beginning, reader in (
         (b"\x93numpy", _read_npy),
         (b"pk", _read_npy),
-        (b"%%matrixmarket", _read_market),
+        (b"%%matrixmarket", read_market),
         (b"{", _read_json),
-        (b"<", _read_xml),
-        (b"demands", _read_repetita),
+        (b"<", read_sndlib_xml),
+        (b"demands", read_repetita),
     ):
         if start.startswith(beginning):
             return reader
@@ -272,32 +266,19 @@ def _choose(matrices: Mapping[str, Any], name: str | None) -> Any:
     return matrices[name]
 
 
-def _read_text(request: _Request) -> Traffic:
+def _read_text(content: bytes, path: str, layout: str | None = None) -> Traffic:
     """Read a table of text, or a trace of coflow-benchmark, whose coflows are added up."""
-    if is_coflow_benchmark(request.content) and request.layout is None:
-        flows = read_coflow_benchmark(request.content, request.path)
-        return traffic_of_flows(flows, request.path)
-    with describing(request.content):
-        return read_table(request.content, request.path, request.layout)
+    if is_coflow_benchmark(content) and layout is None:
+        return traffic_of_flows(read_coflow_benchmark(content, path), path)
+    with describing(content):
+        return read_table(content, path, layout)
 
 
-def _read_market(request: _Request) -> Any:
-    return read_market(request.content, request.path)
-
-
-def _read_xml(request: _Request) -> Traffic:
-    return read_sndlib_xml(request.content, request.path)
-
-
-def _read_repetita(request: _Request) -> Traffic:
-    return read_repetita(request.content, request.path)
-
-
-def _read_npy(request: _Request) -> Any:
+def _read_npy(content: bytes, path: str) -> Any:
     """Read an array, arrays by name, or the sparse matrix that SciPy saves as several arrays."""
-    arrays = read_arrays(request.content, request.path)
+    arrays = read_arrays(content, path)
     if {"format", "shape", "data"} <= set(arrays):
-        return _read_sparse_arrays(arrays, request.path)
+        return _read_sparse_arrays(arrays, path)
     return arrays[""] if list(arrays) == [""] else arrays
 
 
@@ -332,16 +313,16 @@ def _read_sparse_arrays(arrays: Mapping[str, NDArray[Any]], path: str) -> Any:
     return matrix.tocsr()
 
 
-def _read_json(request: _Request) -> Any:
+def _read_json(content: bytes, path: str) -> Any:
     """Read matrices of instances of QOBLIB, by name, or the demands of a network of SNDlib."""
-    tree = parse_json(request.content, request.path)
+    tree = parse_json(content, path)
     is_square = isinstance(tree, list) and all(
         isinstance(row, list) and len(row) == len(tree) for row in tree
     )
     if is_square and tree:
         return frozen("matrix", tree, 2, np.float64)
     if is_sndlib_json(tree):
-        return read_sndlib_json(tree, request.path)
+        return read_sndlib_json(tree, path)
     entries = tree.items() if isinstance(tree, dict) else ()
     instances = {
         key: entry for key, entry in entries if isinstance(entry, dict) and _QOBLIB in entry
@@ -351,8 +332,8 @@ def _read_json(request: _Request) -> Any:
             "a list of rows of numbers, [[0, 5], [3, 0]], an instance of QOBLIB (key"
             f" {_QOBLIB!r}) or a network of SNDlib (nodes and demands) is expected"
         )
-        raise FormatError(f"{rule}{describe_tree(tree)}", path=request.path)
-    with accounting(request.path) as account:
+        raise FormatError(f"{rule}{describe_tree(tree)}", path=path)
+    with accounting(path) as account:
         for entry in instances.values():
             account.take(_INSTANCE, entry)
     return {key: _unstack(entry, pointer("", key)) for key, entry in instances.items()}
@@ -371,7 +352,7 @@ def _unstack(entry: dict[str, Any], where: str) -> NDArray[np.float64]:
     return np.array(stacked).reshape(n, n, order="F")
 
 
-Reader = Callable[[_Request], Any]
+Reader = Callable[[bytes, str], Any]
 """Returns a `Traffic`, a matrix, or several matrices by name."""
 
 _READERS: dict[str, Reader] = {
@@ -380,8 +361,8 @@ _READERS: dict[str, Reader] = {
     ".txt": _read_text,
     ".npy": _read_npy,
     ".npz": _read_npy,
-    ".mtx": _read_market,
+    ".mtx": read_market,
     ".json": _read_json,
-    ".xml": _read_xml,
-    ".demands": _read_repetita,
+    ".xml": read_sndlib_xml,
+    ".demands": read_repetita,
 }

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +15,7 @@ from optmatch.io.matrices.reader import EXACT
 from optmatch.io.rails.chakra.messages import COLLECTIVE, COLLECTIVES, COMPUTE, RECEIVE, SEND
 from optmatch.io.rails.chakra.options import TraceOptions
 from optmatch.io.rails.chakra.step import step_of
-from optmatch.io.rails.chakra.traces import MISSING, Integers, Trace
+from optmatch.io.rails.chakra.traces import MISSING, NodeRow, Trace
 from optmatch.io.recognition import describing
 from optmatch.io.records import check_names, csv_records, list_records
 from optmatch.io.text import parse_json
@@ -84,34 +83,22 @@ def read_phase_list(
     return step_of(traces, groups, options or TraceOptions())
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One line: an operation of a rank, perhaps several times.
-
-    Parameters
-    ----------
-    place
-        The number of the line in its file.
-    rank, group, operation
-        What the rank does: a name of `OPERATIONS`, and in which group.
-    repeats
-        How often it communicates; 0 for a computation.
-    size_bytes
-        The size of a communication.
-    compute_s
-        The computation before it.
-    peer
-        The other rank of a message; else `MISSING`.
-    """
+class Line(NamedTuple):
+    """One line: an operation of a rank, perhaps several times."""
 
     place: int
+    """The number of the line in its file."""
     rank: int
     group: str
     operation: str
-    repeats: int
-    size_bytes: int
-    compute_s: float
-    peer: int
+    """A name of `OPERATIONS`."""
+    repeats: int = 0
+    """How often the rank communicates; 0 for a computation."""
+    size_bytes: int = 0
+    compute_s: float = 0.0
+    """The computation before it."""
+    peer: int = MISSING
+    """The other rank of a message."""
 
 
 class _Place(NamedTuple):
@@ -138,40 +125,31 @@ def _read_line(row: Mapping[str, Any], place: _Place) -> Line:
         raise place.fail(f"{operation} without a group")
 
     # A computation has no size and no group, and only messages have another rank.
-    rank = _read_whole(row, "rank", None, place)
-    repeats = 0
-    size_bytes = 0
-    peer = MISSING
-    if communicates:
-        repeats = _read_whole(row, "count", 1, place)
-        size_bytes = _read_whole(row, "size_bytes", None, place)
-    compute_s = _read_number(row, "compute_s", 0.0 if communicates else None, place)
-    if is_message:
-        peer = _read_whole(row, "peer", None, place)
-    return Line(
+    line = Line(
         place=place.number,
-        rank=rank,
+        rank=int(_read_number(row, "rank", None, place)),
         group=str(row.get("group", "")),
         operation=operation,
-        repeats=repeats,
-        size_bytes=size_bytes,
-        compute_s=compute_s,
-        peer=peer,
+    )
+    if not communicates:
+        compute_s = _read_number(row, "compute_s", None, place, is_whole=False)
+        return line._replace(compute_s=compute_s)
+    if is_message:
+        line = line._replace(peer=int(_read_number(row, "peer", None, place)))
+    return line._replace(
+        repeats=int(_read_number(row, "count", 1, place)),
+        size_bytes=int(_read_number(row, "size_bytes", None, place)),
+        compute_s=_read_number(row, "compute_s", 0.0, place, is_whole=False),
     )
 
 
-def _read_number(row: Mapping[str, Any], name: str, default: float | None, place: _Place) -> float:
-    """Return a number >= 0; without a default it has to be there."""
-    return _parse_number(row, name, default, place, is_whole=False)
-
-
-def _read_whole(row: Mapping[str, Any], name: str, default: int | None, place: _Place) -> int:
-    """Return a whole number >= 0; without a default it has to be there."""
-    return int(_parse_number(row, name, default, place, is_whole=True))
-
-
-def _parse_number(
-    row: Mapping[str, Any], name: str, default: float | None, place: _Place, *, is_whole: bool
+def _read_number(
+    row: Mapping[str, Any],
+    name: str,
+    default: float | None,
+    place: _Place,
+    *,
+    is_whole: bool = True,
 ) -> float:
     """Return a number >= 0 that a float holds exactly; a text of CSV is converted.
 
@@ -188,19 +166,6 @@ def _parse_number(
     return number
 
 
-class _Row(NamedTuple):
-    """A node of a trace, of which only these columns are known."""
-
-    place: int
-    kind: int
-    collective: int = MISSING
-    size_bytes: int = MISSING
-    source: int = MISSING
-    destination: int = MISSING
-    group: int = MISSING
-    duration_us: float = 0.0
-
-
 def trace_of(rank: int, lines: Sequence[Line], noun: str, path: str) -> Trace:
     """Make the execution trace of one rank from lines that say what it does in order.
 
@@ -209,20 +174,20 @@ def trace_of(rank: int, lines: Sequence[Line], noun: str, path: str) -> Trace:
     `noun` is the word for a line in messages.
     """
     # One row for each node. A name of a group that is new gets the next number.
-    rows: list[_Row] = []
+    rows: list[NodeRow] = []
     number_of_group: dict[str, int] = defaultdict(lambda: len(number_of_group))
     for line in lines:
         if line.repeats > _MOST_REPEATS:
             rule = f"{line.repeats} operations: at most {_MOST_REPEATS}"
             raise FormatError(rule, where=f"{noun} {line.place}", path=path)
         if line.compute_s or line.operation == "compute":
-            rows.append(_Row(line.place, COMPUTE, duration_us=line.compute_s * 1e6))
+            rows.append(NodeRow(line.place, COMPUTE, duration_us=line.compute_s * 1e6))
         kind = _NODE_TYPES.get(line.operation, COLLECTIVE)
         collective = MISSING
         if kind == COLLECTIVE:
             collective = COLLECTIVES.index(line.operation.replace("-", "_").upper())
-        communication = _Row(
-            place=line.place,
+        communication = NodeRow(
+            node_id=line.place,
             kind=kind,
             collective=collective,
             size_bytes=line.size_bytes,
@@ -232,31 +197,15 @@ def trace_of(rank: int, lines: Sequence[Line], noun: str, path: str) -> Trace:
         )
         rows += [communication] * line.repeats
 
-    def column(name: str) -> Integers:
-        """Return a field of all rows as an array of whole numbers."""
-        return np.array([getattr(row, name) for row in rows], dtype=np.int64)
-
     # Node k waits for node k - 1, and node 0 for none: the parents of node k are
     # ``parents[first_parent[k]:first_parent[k + 1]]``, with 0, 1, 2, ... in `parents` and
     # 0, 0, 1, 2, ... in `first_parent`.
-    n_nodes = len(rows)
-    unknown = np.full(n_nodes, MISSING, dtype=np.int64)
-    return Trace(
+    return Trace.of_rows(
+        rows,
         path=path,
         rank=rank,
-        node_id=column("place").astype(np.uint64),
-        kind=column("kind"),
-        duration_us=np.array([row.duration_us for row in rows], dtype=np.float64),
-        parents=np.arange(n_nodes - 1),
-        first_parent=np.maximum(np.arange(n_nodes + 1) - 1, 0),
-        collective=column("collective"),
-        size_bytes=column("size_bytes"),
-        source=column("source"),
-        destination=column("destination"),
-        tag=unknown,
-        group=column("group"),
-        operations=unknown,
-        root=unknown,
+        parents=np.arange(len(rows) - 1),
+        first_parent=np.maximum(np.arange(len(rows) + 1) - 1, 0),
         group_names=tuple(number_of_group),
         noun=noun,
     )

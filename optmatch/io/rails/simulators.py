@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,10 +44,7 @@ def bandwidths(solution: Solution, rate_bytes_per_s: float | None = None) -> str
     topology; of other problems they are ports.
     """
     system = _rated(solution, rate_bytes_per_s)
-    inside = _rates_inside_servers(solution, system.n_nodes)
-    n_topologies = len(system.states)
-    rates = (system.rates(topology) + inside for topology in range(n_topologies))
-    return _format_blocks("BW", (rate / _GIGA for rate in rates))
+    return _format_blocks("BW", (rates / _GIGA for rates in _list_rates(solution, system)))
 
 
 def latencies(solution: Solution) -> str:
@@ -56,12 +52,9 @@ def latencies(solution: Solution) -> str:
 
     Rows are sources; 0 where there is no link. Links inside servers are in every topology.
     """
-    system = topologies(solution)
-    inside = _rates_inside_servers(solution, system.n_nodes)
     latency_ns = _latency_ns(solution)
-    n_topologies = len(system.states)
-    has_link = (system.rates(topology) + inside > 0 for topology in range(n_topologies))
-    return _format_blocks("LT", (np.where(matrix, latency_ns, 0.0) for matrix in has_link))
+    all_rates = _list_rates(solution, topologies(solution))
+    return _format_blocks("LT", (np.where(rates > 0, latency_ns, 0.0) for rates in all_rates))
 
 
 def network(solution: Solution, rate_bytes_per_s: float | None = None) -> str:
@@ -70,12 +63,8 @@ def network(solution: Solution, rate_bytes_per_s: float | None = None) -> str:
     Bandwidths are in GB/s, times in nanoseconds.
     """
     system = _rated(solution, rate_bytes_per_s)
-    inside = _rates_inside_servers(solution, system.n_nodes)
-    n_topologies = len(system.states)
-    largest_rates = [
-        float((system.rates(topology) + inside).max(initial=0)) for topology in range(n_topologies)
-    ]
-    largest_rate = max(largest_rates, default=0)
+    all_rates = _list_rates(solution, system)
+    largest_rate = max((float(rates.max(initial=0)) for rates in all_rates), default=0)
     return (
         "topology: [FullyConnected]\n"
         f"npus_count: [{system.n_nodes}]\n"
@@ -148,47 +137,20 @@ def _job(solution: Solution) -> RailJob:
     return solution.problem
 
 
-def _rates_inside_servers(solution: Solution, n_nodes: int) -> NDArray[np.float64]:
-    """Return ``rates[source, destination]`` of the links inside servers, in bytes per second.
+def _list_rates(solution: Solution, system: Topologies) -> Iterator[NDArray[np.float64]]:
+    """Yield ``rates[source, destination]`` of each topology, in bytes per second.
 
-    It is 0 between nodes without a common group inside a server, and in all but rail jobs.
+    The links inside servers of a rail job are in all of them.
     """
-    rates = np.zeros((n_nodes, n_nodes))
+    inside = np.zeros((system.n_nodes, system.n_nodes))
     job = solution.problem
     if isinstance(job, RailJob):
         for group in job.groups():
             if group.rail == SCALE_UP:
-                rates[np.ix_(group.ranks, group.ranks)] = job.network.scale_up_bytes_per_s
-        np.fill_diagonal(rates, 0)
-    return rates
-
-
-class Circuit(NamedTuple):
-    """A circuit between two nodes, from a port of the first one to a port of the second one."""
-
-    source: int
-    destination: int
-    source_port: int
-    destination_port: int
-
-    def reverse(self) -> Circuit:
-        """Return the circuit between the same ports in the other direction."""
-        return Circuit(self.destination, self.source, self.destination_port, self.source_port)
-
-    def is_lower_end(self) -> bool:
-        """Tell whether the source comes before the destination; only one direction does."""
-        return (self.source, self.source_port) <= (self.destination, self.destination_port)
-
-
-class _Slices(NamedTuple):
-    """The circuits of every time slice, in the order of time."""
-
-    n_nodes: int
-    n_ports: int
-    circuits: list[dict[Circuit, None]]
-    """``circuits[slice]``: an ordered set."""
-    are_both_ways: bool
-    """Whether every circuit is there in the other direction, too."""
+                inside[np.ix_(group.ranks, group.ranks)] = job.network.scale_up_bytes_per_s
+        np.fill_diagonal(inside, 0)
+    for topology in range(len(system.states)):
+        yield system.rates(topology) + inside
 
 
 def circuit_list(solution: Solution) -> str:
@@ -198,27 +160,22 @@ def circuit_list(solution: Solution) -> str:
     the GPU. A line is for both ways if all circuits go both ways. If not, node 1 sends to node 2,
     and port p becomes 2 p, which sends, and 2 p + 1, which receives.
     """
-    slices = _list_slices(solution)
-    lines = []
-    for slice_, circuits in enumerate(slices.circuits):
-        for circuit in circuits:
-            nodes = [slice_, circuit.source, circuit.destination]
-            if not slices.are_both_ways:
-                # A port becomes two: the even one sends, the odd one receives.
-                lines.append([*nodes, 2 * circuit.source_port, 2 * circuit.destination_port + 1])
-            elif circuit.is_lower_end():
-                lines.append([*nodes, circuit.source_port, circuit.destination_port])
-    return "[\n" + ",\n".join(map(json.dumps, lines)) + "\n]\n" if lines else "[]\n"
-
-
-def _list_slices(solution: Solution) -> _Slices:
-    """List the circuits of every slice, one state of all switches, in the order of time."""
+    # By slice the circuits: source and destination node, source and destination port.
     system = topologies(solution)
     circuits_of_slice = [
-        {Circuit(*row): None for row in system.circuits(topology).tolist()}
-        for topology in system.topology.tolist()
+        list(map(tuple, system.circuits(topology).tolist())) for topology in system.topology
     ]
-    are_both_ways = all(
-        circuit.reverse() in circuits for circuits in circuits_of_slice for circuit in circuits
-    )
-    return _Slices(system.n_nodes, system.n_ports, circuits_of_slice, are_both_ways)
+    are_both_ways = True
+    for circuits in map(set, circuits_of_slice):
+        reverse = {(target, source, back, port) for source, target, port, back in circuits}
+        are_both_ways = are_both_ways and reverse == circuits
+
+    lines = []
+    for slice_, circuits in enumerate(circuits_of_slice):
+        for source, target, port, target_port in circuits:
+            if not are_both_ways:
+                # A port becomes two: the even one sends, the odd one receives.
+                lines.append([slice_, source, target, 2 * port, 2 * target_port + 1])
+            elif (source, port) <= (target, target_port):
+                lines.append([slice_, source, target, port, target_port])
+    return "[\n" + ",\n".join(map(json.dumps, lines)) + "\n]\n" if lines else "[]\n"

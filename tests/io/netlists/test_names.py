@@ -150,7 +150,7 @@ def test_an_instance_stands_for_its_only_cell(tmp_path: Path) -> None:
     (tmp_path / "h.csv").write_text("cell,arm,a_rad,b_rad_per_v2\nnorth,h,0.25,0.35\n")
     done = run(tmp_path, "export", "s.json", "--to", "heaters", "--heaters", "h.csv", "-o", "-")
     assert done.exit_code == 2
-    assert "cell 'north': cells are west.c1+west.c2, east.c1+east.c2, or 0 .. 1" in done.stderr
+    assert "there is no cell north: cells are west.c1+west.c2, east.c1+east.c2" in done.stderr
 
 
 def test_studies_of_faults_have_names(folder: Path) -> None:

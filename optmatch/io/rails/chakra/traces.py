@@ -44,6 +44,20 @@ _UNKNOWN_TYPE = 127
 """Larger types of nodes are read as this one, which is unknown too."""
 
 
+class NodeRow(NamedTuple):
+    """A node of a trace of which only these columns of `Trace` are known."""
+
+    node_id: int
+    kind: int
+    duration_us: float = 0.0
+    collective: int = MISSING
+    size_bytes: int = MISSING
+    source: int = MISSING
+    destination: int = MISSING
+    group: int = MISSING
+    root: int = MISSING
+
+
 class Trace(NamedTuple):
     """The nodes of one rank in columns, in the order of the file; `MISSING` where absent.
 
@@ -83,6 +97,19 @@ class Trace(NamedTuple):
     """The name of a node in messages."""
     skipped: list[str] | None = None
     """The parts that were left out, and why; None if none may be: then such a part is an error."""
+
+    @classmethod
+    def of_rows(cls, rows: Sequence[NodeRow], **others: Any) -> Trace:
+        """Put nodes together, given row by row; `others` has the fields that rows do not have."""
+        columns: dict[str, Any] = {
+            name: np.array([getattr(row, name) for row in rows], dtype=np.int64)
+            for name in NodeRow._fields
+            if name != "duration_us"
+        }
+        columns["node_id"] = columns["node_id"].astype(np.uint64)
+        columns["duration_us"] = np.array([row.duration_us for row in rows], dtype=np.float64)
+        unknown = np.full(len(rows), MISSING)
+        return cls(**columns, tag=unknown, operations=unknown, **others)
 
     def place(self, node: int) -> str:
         """Return the name of one node in messages."""

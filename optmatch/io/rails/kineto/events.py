@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from optmatch.io.contents import check_content
@@ -54,6 +55,34 @@ class Span(NamedTuple):
     start_us: float
     end_us: float
     event: int
+
+
+@dataclass
+class EventsByRole:
+    """The events of a trace by what they tell; each list is sorted by begin."""
+
+    device: list[Span] = field(default_factory=list)
+    """Kernels, and operations on memory of the device."""
+    host: list[Span] = field(default_factory=list)
+    """Operations of the processor."""
+    records: list[Span] = field(default_factory=list)
+    """Calls of NCCL with their arguments, from PyTorch 2.2 on."""
+    nccl_annotations: list[Span] = field(default_factory=list)
+    """Annotations ``nccl:...`` around calls of NCCL."""
+    c10d: list[Span] = field(default_factory=list)
+    """Calls of PyTorch's library of communication."""
+    gloo: list[Span] = field(default_factory=list)
+    """What Gloo did for calls."""
+    group_labels: list[Span] = field(default_factory=list)
+    """Annotations that name a group."""
+    launches: dict[int, int] = field(default_factory=dict)
+    """The event that launched a kernel, by their common correlation."""
+
+    def sort(self) -> None:
+        """Sort each list by begin."""
+        for spans in vars(self).values():
+            if isinstance(spans, list):
+                spans.sort()
 
 
 class TraceEvents:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Protocol
 
 from optmatch.io.rails.chakra.traces import MISSING
-from optmatch.io.rails.kineto.events import Span, TraceEvents
+from optmatch.io.rails.kineto.events import EventsByRole, Span, TraceEvents
 from optmatch.io.rails.kineto.recorded import Activity, Call, Recording
 from optmatch.model import FormatError
 
@@ -16,16 +15,7 @@ _PARTNER_PLACE = 2
 """The place of the partner, or of the root, among the arguments of a call of c10d."""
 
 
-class _GlooEvents(Protocol):
-    """The events that calls of Gloo are read from; lists are sorted by begin."""
-
-    host: list[Span]
-    c10d: list[Span]
-    gloo: list[Span]
-    group_labels: list[Span]
-
-
-def read_gloo_calls(recording: Recording, events: TraceEvents, by_role: _GlooEvents) -> None:
+def read_gloo_calls(recording: Recording, events: TraceEvents, by_role: EventsByRole) -> None:
     """Read from the profile of a processor computations and calls of Gloo, into `recording`.
 
     Each communication has two events, in the same order. The call of c10d, PyTorch's library of
@@ -71,7 +61,7 @@ def read_gloo_calls(recording: Recording, events: TraceEvents, by_role: _GlooEve
     recording.computing += _list_computations(events, by_role)
 
 
-def _list_computations(events: TraceEvents, by_role: _GlooEvents) -> list[Activity]:
+def _list_computations(events: TraceEvents, by_role: EventsByRole) -> list[Activity]:
     """List the operations of processors that do not contain a call.
 
     An operation that makes a call may wait for it; its other parts are events of their own.

@@ -16,7 +16,7 @@ from optmatch.io.rails.chakra.demand import add_up
 from optmatch.io.rails.chakra.messages import COLLECTIVE, COLLECTIVES, COMPUTE, RECEIVE, SEND
 from optmatch.io.rails.chakra.options import TraceOptions
 from optmatch.io.rails.chakra.step import step_of
-from optmatch.io.rails.chakra.traces import MISSING, Integers, Trace
+from optmatch.io.rails.chakra.traces import MISSING, NodeRow, Trace
 from optmatch.io.rails.kineto.recordings import Activity, Call, Recording, read_recording
 from optmatch.model import FormatError
 from optmatch.problems.demands.traffic import Matrix
@@ -52,6 +52,9 @@ class Listed(NamedTuple):
     mean_s: float
     """How long they took, over all ranks, with the wait for the last one."""
 
+
+_NODE_TYPES = {"SEND": SEND, "RECV": RECEIVE}
+"""Types of nodes by the kind of a call; others are collectives."""
 
 _Collective = tuple[str, str, tuple[int, ...], int]
 """Operation, group, ranks and size of collectives that are alike."""
@@ -288,44 +291,36 @@ def _trace_of_recording(
     places = {name: place for place, name in enumerate(unique_names)}
     parents, first_parent = _find_predecessors(steps)
 
-    # By node its kind (computation, collective, send or receive), its kind of collective, and the
-    # ranks that a message comes from or goes to.
-    kinds, collectives, sources, destinations = [], [], [], []
+    rows = []
     for step in steps:
-        kind, collective, source, destination = _chakra_types(step, recording.rank)
-        kinds.append(kind)
-        collectives.append(collective)
-        sources.append(source)
-        destinations.append(destination)
-
-    def column(values: Iterable[int]) -> Integers:
-        """Return an array of whole numbers."""
-        return np.array(list(values), dtype=np.int64)
-
+        if isinstance(step, _Part):
+            rows.append(NodeRow(step.event, COMPUTE, step.busy_us, size_bytes=0))
+            continue
+        call = NodeRow(
+            node_id=step.event,
+            kind=_NODE_TYPES.get(step.kind, COLLECTIVE),
+            size_bytes=step.size_bytes,
+            group=places[step.group],
+            root=step.root,
+        )
+        if step.kind == "SEND":
+            call = call._replace(source=recording.rank, destination=step.peer)
+        elif step.kind == "RECV":
+            call = call._replace(source=step.peer, destination=recording.rank)
+        else:
+            call = call._replace(collective=COLLECTIVES.index(step.kind))
+        rows.append(call)
     sent_bytes = {
         place: step.sent_bytes
         for place, step in enumerate(steps)
         if isinstance(step, Call) and step.sent_bytes
     }
-    unknown = np.full(len(steps), MISSING)
-    return Trace(
+    return Trace.of_rows(
+        rows,
         path=recording.path,
         rank=recording.rank,
-        node_id=column(step.event for step in steps).astype(np.uint64),
-        kind=column(kinds),
-        duration_us=np.array(
-            [step.busy_us if isinstance(step, _Part) else 0.0 for step in steps], dtype=np.float64
-        ),
-        parents=column(parents),
-        first_parent=column(first_parent),
-        collective=column(collectives),
-        size_bytes=column(step.size_bytes if isinstance(step, Call) else 0 for step in steps),
-        source=column(sources),
-        destination=column(destinations),
-        tag=unknown,
-        group=column(places[step.group] if isinstance(step, Call) else MISSING for step in steps),
-        operations=unknown,
-        root=column(step.root if isinstance(step, Call) else MISSING for step in steps),
+        parents=np.array(parents, dtype=np.int64),
+        first_parent=np.array(first_parent),
         group_names=tuple(unique_names.values()),
         sent_bytes=sent_bytes,
         noun="event",
@@ -359,17 +354,6 @@ def _find_predecessors(steps: Sequence[_Part | Call]) -> tuple[list[int], list[i
         ended = ended_of_stream[stream]
         ended.insert(bisect_right(ended, (step.end_us, place)), (step.end_us, place))
     return parents, first_parent
-
-
-def _chakra_types(step: _Part | Call, rank: int) -> tuple[int, int, int, int]:
-    """Return types of node and collective, source and destination of a step; `MISSING` without."""
-    if isinstance(step, _Part):
-        return COMPUTE, MISSING, MISSING, MISSING
-    if step.kind == "SEND":
-        return SEND, MISSING, rank, step.peer
-    if step.kind == "RECV":
-        return RECEIVE, MISSING, step.peer, rank
-    return COLLECTIVE, COLLECTIVES.index(step.kind), MISSING, MISSING
 
 
 def _cut_computation(recording: Recording) -> list[_Part]:

@@ -6,10 +6,10 @@ import re
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from optmatch.io.rails.chakra.traces import MISSING
-from optmatch.io.rails.kineto.events import Span, TraceEvents
+from optmatch.io.rails.kineto.events import EventsByRole, Span, TraceEvents
 from optmatch.io.rails.kineto.names import RECORD
 from optmatch.io.rails.kineto.recorded import Activity, Call, Recording
 from optmatch.model import FormatError
@@ -27,16 +27,6 @@ _MESSAGE = re.compile(r"nccl:(?:send|recv) \d+(?:->|<-)(?P<peer>\d+)")
 """The annotation of a message: places in the group, ``nccl:send 0->1``."""
 
 
-class _NcclEvents(Protocol):
-    """The events that calls of NCCL are read from; lists are sorted by begin."""
-
-    device: list[Span]
-    records: list[Span]
-    nccl_annotations: list[Span]
-    launches: dict[int, int]
-    """The event that launched a kernel, by their common correlation."""
-
-
 class _Kernel(NamedTuple):
     """What ran on the device, and where it was launched."""
 
@@ -50,7 +40,7 @@ class _Kernel(NamedTuple):
 
 
 def read_nccl_calls(
-    recording: Recording, events: TraceEvents, by_role: _NcclEvents, skipped: list[str] | None
+    recording: Recording, events: TraceEvents, by_role: EventsByRole, skipped: list[str] | None
 ) -> None:
     """Read from the profile of a GPU what it computed, and its calls of NCCL, into `recording`.
 
@@ -122,7 +112,7 @@ def read_nccl_calls(
 
 
 def _read_kernels(
-    recording: Recording, events: TraceEvents, by_role: _NcclEvents
+    recording: Recording, events: TraceEvents, by_role: EventsByRole
 ) -> list[_Kernel]:
     """Return the kernels of the device, in the order of their events; copies go to `computing`.
 

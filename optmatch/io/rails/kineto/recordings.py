@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from optmatch.io.contents import read_bytes, unzip
-from optmatch.io.rails.kineto.events import Span, TraceEvents
+from optmatch.io.rails.kineto.events import EventsByRole, TraceEvents
 from optmatch.io.rails.kineto.gloo import read_gloo_calls
 from optmatch.io.rails.kineto.nccl import read_nccl_calls
 from optmatch.io.rails.kineto.recorded import (
@@ -30,34 +29,6 @@ _GROUP_LABEL = "process_group:"
 _DEVICE_CATEGORIES = ("kernel", "gpu_memcpy", "gpu_memset")
 _OTHER_DEVICES = ("mtia", "hpu", "privateuse1")
 """Beginnings of categories of accelerators whose events are not read."""
-
-
-@dataclass
-class _EventsByRole:
-    """The events of a trace by what they tell; each list is sorted by begin."""
-
-    device: list[Span] = field(default_factory=list)
-    """Kernels, and operations on memory of the device."""
-    host: list[Span] = field(default_factory=list)
-    """Operations of the processor."""
-    records: list[Span] = field(default_factory=list)
-    """Calls of NCCL with their arguments, from PyTorch 2.2 on."""
-    nccl_annotations: list[Span] = field(default_factory=list)
-    """Annotations ``nccl:...`` around calls of NCCL."""
-    c10d: list[Span] = field(default_factory=list)
-    """Calls of PyTorch's library of communication."""
-    gloo: list[Span] = field(default_factory=list)
-    """What Gloo did for calls."""
-    group_labels: list[Span] = field(default_factory=list)
-    """Annotations that name a group."""
-    launches: dict[int, int] = field(default_factory=dict)
-    """The event that launched a kernel, by their common correlation."""
-
-    def sort(self) -> None:
-        """Sort each list by begin."""
-        for spans in vars(self).values():
-            if isinstance(spans, list):
-                spans.sort()
 
 
 def read_recording(
@@ -118,13 +89,13 @@ def _parse(content: bytes, file: str, skipped: list[str] | None) -> Any:
         return parse_json(content, file, passed_over=skipped)
 
 
-def _sort_by_role(events: TraceEvents) -> _EventsByRole:
+def _sort_by_role(events: TraceEvents) -> EventsByRole:
     """Sort the events that have a duration (phase ``"X"``) by what they tell, then by begin.
 
     The launch of each kernel is found by the correlation of both. Kernels of accelerators that are
     not read are refused.
     """
-    by_role = _EventsByRole()
+    by_role = EventsByRole()
     n_of_other_device = Counter[str]()
     for index, event in enumerate(events.events):
         if event.get("ph") != "X":
@@ -155,7 +126,7 @@ def _sort_by_role(events: TraceEvents) -> _EventsByRole:
 
 
 def _role_of(category: str, name: str) -> str | None:
-    """Return the list of `_EventsByRole` of an event with these ``cat`` and ``name``, or None."""
+    """Return the list of `EventsByRole` of an event with these ``cat`` and ``name``, or None."""
     if category in _DEVICE_CATEGORIES:
         return "device"
     if name == _RECORD_NAME:
