@@ -105,6 +105,9 @@ def bound_settling(states: NDArray[np.int8], settling_s: NDArray[np.float64]) ->
     total_s = 0.0
     is_driven = (states != FREE).any(axis=0)
     times_s = np.unique(np.append(settling_s[is_driven], 0.0))[::-1]
+
+    # Times fall: with each one more slots conflict, and the largest clique can only grow. It
+    # counts for all t between this time and the next one.
     for time_s, next_time_s in pairwise(times_s.tolist()):
         has_grown = False
         for cell in np.flatnonzero(settling_s == time_s):
@@ -164,6 +167,8 @@ def sum_waits(cells, order, give_up_s, last_state):
     total_s = (n_slots - 1) * cells.floor_s
     for cell in range(n_cells):
         last_state[cell] = cells.states[order[0], cell]
+
+    # Each further slot waits for the slowest cell that it drives to another state, or the floor.
     for place in range(1, n_slots):
         slot = order[place]
         wait_s = cells.floor_s
@@ -258,6 +263,8 @@ def search_order(
         order = rng.permutation(n_slots) if start else np.arange(n_slots)
         total_s = float(sum_waits(cells, order, np.inf, scratch.last_state))
         former_s = np.inf
+
+        # Passes over all slots, until one brings nothing.
         while total_s < former_s * (1 - NO_GAIN) and clock.remaining_s > 0:
             former_s = total_s
             for place in rng.permutation(n_slots):

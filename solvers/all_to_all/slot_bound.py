@@ -86,6 +86,8 @@ def load_cheapest_ways(wiring, all_ways, space, must_meet, link_use):
             starts_any = starts_any or must_meet[source, destination]
         if not starts_any:
             continue
+
+        # One search finds the cheapest ways from this port to all others.
         first = wiring.source[source]
         find_route(all_ways, space, source, 0, space.spare)
         for destination in range(n_ports):

@@ -80,6 +80,8 @@ def reinsert(states, order, victims, last, following):
                 state = states[slot, cell]
                 if state < 0:
                     continue
+
+                # A toggle before and one behind; the one that was between both is saved.
                 before = last[place, cell]
                 after = following[place, cell]
                 if before >= 0 and before != state:

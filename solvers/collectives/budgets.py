@@ -189,6 +189,9 @@ def _bound_worst_loss(
     in_db = np.hstack([first, np.sort(between_db.T, axis=1)])
     n_out = np.bincount(pairs[:, 0], minlength=n_ranks)
     n_in = np.bincount(pairs[:, 1], minlength=n_ranks)
+
+    # A part that is free takes the best rank that the parts like it leave; any other one keeps its
+    # own rank.
     bound_db = 0.0
     for part in range(n_ranks):
         cost_db = np.maximum(out_db[:, n_out[part]], in_db[:, n_in[part]])  # by its rank
@@ -224,6 +227,8 @@ def _order_ring(
     while low < high and clock.remaining_s > 0:
         middle = min((low + high) // 2, low + n_more)
         n_more *= 2
+
+        # A circuit through all ranks over pairs that lose no more than this threshold.
         model = cp_model.CpModel()
         arcs = [
             (source, destination, model.new_bool_var(""))
@@ -232,6 +237,8 @@ def _order_ring(
         ]
         model.add_circuit(arcs)
         outcome = minimise(model, clock, ignore, seed=0, work=_RING_WORK_S, tell=False)
+
+        # A ring lowers the threshold, a refutation raises it; else the time was up.
         if outcome.found:
             next_rank = {source: end for source, end, literal in arcs if outcome.holds(literal)}
             rank_of_part = np.zeros(len(ring), dtype=np.int64)

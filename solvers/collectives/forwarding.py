@@ -131,6 +131,8 @@ def measure_distances(peer, has, distance, queue):
                 distance[owner, rank] = 0
                 queue[n_reached] = rank
                 n_reached += 1
+
+        # Ranks in the queue stand by rising distance.
         place = 0
         while place < n_reached:
             rank = queue[place]
@@ -162,11 +164,16 @@ def choose_ways(source, width, distance, receipts, links, load):
             first = int(receipts[number, 2])
             weight = receipts[number, 3]
             n_links = distance[owner, rank]
+
+            # The way of the sweep before is given up, while those of all others stay.
             if sweep:
                 for link in range(first, first + n_links):
                     end = 0 if alike else links[link, 1]
                     lane = links[link, 2]
                     load[lane, end] -= weight / width[lane, end]
+
+            # From the target back to its source: of the circuits that come from one hop nearer,
+            # the one with the least load is taken.
             for link in range(first + n_links - 1, first - 1, -1):
                 end = 0 if alike else rank
                 best = -1
@@ -228,6 +235,8 @@ def find_ways(
             peer = topology.peer
             source = inverse_circuits(peer, two_way=problem.two_way)
             width = count_parallel(source)
+
+        # Who gets the block in this round, and how far it is from a rank that had it before.
         distance = np.empty(offset.shape, dtype=np.int64)
         measure_distances(peer, arrives < turn, distance, queue)
         is_wanted = arrives == turn
@@ -238,6 +247,8 @@ def find_ways(
             return None
         if (distance[owner, target] == FAR).any():
             return None
+
+        # A receipt for each piece; its links have a place each in one table for all of them.
         owner, target = np.repeat(owner, pieces), np.repeat(target, pieces)
         n_links = distance[owner, target]
         first_link = np.cumsum(n_links) - n_links
@@ -249,6 +260,8 @@ def find_ways(
         receipts = np.column_stack([owner, target, first_link, weight]).astype(np.float64)
         choose_ways(source, width, distance, receipts, links, load)
         loads[turn] = load.max()
+
+        # The rank at the first link had the piece. Links of all rounds are counted together.
         holder = links[first_link, 0]
         starts = first_link + n_links_before
         n_links_before += len(links)
@@ -431,6 +444,9 @@ def list_relays(problem: Collective) -> Iterator[Relay]:
             if problem.operation == "all-to-all" and len(strides) > 1:
                 break
             yield Relay((topology,) * len(strides), strides)
+
+    # With new circuits in each round the shifts of one round are scaled by its stride: with
+    # strides 9, 3 and 1, and the shifts 1 and 2, they are 9 and 18, 3 and 6, 1 and 2.
     if problem.demand_bytes is not None:
         return
     for strides in list_strides(n):
@@ -444,6 +460,8 @@ def list_relays(problem: Collective) -> Iterator[Relay]:
             tuple(range(1, lanes + 1)),
             *list_shift_sets(base, problem.lanes, two_way=problem.two_way),
         }
+
+        # A stride that makes a shift a multiple of n would lead a rank to itself.
         for shifts in sorted(sets):
             scaled = [tuple(stride * shift % n for shift in shifts) for stride in strides]
             if not shifts or not all(all(each) for each in scaled):
@@ -607,6 +625,8 @@ def _offer_broadcasts(problem: Collective, relay: Relay, pieces: int) -> Iterato
         name,
         partial(_lay_carried, problem, ways, carried, relay, pieces),
     )
+
+    # The second plan: each rank gets its own part in one round, then all parts are gathered.
     first = Relay(relay.topologies[:1], (1,))
     gather = find_ways(problem, relay, pieces, np.arange(n))
     scatter = find_ways(problem, first, pieces, root)

@@ -168,6 +168,8 @@ def find_cheapest_way(blocks, block, ways, search):
             most_hops_left = n_rounds_left
             if not blocks.may_go_farther:
                 most_hops_left = min(n_rounds_left, blocks.distance[destination, rank])
+
+            # Over a lane, at its price, to a rank that is still near enough.
             for lane in range(n_lanes):
                 peer = blocks.peer[lane, rank]
                 if peer >= 0 and blocks.distance[destination, peer] <= most_hops_left:

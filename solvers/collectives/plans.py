@@ -225,6 +225,9 @@ def assemble(
     if problem.late.any():
         passes = np.stack([hops.turn, hops.source, hops.target], axis=1)
         begin_s = ready_s(problem, passes, n_rounds, stored_ranks)
+
+    # Rounds one after another: a change of circuits comes before the first round of an epoch, but
+    # for circuits that are there when the problem begins.
     held_s = np.zeros(len(circuits))
     time_s = 0.0
     held = -1  # the epoch of the round before; none yet

@@ -200,6 +200,8 @@ def lay_circulant(problem: Collective, shifts: tuple[int, ...]) -> Topology | No
             peer[free_lanes.pop(0)] = (ranks + shift) % n
             used_shifts.append(shift)
             continue
+
+        # A shift of two-way circuits takes one lane onward and one back.
         pair = _choose_two_lanes(problem, free_lanes)
         if pair is None:
             break
@@ -461,6 +463,8 @@ def assign_ports(problem: Collective, pairs: list[tuple[int, int]]) -> IntArray 
             peer[plane, port, first] = second
             peer[plane, port, second] = first
             continue
+
+        # Otherwise ports of different numbers on one plane will do.
         possible = np.flatnonzero(free_first.any(axis=1) & free_second.any(axis=1))
         if not len(possible):
             return None

@@ -217,6 +217,8 @@ def _list_rounds(
                 *_add_up_along_walks(graph_of_part, roots),
                 *_copy_from_roots(graph_of_part, roots, number),
             ]
+
+            # Rows of round, source, destination, chunk and kind, put together by round.
             chunk = part * n_classes + number
             for turn, ends_and_kinds in enumerate(sends):
                 rows = np.empty((len(ends_and_kinds), 5), dtype=np.int64)

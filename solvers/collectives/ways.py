@@ -198,6 +198,9 @@ class _Steps:
         rank = self.target.copy()
         rank_after = rank
         may_move = np.ones(len(rank), dtype=np.bool_)
+
+        # From the target backwards: a path comes over the circuit of a step if that makes it
+        # cheaper, at most one in each round.
         for step in reversed(range(n_steps)):
             if step % self.lanes == self.lanes - 1:
                 rank_after = rank.copy()

@@ -94,6 +94,8 @@ def _raise_entries(places, matrix, rows, columns):
         matrix[row, column] += add
         rows[row] -= add
         columns[column] -= add
+
+    # All others in a staircase: each step ends a row or a column.
     row = 0
     column = 0
     while row < n and column < n:

@@ -92,6 +92,8 @@ def bound_by_prices(
         prices_of_entries = master.prices()
         if prices_of_entries is None:
             break
+
+        # Find what earns most at these prices; lowered by its rate, they are a proof.
         prices = np.zeros(demand.shape)
         prices[rows, columns] = prices_of_entries
         slots, worst = pricing.dearest(prices)

@@ -91,6 +91,8 @@ class Decomposer:
             matching = self._hold(wished)
             sources = np.flatnonzero(matching != IDLE)
             least_entry = int(unserved[sources, matching[sources]].min(initial=ticks))
+
+            # A term counts as often as each of its entries still has ticks.
             weight = min(ticks, least_entry)
             if weight > 0 and len(sources):
                 unserved[sources, matching[sources]] -= weight
@@ -195,6 +197,8 @@ class Decomposer:
         for size in sizes[max(0, low + 1 - _CHOICES) : low + 1][::-1]:
             worth = np.where(left == size, 4.0 + jitter, jitter - left / sizes[-1])
             open_worth = np.where(left >= size, worth, _CLOSED)
+
+            # The permutation of entries of this size or more that makes most entries zero.
             columns = linear_sum_assignment(open_worth, maximize=True)[1]
             n_zeros = int((left[self.ports, columns] == size).sum())
             score = n_zeros * zeros + float(size) / float(bottleneck)

@@ -146,6 +146,8 @@ def _exchange_path(entries, colouring, destination, freed, other):
             entry = colouring.entry_of_row[slot, port]
         if entry < 0:
             break
+
+        # Note the entry, and go on at its other port in the other slot.
         colouring.path[length] = entry
         length += 1
         source, column = ports_of(np.int64(entries.place[entry]), entries.bits)

@@ -397,6 +397,9 @@ def _match_row(ports, left, start):
         n_settled += 1
         ports.work[0] -= _WORK_OF_A_COLUMN
         row_distance = ports.distance[column]
+
+        # A free column ends the chain; else the row that has it may look for another one, or give
+        # it up and stay free.
         if ports.row_of[column] < 0:
             least = row_distance
             free_column = column

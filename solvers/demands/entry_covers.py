@@ -320,6 +320,8 @@ def _held_ticks(ports, left, count, rule):
             n_matched += 1
             least = min(least, ticks)
             largest = max(largest, ticks)
+
+    # The rule says which of them counts.
     if rule == MEDIAN:
         sort_first(matched, n_matched)
         return max(least, np.int64(matched[n_matched // 2]))
@@ -386,12 +388,16 @@ def _match_best_length(ports, left, count, delay, bonus):
                 promising = k
         if left.total[promising] <= best_rate or ports.work[0] < 0:
             break
+
+        # This length has been tried then; equal ones need not be.
         length = left.lengths[promising]
         for k in range(len(left.total)):
             if left.lengths[k] == length:
                 left.total[k] = -1.0
         _value_service(left, count, length, bonus)
         assign_entries(ports, left, count)
+
+        # What the heaviest matching really serves, by the time that the slot takes.
         served = 0.0
         for entry in range(count):
             if ports.column_of[left.row[entry]] == left.column[entry]:
@@ -430,6 +436,7 @@ def cover_entries(ports, left, count, terms, slots):
                     left.value[entry] = left.ticks[entry]
             assign_entries(ports, left, count)
         else:
+            # Other rules choose a length first, and then match for the service within it.
             _weigh(ports, left, count, terms.delay, terms.pressure)
             length = _choose_length(left, count, terms.delay, bonus, terms.rule == COMPARED)
             if terms.rule == COMPARED:
@@ -516,6 +523,9 @@ def yield_cover(
                 left.ticks[:n_left],
             )
             available_s = task.deadline - began_s
+
+            # It is late if less has been served than the time that is over would allow, and long
+            # if even the bound of the rest is too much.
             is_foreseen = available_s > _WORTH_FORESEEING_S and now_s - began_s > available_s / 20
             is_late = now_s - began_s > available_s * (1 - (n_left / n_entries) ** 2)
             is_long = cost + LineSums.of(rest).bound(task.delay) > task.useful_ticks

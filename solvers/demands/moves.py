@@ -164,6 +164,8 @@ def _list_unserved(demand, trial, unserved, left):
             destination = trial.matchings[slot, source]
             if destination >= 0:
                 unserved[source, destination] -= trial.ticks[slot]
+
+    # What is left above 0, row by row.
     count = 0
     for source in range(len(demand)):
         for destination in range(len(demand)):
@@ -238,6 +240,8 @@ def _drop_needless(demand, trial, shortest):
                 destination = -1
             trial.matchings[n_used, source] = destination
             is_used = is_used or destination >= 0
+
+        # It closes the gap that slots of no use have left.
         if is_used:
             trial.ticks[n_used] = max(trial.ticks[slot], shortest)
             total += trial.ticks[n_used]

@@ -79,6 +79,8 @@ def rebuild_pairings(work: CoverTask) -> Iterator[Plan]:
         now_s = counted_time()
         part_s = _SHARE_OF_RULES * (work.deadline - now_s)
         yield from yield_plans(work._replace(deadline=now_s + part_s))
+
+    # The first plan of all, then two that are made of it.
     plan = first_fit(_Pairs.of(demand), Plan.of([], [], len(demand)), work, noise=0.0)
     yield plan
     plan = shorten(plan, demand, work.shortest)

@@ -182,6 +182,8 @@ def _seize(space, size):
                 if value < smallest:
                     best_column = column
                     smallest = value
+
+        # Without a column the row waits on; else it is matched.
         if best_column < 0:
             waiting[n_waiting] = row
             n_waiting += 1

@@ -183,11 +183,16 @@ def yield_plans(
             begin_s = max(begin_s, began_s + _WAITING * estimate_s)
         if begin_s + estimate_s / rule.overrun > late_rules:
             continue
+
+        # Until the rule is worth its time, moves improve the best plan.
         while counted_time() < begin_s:
             moved = next(moves, None)
             if moved is None:
                 break
             yield moved
+
+        # The rule gives up on plans that are longer than useful, and after a part of the time that
+        # is left.
         least_cost = min(plan.cost(task.delay) for plan in plans)
         useful_ticks = _SHORTENED * least_cost if task.is_plain else np.inf
         rule_deadline = late_rules
@@ -195,6 +200,8 @@ def yield_plans(
             share_s = _SHARE_OF_RULE * (late_rules - counted_time())
             most_s = max(share_s, _MOST_OF_ESTIMATE * max(estimate_s, 2 * _GRACE_S))
             rule_deadline = min(late_rules, counted_time() + most_s)
+
+        # Its plans, with no slot longer than the demand needs where all entries are known.
         with suppress(TimeUp):
             for raw_plan in rule.load()(
                 task._replace(deadline=rule_deadline, useful_ticks=useful_ticks)

@@ -207,6 +207,8 @@ def _count_shared_circuits(matchings, n_shared, last_slot, slot_before):
             destination = matchings[slot, source]
             if destination < 0:
                 continue
+
+            # All earlier slots with this circuit share it with the slot.
             earlier = last_slot[destination]
             slot_before[slot] = earlier
             last_slot[destination] = slot

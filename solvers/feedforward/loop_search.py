@@ -199,6 +199,8 @@ def search(matchings, root, bound, task, space, choice):
             if o >= 0:
                 space.lines[FORTH, 0, i] = o
                 space.lines[BACK, 0, o] = i
+
+        # No visit yet, and no setting left out.
         space.tally[0] = 0
         space.tally[1] = 0
         choice.cost[row] = _search_one(root, bound, task, space)
@@ -433,6 +435,8 @@ def _set_leaf(number, task, space):
             states[first] = i ^ o
             shared = 1 if space.lines[FORTH, depth, place + 1 - i] >= 0 else 0
             cost = task.cell_cost[first, states[first], shared]
+
+        # The largest cost of a circuit counts, or the sum of all.
         if task.worst:
             total = max(total, space.lines[OUTSIDE, depth, place + i] + cost)
         else:
@@ -525,6 +529,8 @@ def _pass_columns(number, i, side, task, space):
     last = blocks[number, OUT]
     o = space.lines[FORTH, depth, place + i]
     cost = 0
+
+    # The cell of the first column, which brings the line to its half.
     if i >> 1 < size >> 1:
         cell = first + (i >> 1)
         state = (i & 1) ^ side
@@ -535,6 +541,8 @@ def _pass_columns(number, i, side, task, space):
             shared = 0
         cost += task.cell_cost[cell, state, shared]
         space.states[-1, cell] = state
+
+    # The cell of the last column, which brings it from there to its output.
     if o >> 1 < size >> 1:
         cell = last + (o >> 1)
         state = (o & 1) ^ side
@@ -587,6 +595,8 @@ def _split(number, task, space):
         output_place = start + (o >> 1)
         space.lines[FORTH, depth + 1, input_place] = o >> 1
         space.lines[BACK, depth + 1, output_place] = i >> 1
+
+        # Of the two wires of a line, the one with light goes on.
         if task.wide:
             odd = size - 1 if size & 1 else -1  # its two wires go on as they are
             space.lines[ENTERED, depth + 1, input_place] = (

@@ -321,6 +321,8 @@ def _halve(lines, states, block):
     lower = np.uint64(block.lower)
     width = np.uint64(block.width)
     one = np.uint64(1)
+
+    # A loop that is settled already has a state in its first cell.
     for k in range(block.pairs):
         i = np.uint64(2 * k)
         while states[first + (i >> one)] < 0:
@@ -331,6 +333,8 @@ def _halve(lines, states, block):
             states[last + output_of_half] = o & one
             lines[upper + input_of_half] = output_of_half
             lines[upper + width + output_of_half] = input_of_half
+
+            # The line that shares the cell of output o goes to the lower half.
             i = np.uint64(lines[back + (o ^ one)])
             input_of_half = i >> one
             lines[lower + input_of_half] = output_of_half
@@ -429,6 +433,8 @@ def loop(blocks, tables, matchings, all_states, space, plain):
             states[row * cells + k] = -1
         _clear(space, 0, 2 * width)
         lit = _write_lines(matchings[row], space, width)
+
+        # Blocks follow by depth, each before its halves.
         depth = -1
         here = 0  # where the lines of the present depth begin in `space`
         next_depth = 2 * width  # the same of the next depth

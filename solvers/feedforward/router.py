@@ -107,6 +107,8 @@ def route_batch(
         driven = frozen("previous", previous, 1, np.int8).copy()
         if len(driven) != fabric.n_cells or (driven < FREE).any() or (driven > CROSS).any():
             raise InputError(f"previous: not -1, 0 or 1 for each of {fabric.n_cells} cells")
+
+    # By toggles matchings follow each other; otherwise each is routed for itself.
     if prefer == "toggles":
         states = list(follow(fabric, rows, driven))
         return np.array(states, dtype=np.int8).reshape(-1, fabric.n_cells)

@@ -39,6 +39,8 @@ def pop(keys, items, size):
     key = keys[size]
     item = items[size]
     place = 0
+
+    # The smaller of both children moves up, if it is smaller than the one that sinks.
     while True:
         below = 2 * place + 1
         if below >= size:

@@ -341,6 +341,8 @@ def _route_over_ring(node, plan, ring, ports, bundle, limit):
         if ports.receiver[bundle, seat] != next_seat:
             circuit_s += plan.change_s
             n_missing += 1
+
+        # The way is free when its last circuit is.
         free_s = max(free_s, circuit_s)
         hops += 1
         n_examined += 1

@@ -415,6 +415,8 @@ def _list_endpoints(
                 group = int(step.group[operation])
                 partner = int(step.peer[operation])
                 key = (id(transfers.rounds_of[first]), group, partner, side)
+
+                # Many communications have the same peers: these are looked up once.
                 if key not in peers_by_round:
                     shape = (len(rounds), transfers.lanes.number)
                     peers = face(transfers, np.array([operation]), side)[..., 0]

@@ -116,6 +116,8 @@ class RerouteSearch:
             _, _, sets, worst, length = self.best.levels
             known = (sets * model.loss_radix + worst) * model.length_radix + length
             model.model.add(model.routes_cost <= known)
+
+        # Now the routes: cells to be set, the worst loss, and the length.
         outcome = self._run(model, model.routes_cost)
         if outcome.found:
             plan = model.read(outcome)
@@ -181,6 +183,8 @@ def solve(
     clock = limits.start()
     if clock.remaining_s <= 0.0:
         return conclude(problem, "ilp", None, bound, Limit.TIME)
+
+    # The quick repair first: its plan bounds the models, or it has a proof that there is none.
     search = RerouteSearch(problem, clock, on_event, rng)
     reach = Reach(search.routing, problem.loss_units)
     cut = partial(find_cut, problem) if problem.units.n_chips else None
@@ -188,6 +192,8 @@ def solve(
     certificate: Any = None if isinstance(repaired, Recovery) else repaired
     if isinstance(repaired, Recovery):
         search.note(repaired)
+
+    # Models decide what that leaves open.
     if certificate is not None or (search.best is not None and search.best.levels == bound):
         search.proved = True
     else:

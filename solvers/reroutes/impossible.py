@@ -139,6 +139,8 @@ def prove_handovers(
     if len(handovers) > _MOST_HANDOVERS:
         return None
     proofs: list[RoutingProof | None] = []
+
+    # After a handover the circuits of each lost port are those of its spare.
     for handover in handovers:
         after = dict(zip(problem.lost, handover, strict=True))
         matching = np.full(fabric.n_ports, IDLE, dtype=np.int32)
@@ -148,6 +150,8 @@ def prove_handovers(
             matching[a] = b
             if fabric.bidirectional:
                 matching[b] = a
+
+        # One handover without a proof leaves the question open.
         routing = Routing(fabric, matching, objective="worst-cells")
         proof = _prove(routing, clock, seed, iterations)
         if proof is None:
@@ -187,6 +191,8 @@ def explain(problem: Reroute, certificate: Any) -> str:
         count = len(certificate.links)
         way = "lead away from" if certificate.leaving else "lead to"
         return f"only {count} waveguides {way} the chips {chips}, which have more circuits"
+
+    # Prices of links are a cut: all links with a price.
     if isinstance(certificate, tuple) and isinstance(certificate[0], RoutingProof):
         leaf = certificate[0].prices.any(axis=0)
         links = np.flatnonzero(leaf).tolist()

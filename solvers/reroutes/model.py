@@ -164,6 +164,8 @@ class RerouteModel(ExactModel[ModelledPlan]):
             if circuit not in self.moved:
                 self.model.add(loss <= self.worst)
                 continue
+
+            # A circuit that may move counts only if it does.
             moved = self.moved[circuit]
             self.model.add(loss <= self.worst).only_enforce_if(moved)
             old_arcs = path_arcs(routing, routing.paths[circuit])
@@ -198,6 +200,8 @@ class RerouteModel(ExactModel[ModelledPlan]):
                 if outcome.holds(literal):
                     tail = int(np.searchsorted(graph.first, arc, side="right")) - 1
                     next_node[tail] = int(graph.head[arc])
+
+            # From its start along the lit arcs to where none leads on.
             starts, _ = self._ends(circuit)
             path = [next(start for start in starts if start in next_node)]
             while path[-1] in next_node:

@@ -88,6 +88,8 @@ def name_paths(
         destination = chooser.take_port(
             DESTINATION, destination_unit, graph.per_unit, wish[DESTINATION]
         )
+
+        # A fibre of each edge between both units.
         route = []
         for node in nodes[1:-1]:
             edge = node - graph.inner

@@ -30,9 +30,13 @@ def replace_racks(state: Reroute, damage: Damage) -> tuple[Transition, Levels]:
     free = damage.spares[::per_rack]
     if len(lost) > len(free):
         raise InfeasibleError(explain_bound(len(damage.lost), len(damage.spares)))
+
+    # How many racks further on the rack is that takes over, by lost rack.
     shift = np.zeros(n_racks, dtype=np.int64)  # in racks
     for old, new in zip(lost, free, strict=False):
         shift[old // per_rack] = (new - old) // per_rack
+
+    # Ports and fibres of hit circuits move along with their racks.
     changed = np.flatnonzero(damage.hit)
     ports = state.circuits[changed].astype(np.int64)
     ports_per_rack = state.fabric.n_ports // n_racks
@@ -43,6 +47,8 @@ def replace_racks(state: Reroute, damage: Damage) -> tuple[Transition, Levels]:
         fibres = np.array(state.routes[circuit], dtype=np.int64)
         fibres += shift[fibres // fibres_per_rack] * fibres_per_rack
         routes.append(tuple(fibres.tolist()))
+
+    # The transition: which units move where, and all circuits raised anew; no cell is set.
     units = np.array(damage.lost, dtype=np.int64).reshape(-1, 1)
     transition = Transition(
         moves=np.hstack([units, units + shift[units // per_rack] * per_rack]).astype(np.int32),

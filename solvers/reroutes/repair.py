@@ -227,6 +227,8 @@ def _best_handover(
         elif _is_late():
             break
         routes = routing.route(ranked.ends, rounds)
+
+        # A few plans are compared on large switches, all on others.
         if routes is not None:
             settled = settle(routing, case, ranked.handover, circuits, routes)
             plan = reach.add_stated_loss(settled, ranked.ends)
@@ -339,6 +341,8 @@ class _MoveSearch(NamedTuple):
                 least = len(foreign.intersection(moving)), len(self.case.hit) + len(moving)
                 if least > best.levels[:2]:
                     break
+
+            # Time may run out meanwhile: then the best plan so far is the answer.
             try:
                 plan = self.move(moving, _NEAREST)
             except TimeUp:

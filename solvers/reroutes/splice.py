@@ -190,6 +190,8 @@ def look_at_arcs(net, work, reached, start, shared_cost):
         next_cost = cost + arc_cost
         if arc_cost < 0 or next_cost >= distance[direction, next_node]:
             continue
+
+        # A node that is reached for the first time is noted, so that it can be reset.
         if distance[direction, next_node] == _FAR:
             work.touched[work.joined[N_TOUCHED]] = 2 * next_node + direction
             work.joined[N_TOUCHED] += 1
@@ -222,6 +224,8 @@ def find_cheapest_way(net, work, ends, shared_cost, way):
     joined = work.joined
     if net.free[net.resource[goal]] <= 0:
         return 0
+
+    # Both searches begin, with no way that joins them yet.
     joined[BEST_COST] = _FAR
     joined[MEETING] = -1
     joined[N_TOUCHED] = 0
@@ -232,6 +236,7 @@ def find_cheapest_way(net, work, ends, shared_cost, way):
         and size[BACKWARD] > 0
         and heap_cost[FORWARD, 0] + heap_cost[BACKWARD, 0] < joined[BEST_COST]
     ):
+        # The next node is the nearer one of both searches.
         direction = FORWARD
         if heap_cost[FORWARD, 0] > heap_cost[BACKWARD, 0]:
             direction = BACKWARD

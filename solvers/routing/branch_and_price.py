@@ -87,6 +87,8 @@ def search(
         return decided
     if problem.objective != "worst-cells":
         return _ProofSearch(problem, limits, rng, on_event).run(start)
+
+    # For the longest route, the shortest routes come first: without these there is nothing to do.
     clock = limits.start()
     shortest_routes = replace(problem, objective="total-cells")
     search = _ProofSearch(shortest_routes, limits, rng, only_ticks(on_event))
@@ -197,6 +199,8 @@ class _ProofSearch:
             limit = self.clock.exceeded(bounded) or self._near_enough()
             if limit is not None:
                 return limit
+
+            # The case of the lowest bound is bounded anew, by prices of its own.
             value, number = heapq.heappop(queue)
             if value > self._upper():
                 continue
@@ -378,6 +382,8 @@ class _ProofSearch:
             kept_nodes.append((case, split, len(numbers)))
             if split is not None:
                 numbers += case.children
+
+        # A leaf needs prices of its own.
         if any(split is None and case.bound.prices is None for case, split, _ in kept_nodes):
             return None
         splits = np.array([split or (-1, -1, 0) for _, split, _ in kept_nodes])

@@ -51,6 +51,8 @@ def find_causes(
             if clock is not None and clock.remaining_s <= 0:
                 minimal = False
                 break
+
+            # A fault that is not needed for the refutation stays repaired.
             other_causes = [other for other in causes if other != fault]
             verdict = refuted(fabric.repaired(other_causes))
             if verdict:

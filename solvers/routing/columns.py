@@ -93,6 +93,8 @@ class Master:
         for array in (nothing, to_go):
             array.flags.writeable = False  # kernels are compiled for one type
         self.free = router.wiring._replace(cell_cost=nothing, to_go=to_go)
+
+        # The pool is empty; routes are known by their variables and by the cells that they pass.
         self._route = np.zeros(len(router.graph.mate), dtype=np.int32)
         self._variables: dict[Column, Any] = {}
         self._through: dict[int, list[Column]] = {}  # routes by cell, for `break_cells`

@@ -150,6 +150,8 @@ def search_setting(light: StrayLight, states: NDArray[np.int8], n_evaluations: i
             n_kicked = int(rng.integers(1, MOST_KICKED + 1))
             kicked = rng.permutation(free)[:n_kicked]
             start[kicked] = 1 - start[kicked]
+
+        # A descent from there; the best setting of all stays.
         descent = descend(light, start)
         n_left -= descent.n_evaluations
         n_descents += 1
@@ -184,6 +186,9 @@ def descend(light: StrayLight, start: NDArray[np.int8]) -> Descent:
             trial_waves = light.solve(trial)
             trial_objective = float(measure_objective(light.ratios(trial_waves)))
             n_evaluations += 1
+
+            # Promises are for single flips; together they may not hold, and then half of them are
+            # tried.
             is_lower = trial_objective < objective
             n_promising //= 2
         if not is_lower:
@@ -205,6 +210,8 @@ def _cool(light: StrayLight, states: NDArray[np.int8], power_mw: NDArray[np.floa
     is_warm = saved_mw > 0
     if not is_warm.any():
         return
+
+    # How much crosstalk may grow, and what each flip alone would do.
     waves = light.solve(states)
     ratios = light.ratios(waves)
     most_objective = (1 + MOST_COOLING_GROWTH) * float(measure_objective(ratios))
@@ -212,6 +219,8 @@ def _cool(light: StrayLight, states: NDArray[np.int8], power_mw: NDArray[np.floa
     promised = measure_objective(light.ratios_after_flips(waves, states))[is_warm]
     warm = free[is_warm][np.argsort(promised, kind="stable")]
     n_cooled = len(warm)
+
+    # Flip the first half, quarter and so on that keeps within this; then those behind them.
     while n_cooled and len(warm):
         trial = states.copy()
         trial[warm[:n_cooled]] = 1 - trial[warm[:n_cooled]]

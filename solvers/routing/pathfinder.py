@@ -454,6 +454,7 @@ def shorten(graph, space, base, circuits):
             partner = circuits.partner[port]
             cost = _route_cost(graph, base, port, routes[port, : lengths[port]])
             if cost > least_cost(graph, port, partner):
+                # Its own links are open for the search, those of all others are closed.
                 _open_route(graph, space.exit_cost, base, routes[port, : lengths[port]])
                 length = find_route(graph, space, port, partner, space.spare)
                 is_cheaper = length > 0 and space.cost[graph.target[partner]] < cost

@@ -44,6 +44,8 @@ def count_matchings(fabric: Fabric) -> Reachable | None:
         return None
     n_held = 0
     refuted = 0
+
+    # Negotiation holds most of them; branch and price decides the others, within a few cases.
     for matching in _pairings(fabric) if paired else _permutations(fabric):
         problem = Routing(fabric, matching)
         rng = np.random.default_rng(0)

@@ -204,6 +204,8 @@ def _weigh_heaters(graph, chip, scratch, circuits):
     for place in range(len(circuits.order)):
         port = circuits.order[place]
         added_mw = 0.0
+
+        # The first circuit that passes a cell lights it.
         entering = graph.source[port]
         for step in range(circuits.lengths[port]):
             leaving = circuits.routes[port, step]
@@ -451,6 +453,8 @@ def _try_move(graph, search, chip, scratch, circuits, move):
         if other < 0:
             continue
         _set_link_owner(graph, scratch, circuits, other, -1)
+
+        # By insertion: those with a larger value stay in front.
         place = n_displaced
         while place > 0:
             before = scratch.displaced[place - 1]
@@ -540,6 +544,8 @@ def relieve(graph, search, chip, scratch, circuits, max_moves):
     score = _tie_break_score(chip, scratch, order, worst, second)
     n_failures = 0  # in a row
     n_moves = 0
+
+    # Each turn takes the worst circuit, at the next price after each failure.
     while n_moves < max_moves and (worst > 0.0 or is_sum):
         worst_port = _find_worst_port(order, scratch.value)
         port, price = _choose_move(chip.aim, order, worst_port, n_failures)
@@ -559,6 +565,8 @@ def relieve(graph, search, chip, scratch, circuits, max_moves):
         copy_routes(order, circuits, best)
         for place in range(len(order)):
             scratch.kept_value[order[place]] = scratch.value[order[place]]
+
+        # A move counts if the worst is better, or as good with a better score.
         is_better = False
         if _try_move(graph, search, chip, scratch, circuits, CircuitMove(port, price, worst)):
             new_worst, second = weigh(graph, chip, scratch, circuits)

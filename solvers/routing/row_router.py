@@ -343,6 +343,8 @@ class WorstRouter(MeshRouter):
             by_rule = route_cheaply(self.fabric, rows, self._cost, worst=self._by_worst)
             states[:] = by_rule.states
             outcome[~by_rule.held] = NOT_ROUTED
+
+        # Each row has routes of its own, which are then improved.
         for k in range(len(rows)):
             if self._forward:
                 self.read(rows[k], states[k], routes, lengths[k])

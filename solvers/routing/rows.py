@@ -147,6 +147,8 @@ def line_up(ports, matching, order, partner, taken):
         if not (ports.live[port] and ports.live[other]):
             return -1
         taken[other] = 1
+
+        # Pairs of bidirectional ports name each other, and count once.
         if ports.mutual:
             if other == port or matching[other] != port:
                 return -1

@@ -163,6 +163,8 @@ def _occupy_route(graph, space, scratch, port):
         space.use[link] += 1
         if space.use[link] > 1:
             is_simple = False
+
+        # Nobody else enters the link, from either end.
         for end in range(2):
             terminal = graph.ends[link, end]
             if terminal >= 0:
@@ -276,6 +278,8 @@ def _expand_stride(graph, prices, sides, progress, least_opposite, best):
         entering = side.entered[entry]
         n_waiting -= 1
         n_expanded += 1
+
+        # Both states lead on: one of them at a toll if the cell has to be toggled.
         for state in range(2):
             leaving = graph.exits[entering, state]
             if exit_cost[leaving] >= FAR:
@@ -293,6 +297,8 @@ def _expand_stride(graph, prices, sides, progress, least_opposite, best):
                 continue
             if max(n_entries, n_later) == n_capacity:
                 continue  # no place is left, which costs at most a shorter way
+
+            # The first time that it is reached it is noted, for the costs to be reset.
             if side.cost[onward] == NOT_REACHED:
                 side.reached[n_reached] = onward
                 n_reached += 1
@@ -435,6 +441,8 @@ def find_fewest_toggles(graph, space, scratch, port, max_toggles, route):
             or best.cost <= least_from_source + least_from_target
         ):
             break
+
+        # The side that has expanded less goes on; a better meeting is noted from its own view.
         known_cost = best.cost
         if source_progress.n_expanded <= target_progress.n_expanded:
             sides = (from_source, from_target)
@@ -456,6 +464,8 @@ def find_fewest_toggles(graph, space, scratch, port, max_toggles, route):
                 last = best.entered
             if target_progress.n_waiting == 0:
                 target_progress = _begin_next_level(from_target, target_progress, best.cost)
+
+    # Costs are reset for the next search; a way that costs too many toggles is none.
     _forget_costs(from_source, source_progress)
     _forget_costs(from_target, target_progress)
     if best.cost >= min(NOT_REACHED, (max_toggles + 1) * _TOGGLE):
@@ -545,6 +555,8 @@ def _route_new_circuits(graph, space, scratch, new_ports, routed):
         if turn == 1:
             ports_in_turn = new_ports[::-1]
         n_toggles, n_least = _route_in_turn(graph, space, scratch, ports_in_turn, max_toggles)
+
+        # The other order has to do with fewer toggles.
         if n_toggles != NO_ROOM:
             fits = True
             best_order = ports_in_turn

@@ -47,6 +47,8 @@ def route_worst(
     try:
         if best is not None:
             on_event(NewBest(best.objective))
+
+        # Negotiations, until one meets the bound.
         for turn in range(RESTARTS):
             limit = Limit.TIME if clock.remaining_s <= 0 else None
             if best is not None:

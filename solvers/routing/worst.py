@@ -95,6 +95,8 @@ def route_worst(
             return conclude(
                 problem, name, outcome.objective, bound, limit, schedule=schedule, stats=stats
             )
+
+    # Without a search, or if that has found nothing better, the routes of the starts count.
     if best is None:
         return conclude(problem, name, None, bound, limit)
     schedule = one_slot(problem, best.states[None])

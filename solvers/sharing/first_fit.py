@@ -134,6 +134,8 @@ class Dispatcher:
                 if self._caps is None:
                     n_asked[job] -= 1
                     return job
+
+                # With caps it also has to want more of this plane.
                 caps_of_job = self._caps[job]
                 plane = self._planes[number]
                 if caps_of_job[plane]:

@@ -163,6 +163,8 @@ def offer_routes(pool, rack, weight, table, best):
                 continue
             pair = _pair_in_pool(pool, rack.servers[source], rack.servers[destination])
             count = _rank_routes(pool, pair, rack, weight, best)
+
+            # The best routes, from the pool to the table of this kind of pair.
             for choice in range(count):
                 rank = best.rank[choice]
                 length = pool.hops[pair.source, pair.destination, rank]
@@ -237,6 +239,8 @@ def _stretch(task, slot, server):
         destination = server
         if task.slots_of_pair[pair, 1] != slot:
             destination = task.server_of_slot[task.slots_of_pair[pair, 1]]
+
+        # The fewest hops between both; 0 if no route is offered.
         hops = task.fewest_hops[task.kind_of_pair[pair], source, destination]
         if hops == 0:
             return _NO_WAY
