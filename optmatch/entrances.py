@@ -349,6 +349,8 @@ class _MethodSequence(Generic[Answer]):
             if method not in self.methods and method.takes(self.problem)
         ]
         has_answer = best is not None and best.status is not Status.UNKNOWN
+
+        # Quick methods come first, and exact ones only as long as there is no answer.
         for method in [] if has_answer else sorted(others, key=lambda method: method.exact):
             has_answer = best is not None and best.status is not Status.UNKNOWN
             if has_answer and (method.exact or self.clock.remaining_s <= 0.0):

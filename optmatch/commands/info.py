@@ -81,6 +81,8 @@ def _show_file(file: str, options: dict[str, Any], as_json: bool) -> int:
     if data is not None:
         _show_data(file, data, account.lines(), as_json)
         return SOLVED
+
+    # A fabric, or the problem on it.
     facts = describe_fabric(fabric)
     if problem is not None:
         facts = {"problem": describe_problem(problem), **facts}

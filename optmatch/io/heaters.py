@@ -213,6 +213,8 @@ def write_drive_table(
         heaters=read_heaters(heaters, fabric),
         cells=CellDevice.of(DEVICES["ideal"], fabric.n_cells) if cells is None else cells,
     )
+
+    # The convention stands in the first line, the names of columns in the second one.
     text = io.StringIO()
     text.write(f"# {_DRIVE_CONVENTION}\n")
     writer = csv.writer(text, lineterminator="\n")

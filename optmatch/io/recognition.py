@@ -67,6 +67,8 @@ def describe_content(content: bytes) -> str:
             return describe_tree(json.loads(content, strict=False))
         except (ValueError, RecursionError):
             return _describe_damaged_json(head)
+
+    # Text is known by its first line.
     first_line = head.partition("\n")[0]
     if first_line.startswith("?SNDlib native"):
         return _sentence("SNDlib's native format: its XML has the same demands and is read")
@@ -105,6 +107,8 @@ def describe_tree(tree: Any) -> str:
     tag = tree.get("format")
     if isinstance(tag, str) and tag.startswith("optmatch/"):
         return _sentence(f"a file of optmatch ({tag[:60]}), which solve, verify and info read")
+
+    # Traces and plans of other tools, by their keys.
     if "traceEvents" in tree:
         return _sentence(_PROFILER_TRACE)
     if "workload_graph" in tree:

@@ -59,6 +59,8 @@ def csv_records(
                 for name in sorted(set(needed).difference(names)):
                     raise FormatError(f"column {name!r} is missing", where=place)
                 continue
+
+            # A row: its entries by column, without the empty ones.
             if len(entries) > len(names) or (len(entries) < len(names) and not may_be_short):
                 raise FormatError(f"{len(entries)} entries, {len(names)} names", where=place)
             filled = {name: entry for name, entry in zip(names, entries, strict=False) if entry}

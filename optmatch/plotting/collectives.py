@@ -204,6 +204,8 @@ def _draw_large_rounds(plan: CollectivePlan, data: RoundsData) -> Figure:
     )
     for change in data.changes.tolist():
         left.axvline(change - 0.5, color=palette.INK, lw=1.0, ls="--")
+
+    # Axes, and the title with what a colour means.
     bar = figure.colorbar(image, ax=left, pad=0.02)
     bar.set_label("ranks from sender to receiver, upwards", fontsize=9)
     bar.ax.tick_params(labelsize=9)
@@ -230,6 +232,8 @@ def _draw_large_rounds(plan: CollectivePlan, data: RoundsData) -> Figure:
     right.set_xticks(choose_ticks(n_rounds, 6))
     right.set_xlabel("round", fontsize=9)
     right.set_ylabel(f"{unit} to the rank that gets most", fontsize=9)
+
+    # The titles say in how many rounds ranks add, and how long all rounds take.
     n_adding = int((data.does == ADDS).any(axis=0).sum())
     right.set_title(f"what a round carries; ranks add in {n_adding} rounds", fontsize=9)
     for ax in (left, right):

@@ -121,6 +121,8 @@ def plot_fabrics(rows: Sequence[FabricRow], *, fig: Figure | None = None) -> Fig
     left.set_xlabel("insertion loss, dB; diamond: the worst circuit")
     _draw_spread(middle, data.ratio_db, RATIO, worst=np.min)
     middle.set_xlabel("signal to crosstalk, dB; diamond: the worst")
+
+    # Counts, with their numbers beside the bars.
     _draw_bars(third, data.cells, CELLS)
     third.set_xlabel("cells (area in their lengths²)")
     for k, area in enumerate(data.area_cells):

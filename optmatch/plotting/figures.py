@@ -304,6 +304,8 @@ def plot_matchings(shown: Drawable, *, ax: Axes | None = None) -> Axes:
         ax = blank_figure(side, side).add_subplot()
     shade = np.ma.masked_less(meets, 0)
     image = ax.imshow(shade, cmap="cividis", vmin=0, vmax=max(1, schedule.n_slots - 1))
+
+    # Few ports have room for numbers.
     if n <= 48:
         ax.set_xticks(range(n))
         ax.set_yticks(range(n))

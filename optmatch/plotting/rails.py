@@ -171,6 +171,9 @@ def plot_rails(
         if not is_kind.any():
             continue
         edge_colour = _COLOURS[kind]
+
+        # Computation is below the middle of a row, communication above, and reconfiguration over
+        # both.
         alpha = 1.0
         if kind == _COMPUTATION:
             low = -0.42

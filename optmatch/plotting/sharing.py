@@ -102,6 +102,8 @@ def plot_shares(solution: Solution, *, fig: Figure | None = None) -> Figure:
     ax.stairs(data.demand, edges, fill=True, color=palette.TOGGLED_FILL, label="not served")
     ax.stairs(data.served, edges, fill=True, color=palette.circuit_colour(0), label="served")
     _name_jobs(ax, data.job)
+
+    # The title has the sums.
     n_served = int(data.served.sum())
     n_wanted = int(data.demand.sum())
     title = f"{n_served:,} of {n_wanted:,} wanted are served, unused: {data.unused:,}"

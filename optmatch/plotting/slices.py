@@ -499,6 +499,8 @@ def draw_problem(problem: SliceAllocation) -> Figure:
             fontsize=9,
         )
         return cast("Figure", ax.figure)
+
+    # Few racks are drawn server by server.
     places = _place_servers_and_switches(fabric)[: fabric.n_servers]
     width, height = (places.max(axis=0) + 1.6).tolist()
     inches_per_server = min(0.55, 14 / max(width, height))

@@ -160,6 +160,8 @@ class MethodComparison(list[Row], Study):
                 difference = objective - objective_of[value]
                 if abs(difference) <= 1e-9 * abs(objective):
                     continue
+
+                # The sign has changed: both lines cross in between, by linear interpolation.
                 if last is not None and last[1] * difference < 0:
                     share = last[1] / (last[1] - difference)
                     labels = (first.label, second.label)

@@ -150,6 +150,7 @@ def rail_job(
         workload = parts.make(Workload, _WORKLOAD, model=model)
         network = parts.make(RailNetwork, _NETWORK, fabric=fabric)
     else:
+        # Of a preset job only those parts change that were typed.
         parallelism = preset_job.parallelism
         if parts.is_typed("pp"):
             parallelism = replace(parallelism, stage_layers=())

@@ -37,6 +37,8 @@ def show_study(study: Study, output: str | None, *, as_json: bool) -> None:
         for row in rows:
             if row.get("status") in ("refused", "failed"):
                 click.echo(f"{row.get('name', row['status'])}: {row['method']}: {row['reason']}")
+
+    # The file: a table, or a picture.
     if output is None or not rows:
         return
     if is_table(output):

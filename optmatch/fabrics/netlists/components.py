@@ -212,6 +212,8 @@ def make_parts(
         is_narrow = kind in ("switch", "coupler") and _has_three_pins(
             component, pins_of_component[component], narrow, is_declared=component in declared
         )
+
+        # The names of pins follow from the kind; what the user gives goes before.
         if is_narrow:
             names: PinNames = narrow
         elif kind == "switch":

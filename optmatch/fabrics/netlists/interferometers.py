@@ -335,12 +335,16 @@ def _compare_arms(paths: LightPaths, interferometer: _Interferometer) -> float:
         if equal is not None:
             first.remove(entry)
             second.remove(equal)
+
+    # What differs is compared by width first, since that changes the speed of light.
     widths = [{str(part.settings.get("width")) for _, _, part in arm} for arm in (first, second)]
     if first and second and widths[0] != widths[1] and "None" not in widths[0] | widths[1]:
         assume(
             f"arms of {interferometer.name} have other widths: its phase without power is not"
             " known"
         )
+
+    # Then by length, where all parts state theirs.
     lengths_um = [[length_of(part) for _, _, part in arm] for arm in (first, second)]
     stated = [length for arm in lengths_um for length in arm if length is not None]
     if not stated:

@@ -247,6 +247,9 @@ def _given_pins(pins: Mapping[str, str] | None) -> Mapping[str, Sequence[str]]:
         names_of[terminal].append(name)
     if not (names_of["a1"] and names_of["b1"]):
         raise InputError(f"pins = {dict(pins)}: names for a1 and b1 at least", where="pins")
+
+    # A terminal with several names makes several conventions; one with fewer names repeats its
+    # last.
     n_conventions = max(map(len, names_of.values()))
     conventions = {}
     for number in range(n_conventions):

@@ -311,6 +311,8 @@ class WiringReader:
                 place = None if origin is None else place.within(origin)
             if is_placed:
                 wiring.places[above + name] = place
+
+            # A part, or another netlist, which stands in the place of the instance.
             if component in within:
                 raise NetlistError([*self._flaws, f"component {component} is part of itself"])
             if self._is_opened(component, n_used[name]):
@@ -363,6 +365,8 @@ class WiringReader:
             if not isinstance(settings, Mapping):
                 self._flaws.append(f"settings of {name}: a mapping is expected")
                 settings = {}
+
+            # The info is what the component has computed, and may be of any form.
             computed = _value_of(entry, "info") or {}
             if not isinstance(computed, Mapping):
                 computed = {}
@@ -552,6 +556,8 @@ def _cells_of_array(name: str, entry: Any) -> Iterator[str]:
     else:
         yield name
         return
+
+    # An array of one cell has no numbers.
     columns = _array_size(array, _COLUMNS)
     rows = _array_size(array, _ROWS)
     check_size("cells", columns * rows, "instances")
@@ -630,6 +636,8 @@ def _read_joins(tree: Mapping[str, Any], flaws: list[str]) -> list[Pair]:
     if not isinstance(nets, list):
         flaws.append("nets: a list is expected")
         nets = []
+
+    # Nets have two pins each.
     for number, net in enumerate(nets):
         ends = [_value_of(net, "p1"), _value_of(net, "p2")]
         if isinstance(net, Mapping):
@@ -641,6 +649,8 @@ def _read_joins(tree: Mapping[str, Any], flaws: list[str]) -> list[Pair]:
             flaws.append(f"nets[{number}]: {next(filter(None, ends))} is connected to nothing")
         else:
             flaws.append(f"nets[{number}]: p1 and p2 are expected")
+
+    # Routes have links, each of which may stand for a bundle.
     for name, route in mapping(tree, "routes", flaws).items():
         links = mapping(route, "links", flaws) if isinstance(route, Mapping) else {}
         if not isinstance(route, Mapping):

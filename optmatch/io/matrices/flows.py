@@ -181,6 +181,8 @@ def _find_columns(header: Row) -> dict[str, _Column]:
         unit is not None and word not in _WEIGHT_WORDS
         for word, unit in zip(words, units, strict=True)
     )
+
+    # A word may name a weight or bytes: it is a weight if another column has the bytes.
     for index, (word, unit) in enumerate(zip(words, units, strict=True)):
         time_s = seconds_each(word, TIME_WORDS)
         deadline_s = seconds_each(word, _DEADLINE_WORDS)
@@ -204,6 +206,8 @@ def _find_columns(header: Row) -> dict[str, _Column]:
             raise FormatError(
                 f"column {shorten(header.fields[index])} is unknown", path=header.place
             )
+
+    # Each column is there once.
     for column in [*_NEEDED_COLUMNS, *found]:
         count = len(found.get(column, ()))
         if count != 1:
@@ -315,6 +319,8 @@ def _coflow_flows(words: list[str], n_ports: int, place: str) -> Iterator[tuple[
         )
     if not mappers and reducers:
         raise FormatError("a coflow without mappers, whose reducers receive bytes", path=place)
+
+    # What a reducer receives comes in equal parts from all mappers.
     for reducer in reducers:
         rack, _, megabytes = reducer.partition(":")
         for port in (*mappers, rack):

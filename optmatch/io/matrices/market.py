@@ -98,6 +98,8 @@ def _read_coordinates(
         row = _read_index(words[0], shape[0], place)
         column = _read_index(words[1], shape[1], place)
         value = 1.0 if is_pattern else read_number(words[2], place)
+
+        # A symmetric matrix lists one of both halves.
         places.append((row, column))
         values.append(value)
         if banner.symmetric and row != column:

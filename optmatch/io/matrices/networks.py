@@ -104,6 +104,8 @@ def read_sndlib_xml(content: bytes, path: str) -> Traffic:
         element.tag = str(element.tag).rpartition("}")[2]  # without the name space
     with accounting(path) as account:
         account.take(_XML_TAGS, dict.fromkeys(element.tag for element in root.iter()))
+
+    # Nodes by their ids, the unit of all demands, and the demands.
     nodes = [node.get("id", "") for node in root.iter("node")]
     if root.tag != "network" or not nodes:
         raise FormatError("no network of SNDlib: nodes are missing", path=path)
@@ -136,6 +138,8 @@ def read_sndlib_json(tree: dict[str, Any], path: str) -> Traffic:
         if not isinstance(node, dict) or not isinstance(node.get("id"), str):
             raise FormatError("a node has an id", path=path, where=pointer("", "nodes", k))
         nodes.append(node["id"])
+
+    # The unit of all demands, and then the demands.
     meta = tree.get("meta")
     unit = tree.get("unit", meta.get("unit", "") if isinstance(meta, dict) else "")
     bytes_each = _bytes_each(str(unit), path)

@@ -132,6 +132,8 @@ def read_traffic(
             raise FormatError(f"name = {name!r}: files of this kind hold one matrix")
         if isinstance(result, Mapping):
             result = _choose(result, name)
+
+        # One matrix, checked, and turned if it is to be.
         traffic = result if isinstance(result, Traffic) else Traffic(result)
         matrix: Any = traffic.demand_bytes
         matrix = check_sparse(matrix) if is_sparse(matrix) else check_matrix(matrix)

@@ -337,6 +337,8 @@ def _find_traffic(header: Row, columns: Sequence[int]) -> tuple[int, Unit]:
                 " bytes, bits or their multiples are expected",
                 path=header.place,
             )
+
+    # The counts beside the bytes are passed over, and told to be.
     ((amount, unit),) = of_traffic.items()
     passed_over = [header.fields[column] for column in columns if column != amount]
     used = tuple(name for name in header.fields if name not in passed_over)
@@ -404,6 +406,8 @@ def _read_edges(rows: Sequence[Row], path: str, stated: Unit) -> Traffic:
         columns = _EdgeColumns(0, 1, 2, _unit_of_unknown(rows[0]))
         width = len(rows[0].fields)
         rows = rows[1:]
+
+    # Without a header the columns are source, destination and amount.
     source, destination, amount, unit = columns or _EdgeColumns(0, 1, 2, stated)
     if unit is BYTES:
         unit = stated

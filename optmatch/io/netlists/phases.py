@@ -87,6 +87,8 @@ def _find_phases(solution: Solution) -> Iterator[_CellPhases]:
                 )
                 yield _CellPhases(slot, labels[cell], state, None, None, {})
                 continue
+
+            # Half of the difference between both arms, as in the convention of interferometers.
             theta_rad = float(difference_rad[cell, state]) / 2
             phi_rad, shifters = _share_phase(circuits[cell], theta_rad)
             yield _CellPhases(slot, labels[cell], state, theta_rad, phi_rad, shifters)

@@ -62,6 +62,7 @@ def read_tree(path: str | os.PathLike[str], flaws: list[str]) -> Any:
     except (InputError, MemoryError):
         raise
     except Exception as exc:  # of values that do not fit their tags PyYAML raises nearly anything
+        # The message has the line, and for a template what to do.
         mark = getattr(exc, "problem_mark", None)
         place = "" if mark is None else f":{mark.line + 1}:{mark.column + 1}"
         problem = getattr(exc, "problem", None) or "a mapping is expected"
@@ -131,6 +132,8 @@ def _check_events(events: Iterable[Any], path: str) -> None:
         if kind == "ScalarEvent" and any("\ud800" <= letter <= "\udfff" for letter in event.value):
             message = f"{shorten(event.value)}: half of a pair of surrogates"
             raise FormatError(message, path=f"{path}:{event.start_mark.line + 1}")
+
+        # How large each anchor is, and how much its aliases repeat.
         if kind.endswith("StartEvent"):
             anchor = getattr(event, "anchor", None)
             has_anchor = levels[-1][2] or anchor is not None

@@ -186,6 +186,8 @@ def _find_files(prefix: str | os.PathLike[str], options: TraceOptions) -> dict[i
         match = _NAME.fullmatch(path.name[len(name_start) :])
         if match is None:
             continue
+
+        # Server and GPU of the name give the rank.
         gpu = int(match["place"])
         if gpu >= options.gpus_per_server:
             rule = f"GPU {gpu} of a server that has {options.gpus_per_server}"

@@ -292,6 +292,8 @@ def _draw_large_gantt(solution: Solution, data: GanttData) -> Axes:
             ax.axvline(data.lower_bound_s, color=palette.INK, linestyle="--", linewidth=1.0)
         below.plot([], [], color=palette.INK, linestyle="--", linewidth=1.0, label="lower bound")
         below.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=9)
+
+    # Axes and titles.
     label_time(below, span_s, len(ports))
     below.tick_params(labelsize=9)
     labels = problem.fabric.labels

@@ -176,6 +176,8 @@ class Collective(Displayed):
         check_fields(self)
         check_size("entries", self.n_ranks**2, "n_ranks")
         check_size("ports", self.n_ranks * self.lanes, "planes")
+
+        # Fields that follow from others are set, and all are checked against each other.
         _set_fabric(self)
         _set_sizes(self)
         _set_root(self)

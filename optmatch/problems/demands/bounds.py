@@ -158,6 +158,8 @@ def _line_sums(problem: _DemandInTicks) -> tuple[NDArray[np.int64], NDArray[np.i
         busy_ticks = np.zeros(2 * n_ports, dtype=np.int64)
         np.add.at(busy_ticks, lines, np.tile(lengths, 2))
         return busy_ticks, np.bincount(lines, minlength=2 * n_ports)
+
+    # A full matrix: rows and columns are added up as they are.
     lengths = ticks
     if problem.min_slot_ticks > 1:
         lengths = np.where(ticks > 0, np.maximum(ticks, problem.min_slot_ticks), 0)

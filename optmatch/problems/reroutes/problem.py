@@ -463,6 +463,8 @@ class Reroute(_Looked):
                 if kind == SET:
                     states[cell] = state
             changes["cell_states"] = states
+
+        # What has failed is added to what had failed before.
         for name, parts in more.items():
             changes[name] = (*changes.get(name, getattr(self, name)), *parts)
         return replace(self, **changes)

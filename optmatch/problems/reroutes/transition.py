@@ -152,6 +152,8 @@ class Transition(Value):
                 cell_name = f"cell {number}" if graph is None else graph.describe_cell(number)
                 lines.append(f"set {cell_name} to {state_name}")
                 continue
+
+            # A circuit goes up or down; one that goes up is named by its ports.
             verb = "set up" if kind == RAISE else "take down"
             line = f"{verb} circuit {number}"
             if kind == RAISE and number in ports_of_circuit:

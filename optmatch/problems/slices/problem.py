@@ -382,6 +382,8 @@ def connect(
         for edge in edges:
             if end_dark[edge] - next_dark[edge] < len(members):
                 raise InputError(f"edge {edge}: too few free fibres for {len(members)} circuits")
+
+        # Each circuit of the pair takes the next dark fibre of each edge.
         for number, circuit in enumerate(members):
             for edge in edges:
                 fibre_uses.append((circuit, dark_fibres[next_dark[edge] + number]))

@@ -465,6 +465,8 @@ def _replay_round(
         is_added = is_added[by_target]
         is_replaced = is_replaced[by_target]
         is_same = target[1:] == target[:-1]
+
+        # Copies share a set with nothing, and additions only with additions of their kind.
         for clash in np.flatnonzero(is_same & ~(is_added[:-1] & is_added[1:]))[:1]:
             where = state.describe(round_, target[clash])
             rule = "a copy is all that a rank receives of a chunk"
@@ -809,6 +811,8 @@ def check_turns(problem: Collective, plan: CollectivePlan, findings: Findings) -
         rule = "ranks of a turned plan are alike"
         findings.refuse(rule, "stored_ranks", n_stored, f"a divisor of {n_ranks} equal ranks")
         return False
+
+    # The circuits of all ranks are those of the stored ones, turned.
     rule = "each rank has its lanes in each epoch"
     shape = (plan.n_epochs, problem.lanes, n_ranks)
     if not findings.expect(rule, "circuits.shape", plan.circuits.shape, shape):
@@ -1194,6 +1198,8 @@ def _check_chunks(problem: Collective, plan: CollectivePlan, findings: Findings)
         n_blocks = n_owners
     else:
         n_blocks = 1
+
+    # Each block is cut into as many chunks, those of an all-to-all into one.
     if n_chunks < 1 or n_chunks % n_blocks:
         rule = "each block has as many chunks"
         findings.refuse(rule, "chunk_bytes", n_chunks, f"a multiple of {n_blocks}")

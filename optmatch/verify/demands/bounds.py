@@ -492,6 +492,7 @@ def end_groups(
     left = problem.directed_ticks.copy()
     clock = 0
     for matching, length in zip(matchings.tolist(), ticks.tolist(), strict=True):
+        # Circuits are up after the delay; an entry may be served before its slot ends.
         clock += problem.delay_ticks
         for source, destination in enumerate(matching):
             if destination != IDLE and left[source, destination] > 0:

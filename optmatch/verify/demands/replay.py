@@ -60,6 +60,8 @@ def replay_demand(problem: Demand, schedules: Sequence[Schedule], findings: Find
         findings.include(findings_of_plane, prefix)
         for name, value in findings_of_plane.figures.items():
             findings.figures[name] = max(value, findings.figures.get(name, value))
+
+    # Without circuits on all planes it is not known what is served.
     if len(planes) < len(schedules):
         findings.skipped.append("what is served: slots that are no matchings define no circuits")
         return False

@@ -236,6 +236,8 @@ def replay_steps(failure: Failure, transition: Transition, findings: Findings) -
         if circuit not in failure.hit:
             fibres = failure.problem.routes[circuit] if failure.graph is None else ()
             replay.raise_circuit(circuit, fibres, "the beginning")
+
+    # Step by step: a cell is set, or a circuit dropped or raised.
     for number, (kind, target, state) in enumerate(transition.steps.tolist()):
         where = f"steps[{number}]"
         if kind == SET:

@@ -376,6 +376,9 @@ def _check_routes(
         "each pair of slots has a route", "routes", len(answer.routes), len(pairs)
     ):
         return None
+
+    # Each route leads from the server of one slot to that of the other, from neighbour to
+    # neighbour.
     servers = answer.servers.tolist()
     edges_of_pair: dict[SlotPair, list[int]] = {}
     for number, (pair, route) in enumerate(zip(pairs, answer.routes, strict=True)):

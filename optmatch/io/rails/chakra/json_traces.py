@@ -155,6 +155,8 @@ def _read_node(entry: Any, place: _Place) -> Node:
             attributes[name] = str(values[name])
         elif name in values:
             attributes[name] = _read_whole(name, values[name], place)
+
+    # Collectives name the dimensions that take part.
     if kind == COLLECTIVE:
         involved = values.get("involved_dim", [])
         if isinstance(involved, dict):

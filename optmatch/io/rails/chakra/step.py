@@ -443,6 +443,8 @@ class _Draft:
             if rail is None:
                 rule = f"group {name}: its ranks are on several rails and several servers"
                 raise self._fail_group(number, rule)
+
+            # What a group does tells its dimension, unless the options do.
             if number in has_messages:
                 guess = "pp"
             elif number in has_all_to_alls:

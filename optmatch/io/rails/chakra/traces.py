@@ -366,6 +366,7 @@ def decode_nodes(content: bytes, path: str, rank: int, skipped: list[str] | None
                 raise DecodeError
             node = parse_node(content[start:end])
         except DecodeError as exc:
+            # The message says where, and whether the file is cut off or damaged.
             n_nodes = len(columns.node_id)
             after = f", after node {columns.node_id[-1]}," if n_nodes else ""
             is_cut = end >= len(content)

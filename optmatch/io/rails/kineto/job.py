@@ -224,6 +224,8 @@ def make_traces(
     traces = []
     for rank in range(n_ranks):
         recording = recording_of_rank.get(rank, Recording("", rank, n_ranks))
+
+        # Groups of one name with different ranks get the least rank as a part of their names.
         unique_names = {}
         for name, told_ranks in recording.members.items():
             ranks = told_ranks or all_ranks
@@ -250,6 +252,8 @@ def _check_sequences(recordings: Sequence[Recording], skipped: list[str] | None)
         for call in recording.calls:
             if call.kind not in ("SEND", "RECV"):
                 numbers[call.group].append(call.sequence)
+
+        # The first recording of a group is compared with all others.
         for name, own_numbers in numbers.items():
             key = (name, recording.members[name])
             first, first_numbers = numbers_of_group.setdefault(key, (recording, own_numbers))

@@ -189,6 +189,8 @@ def _assign_kernels(
             call_event = call_of_external_id.get(number, call_event)
         if call_event is None and kernel.thread:
             call_event = _find_call_around(calls_of_thread[kernel.thread], kernel.launch_us)
+
+        # A batch of messages has one kernel, which is no one call's.
         is_batch = False
         if call_event is not None:
             is_batch = events.arguments(call_event).get(_COLLECTIVE_NAME) in _BATCHES
@@ -316,6 +318,8 @@ def _read_parts(
         events.arguments(event).get("Out msg nelems"),
         events.arguments(event).get("dtype"),
     )
+
+    # Without split sizes all parts are equal. What a rank sends to itself does not count.
     to_others = {}
     for name, parts, total_bytes in (
         ("In split size", sent_parts, size_bytes),

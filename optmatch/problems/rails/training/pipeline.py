@@ -217,6 +217,8 @@ def _two_streams(pp: int, stage: int, micro_batches: int) -> list[Pass]:
         if turn == "W":
             passes.append(put_off.pop(0))
             continue
+
+        # A pass takes the next micro-batch of its part and direction.
         kind: Kind = turn[0]  # type: ignore[assignment]
         part = int(turn[1]) ^ swap
         way = kind == "F", part

@@ -112,6 +112,8 @@ def _messages(split: Parallelism, stage: int, one_pass: Pass, batches: int) -> l
         high_stage = find_stage(split.schedule, split.pp, low + 1, one_pass.part)
         if low_stage == high_stage:
             continue
+
+        # Two tags for each boundary and micro-batch: forward and backward.
         tag = (low * batches + one_pass.batch) * 2
         if is_forward:
             messages.append(_Message(low_stage, high_stage, tag))
