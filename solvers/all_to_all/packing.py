@@ -101,9 +101,10 @@ def pack_slots(
 ) -> list[RoutedSlot] | None:
     """Pack the pairs of an all-to-all into slots, one slot after the other, by a greedy search.
 
-    Each slot takes all pairs that still have a way past those that it has. With `insists` further
-    pairs are put into full slots by rip-up and reroute. None if the time is up before all pairs
-    have a slot, or if some pair cannot be routed even alone by a search for cheapest ways.
+    ``ends[pair]``: the source and the destination of each pair. Each slot takes all pairs that
+    still have a way past those that it has. With `insists` further pairs are put into full slots
+    by rip-up and reroute. None if the time is up before all pairs have a slot, or if some pair
+    cannot be routed even alone by a search for cheapest ways.
     """
     pairs = PairTable(ends, np.zeros(len(ends), dtype=np.bool_))
     plan = []
@@ -164,7 +165,8 @@ def fill_up(
 ) -> tuple[RoutedSlot, NDArray[np.int64]]:
     """Put further pairs into the gaps of a slot, past its circuits, which keep their routes.
 
-    The source and destination of the pairs that did not fit come second.
+    ``ends[pair]`` are a source and a destination; `routed` is not changed. The source and
+    destination of the pairs that did not fit come second.
     """
     # The links and ports of the circuits that are there are closed to the others.
     slot = _open_slot(planner)
@@ -233,8 +235,9 @@ def _insert_by_negotiation(
 ) -> RoutedSlot:
     """Put further pairs into a full slot, by rip-up and reroute of all its circuits.
 
-    Pairs that are placed are skipped, others that fit become placed. The search ends after
-    `_REFUSALS` failures in a row; `routed` is not changed.
+    `order` lists pairs, which are tried in turn. Pairs that are placed are skipped, others that
+    fit become placed. The search ends after `_REFUSALS` failures in a row; `routed` is not
+    changed.
     """
     n_refused = 0
     idle = planner.idle_partner

@@ -392,8 +392,9 @@ def replace_slots(
 ) -> bool:
     """Route new factors of some slots, and keep them if their excess is no larger in all.
 
-    Circuits that are in the old and the new factor of a slot keep their routes to begin with.
-    ``beyond[slot]`` is the result of `SlotPlanner.beyond` for each slot of the plan.
+    `chosen` are numbers of slots, and ``new[k]`` the factor for ``chosen[k]``, the partner of each
+    vertex. Circuits that are in the old and the new factor of a slot keep their routes to begin
+    with. ``beyond[slot]`` is the result of `SlotPlanner.beyond` for each slot of the plan.
     """
     # A slot can hardly save more than what its circuits that leave cost beyond their shortest
     # routes. A move is given up as soon as its losses exceed what the slots that follow can save.

@@ -351,8 +351,8 @@ class Repair:
     def _search(self, broken: Faulty, states: NDArray[np.int8], left: list[int]) -> Verdict:
         """Route the rest of given matchings exactly, by branch and price; `states` is changed.
 
-        "failed" as soon as one matching is refuted, "survived" if all are routed, or "unrepaired"
-        if the search of some matching met its limit.
+        `left` are the slots that have no states yet. "failed" as soon as one matching is refuted,
+        "survived" if all are routed, or "unrepaired" if the search of some matching met its limit.
         """
         with uncounted():
             from optmatch.solvers.routing.branch_and_price import search

@@ -91,11 +91,13 @@ def order_slots(
 def bound_settling(states: NDArray[np.int8], settling_s: NDArray[np.float64]) -> float:
     """Bound from below the time in s that the slots wait for their cells, summed, in any order.
 
-    Two slots conflict at a time t if they drive some cell that settles in t or more to different
-    states. Let d slots of an order wait for t or more. From one of them to the next no such cell
-    changes, hence the slots are divided into d groups without conflicts: d is at least the
-    chromatic number of the conflict graph, and that is at least the size of a clique. The sum of
-    all waits is the integral of d over t, as each slot counts for all t up to its own wait.
+    ``states[slot, cell]``, -1 where a slot does not drive a cell; ``settling_s[cell]`` is how long
+    a change of the cell takes. Two slots conflict at a time t if they drive some cell that settles
+    in t or more to different states. Let d slots of an order wait for t or more. From one of them
+    to the next no such cell changes, hence the slots are divided into d groups without conflicts:
+    d is at least the chromatic number of the conflict graph, and that is at least the size of a
+    clique. The sum of all waits is the integral of d over t, as each slot counts for all t up to
+    its own wait.
     """
     # ``conflicts[slot]`` has a bit for each slot that the slot conflicts with. Times fall, so
     # that conflicts are added, and a clique stays one.
@@ -239,8 +241,10 @@ def search_order(
 ) -> NDArray[np.int64]:
     """Search for an order of the slots in which the cells settle quickly, by local search.
 
-    One slot at a time is moved to another place, or a stretch of slots is reversed, as long as the
-    sum of all waits falls. The search begins with the present order, then with random ones.
+    ``states[slot, cell]``, -1 where a slot does not drive a cell; ``settling_s[cell]``. The result
+    has a slot by place. One slot at a time is moved to another place, or a stretch of slots is
+    reversed, as long as the sum of all waits falls. The search begins with the present order, then
+    with random ones.
     """
     n_slots = len(states)
     best_order = np.arange(n_slots)
@@ -302,9 +306,11 @@ def set_ahead(
 ) -> tuple[NDArray[np.int8], NDArray[np.float64]]:
     """Set cells ahead of time while they are dark; return the states, and how long slots wait.
 
-    A slot waits for the slowest cell that is set in it. A cell that is dark for some slots before
-    it is needed in another state may be set in any of these slots, and then nobody waits for it
-    later. It is set in the one that waits longest for other cells anyway.
+    ``settling_s[cell]`` is how long a change of a cell takes. `states` is not changed: the result
+    is a copy with more cells driven. A slot waits for the slowest cell that is set in it. A cell
+    that is dark for some slots before it is needed in another state may be set in any of these
+    slots, and then nobody waits for it later. It is set in the one that waits longest for other
+    cells anyway.
 
     For example, a cell that takes 10 us is in bar in slot 0, dark in slots 1 and 2, and in cross
     in slot 3. If slot 2 waits 10 us for another cell, the cell is put in cross in slot 2, beside

@@ -72,9 +72,10 @@ def _load_way(wiring, space, first, last, link_use):
 def load_cheapest_ways(wiring, all_ways, space, must_meet, link_use):
     """Load the cheapest ways of all pairs onto the links, and return what they cost together.
 
-    Writes ``link_use[link]``, how many pairs go over each link, from 0. ``space.exit_cost`` has
-    the price of the link behind each terminal. `all_ways` is the wiring for searches to all
-    terminals, one for each port that starts a pair; pairs without a way are left out.
+    ``must_meet[source, destination]`` says which pairs there are. Writes ``link_use[link]``, how
+    many pairs go over each link, from 0. ``space.exit_cost`` has the price of the link behind each
+    terminal. `all_ways` is the wiring for searches to all terminals, one for each port that starts
+    a pair; pairs without a way are left out.
     """
     for link in range(len(link_use)):
         link_use[link] = 0

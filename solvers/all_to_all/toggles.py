@@ -55,8 +55,9 @@ def neighbours(states, order, count, last, following):
 def reinsert(states, order, victims, last, following):
     """Take slots out one by one and put each back where it costs the fewest toggles.
 
-    Best insertion into `order`, O(slots * cells) for each slot; `last` and `following` are those
-    of `neighbours` at the end. Returns the number of toggles.
+    `victims` are the slots that are taken out; ``order[place]`` is changed. Best insertion into
+    `order`, O(slots * cells) for each slot; `last` and `following` are those of `neighbours` at
+    the end. Returns the number of toggles.
     """
     slots, cells = states.shape
     for pick in range(len(victims)):

@@ -127,9 +127,10 @@ def _gather_over(n: int, partners: Iterable[NDArray[np.int64]]) -> Rounds:
 def _move_blocks(n: int, moves: Iterable[tuple[NDArray[np.int64], NDArray[np.bool_]]]) -> Rounds:
     """Make an all-to-all in which chosen blocks go to the partner of the rank where they are.
 
-    A *block* is what one rank, its source, sends to one other, its destination. It may go by way
-    of other ranks: in each round some blocks move one hop, from the rank that holds them to the
-    rank to which that one sends.
+    `moves` has for each round ``partner[rank]``, to whom a rank sends, and
+    ``is_moved[source, destination]``, which blocks go. A *block* is what one rank, its source,
+    sends to one other, its destination. It may go by way of other ranks: in each round some blocks
+    move one hop, from the rank that holds them to the rank to which that one sends.
     """
     rank_of_block = np.repeat(np.arange(n), n).reshape(n, n)  # [source, destination]: the holder
     sends_of_round = []

@@ -74,9 +74,10 @@ class PieceArrays(NamedTuple):
 def spread_pieces(peer, held, root, most_rounds, arrays):
     """Simulate a broadcast in which each circuit carries the rarest piece that is of use.
 
-    In each round every circuit carries one of the pieces that its sender had before the round and
-    its receiver lacks: that which the fewest ranks have. Circuits may change in turn, and begin
-    again after the last ones.
+    ``peer[config, lane, rank]`` is the rank to which a circuit leads, -1 for none; each
+    configuration is there for `held` rounds. In each round every circuit carries one of the pieces
+    that its sender had before the round and its receiver lacks: that which the fewest ranks have.
+    Circuits may change in turn, and begin again after the last ones.
 
     A piece is *begun* when the root has sent it for the first time. Pieces are begun in the order
     of their numbers. A circuit need not look at all pieces, therefore: only at those that are

@@ -177,9 +177,10 @@ def _bound_worst_loss(
 ) -> float:
     """Bound the worst loss of a plan from below by what each part needs, in dB.
 
-    A part with d circuits out loses at least the d-th least of the losses out of its rank, and
-    likewise in. Of m free parts that need so many circuits or more, one is on the m-th best rank
-    or on a worse one.
+    ``loss_db[rank, rank]`` is infinite over the budget, rows of `pairs` are circuits (part, part),
+    and parts that are not free keep the rank of their number. A part with d circuits out loses at
+    least the d-th least of the losses out of its rank, and likewise in. Of m free parts that need
+    so many circuits or more, one is on the m-th best rank or on a worse one.
     """
     n_ranks = len(loss_db)
     between_db = loss_db.copy()
@@ -209,10 +210,10 @@ def _order_ring(
 ) -> _Order:
     """Order ranks on a ring so that its worst circuit loses least: a bottleneck tour, by CP-SAT.
 
-    One threshold of loss after the other CP-SAT finds a ring of circuits below it, or proves that
-    there is none. Thresholds rise from the bound by twice as many losses each time, as few
-    circuits make small models; from the first ring on they are halved. ``ring[k]`` is the k-th
-    part on the ring.
+    ``loss_db[rank, rank]`` is infinite where no circuit may be. One threshold of loss after the
+    other CP-SAT finds a ring of circuits below it, or proves that there is none. Thresholds rise
+    from the bound by twice as many losses each time, as few circuits make small models; from the
+    first ring on they are halved. ``ring[k]`` is the k-th part on the ring.
     """
     with uncounted():
         from ortools.sat.python import cp_model
@@ -298,10 +299,11 @@ def _reach_threshold(
 ) -> bool:
     """Exchange the ranks of two parts at a time until no circuit is above the threshold.
 
-    Robust tabu search for quadratic assignment (Taillard 1991, doi
-    10.1016/S0167-8191(05)80147-4), restricted to parts with a circuit above the threshold
-    (min-conflicts). Changes `order`, the rank of each part, in place, and returns whether the
-    threshold is reached.
+    ``needed[part, part]`` is 1 for a circuit, and ``is_above[rank, rank]`` tells which pairs of
+    ranks lose too much. Only free parts move. Robust tabu search for quadratic assignment
+    (Taillard 1991, doi 10.1016/S0167-8191(05)80147-4), restricted to parts with a circuit above
+    the threshold (min-conflicts). Changes `order`, the rank of each part, in place, and returns
+    whether the threshold is reached.
     """
     above = is_above.astype(np.int64)
     np.fill_diagonal(above, 0)
@@ -359,7 +361,8 @@ def _are_alike(problem: Collective) -> bool:
 def _follow_ring(pairs: NDArray[np.int64], n_ranks: int) -> NDArray[np.int64] | None:
     """Return the ranks of a ring in the order in which its circuits join them, from rank 0.
 
-    The result is None if the circuits are not one ring through all ranks.
+    Rows of `pairs` are circuits (source, destination). The result is None if the circuits are not
+    one ring through all ranks.
     """
     if len(pairs) != n_ranks or len(np.unique(pairs[:, 0])) != n_ranks:
         return None

@@ -59,11 +59,11 @@ class BlockMoves(NamedTuple):
 def move_blocks(peer, demand, hops):
     """Move all data of an all-to-all one hop nearer to their destinations, which is one round.
 
-    Changes ``hops.at[source, destination]``, the rank where a block is, and sets
-    ``hops.load[lane, rank]`` to the bytes over each circuit of the round. ``peer[lane, rank]`` is
-    where a circuit leads, -1 if the port is dark. Each block takes a circuit of the rank where it
-    is, one that leads one hop nearer. If there are several, it takes the circuit that has carried
-    the fewest bytes in this round.
+    ``demand[source, destination]`` is in bytes. Changes ``hops.at[source, destination]``, the rank
+    where a block is, and sets ``hops.load[lane, rank]`` to the bytes over each circuit of the
+    round. ``peer[lane, rank]`` is where a circuit leads, -1 if the port is dark. Each block takes
+    a circuit of the rank where it is, one that leads one hop nearer. If there are several, it
+    takes the circuit that has carried the fewest bytes in this round.
 
     Blocks choose in turn, and later ones see what earlier ones have put on circuits. All blocks
     that go one place onward choose first, then those that go two places, and so on, so that the

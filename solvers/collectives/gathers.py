@@ -177,7 +177,9 @@ class Gather(NamedTuple):
 def spread_offsets(shifts, width, held, most_load, result):
     """Simulate an all-gather over circuits that look alike from every rank.
 
-    All ranks do the same, so one receiver, rank 0, is simulated.
+    In configuration c lane l joins ranks ``shifts[c, l]`` places apart, by ``width[c, l]``
+    circuits side by side; the configuration is there for ``held[c]`` rounds, the last one until
+    the end. All ranks do the same, so one receiver, rank 0, is simulated.
 
     Over a circuit with shift 1 the receiver hears from the rank before it. Its block of offset 3
     is the block of offset 2 of that rank. Therefore offset 3 can come in a round if offset 3 - 1
@@ -252,8 +254,9 @@ def spread_offsets(shifts, width, held, most_load, result):
 def find_lane_of_piece(shifts, width, result, wanted):
     """Return how many circuits can bring a piece in this round, and the one with the least load.
 
-    Over shift s a rank hears from the rank s places before it. That rank can send the piece if it
-    had the piece before this round.
+    ``shifts[lane]`` and ``width[lane]``, the number of circuits side by side, 0 for none, are
+    those of this round; `wanted` is (offset, piece, round). Over shift s a rank hears from the
+    rank s places before it. That rank can send the piece if it had the piece before this round.
 
     Returns the number of lanes, and the least loaded of them, -1 if there is none.
     """

@@ -330,11 +330,12 @@ def _size_waves(count: int, ratio: float, *, is_mirrored: bool) -> NDArray[np.fl
 def _assign_rounds(scheme: Scheme, order: list[int], wave_order: _WaveOrder) -> NDArray[np.int64]:
     """Return the round of each group of sends, for each part of the data.
 
-    The data are cut into *waves*, parts that travel one behind the other. They go through
-    *phases*: in each one a wave takes one hop between islands, over circuits called *rails*.
-    Before that, islands copy inside themselves what the phase before has brought, so that it is at
-    the ranks with the right rails. Each wave has two rounds in each phase, therefore: one for
-    rails, and an earlier one for these copies.
+    `order` lists the waves in the order in which they take turns. The result is ``[group, wave]``,
+    a round from 0 on. The data are cut into *waves*, parts that travel one behind the other. They
+    go through *phases*: in each one a wave takes one hop between islands, over circuits called
+    *rails*. Before that, islands copy inside themselves what the phase before has brought, so that
+    it is at the ranks with the right rails. Each wave has two rounds in each phase, therefore: one
+    for rails, and an earlier one for these copies.
     """
     # rail_turn[phase, wave] and link_turn[phase, wave]: each phase of each wave has one round on
     # rails, and one in which islands prepare it. The last row is for copies after the last phase.
@@ -397,11 +398,13 @@ def _line_up_phases(
 ) -> None:
     """Give rounds to parts of the data, one phase of all of them before the next phase.
 
-    Writes ``rail_turn[phase, wave]`` and ``link_turn[phase, wave]``, the rounds of a wave on rails
-    and inside islands. The data are cut into *waves*. In each *phase* a wave takes one hop over
-    *rails*, the circuits between islands. Before that, islands copy the wave to the ranks whose
-    rails will carry it, one round after the phase before has brought it. Rails take the next free
-    round; if ``scheme.waits[phase]``, it has to come after the copies.
+    `order` lists the waves in the order in which they take turns; with `together` all share one
+    round in each phase but the last. Writes ``rail_turn[phase, wave]`` and
+    ``link_turn[phase, wave]``, the rounds of a wave on rails and inside islands. The data are cut
+    into *waves*. In each *phase* a wave takes one hop over *rails*, the circuits between islands.
+    Before that, islands copy the wave to the ranks whose rails will carry it, one round after the
+    phase before has brought it. Rails take the next free round; if ``scheme.waits[phase]``, it has
+    to come after the copies.
 
     Example: two waves, a and b, and two phases, of which the second one waits. While islands copy
     b, rails carry a, so that rails never idle; a single wave would leave them idle in round 1::

@@ -148,9 +148,10 @@ def _match_copies(
 ) -> IntArray:
     """Choose what is copied over the free ports of a round, by a maximum-weight matching.
 
-    In a round each rank can send one piece and receive one. A copy is of use if the sender has the
-    piece whole and the receiver has not. Rare pieces should spread first: a piece at k of n ranks
-    weighs 2 - k / n.
+    Busy ranks have no free port to send, or to receive. The result has rows (sender, receiver,
+    piece). In a round each rank can send one piece and receive one. A copy is of use if the sender
+    has the piece whole and the receiver has not. Rare pieces should spread first: a piece at k of
+    n ranks weighs 2 - k / n.
 
     ``is_whole[rank, piece]``: shape (ranks, pieces): whether the rank has the piece whole.
     """

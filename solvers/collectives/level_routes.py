@@ -237,7 +237,8 @@ def find_level_routes(
 ) -> LevelRoutes | None:
     """Route the data of an all-to-all so that all circuits of a round carry about equally much.
 
-    The result is None if there was no time for a whole sweep.
+    ``peer[lane, rank]`` is where a circuit leads, -1 for none; ``distance[destination, rank]`` is
+    in hops. The result is None if there was no time for a whole sweep.
     """
     # At first no block has a way, and no circuit a load. `lane_of[block, round]` is the port over
     # which a block leaves its rank in a round; `load` and `price[round, lane, rank]` are the bytes

@@ -146,8 +146,9 @@ def find_routes_within_capacity(
 ) -> CapacitySearch:
     """Route the blocks of an all-to-all so that no circuit carries more than it may in a round.
 
-    The circuits are the same in all rounds. The method is negotiated congestion, which may fail
-    where routes exist.
+    ``capacity[round]`` is the most blocks on a circuit, ``peer[lane, rank]`` where a circuit
+    leads, -1 for none, and ``distance[destination, rank]`` is in hops. The circuits are the same
+    in all rounds. The method is negotiated congestion, which may fail where routes exist.
     """
     n = problem.n_ranks
     n_rounds = len(capacity)
@@ -196,9 +197,11 @@ def find_fewest_blocks(
 ) -> LevelRoutes | None:
     """Route the blocks of an even all-to-all so that busiest circuits carry as little as possible.
 
-    The mean load of a circuit says how many blocks the busiest circuits of all rounds carry at
-    least, added up; with many ports that is less than the hops of the farthest blocks, each of
-    which takes a round. So many are tried, and then some percent more, until routes are found.
+    ``peer[lane, rank]`` is where a circuit leads, -1 for none; ``distance[destination, rank]`` is
+    in hops. The mean load of a circuit says how many blocks the busiest circuits of all rounds
+    carry at least, added up; with many ports that is less than the hops of the farthest blocks,
+    each of which takes a round. So many are tried, and then some percent more, until routes are
+    found.
 
     The result is None if no routes were found that are faster.
     """

@@ -258,7 +258,8 @@ def _extend(
 def _list_plane_sets(order: list[int], planes: tuple[_Plane, ...]) -> list[tuple[int, ...]]:
     """List the sets of planes among which the beam search tries to share out one step.
 
-    A step is one round of sends, whose data the planes of a set carry together, each some part.
+    `order` lists the numbers of planes, those that are free earliest first. A step is one round of
+    sends, whose data the planes of a set carry together, each some part.
     """
     # The number of sets that are returned grows as log p, p^2 and 2^p in these three cases.
     n_planes = len(order)

@@ -258,6 +258,7 @@ def _list_hops(
 ) -> _HopLoads:
     """List the hops of all sends: one for a direct send, one for each link of a forwarded send.
 
+    Rows of `links` are (send, from rank, to rank), in the order in which data pass them.
     ``amounts[send]``: its bytes.
     """
     # A send with links has a hop for each of them; all others have one, from source to target.

@@ -287,7 +287,7 @@ def _load_circuits(
 ) -> FloatArray:
     """Return the bytes on the busiest circuit of each round, if sends are forwarded inside it.
 
-    Circuits make rings and lines of ranks.
+    `ends` are `source` and `target`. Circuits make rings and lines of ranks.
 
     Example: the ring 0 -> 1 -> 2 -> 0 has the places 0, 1 and 2. A send of 5 bytes from rank 0 to
     rank 2 loads the circuits at places 0 and 1 with 5 bytes each.

@@ -107,7 +107,10 @@ def ready_s(
 def as_rounds(
     parts: Sequence[tuple[NDArray[np.int64], ...]], kind: int, chunk_count: int
 ) -> Rounds:
-    """Make one record of the sends of rounds, of which each is given by itself."""
+    """Make one record of the sends of rounds, of which each is given by itself.
+
+    Each round is three arrays: the sources, the destinations and the chunks of its sends.
+    """
     bounds = np.cumsum([0, *(len(chunk) for _, _, chunk in parts)])
     rows = np.empty((bounds[-1], 5), dtype=np.int64)
     rows[:, 4] = kind

@@ -405,8 +405,10 @@ class SplitSearch:
     def _replace_rounds(self, best: _Routed, turns: list[int]) -> Iterator[Sequence]:
         """Yield sequences in which the circuits of one round are others.
 
-        Between more ranks one lane of one round at a time gets those circuits that would save
-        most, by the dual prices of a linear programme.
+        `turns` lists the rounds in the order in which they are tried;
+        ``sequence[round, lane, rank]`` is the rank to which a circuit leads. Between more ranks
+        one lane of one round at a time gets those circuits that would save most, by the dual
+        prices of a linear programme.
         """
         if self.problem.n_ranks <= FEW:
             for turn, peer_of_lane in product(turns, self._list_all_circuits()):

@@ -442,10 +442,11 @@ def split_into_matchings(counts: IntArray, degree: int) -> IntArray:
 def assign_ports(problem: Collective, pairs: list[tuple[int, int]]) -> IntArray | None:
     """Choose a switch for each two-way circuit, and a port of it at both ranks that it joins.
 
-    Switches are called *planes*; each rank has some ports on each of them. The first plane with a
-    free port at both ranks is taken, over ports of equal numbers if that is possible. If a rank
-    has one port on each plane, the circuits of a cycle have to take planes in turn, which an odd
-    cycle over two planes cannot; circuits are taken in the order along paths and cycles then.
+    Each of `pairs` is two ranks. Switches are called *planes*; each rank has some ports on each of
+    them. The first plane with a free port at both ranks is taken, over ports of equal numbers if
+    that is possible. If a rank has one port on each plane, the circuits of a cycle have to take
+    planes in turn, which an odd cycle over two planes cannot; circuits are taken in the order
+    along paths and cycles then.
 
     The result ``peer[lane, rank]`` is the rank to which a port leads, -1 if it is dark; lane
     ``plane * ports + port``. It is None if some circuit finds no ports.

@@ -62,11 +62,12 @@ def bound_by_prices(
 ) -> ConfigurationProof | None:
     """Find a proof that no plan serves a demand faster: prices that give a high lower bound.
 
-    A slot is a matching of ports that is held for some ticks, after a delay. Each entry of the
-    demand gets a price: how many ticks of time one tick of its service is worth. A slot earns the
-    prices of all that it serves, and takes its duration and a delay. If no slot earns more than it
-    takes, no plan is complete before all demand is earned: the sum of price times demand is a
-    lower bound on the time.
+    With ``matchings[k, port]`` only these can be slots, and a pair is priced once for both
+    directions. A slot is a matching of ports that is held for some ticks, after a delay. Each
+    entry of the demand gets a price: how many ticks of time one tick of its service is worth. A
+    slot earns the prices of all that it serves, and takes its duration and a delay. If no slot
+    earns more than it takes, no plan is complete before all demand is earned: the sum of price
+    times demand is a lower bound on the time.
 
     As an example, demands of 3 and 2 ticks leave the same port, and the delay is 1 tick. At prices
     of 4/3 and 3/2 the slot of either demand earns just its time, 4 and 3 ticks: the bound is 7.

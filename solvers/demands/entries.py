@@ -91,7 +91,8 @@ def _add_lines(entries, row_sums, column_sums):
 def _add_lines_of_matrix(demand, row_sums, column_sums):
     """Add the ticks of each entry of a matrix, and 1 for the entry, to the sums of its lines.
 
-    The sums are written as in `_add_lines`; places that are 0 are no entries.
+    ``demand[source, destination]`` is in ticks. The sums are written as in `_add_lines`; places
+    that are 0 are no entries.
     """
     for source in range(len(demand)):
         for destination in range(len(demand)):

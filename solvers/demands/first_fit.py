@@ -125,12 +125,13 @@ def _high_digit(key):
 def _sort_by_digits(entries, float_bits, by_low_digit, by_both_digits, counts):
     """Sort entries by descending ticks in linear time: a stable radix sort in two passes.
 
-    The result is in ``by_both_digits.place[rank]`` and ``.ticks[rank]``; `by_low_digit` is
-    scratch, and ``counts[pass, digit]`` has to be 0 before. An entry is a demand of a source for a
-    destination, in ticks. Its key is a number of 22 bits that is smaller for more ticks, read as
-    two digits of 11 bits. The first pass sorts by the low digit. The second sorts by the high
-    digit and keeps the order of the first among equal ones. Ticks that differ by less than a part
-    of 2**-16 may have the same key: they keep the order of the list.
+    ``float_bits[entry]`` are the bits of its ticks as a 32-bit float. The result is in
+    ``by_both_digits.place[rank]`` and ``.ticks[rank]``; `by_low_digit` is scratch, and
+    ``counts[pass, digit]`` has to be 0 before. An entry is a demand of a source for a destination,
+    in ticks. Its key is a number of 22 bits that is smaller for more ticks, read as two digits of
+    11 bits. The first pass sorts by the low digit. The second sorts by the high digit and keeps
+    the order of the first among equal ones. Ticks that differ by less than a part of 2**-16 may
+    have the same key: they keep the order of the list.
 
     Each pass knows where a digit begins from how many entries have a smaller one. As an example,
     with 3 entries of digit 0 and 2 of digit 1, those of digit 2 get the ranks 5, 6, ....
@@ -185,10 +186,10 @@ def _occupy(busy, port, word, bit):
 def _occupy_first_open_slot(rows, columns, source, destination, bit_number):
     """Find the first slot in which both ports of an entry are free, and make them busy there.
 
-    Changes the words of both ports, and returns the number of the slot. The slots in which a port
-    is busy are bits of words: bit k of word w is slot 62 w + k. The union of both ports' words has
-    a 1 for each slot that is closed, so the lowest 0 of the first word that is not full is the
-    slot.
+    ``bit_number[2**k % 67]`` is k. Changes the words of both ports, and returns the number of the
+    slot. The slots in which a port is busy are bits of words: bit k of word w is slot 62 w + k.
+    The union of both ports' words has a 1 for each slot that is closed, so the lowest 0 of the
+    first word that is not full is the slot.
     """
     # All words before the later of both first open words are full for one of the ports.
     word = max(rows.first_open[source], columns.first_open[destination])

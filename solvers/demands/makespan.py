@@ -134,8 +134,9 @@ class SlotModel(ExactModel[Plan]):
     def _share_port(self, pairs: list[tuple[int, int]], sizes: NDArray[np.int64]) -> None:
         """Let a port have one circuit or none at a time, and bound its slots by its entries.
 
-        A line is a source or a destination with all its pairs. In each slot (a matching that is
-        held for some ticks) it serves one of them, or none.
+        ``sizes`` are the ticks of the entries of `pairs`. A line is a source or a destination with
+        all its pairs. In each slot (a matching that is held for some ticks) it serves one of them,
+        or none.
         """
         model = self.model
         n_slots = len(self.ticks)

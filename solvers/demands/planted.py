@@ -178,6 +178,7 @@ def _sets_with_sum(
 ) -> list[NDArray[np.int64]]:
     """List all ways to write a number of ticks as a sum of weights that are still to be used.
 
+    ``lacked[weight]`` says how often each may still be used. Each result lists numbers of weights.
     A weight is a number of ticks, which may be used a certain number of times. For example, with
     the weights 50 (twice) and 7 (once), 57 is written in one way, as 50 + 7, and 14 in none. If
     amounts were rounded, a sum may be wrong by a tick for each weight in it.

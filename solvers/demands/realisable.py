@@ -26,9 +26,10 @@ from optmatch.solvers.routing.router import CellRouter
 def shorten(plan: Plan, demand: NDArray[np.int64], shortest: int = 1) -> Plan:
     """Make the slots of a plan as short as can be, with the matchings that they have.
 
-    A plan is a list of slots, matchings that are held for some ticks each. A linear programme
-    finds the durations of least sum such that each pair of ports is connected as long as it needs.
-    Its durations are rounded up to whole ticks. The result is never longer than `plan`.
+    ``demand[source, destination]`` is in ticks, and so is `shortest`, the least duration of a
+    slot. A plan is a list of slots, matchings that are held for some ticks each. A linear
+    programme finds the durations of least sum such that each pair of ports is connected as long as
+    it needs. Its durations are rounded up to whole ticks. The result is never longer than `plan`.
     """
     with uncounted():
         from scipy.optimize import linprog

@@ -222,8 +222,9 @@ def _count_shared_circuits(matchings, n_shared, last_slot, slot_before):
 def _tour_nearest_neighbours(n_shared, order, is_unplaced):
     """Order slots: first the one least like all others, then always the one most like the last.
 
-    Writes ``order[place]``, a slot; `is_unplaced`, which is True for all slots before, is used up.
-    Slots that share most circuits stand next to each other.
+    ``n_shared[slot, slot]`` is how many circuits two slots have in common. Writes
+    ``order[place]``, a slot; `is_unplaced`, which is True for all slots before, is used up. Slots
+    that share most circuits stand next to each other.
     """
     # The first slot: the one that shares the fewest circuits with all others together.
     n_slots = len(order)
@@ -610,8 +611,9 @@ def schedule_plan(
 ) -> Candidate:
     """Make the schedules of a plan, one for each plane.
 
-    A plan is a list of matchings with durations in ticks, as if there were one plane; a plane is
-    one of several switches side by side.
+    `states` finds the states of cells in the slots of a plan. A plan is a list of matchings with
+    durations in ticks, as if there were one plane; a plane is one of several switches side by
+    side.
 
     Slots of the same matching become one, and what a packet network should carry is taken out.
     The rest is spread over the planes. Where circuits that stay keep carrying data, and there is

@@ -51,8 +51,9 @@ def route_trees(matchings: NDArray[np.int32]) -> NDArray[np.int8]:
 def meet(matchings, states):
     """Set the cells of a crossbar, that of row i and column j being ``i * n + j``.
 
-    Light of input i crosses its row up to column j, turns there (bar), and crosses the rest of
-    the column. Cells without light stay as they are.
+    ``matchings[row, input]`` is an output, -1 if idle; ``states[row, cell]`` is written, 0 bar and
+    1 cross. Light of input i crosses its row up to column j, turns there (bar), and crosses the
+    rest of the column. Cells without light stay as they are.
     """
     n = matchings.shape[1]
     for row in range(len(matchings)):
@@ -72,9 +73,11 @@ def meet(matchings, states):
 def meet_on_ring(matchings, place, states):
     """Set the cells of a ring, where row i meets column ``i + stage`` in ``stage * n + i``.
 
-    Columns are counted modulo n. Input k is row ``place[k]``, output k the column that meets this
-    row last. Light crosses its row up to the stage in which it meets the column of its output,
-    turns there (bar), and crosses the rest of that column. Cells without light stay as they are.
+    ``matchings[row, input]`` is an output, -1 if idle; ``states[row, cell]`` is written, 0 bar and
+    1 cross. Columns are counted modulo n. Input k is row ``place[k]``, output k the column that
+    meets this row last. Light crosses its row up to the stage in which it meets the column of its
+    output, turns there (bar), and crosses the rest of that column. Cells without light stay as
+    they are.
     """
     n = matchings.shape[1]
     for row in range(len(matchings)):
@@ -98,10 +101,11 @@ def meet_on_ring(matchings, place, states):
 def address(matchings, states):
     """Set the cells of trees; in one that splits the root comes first, in one that joins last.
 
-    Each input has a binary tree of n - 1 cells that splits, in which the output is the address of
-    a leaf, and each output a tree that joins, in which the input is. A step goes to the half of
-    the leaves that has it. The only link between the tree of an input and that of an output is
-    their leaf, hence no two circuits meet. Cells without light stay as they are.
+    ``matchings[row, input]`` is an output, -1 if idle; ``states[row, cell]`` is written. Each
+    input has a binary tree of n - 1 cells that splits, in which the output is the address of a
+    leaf, and each output a tree that joins, in which the input is. A step goes to the half of the
+    leaves that has it. The only link between the tree of an input and that of an output is their
+    leaf, hence no two circuits meet. Cells without light stay as they are.
     """
     n = matchings.shape[1]
     for row in range(len(matchings)):

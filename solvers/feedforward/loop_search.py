@@ -186,9 +186,10 @@ def bound_blocks(blocks, wide, cheapest, least):
 def search(matchings, root, bound, task, space, choice):
     """Find the best states of block `root` for each matching, if they cost less than `bound`.
 
-    Writes ``choice.cost[row]``, ``choice.exact[row]`` and ``choice.states[row, cell]``. A
-    depth-first branch and bound over the directions of loops. Where nothing cheaper was found the
-    states in `choice` are of no use; ``choice.exact`` tells that no setting was left out.
+    ``matchings[row, input]`` is an output, -1 if idle. Writes ``choice.cost[row]``,
+    ``choice.exact[row]`` and ``choice.states[row, cell]``. A depth-first branch and bound over the
+    directions of loops. Where nothing cheaper was found the states in `choice` are of no use;
+    ``choice.exact`` tells that no setting was left out.
     """
     for row in range(len(matchings)):
         for line in range(space.lines.shape[2]):

@@ -362,8 +362,8 @@ def _find_eight(line, heads, tails, lines):
 def _write_lines(matching, space, width):
     """Write the lines of the whole network; return how many are in use.
 
-    The first `width` entries of `space` receive the output of each input, the next the input of
-    each output; those of idle ones stay as they are.
+    ``matching[input]`` is an output, -1 if idle. The first `width` entries of `space` receive the
+    output of each input, the next the input of each output; those of idle ones stay as they are.
     """
     lit = 0
     for i in range(len(matching)):
@@ -418,10 +418,12 @@ def _settle_with_idle_lines(size, space, states, block):
 def loop(blocks, tables, matchings, all_states, space, plain):
     """Route matchings by looping, block by block from the whole network to its smallest parts.
 
-    Two lines that share a cell of an outer column go to different halves. The algorithm takes one
-    line, sends it to a half, its neighbour at the outputs to the other one, that one's neighbour
-    at the inputs to the first half again, and so on round the loop. A smaller matching is then
-    left to route in each half. `space` and `plain` are the same memory, with and without sign.
+    ``matchings[row, input]`` is an output, -1 if idle; ``all_states[row, cell]`` is written.
+    ``blocks[number]`` has the fields of a block. Two lines that share a cell of an outer column go
+    to different halves. The algorithm takes one line, sends it to a half, its neighbour at the
+    outputs to the other one, that one's neighbour at the inputs to the first half again, and so on
+    round the loop. A smaller matching is then left to route in each half. `space` and `plain` are
+    the same memory, with and without sign.
     """
     n = matchings.shape[1]
     cells = all_states.shape[1]
@@ -490,8 +492,9 @@ def loop(blocks, tables, matchings, all_states, space, plain):
 def widen(narrow, wide, matchings, halves, states):
     """Follow circuits through a dilated network, to the halves that a Benes network took them to.
 
-    The blocks of both networks have the same numbers. ``states[k, cell]`` receives the states
-    where light passes; the others stay as they are.
+    `narrow` is the block table of the Benes network and ``halves[row, cell]`` its states, `wide`
+    the block table of the dilated one. The blocks of both networks have the same numbers.
+    ``states[k, cell]`` receives the states where light passes; the others stay as they are.
     """
     for row in range(len(matchings)):
         for source in range(matchings.shape[1]):

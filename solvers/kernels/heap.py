@@ -12,7 +12,8 @@ from optmatch.solvers.kernels.decorators import inner_kernel
 def push(keys, items, size, key, item):
     """Add an item with a key to a heap of `size` entries, in place, and return its new size.
 
-    Smaller keys come out first. It takes O(log size) and needs a free place in both arrays.
+    ``keys[place]`` and ``items[place]`` have the smallest key at place 0. Smaller keys come out
+    first. It takes O(log size) and needs a free place in both arrays.
     """
     # Larger keys on the way to the root move down one level each.
     place = size

@@ -117,8 +117,9 @@ def list_orders(seats: Seats, families: Sequence[Ints]) -> Iterator[Ints]:
 def _list_grids(families: Sequence[Ints], n_seats: int) -> Iterator[Ints]:
     """List orders in which groups of one family stand one after another.
 
-    They are sorted by their places in a second family, also with every second group turned around
-    (boustrophedon), and each backwards.
+    Each family is a table of `list_families`, and each order lists all seats. They are sorted by
+    their places in a second family, also with every second group turned around (boustrophedon),
+    and each backwards.
     """
     seat = np.arange(n_seats)
     for chosen in permutations(families[:3], min(2, len(families))):
@@ -142,8 +143,9 @@ def _list_grids(families: Sequence[Ints], n_seats: int) -> Iterator[Ints]:
 def _list_spread(families: Sequence[Ints], n_seats: int) -> Iterator[Ints]:
     """List orders of blocks in which each group of one family has one member in each.
 
-    A block is the members of a second family that share a place. With groups 0 1 and 2 3, and
-    blocks 0 2 and 1 3, the order is 0 2 1 3.
+    Each family is a table of `list_families`, and each order lists all seats. A block is the
+    members of a second family that share a place. With groups 0 1 and 2 3, and blocks 0 2 and 1 3,
+    the order is 0 2 1 3.
     """
     seat = np.arange(n_seats)
     for first, second in permutations(families[:3], 2):

@@ -890,8 +890,9 @@ def decode(graph, plan, limits, scratch, result):
 def trace(graph, member_row, taken, next_seat, rows):
     """List the seats that forward as rows (operation of the sender, seat, bundle).
 
-    If a ring leads 0 -> 1 -> 2 -> 3 and only 0 and 3 are members, 1 and 2 forward for the
-    operation of 0. ``member_row[place]`` is the operation of the member at
+    ``taken[node]`` is ``bundle * n_ways + ring + 1``, and ``next_seat[ring, seat]`` is where a
+    ring leads. If a ring leads 0 -> 1 -> 2 -> 3 and only 0 and 3 are members, 1 and 2 forward for
+    the operation of 0. ``member_row[place]`` is the operation of the member at
     ``graph.member[place]``. `rows` is written as far as there is room, node by node; the number of
     all rows is returned, so that a first call without room counts them.
     """

@@ -101,9 +101,10 @@ def fold(job: RailJob, labels: Sequence[bytes] = ()) -> Folded:
 def _fold(step: Step, labels: Sequence[bytes]) -> Folded:
     """Sort ranks into classes, and list the operations of their first ranks as rows and nodes.
 
-    Four ranks that compute and then gather are one class of two rows, which are two nodes. If they
-    computed for different times, they would be four classes of eight rows, but five nodes: the
-    gathering is one.
+    ``labels[rank]``, if there are any, tell apart ranks that would be alike otherwise. Four ranks
+    that compute and then gather are one class of two rows, which are two nodes. If they computed
+    for different times, they would be four classes of eight rows, but five nodes: the gathering is
+    one.
     """
     programs: Iterable[bytes] = _programs(step, list_places(step))
     if labels:
@@ -161,9 +162,9 @@ def _spans(step: Step) -> Iterator[tuple[int, int]]:
 def _refine(step: Step, colour: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
     """Split classes until the ranks of one class have partners of the same classes.
 
-    Rank 0 sends to 1, which then sends to 2, which then sends to 3: ranks 1 and 2 have equal
-    programs, and are split in the first round by their partners. Also returns a hash by
-    communication, equal for those that happen together.
+    ``colour[rank]`` is the class to begin with. Rank 0 sends to 1, which then sends to 2, which
+    then sends to 3: ranks 1 and 2 have equal programs, and are split in the first round by their
+    partners. Also returns a hash by communication, equal for those that happen together.
     """
     hash_of_match = np.empty(1 + int(step.match.max(initial=0)), np.uint64)
     hashes = np.empty(len(colour), np.uint64)
@@ -183,8 +184,9 @@ def _refine(step: Step, colour: NDArray[np.int64]) -> tuple[NDArray[np.int64], N
 def _meet(rank_start, match, colour, hash_of_match, hashes):
     """Hash communications by the colours of all that take part, and ranks by their communications.
 
-    `hash_of_match` is the sum over parts of a hash of colour and place; `hashes` has an entry for
-    each rank. Both are written.
+    The operations of a rank are those from ``rank_start[rank]`` up to ``rank_start[rank + 1]``;
+    ``match[operation]`` is its communication, -1 if it computes. `hash_of_match` is the sum over
+    parts of a hash of colour and place; `hashes` has an entry for each rank. Both are written.
     """
     # First who meets in each communication, then the communications of each rank. The sum of
     # hashes wraps around at 64 bits, which does no harm.
@@ -241,8 +243,9 @@ def _programs(step: Step, places: Places) -> Iterator[bytes]:
 def _faced(step: Step, places: Places, riding: NDArray[np.int64]) -> list[NDArray[np.int64]]:
     """Describe the partners of a rank's operations on rails by the order in which they appear.
 
-    The first array has a number for each operation. The second one tells which ranks the partners
-    lead to: the other rank of a message, the next and the previous member of a collective.
+    `riding` are the operations of one rank that use a rail. The first array has a number for each
+    operation. The second one tells which ranks the partners lead to: the other rank of a message,
+    the next and the previous member of a collective.
     """
     group = step.group[riding]
     peer = step.peer[riding]

@@ -239,8 +239,8 @@ def _list_routes(decoder: Decoder, choice: RailChoice) -> tuple[ChordRoutes, ...
 def _spread_relays(seats: Seats, rows: Ints, ports_of_bundle: Ints) -> NDArray[np.int32]:
     """Copy relays of the folded step to all ranks of each seat.
 
-    Rows of (row of the operation, seat, bundle) become rows of (operation, rank, ports as bits),
-    sorted by operation.
+    ``ports_of_bundle[bundle]`` has a bit for each of its ports. Rows of (row of the operation,
+    seat, bundle) become rows of (operation, rank, ports as bits), sorted by operation.
     """
     # Rows name operations of the first rank of a seat. All other ranks of the seat have the
     # operation at the same place in their programs.
@@ -278,8 +278,9 @@ def _list_timelines(
 ) -> tuple[RailTimeline, ...]:
     """List which circuits each switch holds when, once for all rails that are alike.
 
-    A rail begins with the homes; the changes of `result`, which are in no order of time, follow by
-    time. Seats are replaced by the numbers of their GPUs on the rail.
+    ``next_seat[bundle, seat]`` has the homes first. A rail begins with the homes; the changes of
+    `result`, which are in no order of time, follow by time. Seats are replaced by the numbers of
+    their GPUs on the rail.
     """
     # The new circuits in the order of time.
     order = np.argsort(result.change_start_s, kind="stable")
@@ -324,6 +325,7 @@ def _list_states(
 ) -> tuple[Ints, NDArray[np.float64]]:
     """List the circuits of a rail after each time at which some change, and these times.
 
+    ``first_state[bundle, gpu]`` is the state at 0 s, ``start_s[change]`` when a change begins.
     ``states[state, bundle, gpu]`` is the GPU that a bundle leads to, -1 for none. Changes are
     bundles, senders and receivers by ascending start; a receiver loses the circuit that it had.
     """

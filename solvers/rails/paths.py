@@ -30,8 +30,8 @@ class Timed(NamedTuple):
 def longest_paths(duration_s: Sequence[float] | NDArray[np.float64], pairs: Ints) -> Timed | None:
     """Start everything as early as its predecessors allow (Kahn), in time O(nodes + pairs).
 
-    ``pairs[k]`` are two nodes of which the first has to end before the second starts. None if
-    nodes wait for each other in a circle.
+    ``duration_s[node]`` is how long each lasts. ``pairs[k]`` are two nodes of which the first has
+    to end before the second starts. None if nodes wait for each other in a circle.
     """
     lasts_s = np.asarray(duration_s, np.float64)
     n_nodes = len(lasts_s)
@@ -48,10 +48,11 @@ def longest_paths(duration_s: Sequence[float] | NDArray[np.float64], pairs: Ints
 def _walk(lasts_s, pairs, start_s, order, scratch, next_pair):
     """Write starts and places of nodes, and return how many start: fewer than all in a circle.
 
-    ``order[node]`` becomes the place of a node in the order of starts. With durations of 2 s, 3 s
-    and 1 s and the pairs (0, 2) and (1, 2), nodes 0 and 1 start at 0 s and node 2 at 3 s.
-    `start_s` has to be 0; `scratch`, shape (3, nodes), has the first pair of each node, for how
-    many it waits, and the queue; `next_pair` chains the pairs of one node.
+    ``lasts_s[node]`` are durations. ``order[node]`` becomes the place of a node in the order of
+    starts. With durations of 2 s, 3 s and 1 s and the pairs (0, 2) and (1, 2), nodes 0 and 1 start
+    at 0 s and node 2 at 3 s. `start_s` has to be 0; `scratch`, shape (3, nodes), has the first
+    pair of each node, for how many it waits, and the queue; `next_pair` chains the pairs of one
+    node.
     """
     first_pair, n_waiting_for, queue = scratch
     first_pair[:] = -1

@@ -593,8 +593,10 @@ def stopping_paths(
 ) -> Timed | None:
     """Start everything as early as possible where a change stops its rail, by simulated events.
 
-    Changes are the nodes from `first_change` on; those that begin at one moment are one, and what
-    runs on the rail lasts a delay longer. None if nodes wait for each other in a circle.
+    ``duration_s[node]``, and ``rail_of[node]``, -1 beside all rails; of a pair of nodes the first
+    ends before the second starts. Changes are the nodes from `first_change` on; those that begin
+    at one moment are one, and what runs on the rail lasts a delay longer. None if nodes wait for
+    each other in a circle.
     """
     # By node those that wait for it, and for how many it still waits itself.
     n_nodes = len(duration_s)

@@ -156,7 +156,10 @@ def seat_ranks(job: RailJob) -> Seats:
 
 
 def _describe_ranks(job: RailJob, number_of_rank: Ints) -> list[bytes]:
-    """Describe each rank by its number on its rail, and those of the members of its groups."""
+    """Describe each rank by its number on its rail, and those of the members of its groups.
+
+    ``number_of_rank[rank]`` is -1 on no rail.
+    """
     step = job.step()
     descriptions = [number_of_rank[rank].tobytes() for rank in range(step.n_ranks)]
     for group in step.groups:

@@ -225,7 +225,10 @@ def _join_labels(labels: Sequence[bytes], more_labels: Sequence[bytes]) -> list[
 
 
 def _fold_by_rail(job: RailJob, folded: Folded, labels: Sequence[bytes]) -> Folded:
-    """Refine classes until the ranks of one class are on rails with the same classes."""
+    """Refine classes until the ranks of one class are on rails with the same classes.
+
+    ``labels[rank]`` are those with which `folded` was made.
+    """
     ranks_on_rail = ranks_of_rails(job.step())
     while True:
         # By rank the classes of all ranks on its rails.
@@ -392,8 +395,8 @@ def _list_endpoints(
 ) -> dict[int, list[Endpoint]]:
     """List by node the ends that it uses, with the peers of the first rank of the class.
 
-    Ends of one number with equal peers have one spot, by which the peers of the other ranks are
-    looked up.
+    ``nodes_of[node]`` are the nodes of all rounds of a communication, by its first one. Ends of
+    one number with equal peers have one spot, by which the peers of the other ranks are looked up.
     """
     folded = transfers.folded
     step = folded.step

@@ -243,7 +243,8 @@ def _move_others(
 ) -> bool:
     """Let circuits of others move, as few as possible; tell whether that was settled.
 
-    ``search.best`` receives plans, and ``search.settled`` what no plan can be below.
+    `job_circuits` and `other_circuits` are those that may move, of jobs that are hit and of
+    others. ``search.best`` receives plans, and ``search.settled`` what no plan can be below.
     """
     # One set of circuits after the other, while these are few and small. If circuits of hit jobs
     # could move as well, there would be many more sets: then one model has all of them.

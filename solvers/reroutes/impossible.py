@@ -59,7 +59,10 @@ def _sides(n: int, hit: NDArray[np.int32]) -> NDArray[np.bool_]:
 
 
 def _fibres_out(problem: Reroute, rack: Units, sides: NDArray[np.float32]) -> NDArray[Any]:
-    """Count the live fibres that lead out of each set, and how many switches can join to ways."""
+    """Count the live fibres that lead out of each set, and how many switches can join to ways.
+
+    ``sides[set, server]`` is 1 for the servers of a set, else 0.
+    """
     # ``fibres[from, to]``, where switches between racks follow the servers. Through a switch there
     # go no more circuits than come to it from inside, and than lead from it to outside.
     live = rack.edge_fibres.astype(np.float32)
@@ -83,8 +86,9 @@ def _crosses(sides: NDArray[np.float32], counts: NDArray[np.float32]) -> NDArray
 def _crossing(problem: Reroute, rack: Units, sides: NDArray[np.float32]) -> NDArray[Any]:
     """Count the circuits that must leave each set of servers, for its cheapest handover.
 
-    Circuits between units that stay are counted as they are. Those of a lost unit depend on where
-    its spare is: inside of the set those from outside need not leave it, but those to outside do.
+    ``sides[set, server]`` is 1 for the servers of a set, else 0. Circuits between units that stay
+    are counted as they are. Those of a lost unit depend on where its spare is: inside of the set
+    those from outside need not leave it, but those to outside do.
     """
     server = rack.server_of_unit
     lost = np.array(problem.lost, dtype=np.int64)
@@ -291,8 +295,9 @@ def _build_network(
 ) -> Any:
     """Build the capacities of a flow network through resources of limited room.
 
-    A resource is an edge, from its number to its number plus n. The source is node 2 n, the sink
-    2 n + 1.
+    `arcs` are the tails and the heads, and `sources` the resources where flow begins and how much
+    begins there; flow ends at the resources in `goals`. A resource is an edge, from its number to
+    its number plus n. The source is node 2 n, the sink 2 n + 1.
     """
     with uncounted():
         from scipy.sparse import csr_array  # takes a third of a second

@@ -227,7 +227,10 @@ def path_arcs(routing: RoutingState, path: Path) -> list[int]:
 def useful_arcs(
     routing: RoutingState, starts: Sequence[int], goals: Sequence[int]
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """List the arcs between a start and a goal, with their tails; closed parts are left out."""
+    """List the arcs between a start and a goal, with their tails; closed parts are left out.
+
+    `starts` and `goals` are nodes of the flow graph.
+    """
     graph = routing.graph
     arcs = np.flatnonzero(routing.open_arcs() & (routing.free[graph.resource[graph.head]] > 0))
     tail = graph.tail[arcs]

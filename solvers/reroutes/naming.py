@@ -63,9 +63,11 @@ def name_paths(
 ) -> Named:
     """Choose ports and fibres for circuits; with cells the paths have them already.
 
-    There is always a choice if the paths overdraw no resource. Of a unit the port at the place of
-    the wish is taken if it is free, else the lowest that is. Circuits in `leaving` give their
-    parts up; the fibres of those that are `lit` are taken only if there are no others.
+    ``wishes[k]`` is a source and a destination, ports; edge e has the fibres from
+    ``first_fibre[e]`` up to ``first_fibre[e + 1]``. There is always a choice if the paths overdraw
+    no resource. Of a unit the port at the place of the wish is taken if it is free, else the
+    lowest that is. Circuits in `leaving` give their parts up; the fibres of those that are `lit`
+    are taken only if there are no others.
     """
     # On a fabric with cells, the nodes of a path say all: the terminals that light enters, and the
     # ports at its first and last one.

@@ -358,7 +358,11 @@ class RoutingState:
 def spread(
     n: int, seeds: Sequence[int] | NDArray[Any], tail: NDArray[Any], head: NDArray[Any]
 ) -> NDArray[np.bool_]:
-    """Mark which nodes can be reached from some of them over arcs (breadth-first search)."""
+    """Mark which nodes can be reached from some of them over arcs (breadth-first search).
+
+    There are `n` nodes, those in `seeds` are reached to begin with, and arc k leads from
+    ``tail[k]`` to ``head[k]``.
+    """
     reached = np.zeros(n, dtype=np.bool_)
     reached[seeds] = True
     front = reached

@@ -429,8 +429,9 @@ def passes_link_twice(graph, use, route):
 def shorten(graph, space, base, circuits):
     """Put each circuit on its cheapest way past the others, until nothing gets cheaper.
 
-    Changes ``circuits.routes`` and ``circuits.lengths``, and uses ``space.exit_cost`` and
-    ``space.use``. The result is the total cost.
+    ``base[terminal]`` is the price of the link behind a terminal. Changes ``circuits.routes`` and
+    ``circuits.lengths``, and uses ``space.exit_cost`` and ``space.use``. The result is the total
+    cost.
 
     All have routes, and no two share a link; the same holds afterwards.
     """

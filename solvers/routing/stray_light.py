@@ -110,10 +110,10 @@ class ChipOptics(NamedTuple):
     def pass_cells(self, states: NDArray[np.int8]) -> NDArray[np.complex128]:
         """Return ``amplitudes[terminal, exit]`` behind cells, for light of amplitude 1.
 
-        Exit 0 is that of bar, 1 that of cross; real cells leak into the other one. A free cell
-        absorbs all light. Where the phases of a chip are not known, the amplitudes are real, the
-        larger magnitude for errors of either sign: amplitudes that are added in phase bound what
-        can stray.
+        ``states[cell]``: 0 bar, 1 cross, -1 free. Exit 0 is that of bar, 1 that of cross; real
+        cells leak into the other one. A free cell absorbs all light. Where the phases of a chip
+        are not known, the amplitudes are real, the larger magnitude for errors of either sign:
+        amplitudes that are added in phase bound what can stray.
         """
         # The heat of other cells turns the phase between the two arms of a cell: by half in each,
         # in opposite directions. Free cells count as in cross here; their light is cleared below.
@@ -164,7 +164,10 @@ class ChipOptics(NamedTuple):
     def _matrices(
         self, states: NDArray[np.int8], errors_rad: NDArray[np.float64]
     ) -> NDArray[np.complex128]:
-        """Return ``T[cell, b side, a side]`` of all cells in the given states."""
+        """Return ``T[cell, b side, a side]`` of all cells in the given states.
+
+        ``errors_rad[cell, arm]`` are the errors of the phases in both arms.
+        """
         of_device = self.cells.cell(states, errors_rad)
         if self.circuit_matrices is None:
             return of_device

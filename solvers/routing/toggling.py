@@ -481,9 +481,10 @@ def find_fewest_toggles(graph, space, scratch, port, max_toggles, route):
 def _route_in_turn(graph, space, scratch, ports_in_turn, max_toggles):
     """Route new circuits one by one past those that are there, each with the fewest toggles.
 
-    `max_toggles` bounds all of them together. Writes their routes to `scratch` and occupies them.
-    Returns the toggles of all new routes together, and those of the one that was found first; both
-    are `NO_ROOM` if a circuit does not fit.
+    `ports_in_turn` are the source ports of the circuits. `max_toggles` bounds all of them
+    together. Writes their routes to `scratch` and occupies them. Returns the toggles of all new
+    routes together, and those of the one that was found first; both are `NO_ROOM` if a circuit
+    does not fit.
     """
     for place in range(len(ports_in_turn)):
         scratch.lengths[ports_in_turn[place]] = 0
@@ -509,7 +510,10 @@ def _route_in_turn(graph, space, scratch, ports_in_turn, max_toggles):
 
 @inner_kernel
 def _copy_states(ports, present_states, states):
-    """Copy the present states, stuck cells as they are or free; False if one is no state."""
+    """Copy the present states, stuck cells as they are or free; False if one is no state.
+
+    ``states[cell]`` is written, -1 for free.
+    """
     for cell in range(len(states)):
         state = present_states[cell]
         if state < -1 or state > 1:
@@ -541,8 +545,9 @@ def _keep_circuits(graph, scratch, order, states):
 def _route_new_circuits(graph, space, scratch, new_ports, routed):
     """Route the new circuits of a change past those that stay, by few toggles.
 
-    Two orders are tried, and the one of fewer toggles counts. Then each new circuit looks for a
-    way of fewer toggles past all others. Links, tolls and routes of `space` and `scratch` follow.
+    `new_ports` are the source ports of the new circuits. Returns whether all fit. Two orders are
+    tried, and the one of fewer toggles counts. Then each new circuit looks for a way of fewer
+    toggles past all others. Links, tolls and routes of `space` and `scratch` follow.
     """
     states = routed.states
     n_orders = min(len(new_ports), 2)
@@ -617,10 +622,10 @@ def fit_in_circuits(graph, space, ports, scratch, change, routed):
 def _refit(graph, space, scratch, order, states, min_saved):
     """Put each circuit in turn on its way of the fewest toggles past all others.
 
-    Changes ``scratch.routes`` and ``scratch.lengths``. Cells that were not set before, or lie on
-    the routes of others already, cost no toggle. A way is taken if it has fewer toggles, or as
-    many and its cells cost less; `min_saved` is 0 where a shorter way is worth a search, else 1.
-    All routes are occupied, before and afterwards.
+    `order` lists source ports. Changes ``scratch.routes`` and ``scratch.lengths``. Cells that were
+    not set before, or lie on the routes of others already, cost no toggle. A way is taken if it
+    has fewer toggles, or as many and its cells cost less; `min_saved` is 0 where a shorter way is
+    worth a search, else 1. All routes are occupied, before and afterwards.
     """
     # It ends once all circuits in a row have stayed as they are.
     n_unchanged = 0

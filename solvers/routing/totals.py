@@ -134,7 +134,10 @@ class RouteModel(ExactModel[list[list[int]]]):
 
 
 def _make_routes(negotiation: Negotiation, terminals_of_circuit: list[list[int]]) -> Routes:
-    """Make the record of the routes that the model found, as terminals by circuit."""
+    """Make the record of the routes that the model found, as terminals by circuit.
+
+    ``terminals_of_circuit[k]`` are those of ``negotiation.circuits[k]``.
+    """
     router = negotiation.router
     routes, lengths = router.empty_routes()
     longest = max(map(len, terminals_of_circuit))

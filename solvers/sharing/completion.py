@@ -147,10 +147,11 @@ class _WaitingModel(ExactModel[NDArray[np.int32]]):
     def _count_waiting(self, job: int, demand: int, kinds: list[int], asked_s: float) -> None:
         """Add the time that a job waits for its last resource to the objective, in steps.
 
-        Time is cut at the arrivals of resources. Example: a job that asks at 0 s and takes
-        resources that come at 2 s and at 5 s has the literals "waits until 2 s", with cost 2, and
-        "waits from then until 5 s", with cost 3; both are true if it takes anything that comes at
-        5 s.
+        `kinds` are the kinds of resources that may serve the job, which asks at `asked_s` for
+        `demand` of them. Time is cut at the arrivals of resources. Example: a job that asks at 0 s
+        and takes resources that come at 2 s and at 5 s has the literals "waits until 2 s", with
+        cost 2, and "waits from then until 5 s", with cost 3; both are true if it takes anything
+        that comes at 5 s.
         """
         if not demand:
             return

@@ -190,8 +190,10 @@ def _group_jobs(
 ) -> tuple[list[NDArray[np.intp]], NDArray[np.bool_]]:
     """Put jobs that the same classes may serve into one group, those that want the least first.
 
-    Jobs that want nothing and classes without supply are left out. The second result is
-    ``reach[group, class]``: whether a class may serve the jobs of a group.
+    ``may_serve[class, job]``; ``residuals[job]`` is how many ports a job still wants,
+    ``supply[class]`` how many a class has. Jobs that want nothing and classes without supply are
+    left out. The second result is ``reach[group, class]``: whether a class may serve the jobs of a
+    group.
     """
     serves = may_serve & (supply > 0)[:, None]
     jobs = np.flatnonzero((residuals > 0) & serves.any(axis=0))

@@ -236,9 +236,10 @@ class Pod:
     def spreads(self, plans: list[SliceShape]) -> Iterator[tuple[int, ...]]:
         """List at most two sets of joined racks that have enough free servers for a slice.
 
-        Example: 12 servers are needed, racks have 8, 6 and 5 free ones. First come as few racks as
-        will do: the emptiest (8), and the fullest one that has the other 4 (5). Then come the
-        emptiest racks with twice as many free servers as are needed, as these leave more routes.
+        `plans` are the ways to turn one slice, all of equally many slots. Example: 12 servers are
+        needed, racks have 8, 6 and 5 free ones. First come as few racks as will do: the emptiest
+        (8), and the fullest one that has the other 4 (5). Then come the emptiest racks with twice
+        as many free servers as are needed, as these leave more routes.
         """
         n_free = self._free_by_rack()
         n_slots = plans[0].n_slots if plans else 0
@@ -482,8 +483,9 @@ def loads_possible(rack: Rack, plan: SliceShape) -> list[int]:
 def tell_apart(plans: list[SliceShape]) -> list[SliceShape]:
     """Keep the first of the turned slices whose graphs of slots and circuits are isomorphic.
 
-    A ring of four slots has the graph of a square of two by two. Where all pairs have equally many
-    circuits, the order of the sides makes no difference either.
+    `plans` are all ways to turn one slice. A ring of four slots has the graph of a square of two
+    by two. Where all pairs have equally many circuits, the order of the sides makes no difference
+    either.
     """
     plan_of_graph: dict[tuple[int, ...], SliceShape] = {}
     for plan in plans:
