@@ -71,10 +71,11 @@ def plan_heater_steps(
 ) -> list[HeaterStep]:
     """Plan the voltages of all heaters of a chip, slot by slot, in the order of setting them.
 
-    A free cell keeps the voltages that it has; before the first slot there is no voltage. At the
-    beginning of each slot heaters are turned down first, and only then others up, hence the total
-    power on the way is never above that of both slots. Heaters that keep their voltage have no
-    step. A cell that no heater brings to its phase is refused, and so is a slot above `most_mw`.
+    ``cell_states[slot, cell]``: 0 bar, 1 cross, -1 free. A free cell keeps the voltages that it
+    has; before the first slot there is no voltage. At the beginning of each slot heaters are
+    turned down first, and only then others up, hence the total power on the way is never above
+    that of both slots. Heaters that keep their voltage have no step. A cell that no heater brings
+    to its phase is refused, and so is a slot above `most_mw`.
     """
     n_cells = fabric.n_cells
     driver = _Driver(fabric, table)
@@ -139,8 +140,9 @@ class _Driver:
     def _settle_rest(self, fabric: Fabric, offset_rad: NDArray[np.float64]) -> None:
         """Take the difference without power from the table of cells where heaters state none.
 
-        Refuse cells of which both state one and contradict each other, and cells with arms of
-        unlike length of which nobody states it.
+        ``offset_rad[cell]`` is the table of cells, and ``self.at_rest_rad[cell]`` receives the
+        difference. Refuse cells of which both state one and contradict each other, and cells with
+        arms of unlike length of which nobody states it.
         """
         heated = (self.largest_rad >= 0).any(axis=1)
         for cell in np.flatnonzero(heated).tolist():
@@ -197,10 +199,12 @@ class _Driver:
     ) -> NDArray[np.float64]:
         """Choose for each cell which of its two heaters turns the phase, and how far.
 
-        A heater on arm 1 adds to the difference that is missing, one on arm 2 takes from it, and
-        whole turns make no difference. The heater that needs less power, and can reach the phase,
-        is taken. In further rounds the former heater is kept unless the other one needs less than
-        half, since two that need the same power would alternate.
+        ``missing_rad[k]`` is what ``cells[k]`` lacks, ``former_rad[k, arm]`` the turns of the
+        round before; the result has their shape. A heater on arm 1 adds to the difference that is
+        missing, one on arm 2 takes from it, and whole turns make no difference. The heater that
+        needs less power, and can reach the phase, is taken. In further rounds the former heater is
+        kept unless the other one needs less than half, since two that need the same power would
+        alternate.
         """
         # By cell and arm: the turn that would be needed, and its cost, infinite if out of reach.
         by_arm_rad = _wrapped(np.stack([missing_rad, -missing_rad], axis=1))
@@ -222,7 +226,10 @@ class _Driver:
         missing_rad: NDArray[np.float64],
         turns_rad: NDArray[np.float64],
     ) -> None:
-        """Refuse a slot with a cell whose heaters do not reach its phase."""
+        """Refuse a slot with a cell whose heaters do not reach its phase.
+
+        ``missing_rad[k]`` is what ``cells[k]`` lacks.
+        """
         for cell, missing in zip(cells.tolist(), missing_rad, strict=True):
             reach_rad = self.largest_rad[cell]
             needed_rad = _wrapped(np.array([missing, -missing]))
@@ -249,6 +256,7 @@ class _Driver:
     ) -> list[HeaterStep]:
         """List the steps of a slot in an order that never takes too much power.
 
+        ``before_rad[cell, arm - 1]`` and ``after_rad`` are the turns of heaters in both slots.
         Heaters whose power falls come first, those whose power rises last. Example: heater A falls
         from 5 to 1 mW and heater B rises from 0 to 4 mW. The total is 5, 1, 5 mW; in the other
         order it would be 5, 9, 5 mW.
@@ -302,7 +310,10 @@ class _Driver:
         return mw_per_pi * turn_rad / math.pi if mw_per_pi > 0 else math.nan
 
     def check_power(self, slot: int, turns_rad: NDArray[np.float64], most_mw: float) -> None:
-        """Refuse a slot whose heaters together take more than a limit, or an unknown power."""
+        """Refuse a slot whose heaters together take more than a limit, or an unknown power.
+
+        ``turns_rad[cell, arm - 1]`` are the turns of the heaters.
+        """
         total_mw = 0.0
         for cell, arm in sorted(self.table.heaters):
             power_mw = self.power_mw(cell, arm, turns_rad[cell, arm - 1])

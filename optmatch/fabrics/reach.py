@@ -216,8 +216,9 @@ def _reuses_a_link(
 ) -> NDArray[np.bool_]:
     """Tell which shortest walks pass a link twice, which the light of a circuit cannot do.
 
-    A walk may pass a link in both directions. All walks are followed back from their ends, side by
-    side. The result is ``reuses[source, destination]``, false where there is no walk.
+    `destinations` are terminals. A walk may pass a link in both directions. All walks are followed
+    back from their ends, side by side. The result is ``reuses[source, destination]``, false where
+    there is no walk.
     """
     # pair = source number * number of destinations + destination number. Pairs drop out as soon
     # as their walk is back at its source.
@@ -302,6 +303,7 @@ _AT_ONCE = 256  # destinations: a table of all would take gigabytes for a thousa
 def count_cells(mate: NDArray[np.int32], *, ahead: bool) -> NDArray[np.int64] | None:
     """Count the most cells that light can pass after each cell of a network, or before it.
 
+    ``mate[terminal]`` is the terminal that one is joined to, -1 for none; the result is by cell.
     In a feed-forward network light goes from ends a of cells to ends b, and the count is the
     longest path from each cell: it numbers the columns from the last one (0) to the left, or,
     unless `ahead`, from the first one to the right. None says that the network is not
@@ -349,6 +351,7 @@ def forward_routes(
 ) -> NDArray[np.int32]:
     """Count the cells on the shortest routes of a feed-forward network.
 
+    `sources` are the terminals that light enters at, `destinations` those by which it leaves.
     Dynamic programming from the last column back to the first, in time O(cells * destinations).
     ``columns[cell]`` is the most cells that light can still pass after this one, 0 in the last
     column. The result is ``cells[source, destination]``, `UNREACHED` where no light comes through.

@@ -187,7 +187,10 @@ def _count_crossed(
     start: NDArray[np.float64],
     end: NDArray[np.float64],
 ) -> int:
-    """Count the lines that cross the line from p to q; lines that only touch do not."""
+    """Count the lines that cross the line from p to q; lines that only touch do not.
+
+    Line k leads from ``start[k]`` to ``end[k]``.
+    """
 
     def side(
         a: NDArray[np.float64], b: NDArray[np.float64], c: NDArray[np.float64]

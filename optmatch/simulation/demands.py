@@ -287,7 +287,7 @@ def _list_schedules(
 def _list_segments(problem: Demand, schedules: Sequence[Schedule]) -> Iterator[_Segment]:
     """Yield the segments of time in which no circuit changes on any plane.
 
-    Those in which nothing sends are left out::
+    ``schedules[plane]``; times are in seconds. Those in which nothing sends are left out::
 
         plane 0:   0 to 10 s circuits A    15 to 24 s circuits B
         plane 1:   0 to 6 s circuits C     10 to 24 s circuits D

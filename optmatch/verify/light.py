@@ -315,8 +315,9 @@ def _goes_right(
 ) -> bool:
     """Tell whether the power that a state should pass outweighs all that leaks beside it.
 
-    It does not if a wanted entry of ``power[b side, a side]`` is 0, or an entry in its row or
-    column is more than `MAX_LEAK` of it.
+    ``has_a[side]`` and ``has_b[side]`` tell which terminals the cell has at its ends. It does not
+    if a wanted entry of ``power[b side, a side]`` is 0, or an entry in its row or column is more
+    than `MAX_LEAK` of it.
     """
     for a_side in np.flatnonzero(has_a):
         b_side = a_side if state == BAR else 1 - a_side
@@ -384,6 +385,7 @@ def _find_dark_terminals(
 ) -> NDArray[np.bool_]:
     """Find the entries of set cells that no light from outside reaches, by slot and terminal.
 
+    ``guides_at[slot, terminal]`` is true where the cell of the terminal has a state.
     ``next_at[slot, terminal]`` is the entry to which light goes on, -1 if it leaves the graph.
     """
     fed_by_set_cell = (graph.mate >= 0) & guides_at[:, graph.mate]
@@ -542,7 +544,8 @@ def _count_cells(
 ) -> Traced:
     """Count the cells that each circuit passes, and those in cross.
 
-    A circuit between bidirectional ports is counted once, at the port of the lower number.
+    ``states[slot, cell]``; ``matchings[slot, source]`` is a destination, -1 if idle. A circuit
+    between bidirectional ports is counted once, at the port of the lower number.
     """
     counted = matchings != IDLE
     if fabric.bidirectional:

@@ -468,7 +468,8 @@ class RollingSchedule:
     ) -> SlotChoice:
         """Choose the circuits of the next slot, and how many ticks it lasts.
 
-        If a flow is due, its circuit comes, and the slot ends with the flow. Otherwise the slot is
+        ``present_matching[source]`` is the destination of the circuit that is up, -1 for none. If
+        a flow is due, its circuit comes, and the slot ends with the flow. Otherwise the slot is
         one of a plan for all that waits (aim "completion"), or has the circuits that are worth
         most.
         """

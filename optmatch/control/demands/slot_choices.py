@@ -187,8 +187,9 @@ class SlotChooser:
     ) -> NDArray[np.int32]:
         """Choose the circuits that are worth most, or stay with those that are up.
 
-        The candidate is the matching of greatest worth. If all circuits wait for a change
-        (all-stop), it is taken only if the gain is above the cost:
+        ``present_matching[source]`` is a destination, -1 for none; with `offers`, rows like it,
+        the candidate is one of these. The candidate is the matching of greatest worth. If all
+        circuits wait for a change (all-stop), it is taken only if the gain is above the cost:
 
         - gain: (its worth - present worth) * horizon;
         - cost: its worth * `_CHANGE_COST` delays;
@@ -404,8 +405,9 @@ class QueuePlan:
     ) -> SlotChoice:
         """Take the next slot out of a plan, the one for which the switch has to change least.
 
-        A slot that needs no change at all comes first, then those that keep the most circuits.
-        Only `_LONGEST` delays of it are taken at most; ``self.slots`` is what is left of the plan.
+        ``present_matching[source]`` is the destination of the circuit that is up, -1 for none. A
+        slot that needs no change at all comes first, then those that keep the most circuits. Only
+        `_LONGEST` delays of it are taken at most; ``self.slots`` is what is left of the plan.
         """
         # By slot and source port: whether its circuit has something to carry (`serves`), and
         # whether it is up already (`keeps`).

@@ -79,9 +79,10 @@ def find_flaws(
 ) -> list[str]:
     """List everything that is wrong with how the parts of a netlist are joined.
 
-    Flaws are instances or ports that are there twice, or none at all; pins of instances that do
-    not exist, and pins that a part does not have; pins that are used twice, or not at all; and
-    parts that are not connected to all others.
+    `joins` are pairs of pins, `ports` pairs of a name and a pin. Flaws are instances or ports that
+    are there twice, or none at all; pins of instances that do not exist, and pins that a part does
+    not have; pins that are used twice, or not at all; and parts that are not connected to all
+    others.
     """
     # Names that are there twice, and nothing where something is needed.
     flaws = [f"instance {name} is there twice" for name in _find_repeated(instances)]
@@ -176,7 +177,10 @@ class _PinUsers:
 def find_port_flaws(
     ports: Sequence[Pair], tx: Sequence[str] | None, rx: Sequence[str] | None
 ) -> list[str]:
-    """List what is wrong with a choice of ports that send and that receive."""
+    """List what is wrong with a choice of ports that send and that receive.
+
+    `ports` are pairs of a name and a pin, `tx` and `rx` names of ports.
+    """
     if tx is None and rx is None:
         return []
     if tx is None or rx is None:

@@ -90,7 +90,7 @@ def _find_interferometers(paths: LightPaths) -> Found:
                 links[name].setdefault(link.second, link)
 
     # Pair each coupler that has one possible partner left with it. Others may have one partner
-    # left after that: they join the queue `waiting`. In the picture: c1, c4, then none.
+    # left after that: they join the queue `waiting`. In a row of four: c1, c4, then none.
     pairs: list[Pair] = []
     waiting = [name for name in couplers if len(links[name]) == 1]
     unpaired = dict.fromkeys(couplers)

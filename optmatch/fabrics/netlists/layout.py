@@ -42,8 +42,10 @@ def lay_out(mate: NDArray[np.int32]) -> NDArray[np.float64]:
 def _place_by_modes(mate: NDArray[np.int32]) -> NDArray[np.float64]:
     """Place the middles of cells by a spectral layout, in which joins act like springs.
 
-    x and y are the two eigenvectors of the graph Laplacian with the smallest eigenvalues above
-    that of the constant one; neighbours are `APART` lengths of a cell apart in the mean.
+    ``mate[terminal]`` is the terminal that one is joined to, -1 for none. The result is
+    ``middle[cell]``, x and y. x and y are the two eigenvectors of the graph Laplacian with the
+    smallest eigenvalues above that of the constant one; neighbours are `APART` lengths of a cell
+    apart in the mean.
     """
     n_cells = len(mate) // 4
     middle = np.zeros((n_cells, 2))
@@ -71,8 +73,10 @@ def _place_by_modes(mate: NDArray[np.int32]) -> NDArray[np.float64]:
 def _stack_columns(mate: NDArray[np.int32], columns: NDArray[np.int64]) -> NDArray[np.float64]:
     """Draw cells in given columns such that few joins between them cross (barycentre method).
 
-    Each column is sorted by the mean height of the cells that its cells are joined to in the
-    columns on one side. Sweeps go to the right, with the joins to the left, then back.
+    ``mate[terminal]`` is the terminal that one is joined to, -1 for none. The result is
+    ``ends[cell, end]``, x and y. Each column is sorted by the mean height of the cells that its
+    cells are joined to in the columns on one side. Sweeps go to the right, with the joins to the
+    left, then back.
     """
     n_columns = int(columns.max()) + 1
     cells_of_column = [np.flatnonzero(columns == column) for column in range(n_columns)]
@@ -107,8 +111,8 @@ def _centred_ranks(count: int) -> NDArray[np.float64]:
 def _spread(middle: NDArray[np.float64]) -> NDArray[np.float64]:
     """Move cells apart that are less than a length from each other, for at most `_PUSHES` rounds.
 
-    Each pair that is too close moves apart by what it lacks; a cell moves by the mean of its
-    pushes.
+    ``middle[cell]``: x and y, in lengths of a cell. Each pair that is too close moves apart by
+    what it lacks; a cell moves by the mean of its pushes.
     """
     moved = middle.copy()
     n_cells = len(moved)

@@ -273,8 +273,8 @@ def _bound_configurations(
 ) -> list[BoundTerms]:
     """Bound the time of a collective whose circuits are set up a given number of times.
 
-    A *configuration* is a set of circuits that is held for some rounds. The time of a plan has
-    three parts:
+    `terms` are the bounds for fewer configurations. A *configuration* is a set of circuits that is
+    held for some rounds. The time of a plan has three parts:
 
     - delays, in which circuits change between two configurations;
     - start-ups, one for each round;

@@ -380,7 +380,8 @@ def _bound_programme(
 ) -> float:
     """Bound the least value of a linear programme from below, without trust in its solver.
 
-    Returns a lower bound; 0 if the solver fails.
+    The programme: the least ``goal @ x`` with ``rows @ x >= least`` and ``x >= 0``; an optimum has
+    no x above `most`. Returns a lower bound; 0 if the solver fails.
     """
     from scipy.optimize import linprog
 

@@ -669,9 +669,9 @@ def _round(
 def _round_lines(amounts: NDArray[np.float64], total: int) -> NDArray[np.int64] | None:
     """Round entries in ticks so that each line has the sum `total`, which it has but for noise.
 
-    Row by row, what is missing goes to the columns that wait longest for theirs; what is then left
-    of columns is small, and passed on along the largest entries. Zeros stay; None if no rounding
-    was found.
+    ``amounts[row, column]`` are ticks. Row by row, what is missing goes to the columns that wait
+    longest for theirs; what is then left of columns is small, and passed on along the largest
+    entries. Zeros stay; None if no rounding was found.
     """
     # The ticks that each column has got too little so far decide which entries of a row are
     # rounded up. Whole entries stay.

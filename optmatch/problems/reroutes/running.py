@@ -170,10 +170,11 @@ def follow_light(
 ) -> Routes:
     """Find where the light of each circuit enters cells, and check that it reaches its partner.
 
-    Cell 5 has the terminals 20, 21, 22 and 23. Light enters a cell at one terminal and leaves it
-    at another one, which depends on the state of the cell; a waveguide leads from there to a
-    terminal of the next cell. The error names the first circuit whose light goes elsewhere, or is
-    lost.
+    ``circuits[circuit]`` are a source and a destination port, ``cell_states[cell]`` is 0 bar, 1
+    cross, -1 free. Cell 5 has the terminals 20, 21, 22 and 23. Light enters a cell at one terminal
+    and leaves it at another one, which depends on the state of the cell; a waveguide leads from
+    there to a terminal of the next cell. The error names the first circuit whose light goes
+    elsewhere, or is lost.
     """
     graph = fabric.graph
     assert graph is not None

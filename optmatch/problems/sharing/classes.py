@@ -185,8 +185,8 @@ def _count_reached(
 def _number_cells(places: list[NDArray[Any]]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return the cell of each resource in a grid, without gaps, and a member of each cell.
 
-    Places along all axes are packed into one number, which is renumbered whenever it would
-    overflow.
+    ``places[axis][resource]`` is a place from 0 on. Places along all axes are packed into one
+    number, which is renumbered whenever it would overflow.
     """
     cell_of = np.zeros(len(places[0]), dtype=np.int64)
     n_cells = 1

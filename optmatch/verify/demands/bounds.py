@@ -261,9 +261,9 @@ def _bound_together(
 ) -> float:
     """Bound the objective by what all ports together have to do; 0 with a packet network.
 
-    All-stop: nothing is carried in a delay, hence the ticks of the busiest line and the delays of
-    the line with most partners add up. If ports are bidirectional, n ports have n / 2 circuits at
-    once.
+    Entry k of the demand is from ``sources[k]`` to ``destinations[k]``. All-stop: nothing is
+    carried in a delay, hence the ticks of the busiest line and the delays of the line with most
+    partners add up. If ports are bidirectional, n ports have n / 2 circuits at once.
     """
     if problem.packet_share > 0 or not len(sources):
         return 0.0
@@ -484,8 +484,9 @@ def end_groups(
 ) -> list[float]:
     """Compute when each group is complete, in ticks; infinite if something of it is left.
 
-    An entry of 5 ticks that gets 3 ticks in one slot is over 2 ticks after the next slot that has
-    it begins to carry.
+    ``matchings[slot, source]`` is a destination, -1 if idle, and ``ticks[slot]`` how long the slot
+    carries. An entry of 5 ticks that gets 3 ticks in one slot is over 2 ticks after the next slot
+    that has it begins to carry.
     """
     assert problem.groups is not None
     ends = [0.0] * (int(problem.groups.max()) + 1)
@@ -621,9 +622,9 @@ def bound_weighted(problem: Demand) -> float:
 def _try_orders(work: GroupWork, budgets: list[float], groups: list[int]) -> float:
     """Return the least cost of groups in any order, as budget times ticks of lateness.
 
-    Dynamic programming over subsets: the last group of a subset ends when all of the subset is
-    complete, after Held and Karp (1962). Bit k of a subset says whether it has ``groups[k]``; time
-    doubles with each.
+    ``budgets[group]`` is the cost of a tick of lateness. Dynamic programming over subsets: the
+    last group of a subset ends when all of the subset is complete, after Held and Karp (1962). Bit
+    k of a subset says whether it has ``groups[k]``; time doubles with each.
     """
     # By subset: the cost of its best order, and what its groups send and wait on each line.
     least_cost = [0.0]

@@ -300,7 +300,11 @@ def _bound_machine(head_s: Column, duration_s: Column, tail_s: Column) -> float:
 
 
 def _join_rings(port: Places, event: Places, n_events: int) -> Places:
-    """Find by event the ring that it is on if circuits stay, by label propagation."""
+    """Find by event the ring that it is on if circuits stay, by label propagation.
+
+    Port ``port[k]`` takes part in event ``event[k]``, and all ports of an event are on one ring. A
+    ring has the number of its lowest port.
+    """
     # ``label[port]`` is the lowest port that it is known to be joined to, at first itself. In each
     # round, an event takes the lowest label of its ports, and a port that of its events. Then
     # ``label[label]`` jumps ahead: if port 9 has label 5 and port 5 has label 2, port 9 gets 2.

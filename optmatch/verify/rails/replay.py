@@ -65,7 +65,10 @@ class Context(NamedTuple):
         got: ArrayLike,
         expected: ArrayLike,
     ) -> None:
-        """Refuse operations that break a rule; `MOST_TOLD` are named, further ones counted."""
+        """Refuse operations that break a rule; `MOST_TOLD` are named, further ones counted.
+
+        By row: an operation, whether it is `wrong`, what it has and what was expected.
+        """
         if not wrong.any():
             return
         # Each operation is named once, with the numbers of its first wrong row.
@@ -716,7 +719,11 @@ def _check_group_in_rounds(context: Context, rail: Rail, group: InRounds) -> Non
 def _list_senders(
     context: Context, rail: Rail, group: InRounds, collective_of: Places, members: Places
 ) -> _Senders:
-    """List the ports over which collectives send, an entry for each port of each member."""
+    """List the ports over which collectives send, an entry for each port of each member.
+
+    By row of ``group.operations``, `collective_of` is the number of its collective;
+    ``members[collective, place]`` is a rank.
+    """
     step = context.step
     used = rail.list_ports(step.rank[group.operations], context.plan.ports[group.operations])
     operation = group.operations[used.row]
@@ -743,9 +750,10 @@ def _replay_rounds(
 ) -> _Rounds:
     """Work out when collectives in rounds end, and which circuits they lack.
 
-    A round begins when the one before has ended and its circuits are up, and lasts as long as its
-    longest send. If the last round is over at 7 s, just when the rail stops until 9 s, both 7 s
-    and 9 s are right; earlier rounds end before such a stop.
+    ``start_s[collective]``; ``members[collective, place]`` is a rank. A round begins when the one
+    before has ended and its circuits are up, and lasts as long as its longest send. If the last
+    round is over at 7 s, just when the rail stops until 9 s, both 7 s and 9 s are right; earlier
+    rounds end before such a stop.
     """
     # By sender the spell of its port, at first that in which its operation starts.
     slack_s = context.slack_s
@@ -796,7 +804,10 @@ class _RoundSends(NamedTuple):
 def _list_sends(
     context: Context, transfers: Transfers, senders: _Senders, members: Places
 ) -> _RoundSends:
-    """List who sends to whom in one round of some collectives, and how long each send lasts."""
+    """List who sends to whom in one round of some collectives, and how long each send lasts.
+
+    ``members[collective, place]`` is a rank.
+    """
     # By place the place that receives from it in this round; -1 where it does not send. Ports of
     # places that do not send are left out.
     network = context.job.network
@@ -816,7 +827,11 @@ def _list_sends(
 
 
 def _seek_circuit(rail: Rail, spell: Places, receiver: Places, earliest_end_s: Seconds) -> Places:
-    """Find for each port its next spell that leads to a certain rank and lasts long enough."""
+    """Find for each port its next spell that leads to a certain rank and lasts long enough.
+
+    By port, `spell` is the first one that counts, and the result the one found, the last one if
+    none fits; `receiver` is a rank, and the spell ends at `earliest_end_s` or later.
+    """
     # All ports go on at once, each until a spell fits or it has no further one.
     spell = spell.copy()
     searching = np.arange(len(spell))
@@ -890,8 +905,9 @@ class _AllToAlls(NamedTuple):
 def check_exchanges(context: Context, rail: Rail, operations: Places) -> Exchanges:
     """Check all-to-alls that are done in rounds, and tell which others are done in stages.
 
-    All ports of a rank send at once: with 2 ports and 7 others there are 4 rounds, and a change of
-    circuits between each two. The rest go around rings, without changes.
+    `operations` are the parts of all-to-alls on this rail, one by rank. All ports of a rank send
+    at once: with 2 ports and 7 others there are 4 rounds, and a change of circuits between each
+    two. The rest go around rings, without changes.
     """
     # An entry of `used` is one port of one operation. By entry, `row` is the place of the
     # operation in the list, `spell` the spell of the port when it starts, and `reached` the rank
@@ -957,7 +973,10 @@ def check_exchanges(context: Context, rail: Rail, operations: Places) -> Exchang
 
 
 def _measure_rounds(context: Context, rail: Rail, operations: Places, row: Places) -> _AllToAlls:
-    """Find how many rounds an all-to-all takes over its ports, and how long a round lasts."""
+    """Find how many rounds an all-to-all takes over its ports, and how long a round lasts.
+
+    `row` has an entry for each port that is used, the place of its operation in `operations`.
+    """
     network = context.job.network
     start_s = context.plan.start_s[operations]
     end_s = context.plan.end_s[operations]
@@ -1144,7 +1163,9 @@ def _replay_stages(
 ) -> tuple[Seconds, NDArray[np.bool_]]:
     """Work out when all-to-alls in stages end, and which circuits they lack.
 
-    With stages of 5 s and 4 s and a change of 2 s, the all-to-all ends 11 s after its start.
+    ``n_hops[entry, stage]`` is how many parts a circuit carries. The results are by entry of
+    `stages`. With stages of 5 s and 4 s and a change of 2 s, the all-to-all ends 11 s after its
+    start.
     """
     # By entry: how long one part needs over one hop. The ports of an operation share its parts
     # evenly, so that together they have the rate of all.
@@ -1286,7 +1307,8 @@ def check_forwarded(context: Context) -> bool:
 def check_routes(context: Context, rail: Rail, riding: Places, operations: Places) -> Sent:
     """Check that data over circuits that stay arrive where they should, and in time.
 
-    Returns the ports of all hops.
+    `riding` are all operations on this rail, `operations` those of them that send over circuits
+    that stay. Returns the ports of all hops.
     """
     step = context.step
     hops = _list_hops(context, operations)
@@ -1454,8 +1476,9 @@ def _check_collectives(
 def _check_rings(context: Context, operation: Places, lane: Places, reached: Places) -> None:
     """Check that each lane of each collective is one ring over its whole group.
 
-    Cycles are told apart by pointer doubling: each entry learns the lowest entry that is 1, 2, 4
-    and more steps further on, so that all entries of a cycle know the same one in the end.
+    By entry: an operation, its lane, and the rank that the lane leads to, -1 for none. Cycles are
+    told apart by pointer doubling: each entry learns the lowest entry that is 1, 2, 4 and more
+    steps further on, so that all entries of a cycle know the same one in the end.
     """
     # `ring` is one integer for a lane of a collective, the same at all of its members: `match` is
     # a number that all operations of one collective share.
@@ -1877,7 +1900,10 @@ def _check_end_of_step(context: Context) -> None:
 
 
 def _check_together(context: Context, do: str, time_s: NDArray[np.float64]) -> None:
-    """Check that all parts of a communication start, or end, at one time."""
+    """Check that all parts of a communication start, or end, at one time.
+
+    ``time_s[operation]`` is when an operation starts, or ends.
+    """
     # ``common_s[match]`` is the time of that part of the communication which is written last; all
     # others have to agree with it. Computations write into the last entry, which is not compared.
     match = context.step.match
@@ -2089,7 +2115,10 @@ def replay_plan(job: RailJob, plan: object, findings: Findings) -> bool:
 
 
 def _check_rails(context: Context, ranks_of_rail: dict[int, NDArray[np.int64]]) -> None:
-    """Check the circuits of all rails; of rails that do the same, only one is checked."""
+    """Check the circuits of all rails; of rails that do the same, only one is checked.
+
+    ``ranks_of_rail[rail]`` lists the ranks on it.
+    """
     numbers_of_groups: dict[tuple[str, bytes], int] = {}
     for timeline in context.plan.rails:
         # A load is all that happens on a rail, as arrays without names. The first rail of a

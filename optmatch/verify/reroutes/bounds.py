@@ -112,7 +112,8 @@ def _check_cut(failure: Failure, proof: CutProof) -> None:
 def _must_cross(failure: Failure, inside: NDArray[np.bool_]) -> float:
     """Count the circuits that leave a set of units at least, whichever spares replace lost units.
 
-    A circuit between two lost units is not counted. Infinite if there are not enough spares.
+    ``inside[unit]`` says which units are in the set. A circuit between two lost units is not
+    counted. Infinite if there are not enough spares.
     """
     n_fixed = 0  # circuits that leave the set whatever is handed over
     # For each lost unit, its circuits that leave the set if its spare is outside, and if inside.
@@ -293,7 +294,8 @@ def _bound_routes(
 ) -> tuple[int, int] | None:
     """Bound the worst loss (0.01 dB) and the cells and fibres of routes between pairs of units.
 
-    None if two units have no route.
+    ``ends[circuit]`` are two units; ``stated_losses[unit, unit]``, if there are any, count instead
+    of cells and fibres. None if two units have no route.
     """
     cells = lengths.cells[ends[:, 0], ends[:, 1]].astype(np.int64)
     fibres = lengths.fibres[ends[:, 0], ends[:, 1]].astype(np.int64)

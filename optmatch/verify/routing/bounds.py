@@ -93,8 +93,8 @@ def signal_to_crosstalk_db(ratio: float) -> float:
 def sum_least(fabric: Fabric, cost: NDArray[np.float64], pairs: NDArray[np.bool_]) -> list[float]:
     """Return the least cost of each circuit as if it were alone, by source and destination.
 
-    ``cost[cell, state]`` is added for each cell passed. Infinite without a way; empty without
-    cells.
+    ``pairs[source, destination]`` says which circuits there are. ``cost[cell, state]`` is added
+    for each cell passed. Infinite without a way; empty without cells.
     """
     graph = fabric.graph
     sums: list[float] = []
@@ -140,7 +140,10 @@ def _least_costs(graph: CellGraph, start: int, cost: list[list[float]]) -> dict[
 def sum_power(
     graph: CellGraph | None, cells: CellDevice, states: NDArray[np.int8] | None
 ) -> list[float]:
-    """Add up the power of all heaters in mW, by slot; a free cell is in its cheaper state."""
+    """Add up the power of all heaters in mW, by slot; a free cell is in its cheaper state.
+
+    ``states[slot, cell]``: 0 bar, 1 cross, -1 free.
+    """
     if graph is None:
         return []
     assert states is not None
@@ -355,7 +358,8 @@ def _measure_routes(
 ) -> NDArray[np.float64]:
     """Count the cells on shortest routes, shape (sources, destinations).
 
-    Infinite where there is no route, 0 where both ports have the same terminal.
+    `starts` are the terminals where sources send light in, `ends` those where destinations receive
+    it. Infinite where there is no route, 0 where both ports have the same terminal.
     """
     same_terminal = starts[:, None] == ends
     forward = forward_lengths(graph, starts, ends)
@@ -381,8 +385,8 @@ def _search_breadth_first(
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Find the fewest cells from each port to each terminal, for all ports side by side.
 
-    Returns, by port and terminal, the cells until light leaves there (0: never), and where the
-    last of them was entered (-1: never).
+    ``starts[port]`` is the terminal where its light enters. Returns, by port and terminal, the
+    cells until light leaves there (0: never), and where the last of them was entered (-1: never).
     """
     n_terminals = len(graph.mate)
     cells = np.zeros((len(starts), n_terminals), dtype=np.int32)
@@ -422,8 +426,8 @@ def _passes_a_link_twice(
 ) -> NDArray[np.bool_]:
     """Tell which shortest walks pass a link twice, by source and destination; these are no routes.
 
-    All walks are followed back at once by ``entered[port, terminal]``: where the walk enters the
-    cell that it leaves by the terminal.
+    ``ends[destination]`` is a terminal. All walks are followed back at once by
+    ``entered[port, terminal]``: where the walk enters the cell that it leaves by the terminal.
     """
     # All walks that still go on: the number of each, its port, and where it leaves its cell. A
     # visit of a link is noted as one number, of walk and link.
@@ -510,8 +514,9 @@ def forward_lengths(
 ) -> NDArray[np.float64] | None:
     """Count the cells on shortest routes if light goes one way only, else return None.
 
-    Light has to enter each cell at 4 * cell + 0 or 1, leave it at + 2 or 3, and never come back to
-    a cell. Then each cell is looked at once, in topological order.
+    The result is by place in `starts` and in `ends`, which are terminals. Light has to enter each
+    cell at 4 * cell + 0 or 1, leave it at + 2 or 3, and never come back to a cell. Then each cell
+    is looked at once, in topological order.
     """
     mate = graph.mate.reshape(-1, 4)
     ends_a = mate[:, :2]
@@ -557,7 +562,8 @@ def _count_forward(
 ) -> NDArray[np.float32]:
     """Count the fewest cells from some ports to every terminal, shape (terminals, ports).
 
-    Cells are taken in waves. Infinite where no light comes; exact as far as 2**24.
+    `starts` are terminals where light enters. Cells are taken in waves. Infinite where no light
+    comes; exact as far as 2**24.
     """
     cells = np.full((len(graph.mate), len(starts)), np.inf, dtype=np.float32)
     cells[starts, np.arange(len(starts))] = 0
@@ -661,9 +667,9 @@ class ProofChecker:
     ) -> float:
         """Bound the loss of all routes together in dB; infinite if there is no routing.
 
-        The bound rises to the next sum that whole numbers of cells in bar and in cross can have:
-        with losses of 2 and 3 dB, 4.1 dB becomes 5 dB. If the parity of the number of cells is
-        known, only such sums count.
+        ``circuits[k]`` is a source and a destination. The bound rises to the next sum that whole
+        numbers of cells in bar and in cross can have: with losses of 2 and 3 dB, 4.1 dB becomes 5
+        dB. If the parity of the number of cells is known, only such sums count.
         """
         units = loss_units(bar_loss_db, cross_loss_db)
         cell_costs = CellCosts(units.bar, units.cross)

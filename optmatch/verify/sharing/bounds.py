@@ -207,9 +207,10 @@ def _check_levels(
 ) -> Score:
     """Bound what each job lacks, by rank, by cuts which show that the jobs so far get no more.
 
-    If the first job has 5 resources, and the second one 3 of 6, a cut of 8 for both proves that
-    the second one lacks 3 in any answer that serves the first one as well. From the first job on
-    for which this is not shown, the counted levels remain.
+    ``served[job]`` is how many resources a job has in the answer. If the first job has 5
+    resources, and the second one 3 of 6, a cut of 8 for both proves that the second one lacks 3 in
+    any answer that serves the first one as well. From the first job on for which this is not
+    shown, the counted levels remain.
     """
     order = rank_jobs(problem)
     if not isinstance(certificate, tuple) or len(certificate) != len(order):

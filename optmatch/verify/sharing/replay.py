@@ -132,7 +132,10 @@ def _check_amounts(problem: PortSharing, served: NDArray[np.int64], findings: Fi
 def _check_caps(
     problem: PortSharing, used: NDArray[np.intp], job: NDArray[np.int32], findings: Findings
 ) -> None:
-    """Check that no job has more resources of a plane than its cap there."""
+    """Check that no job has more resources of a plane than its cap there.
+
+    Resource ``used[k]`` goes to ``job[k]``.
+    """
     caps = problem.jobs.plane_caps
     if caps is None:
         return
@@ -152,6 +155,7 @@ def _measure_objective(
 ) -> Score:
     """Compute the objective of an assignment; less is better.
 
+    ``job_of[resource]`` is a job, -1 for none; ``served[job]`` is how many resources it has.
     "max-flow": resources that all jobs lack; "lexicographic": those that each lacks, by rank;
     "max-min": the largest part of its due that a job lacks; "min-jct": the mean seconds from
     request to last resource, where unmet demands are violations.

@@ -256,7 +256,10 @@ def _add_figures(
     routes: dict[SlotPair, list[int]],
     findings: Findings,
 ) -> None:
-    """Add the figures of a slice; the objective is the load of the fullest edge that it uses."""
+    """Add the figures of a slice; the objective is the load of the fullest edge that it uses.
+
+    ``routes[pair]`` lists the edges on its way.
+    """
     fabric = problem.fabric
     new_fibres = answer.fibres[:, 1]
     new_fibres = new_fibres[new_fibres < fabric.n_fibres]

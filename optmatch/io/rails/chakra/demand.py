@@ -212,6 +212,7 @@ def _warn_of_unmatched_sends(
 ) -> None:
     """Log a warning if some sends have no receive of the same size at their destination.
 
+    By message, `is_send` tells sends from receives, and `source` and `destination` are ranks.
     Traces without any receives are not compared. If some receive does not say its source, sends
     and receives are compared by destination and size alone.
     """

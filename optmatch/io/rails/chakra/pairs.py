@@ -37,7 +37,8 @@ def pair_messages(messages: Nodes, members: Members) -> tuple[Integers, Integers
 def _find_peers(messages: Nodes, is_send: NDArray[np.bool_], members: Members) -> Integers:
     """Return the rank at the other end of each message, `MISSING` where it stays unknown.
 
-    Ends that no node tells are found among the messages of the same group and tag.
+    ``is_send[message]`` tells sends from receives. Ends that no node tells are found among the
+    messages of the same group and tag.
     """
     groups = [messages.group_name(message) for message in range(len(messages.rank))]
     peer = _told_peers(messages, is_send, groups, members)
@@ -54,8 +55,9 @@ def _find_peers(messages: Nodes, is_send: NDArray[np.bool_], members: Members) -
 def _number_pairs(messages: Nodes, is_send: NDArray[np.bool_], peer: Integers) -> Integers:
     """Give each send and its receive the same number, with gaps; `MISSING` without a counterpart.
 
-    The first send from rank 0 to rank 3 with tag 7 belongs to the first receive at rank 3 from
-    rank 0 with tag 7, the second one to the second one, and so on.
+    By message, `is_send` tells sends from receives, and `peer` is the rank at the other end. The
+    first send from rank 0 to rank 3 with tag 7 belongs to the first receive at rank 3 from rank 0
+    with tag 7, the second one to the second one, and so on.
     """
     # The ends of a message are the same for its send and its receive: from where to where.
     source = np.where(is_send, messages.rank, peer)
@@ -96,8 +98,10 @@ def _told_peers(
 ) -> Integers:
     """Return the rank at the other end of each message as its node tells it, else `MISSING`.
 
-    The other end of a send is its destination, that of a receive its source; in a group of two
-    ranks, the other member. A trace of a rank that is neither end of a message is refused.
+    ``is_send[message]`` tells sends from receives; ``groups[message]`` is a name, with its ranks
+    in `members`. The other end of a send is its destination, that of a receive its source; in a
+    group of two ranks, the other member. A trace of a rank that is neither end of a message is
+    refused.
     """
     # A node may name both ends: the one that is the rank itself, and the other one.
     rank = messages.rank
@@ -173,9 +177,9 @@ def _possible_peers(
 ) -> set[int]:
     """List the ranks that could be the other end of a message that does not say it.
 
-    A send at rank 0 goes to one of the receives that say they are from rank 0 and that no other
-    send of rank 0 takes; without any, to a receive that does not say from where it is. Receives
-    alike.
+    `candidates` are the messages of one group and tag. A send at rank 0 goes to one of the
+    receives that say they are from rank 0 and that no other send of rank 0 takes; without any, to
+    a receive that does not say from where it is. Receives alike.
     """
     rank = messages.rank
     counterparts = [

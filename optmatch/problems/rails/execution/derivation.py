@@ -116,7 +116,8 @@ def _order_events(
 ) -> _Places:
     """Give each event and change its place in the order of the plan.
 
-    The order is by start, changes first, and then along chains of events that take no time.
+    ``changes_of_rails[rail]`` are the changes of its circuits. The order is by start, changes
+    first, and then along chains of events that take no time.
     """
     # Everything in one list, first the events and then the changes, with the time of its start.
     # ``events.part[event]`` is one operation of the event; all of them start together.
@@ -381,7 +382,7 @@ def _measure_parts(
 ) -> tuple[float, list[float]]:
     """Return how long a communication works, in seconds, and the share that is over at each cut.
 
-    Delays at which all of its ports are dark are no work.
+    `cuts` are in the order of time. Delays at which all of its ports are dark are no work.
     """
     start_s = float(plan.start_s[operation])
     end_s = float(plan.end_s[operation])

@@ -259,7 +259,11 @@ def check_triggers(job: RailJob, plan: TriggerPlan) -> Graph:
 
 
 def _compare(where: str, stated: NDArray[np.int32], right: NDArray[np.int32]) -> None:
-    """Refuse a table that has other rows than the right one."""
+    """Refuse a table that has other rows than the right one.
+
+    Both are tables of whole numbers; the first row that is missing is named, else the first one
+    too many.
+    """
     if np.array_equal(stated, right):
         return
     stated_rows = set(map(tuple, stated.tolist()))

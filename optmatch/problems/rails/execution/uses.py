@@ -91,7 +91,8 @@ def list_uses(
 ) -> Use:
     """List who sends over which port of a rail: an entry for each port of each sender and relay.
 
-    Raises `InputError` for ports that a GPU does not have.
+    ``ports[operation]`` are ports as bits; rows of `relays` are (operation, rank that forwards,
+    its ports as bits). Raises `InputError` for ports that a GPU does not have.
     """
     # One entry for each sender: first the operations on this rail (on any rail, if they are
     # pooled), then the relays of these operations. An entry has its operation, the rank that

@@ -121,7 +121,10 @@ def place_programs(
 
 
 def _check_messages(programs: Sequence[Sequence[Operation]]) -> None:
-    """Assert that each message is sent once and received once."""
+    """Assert that each message is sent once and received once.
+
+    ``programs[stage]`` are the operations of a stage of the pipeline.
+    """
     ends: dict[int, Counter[tuple[int, int, int, float]]] = {SEND: Counter(), RECV: Counter()}
     for stage, program in enumerate(programs):
         for operation in program:
@@ -137,7 +140,8 @@ def _check_messages(programs: Sequence[Sequence[Operation]]) -> None:
 def _tags(programs: Sequence[Sequence[Operation]]) -> list[int]:
     """Tag the communications of each program.
 
-    Messages have tags; others are counted within their family.
+    The result is one list, program after program. Messages have tags; others are counted within
+    their family.
     """
     tags = []
     for program in programs:

@@ -129,8 +129,19 @@ def _forward_messages(
 ) -> list[list[Operation]]:
     """Send each message over the rank of the sender's server that is on the receiver's rail.
 
-    That rank forwards it: messages of one sender in the order in which they are sent, before what
-    it receives itself after them.
+    ``programs[stage]`` lists the operations of a stage; `toward` of a message is the stage at the
+    other end, and in the result the other end of its next hop. There are `inside` stages in a
+    server. With two of them, a message from stage 0 to stage 3 takes two hops::
+
+        server A        server B
+        0               2           rail of 0 and 2
+        | (1)
+        1 ----(2)-----> 3           rail of 1 and 3
+
+    The rank between forwards messages of one sender in the order in which they are sent, before
+    what it receives itself after them. Example: stage 0 sends f, g, x and h to stage 1, and x is
+    for stage 1 itself. Stage 1 forwards f and g at the very beginning, and h right after it has
+    received x.
     """
     # ``hops[stage][k]`` is operation k with `toward` set to the next stage on the way.
     # ``queues[sender, stage]`` has the messages that `stage` forwards for `sender`, as a list of

@@ -91,8 +91,13 @@ class Events(NamedTuple):
 def events(step: Step, network: RailNetwork, collectives: Mapping[str, Algorithm]) -> Events:
     """Join the parts of each communication to one event.
 
-    ``part[event]`` is one operation of an event, and ``before[k]`` has to end before ``after[k]``
-    starts.
+    ``part[event]`` is the first operation of an event, and ``before[k]`` has to end before
+    ``after[k]`` starts. Computations come first, the last one being event 0, then communications
+    by their number in `match`::
+
+        operation        0     1     2     3     4
+        match           -1    -1     0     2     2
+        event            1     0     2     3     3
     """
     # Operations of communications are `joined`, and have a number in `match`.
     check_time()
@@ -269,7 +274,11 @@ def ends_s(given: Events, describe: Step | None = None) -> NDArray[np.float64]:
 
 
 def list_circle(before: Sequence[int], after: Sequence[int]) -> list[int]:
-    """Find events that wait for each other in a circle; each of `after` waits for one."""
+    """Find events that wait for each other in a circle; each of `after` waits for one.
+
+    ``before[k]`` has to end before ``after[k]`` starts. The circle begins with its lowest number,
+    and each event in it waits for the next one.
+    """
     # Each event is followed to one that it waits for. As each waits for some event, one is met
     # again at last, and the circle is what has been seen from there on.
     waits_for = dict(zip(after, before, strict=True))
