@@ -18,6 +18,7 @@ from optmatch.model import InputError, Problem, Solution
 from optmatch.verify.report import Findings
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from optmatch.solvers.method import Method
@@ -31,12 +32,12 @@ Verifier = Callable[[Any, Any, Findings], None]
 class View(NamedTuple):
     """How answers of one kind are shown."""
 
-    draw: Callable[[Solution, int | None], Figure]
-    """Draws a solution, or one slot of it."""
+    draw: Callable[[Solution, int | None, Axes | None], Figure]
+    """Draws a solution, or one slot of it, into axes or a new figure."""
     tabulate: Callable[[Solution], dict[str, Any]]
     """Lists an answer column by column."""
-    draw_problem: Callable[[Any], Figure]
-    """Draws a problem."""
+    draw_problem: Callable[[Any, Axes | None], Figure]
+    """Draws a problem into axes or a new figure."""
     tabulate_problem: Callable[[Any], dict[str, Any]]
     """Lists a problem column by column."""
     page: Callable[[Solution], dict[str, Any]] | None = None

@@ -486,9 +486,7 @@ def collectives_rounds() -> Any:
     problem = om.Collective("all-gather", 8, 8e5, alpha_s=2.7e-6, delay_s=1e-6)
     answer: Any = om.solve(problem, "mixed-radix", seed=0).answer
     figure, ax = new_chart(3.4)
-    figure.delaxes(ax)
-    plot_rounds(answer, fig=figure)
-    (ax,) = figure.axes
+    plot_rounds(answer, ax=ax)
     ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.34), ncols=2, frameon=False)
     return figure
 

@@ -47,9 +47,11 @@ def figures_of(problem: Any, answer: Any) -> dict[str, str]:
     return figures
 
 
-def titled(figure: Any, title: str | None) -> Any:
-    """Return a figure with another title: that of its only axes with one, else above all."""
-    if title is not None:
+def titled(figure: Any, title: str | None, ax: Any = None) -> Any:
+    """Return a figure with another title: of `ax` or its only axes with one, else above all."""
+    if title is not None and ax is not None:
+        ax.set_title(title)
+    elif title is not None:
         axes_with_title = [ax for ax in figure.get_axes() if ax.get_title()]
         if len(axes_with_title) == 1:
             axes_with_title[0].set_title(title)
@@ -104,11 +106,13 @@ class Displayed(Value):
             claim = f"no answer is below {write_score(bound, unit_of(problem))}"
         return f"{question}\n{claim}"
 
-    def plot(self, *, title: str | None = None) -> Any:
+    def plot(self, *, ax: Any = None, title: str | None = None) -> Any:
         """Return a figure of matplotlib that shows what is asked.
 
         Parameters
         ----------
+        ax
+            Axes of matplotlib to draw in; None makes a new figure.
         title
             What stands above it; None for what suits the kind of problem.
 
@@ -119,7 +123,7 @@ class Displayed(Value):
         >>> demand.plot().axes[0].get_ylabel()
         'source port'
         """
-        return titled(view_of(self).draw_problem(self), title)
+        return titled(view_of(self).draw_problem(self, ax), title, ax)
 
     def to_dataframe(self) -> Any:
         """Return what is asked as a table of pandas.

@@ -210,7 +210,7 @@ class Problem(Protocol[Answer]):  # type: ignore[misc]  # covariant: nobody assi
         def summary(self) -> str:
             """Return in two lines what is asked, and what no answer can beat."""
 
-        def plot(self) -> Any:
+        def plot(self, *, ax: Any = None, title: str | None = None) -> Any:
             """Return a figure of what is asked."""
 
         def to_dataframe(self) -> Any:

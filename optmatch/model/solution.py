@@ -390,20 +390,22 @@ class Solution(Value, Generic[Answer]):
         if is_below and self.status is Status.OPTIMAL:
             raise InputError(f"optimal, but lower_bound {bound} < objective {objective}")
 
-    def plot(self, *, slot: int | None = None, title: str | None = None) -> Any:
+    def plot(self, *, slot: int | None = None, ax: Any = None, title: str | None = None) -> Any:
         """Return a figure of matplotlib: one slot, or what suits the kind of answer.
 
         Parameters
         ----------
         slot
             The slot that is drawn, from 0; None for what suits the kind of answer.
+        ax
+            Axes of matplotlib to draw in; None makes a new figure.
         title
             What stands above it; None for what suits the kind of answer.
 
         Raises
         ------
         InputError
-            If there is no such slot.
+            If there is no such slot, or `ax` is none.
 
         Examples
         --------
@@ -413,7 +415,7 @@ class Solution(Value, Generic[Answer]):
         """
         if slot is not None:
             slot = integer("slot", slot, at_least=None)
-        return titled(view_of_solution(self).draw(self, slot), title)
+        return titled(view_of_solution(self).draw(self, slot, ax), title, ax)
 
     def to_dataframe(self) -> Any:
         """Return the answer as a table of pandas.

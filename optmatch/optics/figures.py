@@ -240,6 +240,27 @@ class Optics(Value):
             worst: NDArray[np.float64] = 10 * np.log10(ratio.min(axis=1))
         return np.where(self.lit, worst, np.nan)
 
+    def plot(self, *, ax: Any = None, title: str | None = None) -> Any:
+        """Return a figure of matplotlib with the loss and the crosstalk of every circuit.
+
+        Parameters
+        ----------
+        ax
+            Axes of matplotlib to draw the losses in; None makes a new figure of both.
+        title
+            What stands above it; None for the numbers of circuits and slots.
+
+        Examples
+        --------
+        >>> import optmatch as om
+        >>> solution = om.solve(om.Routing(om.Crossbar(2), [0, 1]))
+        >>> om.measure_optics(solution, "smartlight").plot().axes[0].get_title()
+        '2 circuits in 1 slot'
+        """
+        from optmatch.plotting import plot_optics  # a layer above the figures
+
+        return plot_optics(self, ax=ax, title=title)
+
     def band_rows(self) -> list[dict[str, float]]:
         """Tabulate the worst loss and crosstalk of all slots by frequency.
 

@@ -10,6 +10,7 @@ from .comparison import (
     methods_data as methods_data,
     plot_fabrics as plot_fabrics,
     plot_methods as plot_methods,
+    plot_optics as plot_optics,
     plot_profiles as plot_profiles,
     plot_variation as plot_variation,
 )
@@ -21,6 +22,7 @@ from .demands.charts import (
 from .demands.matrices import left_bytes as left_bytes, plot_left as plot_left
 from .figures import (
     plot_contact_sheet as plot_contact_sheet,
+    plot_fabric as plot_fabric,
     plot_matchings as plot_matchings,
     plot_slot as plot_slot,
 )
@@ -29,7 +31,6 @@ from .files import (
     explore as explore,
     fabric_svg as fabric_svg,
     figure_svg as figure_svg,
-    plot_fabric as plot_fabric,
     problem_html as problem_html,
     save_figure as save_figure,
     save_picture as save_picture,

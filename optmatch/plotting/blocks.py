@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.plotting import palette
+from optmatch.plotting.drawing import figure_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -117,8 +118,7 @@ def draw_blocks(ax: Axes, blocks: Blocks, n_entries: int, label: str, norm: Any 
     ax.set_xticks(ticks)
     ax.set_yticks(ticks)
     ax.tick_params(labelsize=9)
-    figure: Any = ax.get_figure(root=True)
-    bar = figure.colorbar(image, ax=ax, shrink=0.85, pad=0.02)
+    bar = figure_of(ax).colorbar(image, ax=ax, shrink=0.85, pad=0.02)
     bar.set_label(label, fontsize=9)
     bar.ax.tick_params(labelsize=9)
 
@@ -161,13 +161,27 @@ def choose_ticks(n_all: int, most: int) -> NDArray[np.int64]:
     return np.arange(0, n_all, step, dtype=np.int64)
 
 
+def mean_by_group(
+    values: NDArray[Any], most: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Return where groups of consecutive entries begin and end across, and their means.
+
+    There are at most `most` groups; entry k reaches from k - 0.5 to k + 0.5.
+
+    Examples
+    --------
+    >>> [part.tolist() for part in mean_by_group(np.array([2, 4, 9]), 2)]
+    [[-0.5, 1.5], [1.5, 2.5], [3.0, 9.0]]
+    """
+    starts = np.arange(0, len(values), max(1, math.ceil(len(values) / most)))
+    edges = np.append(starts, len(values)) - 0.5
+    means = np.add.reduceat(values, starts) / np.diff(edges)
+    return edges[:-1], edges[1:], means
+
+
 def draw_groups(
-    ax: Axes,
-    total: NDArray[Any],
-    part: NDArray[Any] | None,
-    names: tuple[str, str],
-    most: int = 40,
-) -> int:
+    ax: Axes, total: NDArray[Any], part: NDArray[Any] | None, names: tuple[str, str], most: int
+) -> None:
     """Draw means of consecutive entries as bars, and a part of each in another colour.
 
     Parameters
@@ -180,27 +194,13 @@ def draw_groups(
         The names of what is not in `part` and of what is, for the legend.
     most
         The number of bars, at most.
-
-    Returns
-    -------
-    int
-        The entries of a bar.
     """
-    size = max(1, math.ceil(len(total) / most))
-    starts = np.arange(0, len(total), size)
-    edges = np.append(starts, len(total)) - 0.5
-    n_entries = np.diff(edges)
-    ax.stairs(
-        np.add.reduceat(total, starts) / n_entries,
-        edges,
-        fill=True,
-        color=palette.TOGGLED_FILL,
-        label=names[0],
-    )
-    if part is not None:
-        blue = palette.circuit_colour(0)
-        means = np.add.reduceat(part, starts) / n_entries
-        ax.stairs(means, edges, fill=True, color=blue, label=names[1])
+    for values, name, colour in zip(
+        (total, part), names, (palette.TOGGLED_FILL, palette.circuit_colour(0)), strict=True
+    ):
+        if values is not None:
+            starts, ends, means = mean_by_group(values, most)
+            edges = np.append(starts, ends[-1:])
+            ax.stairs(means, edges, fill=True, color=colour, label=name)
     ax.set_xlim(-0.5, len(total) - 0.5)
     ax.set_ymargin(0.15)
-    return size

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import InputError, Solution, scale_of, write_amount
+from optmatch.model import InputError, Solution, write_amount
 from optmatch.plotting import palette
 from optmatch.plotting.blocks import MOST_BLOCKS, choose_evenly, choose_ticks
-from optmatch.plotting.drawing import blank_figure
+from optmatch.plotting.drawing import axes_of, blank_figure, figure_of
 from optmatch.plotting.figures import draw_bars, draw_schedule, label_time
 from optmatch.plotting.slots import answered
 from optmatch.plotting.viewer import page_data, scene
@@ -19,6 +19,7 @@ from optmatch.problems import Collective, CollectivePlan
 from optmatch.problems.collectives.plan import KINDS, plan_of
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 IDLE, COPIES, ADDS = 0, 1, 2
@@ -84,7 +85,7 @@ def _list_all_sends(plan: CollectivePlan) -> CollectivePlan:
     return plan.spelled_out("all-gather")
 
 
-def plot_rounds(plan: CollectivePlan, *, fig: Figure | None = None) -> Figure:
+def plot_rounds(plan: CollectivePlan, *, ax: Axes | None = None) -> Figure:
     """Draw what ranks do in a collective operation: a row for each rank, a column for each round.
 
     A box stands where a rank receives in a round; its colour says whether the rank copies what it
@@ -94,48 +95,46 @@ def plot_rounds(plan: CollectivePlan, *, fig: Figure | None = None) -> Figure:
     ----------
     plan
         The plan, with sends from rank to rank by rounds.
-    fig
-        Where to draw; None makes a new figure. With more than 24 ranks it shows in colours how far
-        away senders are; with `fig` each rank has a row of boxes.
+    ax
+        Where to draw; None makes a new figure.
 
     Returns
     -------
     Figure
-        The figure, with a dashed line before each round for which circuits change.
+        A dashed line stands before each round for which circuits change. With more than 24 ranks
+        evenly chosen ones are drawn.
     """
     # `does[rank, round]` is 0 where a rank receives nothing, 1 where it copies, 2 where it adds.
     plan = _list_all_sends(plan)
     data = rounds_data(plan)
-    n_ranks, n_rounds = data.does.shape
-    if fig is None and n_ranks > _MOST_NAMED_RANKS:
-        return _draw_large_rounds(plan, data)
+    ranks = choose_evenly(len(data.does), _MOST_NAMED_RANKS)
+    does = data.does[ranks]
+    n_rows, n_rounds = does.shape
     width_inches = min(12.5, 3.2 + 0.42 * n_rounds)
-    height_inches = min(12.0, max(2.6, 1.8 + 0.2 * n_ranks))
-    if fig is None:
-        fig = blank_figure(width_inches, height_inches)
-    ax = fig.add_subplot()
+    height_inches = max(2.6, 1.8 + 0.2 * n_rows)
+    ax = axes_of(ax, width_inches, height_inches)
 
     # A box for each rank and round in which it receives. Boxes with a number have gaps between
     # them; without room for numbers they touch.
-    boxes_have_numbers = height_inches / n_ranks >= 0.14 and width_inches / n_rounds >= 0.25
+    boxes_have_numbers = width_inches / n_rounds >= 0.25
     half_width = 0.44 if boxes_have_numbers else 0.5
     half_height = 0.42 if boxes_have_numbers else 0.5
     for task, name in ((COPIES, "receives, copies"), (ADDS, "receives, adds")):
-        rank, round_ = np.nonzero(data.does == task)
-        if len(rank):
+        row, round_ = np.nonzero(does == task)
+        if len(row):
             draw_bars(
                 ax,
                 round_ - half_width,
                 round_ + half_width,
-                rank - half_height,
-                rank + half_height,
+                row - half_height,
+                row + half_height,
                 facecolors=palette.circuit_colour(task - 1),
                 edgecolors="none",
                 label=name,
             )
     sent = _bytes_between_ranks(plan)
     if boxes_have_numbers:
-        _name_peers(ax, sent, data)
+        _name_peers(ax, sent, ranks, does)
 
     # A line before each round for which circuits change; one of them stands in the legend.
     for change in data.changes.tolist():
@@ -143,115 +142,46 @@ def plot_rounds(plan: CollectivePlan, *, fig: Figure | None = None) -> Figure:
     if len(data.changes):
         ax.plot([], [], color=palette.INK, lw=1.0, ls="--", label="circuits change")
 
-    # As many rounds and ranks are named as there is room for.
+    # As many rounds are named as there is room for.
     ax.set_xlim(-0.5, n_rounds - 0.5)
-    ax.set_ylim(n_ranks - 0.5, -0.5)
+    ax.set_ylim(n_rows - 0.5, -0.5)
     named_rounds = np.arange(0, n_rounds, max(1, math.ceil(n_rounds / 24)))
     round_texts = []
     for round_ in named_rounds:
         size = write_amount(_most_bytes(sent, round_), "B")
         round_texts.append(f"{round_}\n{size}")
     ax.set_xticks(named_rounds, round_texts, fontsize=8, rotation=0 if n_rounds <= 12 else 90)
-    most_named_ranks = max(1, int(height_inches / 0.16))
-    named_ranks = np.arange(0, n_ranks, max(1, math.ceil(n_ranks / most_named_ranks)))
-    ax.set_yticks(named_ranks, [str(rank) for rank in named_ranks], fontsize=8)
+    ax.set_yticks(range(n_rows), [str(rank) for rank in ranks], fontsize=8)
 
     # Labels, a title with the duration where it is known, and the legend beside the axes.
     explanation = ";\nin a box: from which rank" if boxes_have_numbers else ""
     ax.set_xlabel(f"round, and the most bytes to a peer{explanation}")
     ax.set_ylabel("rank")
-    if plan.time_s:
-        ax.set_title(f"{n_rounds} rounds in {write_amount(plan.time_s, 's')}", fontsize=10)
+    title = f"{n_rounds} rounds in {write_amount(plan.time_s, 's')}" if plan.time_s else ""
+    if n_rows < len(data.does):
+        title += f"\n{n_rows} of {len(data.does):,} ranks, evenly chosen"
+    ax.set_title(title, fontsize=10)
     ax.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
-    return fig
+    return figure_of(ax)
 
 
-# Ranks that have a row of boxes with numbers.
+# Ranks that have a row of boxes.
 _MOST_NAMED_RANKS = 24
 
 
-def _draw_large_rounds(plan: CollectivePlan, data: RoundsData) -> Figure:
-    """Draw how far away the senders of many ranks are, and the most bytes of a rank by round.
+def _name_peers(
+    ax: Any, sent: NDArray[np.float64], ranks: NDArray[np.int64], does: NDArray[np.int8]
+) -> None:
+    """Write into each box from which rank data come, or from how many ranks.
 
-    The distance counts upwards along the ring of ranks: from rank 6 to rank 1 of 8 it is 3 (6, 7,
-    0, 1). Each algorithm has a pattern of its own.
+    Row k of `does` is of rank ``ranks[k]``.
     """
-    # A row of `sent` is a round, a source rank, a destination rank, and bytes.
-    n_ranks, n_rounds = data.does.shape
-    sent = _bytes_between_ranks(plan)
-    round_, source, destination = sent[:, :3].astype(np.int64).T
-
-    # A rank that receives from several others in one round counts with the mean of their
-    # distances; one that receives nothing has NaN, which is drawn white.
-    distance = (destination - source) % n_ranks
-    sums = np.zeros((n_ranks, n_rounds))
-    n_senders = np.zeros((n_ranks, n_rounds))
-    np.add.at(sums, (destination, round_), distance)
-    np.add.at(n_senders, (destination, round_), 1)
-    mean_distance = np.full(sums.shape, np.nan)
-    np.divide(sums, n_senders, out=mean_distance, where=n_senders > 0)
-
-    # Left: distances. Where ranks are more than the picture has rows, evenly chosen ones stay.
-    figure = blank_figure(9.6, 4.8)
-    left, right = figure.subplots(1, 2, width_ratios=(1.6, 1.0))
-    ranks = choose_evenly(n_ranks, MOST_BLOCKS)
-    image = left.imshow(
-        np.ma.masked_invalid(mean_distance[ranks]),
-        cmap="cividis",
-        aspect="auto",
-        interpolation="nearest",
-        extent=(-0.5, n_rounds - 0.5, n_ranks - 0.5, -0.5),
-    )
-    for change in data.changes.tolist():
-        left.axvline(change - 0.5, color=palette.INK, lw=1.0, ls="--")
-
-    # Axes, and the title with what a colour means.
-    bar = figure.colorbar(image, ax=left, pad=0.02)
-    bar.set_label("ranks from sender to receiver, upwards", fontsize=9)
-    bar.ax.tick_params(labelsize=9)
-    left.set_xticks(choose_ticks(n_rounds, 10))
-    left.set_yticks(choose_ticks(n_ranks, 8))
-    left.set_xlabel("round", fontsize=9)
-    left.set_ylabel("receiving rank", fontsize=9)
-    words = "from how far away a rank receives; white: it does not"
-    if len(ranks) < n_ranks:
-        words += f"\na row for {len(ranks)} of {n_ranks:,} ranks, evenly chosen"
-    if len(data.changes):
-        words += "\ndashed: circuits change"
-    left.set_title(words, fontsize=9)
-
-    # Right: `most_bytes[round]` is what the rank that receives most gets in the round.
-    received = np.zeros((n_ranks, n_rounds))
-    np.add.at(received, (destination, round_), sent[:, 3])
-    most_bytes = received.max(axis=0)
-    scale, unit = scale_of(float(most_bytes.max()), "B")
-    edges = np.arange(n_rounds + 1) - 0.5
-    right.stairs(most_bytes / scale, edges, fill=True, color=palette.circuit_colour(0))
-    right.set_xlim(-0.5, n_rounds - 0.5)
-    right.set_ylim(0, 1.15 * float(most_bytes.max()) / scale)
-    right.set_xticks(choose_ticks(n_rounds, 6))
-    right.set_xlabel("round", fontsize=9)
-    right.set_ylabel(f"{unit} to the rank that gets most", fontsize=9)
-
-    # The titles say in how many rounds ranks add, and how long all rounds take.
-    n_adding = int((data.does == ADDS).any(axis=0).sum())
-    right.set_title(f"what a round carries; ranks add in {n_adding} rounds", fontsize=9)
-    for ax in (left, right):
-        ax.tick_params(labelsize=9)
-    duration = f" in {write_amount(plan.time_s, 's')}" if plan.time_s else ""
-    figure.suptitle(f"{n_rounds} rounds{duration} between {n_ranks:,} ranks", fontsize=11)
-    return figure
-
-
-def _name_peers(ax: Any, sent: NDArray[np.float64], data: RoundsData) -> None:
-    """Write into each box from which rank data come, or from how many ranks."""
-    for round_, destination in np.argwhere(data.does.T).tolist():
-        is_here = (sent[:, 0] == round_) & (sent[:, 2] == destination)
+    for round_, row in np.argwhere(does.T).tolist():
+        is_here = (sent[:, 0] == round_) & (sent[:, 2] == ranks[row])
         sources = sent[is_here, 1]
         text = f"{int(sources[0])}" if len(sources) == 1 else f"{len(sources)} ranks"
-        task = int(data.does[destination, round_])
-        ink = palette.ink_on(palette.circuit_colour(task - 1))
-        ax.text(round_, destination, text, ha="center", va="center", fontsize=8, color=ink)
+        ink = palette.ink_on(palette.circuit_colour(int(does[row, round_]) - 1))
+        ax.text(round_, row, text, ha="center", va="center", fontsize=8, color=ink)
 
 
 # Sends that a page lists in all rounds together, so that it stays small.
@@ -440,8 +370,8 @@ def _blocks_before_and_after(problem: Collective) -> tuple[_Blocks, _Blocks]:
             return _Blocks(everywhere, rank), _Blocks(everywhere, block)
 
 
-def draw_problem(problem: Collective) -> Figure:
-    """Draw the blocks of each rank before and after a collective.
+def draw_problem(problem: Collective, ax: Axes | None = None) -> Figure:
+    """Draw the blocks of each rank before and after a collective; with `ax` those after it.
 
     A block has the colour of the rank whose data it is; black is the sum of all. With more than
     128 ranks, evenly chosen ones are shown.
@@ -451,26 +381,31 @@ def draw_problem(problem: Collective) -> Figure:
     n_ranks = problem.n_ranks
     shown_ranks = choose_evenly(n_ranks, MOST_BLOCKS)
     before, after = _blocks_before_and_after(problem)
-    side_inches = min(6.0, max(3.0, 0.22 * n_ranks + 1.0))
-    figure = blank_figure(2 * side_inches, side_inches + 0.6)
+    panels = [(before, "before"), (after, "after")]
+    if ax is None:
+        side_inches = min(6.0, max(3.0, 0.22 * n_ranks + 1.0))
+        figure = blank_figure(2 * side_inches, side_inches + 0.6)
+        axes = figure.subplots(1, 2)
+    else:
+        axes = [ax]
+        panels = panels[1:]
     ticks = choose_ticks(n_ranks, 16 if n_ranks <= 100 else 6)
     extent = (-0.5, n_ranks - 0.5, n_ranks - 0.5, -0.5)
-    panels = zip(figure.subplots(1, 2), (before, after), ("before", "after"), strict=True)
-    for ax, blocks, name in panels:
+    for panel, (blocks, name) in zip(axes, panels, strict=True):
         # Blocks of one rank in the colour of the rank, sums of all ranks in black.
         has = blocks.has[np.ix_(shown_ranks, shown_ranks)]
         origin = blocks.origin[np.ix_(shown_ranks, shown_ranks)]
         is_sum = origin == n_ranks
         style: dict[str, Any] = {"extent": extent, "interpolation": "nearest", "vmax": n_ranks}
         of_one_rank = np.ma.masked_where(~has | is_sum, origin)
-        ax.imshow(of_one_rank, vmin=-0.1 * n_ranks, cmap="turbo", **style)
+        panel.imshow(of_one_rank, vmin=-0.1 * n_ranks, cmap="turbo", **style)
         sums = np.ma.masked_where(~has | ~is_sum, origin)
-        ax.imshow(sums, vmin=0, cmap="gray_r", **style)
-        ax.set_xticks(ticks, [str(k) for k in ticks], fontsize=8)
-        ax.set_yticks(ticks, [str(k) for k in ticks], fontsize=8)
-        ax.set_title(name, fontsize=10)
-        ax.set_xlabel("block")
-        ax.set_ylabel("rank")
+        panel.imshow(sums, vmin=0, cmap="gray_r", **style)
+        panel.set_xticks(ticks, [str(k) for k in ticks], fontsize=8)
+        panel.set_yticks(ticks, [str(k) for k in ticks], fontsize=8)
+        panel.set_title(name, fontsize=10)
+        panel.set_xlabel("block")
+        panel.set_ylabel("rank")
 
     # The title says what the operation is, and which ranks begin late.
     size = write_amount(problem.size_bytes, "B")
@@ -482,8 +417,11 @@ def draw_problem(problem: Collective) -> Figure:
         title += f"; late by up to {most_late}: {len(problem.late_s)} of {n_ranks} ranks"
     if len(shown_ranks) < n_ranks:
         title += f"\n{len(shown_ranks)} of {n_ranks:,} ranks and blocks are shown, evenly chosen"
-    figure.suptitle(title, fontsize=10)
-    return figure
+    if ax is None:
+        figure.suptitle(title, fontsize=10)
+        return figure
+    ax.set_title(title, fontsize=10)
+    return figure_of(ax)
 
 
 def tabulate_problem(problem: Collective) -> dict[str, Any]:
@@ -493,21 +431,19 @@ def tabulate_problem(problem: Collective) -> dict[str, Any]:
     return {"rank": ranks, "size_bytes": np.full(len(ranks), problem.size_bytes), "ready_s": late}
 
 
-def draw(solution: Solution, slot: int | None = None) -> Figure:
+def draw(solution: Solution, slot: int | None = None, ax: Axes | None = None) -> Figure:
     """Draw the rounds of a plan."""
     if slot is not None or not isinstance(solution.answer, CollectivePlan):
-        return draw_schedule(solution, slot)
-    if solution.answer.shares_bytes.size:
-        return _plot_shares(solution.answer)
-    return plot_rounds(plan_of(solution))
+        return draw_schedule(solution, slot, ax)
+    plot = _plot_shares if solution.answer.shares_bytes.size else plot_rounds
+    return plot(solution.answer, ax=ax)
 
 
-def _plot_shares(plan: CollectivePlan) -> Figure:
+def _plot_shares(plan: CollectivePlan, *, ax: Axes | None) -> Figure:
     """Draw a row for each plane, and in its bars the rounds of which it carries a share."""
     # A bar for each plane and round with bytes.
     n_planes = plan.shares_bytes.shape[1]
-    fig = blank_figure(8.0, 1.2 + 0.5 * n_planes)
-    ax = fig.add_subplot()
+    ax = axes_of(ax, 8.0, 1.2 + 0.5 * n_planes)
     for round_, plane in np.argwhere(plan.shares_bytes).tolist():
         start_s = float(plan.start_s[round_, plane])
         end_s = float(plan.end_s[round_, plane])
@@ -523,7 +459,7 @@ def _plot_shares(plan: CollectivePlan) -> Figure:
     ax.set_ylabel("plane")
     span = write_amount(plan.time_s, "s")
     ax.set_title(f"{plan.n_rounds} rounds in {span} on {n_planes} planes", fontsize=10)
-    return fig
+    return figure_of(ax)
 
 
 def tabulate(solution: Solution) -> dict[str, Any]:

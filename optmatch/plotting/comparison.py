@@ -12,7 +12,8 @@ from optmatch.model import InputError, Score
 from optmatch.model.comparison import FabricRow
 from optmatch.model.problem import split_unit, write_amount
 from optmatch.plotting import palette
-from optmatch.plotting.drawing import blank_figure
+from optmatch.plotting.blocks import choose_evenly
+from optmatch.plotting.drawing import axes_of, blank_figure, count, figure_of
 from optmatch.plotting.profiles import profile_data
 from optmatch.plotting.studies import Panel, draw_bars_by_label
 
@@ -114,8 +115,8 @@ def plot_fabrics(rows: Sequence[FabricRow], *, fig: Figure | None = None) -> Fig
     optmatch.compare_fabrics : Makes the rows.
     """
     data = fabrics_data(rows)
-    count = len(data.names)
-    fig = fig or blank_figure(12.0, 1.6 + 0.45 * count)
+    n_fabrics = len(data.names)
+    fig = fig or blank_figure(12.0, 1.6 + 0.45 * n_fabrics)
     left, middle, third, right = fig.subplots(1, 4, sharey=True, width_ratios=[3, 3, 2, 2])
     _draw_spread(left, data.loss_db, LOSS, worst=np.max)
     left.set_xlabel("insertion loss, dB; diamond: the worst circuit")
@@ -137,9 +138,53 @@ def plot_fabrics(rows: Sequence[FabricRow], *, fig: Figure | None = None) -> Fig
     fig.suptitle(
         f"{first_row.matchings} matchings of {first_row.ports} ports on each fabric", fontsize=11
     )
-    left.set_yticks(range(count), data.names)
-    left.set_ylim(count - 0.5, -0.5)
+    left.set_yticks(range(n_fabrics), data.names)
+    left.set_ylim(n_fabrics - 0.5, -0.5)
     return fig
+
+
+def plot_optics(optics: Any, *, ax: Axes | None = None, title: str | None = None) -> Figure:
+    """Draw the loss and the crosstalk of every circuit of a schedule, a row for each slot.
+
+    Parameters
+    ----------
+    optics
+        What `measure_optics` returns.
+    ax
+        Where to draw the losses; None makes a new figure with crosstalk beside them.
+    title
+        What stands above it; None says how many circuits and slots there are.
+
+    Returns
+    -------
+    Figure
+        A pale line is a circuit, a diamond the worst one of its slot, with its value. Circuits
+        without crosstalk are left out. Of more than 24 slots evenly chosen ones are drawn.
+
+    See Also
+    --------
+    plot_fabrics : The same figures of several fabrics.
+    """
+    slots = choose_evenly(len(optics.matchings), _MOST_SLOTS)
+    if ax is None:
+        figure = blank_figure(9.0, 1.6 + 0.45 * len(slots))
+        ax, beside = figure.subplots(1, 2, sharey=True)
+        ratios = [row[np.isfinite(row)] for row in optics.signal_to_crosstalk_db[slots]]
+        _draw_spread(beside, ratios, RATIO, worst=np.min)
+        beside.set_xlabel("signal to crosstalk, dB; diamond: the worst")
+    ax = axes_of(ax, 0.0, 0.0)
+    losses = [row[np.isfinite(row)] for row in optics.insertion_loss_db[slots]]
+    _draw_spread(ax, losses, LOSS, worst=np.max)
+    ax.set_xlabel("insertion loss, dB; diamond: the worst circuit")
+    ax.set_yticks(range(len(slots)), [str(slot) for slot in slots])
+    ax.set_ylim(len(slots) - 0.5, -0.5)
+    ax.set_ylabel("slot")
+    words = f"{count(int(optics.lit.sum()), 'circuit')} in {count(len(optics.matchings), 'slot')}"
+    ax.set_title(words if title is None else title, fontsize=11)
+    return figure_of(ax)
+
+
+_MOST_SLOTS = 24
 
 
 def _draw_spread(

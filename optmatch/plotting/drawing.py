@@ -6,7 +6,7 @@ import io
 import math
 import sys
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +43,20 @@ def blank_figure(width: float, height: float) -> Figure:
     return figure
 
 
+def axes_of(ax: Axes | None, width_inches: float, height_inches: float) -> Axes:
+    """Return `ax`, which must be axes of matplotlib, or axes of a new figure of this size."""
+    if ax is None:
+        return blank_figure(width_inches, height_inches).add_subplot()
+    if not hasattr(ax, "set_xlim"):
+        raise InputError(f"ax = {ax!r:.60}: axes of matplotlib are expected", where="ax")
+    return ax
+
+
+def figure_of(ax: Axes) -> Figure:
+    """Return the whole figure that axes are in."""
+    return cast("Figure", ax.get_figure(root=True))
+
+
 def _png(figure: Figure) -> bytes:
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=100)
@@ -51,8 +65,6 @@ def _png(figure: Figure) -> bytes:
 
 def frame(ax: Axes, data: MeshData) -> float:
     """Prepare axes in lengths of a cell, without ticks, and return the inches of a cell."""
-    if not hasattr(ax, "set_xlim"):
-        raise InputError(f"ax = {ax!r:.60}: axes of matplotlib are expected", where="ax")
     left, lower, right, upper = data.bounds
     ax.set_xlim(left, right)
     ax.set_ylim(lower, upper)
@@ -61,10 +73,20 @@ def frame(ax: Axes, data: MeshData) -> float:
     ax.set_yticks([])
     for spine in ax.spines.values():
         spine.set_visible(False)
-    figure: Any = ax.get_figure(root=True)
+    width, height = size_in_inches(ax)
+    return min(width / (right - left), height / (upper - lower))
+
+
+def size_in_inches(ax: Axes) -> tuple[float, float]:
+    """Return width and height of axes in inches."""
     box = ax.get_position()
-    width, height = figure.get_size_inches() * (box.width, box.height)
-    return float(min(width / (right - left), height / (upper - lower)))
+    width, height = figure_of(ax).get_size_inches() * (box.width, box.height)
+    return float(width), float(height)
+
+
+def readable_font(ax: Axes) -> float:
+    """Return the smallest font that is read: 8 points where a picture is 1,200 pixels wide."""
+    return max(8.0, 0.64 * figure_of(ax).get_figwidth())
 
 
 def draw_slot(
@@ -237,8 +259,7 @@ def _draw_ports(
 
     # The smallest font that can be read: 8 points where the picture is 1,200 pixels wide.
     cell_points = 72 * cell_inches
-    figure: Any = ax.get_figure(root=True)
-    least_font = max(8.0, 0.64 * figure.get_figwidth())
+    least_font = readable_font(ax)
 
     # Without room for such a font between neighbours, ports have no numbers.
     distance = np.hypot(*(positions[:, None] - positions).T)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,12 +11,18 @@ from numpy.typing import NDArray
 from optmatch.fabrics import Fabric
 from optmatch.model import FREE, scale_of
 from optmatch.plotting import palette
-from optmatch.plotting.drawing import blank_figure, count, draw_slot, frame
-from optmatch.plotting.geometry import MeshData, mesh_data
-from optmatch.plotting.large import (
-    draw_large_schedule,
-    is_large,
+from optmatch.plotting.blocks import MOST_ROWS, draw_blocks, explain_blocks, merge_blocks
+from optmatch.plotting.drawing import (
+    axes_of,
+    blank_figure,
+    count,
+    draw_slot,
+    figure_of,
+    frame,
+    readable_font,
 )
+from optmatch.plotting.geometry import MeshData, mesh_data
+from optmatch.plotting.large import draw_large_switch, draw_some_light, is_large, range_of
 from optmatch.plotting.slots import (
     Drawable,
     SlotData,
@@ -72,18 +78,13 @@ def plot_slot(shown: Drawable, slot: int = 0, *, ax: Axes | None = None) -> Axes
     fabric, _ = parts(shown)
     data = mesh_data(fabric)
     light = slot_data(shown, slot)
-    if ax is None:
-        ax = new_figure(data).add_subplot()
+    ax = axes_for(data, ax)
     cell_inches = frame(ax, data)
     draw_slot(ax, fabric, data, light, cell_inches)
 
     if fabric.graph is not None:
-        width_inches = _figure_width(ax)
-        ax.set_xlabel(
-            _explain_marks(ax, data, width_inches),
-            fontsize=max(8.0, 0.64 * width_inches),
-            color=palette.STATE_COLOURS["bar"],
-        )
+        marks = _explain_marks(ax, data)
+        ax.set_xlabel(marks, fontsize=readable_font(ax), color=palette.STATE_COLOURS["bar"])
 
     counts = [count(len(light.circuits), "circuit")]
     if fabric.graph is not None:
@@ -95,17 +96,10 @@ def plot_slot(shown: Drawable, slot: int = 0, *, ax: Axes | None = None) -> Axes
     return ax
 
 
-def _explain_marks(ax: Axes, data: MeshData, width_inches: float) -> str:
+def _explain_marks(ax: Axes, data: MeshData) -> str:
     """Explain the marks of cells and, if some are written, the names of terminals, as t12.
 
-    Parameters
-    ----------
-    ax
-        The axes, whose texts are already there.
-    data
-        The layout of the fabric, with the names of ports.
-    width_inches
-        The width of the figure; on one of at most 6.5 inches the explanation has two lines.
+    The texts of `ax` are already there. The explanation has two lines on a narrow figure.
     """
     written = {text.get_text() for text in ax.texts}
     terminal_names = []
@@ -116,7 +110,7 @@ def _explain_marks(ax: Axes, data: MeshData, width_inches: float) -> str:
         return _MARKS
 
     # On a narrow figure one line would be cut off.
-    separator = " " if width_inches > 6.5 else "\n"
+    separator = " " if figure_of(ax).get_figwidth() > 6.5 else "\n"
     name = min(terminal_names)
     return f"{_MARKS};{separator}{name}: terminal {name[1:]} of the boundary"
 
@@ -134,8 +128,7 @@ def plot_contact_sheet(shown: Drawable, *, fig: Figure | None = None) -> Figure:
     Returns
     -------
     Figure
-        One axes for each slot, by rows; of more than twelve slots for twelve of them, and below
-        a strip of thumbnails of all.
+        One axes for each slot, by rows; of more than twelve slots for twelve of them.
 
     See Also
     --------
@@ -151,26 +144,19 @@ def plot_contact_sheet(shown: Drawable, *, fig: Figure | None = None) -> Figure:
     # Of many slots some are shown in full, evenly spread and with the first and the last one.
     lights = all_slots_data(shown)
     n_shown = min(MOST_SLOTS, len(lights))
-    has_strip = n_shown < len(lights)
     evenly_spread = np.linspace(0, len(lights) - 1, n_shown).round().astype(int)
     shown_slots = np.unique(evenly_spread).tolist()
 
-    # The grid of pictures is about 1.5 times as wide as high, without empty columns. Below it a
-    # last row may hold the strip of thumbnails.
+    # The grid of pictures is about 1.5 times as wide as high, without empty columns.
     n_columns = math.ceil(math.sqrt(1.5 * n_shown / aspect))
     n_rows = math.ceil(n_shown / n_columns)
     n_columns = math.ceil(n_shown / n_rows)
     width_inches = min(3.2, 12.5 / n_columns) if n_shown > 1 else 8.0
     row_inches = width_inches / aspect + 0.25
-    row_heights = [1.0] * n_rows
-    strip_inches = 0.0
-    if has_strip:
-        strip_inches = _strip_height(len(lights), width_inches * n_columns, aspect)
-        row_heights.append(strip_inches / row_inches)
     if fig is None:
-        fig = blank_figure(width_inches * n_columns, row_inches * n_rows + 0.6 + strip_inches)
+        fig = blank_figure(width_inches * n_columns, row_inches * n_rows + 0.6)
     fig.set_layout_engine("constrained")
-    grid = fig.add_gridspec(len(row_heights), n_columns, height_ratios=row_heights)
+    grid = fig.add_gridspec(n_rows, n_columns)
 
     # One picture for each shown slot, row by row. On a mesh it also has the number of cells that
     # change their states (toggles).
@@ -193,87 +179,13 @@ def plot_contact_sheet(shown: Drawable, *, fig: Figure | None = None) -> Figure:
         has_numbers = bool(fig.axes[0].texts)
         hint = "" if has_numbers else "; a picture of one slot numbers the ports"
         fig.supxlabel(_MARKS + hint, fontsize=8, color=palette.STATE_COLOURS["bar"])
-    if has_strip:
-        counts.append(f"{n_shown} slots in full, all below")
-        _draw_strip(fig.add_subplot(grid[-1, :]), data, lights, fig.get_figwidth())
+    if n_shown < len(lights):
+        counts.append(f"{n_shown} of the slots, evenly chosen")
     fig.suptitle(f"{fabric.title}: {', '.join(counts)}", fontsize=12)
     return fig
 
 
 _MARKS = "two strokes: a cell in bar; X: in cross; pale: without light"
-
-# Inches from one thumbnail of a strip to the next.
-_THUMBNAIL_INCHES = 0.5
-
-# Slots of a strip that have their numbers.
-_MAX_NUMBERED_THUMBNAILS = 40
-
-
-def _figure_width(ax: Axes) -> float:
-    """Return the width of the whole figure in inches."""
-    figure: Any = ax.get_figure(root=True)
-    return float(figure.get_figwidth())
-
-
-def _thumbnails_per_row(width_inches: float) -> int:
-    return max(1, int(width_inches / _THUMBNAIL_INCHES))
-
-
-def _strip_height(n_slots: int, width_inches: float, aspect: float) -> float:
-    """Return the height in inches of a strip of thumbnails; `aspect` is width over height."""
-    n_rows = math.ceil(n_slots / _thumbnails_per_row(width_inches))
-    return n_rows * (_THUMBNAIL_INCHES / aspect + 0.13) + 0.1
-
-
-def _draw_strip(
-    ax: Axes, data: MeshData, lights: tuple[SlotData, ...], width_inches: float
-) -> None:
-    """Draw the light of every slot as a thumbnail with its number.
-
-    Parameters
-    ----------
-    ax
-        The axes, over the whole width of the figure.
-    data
-        The layout of the fabric, whose bounds in lengths of a cell are those of a thumbnail.
-    lights
-        All slots, each with its number and the curves of its circuits, cubic Bezier pieces of
-        shape (1 + 3 * pieces, 2).
-    width_inches
-        The width of the figure, which says how many thumbnails stand beside each other.
-    """
-    from matplotlib.collections import LineCollection
-
-    # Thumbnails have gaps of 12 %, and above them room for numbers; of very many slots only some
-    # have numbers.
-    left, lower, right, upper = data.bounds
-    per_row = _thumbnails_per_row(width_inches)
-    pitch_x = 1.12 * (right - left)
-    pitch_y = 1.12 * (upper - lower + 0.16 * (right - left))
-    numbered_every = max(1, math.ceil(len(lights) / _MAX_NUMBERED_THUMBNAILS))
-
-    # Each slot is moved to its place: with ten thumbnails in a row, slot 23 is the fourth one of
-    # the third row.
-    lines = []
-    colours = []
-    for light in lights:
-        shift_x = light.slot % per_row * pitch_x
-        shift_y = -(light.slot // per_row) * pitch_y
-        for k, circuit in enumerate(light.circuits):
-            # Every third point lies on the curve, the others are its handles.
-            lines.append(circuit.curve[::3] + np.array([shift_x, shift_y]))
-            colours.append(light.colour(k))
-        if light.slot % numbered_every == 0:
-            x = shift_x + (left + right) / 2
-            y = shift_y + upper + 0.01 * pitch_y
-            ax.text(x, y, str(light.slot), fontsize=8, ha="center", va="bottom")
-
-    # All lines are one collection, which is drawn quickly.
-    ax.add_collection(LineCollection(lines, colors=colours, linewidths=0.5))
-    ax.set_xlim(left, left + per_row * pitch_x)
-    ax.set_ylim(lower - (len(lights) - 1) // per_row * pitch_y, upper + 0.3 * pitch_y)
-    ax.set_aspect("equal")
-    ax.set_axis_off()
 
 
 def plot_matchings(shown: Drawable, *, ax: Axes | None = None) -> Axes:
@@ -284,7 +196,8 @@ def plot_matchings(shown: Drawable, *, ax: Axes | None = None) -> Axes:
     shown
         A solution, or a fabric and a schedule; also of a switch without cells.
     ax
-        Where to draw; None makes a new figure.
+        Where to draw; None makes a new figure. With more than 48 ports a square stands for a block
+        of pairs.
 
     Returns
     -------
@@ -297,43 +210,87 @@ def plot_matchings(shown: Drawable, *, ax: Axes | None = None) -> Axes:
     plot_gantt : The circuits of a demand over time.
     """
     fabric, schedule = parts(shown)
-    meets = schedule_data(shown).meets
-    n = fabric.n_ports
-    if ax is None:
-        side = min(14.0, max(4.0, 0.3 * n + 1.5))
-        ax = blank_figure(side, side).add_subplot()
-    shade = np.ma.masked_less(meets, 0)
-    image = ax.imshow(shade, cmap="cividis", vmin=0, vmax=max(1, schedule.n_slots - 1))
-
-    # Few ports have room for numbers.
-    if n <= 48:
-        ax.set_xticks(range(n))
-        ax.set_yticks(range(n))
-        font = max(8.0, 0.64 * _figure_width(ax))
-        ax.tick_params(labelsize=font, length=0)
-        for i, j in np.argwhere(meets >= 0):
-            ink = palette.ink_on(image.cmap(image.norm(meets[i, j])))
-            ax.text(j, i, f"{meets[i, j]}", ha="center", va="center", fontsize=font, color=ink)
+    data = schedule_data(shown)
+    n_ports = fabric.n_ports
+    last_slot = schedule.n_slots - 1
+    side_inches = 4.6 if n_ports > MOST_ROWS else max(4.0, 0.3 * n_ports + 1.5)
+    room_for_bar = 1.2 if n_ports > MOST_ROWS else 0.0
+    ax = axes_of(ax, side_inches + room_for_bar, side_inches)
     ax.set_xlabel("destination port")
     ax.set_ylabel("source port")
-    ax.set_title(f"slot in which each pair first meets (0 to {schedule.n_slots - 1})")
+
+    # Of few ports each pair has the number of its slot.
+    if n_ports <= MOST_ROWS:
+        shade = np.ma.masked_less(data.meets, 0)
+        image = ax.imshow(shade, cmap="cividis", vmin=0, vmax=max(1, last_slot))
+        ax.set_xticks(range(n_ports))
+        ax.set_yticks(range(n_ports))
+        font = readable_font(ax)
+        ax.tick_params(labelsize=font, length=0)
+        for source, destination in np.argwhere(data.meets >= 0):
+            slot = data.meets[source, destination]
+            ink = palette.ink_on(image.cmap(image.norm(slot)))
+            style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": font}
+            ax.text(destination, source, f"{slot}", color=ink, **style)
+        ax.set_title(f"slot in which each pair first meets (0 to {last_slot})")
+        return ax
+
+    # Of many ports blocks have the mean slot of their pairs. Pairs that never meet are NaN.
+    blocks = merge_blocks(np.where(data.meets >= 0, data.meets, np.nan), "mean")
+    words = "slot" if blocks.size == 1 else "slot, the mean of a square"
+    draw_blocks(ax, blocks, n_ports, words)
+    title = f"{fabric.title}: {n_ports:,} ports, {schedule.n_slots:,} slots of "
+    title += f"{range_of(data.circuits)} circuits"
+    if fabric.graph is not None:
+        title += f" and {range_of(data.cells_used)} lit cells"
+    square = explain_blocks(blocks.size, "pairs")
+    ax.set_title(f"{title};\nsingle circuits are left out\n{square}".strip(), fontsize=9)
     return ax
 
 
-def draw_fabric(ax: Axes, fabric: Fabric) -> None:
-    """Draw a fabric without light into `ax`: all cells free, ports in grey."""
-    data = mesh_data(fabric)
-    states = np.full(fabric.n_cells, FREE, dtype=np.int8)
-    dark = SlotData(0, 1, (), states, np.empty(0, dtype=np.int64))
-    draw_slot(ax, fabric, data, dark, frame(ax, data))
+def plot_fabric(fabric: Fabric, *, ax: Axes | None = None, title: str | None = None) -> Figure:
+    """Draw a fabric without light.
+
+    Parameters
+    ----------
+    fabric
+        The switch. Of very many cells or ports the first and the last ports are drawn.
+    ax
+        Where to draw; None makes a new figure.
+    title
+        What stands above it; None for the name of the fabric.
+
+    Returns
+    -------
+    Figure
+        The figure of the axes.
+
+    Raises
+    ------
+    InputError
+        If nothing of the fabric can be drawn.
+    """
+    if is_large(fabric):
+        ax = axes_of(ax, 6.0, 4.2)
+        draw_large_switch(ax, fabric)
+    else:
+        # All cells are free, and ports grey.
+        data = mesh_data(fabric)
+        ax = axes_for(data, ax)
+        states = np.full(fabric.n_cells, FREE, dtype=np.int8)
+        dark = SlotData(0, 1, (), states, np.empty(0, dtype=np.int64))
+        draw_slot(ax, fabric, data, dark, frame(ax, data))
+    font = max(11.0, readable_font(ax))
+    ax.set_title(fabric.title if title is None else title, fontsize=font)
+    return figure_of(ax)
 
 
-def new_figure(data: MeshData) -> Figure:
-    """Make a figure, without pyplot, in the size that suits a fabric."""
+def axes_for(data: MeshData, ax: Axes | None) -> Axes:
+    """Return `ax`, or axes of a new figure in the size that suits a fabric."""
     left, lower, right, upper = data.bounds
     scale = min(INCHES_PER_CELL, 16.0 / max(right - left, upper - lower))
     width_inches = max(_LEAST_WIDTH, scale * (right - left))
-    return blank_figure(width_inches, max(2.5, scale * (upper - lower) + 0.9))
+    return axes_of(ax, width_inches, max(2.5, scale * (upper - lower) + 0.9))
 
 
 def draw_bars(
@@ -390,13 +347,11 @@ def label_time(ax: Axes, span_s: float, rows: int) -> None:
 
 def chart_axes(ax: Axes | None, rows: int, row_inches: float) -> Axes:
     """Return `ax`, or axes of a new figure for a chart over time of so many rows."""
-    if ax is not None:
-        return ax
-    return blank_figure(10.0, min(30.0, max(2.5, row_inches * rows + 1.2))).add_subplot()
+    return axes_of(ax, 10.0, min(30.0, max(2.5, row_inches * rows + 1.2)))
 
 
-def draw_schedule(shown: Drawable, slot: int | None = None) -> Figure:
-    """Draw one slot, or all on one sheet: the picture of a kind that has no other.
+def draw_schedule(shown: Drawable, slot: int | None = None, ax: Axes | None = None) -> Figure:
+    """Draw one slot, or all: the picture of a kind that has no other.
 
     Where ports or cells are too many to be told apart, blocks of ports and chosen circuits are
     drawn instead. A slot that is asked for by its number is drawn whole.
@@ -407,10 +362,15 @@ def draw_schedule(shown: Drawable, slot: int | None = None) -> Figure:
         A solution, or a fabric and a schedule.
     slot
         The number of the slot; None for all of them.
+    ax
+        Where to draw; None makes a new figure. All slots are drawn on one sheet, and with `ax` as
+        a table of the pairs that meet in them.
     """
     fabric, schedule = parts(shown)
-    if slot is None and is_large(fabric):
-        return draw_large_schedule(shown)
-    if slot is None and schedule.n_slots > 1:
+    if slot is not None or (schedule.n_slots == 1 and not is_large(fabric)):
+        return figure_of(plot_slot(shown, slot or 0, ax=ax))
+    if schedule.n_slots == 1:
+        return figure_of(draw_some_light(shown, ax))
+    if ax is None and not is_large(fabric):
         return plot_contact_sheet(shown)
-    return cast("Figure", plot_slot(shown, slot or 0).figure)
+    return figure_of(plot_matchings(shown, ax=ax))

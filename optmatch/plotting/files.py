@@ -14,13 +14,11 @@ from typing import TYPE_CHECKING, Any, cast
 from optmatch.fabrics import Fabric
 from optmatch.model import InputError, Solution, SolverUnavailable
 from optmatch.model.files import PICTURES, check_target, file_path, replace_file
-from optmatch.plotting.figures import draw_fabric, draw_schedule, new_figure
-from optmatch.plotting.geometry import mesh_data
+from optmatch.plotting.figures import draw_schedule, plot_fabric
 from optmatch.plotting.slots import Drawable
 from optmatch.plotting.viewer import viewer_page
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 SUFFIXES = (*PICTURES, ".html")
@@ -110,35 +108,6 @@ def fabric_svg(fabric: Fabric) -> str:
         The switch.
     """
     return figure_svg(plot_fabric(fabric))
-
-
-def plot_fabric(fabric: Fabric, *, ax: Axes | None = None, title: str | None = None) -> Figure:
-    """Draw a fabric without light.
-
-    Parameters
-    ----------
-    fabric
-        The switch.
-    ax
-        Where to draw; None makes a new figure.
-    title
-        What stands above it; None for the name of the fabric.
-
-    Returns
-    -------
-    Figure
-        The figure of the axes.
-
-    Raises
-    ------
-    InputError
-        If nothing of the fabric can be drawn.
-    """
-    if ax is None:
-        ax = new_figure(mesh_data(fabric)).add_subplot()
-    draw_fabric(ax, fabric)
-    ax.set_title(fabric.title if title is None else title)
-    return cast("Figure", ax.figure)
 
 
 def figure_svg(figure: Figure) -> str:

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from optmatch.fabrics import Fabric
 from optmatch.model import InputError
 from optmatch.plotting import palette
-from optmatch.plotting.drawing import draw_lines, frame, thin_line
-from optmatch.plotting.figures import new_figure
+from optmatch.plotting.drawing import draw_lines, figure_of, frame, thin_line
+from optmatch.plotting.figures import axes_for
 from optmatch.plotting.geometry import MeshData, Points, mesh_data
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def plot_heat(
     plot_slot : The states of the cells, and the light through them.
     """
     data = heat_data(fabric, values)
-    ax = ax or new_figure(data.mesh).add_subplot()
+    ax = axes_for(data.mesh, ax)
     stroke = 72 * frame(ax, data.mesh)
 
     # Links between cells (x and y of both ends) are thin lines, and cells short thick ones.
@@ -110,6 +110,5 @@ def plot_heat(
     cells.set_clim(0.0, max(1e-12, float(np.nanmax(data.values, initial=0.0))))
     for mark in data.mesh.ports:
         ax.plot(*mark.position, marker="o", markersize=3, color=palette.FAINT_INK)
-    figure: Any = ax.get_figure(root=True)
-    figure.colorbar(cells, ax=ax, label=label, shrink=0.8)
+    figure_of(ax).colorbar(cells, ax=ax, label=label, shrink=0.8)
     return ax

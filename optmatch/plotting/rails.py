@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import InputError, Solution, write_amount
 from optmatch.plotting import palette
-from optmatch.plotting.drawing import blank_figure
+from optmatch.plotting.drawing import axes_of, figure_of
 from optmatch.plotting.figures import (
     chart_axes,
     draw_bars,
@@ -414,8 +414,8 @@ def _list_circuits(
     return circuits, steps
 
 
-def draw_problem(job: RailJob) -> Figure:
-    """Draw the phases of the first rail in their order, a row for each stage.
+def draw_problem(job: RailJob, ax: Axes | None = None) -> Figure:
+    """Draw the phases of the first rail in their order, a row for each stage, into `ax` if given.
 
     A box has its dimension and number of operations. At most 24 phases of a stage are drawn; the
     title says where there are more.
@@ -424,8 +424,7 @@ def draw_problem(job: RailJob) -> Figure:
     rail = min(rails, default=0)
     phases = [phase for phase in job.phases() if phase.rail == rail]
     stages = sorted({phase.stage for phase in phases})
-    figure = blank_figure(10.0, min(14.0, 1.6 + 0.42 * max(1, len(stages))))
-    ax = figure.add_subplot()
+    ax = axes_of(ax, 10.0, min(14.0, 1.6 + 0.42 * max(1, len(stages))))
 
     # One box for each phase, in the colour of its dimension.
     most_phases = 1
@@ -450,7 +449,7 @@ def draw_problem(job: RailJob) -> Figure:
     if most_phases > MOST_RANKS:
         title += f": the first {MOST_RANKS} of {most_phases} phases"
     ax.set_title(title, fontsize=10)
-    return figure
+    return figure_of(ax)
 
 
 def tabulate_problem(job: RailJob) -> dict[str, Any]:
@@ -460,7 +459,7 @@ def tabulate_problem(job: RailJob) -> dict[str, Any]:
     return {name: [getattr(phase, name) for phase in phases] for name in names}
 
 
-def draw(solution: Solution, slot: int | None = None) -> Figure:
+def draw(solution: Solution, slot: int | None = None, ax: Axes | None = None) -> Figure:
     """Draw a plan: at most 24 groups of ranks that do the same, and the lower bound.
 
     An answer that is a schedule is drawn as one. A plan has no slots: one that is asked for is an
@@ -469,14 +468,14 @@ def draw(solution: Solution, slot: int | None = None) -> Figure:
     problem = solution.problem
     answer = solution.answer
     if not isinstance(problem, RailJob) or not isinstance(answer, RailPlan):
-        return draw_schedule(solution, slot)
+        return draw_schedule(solution, slot, ax)
     if slot is not None:
         raise InputError("a plan of rails has no slots", where="slot")
 
     # Ranks that do the same share the row of the first of them.
     groups = [ranks for _, ranks in _group_equal_ranks(problem, answer)]
     shown_groups = groups[:MOST_RANKS]
-    ax = plot_rails(problem, answer, ranks=[ranks[0] for ranks in shown_groups])
+    ax = plot_rails(problem, answer, ranks=[ranks[0] for ranks in shown_groups], ax=ax)
     ax.set_yticks(range(len(shown_groups)), [_name_ranks(ranks) for ranks in shown_groups])
     n_shown = sum(len(ranks) for ranks in shown_groups)
     step = write_amount(answer.step_s, "s")
@@ -485,4 +484,4 @@ def draw(solution: Solution, slot: int | None = None) -> Figure:
     if np.isfinite(solution.lower_bound):
         ax.axvline(solution.lower_bound, color=palette.INK, ls="--", lw=1.0, label="lower bound")
     ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=8)
-    return cast("Figure", ax.figure)
+    return figure_of(ax)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,13 @@ from numpy.typing import NDArray
 from optmatch.fabrics import RackFabric
 from optmatch.model import FREE, IDLE, InputError, Schedule, Solution
 from optmatch.plotting import palette
-from optmatch.plotting.drawing import blank_figure
+from optmatch.plotting.drawing import (
+    axes_of,
+    blank_figure,
+    figure_of,
+    readable_font,
+    size_in_inches,
+)
 from optmatch.plotting.figures import draw_schedule, plot_slot
 from optmatch.plotting.geometry import mesh_data
 from optmatch.plotting.slots import answered, keep_colours
@@ -150,15 +156,15 @@ _ROLES = (
 )
 
 
-def plot_transition(solution: Solution, *, fig: Figure | None = None) -> Figure:
+def plot_transition(solution: Solution, *, ax: Axes | None = None) -> Figure:
     """Draw how circuits change after a failure: a rack on one sheet, a mesh before and after.
 
     Parameters
     ----------
     solution
         The solution of a `Reroute`, with an answer.
-    fig
-        Where to draw; None makes a new figure.
+    ax
+        Where to draw; None makes a new figure. Of a mesh, `ax` has the circuits after the change.
 
     Returns
     -------
@@ -174,29 +180,30 @@ def plot_transition(solution: Solution, *, fig: Figure | None = None) -> Figure:
     problem, answer = answered(solution, Reroute, Transition)
     if isinstance(problem.fabric, RackFabric):
         # For a rack one sheet tells all: roles of chips, and the circuits that change.
-        data, left_out = _leave_out_racks(transition_data(solution), problem.fabric)
-        fig = fig or _blank_rack_figure(data)
         moves = [f"chip {lost} to {spare}" for lost, spare in answer.moves[:_MAX_MOVES].tolist()]
         if len(answer.moves) > _MAX_MOVES:
             moves.append(f"{len(answer.moves) - _MAX_MOVES} more")
         summary = ", ".join(moves) or "no chip moves"
         n_changed = len(answer.changed)
         change = "1 circuit changes" if n_changed == 1 else f"{n_changed} circuits change"
-        title = f"{summary}: {change}{left_out}"
-        _draw_rack(fig.add_subplot(), data, title)
-        return fig
-
-    fig = fig or blank_figure(13.0, 6.5)
+        data = transition_data(solution)
+        return _draw_rack(ax, data, problem.fabric, f"{summary}: {change}")
 
     # For a mesh there are two sheets, on which a circuit keeps its colour.
     shown = problem.fabric, _before_and_after(problem, answer), keep_colours(problem, answer)
-    for slot, name in enumerate(("after the failure", "after the transition")):
-        ax = plot_slot(shown, slot, ax=fig.add_subplot(1, 2, slot + 1))
+    panels = [(0, "after the failure"), (1, "after the transition")]
+    if ax is None:
+        axes = blank_figure(13.0, 6.5).subplots(1, 2)
+    else:
+        axes = [ax]
+        panels = panels[1:]
+    for sheet, (slot, name) in zip(axes, panels, strict=True):
+        plot_slot(shown, slot, ax=sheet)
         n_sources = int((shown[1].matchings[slot] != IDLE).sum())
         n_circuits = n_sources // 2 if problem.fabric.bidirectional else n_sources
-        ax.set_title(f"{name}: {n_circuits} circuits")
-        _mark_failed(ax, problem)
-    return fig
+        sheet.set_title(f"{name}: {n_circuits} circuits")
+        _mark_failed(sheet, problem)
+    return figure_of(sheet)
 
 
 # Racks of a picture, and moves that its title lists.
@@ -286,14 +293,6 @@ def _make_matching(problem: Reroute, circuits: NDArray[np.int32]) -> NDArray[np.
     return matching
 
 
-def _blank_rack_figure(data: RackData) -> Figure:
-    """Return an empty figure in which a server is about an inch wide."""
-    extent = np.nanmax(data.servers, axis=0) - np.nanmin(data.servers, axis=0)
-    width, height = extent + 1.5
-    scale = min(1.1, 24.0 / float(max(width, height)))
-    return blank_figure(max(6.5, scale * float(width)), max(3.0, scale * float(height) + 1.4))
-
-
 def _mark_failed(ax: Axes, problem: Reroute) -> None:
     """Put a cross on each failed port, and on dead and stuck cells.
 
@@ -320,19 +319,26 @@ def _mark_failed(ax: Axes, problem: Reroute) -> None:
     )
 
     # One legend for all axes of the figure, in a corner without ports.
-    figure: Any = ax.get_figure(root=True)
+    figure = figure_of(ax)
     if not figure.legends:
         style: dict[str, Any] = {"fontsize": 9, "markerscale": 0.7, "frameon": False}
         figure.legend(handles=[crosses], loc="outside lower left", **style)
 
 
-def _draw_rack(ax: Axes, data: RackData, title: str) -> None:
+def _draw_rack(ax: Axes | None, data: RackData, rack: RackFabric, title: str) -> Figure:
     """Draw servers as plates, chips as marks on them, and new circuits as lines.
 
-    Racks that are left out have NaN for places. Chips have their numbers where neighbours are far
-    enough apart for letters of eight points.
+    Most racks of a large fabric are left out, which the title says. Chips have their numbers where
+    neighbours are far enough apart for letters of eight points. A server is about an inch wide in
+    a new figure, which is made if `ax` is None.
     """
     from matplotlib.patches import Rectangle
+
+    data, left_out = _leave_out_racks(data, rack)
+    extent = np.nanmax(data.servers, axis=0) - np.nanmin(data.servers, axis=0)
+    width, height = (extent + 1.5).tolist()
+    scale = min(1.1, 24.0 / max(width, height))
+    ax = axes_of(ax, max(6.5, scale * width), max(3.0, scale * height + 1.4))
 
     # Plates, then wide pale lines for fibres, then thin lines for circuits.
     for x, y in data.servers[~np.isnan(data.servers[:, 0])]:
@@ -343,9 +349,7 @@ def _draw_rack(ax: Axes, data: RackData, title: str) -> None:
     _draw_pairs(ax, data.chips, data.circuits, "new circuits, one way or both", blue, 1.1)
 
     # Chips, role by role. A font of 8 points where the picture is 1,200 pixels wide can be read.
-    figure: Any = ax.get_figure(root=True)
-    width_inches = figure.get_figwidth()
-    font = max(8.0, 0.64 * width_inches)
+    font = readable_font(ax)
     for role, (name, colour, marker) in enumerate(_ROLES):
         is_drawn = (data.role == role) & ~np.isnan(data.chips[:, 0])
         x, y = data.chips[is_drawn].T
@@ -363,8 +367,9 @@ def _draw_rack(ax: Axes, data: RackData, title: str) -> None:
             )
 
     # Chips have their numbers where neighbours are far enough apart.
-    width = float(np.nanmax(data.chips[:, 0]) - np.nanmin(data.chips[:, 0])) + 1
-    chip_distance_points = 72 * 0.9 * width_inches * 2 * SPREAD / max(1.0, width)
+    width_of_chips = float(np.nanmax(data.chips[:, 0]) - np.nanmin(data.chips[:, 0])) + 1
+    width_inches, _ = size_in_inches(ax)
+    chip_distance_points = 72 * width_inches * 2 * SPREAD / max(1.0, width_of_chips)
     if chip_distance_points > 1.7 * font:
         for chip, (x, y) in enumerate(data.chips.tolist()):
             if np.isnan(x):
@@ -383,7 +388,8 @@ def _draw_rack(ax: Axes, data: RackData, title: str) -> None:
         fontsize=font,
         markerscale=0.6,
     )
-    ax.set_title(title, fontsize=font + 1, color=palette.INK)
+    ax.set_title(f"{title}{left_out}", fontsize=font + 1, color=palette.INK)
+    return figure_of(ax)
 
 
 def _draw_pairs(
@@ -596,8 +602,8 @@ def _mesh_page(solution: Solution, problem: Reroute, answer: Transition) -> dict
     return data
 
 
-def draw_problem(problem: Reroute) -> Figure:
-    """Draw what runs after a failure, what is spare and what has failed.
+def draw_problem(problem: Reroute, ax: Axes | None = None) -> Figure:
+    """Draw what runs after a failure, what is spare and what has failed, into `ax` if given.
 
     Chips of racks have the colours of their roles; a mesh shows the circuits that still have
     light.
@@ -605,15 +611,14 @@ def draw_problem(problem: Reroute) -> Figure:
     n_hit = int(problem.hit.sum())
     if isinstance(problem.fabric, RackFabric):
         no_change = Transition(moves=[], changed=[], circuits=[], routes=[], steps=[])  # type: ignore[arg-type]
-        data, left_out = _leave_out_racks(_rack_data(problem, no_change), problem.fabric)
-        figure = _blank_rack_figure(data)
-        _draw_rack(figure.add_subplot(), data, f"hit circuits: {n_hit}{left_out}")
-        return figure
-    ax = plot_slot((problem.fabric, _after_the_failure(problem), keep_colours(problem)), 0)
+        data = _rack_data(problem, no_change)
+        return _draw_rack(ax, data, problem.fabric, f"hit circuits: {n_hit}")
+    shown = problem.fabric, _after_the_failure(problem), keep_colours(problem)
+    ax = plot_slot(shown, 0, ax=ax)
     n_lit = len(problem.hit) - n_hit
     ax.set_title(f"after the failure: {n_lit} circuits; hit: {n_hit}")
     _mark_failed(ax, problem)
-    return cast("Figure", ax.figure)
+    return figure_of(ax)
 
 
 def tabulate_problem(problem: Reroute) -> dict[str, Any]:
@@ -623,11 +628,11 @@ def tabulate_problem(problem: Reroute) -> dict[str, Any]:
             "hit": problem.hit}  # fmt: skip
 
 
-def draw(solution: Solution, slot: int | None = None) -> Figure:
+def draw(solution: Solution, slot: int | None = None, ax: Axes | None = None) -> Figure:
     """Draw what changes."""
     if not isinstance(solution.answer, Transition):
-        return draw_schedule(solution, slot)
-    return plot_transition(solution)
+        return draw_schedule(solution, slot, ax)
+    return plot_transition(solution, ax=ax)
 
 
 def tabulate(solution: Solution) -> dict[str, Any]:

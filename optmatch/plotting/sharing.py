@@ -10,14 +10,16 @@ from numpy.typing import NDArray
 
 from optmatch.model import InputError, Solution
 from optmatch.plotting import palette
-from optmatch.plotting.blocks import choose_ticks, draw_groups
-from optmatch.plotting.drawing import blank_figure
+from optmatch.plotting.blocks import choose_ticks, draw_groups, mean_by_group
+from optmatch.plotting.drawing import axes_of, figure_of
 from optmatch.plotting.figures import draw_schedule
+from optmatch.plotting.large import range_of
 from optmatch.plotting.slots import answered
 from optmatch.plotting.viewer import scene
 from optmatch.problems import Assignment, PortSharing
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
@@ -76,115 +78,61 @@ def shares_data(solution: Solution) -> SharesData:
     )
 
 
-def plot_shares(solution: Solution, *, fig: Figure | None = None) -> Figure:
+def plot_shares(solution: Solution, *, ax: Axes | None = None) -> Figure:
     """Draw a bar for each job: its part of the resources that it wants.
 
     Parameters
     ----------
     solution
         The solution of a `PortSharing`, with an answer.
-    fig
-        Where to draw; None makes a new figure. With more than 40 jobs it shows shares in the order
-        of service instead; with `fig` each job has a bar.
+    ax
+        Where to draw; None makes a new figure.
 
     Returns
     -------
     Figure
-        Jobs across, first served first.
+        Jobs across, first served first. With more than 40 jobs a bar is the mean of several.
     """
     data = shares_data(solution)
-    if fig is None and len(data.job) > _MOST_NAMED_JOBS:
-        return _draw_many_shares(data)
-    if fig is None:
-        fig = _blank_chart(len(data.job))
-    ax = fig.add_subplot()
-    edges = np.arange(len(data.job) + 1) - 0.5
-    ax.stairs(data.demand, edges, fill=True, color=palette.TOGGLED_FILL, label="not served")
-    ax.stairs(data.served, edges, fill=True, color=palette.circuit_colour(0), label="served")
-    _name_jobs(ax, data.job)
-
-    # The title has the sums.
+    ax = _chart_axes(ax, len(data.job))
+    draw_groups(ax, data.demand, data.served, ("not served", "served"), _MOST_BARS)
     n_served = int(data.served.sum())
     n_wanted = int(data.demand.sum())
     title = f"{n_served:,} of {n_wanted:,} wanted are served, unused: {data.unused:,}"
-    ax.set_title(title, fontsize=9)
-    ax.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
-    return fig
 
-
-# Jobs that have a bar each.
-_MOST_NAMED_JOBS = 40
-
-
-def _draw_many_shares(data: SharesData) -> Figure:
-    """Draw means of consecutive jobs, and how many jobs get which share of their demand."""
-    figure = blank_figure(9.6, 4.2)
-    left, right = figure.subplots(1, 2, width_ratios=(1.4, 1.0))
-    size = draw_groups(left, data.demand, data.served, ("not served", "served"))
-    _label_groups(left, len(data.job), size)
-    left.legend(frameon=False, fontsize=9, loc="upper left", ncols=2)
-    left.set_ylim(top=1.25 * left.get_ylim()[1])
-
-    # A histogram of shares, in steps of 10 %, of the jobs that want anything.
+    # Of the jobs that want anything, those that get all of it, and those that get nothing.
     wants = data.demand > 0
-    share = 100 * data.served[wants] / data.demand[wants]
-    right.hist(share, bins=np.linspace(0, 100, 11), color=palette.circuit_colour(0))
-    right.yaxis.get_major_locator().set_params(integer=True)
-    right.tick_params(labelsize=9)
-    right.set_xlabel("% of what a job wants", fontsize=9)
-    right.set_ylabel("jobs", fontsize=9)
-    n_all = int((share == 100).sum())
-    n_none = int((share == 0).sum())
-    right.set_title(f"what jobs get: all {n_all:,}, nothing {n_none:,}", fontsize=9)
-    n_served = int(data.served.sum())
-    n_wanted = int(data.demand.sum())
-    figure.suptitle(
-        f"{n_served:,} of {n_wanted:,} wanted are served, unused: {data.unused:,}", fontsize=11
-    )
-    return figure
+    n_all = int((data.served == data.demand)[wants].sum())
+    n_none = int((data.served == 0)[wants].sum())
+    title += f"\njobs that get all they want: {n_all:,}, nothing: {n_none:,}"
+    _label_jobs(ax, data.job, title)
+    return figure_of(ax)
 
 
-def _label_groups(ax: Any, n_jobs: int, size: int) -> None:
-    """Label a chart in which a bar is the mean of `size` consecutive jobs."""
-    ax.set_xticks(choose_ticks(n_jobs, 8))
-    ax.tick_params(labelsize=9)
-    ax.set_xlabel("jobs, first served first", fontsize=9)
-    ax.set_ylabel("resources", fontsize=9)
-    bar = "a bar: one job" if size == 1 else f"a bar: the mean of {size} jobs"
-    ax.set_title(f"{n_jobs:,} jobs; {bar}", fontsize=9)
+_MOST_BARS = 40
+"""Of more jobs a bar is the mean of several."""
 
 
-def _draw_many_jobs(problem: PortSharing) -> Figure:
-    """Draw means of the demands of consecutive jobs, and how scarce resources are.
+def _chart_axes(ax: Axes | None, n_jobs: int) -> Axes:
+    """Return `ax`, or axes of a new figure, which is wider for more jobs."""
+    return axes_of(ax, max(6.0, min(12.0, 4 + 0.15 * n_jobs)), 3.6)
 
-    If the curve goes through (10, 80), there are 80 jobs for which no more than 10 resources are
-    suitable.
-    """
-    # `supply[job]` is how many resources could serve a job; both arrays are in the order of
-    # service.
-    order = problem.ranking
-    demand = problem.jobs.demand[order]
-    supply = problem.classes.supply[order]
-    figure = blank_figure(9.6, 4.2)
-    left, right = figure.subplots(1, 2, width_ratios=(1.4, 1.0))
-    size = draw_groups(left, demand, None, ("wanted", ""))
-    _label_groups(left, len(demand), size)
 
-    # Sorted supplies are the steps of the curve: k jobs have at most the k-th of them.
-    rising = np.sort(supply)
-    right.stairs(np.arange(1, len(rising) + 1), np.append(rising, rising[-1] + 1), lw=1.5,
-                 color=palette.circuit_colour(0))  # fmt: skip
-    right.set_xlim(0, 1.05 * max(1, problem.resources.n_resources))
-    right.set_ylim(0, 1.1 * len(rising))
-    right.tick_params(labelsize=9)
-    right.set_xlabel("resources that fit a job", fontsize=9)
-    right.set_ylabel("jobs that have so many or fewer", fontsize=9)
-    right.set_title("how scarce resources are", fontsize=9)
-    n_resources = problem.resources.n_resources
-    figure.suptitle(
-        f"{demand.sum():,} resources are wanted, {n_resources:,} are there", fontsize=11
-    )
-    return figure
+def _label_jobs(ax: Axes, order: NDArray[Any], title: str) -> None:
+    """Label a chart of jobs, first served first; ``order[place]`` is the number of a job."""
+    n_jobs = len(order)
+    size = math.ceil(n_jobs / _MOST_BARS)
+    if size == 1:
+        places = range(0, n_jobs, math.ceil(n_jobs / 30))
+        ax.set_xticks(places, [str(order[place]) for place in places], fontsize=8)
+        ax.set_xlabel("job, first served first")
+    else:
+        ax.set_xticks(choose_ticks(n_jobs, 8))
+        ax.set_xlabel(f"{n_jobs:,} jobs, first served first; a bar: the mean of {size} jobs")
+    ax.set_ylabel("resources")
+    ax.yaxis.get_major_locator().set_params(integer=True)
+    ax.set_title(title, fontsize=10)
+    ax.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
 
 
 _MOST_NODES = 3000
@@ -380,34 +328,30 @@ def _list_boxes(problem: PortSharing, answer: Assignment, *, folded: bool) -> li
     ]
 
 
-def draw_problem(problem: PortSharing) -> Figure:
-    """Draw for each job what it wants and how many resources could serve it.
+def draw_problem(problem: PortSharing, ax: Axes | None = None) -> Figure:
+    """Draw what each job wants and how many resources could serve it, into `ax` or a new figure.
 
     Jobs that are served first come first; of more than 40, means are drawn.
     """
-    jobs = problem.jobs
-    if jobs.n_jobs > _MOST_NAMED_JOBS:
-        return _draw_many_jobs(problem)
     order = problem.ranking
+    demand = problem.jobs.demand[order]
     supply = problem.classes.supply[order]  # by job: the resources that could serve it
-    figure = _blank_chart(jobs.n_jobs)
-    ax = figure.add_subplot()
+    ax = _chart_axes(ax, len(order))
 
     # A bar for what a job wants, and a line at the number of resources that could serve it.
-    edges = np.arange(jobs.n_jobs + 1) - 0.5
-    ax.stairs(jobs.demand[order], edges, fill=True, color=palette.TOGGLED_FILL, label="wanted")
-    ax.hlines(supply, edges[:-1], edges[1:], color=palette.INK, label="resources that fit it")
-    _name_jobs(ax, order)
+    draw_groups(ax, demand, None, ("wanted", ""), _MOST_BARS)
+    starts, ends, means = mean_by_group(supply, _MOST_BARS)
+    ax.hlines(means, starts, ends, color=palette.INK, label="resources that fit it")
+    n_resources = problem.resources.n_resources
+    title = f"{demand.sum():,} resources are wanted, {n_resources:,} are there"
+    title += f"\nresources that fit a job: {range_of(supply)}"
+    _label_jobs(ax, order, title)
 
     # On an even scale a small demand beside a large supply would not be seen.
-    if supply.max(initial=0) > 40 * np.median(jobs.demand):
+    if supply.max(initial=0) > 40 * np.median(demand):
         ax.set_yscale("symlog", linthresh=1)
         ax.set_ylim(bottom=0)
-    n_resources = problem.resources.n_resources
-    title = f"{jobs.demand.sum():,} resources are wanted, {n_resources:,} are there"
-    ax.set_title(title, fontsize=10)
-    ax.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
-    return figure
+    return figure_of(ax)
 
 
 def tabulate_problem(problem: PortSharing) -> dict[str, Any]:
@@ -417,28 +361,11 @@ def tabulate_problem(problem: PortSharing) -> dict[str, Any]:
             "fitting": problem.classes.supply}  # fmt: skip
 
 
-def _blank_chart(n_jobs: int) -> Figure:
-    """Return an empty figure, wider for more jobs."""
-    return blank_figure(max(6.0, min(12.0, 4 + 0.15 * n_jobs)), 3.6)
-
-
-def _name_jobs(ax: Any, order: NDArray[Any]) -> None:
-    """Name about 30 jobs below a chart; ``order[place]`` is the number of a job."""
-    step = -(-len(order) // 30)
-    positions = range(0, len(order), step)
-    ax.set_xticks(positions, [str(order[position]) for position in positions], fontsize=8)
-    ax.set_xlim(-0.5, len(order) - 0.5)
-    ax.set_xlabel("job, first served first")
-    ax.set_ylabel("resources")
-    ax.yaxis.get_major_locator().set_params(integer=True)
-    ax.set_ymargin(0.1)
-
-
-def draw(solution: Solution, slot: int | None = None) -> Figure:
+def draw(solution: Solution, slot: int | None = None, ax: Axes | None = None) -> Figure:
     """Draw the number of resources of each job."""
     if slot is not None or not isinstance(solution.answer, Assignment):
-        return draw_schedule(solution, slot)
-    return plot_shares(solution)
+        return draw_schedule(solution, slot, ax)
+    return plot_shares(solution, ax=ax)
 
 
 def tabulate(solution: Solution) -> dict[str, Any]:

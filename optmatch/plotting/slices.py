@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from optmatch.fabrics import RackFabric
 from optmatch.model import Solution
 from optmatch.plotting import palette
-from optmatch.plotting.drawing import blank_figure
+from optmatch.plotting.drawing import axes_of, figure_of, readable_font
 from optmatch.plotting.figures import draw_schedule
 from optmatch.plotting.slots import answered
 from optmatch.plotting.viewer import scene
@@ -148,7 +148,7 @@ def plot_slice(solution: Solution, *, ax: Axes | None = None) -> Axes:
         The solution of a `SliceAllocation`, with an answer.
     ax
         Where to draw; None makes a new figure. A slice of more than four racks is drawn rack by
-        rack; with `ax` all servers are drawn.
+        rack.
 
     Returns
     -------
@@ -158,14 +158,12 @@ def plot_slice(solution: Solution, *, ax: Axes | None = None) -> Axes:
         there.
     """
     data = slice_data(solution)
-    if ax is None and len(data.racks) > _MAX_DRAWN_RACKS:
-        return _draw_large_slice(solution)
+    if len(data.racks) > _MAX_DRAWN_RACKS:
+        return _draw_large_slice(solution, ax)
     width, height = (np.ptp(data.centres, axis=0) + 2).tolist()
     inches_per_server = min(0.8, 16 / max(width, height))
-    if ax is None:
-        width_inches = max(4.5, inches_per_server * width)
-        height_inches = max(2.8, inches_per_server * height + 1.5)
-        ax = blank_figure(width_inches, height_inches).add_subplot()
+    width_inches = max(4.5, inches_per_server * width)
+    ax = axes_of(ax, width_inches, max(2.8, inches_per_server * height + 1.5))
 
     # In several racks, circuits of other slices between racks would hide all else.
     has_many_racks = len(data.racks) > 1
@@ -211,7 +209,7 @@ _MAX_DRAWN_RACKS = 4
 _MAX_RACKS_OF_PROBLEM = 24
 
 
-def _draw_large_slice(solution: Solution) -> Axes:
+def _draw_large_slice(solution: Solution, ax: Axes | None) -> Axes:
     """Draw how many servers of a slice each rack gives, and its circuits as wide arcs."""
     # ``n_given[rack]``: the servers of the slice in a rack.
     problem, answer = answered(solution, SliceAllocation, Allocation)
@@ -225,7 +223,7 @@ def _draw_large_slice(solution: Solution) -> Axes:
     chips = answer.circuits // fabric.ports_per_chip
     ends = np.sort(rack_of_server[fabric.server_of_chip[chips]], axis=1)
     pairs, n_circuits = np.unique(ends[ends[:, 0] != ends[:, 1]], axis=0, return_counts=True)
-    ax = _draw_rack_squares(n_given, servers_per_rack, "servers of the new slice")
+    ax = _draw_rack_squares(ax, n_given, servers_per_rack, "servers of the new slice")
     places = _place_racks(fabric.racks)
     for (tail, head), count in zip(pairs.tolist(), n_circuits.tolist(), strict=True):
         # Arcs, since straight lines between racks of one row would lie on each other.
@@ -262,7 +260,7 @@ def _place_racks(n_racks: int) -> NDArray[np.float64]:
     return np.stack([rack % n_columns, rack // n_columns], axis=1).astype(np.float64)
 
 
-def _draw_rack_squares(values: NDArray[np.int64], most: int, label: str) -> Axes:
+def _draw_rack_squares(ax: Axes | None, values: NDArray[np.int64], most: int, label: str) -> Axes:
     """Draw a square for each rack, in full colour where all its servers count.
 
     Rack r is at `_place_racks(racks)[r]`, y downwards as negative numbers.
@@ -271,8 +269,7 @@ def _draw_rack_squares(values: NDArray[np.int64], most: int, label: str) -> Axes
 
     places = _place_racks(len(values))
     n_columns, n_rows = (places.max(axis=0) + 1).tolist()
-    figure = blank_figure(9.0, max(3.0, 7.6 * n_rows / n_columns + 1.2))
-    ax = figure.add_subplot()
+    ax = axes_of(ax, 9.0, max(3.0, 7.6 * n_rows / n_columns + 1.2))
     colours = LinearSegmentedColormap.from_list("servers", ["#f4f6f9", _SLICE_COLOUR])
 
     # Places of the grid beyond the last rack stay white.
@@ -290,7 +287,7 @@ def _draw_rack_squares(values: NDArray[np.int64], most: int, label: str) -> Axes
         ax.text(x, -y, str(value), ha="center", va="center", fontsize=8, color=ink, zorder=4)
     ax.set_aspect("equal")
     ax.set_axis_off()
-    bar = figure.colorbar(image, ax=ax, shrink=0.7, pad=0.02)
+    bar = figure_of(ax).colorbar(image, ax=ax, shrink=0.7, pad=0.02)
     bar.set_label(f"{label}, of {most} in a rack", fontsize=9)
     bar.ax.tick_params(labelsize=9)
     return ax
@@ -478,7 +475,7 @@ def _place_servers_and_switches(fabric: RackFabric) -> NDArray[np.float64]:
     return np.concatenate([servers, switches])
 
 
-def draw_problem(problem: SliceAllocation) -> Figure:
+def draw_problem(problem: SliceAllocation, ax: Axes | None = None) -> Figure:
     """Draw a square for each server (free, taken or reserved), or for each of over 24 racks.
 
     The layers of a rack stand side by side. The square of a rack is coloured by how many of its
@@ -491,29 +488,27 @@ def draw_problem(problem: SliceAllocation) -> Figure:
         rack_of_server = fabric.server_coordinates[:, 0].astype(np.int64)
         n_free_of_rack = np.bincount(rack_of_server[is_free], minlength=fabric.racks)
         most = fabric.n_servers // fabric.racks
-        ax = _draw_rack_squares(n_free_of_rack, most, "free servers")
+        ax = _draw_rack_squares(ax, n_free_of_rack, most, "free servers")
         wanted_shape = " x ".join(map(str, problem.shape))
         ax.set_title(
             f"{wanted_shape} chips are wanted; {is_free.sum():,} of {len(owner):,} servers are"
             f" free\na square is one of {fabric.racks} racks, from rack 0 at the top by rows",
             fontsize=9,
         )
-        return cast("Figure", ax.figure)
+        return figure_of(ax)
 
     # Few racks are drawn server by server.
     places = _place_servers_and_switches(fabric)[: fabric.n_servers]
     width, height = (places.max(axis=0) + 1.6).tolist()
     inches_per_server = min(0.55, 14 / max(width, height))
-    figure = blank_figure(
-        max(5.6, inches_per_server * width), max(2.5, inches_per_server * height + 1.2)
-    )
-    ax = figure.add_subplot()
+    width_inches = max(5.6, inches_per_server * width)
+    ax = axes_of(ax, width_inches, max(2.5, inches_per_server * height + 1.2))
 
     # In axes of matplotlib y grows upwards. No server has a slot of a new slice yet.
     no_slots = np.full(len(owner), -1)
     _draw_servers(ax, places * [1, -1], owner, no_slots, 72 * inches_per_server)
 
-    font = max(8.0, 0.64 * figure.get_figwidth())
+    font = readable_font(ax)
     if fabric.racks > 1:
         for rack in range(fabric.racks):
             x, y = places[fabric.server_coordinates[:, 0] == rack].min(axis=0)
@@ -524,7 +519,7 @@ def draw_problem(problem: SliceAllocation) -> Figure:
     ax.set_title(
         f"{title}\na square is a server, layers of a rack side by side", fontsize=font + 1
     )
-    return figure
+    return figure_of(ax)
 
 
 def tabulate_problem(problem: SliceAllocation) -> dict[str, Any]:
@@ -583,9 +578,7 @@ def _draw_servers(
             square = Line2D([], [], marker="s", ls="", mfc=fill, mec=palette.INK, label=name)
             legend_marks.append(square)
 
-    # 8 points where the picture is 1,200 pixels wide.
-    figure: Any = ax.get_figure(root=True)
-    font = max(8.0, 0.64 * figure.get_figwidth())
+    font = readable_font(ax)
     if points_per_server >= 2.7 * font:
         for server, (x, y) in enumerate(centres.tolist()):
             number = server if numbers is None else numbers[server]
@@ -612,11 +605,11 @@ def _draw_servers(
     ax.set_axis_off()
 
 
-def draw(solution: Solution, slot: int | None = None) -> Figure:
+def draw(solution: Solution, slot: int | None = None, ax: Axes | None = None) -> Figure:
     """Draw the racks of a slice."""
     if slot is not None or not isinstance(solution.answer, Allocation):
-        return draw_schedule(solution, slot)
-    return cast("Figure", plot_slice(solution).figure)
+        return draw_schedule(solution, slot, ax)
+    return figure_of(plot_slice(solution, ax=ax))
 
 
 def tabulate(solution: Solution) -> dict[str, Any]:

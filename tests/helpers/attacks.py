@@ -172,8 +172,8 @@ def uses_of(loaded: om.Solution, rng: random.Random) -> dict[str, Callable[[], o
         page = view.page
         uses["page"] = lambda: json.dumps(page(loaded), allow_nan=False)
     if rng.random() < 0.1:
-        uses["plot"] = lambda: view.draw(loaded, None)
-        uses["plot slot"] = lambda: view.draw(loaded, 0)
+        uses["plot"] = lambda: view.draw(loaded, None, None)
+        uses["plot slot"] = lambda: view.draw(loaded, 0, None)
     for name in EXPORTERS:
         rate = rng.choice((None, 1e9))
         uses[f"export {name}"] = lambda name=name, rate=rate: exported(loaded, name, rate)  # type: ignore[misc]

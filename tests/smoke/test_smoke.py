@@ -143,7 +143,7 @@ def test_each_method_solves_what_it_takes(case: str, tmp_path: Path) -> None:
         from matplotlib import pyplot
 
         pyplot.switch_backend("agg")
-        kind_of(problem).view().draw(found, None).savefig(tmp_path / "answer.png")
+        kind_of(problem).view().draw(found, None, None).savefig(tmp_path / "answer.png")
         pyplot.close("all")
 
 

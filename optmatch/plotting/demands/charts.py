@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from optmatch.model import IDLE, Schedule, Solution, write_amount
 from optmatch.plotting import palette
 from optmatch.plotting.blocks import MOST_ROWS, choose_evenly
-from optmatch.plotting.drawing import blank_figure
+from optmatch.plotting.drawing import figure_of, size_in_inches
 from optmatch.plotting.figures import (
     chart_axes,
     draw_bars,
@@ -162,14 +162,15 @@ def plot_gantt(solution: Solution, *, ax: Axes | None = None) -> Axes:
     solution
         The solution of a `Demand`, with a schedule or one for each plane.
     ax
-        Where to draw; None makes a new figure. With more than 48 rows it has chosen ports, and
-        above them how many ports of all do what; with `ax` all rows are drawn.
+        Where to draw; None makes a new figure.
 
     Returns
     -------
     Axes
         Time to the right; source ports downwards, each with a line for each plane. Numbers, and
-        colours with patterns, are destinations; gaps are delays or idle ports.
+        colours with patterns, are destinations; gaps are delays or idle ports. With more than 48
+        rows it has chosen ports, evenly from the one that sends longest to the one that sends
+        least, and destinations have one colour.
 
     See Also
     --------
@@ -177,191 +178,111 @@ def plot_gantt(solution: Solution, *, ax: Axes | None = None) -> Axes:
     plot_rails : A training step over time.
     """
     data = gantt_data(solution)
-    if ax is None and data.n_ports * data.planes > MOST_ROWS:
-        return _draw_large_gantt(solution, data)
-    n_rows = data.n_ports * data.planes
+    problem: Any = solution.problem
+    labels = problem.fabric.labels
+    is_large = data.n_ports * data.planes > MOST_ROWS
+    ports = _choose_ports(data) if is_large else np.arange(data.n_ports)
+    n_rows = len(ports) * data.planes
     ax = chart_axes(ax, n_rows, 0.22)
-    row = data.source * data.planes + data.plane
-    colours = np.array([_HUES[port % len(_HUES)] for port in range(data.n_ports)])
     span_s = data.makespan_s or 1.0
 
-    # The part of a bar in which it sends lies over the pale bar of the whole slot.
-    for ends_s, alpha in ((data.end_s, 0.25), (data.sent_s, 1.0)):
-        draw_bars(
-            ax,
-            data.start_s,
-            ends_s,
-            row - 0.4,
-            row + 0.4,
-            facecolors=colours[data.destination],
-            alpha=alpha,
-            linewidths=0.0,
-        )
-    _draw_patterns(ax, data, row, span_s)
-    labels = solution.problem.fabric.labels
-    _label_bars(ax, data, row, colours, labels)
+    # Only bars of drawn ports are left: `row[bar]` counts from the top, planes within ports.
+    first_row = np.full(data.n_ports, -1)
+    first_row[ports] = np.arange(len(ports)) * data.planes
+    is_shown = first_row[data.source] >= 0
+    shown = data._replace(**{name: getattr(data, name)[is_shown] for name in _BAR_FIELDS})
+    row = first_row[shown.source] + shown.plane
+    colours = np.array([_HUES[0 if is_large else k % len(_HUES)] for k in range(data.n_ports)])
+
+    # Too many bars to be drawn one by one become shades. Otherwise the part of a bar in which it
+    # sends lies over the pale bar of the whole slot.
+    has_shades = len(row) > _MOST_BARS_OF_EXAMPLES and is_large
+    if has_shades:
+        _draw_shares_of_time(ax, shown, row, n_rows, span_s)
+    else:
+        for ends_s, alpha in ((shown.end_s, 0.25), (shown.sent_s, 1.0)):
+            draw_bars(
+                ax,
+                shown.start_s,
+                ends_s,
+                row - 0.4,
+                row + 0.4,
+                facecolors=colours[shown.destination],
+                alpha=alpha,
+                linewidths=0.0,
+            )
+        _label_bars(ax, shown, row, n_rows, colours, labels)
+    if not is_large:
+        _draw_patterns(ax, shown, row, span_s)
 
     # Of other objectives the bound is no time.
-    problem: Any = solution.problem
     if np.isfinite(data.lower_bound_s) and problem.objective == "completion-s":
         bound_s = data.lower_bound_s
         ax.axvline(bound_s, color=palette.INK, linestyle="--", linewidth=1.0, label="lower bound")
 
     # As many ports are named as there is room for, each beside the middle of its rows.
     label_time(ax, span_s, n_rows)
-    figure: Any = ax.get_figure(root=True)
-    most_labels = max(1, int(0.8 * float(figure.get_figheight()) / 0.14))
-    ports = np.arange(0, data.n_ports, max(1, math.ceil(data.n_ports / most_labels)))
-    ax.set_yticks(ports * data.planes + (data.planes - 1) / 2, [labels[port] for port in ports])
+    most_labels = max(1, int(0.8 * figure_of(ax).get_figheight() / 0.14))
+    places = np.arange(0, len(ports), max(1, math.ceil(len(ports) / most_labels)))
+    middles = places * data.planes + (data.planes - 1) / 2
+    ax.set_yticks(middles, [labels[ports[place]] for place in places])
     ax.set_ylabel("source port" if data.planes == 1 else "source port, a row for each plane")
 
     title = f"circuits over {write_amount(data.makespan_s, 's')}"
     if data.planes > 1:
         title += f" on {data.planes} planes"
-    title += "; in a bar: the destination; pale: nothing left to send"
+    if has_shades:
+        title += "; darker: a port sends for more of the time"
+    else:
+        title += "; in a bar: the destination; pale: nothing left to send"
+    if is_large:
+        up_s = max(1e-300, float((data.end_s - data.start_s).sum()))
+        share = 100 * float((data.sent_s - data.start_s).sum()) / up_s
+        title += (
+            f"\n{len(ports)} of {data.n_ports:,} source ports, the one that sends longest first"
+        )
+        title += f"; all circuits send for {share:.0f} % of the time that they are up"
     ax.set_title(title, fontsize=10)
-    _add_legend(ax, labels)
+    _add_legend(ax, () if is_large else labels)
     return ax
 
 
-# Source ports that stand for all in a chart of many.
+# Source ports that stand for all in a chart of many, and bars that they may have together.
 _MOST_EXAMPLES = 14
 _MOST_BARS_OF_EXAMPLES = 2500
-_SENDS_COLOUR = palette.CIRCUIT_COLOURS[0]
-_PALE_COLOUR = "#c9d9ef"
+_BAR_FIELDS = "source", "destination", "plane", "start_s", "sent_s", "end_s"
 
 
-def _draw_large_gantt(solution: Solution, data: GanttData) -> Axes:
-    """Draw how many circuits of many ports are up and send, and bars of a few source ports.
-
-    The ports are chosen evenly from the one that sends longest to the one that sends least. A
-    dashed line is the lower bound, where the duration is minimised. Returns the lower axes.
-    """
-    problem: Any = solution.problem
-    span_s = data.makespan_s or 1.0
-    figure = blank_figure(9.6, 5.6)
-    panels = figure.subplots(2, 1, sharex=True, height_ratios=(1.0, 2.0))
-    above: Axes = panels[0]
-    below: Axes = panels[1]
-
-    # How many circuits are up, and how many of them send, at 400 times.
-    edges_s = np.linspace(0.0, span_s, 401)
-    middle_s = (edges_s[:-1] + edges_s[1:]) / 2
-    up = _count_open_bars(data.start_s, data.end_s, middle_s)
-    sending = _count_open_bars(data.start_s, data.sent_s, middle_s)
-    above.stairs(up, edges_s, fill=True, color=_PALE_COLOUR, label="nothing left to send")
-    above.stairs(sending, edges_s, fill=True, color=_SENDS_COLOUR, label="sends")
-    above.set_ylim(0, 1.1 * data.n_ports * data.planes)
-    above.set_ylabel("circuits", fontsize=9)
-    above.tick_params(labelsize=9)
-    above.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=9)
-    above.set_title(f"all {data.n_ports:,} source ports: circuits that are up", fontsize=9)
-
-    # Ports by the time in which they send, from the most to the least.
+def _choose_ports(data: GanttData) -> NDArray[np.int64]:
+    """Choose ports evenly, from the one that sends longest to the one that sends least."""
     busy_s = np.bincount(data.source, data.sent_s - data.start_s, minlength=data.n_ports)
     ranking = np.argsort(-busy_s, kind="stable")
-    ports = ranking[choose_evenly(data.n_ports, _MOST_EXAMPLES)]
-    row_of_port = np.full(data.n_ports, -1)
-    row_of_port[ports] = np.arange(len(ports))
-    is_shown = row_of_port[data.source] >= 0
-
-    # Planes share the row of a port: of two planes, the bars of row 3 are centred on 2.75 and
-    # 3.25.
-    lane = (row_of_port[data.source] + (data.plane + 0.5) / data.planes - 0.5)[is_shown]
-    half_height = 0.4 / data.planes
-
-    # Too many bars to be drawn one by one become shades. Otherwise a pale bar for the whole slot
-    # lies below a dark one for the time in which the circuit sends.
-    if is_shown.sum() > _MOST_BARS_OF_EXAMPLES:
-        _draw_shares_of_time(below, data, row_of_port, edges_s)
-        how = "; darker: it sends for more of the time"
-    else:
-        how = ""
-        for ends_s, colour in ((data.end_s, _PALE_COLOUR), (data.sent_s, _SENDS_COLOUR)):
-            draw_bars(
-                below,
-                data.start_s[is_shown],
-                ends_s[is_shown],
-                lane - half_height,
-                lane + half_height,
-                facecolors=colour,
-                linewidths=0.0,
-            )
-    if np.isfinite(data.lower_bound_s) and problem.objective == "completion-s":
-        for ax in (above, below):
-            ax.axvline(data.lower_bound_s, color=palette.INK, linestyle="--", linewidth=1.0)
-        below.plot([], [], color=palette.INK, linestyle="--", linewidth=1.0, label="lower bound")
-        below.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=9)
-
-    # Axes and titles.
-    label_time(below, span_s, len(ports))
-    below.tick_params(labelsize=9)
-    labels = problem.fabric.labels
-    below.set_yticks(np.arange(len(ports)), [labels[port] for port in ports])
-    below.set_ylabel("source port", fontsize=9)
-    below.set_title(
-        f"{len(ports)} of them, from the one that sends longest to the one that sends least{how}",
-        fontsize=9,
-    )
-    planes = f" on {data.planes} planes" if data.planes > 1 else ""
-    figure.suptitle(f"circuits over {write_amount(data.makespan_s, 's')}{planes}", fontsize=11)
-    return below
+    return ranking[choose_evenly(data.n_ports, _MOST_EXAMPLES)]
 
 
 def _draw_shares_of_time(
-    ax: Axes,
-    data: GanttData,
-    row_of_port: NDArray[np.int64],
-    edges_s: NDArray[np.float64],
+    ax: Axes, data: GanttData, row: NDArray[np.int64], n_rows: int, span_s: float
 ) -> None:
-    """Draw when ports send as shades, where bars would be too thin.
+    """Draw when ports send as shades, the darkest where one sends for a whole 400th of the time.
 
-    A shade is the darkest if all planes send for a whole short time. `row_of_port` is -1 for ports
-    without a row; `edges_s` are the ends of equally long times.
+    ``row[bar]`` is the row of a bar, from the top.
     """
     from matplotlib.colors import LinearSegmentedColormap
 
-    n_rows = int(row_of_port.max()) + 1
-    width_s = float(edges_s[1] - edges_s[0])
-
-    # The seconds that each row sends within each short time: the overlaps of its bars with it.
-    sends = np.zeros((n_rows, len(edges_s) - 1))
-    for bar in np.flatnonzero(row_of_port[data.source] >= 0).tolist():
-        overlap_s = np.minimum(edges_s[1:], data.sent_s[bar]) - np.maximum(
-            edges_s[:-1], data.start_s[bar]
-        )
-        sends[row_of_port[data.source[bar]]] += np.clip(overlap_s, 0.0, None)
-    colours = LinearSegmentedColormap.from_list("sends", ["#f4f6f9", _SENDS_COLOUR])
-    ax.imshow(
-        np.clip(sends / (width_s * data.planes), 0.0, 1.0),
-        cmap=colours,
-        vmin=0.0,
-        vmax=1.0,
-        aspect="auto",
-        interpolation="nearest",
-        extent=(float(edges_s[0]), float(edges_s[-1]), n_rows - 0.5, -0.5),
-    )
-
-
-def _count_open_bars(
-    start_s: NDArray[np.float64], end_s: NDArray[np.float64], times_s: NDArray[np.float64]
-) -> NDArray[np.int64]:
-    """Return how many bars are open at each time: at their start, but not at their end."""
-    begun = np.searchsorted(np.sort(start_s), times_s, side="right")
-    ended = np.searchsorted(np.sort(end_s), times_s, side="right")
-    return begun - ended
+    # The share of each short time that each row sends: the overlaps of its bars with it.
+    edges_s = np.linspace(0.0, span_s, 401)
+    share = np.zeros((n_rows, 400))
+    for bar in range(len(row)):
+        sent_s = np.clip(edges_s, data.start_s[bar], data.sent_s[bar])
+        share[row[bar]] += np.diff(sent_s) * (400 / span_s)
+    colours = LinearSegmentedColormap.from_list("sends", ["#f4f6f9", palette.CIRCUIT_COLOURS[0]])
+    extent = (0.0, span_s, n_rows - 0.5, -0.5)
+    style: dict[str, Any] = {"aspect": "auto", "interpolation": "nearest", "extent": extent}
+    ax.imshow(share, cmap=colours, vmin=0.0, vmax=1.0, **style)
 
 
 # Eight colours that everybody can tell apart; further destinations have patterns as well.
 _HUES = palette.CIRCUIT_COLOURS[:8]
-
-
-def _size_in_inches(ax: Axes) -> tuple[float, float]:
-    """Return width and height of axes in inches."""
-    figure: Any = ax.get_figure(root=True)
-    box = ax.get_position()
-    width, height = figure.get_size_inches() * (box.width, box.height)
-    return float(width), float(height)
 
 
 def _draw_patterns(ax: Axes, data: GanttData, row: NDArray[np.int64], span_s: float) -> None:
@@ -373,7 +294,7 @@ def _draw_patterns(ax: Axes, data: GanttData, row: NDArray[np.int64], span_s: fl
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path
 
-    width_inches, _ = _size_in_inches(ax)
+    width_inches, _ = size_in_inches(ax)
     is_wide = (data.end_s - data.start_s) * (width_inches / span_s) > 0.05
     n_patterns = math.ceil(data.n_ports / len(_HUES))
     for number in range(1, n_patterns):
@@ -397,6 +318,7 @@ def _label_bars(
     ax: Axes,
     data: GanttData,
     row: NDArray[np.int64],
+    n_rows: int,
     colours: NDArray[np.str_],
     labels: Sequence[str],
 ) -> None:
@@ -407,8 +329,7 @@ def _label_bars(
     """
     # Rows must be at least as high as a line of text.
     span_s = data.makespan_s or 1.0
-    width_inches, height_inches = _size_in_inches(ax)
-    n_rows = data.n_ports * data.planes
+    width_inches, height_inches = size_in_inches(ax)
     if height_inches / n_rows < LABEL_INCHES:
         return
 
@@ -587,8 +508,8 @@ def _planes_page(
     )
 
 
-def draw(solution: Solution, slot: int | None = None) -> Figure:
+def draw(solution: Solution, slot: int | None = None, ax: Axes | None = None) -> Figure:
     """Draw circuits over time, or one slot."""
     if slot is not None:
-        return draw_schedule(solution, slot)
-    return cast("Figure", plot_gantt(solution).figure)
+        return draw_schedule(solution, slot, ax)
+    return figure_of(plot_gantt(solution, ax=ax))

@@ -10,96 +10,49 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from optmatch.model import InputError, Solution, frozen, scale_of, write_amount
-from optmatch.plotting import palette
-from optmatch.plotting.blocks import MOST_BLOCKS, draw_blocks, explain_blocks, merge_blocks
+from optmatch.plotting.blocks import MOST_BLOCKS, choose_ticks, explain_blocks, merge_blocks
 from optmatch.plotting.demands.charts import gantt_data, unit_of_amounts
-from optmatch.plotting.drawing import blank_figure
+from optmatch.plotting.drawing import blank_figure, figure_of
 from optmatch.problems import Demand
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 # Matrices that are drawn beside each other.
 _MAX_TIMES = 8
 
 
-def draw_problem(problem: Demand) -> Figure:
-    """Draw the matrix of a demand: source ports down, destination ports across.
+def draw_problem(problem: Demand, ax: Axes | None = None) -> Figure:
+    """Draw the matrix of a demand, of many ports block by block, into `ax` or a new figure.
 
-    Parameters
-    ----------
-    problem
-        The demand. For many ports, blocks are drawn, and how amounts are distributed.
+    Source ports are down, destination ports across; white is nothing. The title of many ports says
+    how unequal the entries are.
     """
-    if problem.fabric.n_ports > MOST_BLOCKS:
-        return _draw_large_problem(problem)
-    matrix = problem.demand_bytes
-    total = write_amount(float(matrix.sum()), unit_of_amounts(problem))
-    title = f"what is to be carried: {total} in all"
-    if (matrix == 0).any():
-        title += "; white: nothing"
-    return draw_matrices(problem, [matrix], [title])
-
-
-def _draw_large_problem(problem: Demand) -> Figure:
-    """Draw a large matrix of traffic by blocks of ports, and how unequal its entries are.
-
-    Parameters
-    ----------
-    problem
-        A demand with more ports than a picture has squares. ``demand_bytes[source, destination]``
-        is what is to be sent, shape (ports, ports).
-
-    Returns
-    -------
-    Figure
-        On the left the sum of each block of ports, as colours on a logarithmic scale; white is
-        nothing. On the right a curve: if it goes through (10, 80), the largest 10 % of the entries
-        are 80 % of all that is to be sent.
-    """
-    from matplotlib.colors import LogNorm
-
-    matrix = problem.demand_bytes
-    n_ports = problem.fabric.n_ports
     unit = unit_of_amounts(problem)
-    flows = np.sort(matrix[matrix > 0])
-    figure = blank_figure(9.6, 4.4)
-    left, right = figure.subplots(1, 2, width_ratios=(1.35, 1.0))
-
-    # Left: at most 64 blocks in each direction. Blocks without traffic are NaN, which is white.
-    blocks = merge_blocks(matrix, "sum", most=64)
-    scale, unit_name = scale_of(float(blocks.values.max()), unit)
-    sums = np.where(blocks.values > 0, blocks.values / scale, np.nan)
-    norm = None
-    if np.isfinite(sums).any():
-        norm = LogNorm(float(np.nanmin(sums)), float(np.nanmax(sums)))
-    draw_blocks(left, blocks._replace(values=sums), n_ports, unit_name, norm)
-    left.set_xlabel("destination port", fontsize=9)
-    left.set_ylabel("source port", fontsize=9)
-    square = explain_blocks(blocks.size, "pairs, their sum")
-    left.set_title(f"who sends to whom; white: nothing\n{square}", fontsize=9)
-
-    # Right: the share of the total that the largest entries have together, entry by entry.
-    share = np.cumsum(flows[::-1]) / max(1e-300, float(flows.sum()))
-    part = np.arange(1, len(flows) + 1) / max(1, len(flows))
-    right.plot(100 * part, 100 * share, color=palette.circuit_colour(0))
-    right.set_xlim(0, 100)
-    right.set_ylim(0, 102)
-    right.tick_params(labelsize=9)
-    right.set_xlabel("largest entries, % of all", fontsize=9)
-    right.set_ylabel("% of what is to be carried", fontsize=9)
-    median = write_amount(float(np.median(flows)), unit) if len(flows) else "0"
-    largest = write_amount(float(flows.max(initial=0.0)), unit)
-    right.set_title(f"{len(flows):,} entries: median {median},\nlargest {largest}", fontsize=9)
-    total = write_amount(float(matrix.sum()), unit)
-    figure.suptitle(f"what is to be carried: {total} between {n_ports:,} ports", fontsize=11)
-    return figure
+    flows = np.sort(problem.demand_bytes[problem.demand_bytes > 0])[::-1]
+    total = float(flows.sum())
+    title = f"what is to be carried: {write_amount(total, unit)} in all"
+    if len(flows) < problem.demand_bytes.size:
+        title += "; white: nothing"
+    if problem.fabric.n_ports > MOST_BLOCKS and total > 0:
+        share = 100 * float(flows[: math.ceil(len(flows) / 10)].sum()) / total
+        median = write_amount(float(np.median(flows)), unit)
+        largest = write_amount(float(flows[0]), unit)
+        title += f"\n{len(flows):,} entries: median {median}, largest {largest}"
+        title += f"; the largest 10 % are {share:.0f} % of all"
+    return draw_matrices(problem, [problem.demand_bytes], [title], None if ax is None else [ax])
 
 
 def draw_matrices(
-    problem: Demand, matrices: Sequence[NDArray[np.float64]], titles: Sequence[str]
+    problem: Demand,
+    matrices: Sequence[NDArray[np.float64]],
+    titles: Sequence[str],
+    axes: Sequence[Axes] | None = None,
 ) -> Figure:
     """Draw matrices of a demand beside each other, with the same colours.
+
+    With more than 128 ports a square is the sum of a block of pairs.
 
     Parameters
     ----------
@@ -109,46 +62,66 @@ def draw_matrices(
         Amounts in bytes or, where the rate is 1, in seconds; zeros stay white.
     titles
         The title of each.
+    axes
+        Where each is drawn; None makes a new figure.
 
     Returns
     -------
     Figure
         Source ports down, destination ports across, and one bar of colours for all.
     """
-    from matplotlib.colors import PowerNorm
+    from matplotlib.colors import LogNorm, Normalize
 
     labels = problem.fabric.labels
     n_ports = len(labels)
     n_matrices = len(matrices)
     is_single = n_matrices == 1
-    side_inches = min(10.0 if is_single else 5.0, max(4.0, 0.3 * n_ports + 1.5))
-    figure = blank_figure(side_inches * n_matrices + 1.2, side_inches)
+    if axes is None:
+        side_inches = min(10.0 if is_single else 5.0, max(4.0, 0.3 * n_ports + 1.5))
+        if n_ports > MOST_BLOCKS:
+            side_inches = 5.0
+        figure = blank_figure(side_inches * n_matrices + 1.2, side_inches)
+        axes = figure.subplots(1, n_matrices, squeeze=False)[0]
 
     # Where a few amounts are far larger than the others, an even scale would draw all others
     # black.
-    largest = max(float(matrix.max(initial=0.0)) for matrix in matrices)
+    blocks = [merge_blocks(matrix, "sum", MOST_BLOCKS) for matrix in matrices]
+    largest = max(float(block.values.max(initial=0.0)) for block in blocks)
     scale, unit_name = scale_of(largest, unit_of_amounts(problem))
-    amounts = np.concatenate([matrix[matrix > 0] for matrix in matrices])
+    amounts = np.concatenate([block.values[block.values > 0] for block in blocks])
     is_skewed = len(amounts) > 0 and largest > 10 * float(np.median(amounts))
-    norm = PowerNorm(0.35 if is_skewed else 1.0, vmin=0.0, vmax=largest / scale or 1.0)
+    norm = Normalize(0.0, largest / scale or 1.0)
+    if is_skewed:
+        norm = LogNorm(max(1e-4 * largest, float(amounts.min())) / scale, largest / scale)
 
     # As many ports are named as there is room for; long names across are turned.
     most_names = 24 if is_single else 12
     ticks = np.arange(0, n_ports, max(1, math.ceil(n_ports / most_names)))
+    if n_ports > MOST_BLOCKS:
+        ticks = choose_ticks(n_ports, most_names // 3)
     names = [labels[port] for port in ticks]
     longest_name = max(len(name) for name in names)
     rotation = 90 if len(ticks) > 12 or longest_name > 3 else 0
 
-    axes = figure.subplots(1, n_matrices, squeeze=False)[0]
-    for ax, matrix, title in zip(axes, matrices, titles, strict=True):
-        image = ax.imshow(np.ma.masked_equal(matrix / scale, 0.0), cmap="cividis", norm=norm)
+    # A square of 16 ports reaches from -0.5 to 15.5.
+    square = explain_blocks(blocks[0].size, "pairs, their sum")
+    for ax, block, title in zip(axes, blocks, titles, strict=True):
+        end = len(block.values) * block.size - 0.5
+        image = ax.imshow(
+            np.ma.masked_equal(block.values / scale, 0.0),
+            cmap="cividis",
+            norm=norm,
+            interpolation="nearest",
+            extent=(-0.5, end, end, -0.5),
+        )
         ax.set_xticks(ticks, names, fontsize=8, rotation=rotation)
         ax.set_yticks(ticks, names, fontsize=8)
         ax.set_xlabel("destination port")
-        ax.set_title(title, fontsize=11)
+        ax.set_title(f"{title}\n{square}".strip(), fontsize=9 if square else 11)
     axes[0].set_ylabel("source port")
-    figure.colorbar(image, ax=list(axes), label=unit_name, shrink=0.8)
-    return figure
+    whole = figure_of(axes[0])
+    whole.colorbar(image, ax=list(axes), label=unit_name, shrink=0.8)
+    return whole
 
 
 def tabulate_problem(problem: Demand) -> dict[str, Any]:
