@@ -16,18 +16,22 @@ from collections.abc import Iterator, Sequence
 import optmatch as om
 from optmatch.model import InputError, Solution, VerificationError
 from optmatch.sweeps.library import Library, describe_best
-from optmatch.sweeps.store import Store, is_store
+from optmatch.sweeps.store import Store, StoreError
 
 
 def list_answers(path: str) -> Iterator[Solution]:
     """Read the answer of a schedule file, or all answers of a store."""
-    if not is_store(path):
+    try:
+        answers = Store(path, read_only=True)
+    except StoreError:
         answer = om.load(path)
         if not isinstance(answer, Solution):
-            raise InputError("a schedule file or a store of sweeps is expected", path=path)
+            raise InputError(
+                "a schedule file or a store of sweeps is expected", path=path
+            ) from None
         yield answer
         return
-    with Store(path, read_only=True) as store:
+    with answers as store:
         for row in store.rows(answers=True):
             if row.answer is not None:
                 yield row.solution(store.problem(row.problem_sha256))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import platform
 import re
@@ -11,7 +10,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from glob import escape
 from pathlib import Path
-from typing import IO, Any, BinaryIO
+from typing import IO, Any
 from zlib import crc32
 
 from optmatch.model.errors import FormatError, InputError
@@ -199,34 +198,6 @@ def lock_at_once(file: IO[Any]) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-def append_bytes(file: BinaryIO, text: bytes, path: Path, *, sync: bool = False) -> None:
-    """Add bytes to an open file without a buffer, all of them or none.
-
-    After an `OSError` the file is as long as it was, if it can be cut.
-    """
-    size = os.fstat(file.fileno()).st_size
-    try:
-        if file.write(text) < len(text):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        if sync:
-            os.fsync(file.fileno())
-    except OSError as exc:
-        exc.filename = os.fspath(path)
-        if path.is_file():
-            file.truncate(size)
-        raise
-
-
-def sync_folder(folder: Path) -> None:
-    """Bring names of files to disk, where a folder can be opened."""
-    with suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 def _replace(target: Path, content: bytes) -> None:

@@ -5,32 +5,16 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-import time
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from hashlib import blake2b
-from pathlib import Path
 from typing import Any
 
 from optmatch.io.problems import problem_from_tree, problem_to_tree
 from optmatch.io.text import canonical, digest, parse_json
-from optmatch.model import InputError, OptMatchError, Problem
-from optmatch.model.files import file_path, path_name
+from optmatch.model import Problem
+from optmatch.model.databases import Database, Layout, StoreError
 from optmatch.sweeps.tasks import COLUMNS, DAMAGED, Row
-
-_VERSION = 1
-"""The version of the layout of tables. A store of a newer version is refused, never changed."""
-
-# "opmt" in ASCII, which tells our files from other databases of SQLite.
-_APPLICATION_ID = 0x6F706D74
-
-# The first bytes of every database of SQLite.
-_SQLITE_MAGIC = b"SQLite format 3\x00"
-
-# How long to wait for others that write to the same store, and how often to try.
-_LOCK_WAIT_S = 60.0
-_LOCK_RETRY_S = 0.01
 
 # Rows that one query reads: a broken page makes this many rows be read one by one.
 _ROWS_PER_READ = 500
@@ -41,37 +25,21 @@ _ROWID_PREFIX = "rowid "
 _KEY_COLUMN = f"CASE typeof(key) WHEN 'text' THEN key ELSE '{_ROWID_PREFIX}' || rowid END AS key"
 
 _COLUMN_LIST = ", ".join(f'"{name}"' for name in COLUMNS)
-_LAYOUT = (
-    "CREATE TABLE IF NOT EXISTS problems (sha256 TEXT PRIMARY KEY, content BLOB NOT NULL)",
-    f"CREATE TABLE IF NOT EXISTS results ({_COLUMN_LIST}, seal BLOB, answer BLOB, "
-    "PRIMARY KEY (key))",
-    f"PRAGMA application_id = {_APPLICATION_ID}",
-    f"PRAGMA user_version = {_VERSION}",
+_LAYOUT = Layout(
+    noun="store of a sweep",
+    application_id=0x6F706D74,  # "opmt" in ASCII
+    version=1,
+    tables=(
+        "CREATE TABLE IF NOT EXISTS problems (sha256 TEXT PRIMARY KEY, content BLOB NOT NULL)",
+        f"CREATE TABLE IF NOT EXISTS results ({_COLUMN_LIST}, seal BLOB, answer BLOB, "
+        "PRIMARY KEY (key))",
+    ),
 )
 
 # Bytes of a digest in a seal.
 _DIGEST_SIZE = 16
 
 _encode_json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
-
-
-class StoreError(OptMatchError):
-    """A store cannot be read or written; its rows stay."""
-
-
-class NotAStoreError(StoreError, InputError):
-    """A file that is no database of SQLite, as stores are; nothing was changed."""
-
-
-def is_store(path: str | os.PathLike[str]) -> bool:
-    """Tell by its first bytes whether a file is a database of SQLite, as stores are."""
-    if not file_path(path).is_file():
-        return False
-    try:
-        with file_path(path).open("rb") as file:
-            return file.read(len(_SQLITE_MAGIC)) == _SQLITE_MAGIC
-    except OSError:
-        return False
 
 
 class Store:
@@ -109,144 +77,9 @@ class Store:
         StoreError
             If it is absent, damaged, of a newer version, or another file.
         """
-        self.path: str = path_name(path)
-        file = file_path(path)
-        if read_only and not file.exists():
-            raise StoreError(f"{self.path}: there is no such store")
-        if file.exists() and not file.is_file():
-            raise StoreError(f"{self.path}: no regular file, which a store is")
-        if file.exists() and file.stat().st_size and not is_store(path):
-            raise NotAStoreError(
-                "no store of a sweep, which is a database of SQLite", path=self.path
-            )
-
-        with self._sqlite_errors_as_store_errors():
-            self._db = self._connect_to_read() if read_only else self._connect_to_write()
-
-            # Bytes of a damaged text are shown as replacement characters instead of an error.
-            self._db.text_factory = lambda text: text.decode(errors="replace")
-            try:
-                self._prepare_tables(read_only)
-            except BaseException:
-                self._db.close()
-                raise
-
-    def _connect_to_write(self) -> sqlite3.Connection:
-        """Open the database, or make it."""
-        return sqlite3.connect(self.path, timeout=_LOCK_WAIT_S, isolation_level=None)
-
-    def _connect_to_read(self) -> sqlite3.Connection:
-        """Open the database for queries alone, in the first mode of access that works here.
-
-        Even a reader of a write-ahead log needs to write beside the file. ``mode=rw`` removes such
-        files at its end, ``mode=ro`` leaves them, ``immutable=1`` does without in folders where
-        nothing can be written.
-        """
-        modes = ["mode=rw", "mode=ro", "immutable=1"]
-
-        # The log of a writer, which is there already, must not be removed.
-        if Path(f"{self.path}-wal").exists():
-            modes.remove("mode=rw")
-
-        uri = Path(self.path).resolve().as_uri()
-        for mode in modes:
-            db = sqlite3.connect(
-                f"{uri}?{mode}", uri=True, timeout=_LOCK_WAIT_S, isolation_level=None
-            )
-            try:
-                db.execute("SELECT count(*) FROM sqlite_master")
-                db.execute("PRAGMA query_only = ON")
-            except (sqlite3.Error, UnicodeDecodeError) as exc:
-                db.close()
-                is_last = mode == modes[-1]
-                if is_last or not isinstance(exc, sqlite3.OperationalError):
-                    raise
-            else:
-                break
-        return db
-
-    def _prepare_tables(self, read_only: bool) -> None:
-        """Check that the database is a store, and write its tables if it is empty."""
-        with self._transaction("DEFERRED"):
-            version = self._check_version(read_only)
-        if read_only:
-            return
-
-        self._use_write_ahead_log()
-        self._db.execute("PRAGMA synchronous = NORMAL")
-        if version != 0:
-            return
-
-        # Several processes may open a new store at once, so the transaction that writes the tables
-        # looks once more whether another process has just written them.
-        with self._transaction():
-            if self._check_version(read_only) == 0:
-                for statement in _LAYOUT:
-                    self._db.execute(statement)
-
-    def _use_write_ahead_log(self) -> None:
-        """Switch to a write-ahead log, in which readers do not wait for a writer.
-
-        SQLite itself does not wait here for others that do the same, so it is tried again for
-        `_LOCK_WAIT_S` seconds.
-        """
-        for _ in range(int(_LOCK_WAIT_S / _LOCK_RETRY_S)):
-            try:
-                self._db.execute("PRAGMA journal_mode = WAL")
-            except sqlite3.OperationalError as exc:
-                if exc.sqlite_errorcode != sqlite3.SQLITE_BUSY:
-                    raise
-                time.sleep(_LOCK_RETRY_S)
-            else:
-                return
-        raise StoreError(f"{self.path}: another program kept it locked for {_LOCK_WAIT_S:g} s")
-
-    def _check_version(self, read_only: bool) -> int:
-        """Return the version of the tables, 0 if there are none yet, which a reader refuses.
-
-        A database of another program, or of a newer version of this one, is a `StoreError`.
-        """
-        (n_tables,) = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        (application_id,) = self._db.execute("PRAGMA application_id").fetchone()
-        (version,) = self._db.execute("PRAGMA user_version").fetchone()
-
-        # An empty database is new and becomes a store, unless it is opened for reading alone.
-        is_new = n_tables == 0 and not read_only
-        if application_id != _APPLICATION_ID and not is_new:
-            raise StoreError(f"{self.path}: a database, but no store of optmatch")
-        if version > _VERSION:
-            raise StoreError(
-                f"{self.path}: a store of version {version}, and this optmatch knows {_VERSION}"
-            )
-        return int(version)
-
-    @contextmanager
-    def _sqlite_errors_as_store_errors(self) -> Iterator[None]:
-        """Raise `StoreError`, with the name of the file, where SQLite raises errors of its own."""
-        try:
-            yield
-        except UnicodeDecodeError as exc:  # SQLite quotes damaged bytes in its message
-            raise StoreError(f"{self.path}: damaged, it holds bytes that are no text") from exc
-        except sqlite3.Error as exc:
-            text = str(exc)
-            if "malformed" in text or "not a database" in text:
-                text += "; `sqlite3 FILE .recover` reads what is left"
-            raise StoreError(f"{self.path}: {text}") from exc
-
-    @contextmanager
-    def _transaction(self, kind: str = "IMMEDIATE") -> Iterator[None]:
-        """Run the statements of this context as a transaction: all or nothing is written.
-
-        "IMMEDIATE" lets other writers wait from the beginning, "DEFERRED" from the first write.
-        """
-        self._db.execute(f"BEGIN {kind}")
-        try:
-            yield
-            self._db.execute("COMMIT")
-        except BaseException:
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
-            raise
+        self._file = Database(path, _LAYOUT, read_only=read_only)
+        self.path: str = self._file.path
+        self._db = self._file.connection
 
     def __enter__(self) -> Store:
         return self
@@ -256,8 +89,7 @@ class Store:
 
     def close(self) -> None:
         """Close the file; rows are there already."""
-        with self._sqlite_errors_as_store_errors():
-            self._db.close()
+        self._file.close()
 
     def add(self, row: Row, problem: Problem) -> None:
         """Write a row and, if it is new, its problem.
@@ -271,7 +103,7 @@ class Store:
             The problem of the task.
         """
         columns = _to_columns(row)
-        with self._sqlite_errors_as_store_errors(), self._transaction():
+        with self._file.errors_by_name(), self._file.transaction():
             former = self._find_row(row.key)
             if former is not None and former.done:
                 return
@@ -289,7 +121,7 @@ class Store:
 
     def has(self, key: str) -> bool:
         """Tell whether there is a whole row of this key that is done."""
-        with self._sqlite_errors_as_store_errors():
+        with self._file.errors_by_name():
             row = self._find_row(key)
         return row is not None and row.done
 
@@ -301,7 +133,7 @@ class Store:
         key
             The key of the task. One that is not there is a `StoreError`.
         """
-        with self._sqlite_errors_as_store_errors():
+        with self._file.errors_by_name():
             row = self._find_row(key, with_answer=True)
         if row is None:
             raise StoreError(f"{self.path}: no row {key}")
@@ -328,7 +160,7 @@ class Store:
             The result of a task. A row that is not what was written, or lies on a broken page of
             the file, has the status ``"damaged"``; the others are not touched by it.
         """
-        with self._sqlite_errors_as_store_errors():
+        with self._file.errors_by_name():
             query = f"SELECT rowid, {_KEY_COLUMN} FROM results"
             rowids_and_keys = sorted(self._db.execute(query).fetchall())
 
@@ -374,7 +206,7 @@ class Store:
         StoreError
             If there is none, or it is damaged.
         """
-        with self._sqlite_errors_as_store_errors():
+        with self._file.errors_by_name():
             query = "SELECT content FROM problems WHERE sha256 = ?"
             record = self._db.execute(query, (sha256,)).fetchone()
         if record is None:
@@ -400,7 +232,7 @@ class Store:
         rowid = None
         if key.startswith(_ROWID_PREFIX):
             rowid = key.removeprefix(_ROWID_PREFIX)
-        with self._sqlite_errors_as_store_errors(), self._transaction():
+        with self._file.errors_by_name(), self._file.transaction():
             self._db.execute("DELETE FROM results WHERE key = ? OR rowid = ?", (key, rowid))
 
 

@@ -10,23 +10,28 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import optmatch as om
-from optmatch.control.reroutes.memory import list_changes
+from optmatch.control.reroutes.failed_parts import Record
+from optmatch.control.reroutes.record_file import _record_to_tree
 from optmatch.io.text import canonical, digest
 from optmatch.model import InfeasibleError, LimitReached
 from optmatch.solvers.reroutes.states import fill_rack
 
 
+def digest_of(records: Sequence[Record]) -> str:
+    """Return a digest of records."""
+    return digest(canonical([_record_to_tree(record) for record in records]))[:16]
+
+
 def describe(controller: om.Rerouter) -> str:
     """Return a digest of all that a restart has to know."""
-    records = [*controller._history, controller._now.record]
-    changes = [list_changes(records[0], record) for record in records]
-    return digest(canonical(changes))[:16]
+    return digest_of([*controller._history, controller._now.record])
 
 
 def act(controller: om.Rerouter, rng: np.random.Generator) -> None:
@@ -49,7 +54,7 @@ def act(controller: om.Rerouter, rng: np.random.Generator) -> None:
 
 def run(path: Path, seed: int, say: int, steps: int) -> None:
     """Open the controller, and print its record before and after each step."""
-    controller, rng = om.Rerouter.open(path, compact_lines=20), None
+    controller, rng = om.Rerouter.open(path), None
     rng = np.random.default_rng(seed)
     for _ in range(steps):
         os.write(say, (describe(controller) + "\n").encode())
@@ -60,16 +65,16 @@ def replay(path: Path, copy: Path, seed: int, steps: int) -> list[str]:
     """List the records of a controller after each change of the same steps, killed or not."""
     for file in path.parent.glob(f"{path.name}*"):
         (copy / file.name).write_bytes(file.read_bytes())
-    controller = om.Rerouter.open(copy / path.name, compact_lines=20)
+    controller = om.Rerouter.open(copy / path.name)
     known = [describe(controller)]
-    store: Any = controller._journal
-    write, compact = store.write, store.compact
+    file: Any = controller._file
+    write = file.write
 
-    def spy(*given: Any, **more: Any) -> None:
-        compact(*given, **more)
-        known.append(describe(controller))
+    def spy(records: Sequence[Record], **more: Any) -> None:
+        write(records, **more)
+        known.append(digest_of(records))
 
-    store.write, store.compact = write, spy
+    file.write = spy
     rng = np.random.default_rng(seed)
     for _ in range(steps):
         act(controller, rng)

@@ -109,7 +109,7 @@ class Reopened:
         self.violations: list[str] = []
 
     def _open(self, state: om.Reroute | None) -> om.Rerouter:
-        return om.Rerouter.open(self.path, state, history=6, compact_lines=30, durable="interval")
+        return om.Rerouter.open(self.path, state, history=6, durable="interval")
 
     def operate(self) -> None:
         """Do one thing at random, and check what must hold after it."""

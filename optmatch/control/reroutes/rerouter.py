@@ -3,8 +3,8 @@
 A *record* (`Record`) is all that a controller knows: the running state with the failures that were
 answered in it, the failures that are still *pending*, and the stand-ins of failed units. A change
 makes a new record. The *history* has the records before the last changes, for `rollback`. The
-*snapshot* is the present record with what searches derive from it; the snapshot in a file is a
-record with its history. The *journal* is a file beside it with a line for each change since.
+*snapshot* is the present record with what searches derive from it. A controller in a file has its
+present record and its history there (`RecordFile`); each change is a transaction.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import os
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -47,20 +46,18 @@ from optmatch.control.reroutes.failed_parts import (
     take_out,
     unite,
 )
-from optmatch.control.reroutes.journal import (
-    ANSWERED,
-    REFUSED,
-    ROLLED_BACK,
-    Durable,
-    Journal,
-    remember,
-)
-from optmatch.control.reroutes.memory import read_memory, write_memory
-from optmatch.model import InputError, OptMatchError, integer
+from optmatch.control.reroutes.record_file import Durable, RecordFile
+from optmatch.model import FormatError, InputError, OptMatchError, integer
 from optmatch.model.declarations import form_of
-from optmatch.model.files import path_name
+from optmatch.model.files import file_path, path_name
 from optmatch.problems import Reroute
 from optmatch.problems.reroutes.running import FailedParts
+
+_REFUSED = "a failure has no answer"
+_ANSWERED = "a failure has a proposal"
+_CHANGED = "the state has changed"
+_ROLLED_BACK = "a change is taken back"
+"""What a new record is for; the history depends on it."""
 
 
 def _refuse_preparation(prepare: bool | None) -> None:
@@ -153,7 +150,7 @@ class Rerouter:
         """Held while the record changes, never while a search runs."""
         self._is_closed = False
         self._history = deque(past, maxlen=integer("history", history, at_least=0))
-        self._journal: Journal | None = None
+        self._file: RecordFile | None = None
         self._tally = Tally(on_event)
         self._offers: tuple[Record, tuple[Proposal, ...]] | None = None
         """The record for which offers were looked for, and those found."""
@@ -397,7 +394,7 @@ class Rerouter:
             other_parts = subtract(failure, FailedParts(tuple(reported)))
             if reported:
                 check_failure(record.state, other_parts)
-                self._go_to(record.with_reported_chips(reported), REFUSED)
+                self._go_to(record.with_reported_chips(reported), _REFUSED)
         return other_parts
 
     def _put_on_record(
@@ -429,9 +426,9 @@ class Rerouter:
             pending = list_unanswered(failure, record.state) if is_stale else failure
             if report and any(pending):
                 if isinstance(answer, Proposal):
-                    self._go_to(record.answer(pending), ANSWERED)
+                    self._go_to(record.answer(pending), _ANSWERED)
                 else:
-                    self._go_to(record.refuse(pending), REFUSED)
+                    self._go_to(record.refuse(pending), _REFUSED)
             return True
 
     def apply(self, proposal: Proposal) -> Reroute:
@@ -475,9 +472,9 @@ class Rerouter:
             # A unit that gets its circuits back makes its stand-in a spare again; after a failure
             # the lost unit is none.
             if proposal.restored is None:
-                snapshot = self._go_to(_record_after_failure(record, proposal), "fail")
+                snapshot = self._go_to(_record_after_failure(record, proposal), _CHANGED)
             else:
-                snapshot = self._go_to(_record_after_return(record, proposal), "give back")
+                snapshot = self._go_to(_record_after_return(record, proposal), _CHANGED)
         return snapshot.state
 
     def repair(
@@ -514,7 +511,7 @@ class Rerouter:
         self._check_open()
         repaired = list_failure(chip=chip, port=port, fibre=fibre, cell=cell)
         with self._tally.call("repair", repaired), self._lock:
-            snapshot = self._go_to(take_out(self._now.record, repaired), "repair")
+            snapshot = self._go_to(take_out(self._now.record, repaired), _CHANGED)
         return snapshot.state
 
     restore = repair
@@ -578,7 +575,7 @@ class Rerouter:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
-            "a Rerouter cannot be pickled, since it has a lock and a journal: send its"
+            "a Rerouter cannot be pickled, since it has a lock and a file: send its"
             " `state` and make a Rerouter of it, or the file that its `save` writes"
         )
 
@@ -589,8 +586,8 @@ class Rerouter:
 
     @property
     def path(self) -> Path | None:
-        """The snapshot of a controller in files, as `open` was given it; None without files."""
-        return None if self._journal is None else self._journal.path
+        """The file of a controller that `open` has opened, behind all links; None without one."""
+        return None if self._file is None else Path(self._file.path)
 
     @property
     def stand_ins(self) -> dict[int, int]:
@@ -634,28 +631,34 @@ class Rerouter:
             if not self._history:
                 raise InputError("nothing was applied that is remembered")
             record = self._now.record.back_to(self._history[-1])
-            snapshot = self._go_to(record, ROLLED_BACK)
+            snapshot = self._go_to(record, _ROLLED_BACK)
         return snapshot.state
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write all that a restart needs: state, stand-ins, refused parts, and the history.
 
-        The file is replaced at once or not at all.
+        A former controller in the file is replaced as a whole or not at all.
 
         Parameters
         ----------
         path
-            The file, for `load`.
+            The file, for `load` or `open`.
 
         Raises
         ------
         InputError
-            If the controller is closed.
+            If the controller is closed, or one has the file open.
+        StoreError
+            If the file is of another kind, or cannot be written.
         """
         self._check_open()
         with self._lock:
             records = [*self._history, self._now.record]
-        write_memory(path, records)
+        file = RecordFile(path)
+        try:
+            file.write(records)
+        finally:
+            file.close()
 
     @classmethod
     def load(
@@ -689,12 +692,21 @@ class Rerouter:
 
         Raises
         ------
-        FormatError
+        StoreError
             If the file cannot be read, or is no such file.
+        FormatError
+            If something in it is not what was written.
         """
         _refuse_preparation(prepare)
+        file = RecordFile(path, read_only=True)
+        try:
+            records = file.read()
+        finally:
+            file.close()
+        if not records:
+            raise FormatError("has no record", path=file.path)
         controller = cls.__new__(cls)
-        controller._begin(read_memory(path).records, history, on_event, priorities)
+        controller._begin(records, history, on_event, priorities)
         return controller
 
     @classmethod
@@ -704,31 +716,28 @@ class Rerouter:
         state: Reroute | None = None,
         *,
         durable: Durable = "always",
-        compact_lines: int = 1000,
         history: int = 32,
         on_event: Callable[[Call], None] | None = None,
         priorities: Mapping[int, int] | None = None,
         prepare: bool | None = None,
     ) -> Self:
-        """Open a controller that is kept in files, or begin one; it survives a crash.
+        """Open a controller that is kept in a file, or begin one; it survives a crash.
 
-        Two files hold it. The snapshot, at `path`, has the whole controller at one time. The
-        journal, beside it, has a line for each change since. `close` releases the files, as does
-        the end of a ``with`` block.
+        The file is a database of SQLite with the present record and the history; the write-ahead
+        log beside it has the last changes. `close` releases it, as does the end of a ``with``
+        block.
 
         Parameters
         ----------
         path
-            The snapshot; a file of `save` is taken up as well.
+            The file; one of `save` is taken up as well.
         state
             The state to begin with, where there is no such file yet.
         durable
             ``"always"``: each change is on disk before its call returns. ``"interval"``: those of
             the last second may be lost if the machine, not the process, crashes.
-        compact_lines
-            After how many lines a new snapshot takes the place of the journal.
         history
-            How many changes can be taken back at most; older ones are not read from the files.
+            How many changes can be taken back at most; older ones are not read from the file.
         on_event
             Is called with a `Call` when a call of the controller has returned or raised, in the
             thread of the call; None for nobody.
@@ -747,46 +756,43 @@ class Rerouter:
         ------
         InputError
             If a process has it open, or there is neither a file nor a state.
+        StoreError
+            If the file is no controller, or is damaged.
         FormatError
-            Naming the broken line. A last line that ends early is cut off, with a warning in the
-            log.
+            Naming the record that is not what was written.
         """
         _refuse_preparation(prepare)
+        if state is None and not file_path(path).exists():
+            raise InputError("is not there: a state to begin with", path=path_name(path))
 
-        # The files are locked from here on, so that whatever fails has to release them.
-        journal = Journal(path, durable, compact_lines)
+        # The file is locked from here on, so that whatever fails has to release it.
+        file = RecordFile(path, durable=durable)
         try:
-            # The records of the files, the oldest first, the present one last; none in new files.
-            records = journal.read(integer("history", history, at_least=0))
-            if records:
+            records = file.read()
+            if not records:
+                controller = cls(state, history=history, on_event=on_event, priorities=priorities)
+                file.write([controller._now.record])
+            else:
                 controller = cls.__new__(cls)
                 controller._begin(records, history, on_event, priorities)
-            elif state is None:
-                raise InputError("is not there: a state to begin with", path=path_name(path))
-            else:
-                controller = cls(state, history=history, on_event=on_event, priorities=priorities)
-
-            # A new controller has its first snapshot on disk before anything can change.
-            remembered = [*controller._history, controller._now.record]
-            journal.compact(remembered, always=not journal.has_snapshot)
         except BaseException:
-            journal.close()
+            file.close()
             raise
 
-        # Changes are written from now on; what was read must not be written again.
-        controller._journal = journal
+        # Changes are written from now on.
+        controller._file = file
         return controller
 
     def close(self) -> None:
-        """Release the files that `Rerouter.open` has opened.
+        """Release the file that `Rerouter.open` has opened.
 
         Every call after this one raises `InputError`, except a second `close`; the properties keep
         what they were.
         """
         with self._lock:
             self._is_closed = True
-            if self._journal is not None:
-                self._journal.close()
+            if self._file is not None:
+                self._file.close()
 
     def __enter__(self) -> Self:
         self._check_open()
@@ -808,19 +814,15 @@ class Rerouter:
         dict
             ``calls[call, outcome]`` so far, and ``call_s[call]``, how long they took; ``spares``
             that work, by rack; ``parts[kind, state]`` on record, which have failed and are
-            ``replaced``, ``answered`` or ``refused``; ``changes_undoable``; of a controller in
-            files ``journal_lines`` and ``snapshot_age_s``.
+            ``replaced``, ``answered`` or ``refused``; ``changes_undoable``.
         """
         self._check_open()
         record = self._now.record
-        figures = self._tally.figures() | {
+        return self._tally.figures() | {
             "spares": _count_spares(record),
             "parts": _count_parts(record),
             "changes_undoable": len(self._history),
         }
-        if self._journal is not None:
-            figures |= self._journal.figures()
-        return figures
 
     def _check_open(self) -> None:
         """Refuse a call of a controller that is closed, by an `InputError`."""
@@ -828,10 +830,9 @@ class Rerouter:
             raise InputError("the controller is closed: open it again")
 
     def _go_to(self, record: Record, event: str) -> Snapshot:
-        """Take over a record, once it is in the journal; the caller holds the lock.
+        """Take over a record, once it is in the file; the caller holds the lock.
 
-        If the journal cannot be written, the present record is still the former one. A long
-        journal is then begun anew; if that fails, the old one goes on.
+        If the file cannot be written, the present record is still the former one.
         """
         self._check_open()
         before = self._now
@@ -842,13 +843,22 @@ class Rerouter:
         snapshot = before._replace(record=record)
         if record.state is not before.state:
             snapshot = take_snapshot(record, self._priorities, before)
-        if self._journal is not None:
-            self._journal.write(event, before.record, record)
+        history = self._history.copy()
+        if event == _ROLLED_BACK:
+            history.pop()
+        elif event == _CHANGED:
+            history.append(before.record.with_answered_of(record))
+        else:
+            # Chips that were cut off and are reported by themselves have failed in the past, too.
+            reported = {*before.record.cut_off}.difference(record.cut_off)
+            if reported:
+                past = [former.with_reported_chips(reported) for former in history]
+                history = deque(past, maxlen=history.maxlen)
+
+        if self._file is not None:
+            self._file.write([*history, record], is_urgent=event != _ANSWERED)
         self._now = snapshot
-        self._history = remember(self._history, event, before.record, record)
-        if self._journal is not None:
-            with suppress(OSError):
-                self._journal.compact([*self._history, record])
+        self._history = history
         return snapshot
 
 

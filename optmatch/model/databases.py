@@ -1,0 +1,232 @@
+"""Files of SQLite: made when they are opened, refused where they are others', errors by name."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from optmatch.model.errors import InputError, OptMatchError
+from optmatch.model.files import file_path, path_name
+
+# How long to wait for others that write to the same file, and how often to try.
+_LOCK_WAIT_S = 60.0
+_LOCK_RETRY_S = 0.01
+
+
+class StoreError(OptMatchError):
+    """A database cannot be read or written; its rows stay."""
+
+
+class UnusableStoreError(StoreError, InputError):
+    """A file that is no database, or is open elsewhere; nothing was changed."""
+
+
+class Layout(NamedTuple):
+    """What a kind of database holds."""
+
+    noun: str
+    """The kind in messages, such as ``store of a sweep``."""
+    application_id: int
+    """Four bytes in the file that tell its kind from other databases."""
+    version: int
+    """The version of the tables, >= 1; a file of a newer one is refused, never changed."""
+    tables: Sequence[str]
+    """The statements of SQL that make the tables of a new file."""
+
+
+class Database:
+    """An open database of one kind.
+
+    Each transaction goes to a write-ahead log first: a process that is killed loses nothing that
+    was written. A power cut may lose the last seconds, unless ``PRAGMA synchronous`` is FULL, and
+    nothing else.
+
+    Parameters
+    ----------
+    path
+        The file, which is made if it is not there.
+    layout
+        Its kind; a file of another one is refused.
+    read_only
+        Whether nothing is changed, which works also in folders where nothing may be written.
+    exclusive
+        Whether no other process may have it open until it is closed. Without it, several may
+        write in turn, though not on network file systems.
+
+    Raises
+    ------
+    StoreError
+        If the file is of another kind, of a newer version, cannot be opened, or with `exclusive`
+        is open elsewhere.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        layout: Layout,
+        *,
+        read_only: bool = False,
+        exclusive: bool = False,
+    ) -> None:
+        """Open the file; the parameters are those of the class."""
+        self.path: str = path_name(path)
+        self._layout = layout
+        file = file_path(path)
+        if read_only and not file.exists():
+            raise StoreError(f"{self.path}: there is no such {layout.noun}")
+        if file.exists() and not file.is_file():
+            raise StoreError(f"{self.path}: no regular file, which a {layout.noun} is")
+
+        with self.errors_by_name():
+            if read_only:
+                self.connection = self._connect_to_read()
+            else:
+                self.connection = sqlite3.connect(
+                    self.path,
+                    timeout=0.0 if exclusive else _LOCK_WAIT_S,
+                    isolation_level=None,
+                    check_same_thread=not exclusive,
+                )
+
+            # Bytes of a damaged text are shown as replacement characters instead of an error.
+            self.connection.text_factory = lambda text: text.decode(errors="replace")
+            try:
+                if exclusive:
+                    self.connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+                self._prepare_tables(read_only, "EXCLUSIVE" if exclusive else "DEFERRED")
+            except BaseException:
+                self.connection.close()
+                raise
+
+    def _connect_to_read(self) -> sqlite3.Connection:
+        """Open the database for queries alone, in the first mode of access that works here.
+
+        Even a reader of a write-ahead log needs to write beside the file. ``mode=rw`` removes such
+        files at its end, ``mode=ro`` leaves them, ``immutable=1`` does without in folders where
+        nothing can be written.
+        """
+        modes = ["mode=rw", "mode=ro", "immutable=1"]
+
+        # The log of a writer, which is there already, must not be removed.
+        if Path(f"{self.path}-wal").exists():
+            modes.remove("mode=rw")
+
+        uri = Path(self.path).resolve().as_uri()
+        for mode in modes:
+            db = sqlite3.connect(
+                f"{uri}?{mode}", uri=True, timeout=_LOCK_WAIT_S, isolation_level=None
+            )
+            try:
+                db.execute("SELECT count(*) FROM sqlite_master")
+                db.execute("PRAGMA query_only = ON")
+            except (sqlite3.Error, UnicodeDecodeError) as exc:
+                db.close()
+                is_last = mode == modes[-1]
+                if is_last or not isinstance(exc, sqlite3.OperationalError):
+                    raise
+            else:
+                break
+        return db
+
+    def _prepare_tables(self, read_only: bool, first_lock: str) -> None:
+        """Check that the database is of this kind, and write its tables if it is empty."""
+        with self.transaction(first_lock):
+            version = self._check_version(read_only)
+        if read_only:
+            return
+
+        self._use_write_ahead_log()
+        self.connection.execute("PRAGMA synchronous = NORMAL")
+        if version != 0:
+            return
+
+        # Several processes may open a new file at once, so the transaction that writes the tables
+        # looks once more whether another process has just written them.
+        with self.transaction():
+            if self._check_version(read_only) == 0:
+                for statement in self._layout.tables:
+                    self.connection.execute(statement)
+                self.connection.execute(f"PRAGMA application_id = {self._layout.application_id}")
+                self.connection.execute(f"PRAGMA user_version = {self._layout.version}")
+
+    def _use_write_ahead_log(self) -> None:
+        """Switch to a write-ahead log, in which readers do not wait for a writer.
+
+        SQLite itself does not wait here for others that do the same, so it is tried again for
+        `_LOCK_WAIT_S` seconds.
+        """
+        for _ in range(int(_LOCK_WAIT_S / _LOCK_RETRY_S)):
+            try:
+                self.connection.execute("PRAGMA journal_mode = WAL")
+            except sqlite3.OperationalError as exc:
+                if exc.sqlite_errorcode != sqlite3.SQLITE_BUSY:
+                    raise
+                time.sleep(_LOCK_RETRY_S)
+            else:
+                return
+        raise StoreError(f"{self.path}: another program kept it locked for {_LOCK_WAIT_S:g} s")
+
+    def _check_version(self, read_only: bool) -> int:
+        """Return the version of the tables, 0 if there are none yet, which a reader refuses.
+
+        A database of another program, or of a newer version of this one, is a `StoreError`.
+        """
+        noun = self._layout.noun
+        (n_tables,) = self.connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        (application_id,) = self.connection.execute("PRAGMA application_id").fetchone()
+        (version,) = self.connection.execute("PRAGMA user_version").fetchone()
+
+        # An empty database is new and gets its tables, unless it is opened for reading alone.
+        is_new = n_tables == 0 and not read_only
+        if application_id != self._layout.application_id and not is_new:
+            raise StoreError(f"{self.path}: a database, but no {noun}")
+        if version > self._layout.version:
+            raise StoreError(
+                f"{self.path}: a {noun} of version {version}, and this optmatch knows"
+                f" {self._layout.version}"
+            )
+        return int(version)
+
+    @contextmanager
+    def errors_by_name(self) -> Iterator[None]:
+        """Raise `StoreError`, with the name of the file, where SQLite raises errors of its own."""
+        try:
+            yield
+        except UnicodeDecodeError as exc:  # SQLite quotes damaged bytes in its message
+            raise StoreError(f"{self.path}: damaged, it holds bytes that are no text") from exc
+        except sqlite3.Error as exc:
+            code = getattr(exc, "sqlite_errorcode", 0)
+            if code == sqlite3.SQLITE_NOTADB:
+                message = f"no {self._layout.noun}, which is a database of SQLite"
+                raise UnusableStoreError(message, path=self.path) from exc
+            if code == sqlite3.SQLITE_BUSY:
+                raise UnusableStoreError("is in use by another process", path=self.path) from exc
+            text = str(exc)
+            if "malformed" in text:
+                text += "; `sqlite3 FILE .recover` reads what is left"
+            raise StoreError(f"{self.path}: {text}") from exc
+
+    @contextmanager
+    def transaction(self, kind: str = "IMMEDIATE") -> Iterator[None]:
+        """Run the statements of this context as a transaction: all or nothing is written.
+
+        "IMMEDIATE" lets other writers wait from the beginning, "DEFERRED" from the first write.
+        """
+        self.connection.execute(f"BEGIN {kind}")
+        try:
+            yield
+            self.connection.execute("COMMIT")
+        except BaseException:
+            if self.connection.in_transaction:
+                self.connection.execute("ROLLBACK")
+            raise
+
+    def close(self) -> None:
+        """Close the file; rows are there already."""
+        with self.errors_by_name():
+            self.connection.close()
