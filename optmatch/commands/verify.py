@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 _WORDS_OF_FIGURE = {
     "lower_bound_recomputed": "lower bound by counting",
     "lower_bound_checked": "lower bound by counting or certificate",
-    "loops": "loops of set cells",
 }
 """Figures that are printed in other words than the names of their fields."""
 

@@ -195,6 +195,14 @@ class Fabric(Value):
         return None
 
     @property
+    def circuit_budget_db(self) -> NDArray[np.float64] | None:
+        """``circuit_budget_db[source, destination]``: what a circuit may lose; None if any loss.
+
+        The smaller budget of both ends, in dB.
+        """
+        return None
+
+    @property
     def over_budget(self) -> NDArray[np.bool_] | None:
         """``over_budget[source, destination]``: circuits that lose too much; None if none can.
 

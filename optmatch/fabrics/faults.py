@@ -199,6 +199,11 @@ class Faulty(Fabric):
         return self.fabric.circuit_loss_db
 
     @property
+    def circuit_budget_db(self) -> NDArray[np.float64] | None:
+        """What each circuit may lose, as of the fabric without faults, in dB."""
+        return self.fabric.circuit_budget_db
+
+    @property
     def over_budget(self) -> NDArray[np.bool_] | None:
         """``over_budget[source, destination]``: as of the fabric without faults."""
         return self.fabric.over_budget
@@ -396,6 +401,12 @@ class SelectedPorts(Fabric):
         """The loss of each circuit between chosen ports, in dB."""
         loss_db = self.fabric.circuit_loss_db
         return None if loss_db is None else loss_db[np.ix_(self.chosen, self.chosen)]
+
+    @property
+    def circuit_budget_db(self) -> NDArray[np.float64] | None:
+        """What each circuit between chosen ports may lose, in dB."""
+        budget_db = self.fabric.circuit_budget_db
+        return None if budget_db is None else budget_db[np.ix_(self.chosen, self.chosen)]
 
     @property
     def over_budget(self) -> NDArray[np.bool_] | None:

@@ -30,7 +30,6 @@ from optmatch.problems import (
     ConfigurationProof,
     CountProof,
     CutProof,
-    LineProof,
     LoadProof,
     RailJob,
     RailPlan,
@@ -43,7 +42,6 @@ CERTIFICATES: dict[str, type[Value]] = {
     "configuration": ConfigurationProof,
     "count": CountProof,
     "cut": CutProof,
-    "line": LineProof,
     "load": LoadProof,
     "supply": SupplyProof,
 }

@@ -29,7 +29,7 @@ from optmatch.model.cells import CellDevice, cells_of
 from optmatch.model.device import Device
 from optmatch.optics.cells import cell_matrices
 from optmatch.optics.figures import Loop, Optics
-from optmatch.verify.light import find_loops
+from optmatch.optics.loops import find_loops
 
 Idle = Literal["cross", "bar", "keep"]
 
@@ -311,7 +311,7 @@ def _solve_slot(
     faded = np.where(graph.mate < 0, 0.0, 1 - left_of_power)
 
     # Rings of cells that no port leads into: leaks may fill them with light.
-    (loops,) = find_loops(graph, states[None])
+    loops = find_loops(graph, states)
     terminals_of_loops = [terminal for loop in loops for terminal in (*loop.entered, *loop.left)]
     waveguide_lengths = measure_waveguides(graph).length
     power = []

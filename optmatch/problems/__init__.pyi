@@ -8,7 +8,6 @@ from .costs import PRICES as PRICES, compare_costs as compare_costs
 from .demands.completion import (
     ConfigurationProof as ConfigurationProof,
     CountProof as CountProof,
-    LineProof as LineProof,
     completion_s as completion_s,
     held_ticks as held_ticks,
 )

@@ -55,7 +55,7 @@ def check_solution(
     )
 
     answered = solution.status in (Status.OPTIMAL, Status.FEASIBLE)
-    replayed = answered and replay(_answer_of(solution, form))
+    replayed = answered and replay(solution if form == "both" else getattr(solution, form))
     _check_form(solution, form, findings)
 
     checked = _check_certificate(solution, findings, prove)
@@ -69,15 +69,6 @@ def check_solution(
     else:
         findings.notes.append(f"status {solution.status.value}: there is no answer to check")
     check_stats(solution, findings)
-
-
-def _answer_of(solution: Solution, form: str) -> Any:
-    """Return the part of a solution that is replayed; for "both", the solution itself."""
-    if form == "schedule":
-        return solution.schedule
-    if form == "answer":
-        return solution.answer
-    return solution
 
 
 def _check_form(solution: Solution, form: str, findings: Findings) -> None:

@@ -12,16 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.fabrics import (
-    DEAD,
-    CellCircuit,
-    CellGraph,
-    CellPart,
-    Fabric,
-    Faulty,
-    IdealSwitch,
-    SelectedPorts,
-)
+from optmatch.fabrics import DEAD, CellCircuit, CellGraph, CellPart, Fabric
 from optmatch.fabrics.light import Light, trace
 from optmatch.fabrics.netlists.circuits import cell_circuits
 from optmatch.model import BAR, CROSS, FREE, IDLE, Schedule
@@ -33,48 +24,19 @@ def check_shapes(
 ) -> bool:
     """Check that the arrays of a schedule fit the switch; else nothing else can be checked.
 
-    ``delays_s`` is expected with `own_delays` alone, and ``cell_states`` (-1, 0 or 1) with cells
-    alone.
+    That they fit each other, and that entries are ports and states, was checked when the schedule
+    was made. ``delays_s`` is expected with `own_delays` alone.
     """
-    n_slots = len(schedule.matchings)
-    shape = list(schedule.matchings.shape)
-    fits = findings.expect(
-        "a slot has an entry for each port", "matchings.shape", shape, [n_slots, fabric.n_ports]
-    )
-    shape = list(schedule.durations_s.shape)
-    fits &= findings.expect("each slot has a duration", "durations_s.shape", shape, [n_slots])
-
-    # Only where each slot has a delay of its own, there is one for each slot.
-    delays_shape = None if schedule.delays_s is None else list(schedule.delays_s.shape)
-    expected = [n_slots] if own_delays else None
-    fits &= findings.expect(
-        "each slot has a delay where cells say it, and only there",
-        "delays_s.shape",
-        delays_shape,
-        expected,
-    )
-
-    states = schedule.cell_states
-    if fabric.graph is None:
-        given = None if states is None else "given"
-        fits &= findings.expect("a fabric without cells has no states", "cell_states", given, None)
-    else:
-        states_shape = None if states is None else list(states.shape)
-        expected = [n_slots, fabric.n_cells]
-        fits &= findings.expect(
-            "a slot has a state for each cell", "cell_states.shape", states_shape, expected
-        )
-    # -1 is free, 0 bar and 1 cross.
-    if states is not None:
-        for slot, cell in np.argwhere((states < FREE) | (states > CROSS)):
-            where = f"cell_states[{slot}, {cell}]"
-            findings.refuse(
-                "a state is 0 (bar), 1 (cross) or -1 (free)",
-                where,
-                int(states[slot, cell]),
-                "-1 .. 1",
-            )
-            fits = False
+    n_ports = schedule.matchings.shape[1]
+    rule = "a slot has an entry for each port"
+    fits = findings.expect(rule, "matchings.shape[1]", n_ports, fabric.n_ports)
+    has_delays = schedule.delays_s is not None
+    rule = "each slot has a delay where cells say it, and only there"
+    fits &= findings.expect(rule, "delays_s", has_delays, own_delays)
+    n_cells = None if schedule.cell_states is None else schedule.cell_states.shape[1]
+    expected = None if fabric.graph is None else fabric.n_cells
+    rule = "a slot has a state for each cell, and none without cells"
+    fits &= findings.expect(rule, "cell_states.shape[1]", n_cells, expected)
     return fits
 
 
@@ -85,18 +47,7 @@ def check_matchings(fabric: Fabric, schedule: Schedule, findings: Findings) -> b
     ports face each other in pairs.
     """
     violations_before = len(findings.violations)
-    matchings = schedule.matchings
-    for slot, port in np.argwhere((matchings < IDLE) | (matchings >= fabric.n_ports)):
-        where = f"matchings[{slot}, {port}]"
-        partner = int(matchings[slot, port])
-        findings.refuse(
-            "a partner is a port, or -1 where idle", where, partner, f"-1 .. {fabric.n_ports - 1}"
-        )
-    if len(findings.violations) > violations_before:
-        return False
-
-    # All entries are ports or idle, and may now be used as indices.
-    for slot, matching in enumerate(matchings):
+    for slot, matching in enumerate(schedule.matchings):
         _check_dead_ports(fabric, slot, matching, findings)
         _check_destinations(slot, matching, findings)
         if fabric.bidirectional:
@@ -329,147 +280,47 @@ def _goes_right(
     return True
 
 
-# Closed loops of light: ways through set cells that no light from outside takes
-#
-# A loop breaks no rule. Stray light that leaks into one goes round in it, as in a ring resonator.
-
-
-class Loop(NamedTuple):
-    """A closed way of light, in one of its two directions."""
-
-    entered: tuple[int, ...]
-    """The terminals at which cells are entered, in order."""
-    left: tuple[int, ...]
-    """The terminals by which they are left."""
-
-    @property
-    def cells(self) -> tuple[int, ...]:
-        """The cells, in order; one that is passed twice is there twice."""
-        return tuple(terminal // 4 for terminal in self.entered)
-
-
-def find_loops(graph: CellGraph, states: NDArray[np.int8]) -> list[list[Loop]]:
-    """Find the closed loops of light, by slot, each once, in the order of their lowest terminals.
-
-    Light is sent in at free terminals and out of cells that are not set; terminals of set cells
-    that stay dark form the loops. A stuck cell is as it is, whatever `states` says. Time is
-    proportional to the number of cells.
-    """
-    # A cell guides light if it is set or stuck in a state; cells of four terminals each.
-    guides = ((states != FREE) | (graph.stuck != FREE)) & (graph.stuck != DEAD)
-    guides_at = np.repeat(guides, 4, axis=1)  # (slots, terminals): of the cell of the terminal
-    crossed_at = np.repeat(states == CROSS, 4, axis=1).astype(np.int64)
-    exit_at = graph.exits[np.arange(len(graph.mate)), crossed_at]  # (slots, terminals)
-    next_at = graph.mate[exit_at]  # the terminal of the next cell that is entered, -1 outside
-
-    dark = _find_dark_terminals(graph, guides_at, next_at)
-
-    loops: list[list[Loop]] = [[] for _ in states]
-    for slot, first in np.argwhere(dark):
-        entered = []
-        terminal = int(first)
-        while dark[slot, terminal]:
-            # The exits are taken off too: they belong to the same loop, turned round.
-            dark[slot, terminal] = False
-            dark[slot, exit_at[slot, terminal]] = False
-            entered.append(terminal)
-            terminal = int(next_at[slot, terminal])
-        if entered:
-            left = exit_at[slot, entered].tolist()
-            loops[slot].append(Loop(tuple(entered), tuple(left)))
-    return loops
-
-
-def _find_dark_terminals(
-    graph: CellGraph, guides_at: NDArray[np.bool_], next_at: NDArray[np.int32]
-) -> NDArray[np.bool_]:
-    """Find the entries of set cells that no light from outside reaches, by slot and terminal.
-
-    ``guides_at[slot, terminal]`` is true where the cell of the terminal has a state.
-    ``next_at[slot, terminal]`` is the entry to which light goes on, -1 if it leaves the graph.
-    """
-    fed_by_set_cell = (graph.mate >= 0) & guides_at[:, graph.mate]
-    dark = guides_at.copy()
-    slot, terminal = np.nonzero(guides_at & ~fed_by_set_cell)
-    while len(terminal):
-        dark[slot, terminal] = False
-        following = next_at[slot, terminal].astype(np.int64)
-        goes_on = (following >= 0) & guides_at[slot, following]
-        slot = slot[goes_on]
-        terminal = following[goes_on]
-    return dark
-
-
 # Link budgets of ideal switches: which circuits lose too much, by the stated losses
-
-
-def losses_of(fabric: Fabric) -> NDArray[np.float64] | None:
-    """Return ``loss_db[source, destination]`` of a switch without cells; None if not stated.
-
-    Only an ideal switch states losses, also within faults or as selected ports.
-    """
-    if isinstance(fabric, IdealSwitch):
-        return fabric.loss_db
-    if isinstance(fabric, Faulty):
-        return losses_of(fabric.fabric)
-    if isinstance(fabric, SelectedPorts):
-        loss_db = losses_of(fabric.fabric)
-        chosen = list(fabric.chosen)
-        return None if loss_db is None else loss_db[chosen][:, chosen]
-    return None
-
-
-def budgets_of(fabric: Fabric) -> NDArray[np.float64]:
-    """Return the most dB that a circuit at each port may lose; infinite if not stated."""
-    if isinstance(fabric, Faulty):
-        return budgets_of(fabric.fabric)
-    if isinstance(fabric, SelectedPorts):
-        return budgets_of(fabric.fabric)[list(fabric.chosen)]
-    budget_of_port = np.full(fabric.n_ports, np.inf)
-    if isinstance(fabric, IdealSwitch) and fabric.budget_db is not None:
-        budget_of_port[:] = fabric.budget_db
-    return budget_of_port
 
 
 def find_over_budget(fabric: Fabric) -> NDArray[np.bool_]:
     """Find the circuits that lose more than the link budget of either end allows.
 
-    Between bidirectional ports either direction counts. All False where no losses are stated.
+    Returns ``is_over[source, destination]``. Between bidirectional ports either direction counts.
+    All False where no losses or no budgets are stated.
     """
     is_over = np.zeros((fabric.n_ports, fabric.n_ports), dtype=bool)
-    loss_db = losses_of(fabric)
-    if loss_db is None:
+    if fabric.circuit_loss_db is None or fabric.circuit_budget_db is None:
         return is_over
-    budget_of_port = budgets_of(fabric)
-    is_over |= loss_db > budget_of_port[:, np.newaxis]
-    is_over |= loss_db > budget_of_port[np.newaxis, :]
-    if fabric.bidirectional:
-        is_over |= is_over.T.copy()  # a circuit leads both ways
-    return is_over
+    is_over |= fabric.circuit_loss_db > fabric.circuit_budget_db
+    return is_over | is_over.T if fabric.bidirectional else is_over
 
 
 def round_losses(fabric: Fabric) -> NDArray[np.int64] | None:
     """Return the stated losses in whole hundredths of a dB; None if they are not stated."""
-    loss_db = losses_of(fabric)
+    loss_db = fabric.circuit_loss_db
     return None if loss_db is None else np.rint(100 * loss_db).astype(np.int64)
 
 
-def check_budgets(fabric: Fabric, matchings: NDArray[np.int32], findings: Findings) -> None:
+def check_budgets(
+    fabric: Fabric,
+    loss_db: NDArray[np.float64],
+    matchings: NDArray[np.int32],
+    findings: Findings,
+) -> None:
     """Check that all circuits keep to their link budgets; set ``worst_circuit_loss_db``.
 
     ``matchings[slot, source]`` are destinations; a circuit may lose the smaller budget of its two
-    ports, in dB. Without stated losses nothing is checked.
+    ports, in dB. ``loss_db[source, destination]`` is what the switch states of each circuit.
     """
-    loss_db = losses_of(fabric)
-    if loss_db is None:
-        return
     slots, sources = np.nonzero(matchings != IDLE)
     destinations = matchings[slots, sources]
     circuit_losses_db = loss_db[sources, destinations]
     findings.figures["worst_circuit_loss_db"] = float(circuit_losses_db.max(initial=0.0))
-
-    budget_of_port = budgets_of(fabric)
-    budgets_db = np.minimum(budget_of_port[sources], budget_of_port[destinations])
+    budget_db = fabric.circuit_budget_db
+    if budget_db is None:
+        return
+    budgets_db = budget_db[sources, destinations]
     for circuit in np.flatnonzero(circuit_losses_db > budgets_db):
         source = fabric.name_port(int(sources[circuit]))
         destination = fabric.name_port(int(destinations[circuit]), receives=True)
@@ -503,16 +354,29 @@ def check_light(
 ) -> Traced:
     """Check that the light of every circuit gets to its partner, and back.
 
-    Loops are noted only. A switch without cells has no paths; losses are compared with link
-    budgets instead. ``matchings[slot, source]`` and ``states[slot, cell]`` have to fit the switch.
+    A switch without cells has no paths; losses are compared with link budgets instead.
+    ``matchings[slot, source]`` and ``states[slot, cell]`` have to fit the switch.
     """
-    graph = fabric.graph
-    if graph is None:
-        check_budgets(fabric, matchings, findings)
-        no_cells = np.zeros(matchings.shape, dtype=np.int64)
-        return Traced(no_cells, no_cells)
-    assert states is not None
+    if fabric.graph is not None and states is not None:
+        return _trace_cells(fabric, fabric.graph, matchings, states, findings)
+    if fabric.circuit_loss_db is not None:
+        check_budgets(fabric, fabric.circuit_loss_db, matchings, findings)
+    no_cells = np.zeros(matchings.shape, dtype=np.int64)
+    return Traced(no_cells, no_cells)
 
+
+def _trace_cells(
+    fabric: Fabric,
+    graph: CellGraph,
+    matchings: NDArray[np.int32],
+    states: NDArray[np.int8],
+    findings: Findings,
+) -> Traced:
+    """Follow the light of every circuit through the cells, and compare where it comes out.
+
+    Of each slot it enters at the terminal of each source; ``states[slot, cell]`` leads it on. Sets
+    the figure ``cells_used_max``, the most cells that have light in a slot.
+    """
     # The terminals at which the light of each source enters, and at which it must come out.
     idle = matchings == IDLE
     starts = np.where(idle, -1, fabric.source_terminals)
@@ -522,15 +386,14 @@ def check_light(
     light = trace(graph, states, starts)
     _check_arrival(fabric, matchings, "light reaches its partner", light, ends, findings)
     light_back = trace(graph, states, ends)
-    _check_arrival(
-        fabric, matchings, "light comes back from the partner", light_back, starts, findings
-    )
+    rule = "light comes back from the partner"
+    _check_arrival(fabric, matchings, rule, light_back, starts, findings)
     # Between bidirectional ports a shared link leads light to a wrong port, which is found above.
     if not fabric.bidirectional:
         _check_sharing(graph, matchings, light, findings)
     _check_stuck_cells(graph, states, findings)
-    _check_circuits(fabric, states, findings)
-    _note_loops(graph, states, findings)
+    if circuit_matrices(fabric) is not None:
+        _check_circuits(fabric, states, findings)
 
     # Which cells have light, by slot and cell.
     lit = np.zeros(states.shape, dtype=bool)
@@ -625,20 +488,6 @@ def _check_stuck_cells(graph: CellGraph, states: NDArray[np.int8], findings: Fin
             int(states[slot, cell]),
             int(graph.stuck[cell]),
         )
-
-
-def _note_loops(graph: CellGraph, states: NDArray[np.int8], findings: Findings) -> None:
-    """Note and count loops of light: no rule forbids them.
-
-    Light that leaks into a loop stays in it.
-    """
-    n_loops = 0
-    for slot, loops in enumerate(find_loops(graph, states)):
-        n_loops += len(loops)
-        for loop in loops:
-            cells = graph.list_cells(loop.cells)
-            findings.notes.append(f"slot {slot}: loop of light through cells {cells}")
-    findings.figures["loops"] = n_loops
 
 
 def _check_circuits(fabric: Fabric, states: NDArray[np.int8], findings: Findings) -> None:

@@ -66,7 +66,7 @@ class Report:
     figures
         Recomputed numbers by name; amounts of levels are tuples.
     notes
-        Notes that break no rule: loops of light, unchecked claims.
+        Notes that break no rule, such as claims that are not checked.
     skipped
         Checks that were not made, because something before them failed.
     unproved

@@ -47,8 +47,7 @@ def count_terms(demand: NDArray[np.int64]) -> tuple[CountProof | None, int]:
 
     names: list[tuple[Axis, int]] = [("source", port) for port in range(n_ports)]
     names += [("destination", port) for port in range(n_ports)]
-    axis, port = names[longest_lines[0]]
-    proof = CountProof(axis=axis, port=port)
+    proof = None
 
     # Each two lines, rows and columns alike, may need more terms together than either alone.
     for first, second in combinations(longest_lines, 2):

@@ -26,7 +26,7 @@ from optmatch.model import (
     Solution,
     TimeUp,
 )
-from optmatch.problems import Demand, LineProof
+from optmatch.problems import Demand
 from optmatch.solvers.cpsat import Outcome
 from optmatch.solvers.demands.configuration import certify
 from optmatch.solvers.demands.plane_model import MOST_PORTS, finish_small
@@ -468,24 +468,5 @@ class _MakespanSearch:
             limit,
             rtol=ROUNDING,
             schedule=self.problem.schedule(best.matchings, best.ticks),
-            certificate=_busiest_line(self.problem),
             stats=stats | {"slots": len(best.ticks)},
         )
-
-
-def _busiest_line(problem: Demand) -> LineProof | None:
-    """Find the line that bounds the time of all plans best: its ticks, and a delay for each entry.
-
-    A line is a source or a destination with all its entries.
-    """
-    lines = np.concatenate([problem.ticks, problem.ticks.T])
-    if not lines.any():
-        return None
-    loads = lines.sum(axis=1) + problem.delay_ticks * (lines > 0).sum(axis=1)
-    line = int(loads.argmax())
-    n_ports = problem.fabric.n_ports
-
-    # Rows of `lines`: first all sources, then all destinations.
-    if line < n_ports:
-        return LineProof("source", line)
-    return LineProof("destination", line - n_ports)

@@ -13,9 +13,11 @@ from optmatch.fabrics import CellGraph, SmartLightMesh
 from optmatch.fabrics.light import trace
 from optmatch.model import BAR, CROSS
 from optmatch.model.device import transfer
+from optmatch.optics.loops import find_loops
 from optmatch.optics.scattering import Waves, scatter as unchecked
-from optmatch.verify.light import find_loops
+from tests.helpers import oracles
 from tests.helpers.crosscheck import SaxCircuit
+from tests.helpers.modes import examples
 
 LEAKY = om.Device(
     bar_loss_db=0.5, cross_loss_db=0.3, bar_extinction_db=18.0, cross_extinction_db=25.0
@@ -237,9 +239,7 @@ def test_loops_free_of_loss(extinction_db: float | None) -> None:
     waves = scatter(graph, cells, guides, graph.perimeter)
     if extinction_db is None:
         inside = [
-            t
-            for loop in find_loops(graph, np.zeros((1, graph.n_cells), np.int8))[0]
-            for t in loop.entered
+            t for loop in find_loops(graph, np.zeros(graph.n_cells, np.int8)) for t in loop.entered
         ]
         assert inside
         assert not waves.entering[inside].any()
@@ -252,11 +252,42 @@ def test_loops_are_the_ways_that_no_port_leads_to(fabric: om.Fabric) -> None:
     states = np.random.default_rng(3).integers(0, 2, graph.n_cells).astype(np.int8)
     light = trace(graph, states[None], graph.perimeter[None])
     passed = light.entered.tolist()
-    for loop in find_loops(graph, states[None])[0]:
+    for loop in find_loops(graph, states):
         onward = [int(graph.mate[left]) for left in loop.left]
         assert onward == [*loop.entered[1:], loop.entered[0]]
         passed += [*loop.entered, *loop.left]
     assert sorted(passed) == list(range(4 * graph.n_cells))
+
+
+def test_a_hexagon_of_bars_has_a_loop() -> None:
+    """Inside, light goes round for ever; a free cell is no part of a loop."""
+    graph = om.HexMesh(1, 1).graph
+    (loop,) = find_loops(graph, np.zeros(6, np.int8))
+    assert sorted(loop.cells) == [0, 1, 2, 3, 4, 5]
+    for cell in (0, 2):
+        states = np.zeros(6, np.int8)
+        states[cell] = -1
+        assert find_loops(graph, states) == []
+
+
+@settings(max_examples=examples(50, plain=50))
+@given(seed=st.integers(0, 2**32))
+def test_loops_in_any_wiring(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    fabric = oracles.random_fabric(rng, 5)
+    states = oracles.random_states(rng, 1, fabric.graph)[0]
+    found = find_loops(fabric.graph, states)
+    lit = set()
+    for start in fabric.graph.perimeter.tolist():
+        lit |= {at for at, _ in oracles.follow(fabric.graph, states.tolist(), start)[0]}
+    dark, loops = set(range(20)) - lit, 0
+    while dark:
+        at = min(dark)
+        while at in dark:
+            dark.remove(at)
+            at = int(fabric.graph.mate[fabric.graph.exits[at, states[at // 4]]])
+        loops += 1
+    assert len(found) * 2 == loops
 
 
 @pytest.mark.parametrize("fabric", FABRICS, ids=lambda fabric: fabric.type)
@@ -282,7 +313,7 @@ def test_what_is_refused() -> None:
     square = om.SquareMesh(1, 1).graph
     with pytest.raises(om.SolverError, match="without end"):
         unchecked(square, amplifying, fading(square, 0) * 0 + 1, square.perimeter)
-    assert find_loops(graph, np.full((1, 6), -1, dtype=np.int8)) == [[]]  # free cells lead nowhere
+    assert find_loops(graph, np.full(6, -1, dtype=np.int8)) == []  # free cells lead nowhere
 
 
 SIMULATED = [om.HexMesh(2, 2), om.Benes(4), om.Clements(4)]

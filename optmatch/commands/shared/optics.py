@@ -206,13 +206,10 @@ def _describe_figures(measured: Measured) -> dict[str, str]:
             ports = describe_ports(measured.fabric, *row[circuit])
             place_of_figure[figure] = f"  (slot {row['slot']}, {ports})"
 
-    # The loops of the report itself go through set cells alone; here free cells have states too.
-    words_of_figure = {"loops": "loops with free cells set"}
-    described = {}
-    for figure, value in measured.optics.figures.items():
-        words = words_of_figure.get(figure, figure)
-        described[words] = f"{value:.4g}{place_of_figure.get(figure, '')}"
-    return described
+    return {
+        figure: f"{value:.4g}{place_of_figure.get(figure, '')}"
+        for figure, value in measured.optics.figures.items()
+    }
 
 
 def describe_ports(fabric: Fabric, source: int, destination: int) -> str:

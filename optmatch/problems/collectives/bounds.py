@@ -173,7 +173,8 @@ def bound_terms(problem: Any) -> BoundTerms:
     """Return the best lower bound of the time of a collective without islands."""
     if problem.steps is not None:
         return BoundTerms(_bound_steps(problem), "steps")
-    return max(_bound_without_waiting(problem), _bound_late(problem))
+    bound = _bound_without_waiting(problem)
+    return max(bound, _bound_late(problem)) if problem.late.any() else bound
 
 
 class _Traffic(NamedTuple):
@@ -532,7 +533,7 @@ def _bound_late(problem: Any) -> BoundTerms:
     """
     late_s = problem.late
     n_ranks = problem.n_ranks
-    if n_ranks == 1 or not late_s.any():
+    if n_ranks == 1:
         return BoundTerms(0.0, "late")
 
     # The bytes that the rank which is ready last has to send, or to receive, and how many others

@@ -14,11 +14,9 @@ from optmatch.model import (
     Axes,
     Count,
     Index,
-    InputError,
     Range,
     Schedule,
     Value,
-    check_fields,
 )
 from optmatch.problems.demands.problem import Demand
 
@@ -101,22 +99,6 @@ def completion_s(problem: Demand, schedules: Sequence[Schedule]) -> float:
 Axis = Literal["source", "destination"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LineProof(Value):
-    """The line that bounds the objective, after `bound_lines`.
-
-    Parameters
-    ----------
-    axis
-        Whether the line is what a ``"source"`` sends or a ``"destination"`` receives.
-    port
-        Which one.
-    """
-
-    axis: Axis
-    port: Index
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ConfigurationProof(Value):
     r"""Prices of demands that no slot can earn faster than time passes.
@@ -156,16 +138,10 @@ class CountProof(Value):
     axis, port
         The first line.
     against_axis, against_port
-        The second line; None if the entries of the first are the bound.
+        The second line.
     """
 
     axis: Axis
     port: Index
-    against_axis: Axis | None = None
-    against_port: Index | None = None
-
-    def __post_init__(self) -> None:
-        """Check all fields; the second line has a side and a port, or neither."""
-        check_fields(self)
-        if (self.against_axis is None) != (self.against_port is None):
-            raise InputError("against_axis and against_port belong together", where="against_axis")
+    against_axis: Axis
+    against_port: Index

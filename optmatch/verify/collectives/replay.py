@@ -110,11 +110,21 @@ def _check_bytes_of_parts(problem: Collective, plan: CollectivePlan, findings: F
     return True
 
 
-def cut_into_pieces(plan: CollectivePlan) -> Pieces:
+def list_pieces(plan: CollectivePlan) -> Pieces:
+    """List what is sent, piece by piece; without parts of chunks the pieces are the chunks."""
+    places = plan.places if len(plan.places) else np.zeros((len(plan.sends), 2), dtype=np.int32)
+    rows = np.column_stack([plan.sends, places]).astype(np.int64)
+    if len(plan.parts):
+        return _cut_into_pieces(plan, rows)
+    return Pieces(PieceSends(*rows.T), np.arange(len(plan.chunk_bytes)))
+
+
+def _cut_into_pieces(plan: CollectivePlan, rows: IntArray) -> Pieces:
     """Cut the chunks of a plan into pieces, so that each send carries whole pieces.
 
     A send may carry only a part of a chunk, a range of its bytes. Chunks are cut wherever such a
-    part begins or ends.
+    part begins or ends. ``rows[send]`` has the columns of `PieceSends`, with the chunk in the
+    place of the piece.
 
     Example: of a chunk of 10 bytes one send carries bytes 0 to 6, and another one bytes 4 to 10.
     The chunk is cut at 4 and 6 into three pieces, and each of the two sends becomes two sends of a
@@ -122,13 +132,7 @@ def cut_into_pieces(plan: CollectivePlan) -> Pieces:
     """
     n_chunks = len(plan.chunk_bytes)
     all_chunks = np.arange(n_chunks)
-    places = plan.places if len(plan.places) else np.zeros((len(plan.sends), 2), dtype=np.int32)
-    if not len(plan.parts):
-        columns = [column.astype(np.int64) for column in (*plan.sends.T, *places.T)]
-        return Pieces(PieceSends(*columns), all_chunks)
-
     # Every part has a cut at its begin and one at its end, and so has every chunk.
-    rows = np.column_stack([plan.sends, places]).astype(np.int64)
     chunk_of_send = rows[:, 3]
     n_sends = len(chunk_of_send)
     chunk_of_cut = np.concatenate([chunk_of_send, chunk_of_send, all_chunks, all_chunks])
@@ -180,7 +184,7 @@ def check_copies(problem: Collective, plan: CollectivePlan, findings: Findings) 
         kind = int(plan.sends[send, 4])
         findings.refuse(f"{problem.operation} adds nothing up", f"sends[{send}, 4]", kind, COPY)
 
-    pieces = cut_into_pieces(plan)
+    pieces = list_pieces(plan)
     sends = pieces.sends
     n_pieces = len(pieces.chunk)
     n_owners = plan.stored_ranks or problem.n_ranks
@@ -277,7 +281,7 @@ def check_sums(problem: Collective, plan: CollectivePlan, findings: Findings) ->
     """
     # Pieces do not mix, and can be replayed in batches. The sets of a batch, one for each rank and
     # piece or more, fit into about `MOST_BYTES`.
-    pieces = cut_into_pieces(plan)
+    pieces = list_pieces(plan)
     n_pieces = len(pieces.chunk)
     bytes_of_set = 8 * _count_words(problem.n_ranks)
     n_together = max(1, MOST_BYTES // (bytes_of_set * problem.n_ranks))
@@ -925,17 +929,20 @@ def measure_rounds(
     n_ranks = problem.n_ranks
     n_rounds = plan.n_rounds
     n_pairs = n_ranks * n_ranks
-    all_hops = _list_hops(problem, plan, findings)
-    if all_hops is None:
-        return None
+    sends = plan.sends.astype(np.int64)
+    hops = _Hops(np.arange(len(sends)), sends[:, 1], sends[:, 2])
+    if len(plan.links):
+        forwarded_hops = _forward_hops(problem, plan, hops, findings)
+        if forwarded_hops is None:
+            return None
+        hops = forwarded_hops
 
     # Members of an island tell each other without circuits.
-    hops = all_hops
     island_bytes = np.full(n_rounds, -1.0)
     if problem.island > 1:
-        is_inside = all_hops.source // problem.island == all_hops.target // problem.island
-        island_bytes = _load_islands(plan, n_ranks, all_hops.send[is_inside])
-        hops = all_hops.take(~is_inside)
+        is_inside = hops.source // problem.island == hops.target // problem.island
+        island_bytes = _load_islands(plan, n_ranks, hops.send[is_inside])
+        hops = hops.take(~is_inside)
 
     # What is stored once is made by all turned ranks: hops are turned back until they begin at one
     # of the first ranks, which then carry as much as any others.
@@ -1014,19 +1021,18 @@ def _load_islands(plan: CollectivePlan, n_ranks: int, send: IntArray) -> NDArray
     return busiest_bytes
 
 
-def _list_hops(problem: Collective, plan: CollectivePlan, findings: Findings) -> _Hops | None:
+def _forward_hops(
+    problem: Collective, plan: CollectivePlan, direct_hops: _Hops, findings: Findings
+) -> _Hops | None:
     """List all circuits that sends go over: one for a direct send, several for a forwarded one.
 
-    A direct send from rank 0 to rank 2 has one hop, 0 -> 2. If rank 1 forwards it, it has two, 0
-    -> 1 and 1 -> 2, and the plan lists both as links.
+    ``direct_hops`` has one hop for each send, from its source to its destination. A direct send
+    from rank 0 to rank 2 has one hop, 0 -> 2. If rank 1 forwards it, it has two, 0 -> 1 and 1 ->
+    2, and the plan lists both as links.
 
     The result is None if a link names no send or rank, or if the links of a send do not lead from
     its source to its destination.
     """
-    source_of_send = plan.sends[:, 1].astype(np.int64)
-    target_of_send = plan.sends[:, 2].astype(np.int64)
-    if not len(plan.links):
-        return _Hops(np.arange(len(plan.sends)), source_of_send, target_of_send)
     if problem.hop_s is None:
         rule = "nothing is forwarded inside a round without hop_s"
         findings.refuse(rule, "links", len(plan.links), 0)
@@ -1044,8 +1050,8 @@ def _list_hops(problem: Collective, plan: CollectivePlan, findings: Findings) ->
     is_other_send = np.diff(send) != 0
     is_first = np.append(True, is_other_send)
     is_last = np.append(is_other_send, True)
-    expected_source = np.where(is_first, source_of_send[send], np.roll(target, 1))
-    is_broken = (expected_source != source) | (is_last & (target != target_of_send[send]))
+    expected_source = np.where(is_first, direct_hops.source[send], np.roll(target, 1))
+    is_broken = (expected_source != source) | (is_last & (target != direct_hops.target[send]))
     for link in np.flatnonzero(is_broken)[:1]:
         rule = "links lead from the source of a send to its destination"
         got = plan.links[link].tolist()
@@ -1055,12 +1061,9 @@ def _list_hops(problem: Collective, plan: CollectivePlan, findings: Findings) ->
     # A send without links is direct: its only hop leads from its source to its destination.
     is_direct = np.ones(len(plan.sends), dtype=np.bool_)
     is_direct[send] = False
-    direct = np.flatnonzero(is_direct)
-    return _Hops(
-        send=np.concatenate([send, direct]),
-        source=np.concatenate([source, source_of_send[direct]]),
-        target=np.concatenate([target, target_of_send[direct]]),
-    )
+    forwarded_hops = _Hops(send, source, target)
+    both = zip(forwarded_hops, direct_hops.take(is_direct), strict=True)
+    return _Hops(*map(np.concatenate, both))
 
 
 # The plan as a whole, and the claims of a solution
@@ -1094,7 +1097,10 @@ def verify_collective(
             _check_schedule(plain, solution, ends_s, findings)
         return ends_s is not None
 
-    bound_s = math.inf if _is_cut_off(plain) else bound_collective(problem).seconds
+    bound_s = bound_collective(problem).seconds
+    is_over = find_over_budget(problem.fabric)
+    if is_over.any() and _is_cut_off(plain, is_over):
+        bound_s = math.inf
     findings.figures["lower_bound_recomputed"] = bound_s
     check_solution(problem, subject, findings, replay=replay, form="both")
     if getattr(subject.answer, "among", "all") == "whole-blocks":
@@ -1337,17 +1343,15 @@ def _check_schedule(
     check_light(fabric, schedule.matchings, schedule.cell_states, findings)
 
 
-def _is_cut_off(problem: Collective) -> bool:
+def _is_cut_off(problem: Collective, is_over: NDArray[np.bool_]) -> bool:
     """Tell whether some rank cannot send to some other one, because light would lose too much.
 
-    A *link budget* is the most that light may lose on a circuit. Circuits over their budget cannot
-    be used. Data may go over several circuits, from rank to rank. In a broadcast the root has to
-    reach all ranks; in other operations each rank has to reach each other one.
+    A *link budget* is the most that light may lose on a circuit. Circuits over their budget,
+    ``is_over[source, destination]`` by ports, cannot be used. Data may go over several circuits,
+    from rank to rank. In a broadcast the root has to reach all ranks; in other operations each
+    rank has to reach each other one.
     """
     if problem.demand_bytes is not None or problem.steps is not None:
-        return False
-    is_over = find_over_budget(problem.fabric)
-    if not is_over.any():
         return False
     ports = range(problem.ports)
 

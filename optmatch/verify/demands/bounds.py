@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from optmatch.fabrics import CellGraph, Fabric
 from optmatch.model import FREE, IDLE, RTOL
-from optmatch.problems import ConfigurationProof, CountProof, Demand, LineProof
+from optmatch.problems import ConfigurationProof, CountProof, Demand
 from optmatch.verify.light import find_over_budget
 from optmatch.verify.report import ProofError
 
@@ -307,8 +307,6 @@ def check_proof(problem: Demand, proof: Any) -> float:
     """
     if problem.objective == "weighted-completion-s":
         raise ProofError("no proof is about groups")
-    if isinstance(proof, LineProof):
-        return bound_line(problem, _line(problem, proof.axis, proof.port))
     if isinstance(proof, ConfigurationProof):
         return _bound_by_prices(problem, proof)
     if isinstance(proof, CountProof):
@@ -387,8 +385,6 @@ def _bound_by_counting(problem: Demand, proof: CountProof) -> float:
         raise ProofError("a count bounds the number of matchings, not the completion time")
     line = _line(problem, proof.axis, proof.port)
     entries = Counter(line[line > 0].tolist())
-    if proof.against_axis is None or proof.against_port is None:
-        return float(entries.total())
     other_line = _line(problem, proof.against_axis, proof.against_port)
     other_entries = Counter(other_line[other_line > 0].tolist())
 

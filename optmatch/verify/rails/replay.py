@@ -27,7 +27,7 @@ from optmatch.problems.rails.execution.plan import (
 )
 from optmatch.problems.rails.training.layout import place_ranks
 from optmatch.problems.rails.training.step import ALL_TO_ALL, COMPUTE, OPERATIONS, RECV, SEND, Step
-from optmatch.verify.light import check_budgets, check_light
+from optmatch.verify.light import check_light
 from optmatch.verify.report import Findings
 
 MOST_TOLD = 5
@@ -149,13 +149,12 @@ def list_transfers(algorithm: str, kind: str, n: int) -> list[Transfers]:
 class InRounds(NamedTuple):
     """Operations that are done in the same rounds.
 
-    They are of one kind, in groups of `n_members` each; ``rounds[round]`` lists the sends between
-    places of such a group.
+    They are of one kind, in groups of equally many members; ``rounds[round]`` lists the sends
+    between places of such a group.
     """
 
     # Indices of the operations in ``job.step()``, ascending.
     operations: NDArray[np.int64]
-    n_members: int
     rounds: list[Transfers]
 
 
@@ -174,7 +173,7 @@ def list_in_rounds(job: RailJob, operations: NDArray[np.int64]) -> Iterator[InRo
             for kind in np.unique(kinds[kinds != COMPUTE]).tolist():
                 rounds = list_transfers(algorithm, OPERATIONS[kind], n)
                 if rounds:
-                    yield InRounds(operations[kinds == kind], n, rounds)
+                    yield InRounds(operations[kinds == kind], rounds)
 
 
 # The work of operations, and the order in which each rank has to do them
@@ -600,14 +599,13 @@ def _check_cell_states(context: Context, timeline: RailTimeline, where: str) -> 
     # Without cells there is no light to trace; a switch with losses alone keeps its link budget.
     if fabric is None or fabric.graph is None:
         findings.expect("an ideal switch has no cells", where, states, None)
-        if fabric is not None:
-            check_budgets(fabric, matchings, findings)
-        return
-    shape: tuple[int, ...] | None = None if states is None else states.shape
-    expected = (len(matchings), fabric.n_cells)
-    if not findings.expect("every cell has a state", f"{where}.cell_states", shape, expected):
-        return
-    check_light(fabric, matchings, states, findings)
+    else:
+        shape: tuple[int, ...] | None = None if states is None else states.shape
+        expected = (len(matchings), fabric.n_cells)
+        if not findings.expect("every cell has a state", f"{where}.cell_states", shape, expected):
+            return
+    if fabric is not None:
+        check_light(fabric, matchings, states, findings)
 
 
 # Collectives whose circuits change: in rounds of sends, and all-to-alls
@@ -682,10 +680,19 @@ def _check_group_in_rounds(context: Context, rail: Rail, group: InRounds) -> Non
     first_operation = group.operations[first_part]
     members = np.array([step.groups[g].ranks for g in step.group[first_operation].tolist()])
     start_s = plan.start_s[first_operation]
-    senders = _list_senders(context, rail, group, collective_of.reshape(-1), members)
+
+    # The ports over which they send, an entry for each port of each member.
+    used = rail.list_ports(step.rank[group.operations], plan.ports[group.operations])
+    operation = group.operations[used.row]
+    senders = _Senders(
+        operation=operation,
+        collective=collective_of.reshape(-1)[used.row],
+        place=find_places(context, operation, step.rank[operation].astype(np.int64)),
+        port=used.port,
+        n_ports=np.bincount(used.row)[used.row],
+    )
     rounds = _replay_rounds(context, rail, group.rounds, senders, members, start_s)
 
-    operation = senders.operation
     lacks = rounds.lacks_circuit
     context.refuse(
         "in each round of a collective its circuits are there",
@@ -716,30 +723,6 @@ def _check_group_in_rounds(context: Context, rail: Rail, group: InRounds) -> Non
     )
 
 
-def _list_senders(
-    context: Context, rail: Rail, group: InRounds, collective_of: Places, members: Places
-) -> _Senders:
-    """List the ports over which collectives send, an entry for each port of each member.
-
-    By row of ``group.operations``, `collective_of` is the number of its collective;
-    ``members[collective, place]`` is a rank.
-    """
-    step = context.step
-    used = rail.list_ports(step.rank[group.operations], context.plan.ports[group.operations])
-    operation = group.operations[used.row]
-    collective = collective_of[used.row]
-    n_ports = np.bincount(used.row, minlength=len(group.operations))[used.row]
-
-    # Find the place of each rank by a key, ``collective * n_ranks + rank``. The keys of all
-    # members are in one row, collective by collective: with 4 members, number 6 of the row is at
-    # place 2 of collective 1.
-    member_keys = (np.arange(len(members))[:, None] * step.n_ranks + members).ravel()
-    order = np.argsort(member_keys)
-    key = collective * step.n_ranks + step.rank[operation]
-    place = order[np.searchsorted(member_keys[order], key)] % group.n_members
-    return _Senders(operation, collective, place, used.port, n_ports)
-
-
 def _replay_rounds(
     context: Context,
     rail: Rail,
@@ -757,20 +740,32 @@ def _replay_rounds(
     """
     # By sender the spell of its port, at first that in which its operation starts.
     slack_s = context.slack_s
+    network = context.job.network
     spell = rail.spell_at(context.plan.start_s[senders.operation], senders.port)
     lacks_circuit = np.zeros(len(spell), dtype=bool)
     now_s = start_s.copy()  # by collective: when its next round may begin
     end_after_stop_s = now_s
     for transfers in rounds:
-        sends = _list_sends(context, transfers, senders, members)
-        collective = sends.collective
+        # Who sends in this round, and to which rank. By place the place that receives from it;
+        # -1 where it does not send: its ports are left out.
+        receiver_of_place = np.full(members.shape[1], -1)
+        for transfer in transfers:
+            receiver_of_place[transfer.sender] = transfer.receiver
+        sender = np.flatnonzero(receiver_of_place[senders.place] >= 0)
+        collective = senders.collective[sender]
+        receiver = members[collective, receiver_of_place[senders.place[sender]]]
+
+        # All parts of a round are equally large, and the ports of a member share its part.
+        size_bytes = transfers[0].share * context.step.size_bytes[senders.operation[sender]]
+        rate = senders.n_ports[sender] * network.port_bytes_per_s
+        lasts_s = size_bytes / rate + network.latency_on_rails_s
 
         # The round waits for the circuits of all who send: for each the first one that leads to
         # its receiver and lasts long enough. A circuit that is missing holds up nobody.
-        earliest_end_s = now_s[collective] + sends.lasts_s - slack_s
-        in_use = _seek_circuit(rail, spell[sends.sender], sends.receiver, earliest_end_s)
-        spell[sends.sender] = in_use
-        missing = rail.arrival(in_use).rank != sends.receiver
+        earliest_end_s = now_s[collective] + lasts_s - slack_s
+        in_use = _seek_circuit(rail, spell[sender], receiver, earliest_end_s)
+        spell[sender] = in_use
+        missing = rail.arrival(in_use).rank != receiver
         up_s = np.where(missing, -np.inf, rail.since_s[in_use] + rail.delay_s)
         np.maximum.at(now_s, collective, up_s)
 
@@ -778,52 +773,14 @@ def _replay_rounds(
         # that begins just then (-slack_s), and before it (slack_s). The next round goes on from
         # the second; the first is overwritten in each round but the last.
         round_s = np.zeros(len(members))
-        np.maximum.at(round_s, collective, sends.lasts_s)
+        np.maximum.at(round_s, collective, lasts_s)
         end_after_stop_s = _advance(rail, now_s, round_s, -slack_s)
         now_s = _advance(rail, now_s, round_s, slack_s)
 
         # A circuit has to stay to the end of the round.
         missing |= rail.until_s[in_use] < now_s[collective] - slack_s
-        lacks_circuit[sends.sender[missing]] = True
+        lacks_circuit[sender[missing]] = True
     return _Rounds(now_s, end_after_stop_s, lacks_circuit)
-
-
-class _RoundSends(NamedTuple):
-    """The sends of one round of all collectives, an entry for each port that sends."""
-
-    sender: Places
-    """``sender[send]``: the entry of `_Senders`."""
-    collective: Places
-    """``collective[send]``, from 0."""
-    receiver: Places
-    """``receiver[send]``: the rank that it sends to."""
-    lasts_s: Seconds
-    """``lasts_s[send]``: the seconds for its bytes and one latency."""
-
-
-def _list_sends(
-    context: Context, transfers: Transfers, senders: _Senders, members: Places
-) -> _RoundSends:
-    """List who sends to whom in one round of some collectives, and how long each send lasts.
-
-    ``members[collective, place]`` is a rank.
-    """
-    # By place the place that receives from it in this round; -1 where it does not send. Ports of
-    # places that do not send are left out.
-    network = context.job.network
-    receiver_of_place = np.full(members.shape[1], -1)
-    for transfer in transfers:
-        receiver_of_place[transfer.sender] = transfer.receiver
-    sender = np.flatnonzero(receiver_of_place[senders.place] >= 0)
-    collective = senders.collective[sender]
-    receiver = members[collective, receiver_of_place[senders.place[sender]]]
-
-    # All parts of a round are equally large, and the ports of a member share its part.
-    size_bytes = transfers[0].share * context.step.size_bytes[senders.operation[sender]]
-    rate = senders.n_ports[sender] * network.port_bytes_per_s
-    return _RoundSends(
-        sender, collective, receiver, size_bytes / rate + network.latency_on_rails_s
-    )
 
 
 def _seek_circuit(rail: Rail, spell: Places, receiver: Places, earliest_end_s: Seconds) -> Places:
@@ -1035,16 +992,11 @@ def _count_served(
     keys = keys[np.diff(keys, prepend=-1) > 0]
     served_by = keys // key_base
     rank = keys % key_base - 1
-    group = step.group[exchanges.operation].astype(np.int64)
+    operation = exchanges.operation[served_by]
 
     # Only members of the same group count, and not the rank itself.
-    member_keys = [
-        number * key_base + member
-        for number in np.unique(group)
-        for member in step.groups[number].ranks
-    ]
-    is_member = np.isin(group[served_by] * key_base + rank, member_keys)
-    is_other = rank != step.rank[exchanges.operation[served_by]]
+    is_member = find_places(context, operation, rank) >= 0
+    is_other = rank != step.rank[operation]
     return np.bincount(served_by[is_member & is_other], minlength=len(exchanges.operation))
 
 
@@ -1073,8 +1025,6 @@ def check_stages(context: Context, rail: Rail, operations: Places) -> None:
     long as a circuit needs for the parts that it carries.
     """
     stages = _list_stages(context, rail, operations)
-    if not len(stages.row):
-        return
     row = stages.row
     operation = operations[row]
 
@@ -1108,8 +1058,7 @@ def _list_stages(context: Context, rail: Rail, operations: Places) -> _Stages:
     step = context.step
     used = rail.list_ports(step.rank[operations], context.plan.ports[operations])
     operation = operations[used.row]
-    group = step.group[operation].astype(np.int64)
-    n_members = context.group_size[group]
+    n_members = context.group_size[step.group[operation]]
     spell = rail.spell_at(context.plan.start_s[operation] + context.slack_s, used.port)
     last_spell = rail.spell_at(context.plan.end_s[operation] - context.slack_s, used.port)
 
@@ -1117,26 +1066,27 @@ def _list_stages(context: Context, rail: Rail, operations: Places) -> _Stages:
     # their last spell, and then have stride 0.
     n_stages = 1 + int((last_spell - spell).max(initial=0))
     strides = np.zeros((len(operation), n_stages), np.int64)
-    place = find_places(context, group, step.rank[operation].astype(np.int64))
+    place = find_places(context, operation, step.rank[operation].astype(np.int64))
     for stage in range(n_stages):
         reached = rail.arrival(np.minimum(spell + stage, last_spell)).rank
-        next_place = find_places(context, group, reached)
+        next_place = find_places(context, operation, reached)
         stride = np.where(next_place < 0, -1, (next_place - place) % n_members)
         strides[:, stage] = np.where(spell + stage > last_spell, 0, stride)
     return _Stages(used.row, spell, last_spell, n_members, strides)
 
 
-def find_places(context: Context, group: Places, rank: Places) -> Places:
-    """Return the places of ranks in their groups, entry by entry; -1 for ranks outside.
+def find_places(context: Context, operation: Places, rank: Places) -> Places:
+    """Return the places of ranks in the groups of operations, entry by entry; -1 outside.
 
     Rank 5 has place 1 in a group of the ranks 3, 5 and 8.
     """
-    if not len(group):
-        return group
+    if not len(operation):
+        return operation
 
     # A pair of group and rank is one integer: the keys of all members are searched for it. A rank
     # of -1 has a key that no member has.
     groups = context.step.groups
+    group = context.step.group[operation].astype(np.int64)
     key_base = context.step.n_ranks + 1
     numbers = np.unique(group).tolist()
     keys = np.concatenate(
@@ -1681,9 +1631,9 @@ def _find_over_chords(
     used = rail.list_ports(step.rank[operations], plan.ports[operations])
     operation_of_entry = operations[used.row]
     spell = rail.spell_at(plan.start_s[operation_of_entry] + context.slack_s, used.port)
-    group = step.group[operation_of_entry].astype(np.int64)
-    place = find_places(context, group, step.rank[operation_of_entry].astype(np.int64))
-    next_place = find_places(context, group, rail.arrival(spell).rank)
+    rank = step.rank[operation_of_entry].astype(np.int64)
+    place = find_places(context, operation_of_entry, rank)
+    next_place = find_places(context, operation_of_entry, rail.arrival(spell).rank)
     stride = np.where(next_place < 0, -1, (next_place - place) % routes.n_members)
 
     # The entries of an operation stand together, ports ascending, and all operations that are left
@@ -2100,7 +2050,8 @@ def replay_plan(job: RailJob, plan: object, findings: Findings) -> bool:
     if plan.pooled:
         # From here on the job is one in which these shares are ports of the GPU itself.
         context = Context(pool_job(job), step, plan, findings)
-    if not check_forwarded(context) or not check_chord_routes(context):
+    has_routes = not len(plan.relays) or check_forwarded(context)
+    if not has_routes or (plan.chords and not check_chord_routes(context)):
         findings.skipped.append("circuits: what is forwarded has no route")
         return False
 
@@ -2155,34 +2106,42 @@ def _check_rail(context: Context, rail: Rail, riding: NDArray[np.int64]) -> None
     lasts_s = context.plan.end_s[riding] - context.plan.start_s[riding]
     riding = riding[(lasts_s > 0) | (measure_work(context.job, riding).full_s > 0)]
 
-    # `scattered` are the all-to-alls of more than two members. Those for which the plan names GPUs
-    # that forward go around a ring, along routes that stay, and are left out here.
+    # All-to-alls of more than two members over circuits that change, or over chords. Those for
+    # which the plan names GPUs that forward go around a ring, along routes that stay.
     senders = riding[step.kind[riding] != RECV]
     of_several = context.group_size[step.group[senders]] > 2
     scattered = senders[(step.kind[senders] == ALL_TO_ALL) & of_several]
-    forwarded = np.unique(step.match[context.plan.relays[:, 0]])
+    forwarded = step.match[context.plan.relays[:, 0]]
     scattered = scattered[~np.isin(step.match[scattered], forwarded)]
-
-    # First those over chords, then those in rounds and in stages, in chunks to bound memory.
-    over_chords = check_chords(context, rail, scattered)
-    scattered = scattered[~np.isin(scattered, over_chords)]
-    chunks = np.array_split(scattered, 1 + len(scattered) // _CHUNK)
-    exchanges = [check_exchanges(context, rail, chunk) for chunk in chunks]
-    in_stages = np.concatenate([scattered[:0], *(exchange.in_stages for exchange in exchanges)])
-    check_stages(context, rail, in_stages)
+    changing = check_in_rounds(context, rail, riding)
+    if len(scattered):
+        changing = np.concatenate([_check_all_to_alls(context, rail, scattered), changing])
 
     # All other sends go over circuits that stay for the whole operation.
-    changing = np.concatenate(
-        [
-            *(exchange.in_rounds for exchange in exchanges),
-            in_stages,
-            check_in_rounds(context, rail, riding),
-            over_chords,
-        ]
-    )
     staying = senders[~np.isin(senders, changing)]
     sent = check_routes(context, rail, riding, staying)
     _check_sharing(context, rail, changing, sent)
+
+
+def _check_all_to_alls(context: Context, rail: Rail, scattered: Places) -> Places:
+    """Check all-to-alls over chords, in rounds and in stages, and return these operations.
+
+    The others of `scattered` go around rings that stay, and are checked as all else that stays.
+    """
+    over_chords = check_chords(context, rail, scattered)
+    scattered = scattered[~np.isin(scattered, over_chords)]
+    in_rounds = []
+    in_stages = []
+    for chunk in np.array_split(scattered, 1 + len(scattered) // _CHUNK):  # to bound memory
+        exchanges = check_exchanges(context, rail, chunk)
+        in_rounds.append(exchanges.in_rounds)
+        in_stages.append(exchanges.in_stages)
+
+    # Stages are compared over all members of a collective, which may be of several chunks.
+    staged = np.concatenate(in_stages)
+    if len(staged):
+        check_stages(context, rail, staged)
+    return np.concatenate([over_chords, *in_rounds, staged])
 
 
 def _check_sharing(context: Context, rail: Rail, changing: NDArray[np.int64], sent: Sent) -> None:

@@ -15,7 +15,7 @@ from optmatch.fabrics.light import Light, trace
 from optmatch.model import BAR, CROSS, FREE, IDLE
 from optmatch.problems import Reroute, Transition
 from optmatch.problems.reroutes.transition import DROP, RAISE, SET
-from optmatch.verify.light import check_budgets, round_losses
+from optmatch.verify.light import check_light, round_losses
 from optmatch.verify.report import Findings
 
 
@@ -556,7 +556,7 @@ def _check_budgets(problem: Reroute, transition: Transition, findings: Findings)
     matching = np.full((1, problem.fabric.n_ports), IDLE, dtype=np.int32)
     sources, destinations = transition.circuits.T
     matching[0, sources] = destinations
-    check_budgets(problem.fabric, matching, findings)
+    check_light(problem.fabric, matching, None, findings)
 
 
 def _add_figures(failure: Failure, transition: Transition, findings: Findings) -> None:

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 import optmatch as om
 from optmatch.cli import main
 from optmatch.io import dumps, from_graph, loads, read_matrix
-from optmatch.problems import ConfigurationProof, CountProof, LineProof
+from optmatch.problems import ConfigurationProof, CountProof
 from optmatch.problems.demands.traffic import MODELS
 
 MATRIX = [[0.0, 30.0, 1.5], [12.0, 0.0, 0.0]]
@@ -320,8 +320,6 @@ def test_generate_asks_for_the_delay() -> None:
 @pytest.mark.parametrize(
     "certificate",
     [
-        LineProof("destination", 1),
-        CountProof(axis="source", port=0),
         CountProof(axis="source", port=0, against_axis="destination", against_port=1),
         ConfigurationProof(duals=[[0, 1], [2, 0]], units=9),  # type: ignore[arg-type]
     ],

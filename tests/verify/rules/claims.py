@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from optmatch.problems import LineProof, RoutingProof
+from optmatch.problems import LoadProof, RoutingProof
 from tests.verify.rules import UNPROVED, Row, claim, forge, om
 
 PROBLEM = om.Demand.from_matrix([[0, 3], [2, 0]], delay_s=1.0)
@@ -75,7 +75,7 @@ ROWS = [
     Row(
         "this bound needs no proof",
         GATHER,
-        claim(GATHER, certificate=LineProof("source", 0), lower_bound=0.0),
+        claim(GATHER, certificate=LoadProof(bound=1, cuts=()), lower_bound=0.0),
         "certificate: this bound needs no proof: got",
     ),
     Row(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import optmatch as om
-from optmatch.problems import BlockProof, CutProof, LineProof, RoutingProof, Transition
+from optmatch.problems import BlockProof, CutProof, LoadProof, RoutingProof, Transition
 from tests.verify.rules import Row, claim, schedule
 
 DROP, SET, RAISE = 0, 1, 2
@@ -438,7 +438,7 @@ ROWS = [
         "steps[0]: no light goes through a failed fibre: got circuit 0: fibre 0",
     ),
     # proofs
-    unproved(LOST, LineProof("source", 0), "a LineProof, not a proof about failures"),
+    unproved(LOST, LoadProof(bound=1, cuts=()), "a LoadProof, not a proof about failures"),
     shown(CUT_OFF, cut(0)),
     shown(ask([[0, 12]], [[1, 7]], spares=(), failed_chips=(), failed_fibres=(1, 3)), cut(0, 1)),
     unproved(LOST, cut(4), "server 4: servers are 0 .. 3"),

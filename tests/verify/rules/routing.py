@@ -242,63 +242,28 @@ ROWS = [
         "a slot has an entry for each port",
         IDEAL,
         schedule([[1, 0, -1]]),
-        "matchings.shape: a slot has an entry for each port: got [1, 3], expected [1, 2]",
+        "matchings.shape[1]: a slot has an entry for each port: got 3, expected 2",
         stops=True,
     ),
     Row(
-        "each slot has a duration",
-        IDEAL,
-        forge(schedule([[1, 0]]), durations_s=np.ones(2)),
-        "durations_s.shape: each slot has a duration: got [2], expected [1]",
-        stops=True,
-    ),
-    Row(
-        "a fabric without cells has no states",
+        "a slot has a state for each cell, and none without cells",
         IDEAL,
         schedule([[1, 0]], cell_states=[[0]]),
-        "cell_states: a fabric without cells has no states: got given, expected None",
+        "cell_states.shape[1]: a slot has a state for each cell, and none without cells: got 1",
         stops=True,
     ),
     Row(
-        "a slot has a state for each cell",
+        "a slot has a state for each cell, and none without cells",
         PAIR,
         schedule([[1, 0]]),
-        "cell_states.shape: a slot has a state for each cell: got None, expected [1, 6]",
+        "none without cells: got None, expected 6",
         stops=True,
     ),
     Row(
-        "a slot has a state for each cell",
+        "a slot has a state for each cell, and none without cells",
         PAIR,
         schedule([[1, 0]], cell_states=[[0] * 5]),
-        "got [1, 5], expected [1, 6]",
-        stops=True,
-    ),
-    Row(
-        "a state is 0 (bar), 1 (cross) or -1 (free)",
-        PAIR,
-        forge(JOINED, cell_states=np.array([[0, 2, 0, 0, 0, 0]], dtype=np.int8)),
-        "cell_states[0, 1]: a state is 0 (bar), 1 (cross) or -1 (free): got 2, expected -1 .. 1",
-        stops=True,
-    ),
-    Row(
-        "a state is 0 (bar), 1 (cross) or -1 (free)",
-        PAIR,
-        forge(JOINED, cell_states=np.array([[-2, 0, 0, 0, 0, 0]], dtype=np.int8)),
-        "cell_states[0, 0]",
-        stops=True,
-    ),
-    Row(
-        "a partner is a port, or -1 where idle",
-        IDEAL,
-        forge(schedule([[1, 0]]), matchings=np.array([[1, 2]])),
-        "matchings[0, 1]: a partner is a port, or -1 where idle: got 2, expected -1 .. 1",
-        stops=True,
-    ),
-    Row(
-        "a partner is a port, or -1 where idle",
-        IDEAL,
-        forge(schedule([[1, 0]]), matchings=np.array([[-2, 0]])),
-        "matchings[0, 0]",
+        "got 5, expected 6",
         stops=True,
     ),
     Row(
@@ -401,7 +366,7 @@ ROWS = [
         None,
         OUTER,
         schedule([OUTER.matching], cell_states=[[0] * 6]),
-        figures={"loops": 1, "cells_used_max": 6, "circuits": 6, "total_cells": 6},
+        figures={"cells_used_max": 6, "circuits": 6, "total_cells": 6},
     ),
     # slots of all pairs
     Row(
@@ -438,10 +403,9 @@ ROWS = [
             stops=True,
         )
         for problem, answer, says in (
-            (WAITING, JOINED, "None, expected [1]"),
-            (WAITING, waiting(0.014, 3.0, 0.0, 3.0, delays_s=np.ones(2)), "[2], expected [4]"),
-            (PAIR, forge(JOINED, delays_s=np.zeros(1)), "[1], expected None"),
-            (GIVEN, forge(schedule([[1, 2, 0]]), delays_s=np.zeros(1)), "[1], expected None"),
+            (WAITING, JOINED, "False, expected True"),
+            (PAIR, forge(JOINED, delays_s=np.zeros(1)), "True, expected False"),
+            (GIVEN, forge(schedule([[1, 2, 0]]), delays_s=np.zeros(1)), "True, expected False"),
         )
     ),
     Row(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import optmatch as om
-from optmatch.problems import LineProof, LoadProof
+from optmatch.problems import CutProof, LoadProof
 from optmatch.problems.slices.shape import Steering
 from optmatch.verify.report import Findings, Report
 from optmatch.verify.slices.replay import check_crossing, check_steering
@@ -283,8 +283,8 @@ ROWS = [
     Row(
         "the certificate is a proof",
         PAIR,
-        best(certificate=LineProof("source", 0)),
-        "a LineProof says nothing of loads",
+        best(certificate=CutProof(servers=[0])),
+        "a CutProof says nothing of loads",
     ),
     Row("the certificate is a proof", PAIR, proved(PAIR, 2, (0, 4)), "a cut names 4, which is no"),
     Row("the certificate is a proof", RACKS, proved(RACKS, 2, (0, 2)), "servers of one rack"),
