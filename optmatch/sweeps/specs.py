@@ -73,6 +73,8 @@ def _read_tasks(
     `tree` is the parsed TOML file, with the keys `methods` (names, perhaps by kind of problem;
     `DEFAULT` stands for the default one), `seeds` (a list, or their number), `limits` (fields of
     `Limits`), and those that name the problems, whose patterns start from `folder`.
+
+    Example: two problems with three methods and the seeds 0 and 1 are twelve tasks.
     """
     # Everything is checked before the first problem is read, which may take long.
     _check_keys(tree)

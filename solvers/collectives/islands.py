@@ -191,7 +191,18 @@ def _list_plans(problem: Collective, clock: Clock) -> Iterator[_Plan]:
 
 
 def _list_wave_orders(operation: str, scheme: Scheme, count: int) -> list[_WaveOrder]:
-    """List the orders in time that are tried for parts of the data that follow each other."""
+    """List the orders in time that are tried for parts of the data that follow each other.
+
+    For two waves, a and b, and two phases, 1 and 2, the rounds are::
+
+        round      0      1      2      3
+        no mark    a1     b1     a2     b2
+        together   a1 b1  a2     b2
+        woven      a1     a2 b1  b2
+
+    The third mark, ``mirrored``, is for all-reduces alone: the wave whose sums are ready first is
+    gathered first, else the one whose sums are ready last.
+    """
     # One wave follows nobody, so no mark makes a difference.
     if count == 1:
         return [_WaveOrder()]
@@ -379,6 +390,12 @@ def _weave_phases(
 
     Writes ``rail_turn[phase, wave]`` and ``link_turn[phase, wave]``, the rounds of a wave on rails
     and inside islands; ``order[k]`` is the wave that goes k-th.
+
+    Each wave starts one round after the wave before it, and goes on to its next phase at once. Two
+    waves, a and b, in two phases without copies::
+
+        round   0    1      2
+        rails   a1   a2 b1  b2
     """
     # Wave k is k rounds behind the first one everywhere.
     delay_of_wave = np.arange(len(order))

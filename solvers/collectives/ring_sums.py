@@ -73,7 +73,12 @@ def _lay_ring(problem: Collective, ring: Topology, chunks: int) -> Laid:
 
 
 def list_ring_rounds(ring: Topology, chunks: int) -> Rounds:
-    """List all sends of an all-reduce around a ring whose sums go both ways."""
+    """List all sends of an all-reduce around a ring whose sums go both ways.
+
+    Example: four ranks and one chunk. Every rank is a root, and its block is the rank itself. In
+    round 0 each rank tells both neighbours what it has; in round 1 what came from ahead is passed
+    on.
+    """
     n = ring.peer.shape[1]
     rows = [*_list_onward(n, chunks), *_list_back(n, chunks), *_list_spreading(n, chunks)]
     sends = np.concatenate(rows)

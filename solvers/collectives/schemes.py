@@ -193,7 +193,13 @@ def _make_scheme(shifts: list[Shifts], moves: list[Move], waits: list[bool]) -> 
 
 
 def _gather(islands: int, shifts: Shifts, most_load: int = sys.maxsize) -> Scheme:
-    """Let the blocks of one island reach all other islands, by breadth-first search in phases."""
+    """Let the blocks of one island reach all other islands, by breadth-first search in phases.
+
+    Example: 3 islands of 2 places with shifts (1, 2). Both islands are one rail away, hence there
+    is one phase, and both blocks have to reach both islands. The rail of place 0 leads to island
+    1, so place 0 first gets the block of place 1, and then sends both over its rail; place 1 does
+    the same towards island 2. At the end each island copies what came to its other place.
+    """
     spread = _IslandSpread(islands, shifts, most_load)
     while spread.add_phase():
         pass
@@ -353,6 +359,10 @@ def _exchange_blocks(islands: int, places: int, shifts: list[Shifts]) -> Scheme:
     """Bring the blocks of an island to their places in all islands (all-to-all).
 
     ``shifts[phase][place]`` tells how many islands onward the rail of a place leads in a phase.
+
+    Example: 2 islands of 2 places, one phase with the shifts (1, 1). The block from place 0 to
+    place 1 of the other island goes over the rail of place 0 and is then copied to place 1, or is
+    copied first and takes the rail of place 1; the rail with the lesser load is chosen.
     """
     sends = _ExchangeSends(shifts)
     loads = [[0] * places for _ in shifts]  # loads[phase][place]: the blocks on each rail

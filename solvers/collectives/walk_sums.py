@@ -78,7 +78,12 @@ class WalkGraph(NamedTuple):
     """The first arc to each rank that the last step uses; a multiple of c."""
 
     def arcs(self, n_arcs: int, first_arc: int = 0) -> Arcs:
-        """Return some arcs (circuits in one direction) of every rank, as senders and receivers."""
+        """Return some arcs (circuits in one direction) of every rank, as senders and receivers.
+
+        With degree d, d arcs lead to each rank z, from the ranks d z to d z + d - 1, modulo the
+        number of ranks. With 8 ranks and d = 2, rank 3 hears from 6 and 7, and rank 5 from 2 and
+        3.
+        """
         # head[arc] is the rank z to which an arc leads, and tail[arc] the one it comes from.
         head = np.repeat(np.arange(self.n), n_arcs)
         digit = np.tile(np.arange(first_arc, first_arc + n_arcs), self.n)
@@ -108,6 +113,9 @@ def find_walk_graph(n: int, degree: int) -> WalkGraph | None:
     """Return the de Bruijn graph in which walks of equal length lead from all ranks to each rank.
 
     The result is None if n is not such a number.
+
+    Example: 32 ranks of degree 4 have walks of 3 steps, the last of which has 2 choices, as 32 = 2
+    * 4**2.
     """
     if degree < 2 or n <= degree:
         return None

@@ -63,7 +63,11 @@ def count_terms(demand: NDArray[np.int64]) -> tuple[CountProof | None, int]:
 
 
 def _terms_of_two_lines(first: Counter[int], second: Counter[int], enough: int) -> int:
-    """Bound from below how many terms two lines of a matrix need together."""
+    """Bound from below how many terms two lines of a matrix need together.
+
+    Example: lines of 4 + 3 and of 5 + 2 ticks are one group. They need 4 - 1 = 3 terms, though
+    each alone needs 2.
+    """
     equal = first & second
 
     # Equal numbers count once: two entries less one group.

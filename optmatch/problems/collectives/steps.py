@@ -24,7 +24,14 @@ class Round(NamedTuple):
 
 
 def list_rounds(algorithm: Algorithm, operation: str, members: int) -> tuple[Round, ...]:
-    """List the rounds in which a known algorithm does a collective operation."""
+    """List the rounds in which a known algorithm does a collective operation.
+
+    For example, an all-reduce of 8 members has these rounds::
+
+        ring       distance 1                   share 1/8                        14 rounds
+        halving    distances 4, 2, 1, 1, 2, 4   shares 1/2, 1/4, 1/8, 1/8, 1/4, 1/2
+        tree       distances 1, 2, 4, 4, 2, 1   share 1    later, later, later, earlier, ...
+    """
     # Distances 1, 2, 4, ... below the number of members. While sums are handed on by halving, a
     # member has 1 shard at first, then 2, then 4, and sends all that it has: as many shards as
     # the partners are apart.

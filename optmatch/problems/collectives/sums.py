@@ -256,7 +256,17 @@ def _require_gossip(
 def _require_islands(
     inequalities: _Inequalities, variables: Variables, islands: int, place: tuple[int, int]
 ) -> None:
-    """Add to a linear programme how many islands have sent, or heard, by one of its rounds."""
+    """Add to a linear programme how many islands have sent, or heard, by one of its rounds.
+
+    All islands but one are collected once and informed once: collected up to some round t, and
+    informed from it on. Hence, for any round r, at least I - 1 islands are collected up to r
+    or informed after r. For r = t both hold, but for a few islands; with f first islands (see
+    above) this is::
+
+        f = 1 or more than 3     at least 2 (I - 1) less the excess
+        f = 2                    at least 2 (I - 1) - 1 less the excess
+        f = 3                    at least 2 (I - 1) - 2 less the excess
+    """
     round_, rounds = place
     other_islands = islands - 1
     all_rounds = np.arange(rounds)
@@ -309,7 +319,17 @@ def _require_length(
 def _require_lengths_inside(
     variables: Variables, costs: Costs, is_spent: tuple[bool, bool]
 ) -> tuple[FloatArray, FloatArray]:
-    """Return rows of a linear programme: what is sent inside islands takes its time."""
+    """Return rows of a linear programme: what is sent inside islands takes its time.
+
+    Time is divided into pause, round, pause, ..., pause, where rounds go over rails, and bytes may
+    go inside islands in both. Each row says for one of these times::
+
+        length - inside_send * inside  >=  fixed length
+
+    The fixed length of a round is the smaller one of those of a round over rails and of one inside
+    islands; that of the first and the last pause is that of a round inside islands if it is spent,
+    that of all others 0.
+    """
     # Row k has the length of time k and what is sent inside islands in it.
     times = variables.length.stop - variables.length.start
     rows = np.zeros((times, variables.n_columns))
@@ -328,6 +348,15 @@ def _require_totals(
 
     An all-reduce adds up the data of all ranks and brings the sum to each of them. The programme
     bounds its time from below.
+
+    Variables are means over the bytes. Sums over all rounds, with I islands and n ranks::
+
+        collecting + spreading - excess         >=  2 (I - 1)
+        excess - share with 3 first islands     >=  0
+        collected                                =  I - 1       (two rows)
+        informed                                 =  I - 1       (two rows)
+        collecting + spreading + inside         >=  2 (n - 1)
+        share                                   >=  1
     """
     other_islands = islands - 1
     rounds = variables.collecting.stop - variables.collecting.start

@@ -477,6 +477,8 @@ def assess(state: Reroute, failed: FailedParts) -> Damage:
     The parts that have failed are `failed` alone, not those of the state: of a running state with
     failures, pass both together. A unit is lost if it has more circuits than live ports. Spares
     without a live port cannot take over.
+
+    Example: a chip with 4 ports and 3 circuits is lost when a second port fails.
     """
     # Where light cannot pass through servers, whole racks are replaced.
     if not state.units.through:

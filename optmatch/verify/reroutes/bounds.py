@@ -180,6 +180,8 @@ def check_block(failure: Failure, proof: BlockProof) -> None:
 
     Light is followed through all working cells in both states, but not through the links that are
     named; no port on the other side may be reached.
+
+    Example: 2 links cannot serve the 3 circuits that leave a chip.
     """
     fabric = failure.problem.fabric
     chips = set(proof.chips.tolist())

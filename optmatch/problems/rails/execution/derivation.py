@@ -37,9 +37,12 @@ def derive_triggers(
 ) -> TriggerPlan:
     """Derive the order of a plan with times, and what triggers each change of circuits.
 
-    `timeout_s` is how long a rank waits for circuits before it asks again, by default ten delays
-    and a millisecond at least, and `tries` how often. Raises `InputError` for a plan of another
-    job, and for one whose pooled communications change circuits on their way.
+    A plan with times says, for example, that circuits change after 2.5 s. As computations may be
+    early or late, the result says instead that they change once the communications over the old
+    circuits are over: a *trigger*. `timeout_s` is how long a rank waits for circuits before it
+    asks again, by default ten delays and a millisecond at least, and `tries` how often. Raises
+    `InputError` for a plan of another job, and for one whose pooled communications change circuits
+    on their way.
     """
     # The plan has to be for this job: it has all operations and all rails.
     step = job.step()
@@ -254,6 +257,9 @@ def _list_changes(job: RailJob, timeline: RailTimeline) -> list[_Change]:
     """List the changes of a timeline.
 
     A state splits into changes that share no port, unless the switch changes as a whole.
+
+    Example: ports 0, 1 and 2 lead to the receivers 4, 5 and 8, and then to 5, 6 and 9. Port 0 can
+    have receiver 5 only when port 1 gives it up: both are one change, and port 2 is another one.
     """
     changes = []
     changes_whole = job.fabric is not None or job.network.switching == "all-stop"

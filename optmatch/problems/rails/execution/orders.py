@@ -157,6 +157,11 @@ def link(job: RailJob, plan: TriggerPlan, find: Finder | None = None) -> tuple[T
     events, parts and triggers. The plan may lack these tables; which triggers are on demand is
     read from `wanted`. Raises `InputError` if something stands before what it waits for, or if the
     plan is not of this job.
+
+    A trigger waits for the communications before it that use its old circuits, and those after it
+    wait for the trigger. Nodes of the graph are the events of the job, then further parts of
+    events that pause for triggers, then two for each trigger: one at which the change begins, and
+    one that lasts until it is up.
     """
     events = job.events()
     if find is None:

@@ -93,6 +93,9 @@ def list_uses(
 
     ``ports[operation]`` are ports as bits; rows of `relays` are (operation, rank that forwards,
     its ports as bits). Raises `InputError` for ports that a GPU does not have.
+
+    Port p of GPU g is port ``g * k + p`` of the switch, with k ports a GPU. For k = 2 an operation
+    at GPU 3 with the bits 0b11 uses the ports 6 and 7.
     """
     # One entry for each sender: first the operations on this rail (on any rail, if they are
     # pooled), then the relays of these operations. An entry has its operation, the rank that
@@ -189,6 +192,8 @@ class Finder:
         """Find the operations that rows name by rank, group and number.
 
         `where` names the table if one does not exist.
+
+        The row (3, 5, 2) names the second communication of group 5 in the program of rank 3.
         """
         rank, group, number = rows.T[:3]
         key = self._pair(rank, group)

@@ -169,6 +169,13 @@ def _split_members(
     """Split groups into parts inside servers and parts on rails.
 
     Raises `InputError` if servers have members on different rails.
+
+    The members of a group form a table, whose rows are the parts inside servers, and whose columns
+    are those on rails::
+
+                    rail 0   rail 1   rail 2
+        server 0    0        1        2
+        server 1    3        4        5
     """
     # The members of each group are sorted by server and then by rail; `inside` is the number of
     # members in a server.

@@ -34,6 +34,9 @@ def span_rails(
     """Cut communications that span servers and rails into parts inside servers and on rails.
 
     Messages of pipelines are forwarded over ranks of the sender's server.
+
+    Example: an all-reduce of 2 servers of 4 GPUs is split into collectives among the 4 GPUs of
+    each server, family "dp-server", and all-reduces of 2 GPUs on each rail, family "dp-rail".
     """
     groups = list(groups)
     members = {group.name.partition(".")[0]: len(group.ranks) for group in groups}
