@@ -65,8 +65,11 @@ def describe_content(content: bytes) -> str:
     if head.lstrip()[:1] in ("{", "["):
         try:
             return describe_tree(json.loads(content, strict=False))
-        except (ValueError, RecursionError):
-            return _describe_damaged_json(head)
+        except (ValueError, RecursionError):  # damaged, or no single value
+            if '"traceEvents"' in head:
+                return _sentence(_PROFILER_TRACE)
+            is_chakra = re.search(r'"type"\s*:\s*"\w+_NODE"|"workload_graph"', head)
+            return _sentence(_CHAKRA_TRACE) if is_chakra else ""
 
     # Text is known by its first line.
     first_line = head.partition("\n")[0]
@@ -118,7 +121,10 @@ def describe_tree(tree: Any) -> str:
     if "threadblocks" in str(tree.get("gpus"))[:_HEAD_BYTES]:
         return _sentence("a plan of MSCCL++: export writes such plans, and no command reads one")
     values = list(tree.values())
-    if values and all(_is_list_of_ranks(value) for value in values):
+    if values and all(
+        isinstance(ranks, list) and ranks and all(type(rank) is int for rank in ranks)
+        for ranks in values
+    ):
         return _sentence("a file of communicator groups, which --groups reads")
     return ""
 
@@ -135,19 +141,6 @@ def _describe_list(entries: list[Any]) -> str:
     if isinstance(first, list) and len(first) == 4 and isinstance(first[0], int):
         return _sentence("a timeline of memory by PyTorch's profiler, which has no communication")
     return ""
-
-
-def _describe_damaged_json(head: str) -> str:
-    """Say what a text looks like that is no single value of JSON."""
-    if '"traceEvents"' in head:
-        return _sentence(_PROFILER_TRACE)
-    if re.search(r'"type"\s*:\s*"\w+_NODE"|"workload_graph"', head):
-        return _sentence(_CHAKRA_TRACE)
-    return ""
-
-
-def _is_list_of_ranks(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(type(rank) is int for rank in value)
 
 
 def _sentence(description: str) -> str:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +19,6 @@ _OF_JOBS = ("arrival_s", "all_or_nothing", "fair_share")
 _CAP = "cap."
 
 Columns = dict[str, NDArray[Any]]
-T = TypeVar("T")
 
 
 def read_resources(path: str | os.PathLike[str]) -> Resources:
@@ -53,7 +51,8 @@ def read_resources(path: str | os.PathLike[str]) -> Resources:
     # All other columns are attributes.
     rows = list(columns.values())
     public = np.array(rows, dtype=np.float64).reshape(len(rows), len(rows[0]) if rows else 0)
-    return _build(name, Resources, public=public, names=tuple(columns), **times_and_places)
+    with naming(name):
+        return Resources(public=public, names=tuple(columns), **times_and_places)
 
 
 def read_jobs(path: str | os.PathLike[str], resources: Resources) -> Jobs:
@@ -110,13 +109,8 @@ def read_jobs(path: str | os.PathLike[str], resources: Resources) -> Jobs:
             for key in resources.names
         ]
     ).reshape(len(resources.names), len(demand))
-    return _build(name, Jobs, demand=demand, public=least, **job_fields)
-
-
-def _build(name: str, cls: Callable[..., T], **parts: Any) -> T:
-    """Build an object of a file; errors of its constructor name the file."""
     with naming(name):
-        return cls(**parts)
+        return Jobs(demand=demand, public=least, **job_fields)
 
 
 def _read_columns(name: str) -> Columns:

@@ -151,8 +151,7 @@ def decompose(
         largest_residual = 0 if fill else 4 * len(entries)
     if part is not None:
         entries = whole_square(entries)
-        largest_residual = max(largest_residual, int(part * _largest_sum(entries)))
-        _check_sums(entries, largest_residual)
+        largest_residual = _allowed_residual(entries, part, largest_residual)
 
     # Lines are made equal, and the matrix is written as a sum until at most that is left.
     evened = stuff(entries) if fill or unit is not None or part is not None else entries
@@ -171,19 +170,14 @@ def decompose(
     return Permutations(terms.permutations, weights)
 
 
-def _largest_sum(matrix: Any) -> float:
-    """Return the largest sum of a line."""
-    array = np.asarray(matrix, dtype=np.float64)
-    return float(max(array.sum(axis=0).max(initial=0.0), array.sum(axis=1).max(initial=0.0)))
+def _allowed_residual(matrix: Any, tolerance: float, least: int) -> int:
+    """Return the part `tolerance` of the largest sum of a line, or `least` if that is more.
 
-
-def _check_sums(matrix: Any, allowed: float) -> None:
-    """Refuse lines of a square matrix whose sums differ by more than `allowed`.
-
-    The InputError names the line of the least sum.
+    An InputError names the line of the least sum, if a sum is below the largest by more than that.
     """
     array = np.asarray(matrix, dtype=np.float64)
     sums = np.concatenate([array.sum(axis=1), array.sum(axis=0)])
+    allowed = max(least, int(tolerance * float(sums.max(initial=0.0))))
     if len(sums) and np.ptp(sums) > allowed:
         line = int(sums.argmin())
         raise InputError(
@@ -191,6 +185,7 @@ def _check_sums(matrix: Any, allowed: float) -> None:
             " the largest line, which is less than the tolerance allows; fill=True raises it",
             where="matrix",
         )
+    return allowed
 
 
 def _name_of_line(line: int, n: int) -> str:

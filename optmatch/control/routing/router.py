@@ -365,7 +365,10 @@ class Router:
 
         # One row that is no matching refuses the batch; rows that were not routed get a search.
         for k in np.flatnonzero(outcome == _NO_MATCHING)[:1].tolist():
-            _refuse_row(self.fabric, rows, k)
+            try:
+                Routing(self.fabric, rows[k])
+            except InputError as exc:
+                raise InputError(exc.message.replace("matching", f"matchings[{k}]", 1)) from None
         is_held = outcome == _ROUTED
         for k in np.flatnonzero(~is_held).tolist():
             is_held[k] = self._search_in_batch(rows[k], states[k], lengths[k])
@@ -423,47 +426,32 @@ class Router:
         """
         row = _typed("matching", matching, 1, np.int32)
         routed = self.empty() if out is None else self._check_out(out)
+        states, routes, lengths = routed
         if len(row) != self._n_ports:
             Routing(self.fabric, row)  # raises the error of a row of this length
 
-        clock = None
-
         # The clock covers the whole call: what the quick methods take is not left to the search.
+        clock = None
         if self._time_limit_s is not None:
             clock = Limits(time_s=self._time_limit_s).start()
         workspace = self._take_workspace()
         try:
-            outcome = self._route_row(workspace.router, (given, row), routed, clock)
+            router = workspace.router
+            outcome = _WRONG_STATES
+            if given is None:
+                outcomes = np.empty(1, dtype=np.int8)
+                router.route(row[None], states[None], routes, lengths[None], outcomes)
+                outcome = int(outcomes[0])
+            elif len(given) == self._n_cells:
+                outcome = router.change(given, row, states, routes, lengths, clock)
             if outcome == _WRONG_STATES:
                 raise InputError(f"states: not -1, 0 or 1 for each of {self._n_cells} cells")
             if outcome != _ROUTED:
-                self._search(workspace.router, row, routed, clock)
+                self._search(router, row, routed, clock)
             self._check_light(workspace, row[None], routed.states[None])
         finally:
             self._idle_workspaces.append(workspace)
         return routed
-
-    def _route_row(
-        self,
-        router: RowRouter,
-        change: tuple[NDArray[np.int8] | None, NDArray[np.int32]],
-        routed: Routed,
-        clock: Clock | None,
-    ) -> int:
-        """Try to find cell states for one matching by quick compiled methods, without a search.
-
-        `change` has the present states, or None, and the matching. The result is `_ROUTED` or
-        another outcome: the states are not valid, the row is no matching, or no routes were found.
-        """
-        given, row = change
-        states, routes, lengths = routed
-        if given is None:
-            outcome = np.empty(1, dtype=np.int8)
-            router.route(row[None], states[None], routes, lengths[None], outcome)
-            return int(outcome[0])
-        if len(given) != self._n_cells:
-            return _WRONG_STATES
-        return router.change(given, row, states, routes, lengths, clock)
 
     def _take_workspace(self) -> _Workspace:
         """Take a workspace that no thread uses, or make a new one."""
@@ -565,14 +553,6 @@ def _typed(name: str, value: ArrayLike, ndim: int, dtype: Any) -> NDArray[Any]:
         array = array.view()
         array.flags.writeable = False
     return array
-
-
-def _refuse_row(fabric: Fabric, rows: NDArray[np.int32], k: int) -> None:
-    """Raise an error that names the flaw of row k of a batch, which is no matching."""
-    try:
-        Routing(fabric, rows[k])
-    except InputError as exc:
-        raise InputError(exc.message.replace("matching", f"matchings[{k}]", 1)) from None
 
 
 def settle_free_cells(

@@ -110,7 +110,11 @@ def _find_interferometers(paths: LightPaths) -> Found:
     filters: list[_Interferometer] = []
     for pair in sorted(pairs, key=lambda pair: min(order[name] for name in pair)):
         first, second = sorted(pair, key=order.__getitem__)
-        link = _put_left_first(links[first][second], links[second][first])
+        link = links[first][second]
+
+        # A link begins at the left coupler, where the netlist tells which one it is.
+        if side_of(_start_of(link.arms[0])) == LEFT and side_of(link.arms[0].end) == RIGHT:
+            link = links[second][first]
         interferometer = _Interferometer(link, _find_terminals(paths, link))
         # One with a phase shifter in an arm is a cell, other ones are filters.
         is_tuned = any(_shifters_of(paths, arm) for arm in link.arms)
@@ -135,13 +139,6 @@ def _find_link(paths: LightPaths, name: str, side: int) -> Link | None:
     if is_same_side and is_other_coupler and ends[0] != ends[1]:
         return Link(name, other, arms)
     return None
-
-
-def _put_left_first(link: Link, reverse: Link) -> Link:
-    """Return the link that begins at the left coupler, where the netlist tells which one it is."""
-    begins_on_left = side_of(link.arms[0].joins[0][0]) == LEFT
-    ends_on_right = side_of(link.arms[0].end) == RIGHT
-    return reverse if begins_on_left and ends_on_right else link
 
 
 def _find_terminals(paths: LightPaths, link: Link) -> tuple[Terminal | None, ...]:
@@ -215,15 +212,9 @@ def _amplitude(paths: LightPaths, entered: Terminal, left: Terminal) -> complex:
     return complex(matrix[height_of(left), height_of(entered)])
 
 
-class States(NamedTuple):
-    """The phases that set a cell to bar and to cross, and how well they do."""
-
-    difference_rad: tuple[float, float]
-    extinction_db: tuple[float, float]
-    """Power that goes where it should over power that leaks, at the worst terminal."""
-
-
-def _find_states(amplitudes: _ArmAmplitudes, terminals: Sequence[Terminal | None]) -> States:
+def _find_states(
+    amplitudes: _ArmAmplitudes, terminals: Sequence[Terminal | None]
+) -> tuple[list[float], list[float]]:
     r"""Find the two phases that make a switch of an interferometer: bar and cross.
 
     With :math:`A_1, A_2` through the arms and the difference d of their phases, the power between
@@ -255,7 +246,7 @@ def _find_states(amplitudes: _ArmAmplitudes, terminals: Sequence[Terminal | None
         off = np.abs(amplitudes.matrix(differences[CROSS])[exists]) ** 2
         contrast_db = _ratio_db(float(on[0]), float(off[0]))
         extinctions = [contrast_db, contrast_db]
-    return States((differences[0], differences[1]), (extinctions[0], extinctions[1]))
+    return differences, extinctions
 
 
 def _extinction_db(
@@ -409,11 +400,11 @@ def find_cells(
     for interferometer in couplers.cells:
         link = interferometer.link
         amplitudes = _find_amplitudes(paths, interferometer)
-        states = _find_states(amplitudes, interferometer.terminals)
+        phases_rad, extinctions_db = _find_states(amplitudes, interferometer.terminals)
         # States 0 and 1 are bar and cross: a cell has to be good in both.
-        if min(states.extinction_db) < _MIN_EXTINCTION_DB:
-            worst = int(np.argmin(states.extinction_db))
-            difference_rad = states.difference_rad[worst]
+        if min(extinctions_db) < _MIN_EXTINCTION_DB:
+            worst = int(np.argmin(extinctions_db))
+            difference_rad = phases_rad[worst]
             matrix = amplitudes.matrix(difference_rad)
             flaws.append(
                 f"couplers {link.first}, {link.second} are no switch: no phase between their arms"
@@ -422,7 +413,10 @@ def find_cells(
                 f" {_format_matrix(matrix)}"
             )
         else:
-            yield interferometer, _make_circuit(paths, interferometer, states.difference_rad)
+            yield (
+                interferometer,
+                _make_circuit(paths, interferometer, (phases_rad[BAR], phases_rad[CROSS])),
+            )
 
 
 def _format_matrix(matrix: NDArray[np.complex128]) -> str:

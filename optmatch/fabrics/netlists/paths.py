@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from optmatch.fabrics.netlists.components import PASSING, Part
@@ -74,7 +74,7 @@ class LightPaths:
     def convention_of(self, instance: str) -> str:
         """Return the key of the names by which the netlist calls the pins of a part."""
         names = self.parts[instance].names
-        used = {name for _, name in self._pins_named(instance)}
+        used = {self._names_used.get((instance, k)) for k in range(4)}
         return max(names, key=lambda convention: len(used & set(names[convention])))
 
     def pin_names(self, instance: str) -> tuple[str, str, str, str]:
@@ -82,12 +82,6 @@ class LightPaths:
         standard = self.parts[instance].names[self.convention_of(instance)]
         names = [self._names_used.get((instance, k), standard[k]) for k in range(4)]
         return names[0], names[1], names[2], names[3]
-
-    def _pins_named(self, instance: str) -> Iterator[tuple[Terminal, str]]:
-        """Yield the pins of a part that the netlist mentions, with their names."""
-        for k in range(4):
-            if (instance, k) in self._names_used:
-                yield (instance, k), self._names_used[instance, k]
 
     def has_pin(self, terminal: Terminal) -> bool:
         """Tell whether a part has a pin: 1x2 parts have only three."""

@@ -174,7 +174,13 @@ def netlist_from_tree(
             raise NetlistError(all_flaws)
 
         # The parts are reduced to cells and how light joins these; placements say where they lie.
-        _warn_of_guesses(parts, declared)
+        for component in guessed_switches(parts.values(), declared):
+            _log.warning(
+                "component %s is taken for a switch by its name: say --component %s=switch, or"
+                " what else it is",
+                component,
+                component,
+            )
         cells = _keep_cells(parts, wiring)
         _name_unused_lengths(parts, cells)
         netlist = Netlist(
@@ -324,17 +330,6 @@ def _find_directions(
     return (tx, rx) if directed or (directed is None and tells_all) else (None, None)
 
 
-def _warn_of_guesses(parts: Mapping[str, Part], declared: Mapping[str, str]) -> None:
-    """Say in the log which components are taken for switches by a name that may mislead."""
-    for component in guessed_switches(parts.values(), declared):
-        _log.warning(
-            "component %s is taken for a switch by its name: say --component %s=switch, or"
-            " what else it is",
-            component,
-            component,
-        )
-
-
 class _Cells(NamedTuple):
     """A netlist without other parts: cells, with our names of pins."""
 
@@ -375,7 +370,10 @@ def _keep_cells(parts: Mapping[str, Part], wiring: Wiring) -> _Cells:
 
     # Cells have the order in which their first parts stand in the netlist.
     order = {name: place for place, name in enumerate(parts)}
-    names = sorted(terminals_of, key=lambda name: order[_first_part(terminals_of[name])])
+    first_part_of = {
+        name: next(filter(None, terminals))[0] for name, terminals in terminals_of.items()
+    }
+    names = sorted(terminals_of, key=lambda name: order[first_part_of[name]])
     # pin_of[terminal]: the name of the pin, such as "s1,b1".
     pin_of = {
         terminal: f"{name},{TERMINAL_NAMES[k]}"
@@ -424,11 +422,6 @@ def _assume_circuit(name: str, part: Part) -> CellCircuit | None:
     if not (part.is_narrow or longer_um):
         return None
     return assume_circuit(name, is_narrow=part.is_narrow, longer_um=longer_um)
-
-
-def _first_part(terminals: Sequence[Terminal | None]) -> str:
-    """Return the part at the first terminal of a cell that it has."""
-    return next(terminal for terminal in terminals if terminal is not None)[0]
 
 
 def _place(

@@ -225,19 +225,6 @@ def _outer_names(name: str) -> set[str]:
     return {name, *names, *(_ARRAY_INDEX.sub("", outer) for outer in names | {name})}
 
 
-class _Level(NamedTuple):
-    """One netlist of several, without electrical wires."""
-
-    # Component and settings by the name of the instance.
-    instances: dict[str, Instance]
-    # Pairs of pins, ``instance,port``, that are joined.
-    joins: list[Pair]
-    # Pairs of a port of the whole and the pin behind it.
-    ports: list[Pair]
-    # Pins that are left open on purpose.
-    open_pins: list[str]
-
-
 class WiringReader:
     """Reads a tree of mappings and lists as a flat wiring.
 
@@ -340,7 +327,7 @@ class WiringReader:
         wiring.open_pins += filter(None, map(full_name, level.open_pins))
         return [(name, full_name(pin)) for name, pin in level.ports if full_name(pin)]
 
-    def _read_level(self, tree: Mapping[str, Any]) -> _Level:
+    def _read_level(self, tree: Mapping[str, Any]) -> Wiring:
         """Read one netlist, without those within it and without what is electrical."""
         unknown = [key for key in tree if key not in (*_KEYS, *_IGNORED)]
         self._flaws += [f"unknown key {key}: known are {', '.join(_KEYS)}" for key in unknown]
@@ -352,9 +339,35 @@ class WiringReader:
         if not isinstance(open_pins, list | tuple):
             self._flaws.append("open_pins: a list is expected")
             open_pins = []
-        level = _Level(instances, joins, ports, [str(pin) for pin in open_pins])
-        level = _name_single_cells_of_arrays(level)
-        return self._drop_electrical(level)
+
+        def rename(pin: str) -> str:
+            """Write the pin of an array of one cell, ``m<0.0>,o1``, as ``m,o1``."""
+            instance, name = split_pin(pin)
+            bare = _ARRAY_INDEX.sub("", instance)
+            if instance in instances or bare not in instances:
+                return pin
+            return f"{bare},{name}"
+
+        def is_electrical(pin: str) -> bool:
+            """Tell whether a pin is one of a heater or a pad, by its name."""
+            name = split_pin(pin)[1]
+            return name not in self._optical and _ELECTRICAL.fullmatch(name) is not None
+
+        level = Wiring(
+            instances=instances,
+            joins=[(rename(first), rename(second)) for first, second in joins],
+            ports=[(name, rename(pin)) for name, pin in ports],
+            open_pins=[rename(str(pin)) for pin in open_pins],
+        )
+        # Electrical pins are left out, what is joined to them, and parts without other pins.
+        pins = [*chain(*level.joins), *(pin for _, pin in level.ports)]
+        electrical = set(filter(is_electrical, pins))
+        level.joins = [pair for pair in level.joins if not electrical.intersection(pair)]
+        level.ports = [(name, pin) for name, pin in level.ports if pin not in electrical]
+        optical = [*chain(*level.joins), *(pin for _, pin in level.ports), *level.open_pins]
+        pads = {split_pin(pin)[0] for pin in electrical} - {split_pin(pin)[0] for pin in optical}
+        level.keep(instances.keys() - pads)
+        return level
 
     def _read_instances(self, tree: Mapping[str, Any]) -> dict[str, Instance]:
         """Return the instances of one netlist; an array becomes its cells ``name<column.row>``."""
@@ -377,23 +390,6 @@ class WiringReader:
             for cell in _cells_of_array(str(name), entry):
                 instances[cell] = Instance(component, settings, computed)
         return instances
-
-    def _drop_electrical(self, level: _Level) -> _Level:
-        """Leave out electrical pins, what is joined to them, and parts that have no other pins."""
-        pins = [*chain(*level.joins), *(pin for _, pin in level.ports)]
-        electrical = {pin for pin in pins if self._is_electrical(pin)}
-        joins = [pair for pair in level.joins if not electrical.intersection(pair)]
-        ports = [(name, pin) for name, pin in level.ports if pin not in electrical]
-        optical = [*chain(*joins), *(pin for _, pin in ports), *level.open_pins]
-        pads = {split_pin(pin)[0] for pin in electrical}
-        pads -= {split_pin(pin)[0] for pin in optical}
-        instances = {name: part for name, part in level.instances.items() if name not in pads}
-        return _Level(instances, joins, ports, level.open_pins)
-
-    def _is_electrical(self, pin: str) -> bool:
-        """Tell whether a pin is one of a heater or a pad, by its name."""
-        name = split_pin(pin)[1]
-        return name not in self._optical and _ELECTRICAL.fullmatch(name) is not None
 
     def _component_of(self, entry: Any) -> str:
         """Return the component of an instance; empty if it has none.
@@ -528,18 +524,17 @@ def _from_kfactory(tree: Any) -> Any:
     ports: dict[str, str] = {}
     for net in nets:
         entries = [entry for entry in net if isinstance(entry, Mapping)]
-        pins = [_kfactory_pin(entry) for entry in entries if "instance" in entry]
+        pins = []
+        for entry in entries:
+            if "instance" in entry:
+                index = f"<{entry['ia']}.{entry['ib']}>" if {"ia", "ib"} <= entry.keys() else ""
+                pins.append(f"{entry['instance']}{index},{entry.get('port')}")
         names = [str(entry.get("name")) for entry in entries if "instance" not in entry]
         # A net of three pins or more becomes a chain of joins.
         joins += [{"p1": first, "p2": second} for first, second in pairwise(pins)]
         if pins:
             ports |= dict.fromkeys(names, pins[0])
     return {**tree, "nets": joins, "ports": ports}
-
-
-def _kfactory_pin(entry: Mapping[str, Any]) -> str:
-    index = f"<{entry['ia']}.{entry['ib']}>" if "ia" in entry and "ib" in entry else ""
-    return f"{entry['instance']}{index},{entry.get('port')}"
 
 
 def _cells_of_array(name: str, entry: Any) -> Iterator[str]:
@@ -578,25 +573,6 @@ def _array_size(array: Mapping[str, Any], keys: Iterable[str]) -> int:
         return max(1, int(values[0]))
     except (TypeError, ValueError, OverflowError):
         raise NetlistError([f"array: {values[0]!r} is no number of cells"]) from None
-
-
-def _name_single_cells_of_arrays(level: _Level) -> _Level:
-    """Write the pin of an array of one cell, ``m<0.0>,o1``, as that of the instance, ``m,o1``."""
-
-    def rename(pin: str) -> str:
-        """Return the pin of the instance, if it is one of an array of one cell."""
-        instance, name = split_pin(pin)
-        bare = _ARRAY_INDEX.sub("", instance)
-        if instance in level.instances or bare not in level.instances:
-            return pin
-        return f"{bare},{name}"
-
-    return _Level(
-        level.instances,
-        [(rename(first), rename(second)) for first, second in level.joins],
-        [(name, rename(pin)) for name, pin in level.ports],
-        [rename(pin) for pin in level.open_pins],
-    )
 
 
 def find_array_flaws(wiring: Wiring) -> list[str]:

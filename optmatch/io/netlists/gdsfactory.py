@@ -142,6 +142,9 @@ def netlist_tree(
 
     mate = graph.mate.tolist()
     used = set(terminal_of_port)
+    directions = {}
+    if isinstance(fabric, Netlist) and fabric.tx is not None and fabric.rx is not None:
+        directions = {"tx": list(fabric.tx), "rx": list(fabric.rx)}
 
     # Each join is listed once, at its lower terminal. A free terminal without a port is an open
     # pin, which a reader would take for a mistake if it were not listed.
@@ -160,7 +163,7 @@ def netlist_tree(
             "open_pins": [pin(t) for t, other in enumerate(mate) if other < 0 and t not in used],
             **_list_changed("cell_names", cells, cell_names),
             **_list_changed("port_names", ports, [name for name, _ in _list_ports(fabric)]),
-            **_list_directions(fabric),
+            **directions,
         },
     }
 
@@ -208,13 +211,6 @@ def _list_changed(
         if name != original
     }
     return {key: changed} if changed else {}
-
-
-def _list_directions(fabric: Fabric) -> dict[str, list[str]]:
-    """Return entries of info with the ports that send and that receive, for a read netlist."""
-    if isinstance(fabric, Netlist) and fabric.tx is not None and fabric.rx is not None:
-        return {"tx": list(fabric.tx), "rx": list(fabric.rx)}
-    return {}
 
 
 def _list_settings(graph: CellGraph, states: NDArray[np.int8] | None) -> list[dict[str, str]]:

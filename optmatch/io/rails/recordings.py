@@ -17,7 +17,6 @@ from optmatch.io.contents import decode, read_bytes
 from optmatch.io.fields import shorten
 from optmatch.io.rails.chakra.options import TraceOptions
 from optmatch.io.rails.chakra.step import step_of
-from optmatch.io.rails.chakra.traces import MISSING
 from optmatch.io.rails.phases import Line, trace_of
 from optmatch.io.recognition import describe_content
 from optmatch.model import FormatError, naming
@@ -133,45 +132,27 @@ def read_recorded_step(
             dimension = record.dimension.lower()
             if dimension in DIMENSIONS:
                 dimensions.setdefault(group, dimension)
-            size_bytes = message_bytes if _is_message(record) else collective_bytes
-            peer = _find_partner(record, rank, group, groups[group], file)
-            lines.append(
-                Line(
-                    place=record.line,
-                    rank=rank,
-                    group=group,
-                    operation=_guess_operation(record, rank, groups[group]),
-                    repeats=record.n_operations,
-                    size_bytes=size_bytes,
-                    compute_s=float(window_before_s[phase]),
-                    peer=peer,
-                )
+            line = Line(
+                place=record.line,
+                rank=rank,
+                group=group,
+                operation="all-gather",
+                repeats=record.n_operations,
+                size_bytes=collective_bytes,
+                compute_s=float(window_before_s[phase]),
             )
+
+            # A phase of a pipeline does not say with which rank it is: there may be one other.
+            if _is_message(record):
+                peers = [member for member in groups[group] if member != rank]
+                if len(peers) != 1:
+                    rule = f"group {group}: a pipeline of {len(peers) + 1} ranks; records fit two"
+                    raise FormatError(rule, path=f"{file}:{record.line}")
+                verb = "send" if groups[group][0] == rank else "recv"
+                line = line._replace(operation=verb, size_bytes=message_bytes, peer=peers[0])
+            lines.append(line)
         traces.append(trace_of(rank, lines, "line", file))
     return step_of(traces, groups, replace(options, dimensions=dimensions))
-
-
-def _guess_operation(record: PhaseRecord, rank: int, ranks: Sequence[int]) -> str:
-    """Return what a phase is taken for: messages of the first rank of a pair, or all-gathers."""
-    if not _is_message(record):
-        return "all-gather"
-    return "send" if ranks[0] == rank else "recv"
-
-
-def _find_partner(
-    record: PhaseRecord, rank: int, group: str, ranks: Sequence[int], file: str
-) -> int:
-    """Return the other rank of a pipeline of two; `MISSING` for phases of other kinds.
-
-    A larger pipeline is refused: a phase does not say with which rank it is.
-    """
-    if not _is_message(record):
-        return MISSING
-    other_ranks = [member for member in ranks if member != rank]
-    if len(other_ranks) != 1:
-        rule = f"group {group}: a pipeline of {len(other_ranks) + 1} ranks; records fit two"
-        raise FormatError(rule, path=f"{file}:{record.line}")
-    return other_ranks[0]
 
 
 def _find_files(prefix: str | os.PathLike[str], options: TraceOptions) -> dict[int, str]:

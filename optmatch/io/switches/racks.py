@@ -82,13 +82,16 @@ class RackNodes:
         if rack.through:
             for server in range(rack.n_servers):
                 fibres = int(leaving[server])
-                nodes.append(
-                    _RackNode(
-                        f"server {server}",
-                        self.n_chip_ports + fibres,
-                        (*self._chip_labels(server), *(f"fibre place {k}" for k in range(fibres))),
-                    )
-                )
+                first_chip = server * rack.chips_per_server
+                labels = [
+                    *(
+                        f"chip {chip} port {port}"
+                        for chip in range(first_chip, first_chip + rack.chips_per_server)
+                        for port in range(rack.ports_per_chip)
+                    ),
+                    *(f"fibre place {place}" for place in range(fibres)),
+                ]
+                nodes.append(_RackNode(f"server {server}", len(labels), tuple(labels)))
         for switch, (axis, first, second) in enumerate(rack.rack_switches.tolist()):
             fibres = int(leaving[rack.n_servers + switch])
             nodes.append(
@@ -99,15 +102,6 @@ class RackNodes:
                 )
             )
         return nodes
-
-    def _chip_labels(self, server: int) -> list[str]:
-        """Return the names of the chip ports of a server, such as ``chip 5 port 0``."""
-        size = self.rack.chips_per_server
-        return [
-            f"chip {chip} port {port}"
-            for chip in range(server * size, (server + 1) * size)
-            for port in range(self.rack.ports_per_chip)
-        ]
 
     def connections_of(
         self, source_port: int, destination_port: int, route: FibreRoute

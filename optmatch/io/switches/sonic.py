@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from optmatch.io.contents import read_bytes
+from optmatch.io.fields import check_object
 from optmatch.io.switches.circuits import (
     SIDE_NAME,
     CrossConnect,
@@ -41,52 +42,6 @@ class SonicConfig(NamedTuple):
     circuits: tuple[CrossConnect, ...]
     state_of_side: Mapping[str, str]
     """``normal`` or ``force_blocked``, by the name of a side."""
-
-
-def _config_tree(circuits: Iterable[CrossConnect], ports: PortTable) -> dict[str, Any]:
-    """Return ports and circuits as the tables of a ``config_db.json``.
-
-    ``OCS_PORT`` has a row for each side, ``OCS_CROSS_CONNECT`` one for each circuit.
-
-    Examples
-    --------
-    >>> table = PortTable.numbered(2)
-    >>> _config_tree(table.circuits_of([1, -1]), table)["OCS_CROSS_CONNECT"]
-    {'1A-2B': {'a_side': '1A', 'b_side': '2B'}}
-    """
-    listed_ports = {}
-    for port in ports.sides:
-        for side in (port.a_side, port.b_side):
-            listed_ports[side] = {"label": port.label, "state": "normal"}
-    return {
-        PORT_TABLE: listed_ports,
-        CIRCUIT_TABLE: {circuit.name: circuit._asdict() for circuit in circuits},
-    }
-
-
-def _json_patch(difference: Difference) -> list[dict[str, Any]]:
-    """Return a difference as a JSON patch (RFC 6902): all removals, then all additions.
-
-    Examples
-    --------
-    >>> change = Difference((CrossConnect("1A", "2B"),), (CrossConnect("1A", "3B"),))
-    >>> [(step["op"], step["path"]) for step in _json_patch(change)]
-    [('remove', '/OCS_CROSS_CONNECT/1A-2B'), ('add', '/OCS_CROSS_CONNECT/1A-3B')]
-    """
-    # A patch is applied in order, so sides are free before they are used again.
-    removals: list[dict[str, Any]] = [
-        {"op": "remove", "path": pointer("", CIRCUIT_TABLE, circuit.name)}
-        for circuit in difference.removals
-    ]
-    additions = [
-        {
-            "op": "add",
-            "path": pointer("", CIRCUIT_TABLE, circuit.name),
-            "value": circuit._asdict(),
-        }
-        for circuit in difference.additions
-    ]
-    return removals + additions
 
 
 def command_lines(difference: Difference) -> list[str]:
@@ -161,13 +116,31 @@ def _join_up_to(texts: Sequence[str]) -> list[str]:
 
 
 def write_config(circuits: Iterable[CrossConnect], ports: PortTable) -> str:
-    """Return the text of a ``config_db.json`` with these circuits."""
-    return layout(_config_tree(circuits, ports)) + "\n"
+    """Return the text of a ``config_db.json`` with these circuits.
+
+    ``OCS_PORT`` has a row for each side, ``OCS_CROSS_CONNECT`` one for each circuit, such as
+    ``"1A-2B": {"a_side": "1A", "b_side": "2B"}``.
+    """
+    listed_ports = {}
+    for port in ports.sides:
+        for side in (port.a_side, port.b_side):
+            listed_ports[side] = {"label": port.label, "state": "normal"}
+    rows = {circuit.name: circuit._asdict() for circuit in circuits}
+    return layout({PORT_TABLE: listed_ports, CIRCUIT_TABLE: rows}) + "\n"
 
 
 def write_patch(difference: Difference) -> str:
-    """Return the text of a JSON patch."""
-    return layout(_json_patch(difference)) + "\n"
+    """Return the text of a JSON patch (RFC 6902): all removals, then all additions.
+
+    A patch is applied in order, so sides are free before they are used again.
+    """
+    patch: list[dict[str, Any]] = []
+    for circuit in difference.removals:
+        patch.append({"op": "remove", "path": pointer("", CIRCUIT_TABLE, circuit.name)})
+    for circuit in difference.additions:
+        path = pointer("", CIRCUIT_TABLE, circuit.name)
+        patch.append({"op": "add", "path": path, "value": circuit._asdict()})
+    return layout(patch) + "\n"
 
 
 def read_config(path: str | os.PathLike[str]) -> SonicConfig:
@@ -182,17 +155,23 @@ def read_config(path: str | os.PathLike[str]) -> SonicConfig:
             raise FormatError(
                 f"a configuration of a switch with {CIRCUIT_TABLE} or {PORT_TABLE} is expected"
             )
-        circuits = sort_circuits(_circuits_in(tree.get(CIRCUIT_TABLE, {})))
+        circuit_rows = tree.get(CIRCUIT_TABLE, {})
+        port_rows = tree.get(PORT_TABLE, {})
+        check_object(circuit_rows, pointer("", CIRCUIT_TABLE))
+        check_object(port_rows, pointer("", PORT_TABLE))
+
+        # A circuit has a row by its name, and a side of a port one by its own.
+        circuits = sort_circuits(
+            circuit_of_row(key, row, pointer("", CIRCUIT_TABLE, key))
+            for key, row in circuit_rows.items()
+        )
         check_sides(circuits, pointer("", CIRCUIT_TABLE))
-        return SonicConfig(circuits, _states_in(tree.get(PORT_TABLE, {})))
-
-
-def _circuits_in(table: Any) -> list[CrossConnect]:
-    """Check the table ``OCS_CROSS_CONNECT``, a row for each circuit by its name; return them."""
-    place = pointer("", CIRCUIT_TABLE)
-    if not isinstance(table, dict):
-        raise FormatError("an object with a key for each circuit is expected", where=place)
-    return [circuit_of_row(key, row, pointer(place, key)) for key, row in table.items()]
+        for side, row in port_rows.items():
+            if not isinstance(row, dict) or SIDE_NAME.fullmatch(side) is None:
+                where = pointer("", PORT_TABLE, side)
+                raise FormatError("a side such as 1A with an object is expected", where=where)
+        states = {side: state_of_port(row) for side, row in port_rows.items()}
+        return SonicConfig(circuits, states)
 
 
 def circuit_of_row(key: str, row: Any, where: str) -> CrossConnect:
@@ -213,21 +192,6 @@ def circuit_of_row(key: str, row: Any, where: str) -> CrossConnect:
                 f"{field} = {str(row[field])[:40]!r}: the key says {side}", where=where
             )
     return circuit
-
-
-def _states_in(table: Any) -> dict[str, str]:
-    """Check the table ``OCS_PORT``, and return the state of each side by its name."""
-    place = pointer("", PORT_TABLE)
-    if not isinstance(table, dict):
-        raise FormatError("an object with a key for each port is expected", where=place)
-    states = {}
-    for side, row in table.items():
-        if not isinstance(row, dict) or SIDE_NAME.fullmatch(side) is None:
-            raise FormatError(
-                "a side such as 1A with an object is expected", where=pointer(place, side)
-            )
-        states[side] = state_of_port(row)
-    return states
 
 
 def state_of_port(row: Mapping[str, Any]) -> str:

@@ -98,7 +98,12 @@ def classify(resources: Resources, jobs: Jobs) -> Classes:
     >>> found.class_of.tolist(), found.jobs_of.astype(int).tolist()
     ([0, 1, 2, 2], [[0, 1, 0], [1, 1, 0], [1, 1, 1]])
     """
-    _check_attributes(resources, jobs)
+    n_attributes = len(resources.public)
+    n_bounds = len(jobs.public)
+    if n_attributes != n_bounds:
+        raise InputError(
+            f"public: {n_attributes} attributes of resources, {n_bounds} of jobs", where="jobs"
+        )
     plane = _planes_of(resources, jobs)
 
     # The place of each resource along each axis of the grid, and the least that each job needs.
@@ -136,16 +141,6 @@ def classify(resources: Resources, jobs: Jobs) -> Classes:
         plane=plane[member[first_cell]],
         sizes=np.bincount(class_of, minlength=len(first_cell)),
     )
-
-
-def _check_attributes(resources: Resources, jobs: Jobs) -> None:
-    """Refuse jobs that ask for other attributes than resources have."""
-    n_attributes = len(resources.public)
-    n_bounds = len(jobs.public)
-    if n_attributes != n_bounds:
-        raise InputError(
-            f"public: {n_attributes} attributes of resources, {n_bounds} of jobs", where="jobs"
-        )
 
 
 def _planes_of(resources: Resources, jobs: Jobs) -> NDArray[np.int32]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from optmatch.io.contents import read_bytes, unzip
 from optmatch.io.rails.kineto.events import EventsByRole, TraceEvents
@@ -58,7 +57,8 @@ def read_recording(
     file = path_name(path)
     with naming(file), accounting(file):
         content = unzip(read_bytes(path), file)
-        tree = _parse(content, file, skipped)
+        with describing(content if content[:1] != b"{" else b""):  # what is no JSON may be more
+            tree = parse_json(content, file, passed_over=skipped)
         events = TraceEvents(tree, groups or {})
         by_role = _sort_by_role(events)
         recording = Recording(file, events.rank, events.world)
@@ -81,12 +81,6 @@ def is_recording(path: str | os.PathLike[str]) -> bool:
     if not name.endswith((".json", ".json.gz")):
         return False
     return b'"traceEvents"' in unzip(read_bytes(path), name)
-
-
-def _parse(content: bytes, file: str, skipped: list[str] | None) -> Any:
-    """Return the tree of a file; the error about one that is no JSON says what it looks like."""
-    with describing(content if content[:1] != b"{" else b""):
-        return parse_json(content, file, passed_over=skipped)
 
 
 def _sort_by_role(events: TraceEvents) -> EventsByRole:
