@@ -107,8 +107,6 @@ _CELL_NAMES = ("component", "pins")
 
 def _no_option(option: str) -> str:
     """Say that a format does not take an option, and which ones do."""
-    if option in _CELL_NAMES:
-        return "this format has no names of components and pins"
     takers = [name for name, exporter in EXPORTERS.items() if option in exporter.options]
     return f"{option}: not for this format, only for {', '.join(takers) or 'none'}"
 

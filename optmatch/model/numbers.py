@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from typing import Any
 
 import numpy as np
@@ -492,7 +492,7 @@ def check_time(name: str, end_s: float) -> None:
         raise InputError(f"{name}: {end_s:g} s, at most {_LONGEST_S:g} s are expected", where=name)
 
 
-def check_length(name: str, entries: Sequence[Any] | Any, expected: int, nouns: str) -> None:
+def check_length(name: str, entries: Sized | None, expected: int, nouns: str) -> None:
     """Refuse a field that has not one entry for each thing.
 
     Parameters
@@ -500,7 +500,7 @@ def check_length(name: str, entries: Sequence[Any] | Any, expected: int, nouns: 
     name
         The field, for messages.
     entries
-        Its entries.
+        Its entries; None for a field that is left out, which has the right ones.
     expected
         How many things there are.
     nouns
@@ -511,9 +511,9 @@ def check_length(name: str, entries: Sequence[Any] | Any, expected: int, nouns: 
     InputError
         Naming both numbers.
     """
-    if len(entries) != expected:
+    if entries is not None and len(entries) != expected:
         raise InputError(
-            f"{name} has {len(entries)} entries, the problem has {expected} {nouns}", where=name
+            f"{name} has {len(entries)} entries, there are {expected} {nouns}", where=name
         )
 
 

@@ -19,7 +19,7 @@ from optmatch.model.declarations import (
     given,
 )
 from optmatch.model.errors import InputError
-from optmatch.model.numbers import check_time
+from optmatch.model.numbers import check_length, check_time
 from optmatch.model.values import Value
 
 IDLE = -1
@@ -107,22 +107,13 @@ class Schedule(Value):
         """
         check_fields(self)
         n_slots = len(self.matchings)
-        n_durations = len(self.durations_s)
-        if n_durations != n_slots:
-            raise InputError(
-                f"durations_s has {n_durations} entries, but there are {n_slots} slots"
-            )
+        check_length("durations_s", self.durations_s, n_slots, "slots")
         check_matchings(self.matchings)
-        if self.cell_states is not None and len(self.cell_states) != n_slots:
-            raise InputError(
-                f"cell_states has {len(self.cell_states)} rows, but there are {n_slots} slots"
-            )
+        check_length("cell_states", self.cell_states, n_slots, "slots")
+        check_length("delays_s", self.delays_s, n_slots, "slots")
 
         # Delays that differ: `delay_s` is the longest of them.
         if self.delays_s is not None:
-            n_delays = len(self.delays_s)
-            if n_delays != n_slots:
-                raise InputError(f"delays_s has {n_delays} entries, but there are {n_slots} slots")
             longest_s = float(self.delays_s.max(initial=0.0))
             if self.delay_s != longest_s:
                 raise InputError(

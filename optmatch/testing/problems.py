@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, get_args
 
@@ -261,19 +261,16 @@ def smallest_problems(kind: str) -> list[Problem]:
         IdealSwitch(2),
         Benes(2),
     ]
-    if kind == "all-to-all":
-        return [AllToAll(fabric) for fabric in switches]
-    if kind == "routing":
-        idle = [Routing(f, np.full(f.n_ports, IDLE, dtype=np.int32)) for f in switches]
-        swap = np.array([1, 0], dtype=np.int32)
-        return [*idle, *(Routing(switches[k], swap) for k in (1, 4, 5))]
-    if kind == "collective":
-        return list(smallest_collectives())
-    if kind == "rail-job":
-        return list(smallest_rails())
-    if kind == "slice-allocation":
-        return list(smallest_slices())
-    return list(smallest_demands()) if kind == "demand" else []
+    idle = [Routing(f, np.full(f.n_ports, IDLE, dtype=np.int32)) for f in switches]
+    problems_of_kind: dict[str, Iterable[Problem]] = {
+        "all-to-all": map(AllToAll, switches),
+        "routing": [*idle, *(Routing(switches[k], [1, 0]) for k in (1, 4, 5))],
+        "collective": smallest_collectives(),
+        "rail-job": smallest_rails(),
+        "slice-allocation": smallest_slices(),
+        "demand": smallest_demands(),
+    }
+    return list(problems_of_kind.get(kind, ()))
 
 
 def relabelled(problem: Problem, order: Sequence[int] | NDArray[np.int64]) -> Problem:

@@ -31,7 +31,7 @@ from optmatch.control.figures import Call, Tally
 from optmatch.control.routing.router import Router
 from optmatch.fabrics import Fabric
 from optmatch.model import FREE, IDLE, InputError, OptMatchError, integer, number
-from optmatch.model.declarations import LONGEST_S
+from optmatch.model.declarations import LONGEST_S, Positive, form_of
 from optmatch.model.schedule import Switching
 from optmatch.problems import Demand
 from optmatch.problems.demands.matrices import AnyMatrix, plain_matrix
@@ -344,9 +344,7 @@ class RollingSchedule:
 
     def _urgency_of(self, weight: Any, deadline_s: Any) -> Urgency:
         """Check a weight and a deadline in seconds, and convert the deadline to ticks."""
-        checked_weight = number("weight", weight)
-        if checked_weight == 0:
-            raise InputError("weight = 0: > 0 is expected", where="weight")
+        checked_weight = form_of(Positive).check("weight", weight)
         if deadline_s is None:
             return Urgency(checked_weight)
         deadline = round(Fraction(repr(number("deadline_s", deadline_s))) * TICKS_PER_S)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from optmatch.model import InputError, Positive, Value, check_fields
+from optmatch.model import InputError, Positive, Value
 from optmatch.problems.records import build_records, read_tables
 
 
@@ -29,9 +29,6 @@ class Accelerator(Value):
     memory_bytes_per_s: Positive
     efficiency: Positive
     source: str
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
 
 ACCELERATORS = build_records(Accelerator, read_tables("accelerators.toml"))

@@ -62,9 +62,6 @@ class Calibration(Value):
     efficiency: Positive
     source: str
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-
 
 _TABLES = read_tables("presets.toml")
 PRESETS = build_records(Preset, _TABLES["presets"])

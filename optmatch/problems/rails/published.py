@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from optmatch.model import Count, InputError, Positive, Value, check_fields
+from optmatch.model import Count, InputError, Positive, Value
 from optmatch.problems.rails.problem import RailJob
 from optmatch.problems.rails.training.network import RailNetwork
 from optmatch.problems.rails.training.parallelism import Parallelism
@@ -39,9 +39,6 @@ class PublishedCase(Value):
     dp: Count
     port_gigabytes_per_s: Positive
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PublishedHardware(Value):
@@ -66,9 +63,6 @@ class PublishedHardware(Value):
     multiply_adds_per_s: Positive
     memory_bytes_per_s: Positive
     source: str
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
 
 _TABLES = read_tables("published.toml")

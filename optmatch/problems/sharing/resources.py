@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sized
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
@@ -22,6 +22,7 @@ from optmatch.model import (
     integer,
     number,
 )
+from optmatch.model.numbers import check_length
 
 Table = Annotated[Given[np.float64], Axes(2)]
 Times = Annotated[GivenOrNone[np.float64], Range(0)]
@@ -80,7 +81,7 @@ class Resources(Value):
         """
         _check_table(self, "resources")
         for name in ("arrival_s", "departure_s", "plane", "pod"):
-            _check_length(name, getattr(self, name), self.n_resources, "resources")
+            check_length(name, getattr(self, name), self.n_resources, "resources")
         if self.departure_s is not None:
             for k in np.flatnonzero(self.departure_s <= self.arrivals_s)[:1]:
                 raise InputError(
@@ -170,8 +171,8 @@ class Jobs(Value):
         """Check all fields: tables and lists have one length, and demands can be added up."""
         _check_table(self, "jobs")
         for name in ("demand", "arrival_s", "all_or_nothing", "fair_share"):
-            _check_length(name, getattr(self, name), self.n_jobs, "jobs")
-        _check_length("plane_caps", self.plane_caps, self.n_jobs, "jobs")
+            check_length(name, getattr(self, name), self.n_jobs, "jobs")
+        check_length("plane_caps", self.plane_caps, self.n_jobs, "jobs")
         if sum(self.demand.tolist()) > 2**53:
             raise InputError("demand: at most 2**53 resources in all", where="demand")
 
@@ -249,12 +250,6 @@ def _measure_rows(value: Resources | Jobs, names: object) -> dict[str, int]:
                 place += f" ({known_names[len(length_of_row)]})"
             length_of_row[place] = len(row)
     return length_of_row
-
-
-def _check_length(name: str, array: Sized | None, length: int, noun: str) -> None:
-    """Refuse an array of another length than there are resources or jobs."""
-    if array is not None and len(array) != length:
-        raise InputError(f"{name} has {len(array)} entries, there are {length} {noun}", where=name)
 
 
 _MAX_DEMAND = 2**53

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import permutations, product
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import RackFabric
 from optmatch.fabrics.racks.wiring import number_of
-from optmatch.model import Axes, Count, InputError, Value, integer, number
+from optmatch.model import Axes, Count, Index, InputError, Value, integer
+from optmatch.model.declarations import Positive, form_of
 
 Shape = tuple[Count, Count, Count]
 
@@ -40,14 +41,6 @@ class SliceShape(NamedTuple):
     def n_slots(self) -> int:
         """The number of servers that the slice takes."""
         return int(np.prod(self.grid))
-
-
-def read_numbers(name: str, rows: Iterable[Iterable[Any]]) -> tuple[tuple[int, ...], ...]:
-    """Check rows of numbers of servers or chips."""
-    return tuple(
-        tuple(integer(f"{name}[{k}]", entry, at_least=0) for entry in row)
-        for k, row in enumerate(rows)
-    )
 
 
 def orient(fabric: RackFabric, shape: Shape) -> tuple[Shape, ...]:
@@ -266,7 +259,7 @@ def check_rings(
     that is not > 0. Demands of None are 1 each.
     """
     integer("ports", ports, at_least=2)
-    checked = read_numbers("rings", rings)
+    checked = form_of(tuple[tuple[Index, ...], ...]).check("rings", rings)
     for k, ring in enumerate(checked):
         if len(ring) < 2 or len(set(ring)) < len(ring):
             raise InputError(f"rings[{k}] = {ring}: two or more different chips are expected")
@@ -274,9 +267,6 @@ def check_rings(
     if len(ring_demands) != len(checked):
         message = f"{len(ring_demands)} demands for {len(checked)} rings"
         raise InputError(message, where="demands")
-    for k, demand in enumerate(ring_demands):
-        if number(f"demands[{k}]", demand) == 0:
-            raise InputError(f"demands[{k}] = 0: must be > 0", where=f"demands[{k}]")
-    if link_units is not None and number("link_units", link_units) == 0:
-        raise InputError("link_units = 0: must be > 0", where="link_units")
+    form_of(tuple[Positive, ...]).check("demands", ring_demands)
+    form_of(Positive | None).check("link_units", link_units)
     return checked, np.array(ring_demands, dtype=np.float64)

@@ -178,7 +178,7 @@ def test_weights_and_deadlines_survive_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("urgency", "message"),
     [
-        ({"weight": 0.0}, "weight = 0: > 0"),
+        ({"weight": 0.0}, "weight = 0: must be > 0"),
         ({"weight": -1.0}, "weight = -1"),
         ({"weight": float("nan")}, "weight = nan"),
         ({"weight": "much"}, "weight = 'much'"),
