@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import BAR, CROSS, FREE, InputError, Value, frozen, integer
+from optmatch.model.numbers import check_length
 
 TERMINAL_NAMES = ("a1", "a2", "b1", "b2")
 
@@ -131,8 +132,7 @@ class CellGraph(Value):
                 f"mate[{terminal}] = {mate[terminal]}: a dead cell is joined to nothing"
             )
         self._set(stuck=stuck)
-        if self.names is not None and len(self.names) != self.n_cells:
-            raise InputError(f"{len(self.names)} names of {self.n_cells} cells", where="names")
+        check_length("names", self.names, self.n_cells, "cells")
 
     @property
     def n_cells(self) -> int:

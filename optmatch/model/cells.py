@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from optmatch.model.declarations import Count, Range, check_fields, form_of
 from optmatch.model.device import DEVICES, NO_LEAK_DB, Device, find_device, mix_ways, phase_errors
 from optmatch.model.errors import InputError
-from optmatch.model.numbers import plain_array
+from optmatch.model.numbers import check_length, plain_array
 from optmatch.model.schedule import BAR, CROSS
 from optmatch.model.values import Value
 
@@ -116,11 +116,7 @@ class CellDevice(Value):
         # The losses in bar count the cells, and every other column has an entry for each.
         form_of(Count).check("n_cells", self.n_cells)
         for name in CELL_FIELDS:
-            column = getattr(self, name)
-            if column is not None and len(column) != self.n_cells:
-                raise InputError(
-                    f"{name} has {len(column)} entries, bar_loss_db {self.n_cells}", where=name
-                )
+            check_length(name, getattr(self, name), self.n_cells, "cells (bar_loss_db)")
 
         # Chips that are the same compare equal, whether ideal values are spelled out or not.
         for name, ideal_rad in _IDEAL_PHASES_RAD.items():

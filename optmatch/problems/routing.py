@@ -30,6 +30,7 @@ from optmatch.model import (
     given,
 )
 from optmatch.model.device import Loss
+from optmatch.model.numbers import check_length
 from optmatch.model.schedule import check_matchings
 
 Objective = Literal[
@@ -147,10 +148,7 @@ class Routing(Displayed):
         # The matching is one of the ports of the fabric. It is checked as the only row of several,
         # hence the names in messages are changed.
         matching = self.matching
-        if len(matching) != self.fabric.n_ports:
-            raise InputError(
-                f"matching has {len(matching)} entries, the fabric has {self.fabric.n_ports} ports"
-            )
+        check_length("matching", matching, self.fabric.n_ports, "ports")
         try:
             check_matchings(matching[None])
         except InputError as exc:

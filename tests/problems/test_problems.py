@@ -96,7 +96,7 @@ def test_a_dead_circuit_is_named() -> None:
 @pytest.mark.parametrize(
     ("row", "fields", "message"),
     [
-        ([1, 0], {}, "matching has 2 entries, the fabric has 4 ports"),
+        ([1, 0], {}, "matching has 2 entries, there are 4 ports"),
         ([1, 0, 4, 2], {}, r"matching\[2\] = 4: ports are 0 \.\. 3, -1 is idle"),
         ([1, 0, -2, 2], {}, r"matching\[2\] = -2"),
         ([0, -1, -1, -1], {}, r"matching\[0\] = 0: a bidirectional port cannot meet itself"),

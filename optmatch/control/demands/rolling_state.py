@@ -20,7 +20,7 @@ from optmatch.model import IDLE, InputError
 from optmatch.model.declarations import Amount, Axes, Count, Index, Positive, check_fields
 from optmatch.model.errors import naming
 from optmatch.model.files import check_target, path_name, replace_file
-from optmatch.model.numbers import check_size
+from optmatch.model.numbers import check_length, check_size
 from optmatch.model.schedule import Switching, check_matchings
 
 TICKS_PER_S = 10**15
@@ -43,11 +43,7 @@ class Committed:
     def __post_init__(self) -> None:
         """Check all fields; the circuits that are kept are those of as many ports."""
         check_fields(self)
-        if len(self.kept) != len(self.matching):
-            raise InputError(
-                f"kept has {len(self.kept)} entries, the matching has {len(self.matching)}",
-                where="kept",
-            )
+        check_length("kept", self.kept, len(self.matching), "ports")
 
     @property
     def times_s(self) -> tuple[float, float, float]:

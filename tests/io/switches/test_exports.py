@@ -246,7 +246,7 @@ def test_wrong_tables_are_refused(tmp_path: Path, text: str, message: str) -> No
     [
         ([], "a configuration of a switch"),
         ({"PORT": {}}, "a configuration of a switch"),
-        ({"OCS_CROSS_CONNECT": []}, "/OCS_CROSS_CONNECT: an object"),
+        ({"OCS_CROSS_CONNECT": []}, "/OCS_CROSS_CONNECT: []: an object is expected"),
         ({"OCS_CROSS_CONNECT": {"1A-1A": {}}}, "'1A-1A': an A side and a B side"),
         ({"OCS_CROSS_CONNECT": {"1A-2B": []}}, "/OCS_CROSS_CONNECT/1A-2B: an object"),
         ({"OCS_CROSS_CONNECT": {"1A-2B": {"a_side": "3A"}}}, "a_side = '3A': the key says 1A"),
