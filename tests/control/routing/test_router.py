@@ -235,7 +235,7 @@ def test_threads_do_not_meet() -> None:
         ([1, 2, 0, -1], "circuits of bidirectional ports are mutual"),
         ([0, -1, -1, -1], "cannot meet itself"),
         ([4, -1, -1, -1], r"matching\[0\] = 4"),
-        ([1, 0], "2 entries, the fabric has 4 ports"),
+        ([1, 0], "2 entries, there are 4 ports"),
         ([0.5, 1, 2, 3], r"matching\[0\] = 0.5"),
     ],
 )
