@@ -58,7 +58,7 @@ BROKEN = [  # file, the place it must name, what it must say, whether the schema
     ("matching-not-mutual", "/matching/0", r"= 1, but matching\[1\] = 2: .* mutual", False),
     ("matching-of-strings", "/matching/0", "'1': a number is expected", True),
     ("matching-shares", "/matching", "sources 0 and 1 share destination 1", False),
-    ("matching-too-short", "/matching", "has 2 entries, the fabric has 3 ports", False),
+    ("matching-too-short", "/matching", "has 2 entries, there are 3 ports", False),
     ("method", "/method", "5: a text is expected", True),
     ("nan", "/slot_s", "NaN: a number is finite", False),
     ("negative-delay", "/delay_s", "delay_s = -1: must be >= 0", True),
