@@ -292,6 +292,8 @@ def check_parts(
         if number >= count:
             exist = f"0 .. {count - 1}" if count else "none"
             raise InputError(f"{place} = {number}: {what} are {exist}", where=place)
+
+        # No part is listed twice, not even under another name.
         if number in taken:
             raise InputError(f"{place} = {number}: is {taken[number]} already", where=place)
         taken[number] = place

@@ -238,6 +238,8 @@ def _reuses_a_link(
         pair = pair[is_reached]
         source = source[is_reached]
         entered = entered[is_reached]
+
+        # A visit is a pair and a link: one that comes twice is a link that is used again.
         visits.append(pair * links.count + links.of_terminal[terminal_left[is_reached]])
         terminal_left = graph.mate[entered].astype(np.int64)
         is_inside = terminal_left >= 0

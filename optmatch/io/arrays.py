@@ -85,6 +85,8 @@ def _read(named: dict[str, Any], folder: Path | None) -> dict[str, NDArray[Any]]
         )
     if folder is None:
         raise FormatError(f"{name} lies beside a file, not beside a stream", where="/arrays/file")
+
+    # The archive has to be the one that the file was written with.
     target = folder / name
     if not target.is_file() or target.is_symlink():
         reason = "no regular file" if target.exists() else "No such file or directory"

@@ -60,6 +60,8 @@ def read_cells(
                 check_names("key", list(record.entries), columns, record.place)
         else:
             records = csv_records(content, name, columns, needed=columns[:1])
+
+        # A row is of one cell, by its number or its name, and of no cell twice.
         for place, _, entries in records:
             cell_name = entries.get("cell")
             if isinstance(cell_name, str) and cell_name in number_of_name:
@@ -101,6 +103,8 @@ def write_cells(cells: CellDevice, *, names: Sequence[str] = (), as_json: bool =
     keys: Sequence[int | str] = range(cells.n_cells)
     if names and list(names) != [str(cell) for cell in keys]:
         keys = names
+
+    # A column is left out where it is ideal in every cell.
     stated = [name for name in CELL_FIELDS if getattr(cells, name) is not None]
     columns = [keys, *(cells.column(name).tolist() for name in stated)]
     header = ("cell", *stated)

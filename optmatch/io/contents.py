@@ -119,6 +119,8 @@ def read_arrays(
             if check_shape is not None:
                 check_shape("", shape)
             return {"": np.load(io.BytesIO(content), allow_pickle=False)}
+
+        # An archive is checked as a whole before anything in it is unpacked.
         _check_archive(content, name, check_shape)
         with np.load(io.BytesIO(content), allow_pickle=False) as archive:
             return {key: archive[key] for key in archive.files}

@@ -59,6 +59,8 @@ def _write(entry: Any, keep_ndim: int | None) -> Any:
         return {"type": entry.type, **to_object(entry, keep_ndim=keep_ndim)}
     if is_dataclass(entry):
         return to_object(entry, keep_ndim=keep_ndim)
+
+    # What is no record is plain, or a collection of records.
     if isinstance(entry, np.ndarray) and keep_ndim is not None and entry.ndim >= keep_ndim:
         return entry
     if isinstance(entry, Mapping):
@@ -92,6 +94,8 @@ def from_object(
         allowed=(*tags, *field_of_name),
         required=[name for name, field in field_of_name.items() if _is_required(field)],
     )
+
+    # Each value is read by the form of its field, and the constructor checks it.
     values = {}
     for name in field_of_name:
         if name in tree:

@@ -184,6 +184,8 @@ def _read(content: str | bytes, path: str, folder: Path | None) -> Problem | Sol
         if Path(path).suffix in _TABLES:
             error.message += f"; {_READ_TABLE}"
         raise
+
+    # Files of other programs are told by what they look like.
     with naming(path):
         description = "" if isinstance(tree, dict) and "format" in tree else describe_tree(tree)
         if description:

@@ -113,6 +113,8 @@ def _fields_of_row(row: Mapping[str, Any], place: str) -> dict[str, Any]:
             fields[field] = [read_entry(key, number, place) for number in entry]
         else:
             fields[field] = read_entry(key, entry, place)
+
+    # A point is a voltage and the phase at it.
     if ("volts" in fields) != ("phases_rad" in fields):
         raise FormatError("v and phase_rad go together", where=place)
     return fields
@@ -224,6 +226,8 @@ def write_drive_table(
             *("power_mw", "total_mw", "settling_s"),
         ]
     )
+
+    # A line for each heater that changes, empty where a number is not known.
     for step in plan_heater_steps(fabric, states, table, most_mw=most_mw):
         cell_name = fabric.cell_names[step.cell]
         name = _arm_name(fabric, step.cell, step.arm)

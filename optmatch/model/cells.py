@@ -206,6 +206,8 @@ class CellDevice(Value):
             if not name.endswith("_rad"):  # phases alone may be negative
                 values = np.maximum(values, 0.0)
             drawn[name] = values
+
+        # A name that is none of the columns was not drawn.
         for name in sigmas:
             if name not in drawn:
                 raise InputError(f"{name!r}: unknown; known are {', '.join(CELL_FIELDS)}")

@@ -95,6 +95,8 @@ def check_target(
     target = Path(os.path.realpath(name))
     if endings and Path(name).suffix.lower() not in endings:
         raise InputError(f"its name has to end in {', '.join(endings)}", path=name)
+
+    # A file must not be there, or may be replaced, and its folder has to be writeable.
     if is_stream(name):
         return Path(name)  # written to, and never replaced
     if target.is_dir():

@@ -513,6 +513,8 @@ class _Player:
                     return PlayReport(tuple(played), is_whole=False)
                 if prepared is None:
                     prepared = self._prepare(round_number, place, time.monotonic())
+
+                # The moment is played and told, and held while the next one is prepared.
                 moment = self._play_moment(prepared)
                 played.append(moment)
                 if self.on_moment is not None:

@@ -218,6 +218,8 @@ def fail_something(state: Reroute, rng: np.random.Generator) -> Reroute:
         "failed_chips": state.n_units,
         "failed_fibres": state.units.n_fibres,
     }
+
+    # Each failure is of a kind that the fabric has.
     failed_parts: dict[str, tuple[int, ...]] = {}
     for _ in range(int(rng.integers(1, 4))):
         kinds = ["failed_ports"]

@@ -509,6 +509,8 @@ class FlowQueue:
         self.wait += wait
         self.longest_wait = max(self.longest_wait, wait)
         self.last_done = max(self.last_done, demand.done)
+
+        # Figures by weight and by deadline are counted beside.
         self.counts.weight += demand.weight
         self.counts.weighted_wait += demand.weight * wait
         if demand.deadline is not None:

@@ -303,6 +303,7 @@ def coupler_matrix(part: Part, convention: str) -> NDArray[np.complex128]:
     if crossing + staying > 1 + 1e-9:
         raise ValueError(f"{crossing:g} of the power crosses and {staying:g} stays: more than all")
 
+    # The amplitudes of a narrow coupler have one input, those of others are symmetric.
     straight = np.sqrt(staying)
     across = np.sqrt(crossing)
     if part.is_narrow:

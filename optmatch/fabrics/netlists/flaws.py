@@ -216,6 +216,8 @@ def group_connected(instances: Sequence[str], joins: Iterable[Pair]) -> list[lis
     # Depth-first search from the first part that no group has yet.
     place = {name: number for number, name in enumerate(neighbours)}
     ungrouped = dict.fromkeys(instances)
+
+    # Parts of a group stand in the order of the netlist.
     groups = []
     while ungrouped:
         waiting = [next(iter(ungrouped))]

@@ -356,6 +356,8 @@ def _format_operation(
         entry["src_buff"] = [_local_end(slot, n_units) for slot, n_units in operation.sources]
     if operation.target is not None:
         entry["dst_buff"] = [_local_end(*operation.target)]
+
+    # Ranks at the other end, and where data land there, have numbers of the thread block.
     if operation.name == "re":
         entry["reduce_op"] = "sum"
     if operation.peers:

@@ -105,6 +105,8 @@ def _read_coordinates(
         if banner.symmetric and row != column:
             places.append((column, row))
             values.append(value)
+
+    # Entries of one place add up.
     pairs = np.array(places, dtype=np.int64).reshape(-1, 2)
     return sparse_matrix(Edges(pairs[:, 0], pairs[:, 1], np.array(values)), shape, path)
 

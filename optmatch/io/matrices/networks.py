@@ -109,6 +109,8 @@ def read_sndlib_xml(content: bytes, path: str) -> Traffic:
     nodes = [node.get("id", "") for node in root.iter("node")]
     if root.tag != "network" or not nodes:
         raise FormatError("no network of SNDlib: nodes are missing", path=path)
+
+    # Demands are in one unit, and each has its ends and its amount.
     unit = "".join(element.text or "" for element in root.iter("unit"))
     bytes_each = _bytes_each(unit, path)
     demands = []

@@ -192,6 +192,8 @@ def _number_cells(places: list[NDArray[Any]]) -> tuple[NDArray[np.intp], NDArray
         cell_of *= width
         cell_of += place
         n_cells *= width
+
+    # Numbers of cells without a resource are skipped.
     cell_of, n_cells = _renumber(cell_of, n_cells)
     member = np.empty(n_cells, dtype=np.intp)
     member[cell_of] = np.arange(len(cell_of))

@@ -159,6 +159,8 @@ def members_of(nodes: Nodes, place: int, groups: Members) -> Sequence[int]:
         raise nodes.fail(place, f"group {name}: its members are not known")
     if rank not in groups[name]:
         raise nodes.fail(place, f"rank {rank} is no member of group {name}")
+
+    # All members have a trace.
     for member in groups[name]:
         if not 0 <= member < n_ranks:
             rule = f"group {name}: rank {member}: ranks are 0 .. {n_ranks - 1}"

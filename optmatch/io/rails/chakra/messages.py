@@ -142,6 +142,8 @@ def messages() -> Messages:
     attribute.oneof_decl.add(name="value")
     for field in attribute.field[1:]:
         field.oneof_index = 0
+
+    # Protobuf makes a class of each declared message.
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     node = pool.FindMessageTypeByName("optmatch.chakra.Node")

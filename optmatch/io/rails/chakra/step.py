@@ -387,6 +387,8 @@ class _Draft:
                 if rank not in ranks:
                     rule = f"rank {rank} is no member of group {group}"
                     raise self.nodes.fail(operation, rule)
+
+            # Without a group of its own, a pair of ranks is one.
             if not group or group in groups_of_collectives:
                 ranks = (min(ends), max(ends))
                 group = f"{group or 'pair'}.{ranks[0]}-{ranks[1]}"
@@ -517,6 +519,8 @@ def _sort_topologically(trace: Trace) -> Integers:
     children: list[list[int]] = [[] for _ in range(n_nodes)]
     for parent, child in zip(trace.parents.tolist(), child_of_dependency.tolist(), strict=True):
         children[parent].append(child)
+
+    # A node is ready when all that it waits for are in the order.
     n_waiting_for = np.diff(trace.first_parent).tolist()
     ready = [node for node in range(n_nodes) if n_waiting_for[node] == 0]
     order = []

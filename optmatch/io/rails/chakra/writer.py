@@ -94,6 +94,8 @@ def _write_node(step: Step, operation: int, first: int) -> Node:
     if name != "compute":
         attributes["comm_size"] = round(float(step.size_bytes[operation]))
         attributes["pg_name"] = step.groups[step.group[operation]].name
+
+    # The ends and the tag of a message pair it with its counterpart.
     rank = int(step.rank[operation])
     peer = int(step.peer[operation])
     if name == "send":

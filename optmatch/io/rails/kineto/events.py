@@ -231,6 +231,8 @@ class TraceEvents:
         for index, (shape, dtype) in enumerate(zip(shapes, dtypes, strict=False)):
             where = f"args/Input Dims/{index}"
             sides = shape if isinstance(shape, list) else [shape]
+
+            # The elements of a tensor are the product of its sides.
             n_elements = 1
             for side in sides:
                 if type(side) is not int or not 0 <= n_elements * side < LARGEST:
