@@ -122,6 +122,8 @@ class _Driver:
         self.largest_rad = np.full(shape, -1.0)  # no heater
         self.mw_per_rad = np.ones(shape)  # arms without a heater are out of reach anyway
         self.at_rest_rad = np.zeros(fabric.n_cells)
+
+        # Arm 1 adds to the difference of phases without voltage, arm 2 takes away from it.
         for (cell, arm), heater in table.heaters.items():
             if cell >= fabric.n_cells:
                 raise InputError(f"a heater of cell {cell}: cells are 0 .. {fabric.n_cells - 1}")

@@ -228,6 +228,8 @@ def plain(value: Any) -> Any:
         value = value.tolist()
     if isinstance(value, float):
         return value + 0.0 if math.isfinite(value) else str(value)  # -0.0 and 0.0: one content
+
+    # Collections become those of JSON, entry by entry.
     if isinstance(value, Mapping):
         return {str(key): plain(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
@@ -274,6 +276,8 @@ def layout(tree: Any, indent: str = "") -> str:
     else:
         entries = [layout(value, deeper) for value in tree]
         start, end = "[]"
+
+    # An object below the top stays on one line where it fits.
     flat = isinstance(tree, dict) and not any("\n" in entry for entry in entries)
     if flat and len(indent) + sum(len(entry) + 2 for entry in entries) <= WIDTH and indent:
         return f"{start}{', '.join(entries)}{end}"

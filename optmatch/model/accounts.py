@@ -96,6 +96,8 @@ class _Account:
         for name in names:
             if name in known:
                 continue
+
+            # A name is used, passed over for a reason, assumed to say nothing, or refused.
             reason = level.reason_to_pass(name)
             if name in level.used:
                 self.fates[level.what, name] = "used"
@@ -167,6 +169,8 @@ def accounting(path: str | os.PathLike[str] = "") -> Iterator[_Account]:
         yield account
     finally:
         _OPEN.reset(token)
+
+    # What was not understood is one line in the log.
     sentences = account.sentences()
     if sentences:
         name = f"{account.path}: " if account.path else ""

@@ -197,6 +197,8 @@ def _without_unit(name: str, value: Any) -> Any:
     if not is_quantity and isinstance(attributes, dict):
         unit = attributes.get("units", attributes.get("unit"))
         is_quantity = unit is not None
+
+    # A quantity without dimension is a plain number.
     if not is_quantity:
         return value
     if str(unit).strip() not in ("", "1", "dimensionless"):

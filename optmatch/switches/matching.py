@@ -57,6 +57,8 @@ def match_switches(
         matched.append(switch.get(name, switch.get(file_name)))
         if matched[-1] is None and not partial:
             raise InputError(f"no switch is given for {name!r}", where="switch")
+
+    # A name that is none of the plan is a slip.
     unknown = sorted(set(switch) - known_names)
     if unknown:
         raise InputError(f"the plan has no switch {unknown[0]!r}", where="switch")

@@ -87,6 +87,8 @@ def demand_problems(
         np.fill_diagonal(ticks, 0)
     if draw(st.booleans()):
         options["min_slot_s"] = float(draw(st.integers(1, 3)))
+
+    # Brute force knows one plane without packets, which all stops.
     if not tiny:
         options["switching"] = draw(st.sampled_from(("all-stop", "per-circuit")))
         options["planes"] = draw(st.sampled_from((1, 1, 2, 3)))

@@ -307,6 +307,8 @@ def relabelled(problem: Problem, order: Sequence[int] | NDArray[np.int64]) -> Pr
     # ``new_number[port]``: the new number of a port. Idle ports of a matching stay idle.
     new_number = {port: k for k, port in enumerate(order)}
     new_number[IDLE] = IDLE
+
+    # The numbers of ports in the question are renamed too.
     if isinstance(problem, Routing):
         matching = [new_number[int(problem.matching[port])] for port in order]
         return replace(problem, fabric=fabric, matching=matching)

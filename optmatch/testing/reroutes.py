@@ -132,6 +132,8 @@ def draw_rack_state(rack: RackFabric, rng: np.random.Generator) -> Reroute:
     n_tries = rack.n_ports // 3
     sources = rng.permutation(rack.n_ports)[:n_tries].tolist()
     destinations = rng.permutation(rack.n_ports)[:n_tries].tolist()
+
+    # A circuit takes the fibres of its route from those that are free.
     for source, destination in zip(sources, destinations, strict=True):
         source_chip = source // rack.ports_per_chip
         destination_chip = destination // rack.ports_per_chip

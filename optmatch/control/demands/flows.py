@@ -458,6 +458,8 @@ class FlowQueue:
             self._take(flow, taken, now_tick)
             if not flow.ticks:
                 flows.pop()
+
+        # The figures of the place follow.
         self._passed.pop(place, None)
         self._total[place] = self._total.get(place, 0) - (ticks - ticks_left)
         self._note(place)

@@ -227,6 +227,8 @@ class Router:
             circuit[source] = destination
             if self.fabric.bidirectional:
                 circuit[destination] = source
+
+        # Each call is made once, from and to a dark fabric.
         for matching in (circuit, dark):
             routed = self.route(matching)
             self.reroute(routed.states, dark)
@@ -444,6 +446,8 @@ class Router:
                 outcome = int(outcomes[0])
             elif len(given) == self._n_cells:
                 outcome = router.change(given, row, states, routes, lengths, clock)
+
+            # What the quick methods could not route gets a search.
             if outcome == _WRONG_STATES:
                 raise InputError(f"states: not -1, 0 or 1 for each of {self._n_cells} cells")
             if outcome != _ROUTED:

@@ -165,6 +165,8 @@ def _dilate(
             for side in (0, 1)
         ]
         unpaired = from_lower[n_even // 2 :]
+
+    # Cells of the last column join what both halves hand back.
     last_column = [
         builder.place(*pair, line + 2 * k, middle + half_depth - 1)
         for k, pair in enumerate(to_last_column)

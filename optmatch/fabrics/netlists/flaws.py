@@ -185,6 +185,8 @@ def find_port_flaws(
         return []
     if tx is None or rx is None:
         return ["tx and rx come together"]
+
+    # Each port either sends or receives, and as many do either.
     names = [name for name, _ in ports]
     chosen = [*tx, *rx]
     flaws = []

@@ -148,6 +148,8 @@ def netlist_from_tree(
         names_of_ports = _texts(info, "port_names")
         wiring.ports = [(names_of_ports.get(name, name), pin) for name, pin in wiring.ports]
         wiring.leave_out(leave_out, all_flaws)
+
+        # Instances become parts, of which those without a cell are left out.
         parts = make_parts(wiring.instances, wiring.used_pins(), declared, given)
         parts = _leave_out_parts_without_cells(wiring, parts)
         for name, part in parts.items():
@@ -162,6 +164,8 @@ def netlist_from_tree(
         all_flaws += find_flaws(
             list(parts), wiring.joins, wiring.ports, wiring.open_pins, names_of
         )
+
+        # Ports send or receive as the caller says, else as the file does.
         if tx is None and rx is None:
             tx, rx = _find_directions(port_names, directed, info)
             if directed and not tx:
@@ -251,6 +255,8 @@ def _given_pins(pins: Mapping[str, str] | None) -> Mapping[str, Sequence[str]]:
             allowed = ", ".join(TERMINAL_NAMES)
             raise InputError(f"pins: {name} = {terminal}: one of {allowed}", where="pins")
         names_of[terminal].append(name)
+
+    # Each convention has one name for each terminal, the last one where others have more.
     if not (names_of["a1"] and names_of["b1"]):
         raise InputError(f"pins = {dict(pins)}: names for a1 and b1 at least", where="pins")
 
@@ -447,6 +453,8 @@ def _place(
                 spans.append(math.hypot(way_x, way_y))
                 rotation = math.degrees(math.atan2(way_y, way_x))
                 place = Place((first.x + last.x) / 2, (first.y + last.y) / 2, rotation)
+
+        # Without the place of one cell no distance is known.
         if place is None:
             assume(
                 f"the place of {name} is not known: cells are drawn, and so are their distances"

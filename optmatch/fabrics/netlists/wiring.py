@@ -131,6 +131,8 @@ def _place_in(tree: Mapping[str, Any], name: str) -> Place | None:
     index = _ARRAY_INDEX.search(name)
     if index is None or name in placements:
         return _read_place(placements, name)
+
+    # A cell of an array is some steps away from the first one.
     base = _read_place(placements, name[: index.start()])
     entry = mapping(tree, "instances", []).get(name[: index.start()])
     array = _value_of(entry, "array") or entry
@@ -383,6 +385,8 @@ class WiringReader:
             computed = _value_of(entry, "info") or {}
             if not isinstance(computed, Mapping):
                 computed = {}
+
+            # Each cell of an array is an instance with the settings of all.
             if isinstance(entry, Mapping):
                 take(_INSTANCE, map(str, entry), str(name))
             if not component:

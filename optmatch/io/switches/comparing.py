@@ -35,6 +35,8 @@ def compare_with_config(
     present = read_config(config).circuits
     nearest: NearestState | None = None
     fewest_changes = float("inf")
+
+    # The first of the states with the fewest changes is kept.
     for switch in name_switches(solution, ports):
         own_circuits = with_a_side_of(present, switch.ports.port_of_side.keys())
         for state in range(switch.plan.n_states):

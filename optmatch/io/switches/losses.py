@@ -126,6 +126,8 @@ def matrix_of_losses(
     )
     index_of_thz = {thz: index for index, thz in enumerate(frequencies_thz)}
     index_of_c = {celsius: index for index, celsius in enumerate(temperatures_c)}
+
+    # Rows of ports that are none of ours are passed over.
     for row in measured:
         source = ports.port_of_side.get(row.circuit.a_side)
         destination = ports.port_of_side.get(row.circuit.b_side)

@@ -55,6 +55,8 @@ def list_planned_switches(solution: Solution) -> tuple[PlannedSwitch, ...]:
         return _switches_of_slice(problem.fabric, answer)
     if _has_epochs_alone(solution):
         return _switches_of_epochs(problem, answer)
+
+    # All others have a time for each state.
     timed_switches = topologies(solution).switches
     labels: tuple[str, ...] = ()
     if problem.fabric is not None:

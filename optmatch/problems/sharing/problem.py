@@ -208,6 +208,8 @@ class PortSharing(Displayed):
         demand = self.jobs.demand
         most = self.most
         lacking = demand - most
+
+        # Each objective has a bound by what jobs can get at most, each as if it were alone.
         if self.objective == "max-flow":
             is_useful = self.classes.eligible.any(axis=1)
             n_useful = int(self.classes.sizes[is_useful].sum())

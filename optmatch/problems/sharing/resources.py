@@ -280,6 +280,8 @@ def draw_shares(
     mean_demand = number("load", load) * n_resources / n_jobs
     if 2 * mean_demand > _MAX_DEMAND:
         raise InputError(f"load = {load:g}: a demand is at most 2**53", where="load")
+
+    # Each job asks for levels that one of the resources reaches.
     values = rng.random((n_attributes, n_resources))
     models = rng.integers(0, n_resources, n_jobs)  # of each job a resource that can serve it
     highest_level = np.floor(values[:, models] * n_levels)

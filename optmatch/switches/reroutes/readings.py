@@ -64,6 +64,8 @@ class StatusReader:
                 name = self._switches[index].name
                 errors[index] = f"{name}: no answer within {_LONGEST_READING_S:g} s"
                 continue
+
+            # The switch has answered now, or failed to.
             self._unanswered.pop(index, None)
             try:
                 statuses[index] = reading.result()

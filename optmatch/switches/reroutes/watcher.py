@@ -598,6 +598,8 @@ class Watcher:
             for index, difference in sent:
                 self._wait(index, difference.additions)
             sent = []
+
+            # Of each switch the circuits that differ are sent.
             for index, plan in enumerate(plans):
                 if np.array_equal(plan.matchings[before], plan.matchings[last]):
                     continue
