@@ -327,15 +327,13 @@ def conclude(
     """Make a solution of an answer and a bound, with the status that follows from both.
 
     It is optimal or infeasible, without a limit, if the bound proves it (`rtol` as in
-    `take_best`);
-    else feasible or unknown, with `limit`, or ``Limit.EXHAUSTED`` if that is None.
+    `take_best`); else feasible or unknown, with `limit`, or ``Limit.EXHAUSTED`` if that is None.
 
     Parameters
     ----------
     objective
         The objective of the answer; None if there is no answer. A tuple, for an objective of
-        several
-        levels, is optimal only if it equals the bound.
+        several levels, is optimal only if it equals the bound.
     bound
         A proved lower bound on the objective of all answers; infinite if there is no answer at
         all.

@@ -248,8 +248,9 @@ class _SlotExchange:
     def start(self) -> Limit | None:
         """Route the tournament under random names; or find that links are too few for it.
 
-        ``planner.plan`` receives the slots, also those that leave circuits without a route. If
-        prices prove that the fewest slots are not enough, ``is_crowded`` is set instead.
+        Returns the limit that was met, if any. ``planner.plan`` receives the slots, also those
+        that leave circuits without a route. If prices prove that the fewest slots are not enough,
+        ``is_crowded`` is set instead.
         """
         names = self.planner.random_names(self.factors.shape[1])
         self.planner.plan = []

@@ -114,6 +114,9 @@ def place_ranks(problem: Collective, laid: Laid, clock: Clock) -> tuple[Laid | N
     Between some ports of the switch light loses more than between others.
 
     The result is None if no order of ranks was found that keeps to all budgets.
+
+    The second result is the proved bound on the worst loss of any order in dB, 0 if none was
+    searched for.
     """
     # pairs[k]: source and destination of each different circuit of the plan. All epochs and lanes
     # of circuits[epoch, lane, rank] are put in one row of shape (epochs * lanes, ranks).

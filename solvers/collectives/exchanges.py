@@ -169,8 +169,10 @@ def _move_nearer(
 ) -> list[tuple[IntArray, IntArray, IntArray]]:
     """List the sends of an all-to-all in which all data go one hop nearer in each round.
 
-    A *block* is what one rank sends to one other. In each round it takes a circuit that leads
-    nearer to its destination: the one that has carried the fewest bytes in the round.
+    The result has for each round the ranks that send, those that receive, and the blocks,
+    ``source * n + destination``. A *block* is what one rank sends to one other. In each round it
+    takes a circuit that leads nearer to its destination: the one that has carried the fewest bytes
+    in the round.
 
     ``distance[destination, rank]`` is the fewest hops from a rank to a destination.
     """

@@ -535,6 +535,9 @@ def _list_sends_of_ranks(
 
     With waves of 0.75 and 0.25, a chunk of 100 bytes has the bytes 0 to 74 in the first wave, and
     75 to 99 in the second.
+
+    Rows of the first result are (round, source, target, chunk, kind), those of the second (first
+    byte, bytes).
     """
     block_bytes = problem.size_bytes / problem.n_ranks
     first_byte_of_wave = block_bytes * (np.cumsum(plan.waves) - plan.waves)

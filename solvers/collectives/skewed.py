@@ -235,8 +235,9 @@ def _choose_stages(
 ) -> TwoStages:
     """Choose after how many direct rounds the rest goes over other ranks, and over which circuits.
 
-    `rests` are the candidates for the circuits of the rest. The rest is timed after some numbers
-    of rounds that are spread evenly, and then after more of them near the best one.
+    `direct` are the rounds of direct sends, `best` the fastest stages so far. `rests` are the
+    candidates for the circuits of the rest. The rest is timed after some numbers of rounds that
+    are spread evenly, and then after more of them near the best one.
     """
     # end_s[count]: the end of so many direct rounds, with the change of circuits before the rest.
     # After all of them nothing is left, so that this change is not needed.

@@ -339,6 +339,9 @@ def _lay_undirected(
 
     The result has ``peer[lane, rank]``, the rank to which a port leads, -1 if it is dark. It is
     None if the circuits find no ports.
+
+    Of a family (name, sign, first) rank r is joined to ``sign * (degree * r + k) + first``, modulo
+    the number of ranks, for all k below the degree.
     """
     n = problem.n_ranks
     if degree < 2 or problem.lanes >= n - 1:

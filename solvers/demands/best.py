@@ -145,7 +145,11 @@ def _search_and_prove(
     on_event: OnEvent,
     search: Callable[..., Solution],
 ) -> Solution:
-    """Search for a short plan; then let CP-SAT find a shorter one, or prove that there is none."""
+    """Search for a short plan; then let CP-SAT find a shorter one, or prove that there is none.
+
+    The time limit, which has to be there, is shared: `_SHARE_OF_MODELS` of it is for CP-SAT, and
+    what the search leaves.
+    """
     with uncounted():
         from optmatch.solvers.demands.makespan import prove_by_slot_counts  # loads OR-tools
 

@@ -78,6 +78,9 @@ class Decomposer:
 
         A decomposition writes the demand matrix as a sum of terms. A term is a matching of sources
         with destinations and a weight in ticks.
+
+        The result, which also is kept in ``self.former``, has the former terms first; None without
+        a former plan.
         """
         if former is None:
             return None

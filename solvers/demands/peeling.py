@@ -409,7 +409,8 @@ def peel_first(space, stop, permutations, weights):
 
     Sets of columns are bits of 64-bit words: column c is bit c % 64 of word c // 64.
 
-    Results are those of `peel_bottleneck`.
+    As in `peel_bottleneck`, it writes ``permutations[term, row]`` and ``weights[term]``, returns
+    the number of terms or -1, and takes the terms off the matrix in `space`.
     """
     left = space.left
     state = space.state
@@ -476,7 +477,8 @@ def peel_halving(space, stop, permutations, weights):
 
     Sets of columns are bits of 64-bit words: column c is bit c % 64 of word c // 64.
 
-    Results are those of `peel_bottleneck`.
+    As in `peel_bottleneck`, it writes ``permutations[term, row]`` and ``weights[term]``, returns
+    the number of terms or -1, and takes the terms off the matrix in `space`.
     """
     left = space.left
     state = space.state

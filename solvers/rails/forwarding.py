@@ -95,6 +95,8 @@ def _search(search: Search, most: int | None, most_work: float, *, is_last: bool
     Each run begins with the best choice of the one before: with a long delay only choices that
     seldom change circuits are fast, and these are good starts. The runs share trials (`most`) and
     work evenly. Less work than `_WORK` is given only for jobs with pooled rails.
+
+    With `is_last` and a clock, but no `most`, a further run goes on until the time is up.
     """
     job = search.seats.job
     delay_s = job.network.delay_s

@@ -77,7 +77,8 @@ def _servers_are_seats(seats: Seats) -> bool:
 def deal_ports(job: RailJob, plan: RailPlan) -> RailPlan:
     """Turn a plan of one large switch into one of a switch for each rail.
 
-    Port ``gpu * rails * k + rail * k + p`` is port ``gpu * k + p`` of its rail.
+    With k ports a GPU on each rail, port ``gpu * rails * k + rail * k + p`` of the large switch is
+    port ``gpu * k + p`` of its rail. The result has only states in which the rail changes.
     """
     # ``states[state, GPU, rail, port]``: the port of the large switch to which this one leads, -1
     # where idle.

@@ -361,9 +361,10 @@ def weigh(graph, chip, scratch, circuits):
 def _tie_break_score(chip, scratch, order, worst, second):
     """Return the second criterion of a move; less is better.
 
-    `order` lists the circuits by their sources. Losses: the sum over circuits of 10**(loss_db -
-    worst). Crosstalk: the sum of (ratio / worst)**4. Both let the circuits near the worst decide.
-    For the sums, power and cells, it is `second`, the other one of the two.
+    `worst` is the value of the worst circuit, in dB or as a ratio. `order` lists the circuits by
+    their sources. Losses: the sum over circuits of 10**(loss_db - worst). Crosstalk: the sum of
+    (ratio / worst)**4. Both let the circuits near the worst decide. For the sums, power and cells,
+    it is `second`, the other one of the two.
     """
     if chip.aim == _POWER or chip.aim == _CELLS:
         return second

@@ -342,9 +342,10 @@ def _begin_next_level(side, progress, best_cost):
 def _join_ways(graph, sides, meeting, route):
     """Write down the way that two searches found, from the source through the cell of meeting.
 
-    Either search has for each terminal the one before it on its way, seen from its own end;
-    `meeting` are the terminals by which the way enters and leaves the cell where they met. Returns
-    the number of cells, 0 if `route` is too short.
+    Writes to `route` the terminals by which light leaves the cells. Either search has for each
+    terminal the one before it on its way, seen from its own end; `meeting` are the terminals by
+    which the way enters and leaves the cell where they met. Returns the number of cells, 0 if
+    `route` is too short.
     """
     from_source, from_target = sides
     first, last = meeting

@@ -286,9 +286,8 @@ class _PlanReplay:
     def measure_boundary(self, phase: Phase) -> _Boundary:
         """Measure what happens before a phase; phases of a stage come in their order.
 
-        The boundary begins
-        when the phase before has ended, and its change counts as exposed as far as it keeps this
-        phase waiting.
+        The boundary begins when the phase before has ended, and its change counts as exposed as
+        far as it keeps this phase waiting.
         """
         plan = self._plan
         if phase.rail not in self._timeline_of_rail:
