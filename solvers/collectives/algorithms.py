@@ -197,7 +197,7 @@ def _make_line(problem: Collective) -> Rounds:
         circuits[lane, source] = target
         if problem.two_way:
             circuits[lane, target] = source
-    return rounds._replace(matchings=np.tile(circuits, (rounds.n_rounds, 1, 1)))
+    return rounds._replace(matchings=[circuits] * rounds.n_rounds)
 
 
 def choose_line_pieces(problem: Collective) -> int:
@@ -518,7 +518,7 @@ def _make_direct(problem: Collective, operation: str, sign: int) -> Rounds:
         chunk = source * n + target if operation == "all-to-all" else source
         sends_of_round.append((source, target, chunk))
     rounds = as_rounds(sends_of_round, COPY, n * n if operation == "all-to-all" else n)
-    return rounds._replace(matchings=np.array(circuits))
+    return rounds._replace(matchings=[np.array(together) for together in circuits])
 
 
 ALGORITHMS: dict[str, Callable[[Collective, str, int], Rounds]] = {

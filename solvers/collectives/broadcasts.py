@@ -18,18 +18,24 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from optmatch.model import IDLE, Clock
 from optmatch.problems import Collective
-from optmatch.problems.collectives.plan import COPY
 from optmatch.solvers.collectives.offers import Offer
 from optmatch.solvers.collectives.plans import Laid, lay
-from optmatch.solvers.collectives.rounds import Rounds, chunk_sizes, is_affordable
-from optmatch.solvers.collectives.topologies import IntArray, count_parallel, list_topologies
+from optmatch.solvers.collectives.rounds import chunk_sizes, is_affordable
+from optmatch.solvers.collectives.spreading import (
+    UNKNOWN,
+    CircuitSequence,
+    Receipts,
+    list_gathered,
+    list_rounds,
+    receive_over_circuits,
+)
+from optmatch.solvers.collectives.topologies import FAR, IntArray, count_hops, list_topologies
 from optmatch.solvers.kernels.decorators import kernel
 
-UNKNOWN = 1 << 30
-"""The round in which a piece comes that has not come yet."""
 MOST_PIECES = 1024
 """A buffer is cut into so many pieces at most."""
 PIECE_FACTORS = (0.5, 0.7, 0.85, 1.0, 1.2, 1.4, 2.0)
@@ -41,57 +47,40 @@ MOST_TOLD_SENDS = 1 << 22
 """A simulation of more sends is not begun: it would give up."""
 
 
-class Cycle(NamedTuple):
-    """Circuits that are set up one after another, again and again."""
-
-    name: str
-    """The name of the circuits, for statistics."""
-    peer: IntArray
-    """``peer[configuration, lane, rank]``: where each port leads, -1 if it is dark."""
-    held: int
-    """For how many rounds each configuration is held."""
-    depth: int
-    """About how many rounds one piece takes from the root to all ranks: of circuits that stay the
-    distance of the farthest rank in hops."""
-
-    def config_of(self, turn: IntArray) -> IntArray:
-        """Return which configuration of circuits is there in each of some rounds."""
-        return turn // self.held % len(self.peer)
-
-
 class PieceArrays(NamedTuple):
-    """The result of `spread_pieces`, in arrays that it writes."""
+    """The result of `spread_pieces`, in arrays that it writes, and one that it works in."""
 
     round_of: IntArray
     """``round_of[rank, piece]``: when it comes, -1 at the root."""
     source_of: IntArray
-    """``source_of[rank, piece]``: from which rank."""
+    """``source_of[rank, piece]``: from which rank; not written at the root."""
     n_owners: IntArray
     """``n_owners[piece]``: how many ranks have a piece, or are being sent it."""
+    n_sent: IntArray
+    """Scratch, ``n_sent[lane]``: the pieces of a rank and round over all circuits to a receiver,
+    at the first lane that leads to it."""
+    loads: NDArray[np.float64]
+    """``loads[round]``: the most pieces on any circuit, as parallel circuits share evenly; 0
+    before."""
 
 
 @kernel
-def spread_pieces(peer, held, root, most_rounds, arrays):
+def spread_pieces(circuits, config_of_round, root, arrays):
     """Simulate a broadcast in which each circuit carries the rarest piece that is of use.
 
-    ``peer[config, lane, rank]`` is the rank to which a circuit leads, -1 for none; each
-    configuration is there for `held` rounds. In each round every circuit carries one of the pieces
-    that its sender had before the round and its receiver lacks: that which the fewest ranks have.
-    Circuits may change in turn, and begin again after the last ones.
+    In each round every circuit carries one of the pieces that its sender had before the round and
+    its receiver lacks: that which the fewest ranks have. `circuits` are ``peer[configuration,
+    lane, rank]``, the rank to which a circuit leads, -1 for none, and of the same shape how many
+    lanes of the rank lead to the same peer and the first of these lanes.
 
     A piece is *begun* when the root has sent it for the first time. Pieces are begun in the order
     of their numbers. A circuit need not look at all pieces, therefore: only at those that are
     begun and not at all ranks yet, and at the next one that the root may begin.
 
-    `arrays`, out:
-
-    - ``round_of[rank, piece]``: the round in which a piece comes, -1 at the root;
-    - ``source_of[rank, piece]``: from which rank it comes; not written at the root;
-    - ``n_owners[piece]``: how many ranks have it, or are being sent it.
-
-    Returns the number of rounds; 0 if it gave up.
+    Writes all arrays of `arrays`. Returns the number of rounds; 0 if it gave up.
     """
-    n_configs, n_lanes, n = peer.shape
+    peer, width, first_lane = circuits
+    _, n_lanes, n = peer.shape
     n_pieces = arrays.round_of.shape[1]
     round_of = arrays.round_of
     round_of[:, :] = UNKNOWN
@@ -101,12 +90,12 @@ def spread_pieces(peer, held, root, most_rounds, arrays):
     first_open = 0  # all pieces before it are at all ranks, or on their way there
     n_begun = 0
     n_steps = 0
-    for turn in range(most_rounds):
-        # After the last configuration the first one comes again.
-        config = turn // held % n_configs
+    for turn in range(len(config_of_round)):
+        config = config_of_round[turn]
         # The root comes first, so that the pieces that it begins count as less rare for others.
         for distance in range(n):
             rank = (root + distance) % n
+            arrays.n_sent[:] = 0
             for lane in range(n_lanes):
                 receiver = peer[config, lane, rank]
                 if receiver < 0 or receiver == root:
@@ -128,6 +117,10 @@ def spread_pieces(peer, held, root, most_rounds, arrays):
                     arrays.n_owners[rarest] += 1
                     n_missing -= 1
                     n_begun = max(n_begun, rarest + 1)
+                    first = first_lane[config, lane, rank]
+                    arrays.n_sent[first] += 1
+                    load = arrays.n_sent[first] / width[config, lane, rank]
+                    arrays.loads[turn] = max(arrays.loads[turn], load)
         # Skip pieces that need not be looked at any more, and end when nothing is missing.
         while first_open < n_pieces and arrays.n_owners[first_open] == n:
             first_open += 1
@@ -146,17 +139,18 @@ def list_broadcast_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
     """
     n = problem.n_ranks
     lanes = problem.lanes
-    round_s = problem.round_s
     whole_s = problem.size_bytes / problem.rate_bytes_per_s
 
     # With p pieces there are about depth - 1 + p / lanes rounds: the first piece takes `depth`
     # rounds, and the others follow, one for each port. A round takes fixed_s + whole_s / p
     # seconds. The product is least for p = sqrt((depth - 1) lanes whole_s / fixed_s). Small
     # numbers are tried, too; a simulation of too many sends would give up.
-    choices: list[tuple[float, int, Cycle]] = []
-    for cycle in [*_list_static(problem), *_list_changing(problem)]:
-        fixed_s = round_s + _change_s(problem, cycle)
-        n_filling_rounds = max(1, cycle.depth - 1)
+    choices: list[tuple[float, int, int, CircuitSequence]] = []
+    for depth, sequence in [*_list_static(problem), *_list_changing(problem)]:
+        fixed_s = problem.round_s
+        if len(sequence.peer) > 1:
+            fixed_s += problem.delay_s / sequence.held[0]
+        n_filling_rounds = max(1, depth - 1)
         best_squared = math.inf
         if fixed_s:
             best_squared = n_filling_rounds * lanes * whole_s / fixed_s
@@ -165,128 +159,73 @@ def list_broadcast_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
         for pieces in {1, 2, 3, 4} | near:
             if (n - 1) * pieces <= MOST_TOLD_SENDS:
                 n_rounds = n_filling_rounds + pieces / lanes
-                choices.append((n_rounds * (fixed_s + whole_s / pieces), pieces, cycle))
+                seconds = n_rounds * (fixed_s + whole_s / pieces)
+                choices.append((seconds, pieces, depth, sequence))
 
     # The fastest by this count come first, as a short limit leaves the last ones out. Plans that
     # take too long to be laid out are not simulated.
-    for _, pieces, cycle in sorted(choices, key=lambda choice: choice[:2]):
+    for _, pieces, depth, sequence in sorted(choices, key=lambda choice: choice[:2]):
         if not is_affordable((n - 1) * pieces, clock):
             continue
-        arrays = _simulate(problem, cycle, pieces)
-        if arrays is None:
-            continue
-
-        # The time: that of rounds without bytes, that of the bytes on the busiest circuit of
-        # each round, and a delay for each change of circuits.
-        piece_bytes = float(chunk_sizes(problem, pieces)[0])
-        config_of_round = cycle.config_of(_list_turns(arrays))
-        n_changes = int((np.diff(config_of_round) != 0).sum())
-        rounds_s = len(config_of_round) * round_s
-        bytes_s = _count_busiest(cycle, arrays) * piece_bytes / problem.rate_bytes_per_s
-        yield Offer(
-            seconds=rounds_s + bytes_s + n_changes * problem.delay_s,
-            n_sends=(n - 1) * pieces,
-            name=cycle.name,
-            build=partial(_lay_broadcast, problem, cycle, arrays),
-        )
+        receipts = _simulate(problem, sequence, depth, pieces)
+        if receipts is not None:
+            yield Offer(
+                seconds=receipts.seconds(problem, float(chunk_sizes(problem, pieces)[0])),
+                n_sends=receipts.n_rows,
+                name=sequence.name,
+                build=partial(_lay_broadcast, problem, receipts),
+            )
 
 
-def _change_s(problem: Collective, cycle: Cycle) -> float:
-    """Return the seconds that changes of circuits take for each round, on average."""
-    return problem.delay_s / cycle.held if len(cycle.peer) > 1 else 0.0
+def _simulate(
+    problem: Collective, sequence: CircuitSequence, depth: int, pieces: int
+) -> Receipts | None:
+    """Simulate a broadcast in equal pieces; None if it was given up.
 
-
-def _simulate(problem: Collective, cycle: Cycle, pieces: int) -> PieceArrays | None:
-    """Simulate a broadcast in equal pieces over circuits that stay or change in turn."""
-    # In the order of the fields: round_of and n_owners are set by the simulation; source_of stays
-    # IDLE at the root, which receives nothing.
-    n = problem.n_ranks
-    arrays = PieceArrays(
-        np.empty((n, pieces), dtype=np.int64),
-        np.full((n, pieces), IDLE),
-        np.empty(pieces, dtype=np.int64),
-    )
-
+    ``depth`` is about how many rounds one piece takes from the root to all ranks.
+    """
     # A pipeline takes about depth + pieces - 1 rounds. A plan of four times as many is of no use;
     # one pass over all configurations is added, as a circuit that is needed may come up last.
-    most_rounds = 4 * (cycle.depth + pieces) + len(cycle.peer) * cycle.held
-    n_rounds = spread_pieces(cycle.peer, cycle.held, problem.root, most_rounds, arrays)
-    return arrays if n_rounds else None
-
-
-def _list_turns(arrays: PieceArrays) -> IntArray:
-    """List the rounds in which something is sent, ascending; a plan leaves out the others."""
-    return np.unique(arrays.round_of[arrays.round_of >= 0])
-
-
-def _count_busiest(cycle: Cycle, arrays: PieceArrays) -> float:
-    """Return how long all rounds of a broadcast last without latencies, in times of one piece.
-
-    A round lasts as long as its busiest circuit needs. Each circuit carries one *piece*, an equal
-    part of the buffer. Only parallel circuits, from one rank to the same other one, can have less,
-    as they share their pieces evenly: two pieces over three circuits are a load of 2/3 on each.
-
-    ``round_of[rank, piece]`` tells in which round each piece comes to each rank, -1 at the root;
-    and ``source_of[rank, piece]``, from which rank.
-    """
-    turns = _list_turns(arrays)
-
-    # Without parallel circuits each round with a send has one piece on its busiest circuit.
-    # width[configuration, lane, rank]: how many circuits of the rank lead to the peer of the lane,
-    # at the first of these lanes; 0 at the others.
-    width = np.array([count_parallel(peer) for peer in cycle.peer])
-    if width.max() == 1:
-        return float(len(turns))
-    n = width.shape[2]
-    # n_parallel[configuration, source, target]: how many circuits lead from one rank to another.
-    n_parallel = np.zeros((len(width), n, n))
-    config, lane, rank = np.nonzero(width)
-    n_parallel[config, rank, cycle.peer[config, lane, rank]] = width[config, lane, rank]
-    receiver, piece = np.nonzero(arrays.round_of >= 0)
-    turn = arrays.round_of[receiver, piece]
-    source = arrays.source_of[receiver, piece]
-    # Count the pieces of each pair of ranks in each round. One number stands for a round and a
-    # pair, (round * n + source) * n + receiver, so that equal ones can be counted. The pieces of a
-    # pair are then shared among its circuits.
-    pair_of_round, count = np.unique((turn * n + source) * n + receiver, return_counts=True)
-    turn, pair = np.divmod(pair_of_round, n * n)
-    load = count / n_parallel[cycle.config_of(turn), pair // n, pair % n]
-    # busiest[k]: the largest load in the k-th round in which something is sent.
-    busiest = np.zeros(len(turns))
-    np.maximum.at(busiest, np.searchsorted(turns, turn), load)
-    return float(busiest.sum())
-
-
-def _lay_broadcast(problem: Collective, cycle: Cycle, arrays: PieceArrays) -> Laid:
-    """Make the plan of a simulated broadcast: its sends, its circuits and its time.
-
-    ``round_of[rank, piece]`` tells in which round a piece (an equal part of the buffer) comes to a
-    rank, -1 at the root; and ``source_of[rank, piece]``, from which rank.
-    """
-    # Rounds are numbered anew, without gaps; sends have to ascend by round.
-    turns = _list_turns(arrays)
+    n = problem.n_ranks
+    config_of_round = sequence.config_of_round(4 * (depth + pieces) + sum(sequence.held))
+    is_same = (
+        sequence.peer[:, :, None] == sequence.peer[:, None]
+    )  # [configuration, lane, lane, rank]
+    circuits = (sequence.peer, is_same.sum(axis=1), is_same.argmax(axis=1))
+    arrays = PieceArrays(
+        round_of=np.empty((n, pieces), dtype=np.int64),
+        source_of=np.empty((n, pieces), dtype=np.int64),
+        n_owners=np.empty(pieces, dtype=np.int64),
+        n_sent=np.empty(problem.lanes, dtype=np.int64),
+        loads=np.zeros(len(config_of_round)),
+    )
+    n_rounds = spread_pieces(circuits, config_of_round, problem.root, arrays)
+    if not n_rounds:
+        return None
     rank, piece = np.nonzero(arrays.round_of >= 0)
-    turn = np.searchsorted(turns, arrays.round_of[rank, piece])
-    kind = np.full(len(turn), COPY)
-    sends = np.column_stack([turn, arrays.source_of[rank, piece], rank, piece, kind])
-    sends = sends[np.argsort(turn, kind="stable")]
-    circuits = cycle.peer[cycle.config_of(turns)]
-    return lay(problem, Rounds(sends, arrays.round_of.shape[1], circuits))
+    order = np.argsort(arrays.round_of[rank, piece], kind="stable")
+    rank, piece = rank[order], piece[order]
+    columns = (arrays.round_of[rank, piece], arrays.source_of[rank, piece], rank, piece)
+    return receive_over_circuits(sequence, arrays.loads[:n_rounds], pieces, 1, columns)
 
 
-def _list_static(problem: Collective) -> Iterator[Cycle]:
-    """List the circuits that are tried for a broadcast and stay all the time.
+def _lay_broadcast(problem: Collective, receipts: Receipts) -> Laid:
+    """Make the plan of a simulated broadcast: its sends, its circuits and its time."""
+    return lay(problem, list_rounds(receipts, list_gathered(receipts), receipts.pieces))
 
-    The result ``peer[0, lane, rank]`` tells where each port leads, -1 if it is dark; ``held`` is
-    1, as nothing changes; and ``depth`` and ``name``.
-    """
-    for topology in list_topologies(problem):
-        depth = _depth_from(topology.peer, problem.root)
-        if depth:
-            yield Cycle(topology.name, topology.peer[None], 1, depth)
+
+def _list_static(problem: Collective) -> Iterator[tuple[int, CircuitSequence]]:
+    """List circuits that stay all the time, after the hops from the root to the farthest rank."""
+    sequences = [CircuitSequence.of([topology]) for topology in list_topologies(problem)]
     tree = _lay_tree(problem)
     if tree is not None:
-        yield Cycle("tree", tree[None], 1, _depth_from(tree, problem.root))
+        sequences.append(CircuitSequence("tree", tree[None]))
+    has_buffer = np.zeros((1, problem.n_ranks), dtype=np.bool_)
+    has_buffer[0, problem.root] = True
+    for sequence in sequences:
+        depth = int(count_hops(sequence.peer[0], has_buffer).max())
+        if depth < FAR:
+            yield depth, sequence
 
 
 def _lay_tree(problem: Collective) -> IntArray | None:
@@ -327,30 +266,7 @@ def _lay_tree(problem: Collective) -> IntArray | None:
     return peer
 
 
-def _depth_from(peer: IntArray, root: int) -> int:
-    """Return the hops from the root to the farthest rank, by breadth-first search.
-
-    ``peer[lane, rank]`` tells where each port leads, -1 if it is dark. Returns the hops, one for
-    each circuit on the way; 0 if some rank cannot be reached.
-    """
-    n = peer.shape[1]
-    reached = np.zeros(n, dtype=np.bool_)
-    reached[root] = True
-    layer = np.array([root])
-    depth = 0
-    # A layer is the ranks that are `depth` hops from the root.
-    while not reached.all():
-        following = np.unique(peer[:, layer])
-        following = following[following >= 0]
-        layer = following[~reached[following]]
-        if not len(layer):
-            return 0
-        reached[layer] = True
-        depth += 1
-    return depth
-
-
-def _list_changing(problem: Collective) -> Iterator[Cycle]:
+def _list_changing(problem: Collective) -> Iterator[tuple[int, CircuitSequence]]:
     """List circuits for a broadcast that change in turn, along the sides of a hypercube.
 
     The circuits of *bit* b pair ranks whose binary numbers differ in digit b alone: for bit 1,
@@ -400,4 +316,5 @@ def _list_changing(problem: Collective) -> Iterator[Cycle]:
         peer = np.array(peer_of_bit)[bits]
         depth = math.ceil(n_bits / len(np.unique(bits[0])))
         for held in (1, 2, 4) if problem.delay_s else (1,):
-            yield Cycle("hypercube", peer, held, depth * held)
+            sequence = CircuitSequence("hypercube", peer, (held,) * len(peer), repeats=True)
+            yield depth * held, sequence

@@ -1,14 +1,7 @@
-"""Circulant exchanges: rounds in which each rank sends to the rank some places onward.
+"""Circulant exchanges: all-to-alls in which each rank sends to the rank some places onward.
 
-The fewest rounds for few configurations are those of steps that grow by mixed radices. In
-configuration c each rank sends to the rank g_c = (1 + r_1) ... (1 + r_(c-1)) places onward, in r_c
-rounds; in each it sends on the g_c blocks that it got last. After these rounds each rank has the
-blocks of g_c (1 + r_c) ranks in a row. With the fewest rounds for K configurations, the product of
-all 1 + r_c is n at least, and no schedule can do with less. In the last configuration only blocks
-that are still missing are sent.
-
-In an all-to-all, shifts and routes are chosen together. In configuration c rank r sends to rank
-r + g_c, modulo n. A block for the rank o places onward takes j_c(o) hops in configuration c, with
+Shifts and routes are chosen together. In configuration c rank r sends to rank r + g_c, modulo n. A
+block for the rank o places onward takes j_c(o) hops in configuration c, with
 o = j_1 g_1 + ... + j_K g_K. All ranks do the same, so each circuit of a configuration carries as
 much, and a rank sends as many blocks as there are hops to all offsets: least for shortest paths.
 `list_shifts` looks for the shifts whose paths are shortest, by hill climbing.
@@ -26,10 +19,10 @@ from optmatch.problems import Collective
 from optmatch.problems.collectives.bounds import distances, fewest_rounds
 from optmatch.problems.collectives.plan import COPY
 from optmatch.solvers.collectives.rounds import (
+    PORTS_OF_A_SEND,
     Rounds,
     as_rounds,
     is_affordable,
-    of_gathers,
     ranks_to_store,
 )
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
@@ -46,8 +39,6 @@ STEPS_PER_S = 10_000_000
 """Steps of a climb in one sweep for which a second is needed, as it takes several sweeps."""
 QUICK_SENDS = 1 << 14
 """Plans of so many sends are made in any case: they take some 10 ms."""
-PORTS_OF_A_SEND = 16
-"""To set up so many ports in a configuration, and to check them, takes as long as a send."""
 CLIMB_STEPS = 40_000_000
 """Steps of all climbs for one number of configurations, in one sweep of each: about a second."""
 
@@ -65,45 +56,6 @@ def split_rounds(n: int, n_configurations: int) -> tuple[int, ...]:
         return ()
     rounds, n_longer = divmod(fewest_rounds(n, k), k)
     return (rounds + 1,) * n_longer + (rounds,) * (k - n_longer)
-
-
-def all_gather(n: int, held: tuple[int, ...], sign: int = 1, stored_ranks: int = 0) -> Rounds:
-    """Return the rounds of an all-gather in which all ranks send the same number of places onward.
-
-    In the first round over certain circuits a rank sends all blocks that it has, and in later ones
-    those that came in the round before. Blocks that have come all the way round are not sent.
-
-    Example: 4 ranks and ``held=(1, 1)``. Rank 0 sends block 0 to rank 1 (shift 1), and then the
-    blocks 0 and 3 to rank 2 (shift 2). With one stored rank only the sends of block 0 are listed.
-    """
-    # Before a configuration each rank has the blocks of as many ranks in a row as its shift,
-    # `step`, has places.
-    sender = np.arange(n)[:, None]
-    parts = []
-    step = 1
-    for rounds in held:
-        for hop in range(rounds):
-            # This hop moves the blocks that began so many places back.
-            places_back = np.arange(hop * step, min((hop + 1) * step, n - step))
-            if stored_ranks:
-                source = sign * places_back % n
-                chunk = np.zeros_like(source)
-            else:
-                source = np.repeat(sender[:, 0], len(places_back))
-                chunk = (sender - sign * places_back).reshape(-1) % n
-            parts.append((source, (source + sign * step) % n, chunk))
-        step *= 1 + rounds
-    return as_rounds(parts, COPY, stored_ranks or n)._replace(stored_ranks=stored_ranks)
-
-
-def make(problem: Collective) -> Rounds:
-    """Make an all-gather, a reduce-scatter or an all-reduce with as many circuits as pay."""
-    n = problem.n_ranks
-    round_s = problem.round_s
-    splits = [split_rounds(n, k) for k in range(1, (n - 1).bit_length() + 1)]
-    held = min(splits, key=lambda split: (len(split) - 1) * problem.delay_s + round_s * sum(split))
-    stored_ranks = ranks_to_store(n * n)
-    return of_gathers(problem.operation, lambda sign: all_gather(n, held, sign, stored_ranks))
 
 
 class Circulant(NamedTuple):

@@ -23,15 +23,16 @@ from optmatch.model import Clock
 from optmatch.problems import Collective
 from optmatch.problems.collectives.plan import COPY
 from optmatch.solvers.collectives.circulant import list_shifts
-from optmatch.solvers.collectives.forwarding import FAR, measure_distances
 from optmatch.solvers.collectives.level_routes import LEVEL, find_level_routes
 from optmatch.solvers.collectives.negotiated_routes import find_fewest_blocks
 from optmatch.solvers.collectives.offers import Offer
 from optmatch.solvers.collectives.plans import Laid, assemble, lay
 from optmatch.solvers.collectives.rounds import Rounds, as_rounds, without_nothing
 from optmatch.solvers.collectives.topologies import (
+    FAR,
     IntArray,
     Topology,
+    count_hops,
     inverse_circuits,
     lay_circulant,
     list_topologies,
@@ -108,8 +109,7 @@ def list_static_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
         # distance[destination, rank]: the fewest hops between them. A graph is left out if some
         # rank cannot reach another one.
         source = inverse_circuits(topology.peer, two_way=problem.two_way)
-        distance = np.empty((n, n), dtype=np.int64)
-        measure_distances(source, np.eye(n, dtype=np.bool_), distance, np.empty(n, dtype=np.int64))
+        distance = count_hops(source, np.eye(n, dtype=np.bool_))
         if distance.max() == FAR:
             continue
         n_rounds = int(distance[problem.demand.T > 0].max(initial=0))
@@ -199,7 +199,7 @@ def _lay_block_sends(
     rounds = as_rounds(sends, COPY, problem.n_ranks**2)
     if problem.hop_s is not None:
         return _lay_in_one_round(problem, topology, rounds.sends)
-    matchings = np.broadcast_to(topology.peer, (rounds.n_rounds, *topology.peer.shape))
+    matchings = [topology.peer] * rounds.n_rounds
     return lay(problem, without_nothing(problem, rounds._replace(matchings=matchings)))
 
 
@@ -493,6 +493,6 @@ def _lay_routes(problem: Collective, routes: ShiftRoutes) -> Laid:
             sends.append(np.stack([holder, receiver, chunk]).reshape(3, -1))
         source, target, chunk = np.concatenate(sends, axis=1)
         parts.append((source, target, chunk))
-    peer = np.array([topology.peer for topology in routes.topologies])
+    matchings = [routes.topologies[config].peer for config in routes.config_of_round]
     rounds: Rounds = as_rounds(parts, COPY, n * n)
-    return lay(problem, rounds._replace(matchings=peer[list(routes.config_of_round)]))
+    return lay(problem, rounds._replace(matchings=matchings))

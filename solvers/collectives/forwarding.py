@@ -15,25 +15,34 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import LONGEST_S, Clock
+from optmatch.model import Clock
 from optmatch.problems import Collective
-from optmatch.problems.collectives.plan import COPY, REDUCE
 from optmatch.solvers.collectives.offers import Offer
-from optmatch.solvers.collectives.passing import sum_up
-from optmatch.solvers.collectives.plans import Laid, assemble
-from optmatch.solvers.collectives.rounds import chunk_sizes, is_affordable
+from optmatch.solvers.collectives.plans import Laid, lay
+from optmatch.solvers.collectives.rounds import (
+    Rounds,
+    chunk_sizes,
+    is_affordable,
+    one_after_another,
+)
+from optmatch.solvers.collectives.spreading import (
+    Carried,
+    CircuitSequence,
+    Receipts,
+    list_gathered,
+    list_rounds,
+    offer_gathers,
+)
 from optmatch.solvers.collectives.topologies import (
+    FAR,
     IntArray,
-    Topology,
-    count_parallel,
-    inverse_circuits,
+    count_hops,
     lay_circulant,
     list_shift_sets,
     list_topologies,
@@ -42,107 +51,36 @@ from optmatch.solvers.kernels.decorators import kernel
 
 FloatArray = NDArray[np.float64]
 
-FAR = 1 << 30
-"""The distance of ranks that are not reached."""
 SWEEPS = 3
 """How often each way is chosen; from the second time on it is given up before, while all others
 are kept."""
 MOST_STRIDES = 40
 """How many strides of plans of two rounds are tried; all of them up to about so many ranks."""
+MOST_SCATTERED = 1 << 22
+"""Sends of the gather of a broadcast that is a scatter before a gather; of more none is made."""
 
 
 class Relay(NamedTuple):
     """In which round each rank gets the block of an owner, and over which circuits."""
 
-    topologies: tuple[Topology, ...]
-    """The circuits of each round."""
+    sequence: CircuitSequence
+    """One configuration that stays, or one for each round."""
     strides: tuple[int, ...]
     """By round: the ranks whose distance from the owner around the ring of all ranks is a multiple
     of this number have the block after the round. The last stride is 1."""
 
     @property
-    def changes(self) -> int:
-        """How often the circuits change between rounds."""
-        pairs = zip(self.topologies, self.topologies[1:], strict=False)
-        return sum(before is not after for before, after in pairs)
+    def name(self) -> str:
+        """The name of the circuits and the number of rounds, for statistics."""
+        return f"{self.sequence.name} in {len(self.strides)}"
 
-    def backwards(self, *, two_way: bool) -> Relay:
-        """Return the relay whose circuits lead the other way."""
-        if two_way:
-            return self
-        turned = {id(each): _turn(each) for each in self.topologies}
-        return self._replace(topologies=tuple(turned[id(each)] for each in self.topologies))
-
-
-class RelayRoutes(NamedTuple):
-    """How the pieces of blocks come to their receivers, ascending by round.
-
-    The arrays from `turn` to `n_links` have one entry for each receipt.
-    """
-
-    # Into how many equal pieces a block is cut; each piece is a receipt of its own.
-    pieces: int
-    n_owners: int
-    """1 if the ways of all owners are those of rank 0, turned around the ring of all ranks."""
-    # The round of the receipt, from 0.
-    turn: IntArray
-    owner: IntArray
-    """The number of the owner among the owners."""
-    source: IntArray
-    """The rank that has the piece before the round."""
-    # The rank that has it after the round.
-    target: IntArray
-    # The links of a receipt are ``link_from[first_link : first_link + n_links]``, and those of
-    # `link_to`.
-    first_link: IntArray
-    n_links: IntArray
-    link_from: IntArray
-    """The ends of all links, for each receipt from its source to its target."""
-    link_to: IntArray
-    load: FloatArray
-    """``load[round]``: the blocks over the busiest circuit."""
-
-    @property
-    def longest(self) -> IntArray:
-        """The most links of a way in each round."""
-        longest = np.zeros(len(self.load), dtype=np.int64)
-        np.maximum.at(longest, self.turn, self.n_links)
-        return longest
-
-    def seconds(self, problem: Collective, block_bytes: float) -> float:
-        """Return how long the rounds take, without changes of circuits."""
-        hops_s = float(self.longest.sum()) * (problem.hop_s or 0.0)
-        sending_s = float(self.load.sum()) * block_bytes / problem.rate_bytes_per_s
-        return len(self.load) * problem.alpha_s + hops_s + sending_s
-
-
-@kernel
-def measure_distances(peer, has, distance, queue):
-    """Write ``distance[owner, rank]`` from the nearest rank that has the block (breadth-first).
-
-    Distances are in circuits; `FAR` where no circuits lead. `queue`, shape (ranks,), is scratch.
-    ``has[owner, rank]`` tells which ranks have it, ``peer[lane, rank]`` where circuits lead.
-    """
-    for owner in range(has.shape[0]):
-        n_reached = 0
-        for rank in range(has.shape[1]):
-            distance[owner, rank] = FAR
-            if has[owner, rank]:
-                distance[owner, rank] = 0
-                queue[n_reached] = rank
-                n_reached += 1
-
-        # Ranks in the queue stand by rising distance.
-        place = 0
-        while place < n_reached:
-            rank = queue[place]
-            place += 1
-            for lane in range(peer.shape[0]):
-                neighbour = peer[lane, rank]
-                if neighbour >= 0 and distance[owner, neighbour] == FAR:
-                    distance[owner, neighbour] = distance[owner, rank] + 1
-                    queue[n_reached] = neighbour
-                    n_reached += 1
+    def rounds_of_arrival(self, offset: IntArray) -> IntArray:
+        """Return the round in which ranks so many places onward from the owner get its block."""
+        arrives = np.full(offset.shape, len(self.strides) - 1)
+        for turn in range(len(self.strides) - 1, -1, -1):
+            arrives[offset % self.strides[turn] == 0] = turn
+        arrives[offset == 0] = -1
+        return arrives
 
 
 @kernel
@@ -193,123 +131,72 @@ def choose_ways(source, width, distance, receipts, links, load):
 
 
 def find_ways(
-    problem: Collective, relay: Relay, pieces: int, owners: IntArray
-) -> RelayRoutes | None:
+    problem: Collective, relay: Relay, sequence: CircuitSequence, pieces: int, owners: IntArray
+) -> Receipts | None:
     """Find the ways of all pieces of the blocks of some owners; None if some rank is not reached.
 
     After each round of the relay, the ranks whose distance from the owner is a multiple of its
     stride have the block. A rank that is new in a round gets each piece from the nearest rank that
     had it before the round, over a shortest way; ways are chosen so that the busiest circuit of
     the round carries little. Where all ranks do the same, the ways of rank 0 stand for those of
-    all. Blocks of an uneven all-to-all weigh as much as their bytes; all others weigh 1.
+    all. The `sequence` is that of the relay, or the same with all circuits turned around. Blocks
+    of an uneven all-to-all weigh as much as their bytes; all others weigh 1.
 
     Example: 4 ranks on a ring of one-way circuits, strides 2 and 1. The block of rank 0 comes to
     rank 2 in round 0, over the links 0-1 and 1-2, and to the ranks 1 and 3 in round 1, from 0 and
     from 2.
     """
     n = problem.n_ranks
-    ranks = np.arange(n)
     is_even = problem.demand_bytes is None
-    alike = is_even and len(owners) == n and all(each.shifts for each in relay.topologies)
+    alike = is_even and len(owners) == n and sequence.shifts is not None
     if alike:
         owners = owners[:1]
-    offset = (ranks - owners[:, None]) % n
-    n_rounds = len(relay.strides)
-    arrives = np.full(offset.shape, n_rounds - 1)
-    for turn in range(n_rounds - 1, -1, -1):
-        arrives[offset % relay.strides[turn] == 0] = turn
-    arrives[offset == 0] = -1
+    ends = sequence.both_ends(alike=alike, two_way=problem.two_way)
+    arrives = relay.rounds_of_arrival((np.arange(n) - owners[:, None]) % n)
+    config_of_round = sequence.config_of_round(len(relay.strides))
 
     # Each round by itself: which ranks get which pieces, from where, and over which circuits.
+    # Owners are numbered by their place in `owners`.
     found: list[tuple[IntArray, ...]] = []
-    loads = np.zeros(n_rounds)
+    loads = np.zeros(len(config_of_round))
     n_links_before = 0
-    queue = np.empty(n, dtype=np.int64)
-    for turn, topology in enumerate(relay.topologies):
-        if alike:
-            shifts = np.array(topology.shifts)
-            peer = (ranks + shifts[:, None]) % n
-            source = (ranks - shifts[:, None]) % n
-            width = count_parallel(shifts[:, None])
-        else:
-            peer = topology.peer
-            source = inverse_circuits(peer, two_way=problem.two_way)
-            width = count_parallel(source)
-
+    for turn, config in enumerate(config_of_round.tolist()):
         # Who gets the block in this round, and how far it is from a rank that had it before.
-        distance = np.empty(offset.shape, dtype=np.int64)
-        measure_distances(peer, arrives < turn, distance, queue)
+        distance = count_hops(ends.peer[config], arrives < turn)
         is_wanted = arrives == turn
         if not is_even:
             is_wanted &= problem.demand[owners] > 0
         owner, target = np.nonzero(is_wanted)
-        if not len(owner):
-            return None
-        if (distance[owner, target] == FAR).any():
+        if not len(owner) or (distance[owner, target] == FAR).any():
             return None
 
         # A receipt for each piece; its links have a place each in one table for all of them.
+        chunk = (owners[owner][:, None] * pieces + np.arange(pieces)).reshape(-1)
         owner, target = np.repeat(owner, pieces), np.repeat(target, pieces)
         n_links = distance[owner, target]
         first_link = np.cumsum(n_links) - n_links
-        weight = np.full(len(owner), 1.0 / pieces)
+        weight = np.ones(len(owner))
         if not is_even:
             weight = chunk_sizes(problem, n * n).reshape(n, n)[owners[owner], target]
         links = np.empty((int(n_links.sum()), 3), dtype=np.int64)
-        load = np.zeros((len(peer), 1 if alike else n))
+        load = np.zeros(ends.width.shape[1:])
         receipts = np.column_stack([owner, target, first_link, weight]).astype(np.float64)
-        choose_ways(source, width, distance, receipts, links, load)
+        choose_ways(ends.source[config], ends.width[config], distance, receipts, links, load)
         loads[turn] = load.max()
 
         # The rank at the first link had the piece. Links of all rounds are counted together.
-        holder = links[first_link, 0]
-        starts = first_link + n_links_before
-        n_links_before += len(links)
+        source = links[first_link, 0]
         turns = np.full(len(owner), turn)
-        found.append((turns, owner, holder, target, starts, n_links, links[:, 0], links[:, 1]))
-    columns = [np.concatenate(column) for column in zip(*found, strict=True)]
-    turn_of, owner, holder, target, starts, n_links, link_from, link_to = columns
-    return RelayRoutes(
-        pieces,
-        len(owners),
-        turn_of,
-        owner,
-        holder,
-        target,
-        starts,
-        n_links,
-        link_from,
-        link_to,
-        loads,
-    )
+        first_link += n_links_before
+        n_links_before += len(links)
+        columns = (turns, source, target, chunk, first_link, n_links, links[:, 0], links[:, 1])
+        found.append(columns)
+    n_turns = n if alike else 1
+    all_columns = (np.concatenate(column) for column in zip(*found, strict=True))
+    return Receipts(sequence.peer, config_of_round, loads, pieces, n_turns, *all_columns)
 
 
-class Carried(NamedTuple):
-    """Which chunks are sent over which ways."""
-
-    way: IntArray
-    """The number of the receipt among the ways."""
-    turned: IntArray
-    """By how many places its ranks are turned around the ring of all ranks."""
-    # The chunk that is sent: owner times pieces plus piece in a gather, source times ranks plus
-    # destination in an all-to-all.
-    chunk: IntArray
-
-
-def list_gathered(ways: RelayRoutes, n: int) -> Carried:
-    """List the sends of an all-gather: each receipt once, for all owners.
-
-    With n ranks and ways for owner 0 alone, each receipt becomes n sends, turned by 0 to n - 1
-    places: a receipt of rank 2 from rank 0 becomes a send from 1 to 3 for owner 1, and so on.
-    """
-    n_turns = n if ways.n_owners == 1 else 1
-    turned = np.repeat(np.arange(n_turns), len(ways.turn))
-    way = np.tile(np.arange(len(ways.turn)), n_turns)
-    piece = way % ways.pieces
-    return Carried(way, turned, (ways.owner[way] + turned) * ways.pieces + piece)
-
-
-def list_exchanged(ways: RelayRoutes, n: int, n_turns: int) -> Carried:
+def list_exchanged(receipts: Receipts, n_turns: int) -> Carried:
     """List the sends of an all-to-all: blocks take the ways of the gather to their receivers.
 
     A block goes backwards from its receiver, receipt by receipt, to its owner; all these receipts
@@ -317,98 +204,21 @@ def list_exchanged(ways: RelayRoutes, n: int, n_turns: int) -> Carried:
     rank 3, the block from 0 to 3 has the sends 0 to 2 and 2 to 3. Where the ways of all owners are
     alike, those of the first `n_turns` owners are listed.
     """
-    way_of = np.full((ways.n_owners, n), -1)
-    way_of[ways.owner, ways.target] = np.arange(len(ways.turn))
-    receiver = np.tile(ways.target, n_turns)
-    turned = np.repeat(np.arange(n_turns), len(ways.turn))
-    way = np.tile(np.arange(len(ways.turn)), n_turns)
-    chunk = (ways.owner[way] + turned) * n + (receiver + turned) % n
+    n = receipts.peer.shape[2]
+    owner = receipts.chunk
+    receipt_of = np.full((n, n), -1)  # [owner, target]
+    receipt_of[owner, receipts.target] = np.arange(len(owner))
+    receiver = np.tile(receipts.target, n_turns)
+    turned = np.repeat(np.arange(n_turns), len(owner))
+    receipt = np.tile(np.arange(len(owner)), n_turns)
+    block = (owner[receipt] + turned) * n + (receiver + turned) % n
     parts = []
-    while len(way):
-        parts.append((way, turned, chunk))
-        before = way_of[ways.owner[way], ways.source[way]]
+    while len(receipt):
+        parts.append((receipt, turned, block))
+        before = receipt_of[owner[receipt], receipts.source[receipt]]
         goes_on = before >= 0
-        way, turned, chunk = before[goes_on], turned[goes_on], chunk[goes_on]
+        receipt, turned, block = before[goes_on], turned[goes_on], block[goes_on]
     return Carried(*(np.concatenate(column) for column in zip(*parts, strict=True)))
-
-
-class LinkedSends(NamedTuple):
-    """Sends with the links that they are forwarded over, and the circuits of each round."""
-
-    # Rows of round, source, destination, chunk and kind, by round.
-    sends: IntArray
-    # Rows of send (its number), from and to, for sends over two links or more.
-    links: IntArray
-    # By round the circuits, ``peer[lane, rank]``; the same array where they stay.
-    matchings: list[IntArray]
-
-    def then(self, later: LinkedSends) -> LinkedSends:
-        """Let other rounds follow."""
-        sends, links = later.sends.copy(), later.links.copy()
-        sends[:, 0] += len(self.matchings)
-        links[:, 0] += len(self.sends)
-        return LinkedSends(
-            np.concatenate([self.sends, sends]),
-            np.concatenate([self.links, links]),
-            [*self.matchings, *later.matchings],
-        )
-
-    def lay(self, problem: Collective, chunk_count: int) -> Laid:
-        """Make the plan."""
-        epochs: list[IntArray] = []
-        numbers = []
-        for matching in self.matchings:
-            if not epochs or matching is not epochs[-1]:
-                epochs.append(matching)
-            numbers.append(len(epochs) - 1)
-        circuits, epoch_of_round = np.array(epochs), np.array(numbers)
-        return assemble(
-            problem, self.sends, chunk_count, circuits, epoch_of_round, links=self.links
-        )
-
-
-def list_sends(
-    ways: RelayRoutes, carried: Carried, relay: Relay, n: int, *, adds: bool
-) -> LinkedSends:
-    """Spell the sends out; those of sums run backwards, against all circuits of the relay.
-
-    Rows of sends are round, source, destination, chunk and kind, by round; rows of links are the
-    number of the send and the two ranks of a circuit. Only sends over two circuits or more have
-    links. With `adds`, the last round of the gather is the first one, and source and destination
-    change places: what a rank had sent on it adds up.
-    """
-    turn = ways.turn[carried.way]
-    matchings = [topology.peer for topology in relay.topologies]
-    if adds:
-        matchings.reverse()
-        turn = len(matchings) - 1 - turn
-    order = np.argsort(turn, kind="stable")
-    way, turned = carried.way[order], carried.turned[order]
-    source = (ways.source[way] + turned) % n
-    target = (ways.target[way] + turned) % n
-    kind = np.full(len(way), REDUCE if adds else COPY)
-    if adds:
-        source, target = target, source
-    sends = np.column_stack([turn[order], source, target, carried.chunk[order], kind])
-
-    # The links of forwarded sends, in their order; `place` counts the links of each from 0.
-    n_links = np.where(ways.n_links[way] > 1, ways.n_links[way], 0)
-    number = np.repeat(np.arange(len(way)), n_links)
-    place = np.arange(len(number)) - np.repeat(np.cumsum(n_links) - n_links, n_links)
-    first = ways.first_link[way][number]
-    link = first + (n_links[number] - 1 - place if adds else place)
-    link_from = (ways.link_from[link] + turned[number]) % n
-    link_to = (ways.link_to[link] + turned[number]) % n
-    if adds:
-        link_from, link_to = link_to, link_from
-    return LinkedSends(sends, np.column_stack([number, link_from, link_to]), matchings)
-
-
-def _turn(topology: Topology) -> Topology:
-    """Turn all one-way circuits around; a shift becomes its opposite."""
-    n = topology.peer.shape[1]
-    back = tuple((n - shift) % n for shift in topology.shifts)
-    return Topology(topology.name, inverse_circuits(topology.peer, two_way=False), back)
 
 
 def list_strides(n: int) -> Iterator[tuple[int, ...]]:
@@ -443,12 +253,12 @@ def list_relays(problem: Collective) -> Iterator[Relay]:
         for strides in list_strides(n):
             if problem.operation == "all-to-all" and len(strides) > 1:
                 break
-            yield Relay((topology,) * len(strides), strides)
+            yield Relay(CircuitSequence.of([topology]), strides)
+    if problem.demand_bytes is not None:
+        return
 
     # With new circuits in each round the shifts of one round are scaled by its stride: with
     # strides 9, 3 and 1, and the shifts 1 and 2, they are 9 and 18, 3 and 6, 1 and 2.
-    if problem.demand_bytes is not None:
-        return
     for strides in list_strides(n):
         if len(strides) == 1:
             continue
@@ -460,16 +270,15 @@ def list_relays(problem: Collective) -> Iterator[Relay]:
             tuple(range(1, lanes + 1)),
             *list_shift_sets(base, problem.lanes, two_way=problem.two_way),
         }
-
-        # A stride that makes a shift a multiple of n would lead a rank to itself.
         for shifts in sorted(sets):
+            # A stride that makes a shift a multiple of n would lead a rank to itself.
             scaled = [tuple(stride * shift % n for shift in shifts) for stride in strides]
             if not shifts or not all(all(each) for each in scaled):
                 continue
             laid = [lay_circulant(problem, each) for each in scaled]
-            topologies = tuple(each for each in laid if each is not None)
+            topologies = [each for each in laid if each is not None]
             if len(topologies) == len(strides):
-                yield Relay(topologies, strides)
+                yield Relay(CircuitSequence.of(topologies, (1,) * len(strides)), strides)
 
 
 def list_forwarding_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
@@ -484,89 +293,39 @@ def list_forwarding_offers(problem: Collective, clock: Clock) -> Iterator[Offer]
         for pieces in sorted({1, 1 if problem.operation == "all-to-all" else problem.lanes}):
             if not is_affordable(n * (n - 1) * pieces, clock):
                 continue
+            if problem.operation == "all-to-all":
+                yield from _offer_exchange(problem, relay)
+                continue
             if problem.operation == "broadcast":
                 yield from _offer_broadcasts(problem, relay, pieces)
                 continue
-            gather = find_ways(problem, relay, pieces, everyone)
-            if gather is None:
+            receive = partial(find_ways, problem, relay, pieces=pieces, owners=everyone)
+            offers = list(offer_gathers(problem, relay.sequence, relay.name, receive))
+            if not offers:
                 break
-            yield from _offer_gathers(problem, relay, gather)
+            yield from offers
 
 
-def _count_rows(ways: RelayRoutes, n: int) -> int:
-    """Count sends and links of a gather; to lay out a link takes about as long as a send."""
-    return (len(ways.turn) + len(ways.link_from)) * (n if ways.n_owners == 1 else 1)
-
-
-def _offer_gathers(problem: Collective, relay: Relay, gather: RelayRoutes) -> Iterator[Offer]:
-    """Offer a gather, sums that run backwards, or an all-to-all over the same ways.
-
-    Each offer is priced from the loads and hops of its rounds; sends are listed only if it is
-    built. An all-gather is the gather itself, an all-to-all goes along its ways block by block. A
-    reduce-scatter is the gather over circuits that lead the other way, run backwards in time; an
-    all-reduce is this and then the gather, or one gather of whole buffers that each rank adds up
-    itself. With 8 ranks and buffers of 8 MB, blocks are 1 MB in the first case and 8 MB in the
-    second, which has half of the rounds.
-    """
+def _offer_exchange(problem: Collective, relay: Relay) -> Iterator[Offer]:
+    """Offer an all-to-all whose blocks take the ways of a gather."""
     n = problem.n_ranks
-    pieces = gather.pieces
-    changes_s = relay.changes * problem.delay_s
-    name = f"{relay.topologies[0].name} in {len(relay.strides)}"
-    n_rows = _count_rows(gather, n)
-    if problem.operation == "all-to-all":
-        n_turns = n if gather.n_owners == 1 else 1
-        priced = list_exchanged(gather, n, 1)
-        load = _load_blocks(problem, relay, gather, priced)
-        seconds = gather._replace(load=load).seconds(problem, 1.0)
-        rows = n_turns * (int(gather.n_links[priced.way].sum()) + len(priced.way))
-
-        def build_exchange() -> Laid:
-            exchanged = list_exchanged(gather, n, n_turns)
-            return list_sends(gather, exchanged, relay, n, adds=False).lay(problem, n * n)
-
-        yield Offer(seconds + changes_s, rows, name, build_exchange)
+    gather = find_ways(problem, relay, relay.sequence, 1, np.arange(n))
+    if gather is None:
         return
+    priced = list_exchanged(gather, 1)
+    load = _load_blocks(problem, relay, gather, priced)
+    n_rows = int(gather.n_links[priced.receipt].sum()) + len(priced.receipt)
 
-    chunk_bytes = float(chunk_sizes(problem, n * pieces)[0])
-    gather_s = gather.seconds(problem, chunk_bytes * pieces) + changes_s
-    if problem.operation == "all-gather":
+    def build() -> Laid:
+        exchanged = list_exchanged(gather, gather.n_turns)
+        return lay(problem, list_rounds(gather, exchanged, n * n))
 
-        def build_gather() -> Laid:
-            return list_sends(gather, list_gathered(gather, n), relay, n, adds=False).lay(
-                problem, n * pieces
-            )
-
-        yield Offer(gather_s, n_rows, name, build_gather)
-        return
-    scatter = find_ways(problem, relay.backwards(two_way=problem.two_way), pieces, np.arange(n))
-    if scatter is None:
-        return
-    scatter_s = scatter.seconds(problem, chunk_bytes * pieces) + changes_s
-    is_sum = problem.operation == "all-reduce"
-
-    def build_sums() -> Laid:
-        sends = list_sends(scatter, list_gathered(scatter, n), relay, n, adds=True)
-        if is_sum:
-            sends = sends.then(list_sends(gather, list_gathered(gather, n), relay, n, adds=False))
-        return sends.lay(problem, n * pieces)
-
-    seconds = scatter_s + gather_s if is_sum else scatter_s
-    yield Offer(seconds, n_rows * (1 + is_sum), name, build_sums)
-    whole_bytes = n * problem.size_bytes
-    if is_sum and whole_bytes <= LONGEST_S * problem.rate_bytes_per_s:
-        buffers = replace(problem, operation="all-gather", size_bytes=whole_bytes)
-        chunk_bytes = float(chunk_sizes(buffers, n * pieces)[0])
-
-        def build_buffers() -> Laid:
-            sends = list_sends(gather, list_gathered(gather, n), relay, n, adds=False)
-            return sum_up(sends.lay(buffers, n * pieces))
-
-        seconds = gather.seconds(problem, chunk_bytes * pieces) + changes_s
-        yield Offer(seconds, n_rows, f"{name} of buffers", build_buffers)
+    seconds = gather._replace(load=load).seconds(problem, 1.0)
+    yield Offer(seconds, gather.n_turns * n_rows, relay.name, build)
 
 
 def _load_blocks(
-    problem: Collective, relay: Relay, ways: RelayRoutes, exchanged: Carried
+    problem: Collective, relay: Relay, receipts: Receipts, exchanged: Carried
 ) -> FloatArray:
     """Return the bytes over the busiest circuit of each round of an all-to-all.
 
@@ -575,22 +334,21 @@ def _load_blocks(
     on all circuits of a shift together is the load of each circuit of this shift.
     """
     n = problem.n_ranks
+    alike = receipts.n_turns > 1
+    ends = relay.sequence.both_ends(alike=alike, two_way=problem.two_way)
     sizes = chunk_sizes(problem, n * n)[exchanged.chunk]
-    n_links = ways.n_links[exchanged.way]
+    n_links = receipts.n_links[exchanged.receipt]
     number = np.repeat(np.arange(len(n_links)), n_links)
     place = np.arange(len(number)) - np.repeat(np.cumsum(n_links) - n_links, n_links)
-    link = ways.first_link[exchanged.way][number] + place
+    link = receipts.first_link[exchanged.receipt][number] + place
     load = np.zeros(len(relay.strides))
-    for turn, topology in enumerate(relay.topologies):
-        here = ways.turn[exchanged.way][number] == turn
-        source, target = ways.link_from[link[here]], ways.link_to[link[here]]
-        if ways.n_owners == 1:
-            # All circuits of a shift carry what the blocks of one owner carry over this shift.
-            circuits, which = np.unique((target - source) % n, return_inverse=True)
-            width = (np.array(topology.shifts)[:, None] == circuits).sum(axis=0)
-        else:
-            circuits, which = np.unique(source * n + target, return_inverse=True)
-            width = (topology.peer[:, circuits // n] == circuits % n).sum(axis=0)
+    for turn, config in enumerate(receipts.config_of_round.tolist()):
+        here = receipts.turn[exchanged.receipt][number] == turn
+        source, target = receipts.link_from[link[here]], receipts.link_to[link[here]]
+        if alike:
+            source, target = np.zeros_like(source), (target - source) % n
+        circuits, which = np.unique(source * n + target, return_inverse=True)
+        width = (ends.peer[config][:, circuits // n] == circuits % n).sum(axis=0)
         amounts = np.bincount(which.reshape(-1), sizes[number[here]])
         load[turn] = (amounts / width).max()
     return load
@@ -606,51 +364,36 @@ def _offer_broadcasts(problem: Collective, relay: Relay, pieces: int) -> Iterato
     reach all ranks, and the second plan only if it has few sends.
     """
     n = problem.n_ranks
-    name = f"{relay.topologies[0].name} in {len(relay.strides)}"
-    changes_s = relay.changes * problem.delay_s
     root = np.array([problem.root])
-    ways = find_ways(problem, relay, pieces, root)
+    ways = find_ways(problem, relay, relay.sequence, pieces, root)
     if ways is None:
         return
-    ways = ways._replace(n_owners=0)
-    whole_bytes = float(chunk_sizes(problem, pieces)[0]) * pieces
-    carried = Carried(
-        np.arange(len(ways.turn)),
-        np.zeros(len(ways.turn), np.int64),
-        np.arange(len(ways.turn)) % pieces,
-    )
+    # The root has the only block, whose chunks count from 0.
+    ways = ways._replace(chunk=ways.chunk - problem.root * pieces)
     yield Offer(
-        ways.seconds(problem, whole_bytes) + changes_s,
-        len(ways.turn) + len(ways.link_from),
-        name,
-        partial(_lay_carried, problem, ways, carried, relay, pieces),
+        ways.seconds(problem, float(chunk_sizes(problem, pieces)[0])),
+        ways.n_rows,
+        relay.name,
+        partial(_lay_copies, problem, [ways], pieces),
     )
 
-    # The second plan: each rank gets its own part in one round, then all parts are gathered.
-    first = Relay(relay.topologies[:1], (1,))
-    gather = find_ways(problem, relay, pieces, np.arange(n))
-    scatter = find_ways(problem, first, pieces, root)
-    if gather is None or scatter is None or n * (n - 1) * pieces > 1 << 22:
+    # The second plan: each rank gets its own part in one round, then all parts are gathered. The
+    # scatter takes the ways of the gather of the root, with the chunk of each receiver.
+    one_round = Relay(relay.sequence._replace(peer=relay.sequence.peer[:1], held=(1,)), (1,))
+    gather = find_ways(problem, relay, relay.sequence, pieces, np.arange(n))
+    scatter = find_ways(problem, one_round, one_round.sequence, pieces, root)
+    if gather is None or scatter is None or n * (n - 1) * pieces > MOST_SCATTERED:
         return
+    scatter = scatter._replace(chunk=scatter.target * pieces + scatter.chunk % pieces)
     chunk_bytes = float(chunk_sizes(problem, n * pieces)[0])
-    chunks = scatter.target * pieces + np.arange(len(scatter.turn)) % pieces
-    scattered = Carried(
-        np.arange(len(scatter.turn)), np.zeros(len(scatter.turn), np.int64), chunks
-    )
-
-    def build() -> Laid:
-        sends = list_sends(scatter, scattered, first, n, adds=False)
-        sends = sends.then(list_sends(gather, list_gathered(gather, n), relay, n, adds=False))
-        return sends.lay(problem, n * pieces)
-
-    seconds = scatter.seconds(problem, chunk_bytes * pieces) + gather.seconds(
-        problem, chunk_bytes * pieces
-    )
-    yield Offer(seconds + changes_s, _count_rows(gather, n), f"{name} of parts", build)
+    seconds = scatter.seconds(problem, chunk_bytes) + gather.seconds(problem, chunk_bytes)
+    build = partial(_lay_copies, problem, [scatter, gather], n * pieces)
+    yield Offer(seconds, gather.n_rows, f"{relay.name} of parts", build)
 
 
-def _lay_carried(
-    problem: Collective, ways: RelayRoutes, carried: Carried, relay: Relay, chunk_count: int
-) -> Laid:
-    """Make the plan of copies."""
-    return list_sends(ways, carried, relay, problem.n_ranks, adds=False).lay(problem, chunk_count)
+def _lay_copies(problem: Collective, phases: list[Receipts], chunk_count: int) -> Laid:
+    """Make the plan of copies, of one phase after another."""
+    rounds: list[Rounds] = [
+        list_rounds(receipts, list_gathered(receipts), chunk_count) for receipts in phases
+    ]
+    return lay(problem, rounds[0] if len(rounds) == 1 else one_after_another(*rounds))

@@ -303,11 +303,11 @@ def _find_around_late_ranks(problem: Collective, clock: Clock) -> FoundPlan:
 def _find_mixed_radix(problem: Collective, clock: Clock) -> FoundPlan:
     """Plan a gather, or sums made of gathers, with few rounds and few changes of circuits."""
     with uncounted():
-        from optmatch.solvers.collectives.circulant import make
+        from optmatch.solvers.collectives.gathers import list_mixed_radix_offers
+        from optmatch.solvers.collectives.offers import take_best_offer
 
-    if problem.n_ranks == 2:  # where an all-reduce is one exchange
-        return _follow_algorithm("ring", problem, clock)
-    return FoundPlan(lay(problem, make(problem)), {"algorithm": "mixed-radix"})
+    laid, _ = take_best_offer(list_mixed_radix_offers(problem), clock)
+    return FoundPlan(laid, {"algorithm": "mixed-radix"}, limit=clock.exceeded(0))
 
 
 def _find_one_pass(problem: Collective, clock: Clock) -> FoundPlan:

@@ -437,7 +437,7 @@ def list_turned_rounds(problem: Collective, torus: TurnedTorus) -> Rounds:
     circuits = np.full((problem.lanes, n), IDLE)
     for lane in range(torus.n_sides * torus.n_parallel):
         circuits[lane] = sides[lane % torus.n_sides].successors(ranks)
-    matchings = np.tile(circuits, (torus.n_rounds, 1, 1))
+    matchings = [circuits] * torus.n_rounds
     return Rounds(rows[:, :5], torus.n_sides, matchings, places=rows[:, 5:])
 
 

@@ -58,7 +58,7 @@ def lay(problem: Collective, rounds: Rounds) -> Laid:
     -> 2. The rounds 0 and 1 are one epoch, and round 2 another one.
     """
     given = rounds.matchings
-    matchings = _list_circuits(problem, rounds) if given is None else list(given)
+    matchings = _list_circuits(problem, rounds) if given is None else given
     held: IntArray | None = None  # the circuits that are there, [lane, rank]
     if not isinstance(problem.start, str):
         held = problem.start.astype(np.int64)
@@ -80,6 +80,7 @@ def lay(problem: Collective, rounds: Rounds) -> Laid:
         rounds.chunk_count,
         circuits,
         epoch_of_round,
+        links=rounds.links,
         stored_ranks=rounds.stored_ranks,
     )
     if rounds.places is None:

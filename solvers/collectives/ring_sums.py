@@ -84,7 +84,7 @@ def list_ring_rounds(ring: Topology, chunks: int) -> Rounds:
     sends = np.concatenate(rows)
     sends = sends[np.argsort(sends[:, 0], kind="stable")]
     n_rounds = int(sends[-1, 0]) + 1
-    matchings = np.tile(ring.peer, (n_rounds, 1, 1))
+    matchings = [ring.peer] * n_rounds
     return Rounds(sends[:, :5], chunks, matchings, places=sends[:, 5:])
 
 

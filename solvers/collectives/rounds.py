@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from optmatch.model import Clock
 from optmatch.problems import Collective
 from optmatch.problems.collectives.plan import REDUCE
+from optmatch.solvers.collectives.topologies import inverse_circuits
 
 MOST_SENDS = 1 << 26
 """Sends of a plan of an all-to-all: of more it takes tens of gigabytes; 512 ranks of a ring."""
@@ -25,6 +26,8 @@ SENDS_PER_S = 1_200_000
 """Sends that are made, laid out and replayed by the verifier in a second. Measured: 0.8 to 1.6
 million, of collectives of 1,024 ranks on one core. With half of this number methods are left out
 that would be done in time; with twice of it limits of 1 s are overrun by a second."""
+PORTS_OF_A_SEND = 16
+"""To set up so many ports in a configuration, and to check them, takes as long as a send."""
 MOST_OFFERED_SENDS = 1 << 24
 """Plans of more sends are not offered: they take gigabytes."""
 MOST_LISTED_SENDS = 1 << 17
@@ -46,8 +49,8 @@ class Rounds(NamedTuple):
     """Rows of round, source, destination, chunk and kind, as in a `CollectivePlan`."""
     chunk_count: int
     """The number of chunks into which the data of the collective are cut."""
-    matchings: NDArray[np.int64] | None = None
-    """``matchings[round, lane, rank]``: the peer of each port, -1 if it is dark. None where each
+    matchings: Sequence[NDArray[np.int64]] | None = None
+    """``matchings[round][lane, rank]``: the peer of each port, -1 if it is dark. None where each
     rank sends to one other in a round, and all lanes have the same circuits."""
     stored_ranks: int = 0
     """1: the sends are those of the chunks of rank 0, as in a `CollectivePlan`, and all ranks send
@@ -55,6 +58,9 @@ class Rounds(NamedTuple):
     places: NDArray[np.int64] | None = None
     """Shape (sends, 2): from and into which place of its chunk each send is, as in a
     `CollectivePlan`. None: all are sums."""
+    links: NDArray[np.int64] | None = None
+    """Rows of send, from and to: the circuits of sends that are forwarded inside their round, in
+    their order. None: no send is."""
 
     @property
     def n_rounds(self) -> int:
@@ -134,23 +140,11 @@ def backwards(gather: Rounds) -> Rounds:
     turn = gather.n_rounds - 1 - turn
     kinds = np.full(len(turn), REDUCE)
     rows = np.column_stack([turn, destination, source, chunk, kinds])
-    matchings = gather.matchings
-    if matchings is not None:
-        matchings = _invert_matchings(matchings[::-1])
+    matchings = None
+    if gather.matchings is not None:
+        matchings = [inverse_circuits(each, two_way=False) for each in reversed(gather.matchings)]
     backward_sends = rows[np.argsort(turn, kind="stable")]
     return Rounds(backward_sends, gather.chunk_count, matchings, gather.stored_ranks)
-
-
-def _invert_matchings(matchings: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Turn all one-way circuits around, each in its own round and lane.
-
-    ``matchings[round, lane, rank]`` is the rank to which a port leads, -1 if it is dark. Returns
-    the rank from which the circuit came that ended at the port, -1 if none did.
-    """
-    inverse = np.full_like(matchings, -1)
-    turn, lane, rank = np.nonzero(matchings >= 0)
-    inverse[turn, lane, matchings[turn, lane, rank]] = rank
-    return inverse
 
 
 def one_after_another(first: Rounds, second: Rounds) -> Rounds:
@@ -159,9 +153,14 @@ def one_after_another(first: Rounds, second: Rounds) -> Rounds:
     later[:, 0] += first.n_rounds
     matchings = None
     if first.matchings is not None and second.matchings is not None:
-        matchings = np.concatenate([first.matchings, second.matchings])
+        matchings = [*first.matchings, *second.matchings]
+    links = None
+    if first.links is not None and second.links is not None:
+        later_links = second.links.copy()
+        later_links[:, 0] += len(first.sends)
+        links = np.concatenate([first.links, later_links])
     sends = np.concatenate([first.sends, later])
-    return Rounds(sends, first.chunk_count, matchings, first.stored_ranks)
+    return Rounds(sends, first.chunk_count, matchings, first.stored_ranks, links=links)
 
 
 def of_gathers(operation: str, gather: Callable[[int], Rounds]) -> Rounds:
@@ -207,5 +206,5 @@ def without_nothing(problem: Collective, rounds: Rounds) -> Rounds:
     kept = rounds.sends[has_bytes]
     turns, new_turn = np.unique(kept[:, 0], return_inverse=True)
     kept = np.column_stack([new_turn.reshape(-1), kept[:, 1:]])
-    matchings = None if rounds.matchings is None else rounds.matchings[turns]
+    matchings = None if rounds.matchings is None else [rounds.matchings[turn] for turn in turns]
     return Rounds(kept, rounds.chunk_count, matchings)

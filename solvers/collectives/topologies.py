@@ -21,12 +21,17 @@ from numpy.typing import NDArray
 from optmatch.model import IDLE, uncounted
 from optmatch.problems import Collective
 from optmatch.solvers.collectives.regular_graphs import find_regular_graph
+from optmatch.solvers.kernels.decorators import kernel
 
 IntArray = NDArray[np.int64]
 
 RANDOM_GRAPHS = 4
 """Random regular graphs of two-way circuits that are tried; their diameters differ by one at most
 in practice, and their loads by some percent."""
+
+
+FAR = 1 << 30
+"""The distance of ranks that are not reached."""
 
 
 class Topology(NamedTuple):
@@ -162,6 +167,46 @@ def count_parallel(peer: IntArray) -> IntArray:
         is_first = ~same[:lane].any(axis=0) & (row >= 0)
         width[lane] = np.where(is_first, same.sum(axis=0), 0)
     return width
+
+
+@kernel
+def _measure_distances(peer, has, distance, queue):
+    """Write ``distance[owner, rank]`` from the nearest rank that has the block (breadth-first).
+
+    Distances are in circuits; `FAR` where no circuits lead. `queue`, shape (ranks,), is scratch.
+    ``has[owner, rank]`` tells which ranks have it, ``peer[lane, rank]`` where circuits lead.
+    """
+    for owner in range(has.shape[0]):
+        n_reached = 0
+        for rank in range(has.shape[1]):
+            distance[owner, rank] = FAR
+            if has[owner, rank]:
+                distance[owner, rank] = 0
+                queue[n_reached] = rank
+                n_reached += 1
+
+        # Ranks in the queue stand by rising distance.
+        place = 0
+        while place < n_reached:
+            rank = queue[place]
+            place += 1
+            for lane in range(peer.shape[0]):
+                neighbour = peer[lane, rank]
+                if neighbour >= 0 and distance[owner, neighbour] == FAR:
+                    distance[owner, neighbour] = distance[owner, rank] + 1
+                    queue[n_reached] = neighbour
+                    n_reached += 1
+
+
+def count_hops(peer: IntArray, has: NDArray[np.bool_]) -> IntArray:
+    """Return ``hops[block, rank]`` from the nearest rank that has a block, `FAR` without a way.
+
+    ``peer[lane, rank]`` tells where circuits lead, -1 if nowhere; ``has[block, rank]`` which ranks
+    have the block.
+    """
+    hops = np.empty(has.shape, dtype=np.int64)
+    _measure_distances(peer, has, hops, np.empty(has.shape[1], dtype=np.int64))
+    return hops
 
 
 def lay_circulant(problem: Collective, shifts: tuple[int, ...]) -> Topology | None:

@@ -236,7 +236,7 @@ def _list_rounds(
                 rows[:, 4] = ends_and_kinds[:, 2]
                 rows_of_round.setdefault(turn, []).append(rows)
     sends_of_rounds = [rows for turn in sorted(rows_of_round) for rows in rows_of_round[turn]]
-    matchings = np.tile(topology.peer, (len(rows_of_round), 1, 1))
+    matchings = [topology.peer] * len(rows_of_round)
     return Rounds(np.concatenate(sends_of_rounds), len(graphs) * n_classes, matchings)
 
 
