@@ -67,5 +67,6 @@ def small_problems() -> tuple[Collective, ...]:
     late = {"15": 0.01}
     return (
         Collective("all-to-all", 8, 1e6, alpha_s=2.7e-6, delay_s=1e-5),
+        Collective("all-gather", 8, 1e6, alpha_s=2.7e-6, delay_s=1e-5),
         Collective("all-reduce", 16, 1e6, alpha_s=2.7e-6, two_way=True, late_s=late),
     )

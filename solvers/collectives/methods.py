@@ -306,7 +306,10 @@ def _find_mixed_radix(problem: Collective, clock: Clock) -> FoundPlan:
         from optmatch.solvers.collectives.gathers import list_mixed_radix_offers
         from optmatch.solvers.collectives.offers import take_best_offer
 
-    laid, _ = take_best_offer(list_mixed_radix_offers(problem), clock)
+    # However short the time is, there is some plan.
+    offers = list(list_mixed_radix_offers(problem))
+    laid, _ = take_best_offer(offers, clock)
+    laid = laid or offers[0].build()
     return FoundPlan(laid, {"algorithm": "mixed-radix"}, limit=clock.exceeded(0))
 
 
