@@ -317,14 +317,13 @@ def _count_passed_twice(problem: Routing) -> int:
     graph = fabric.graph
     if graph is None or fabric.bidirectional or (problem.matching < 0).any():
         return 0
-    starts = fabric.source_terminals
-    ends = fabric.destination_terminals
-    if forward_lengths(graph, starts[:1], ends[:1]) is None:
+    # Terminals of a cell are 4 c + 0, 1 (ends a) and 4 c + 2, 3 (ends b). Where each end b is
+    # joined to an end a, light goes one way only.
+    is_b = np.arange(len(graph.mate)) % 4 >= 2
+    if (is_b[graph.mate] == is_b)[graph.mate >= 0].any():
         return 0
-
-    # Terminals of a cell are 4 c + 0, 1 (ends a) and 4 c + 2, 3 (ends b).
     lit = np.zeros(len(graph.mate), dtype=bool)
-    lit[starts] = True
+    lit[fabric.source_terminals] = True
     while True:
         passed_twice = lit[0::4] & lit[1::4]
         cells = np.flatnonzero(passed_twice)
@@ -353,31 +352,33 @@ def route_lengths(fabric: Fabric) -> NDArray[np.float64]:
     return lengths
 
 
+_MAX_ENTRIES = 2**24
+"""Walks are searched for at most so many pairs of a port and a terminal at a time."""
+
+
 def _measure_routes(
     graph: CellGraph, starts: NDArray[np.int32], ends: NDArray[np.int32]
 ) -> NDArray[np.float64]:
     """Count the cells on shortest routes, shape (sources, destinations).
 
-    `starts` are the terminals where sources send light in, `ends` those where destinations receive
-    it. Infinite where there is no route, 0 where both ports have the same terminal.
+    Infinite where there is no route, 0 where both ports have the same terminal. Shortest walks are
+    shortest routes, but for those that pass a link twice; branch and bound finds the routes of
+    these pairs.
     """
     same_terminal = starts[:, None] == ends
-    forward = forward_lengths(graph, starts, ends)
-    if forward is not None:
-        return np.where(same_terminal, 0.0, forward)
-
-    # Shortest walks are shortest routes, but for those that pass a link twice. Branch and bound
-    # finds the routes of these pairs.
-    cells, entered = _search_breadth_first(graph, starts)
-    cells_to_ends = cells[:, ends]
-    lengths = np.where(cells_to_ends > 0, cells_to_ends, math.inf)
-    lengths = np.where(same_terminal, 0.0, lengths)
-    passes_twice = _passes_a_link_twice(graph, entered, ends)
-    for source, destination in np.argwhere(passes_twice & ~same_terminal):
-        start = int(starts[source])
-        end = int(ends[destination])
-        lengths[source, destination] = shortest_route(graph, start, end)
-    return lengths
+    lengths = np.empty(same_terminal.shape)
+    chunk = max(1, _MAX_ENTRIES // len(graph.mate))
+    for first in range(0, len(starts), chunk):
+        rows = slice(first, first + chunk)
+        cells, entered = _search_breadth_first(graph, starts[rows])
+        cells_to_ends = cells[:, ends]
+        lengths[rows] = np.where(cells_to_ends > 0, cells_to_ends, math.inf)
+        passes_twice = _passes_a_link_twice(graph, entered, ends) & ~same_terminal[rows]
+        for source, destination in np.argwhere(passes_twice):
+            start = int(starts[first + source])
+            end = int(ends[destination])
+            lengths[first + source, destination] = shortest_route(graph, start, end)
+    return np.where(same_terminal, 0.0, lengths)
 
 
 def _search_breadth_first(
@@ -503,79 +504,6 @@ def _follow_back(left_before: dict[int, int | None], end: int) -> list[int]:
         walk.append(terminal)
         terminal = left_before[terminal]
     return walk[::-1]
-
-
-_MAX_ENTRIES = 2**22
-"""Lengths are kept for at most so many pairs of a cell and a port at a time, to bound memory."""
-
-
-def forward_lengths(
-    graph: CellGraph, starts: NDArray[np.int32], ends: NDArray[np.int32]
-) -> NDArray[np.float64] | None:
-    """Count the cells on shortest routes if light goes one way only, else return None.
-
-    The result is by place in `starts` and in `ends`, which are terminals. Light has to enter each
-    cell at 4 * cell + 0 or 1, leave it at + 2 or 3, and never come back to a cell. Then each cell
-    is looked at once, in topological order.
-    """
-    mate = graph.mate.reshape(-1, 4)
-    ends_a = mate[:, :2]
-    ends_b = mate[:, 2:]
-    a_leads_from_b = bool((ends_a % 4 >= 2).all())  # a free terminal, -1, passes too
-    b_leads_to_a = bool(((ends_b < 0) | (ends_b % 4 < 2)).all())
-    if not a_leads_from_b or not b_leads_to_a or (starts % 4 >= 2).any():
-        return None
-    waves = _sort_cells(mate)
-    if waves is None:
-        return None
-
-    lengths = np.empty((len(starts), len(ends)))
-    chunk = max(1, _MAX_ENTRIES // max(1, graph.n_cells))
-    for first in range(0, len(starts), chunk):
-        chosen = slice(first, first + chunk)
-        lengths[chosen] = _count_forward(graph, waves, starts[chosen])[ends].T
-    return lengths
-
-
-def _sort_cells(mate: NDArray[np.int32]) -> list[NDArray[np.int64]] | None:
-    """Sort the cells in waves, each led to by earlier waves alone (Kahn 1962).
-
-    None if there is a cycle. ``mate[cell, place]``: light enters at the places 0 and 1, and leaves
-    at 2 and 3.
-    """
-    n_waiting_for = (mate[:, :2] >= 0).sum(axis=1)  # by cell
-    wave = np.flatnonzero(n_waiting_for == 0)
-    waves = []
-    n_sorted = 0
-    while len(wave):
-        waves.append(wave)
-        n_sorted += len(wave)
-        following = mate[wave, 2:].ravel()
-        following = following[following >= 0] // 4
-        np.subtract.at(n_waiting_for, following, 1)
-        wave = np.unique(following[n_waiting_for[following] == 0])
-    return waves if n_sorted == len(mate) else None
-
-
-def _count_forward(
-    graph: CellGraph, waves: list[NDArray[np.int64]], starts: NDArray[np.int32]
-) -> NDArray[np.float32]:
-    """Count the fewest cells from some ports to every terminal, shape (terminals, ports).
-
-    `starts` are terminals where light enters. Cells are taken in waves. Infinite where no light
-    comes; exact as far as 2**24.
-    """
-    cells = np.full((len(graph.mate), len(starts)), np.inf, dtype=np.float32)
-    cells[starts, np.arange(len(starts))] = 0
-    for wave in waves:
-        for side in (0, 1):
-            entry = 4 * wave + side
-            joined = graph.mate[entry] >= 0
-            cells[entry[joined]] = cells[graph.mate[entry[joined]]]
-            for state in (0, 1):
-                left = graph.exits[entry, state]
-                cells[left] = np.minimum(cells[left], cells[entry] + 1)
-    return cells
 
 
 # The certificate that no routing of a matching is better: link prices and cases

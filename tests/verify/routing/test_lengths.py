@@ -1,4 +1,4 @@
-"""Shortest routes of light that goes one way: counted by columns, and only there."""
+"""Shortest routes, and cells that two circuits pass where light goes one way."""
 
 from __future__ import annotations
 
@@ -10,37 +10,35 @@ import pytest
 
 import optmatch as om
 from optmatch.verify.routing import bounds
-from optmatch.verify.routing.bounds import forward_lengths, shortest_route, shortest_walk
+from optmatch.verify.routing.bounds import shortest_route, shortest_walk
 from tests.helpers import oracles
 from tests.verify.rules.routing import TWO_CELLS, OneWay
 
-FORWARD = om.Benes(4), om.SpankeBenes(5), om.Crossbar(3), om.Faulty(om.Benes(4), dead_cells=[2])
+FABRICS = (
+    om.Benes(4),
+    om.SpankeBenes(5),
+    om.Crossbar(3),
+    om.Faulty(om.Benes(4), dead_cells=[2]),
+    om.HexMesh(1, 2, ports=4),
+    om.SquareMesh(2, 2),
+    om.HexMesh(2, 2, tx=[0, 6, 4, 1], rx=[10, 15, 12, 8]),
+)
 
 
-@pytest.mark.parametrize("fabric", FORWARD, ids=lambda fabric: fabric.type)
-def test_columns_count_what_a_search_finds(fabric: Any) -> None:
-    """Pair by pair; a beam that starts on the right is not for columns."""
+@pytest.mark.parametrize("most", [1, 2**24])
+@pytest.mark.parametrize("fabric", FABRICS, ids=lambda fabric: fabric.type)
+def test_all_lengths_are_those_of_a_search_pair_by_pair(
+    fabric: Any, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All sources side by side, or one after the other where memory allows no more."""
+    monkeypatch.setattr(bounds, "_MAX_ENTRIES", most)
     starts, ends = fabric.source_terminals, fabric.destination_terminals
-    found = forward_lengths(fabric.graph, starts, ends)
+    bounds.route_lengths.cache_clear()
+    found = bounds.route_lengths(fabric)
     wanted = [[shortest_route(fabric.graph, a, b) for b in ends.tolist()] for a in starts.tolist()]
-    assert found is not None and found.tolist() == wanted
-    assert not bounds.route_lengths(fabric).flags.writeable  # it is kept
-    for end in ends:
-        assert forward_lengths(fabric.graph, np.append(starts, end), ends) is None
-
-
-def test_light_that_may_turn_back_is_not_counted_by_columns() -> None:
-    """Meshes join ends of a kind, and rings come round."""
-    for mesh in (om.HexMesh(1, 2, ports=4), om.SquareMesh(3, 3, ports=2)):
-        lefts = np.flatnonzero(np.arange(4 * mesh.n_cells) % 4 < 2).astype(np.int32)
-        assert forward_lengths(mesh.graph, lefts[:1], mesh.source_terminals) is None
-    back: Any = {"mate": [2, -1, 0, -1], "perimeter": [1, 3]}  # b1 leads to a1
-    ring = om.fabrics.CellGraph(**back, ends=np.array([[[0.0, 0.0], [1.0, 0.0]]]))
-    starts, ends = np.array([1], dtype=np.int32), np.array([3], dtype=np.int32)
-    assert forward_lengths(ring, starts, ends) is None
-    both: Any = {"mate": [-1, -1, -1, 7, -1, -1, -1, 3], "perimeter": [0, 1, 2, 4, 5, 6]}
-    facing = om.fabrics.CellGraph(**both, ends=np.zeros((2, 2, 2)))  # b1 leads to b1
-    assert forward_lengths(facing, starts, ends + 1) is None
+    wanted = np.where(starts[:, None] == ends, 0, wanted).tolist()
+    assert found.tolist() == wanted
+    assert not found.flags.writeable  # it is kept
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -61,22 +59,30 @@ def test_walks_leave_by_no_closed_terminal(seed: int) -> None:
         assert way is None or (way[-1] == end and not shut & {*way})
 
 
-def test_the_first_port_tells_whether_light_goes_forward() -> None:
-    """Cell 0 is passed by two circuits; another one comes from the right."""
+def test_light_that_goes_one_way_passes_cells_twice() -> None:
+    """Cell 0 is passed by two circuits; another one may come from the right."""
     cells = om.fabrics.CellGraph(**TWO_CELLS)
     right: Any = om.Routing(OneWay((0, 6, 1), (2, 4, 3), cells), [0, 1, 2])
     left: Any = om.Routing(OneWay((6, 0, 1), (4, 2, 3), cells), [0, 1, 2])
-    assert [bounds._count_passed_twice(problem) for problem in (right, left)] == [1, 0]
+    assert [bounds._count_passed_twice(problem) for problem in (right, left)] == [1, 1]
 
 
-def test_light_goes_forward_only_from_ends_b_to_ends_a() -> None:
+def test_light_goes_one_way_only_from_ends_b_to_ends_a() -> None:
     """Two cells, joined once: every pair of their terminals."""
     for first, second in product(range(4), range(4, 8)):
         mate = np.full(8, -1, dtype=np.int32)
         mate[[first, second]] = second, first
         ends = np.flatnonzero(mate < 0).astype(np.int32)
         cells = om.fabrics.CellGraph(mate=mate, ends=TWO_CELLS["ends"], perimeter=ends)
-        starts = np.array([0 if first else 1], dtype=np.int32)
-        goes_forward = (first >= 2) != (second % 4 >= 2)
-        lengths = forward_lengths(cells, starts, ends)
-        assert (lengths is not None) == goes_forward, (first, second)
+        starts = tuple(end for end in ends.tolist() if end % 4 < 2)
+        outs = tuple(end for end in ends.tolist() if end % 4 >= 2)[: len(starts)]
+        starts = starts[: len(outs)]
+        problem: Any = om.Routing(OneWay(starts, outs, cells), list(range(len(starts))))
+        goes_one_way = (first >= 2) != (second % 4 >= 2)
+        lit = {*starts}
+        for cell in (0, 1, 0):
+            if {4 * cell, 4 * cell + 1} <= lit:
+                lit |= {int(mate[4 * cell + 2]), int(mate[4 * cell + 3])}
+        twice = ({0, 1} <= lit) + ({4, 5} <= lit)
+        expected = twice if goes_one_way else 0
+        assert bounds._count_passed_twice(problem) == expected, (first, second)
