@@ -234,13 +234,13 @@ def bound_objective(problem: AllToAll | Routing) -> float:
 
     Infinite if two ports that must meet cannot.
     """
-    pairs = _list_pairs(problem)
+    pairs = list_pairs(problem)
     if np.isinf(route_lengths(problem.fabric)[pairs]).any():
         return math.inf
     return BOUNDS[problem.objective](problem, pairs)
 
 
-def _list_pairs(problem: AllToAll | Routing) -> NDArray[np.bool_]:
+def list_pairs(problem: AllToAll | Routing) -> NDArray[np.bool_]:
     """List the pairs of ports that have to meet, as ``pairs[source, destination]``.
 
     A circuit between bidirectional ports is listed once, with source < destination.

@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optmatch.model import FREE, IDLE, ON_CHIP, Schedule, Solution, Status
 from optmatch.problems import AllToAll, Routing, RoutingProof
@@ -20,6 +19,7 @@ from optmatch.verify.routing.bounds import (
     bound_objective,
     chip_figures,
     count_slots,
+    list_pairs,
     measure_quality,
     sum_power,
 )
@@ -171,42 +171,24 @@ def _check_delays(problem: AllToAll, schedule: Schedule, findings: Findings) -> 
 
 
 def _check_coverage(problem: AllToAll, schedule: Schedule, findings: Findings) -> None:
-    """Check that each two different live ports meet exactly once, and that nothing else does.
-
-    Meetings are counted as ``[source, destination]`` over all slots; of bidirectional ports, each
-    pair is reported once.
-    """
+    """Check that each two different live ports meet exactly once, and that nothing else does."""
     fabric = problem.fabric
     slots, sources = np.nonzero(schedule.matchings != IDLE)
     destinations = schedule.matchings[slots, sources]
     meetings = np.zeros((fabric.n_ports, fabric.n_ports), dtype=np.int64)
     np.add.at(meetings, (sources, destinations), 1)
+    if fabric.bidirectional:
+        meetings = np.triu(meetings)  # the other half are the same circuits from their other ends
 
-    expected = _list_meetings(problem)
+    expected = list_pairs(problem)
     for source, destination in np.argwhere(meetings != expected):
-        if fabric.bidirectional and source > destination:
-            continue  # the same circuit as from destination to source
-        if fabric.bidirectional:
-            where = f"ports {source} and {destination}"
-        else:
-            where = f"from port {source} to port {destination}"
+        between = ("ports", "and") if fabric.bidirectional else ("from port", "to port")
+        where = f"{between[0]} {source} {between[1]} {destination}"
         meets = slots[(sources == source) & (destinations == destination)].tolist()
         got = f"slots {meets}" if meets else "no slot"
         expected_slots = "one slot" if expected[source, destination] else "no slot"
-        findings.refuse(
-            "every pair meets exactly once, and no port meets itself", where, got, expected_slots
-        )
-
-
-def _list_meetings(problem: AllToAll) -> NDArray[np.int64]:
-    """Return how often each pair has to meet: 1 for two different live ports, else 0."""
-    n_ports = problem.fabric.n_ports
-    dead = list(problem.fabric.dead_ports)
-    meetings = np.ones((n_ports, n_ports), dtype=np.int64)
-    np.fill_diagonal(meetings, 0)
-    meetings[dead, :] = 0
-    meetings[:, dead] = 0
-    return meetings
+        rule = "every pair meets exactly once, and no port meets itself"
+        findings.refuse(rule, where, got, expected_slots)
 
 
 def _check_given_matching(problem: Routing, schedule: Schedule, findings: Findings) -> None:
@@ -312,13 +294,7 @@ def _bound_jointly(
     where they say nothing about the cells of the schedule at hand.
     """
     fewest_slots = int(findings.figures["slots_lower_bound"])
-    starts = problem.fabric.source_terminals.tolist()
-    ends = problem.fabric.destination_terminals.tolist()
-    meetings = _list_meetings(problem)
-    if problem.fabric.bidirectional:
-        meetings = np.triu(meetings)  # one circuit for each pair
-    circuits = [Circuit(starts[source], ends[target]) for source, target in np.argwhere(meetings)]
-    bound = checker.bound_slots(proof, circuits, fewest_slots)
+    bound = checker.bound_slots(proof, list_circuits(problem), fewest_slots)
     if bound.cells == math.inf:
         findings.notes.append(f"the certificate proves that {fewest_slots} slots do not do")
         findings.figures["slots_lower_bound"] = max(fewest_slots, bound.slots)
@@ -327,16 +303,12 @@ def _bound_jointly(
     return bound.cells if slots == fewest_slots else 0.0
 
 
-def list_circuits(problem: Routing) -> list[Circuit]:
-    """List the circuits of a matching by source port, of bidirectional ports each once."""
+def list_circuits(problem: AllToAll | Routing) -> list[Circuit]:
+    """List the circuits of a problem by source port, of bidirectional ports each once."""
     starts = problem.fabric.source_terminals.tolist()
     ends = problem.fabric.destination_terminals.tolist()
-    circuits = []
-    for source, partner in enumerate(problem.matching.tolist()):
-        listed_before = problem.fabric.bidirectional and partner < source
-        if partner != IDLE and not listed_before:
-            circuits.append(Circuit(starts[source], ends[partner]))
-    return circuits
+    pairs = np.argwhere(list_pairs(problem)).tolist()
+    return [Circuit(starts[source], ends[destination]) for source, destination in pairs]
 
 
 def check_slots(solution: Solution, findings: Findings) -> None:

@@ -49,7 +49,7 @@ class Supply:
         needs: list[NDArray[Any]] = []
         for values, bounds in zip(resources.attributes, jobs.bounds, strict=True):
             levels = np.unique(bounds)
-            places.append(_count_reached(values, levels))
+            places.append(np.digitize(values, levels))
             needs.append(np.digitize(bounds, levels))
         if resources.departure_s is not None:
             levels = np.unique(jobs.arrivals_s)
@@ -129,16 +129,6 @@ def _count_cells(
     else:
         cells, counts = np.unique(cell_of, return_counts=True)
     return list(np.unravel_index(cells, shape)), counts
-
-
-def _count_reached(values: NDArray[np.float64], levels: NDArray[np.float64]) -> NDArray[Any]:
-    """Count how many of some ascending thresholds each value reaches."""
-    if len(levels) > 8:
-        return np.digitize(values, levels)
-    n_reached = np.zeros(len(values), dtype=np.int8)
-    for level in levels:
-        n_reached += values >= level
-    return n_reached
 
 
 def count_bound(problem: PortSharing, supply: Supply) -> Score:
