@@ -7,6 +7,7 @@ cuts. A *place* is a memory of a rank for a chunk: its sum, its own data, or dat
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -294,8 +295,13 @@ def check_sums(problem: Collective, plan: CollectivePlan, findings: Findings) ->
             sends = sends.take(is_inside)
             sends = sends._replace(piece=sends.piece - first)
         state = _SumState(problem, pieces.chunk[first:end_piece], sends)
-        if not _replay_sends(state, sends, findings):
-            return
+        # The sends of a round are a range of them, as rounds ascend.
+        rounds, first_sends = np.unique(sends.round_, return_index=True)
+        ranges = pairwise([*first_sends.tolist(), len(sends.round_)])
+        for round_, (begin, end) in zip(rounds.tolist(), ranges, strict=True):
+            of_round = slice(begin, end)
+            if not _replay_round(state, sends.kind[of_round], of_round, round_, findings):
+                return
         # A block of a rank has equally many chunks.
         n_owners = plan.stored_ranks or problem.n_ranks
         n_chunks_of_block = max(len(plan.chunk_bytes) // n_owners, 1)
@@ -393,18 +399,6 @@ class _SumState:
         place, rank = divmod(place_and_rank, self.n_ranks)
         beside_sum = f", place {place}" if place else ""
         return f"round {round_}, rank {rank}, chunk {self.chunk[piece]}{beside_sum}"
-
-
-def _replay_sends(state: _SumState, sends: PieceSends, findings: Findings) -> bool:
-    """Replay the sends of all rounds of an all-reduce or a reduce-scatter, round by round."""
-    # The sends of each round are a range: `bounds` has its begin, and the begin of the next one.
-    rounds, first_sends = np.unique(sends.round_, return_index=True)
-    bounds = np.append(first_sends, len(sends.round_)).tolist()
-    for place, round_ in enumerate(rounds.tolist()):
-        of_round = slice(bounds[place], bounds[place + 1])
-        if not _replay_round(state, sends.kind[of_round], of_round, round_, findings):
-            return False
-    return True
 
 
 def _replay_round(
@@ -957,7 +951,8 @@ def measure_rounds(
     # source and target in one integer: round * n_pairs + source * n_ranks + target.
     round_of_hop = plan.sends[hops.send, 0].astype(np.int64)
     pair_of_hop = hops.source * n_ranks + hops.target
-    flows, flow_of_hop = _number_flows(round_of_hop * n_pairs + pair_of_hop)
+    flows, flow_of_hop = np.unique(round_of_hop * n_pairs + pair_of_hop, return_inverse=True)
+    flow_of_hop = flow_of_hop.reshape(-1)
     flow_bytes = np.bincount(flow_of_hop, weights=plan.sent_bytes[hops.send])
     round_of_flow, pair_of_flow = np.divmod(flows, n_pairs)
 
@@ -986,19 +981,6 @@ def measure_rounds(
         ready_of_hop_s = np.maximum(late_s[hops.source], late_s[hops.target])
         np.maximum.at(ready_s, round_of_hop, ready_of_hop_s)
     return RoundLoads(busiest_bytes, most_hops, ready_s, island_bytes)
-
-
-def _number_flows(flow_number: IntArray) -> tuple[IntArray, IntArray]:
-    """Return the distinct numbers of flows, and which of them each hop belongs to.
-
-    ``flow_number[hop]`` is the number of the flow of a hop.
-    """
-    differences = np.diff(flow_number, prepend=-1)
-    if (differences < 0).any():
-        flows, flow_of_hop = np.unique(flow_number, return_inverse=True)
-        return flows, flow_of_hop.reshape(-1)
-    is_new = differences > 0
-    return flow_number[is_new], np.cumsum(is_new) - 1
 
 
 def _load_islands(plan: CollectivePlan, n_ranks: int, send: IntArray) -> NDArray[np.float64]:
@@ -1107,15 +1089,6 @@ def verify_collective(
         findings.notes.append("the claims are of plans that send whole blocks")
 
 
-class _RoundTimes(NamedTuple):
-    """When each round starts and ends."""
-
-    starts_s: Seconds
-    """``starts_s[round]``, in seconds since the first rank was ready."""
-    ends_s: Seconds
-    """``ends_s[round]``, in seconds since the first rank was ready."""
-
-
 def _replay(problem: Collective, plan: object, findings: Findings) -> Seconds | None:
     """Check a plan of a collective by all rules, and return when its rounds end.
 
@@ -1137,10 +1110,8 @@ def _replay(problem: Collective, plan: object, findings: Findings) -> Seconds | 
         return None
     # Steps that are given from outside have no sends: planes (switches) only share their bytes.
     if problem.steps is not None:
-        plane_times = check_planes(problem, plan, None, findings)
-        if plane_times is None:
-            return None
-        return _conclude(problem, plan, _RoundTimes(*plane_times), findings)
+        times = check_planes(problem, plan, None, findings)
+        return None if times is None else _conclude(problem, plan, *times, findings)
 
     # Without chunks, sends and parts that exist nothing can be replayed. The chunks of the first
     # ranks stand for those of all ranks only if everything else is turned along with them.
@@ -1163,30 +1134,21 @@ def _replay(problem: Collective, plan: object, findings: Findings) -> Seconds | 
     loads = measure_rounds(problem, plan, findings)
     if loads is None:
         return None
-    times = _find_times(problem, plan, loads, findings)
+    # Planes with shares have times of their own; without, one round follows another.
+    if not plan.shares_bytes.size:
+        times = _time_rounds(problem, plan, loads)
+    elif problem.island > 1:
+        rule = "between islands no plane has shares"
+        findings.refuse(rule, "shares_bytes", plan.shares_bytes.shape, "none")
+        return None
+    else:
+        times = check_planes(problem, plan, loads, findings)
     if times is None:
         return None
     n_turns = problem.n_ranks // plan.stored_ranks if plan.stored_ranks else 1
     findings.figures["sends"] = n_turns * len(plan.sends)
     findings.figures["sent_bytes"] = n_turns * float(plan.sent_bytes.sum())
-    return _conclude(problem, plan, times, findings)
-
-
-def _find_times(
-    problem: Collective, plan: CollectivePlan, loads: RoundLoads, findings: Findings
-) -> _RoundTimes | None:
-    """Return the times of rounds: those of planes if these have shares, else one after another.
-
-    Returns when each round starts and ends, in seconds; None if shares are too wrong to tell.
-    """
-    if not plan.shares_bytes.size:
-        return _time_rounds(problem, plan, loads)
-    if problem.island > 1:
-        rule = "between islands no plane has shares"
-        findings.refuse(rule, "shares_bytes", plan.shares_bytes.shape, "none")
-        return None
-    plane_times = check_planes(problem, plan, loads, findings)
-    return None if plane_times is None else _RoundTimes(*plane_times)
+    return _conclude(problem, plan, *times, findings)
 
 
 def _check_chunks(problem: Collective, plan: CollectivePlan, findings: Findings) -> bool:
@@ -1235,7 +1197,9 @@ def _check_chunks(problem: Collective, plan: CollectivePlan, findings: Findings)
     return True
 
 
-def _time_rounds(problem: Collective, plan: CollectivePlan, loads: RoundLoads) -> _RoundTimes:
+def _time_rounds(
+    problem: Collective, plan: CollectivePlan, loads: RoundLoads
+) -> tuple[Seconds, Seconds]:
     """Return when each round of a plan starts and ends, one round after another.
 
     A round starts when the round before has ended, its circuits are set up, and all its ranks are
@@ -1261,7 +1225,7 @@ def _time_rounds(problem: Collective, plan: CollectivePlan, loads: RoundLoads) -
         circuits_ready_s = last_end_s + problem.delay_s * has_change[round_]
         starts_s[round_] = max(circuits_ready_s, loads.ready_s[round_])
         last_end_s = starts_s[round_] + durations_s[round_]
-    return _RoundTimes(starts_s, starts_s + durations_s)
+    return starts_s, starts_s + durations_s
 
 
 def _first_is_free(problem: Collective, plan: CollectivePlan) -> bool:
@@ -1273,17 +1237,22 @@ def _first_is_free(problem: Collective, plan: CollectivePlan) -> bool:
 
 
 def _conclude(
-    problem: Collective, plan: CollectivePlan, times: _RoundTimes, findings: Findings
+    problem: Collective,
+    plan: CollectivePlan,
+    starts_s: Seconds,
+    ends_s: Seconds,
+    findings: Findings,
 ) -> Seconds:
     """Compare the time and the counts that a plan states with those of its replay.
 
-    Sets the figures of the replay, and returns ``ends_s[round]``.
+    ``starts_s[round]`` and ``ends_s[round]`` are seconds since the first rank was ready. Sets the
+    figures of the replay, and returns the ends.
     """
-    end_s = float(times.ends_s.max(initial=0.0))
+    end_s = float(ends_s.max(initial=0.0))
     last_ready_s = float(problem.late.max(initial=0.0))
     n_rounds_late = 0
     if last_ready_s:
-        n_rounds_late = int((times.starts_s >= last_ready_s * (1 - RTOL)).sum())
+        n_rounds_late = int((starts_s >= last_ready_s * (1 - RTOL)).sum())
     findings.figures |= {
         "objective": end_s,
         "rounds": plan.n_rounds,
@@ -1294,7 +1263,7 @@ def _conclude(
         findings.refuse("the time is that of the replay", "time_s", plan.time_s, end_s)
     rule = "rounds after the last late rank is ready are counted"
     findings.expect(rule, "n_rounds_late", plan.n_rounds_late, n_rounds_late)
-    return times.ends_s
+    return ends_s
 
 
 def _check_schedule(
