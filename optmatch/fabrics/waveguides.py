@@ -84,6 +84,9 @@ def _cross(
 
     Side 1 of cells lies to the left by `offset`. A link bends twice unless it is parallel to its
     cell.
+
+    The results are by place in `first`: how many of the other links each one crosses, and how
+    often it bends.
     """
     point = graph.terminal_positions(inset=0.0, offset=offset)
     start = point[first]

@@ -252,6 +252,8 @@ def _place_boxes(boxes: list[_Box], nodes: list[list[Any]]) -> list[int]:
         class 0   [ ] [ ] [ ] [ ]
                   [ ] [ ]
         class 1   [ ] [ ] [ ]
+
+    A node is [left, top, width, height, text, colour, name], with lengths in units of a box.
     """
     # Boxes stand to the right of all that is there, in rows that make them about square.
     left = max((node[0] + node[2] for node in nodes), default=3.4) + 2.6

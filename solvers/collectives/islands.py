@@ -585,6 +585,9 @@ def _ends_and_chunks(
     For the data of island k all islands are counted from k. With 4 islands of 2 ranks, a send from
     rank 1 of island 0 to rank 1 of island 1 becomes four sends: from rank 1 to 3, 3 to 5, 5 to 7,
     7 to 1.
+
+    The results are the sources, targets and chunks, ``[island, row]``: a row for each island whose
+    data move.
     """
     places = problem.island
     islands = problem.n_ranks // places

@@ -329,6 +329,9 @@ def list_sends(
     """List the sends of each round, given over which lane each block leaves its rank.
 
     ``lane_of[block, round]`` is the lane (a port of every rank) that a block takes, or `WAITS`.
+
+    A round has the ranks that send, those that receive, and the chunks,
+    ``source * n_ranks + destination``.
     """
     # rank[block]: where the block is before the round.
     chunk = blocks.source * n_ranks + blocks.destination

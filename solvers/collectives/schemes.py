@@ -293,6 +293,9 @@ class _IslandSpread:
         The least loaded circuits are chosen. In one phase each block takes one rail at most. A
         rail that has taken ``most_load`` blocks is full; after the last phase that reaches new
         islands, this limit no longer holds.
+
+        The results are the rows of sends over rails, (island, place, island, place, block), and
+        the copies inside islands that have to come before them, (island, place, block).
         """
         # When all islands have been reached only postponed blocks are left, and rails take more
         # than their limit. `rails_of` lists the places that can send each block that is lacking.

@@ -341,7 +341,10 @@ def cover_matrix_first_fit(demand: NDArray[np.int64], lines: LineSums) -> Plan:
 
 
 def _lay_out_slots(lines: LineSums, n_ports: int) -> tuple[BusySlots, BusySlots, SlotsByPort]:
-    """Make room for the slots of first fit, and for the sets of slots in which ports are busy."""
+    """Make room for the slots of first fit, and for the sets of slots in which ports are busy.
+
+    The first two are the sets of sources and of destinations.
+    """
     # With d entries in the fullest line, an entry finds at most d - 1 slots closed by its source
     # and d - 1 by its destination. The second extra word keeps `first_open` inside the array.
     most_slots = 2 * lines.most_entries

@@ -258,7 +258,10 @@ class _OrderSearch:
             yield np.lexsort((-self._ticks, rank_of_group[self._group]))
 
     def _move(self, order: NDArray[np.int64], bonus: float) -> tuple[NDArray[np.int64], float]:
-        """Draw a random change of an order of service: the move of a local search."""
+        """Draw a random change of an order of service: the move of a local search.
+
+        The result is a new order, or the same one with another bonus.
+        """
         kind = self._rng.random()
         if kind < _NEW_BONUS_SHARE:
             return order, float(self._rng.uniform(0, _BONUSES[-1]))

@@ -35,6 +35,8 @@ def count_terms(demand: NDArray[np.int64]) -> tuple[CountProof | None, int]:
     of each line (row or column). A line of k entries therefore needs k terms. Two lines together
     may need more: lines of 4 + 3 and of 5 + 2 ticks need 3 terms, since no number of one is in the
     other.
+
+    The proof names the two lines, and is None where a single line, or nothing, gives the bound.
     """
     n_ports = len(demand)
     # A multiset for each line: how often each number of ticks occurs.
@@ -120,6 +122,10 @@ def guess_weights(demand: NDArray[np.int64], most: int) -> Iterator[tuple[list[i
     A decomposition writes the demand matrix as a sum of terms, permutations with a weight each.
     Each entry is thus a sum of weights. If a line (row or column) has as many entries as there are
     terms, its entries are the weights.
+
+    With `most` terms, each guess is a list of at most so many weights in ticks, and whether every
+    decomposition has to have them. Numbers that occur often are guessed; the last guess is none at
+    all.
     """
     # A line of as many entries as terms has one entry of each, which is its weight.
     for line in (*demand, *demand.T):

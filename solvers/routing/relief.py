@@ -197,6 +197,9 @@ def _weigh_heaters(graph, chip, scratch, circuits):
 
     ``scratch.value[port]`` receives the power that this circuit adds to those before it in the
     order, in mW: a cell that two circuits share counts for the first.
+
+    The results are the power of all in mW and the number of cells. ``scratch.is_lit`` is False
+    before and afterwards.
     """
     # A cell adds its power once: for the first circuit that passes it.
     power_mw = 0.0

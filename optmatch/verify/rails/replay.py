@@ -1699,8 +1699,9 @@ def list_operations(step: Step, ranks: NDArray[np.int64]) -> NDArray[np.int64]:
 def list_distinct(step: Step, *columns: NDArray[np.float64]) -> NDArray[np.int64]:
     """List one rank of each kind: ranks of one kind have equal operations and values in `columns`.
 
-    Groups are compared by dimension, stream, size and whether they are on a rail, and partners by
-    how far their numbers are from that of the rank.
+    Each of `columns` has an entry for each operation. Groups are compared by dimension, stream,
+    size and whether they are on a rail, and partners by how far their numbers are from that of the
+    rank.
     """
     shapes = [
         (group.dimension, group.stream, len(group.ranks), group.rail >= 0) for group in step.groups

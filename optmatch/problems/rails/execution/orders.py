@@ -224,6 +224,9 @@ def _cut_events(
     ``paused[event][share]`` are the states that the event waits for at that share. The event
     itself stays node `event`, its part 0; further parts are nodes from ``parts.further[event]``
     on. Example: an event of 3 s with a pause at 1/3 becomes a node of 1 s and one of 2 s.
+
+    The lists of places and durations have an array for all events, then one for the further parts
+    of each event that pauses.
     """
     # At first each event has one part. ``events.part[event]`` is one operation of the event.
     step = job.step()

@@ -149,6 +149,8 @@ def touched(job: RailJob, rail: RailTriggers) -> tuple[Ints, Ints]:
     """List which trigger interrupts which port.
 
     On a switch that stops as a whole each interrupts all.
+
+    Trigger ``trigger[pair]`` interrupts the transmit port ``port[pair]``.
     """
     if job.network.switching == "all-stop":
         n_ports = len(rail.circuits)
