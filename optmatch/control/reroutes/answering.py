@@ -10,10 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.control.reroutes.failed_parts import (
+    KINDS,
     Record,
     add_failure,
     check_failure,
     drop_former_faults,
+    find_joined_servers,
 )
 from optmatch.control.reroutes.timeline import Stage, list_stages
 from optmatch.model import (
@@ -284,15 +286,10 @@ def _find_cut_off_chips(
     if not failure.failed_fibres or not units.n_chips:
         return ()
 
-    # A server is joined if a live fibre leaves it and another one enters it. Rows of
-    # servers_of_fibre are the servers (from, to) of each fibre.
-    is_dead = np.zeros(units.n_fibres, dtype=np.bool_)
-    known_fibres = [fibre for fibre in failure.failed_fibres if fibre < units.n_fibres]
-    is_dead[[*known_fibres, *state.failed_fibres, *closed.failed_fibres]] = True
-    servers_of_fibre = units.edges[units.edge_of_fibre]
-    live = servers_of_fibre[~is_dead]
-    joined_servers = np.intersect1d(live[:, 0], live[:, 1])
-    cut_servers = np.setdiff1d(servers_of_fibre[list(failure.failed_fibres)], joined_servers)
+    # Rows of `servers` are those (from, to) of each fibre that fails now.
+    dead_fibres = {*failure.failed_fibres, *state.failed_fibres, *closed.failed_fibres}
+    servers = units.edges[units.edge_of_fibre[list(failure.failed_fibres)]]
+    cut_servers = np.setdiff1d(servers, find_joined_servers(units, dead_fibres))
 
     # For each circuit the units and the servers at both of its ends, shape (circuits, 2), and
     # whether each end is in a cut server.
@@ -325,35 +322,30 @@ def find_closed_part(state: Reroute, transition: Transition, closed: FailedParts
     if not any(closed):
         return None
     units = state.units
+    graph = state.fabric.graph
+    used: dict[str, set[int]] = {kind: set() for kind in KINDS}
 
-    # Units that take over, and ports at the new ends of circuits.
-    spares = set(transition.moves[:, 1].tolist())
-    closed_units = {"chip": closed.failed_chips, "port": closed.failed_ports}[units.unit_name]
-    used_units = spares.intersection(closed_units)
-    if used_units:
-        return f"{units.unit_name} {min(used_units)}"
+    # Ports at the new ends of circuits, and units that take over, which are ports or chips.
     is_new = transition.circuits != state.circuits[transition.changed]
-    used_ports = np.intersect1d(transition.circuits[is_new], closed.failed_ports)
-    if len(used_ports):
-        return f"port {used_ports[0]}"
+    used["port"].update(transition.circuits[is_new].tolist())
+    used[units.unit_name].update(transition.moves[:, 1].tolist())
 
     # The parts that the new routes pass. With `units.through` a route counts as a whole.
     # Otherwise racks are replaced, and a circuit may keep a closed fibre of its former route: it
     # is dark until the rack at its other end is replaced, too.
-    passed_parts = list[int]()
     for circuit, route in zip(transition.changed.tolist(), transition.routes, strict=True):
         kept_parts = () if units.through else state.routes[circuit]
-        passed_parts += [part for part in route if part not in kept_parts]
-    passed: NDArray[np.int_] = np.array(passed_parts, dtype=np.int64)
-    graph = state.fabric.graph
-    if state.cell_states is not None and graph is not None:
-        used_cells = np.intersect1d(passed // 4, closed.broken_cells)
-        if len(used_cells):
-            return graph.describe_cell(int(used_cells[0]))
-        passed = units.fibre_of_terminal[passed].astype(np.int64)
-    used_fibres = np.intersect1d(passed, closed.failed_fibres)
-    if len(used_fibres):
-        return f"fibre {used_fibres[0]}"
+        passed = [part for part in route if part not in kept_parts]
+        if graph is not None:
+            used["cell"].update(terminal // 4 for terminal in passed)
+            passed = units.fibre_of_terminal[passed].tolist()
+        used["fibre"].update(passed)
+
+    for kind, parts in zip(KINDS, closed, strict=True):
+        common = used[kind].intersection(parts)
+        if common:
+            is_cell = kind == "cell" and graph is not None
+            return graph.describe_cell(min(common)) if is_cell else f"{kind} {min(common)}"
     return None
 
 

@@ -16,7 +16,9 @@ from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from optmatch.fabrics import Units
 from optmatch.model import InputError, integer
 from optmatch.problems import Reroute
 from optmatch.problems.reroutes.running import FailedParts
@@ -386,8 +388,12 @@ def _list_rejoined_units(record: Record, repaired_fibres: tuple[int, ...]) -> tu
         return ()
     units = record.state.units
     failed = {*record.state.failed_fibres, *record.waiting_parts.failed_fibres}
-    still_failed = sorted(failed.difference(repaired_fibres))
-    live_fibres = np.setdiff1d(np.arange(units.n_fibres), still_failed)
-    edges = units.edges[units.edge_of_fibre[live_fibres]]
-    joined_servers = np.intersect1d(edges[:, 0], edges[:, 1])
+    joined_servers = find_joined_servers(units, failed.difference(repaired_fibres))
     return tuple(unit for unit in record.cut_off if units.server_of_unit[unit] in joined_servers)
+
+
+def find_joined_servers(units: Units, dead_fibres: Iterable[int]) -> NDArray[np.int32]:
+    """List the servers with a live fibre that leaves them and one that enters, ascending."""
+    live_fibres = np.setdiff1d(np.arange(units.n_fibres), list(dead_fibres))
+    edges = units.edges[units.edge_of_fibre[live_fibres]]
+    return np.intersect1d(edges[:, 0], edges[:, 1])

@@ -17,8 +17,8 @@ from optmatch.control.reroutes.failed_parts import (
     Record,
     check_failure,
     list_parts,
-    list_unanswered,
 )
+from optmatch.fabrics.cellgraph import check_parts
 from optmatch.io.fields import check_keys, check_object, from_object
 from optmatch.io.problems import problem_from_tree, problem_to_tree
 from optmatch.io.text import canonical, digest, parse_json, pointer
@@ -229,21 +229,12 @@ def _check_record(record: Record, where: str) -> None:
         raise FormatError(f"circuit {state.hit.argmax()} has no light", where=where)
 
     # Each unit is a stand-in once at most, and has one stand-in at most.
-    stand_ins = [stand_in for stand_in, _ in record.homes]
-    homes = [home for _, home in record.homes]
-    for units in (stand_ins, homes):
-        for unit in units:
-            if not 0 <= unit < state.n_units:
-                allowed = f"units are 0 .. {state.n_units - 1}"
-                raise FormatError(f"homes: unit {unit}: {allowed}", where=where)
-            if units.count(unit) > 1:
-                raise FormatError(f"homes: unit {unit} stands there twice", where=where)
+    for units in zip(*record.homes, strict=True):
+        check_parts("homes", units, state.n_units, "units")
 
     # No pending part is among those that the state answers, and each failure has some part.
-    has_answered_part = any(list_unanswered(f, state) != f for f in record.waiting)
-    has_empty_failure = not all(any(failure) for failure in record.waiting)
-    if has_answered_part or has_empty_failure:
-        raise FormatError("refused: a part that is answered, or none", where=where)
+    if not all(any(failure) for failure in record.waiting):
+        raise FormatError("refused: a failure without a part", where=where)
     for failure in record.waiting:
         check_failure(state, failure)
 

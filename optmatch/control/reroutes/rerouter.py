@@ -469,12 +469,7 @@ class Rerouter:
             if used is not None:
                 raise InputError(f"{used} has failed since this was proposed: ask again")
 
-            # A unit that gets its circuits back makes its stand-in a spare again; after a failure
-            # the lost unit is none.
-            if proposal.restored is None:
-                snapshot = self._go_to(_record_after_failure(record, proposal), _CHANGED)
-            else:
-                snapshot = self._go_to(_record_after_return(record, proposal), _CHANGED)
+            snapshot = self._go_to(_record_after(record, proposal), _CHANGED)
         return snapshot.state
 
     def repair(
@@ -862,44 +857,28 @@ class Rerouter:
         return snapshot
 
 
-def _record_after_failure(record: Record, proposal: Proposal) -> Record:
-    """Return the record once the answer to a failure is applied; spares become stand-ins."""
-    homes = dict(record.homes)
-    for lost, spare in proposal.transition.moves.tolist():
-        homes[spare] = homes.pop(lost, lost)  # a stand-in may be lost in turn
-    return _record_after(record, proposal, homes, proposal.failure._asdict())
+def _record_after(record: Record, proposal: Proposal) -> Record:
+    """Return the record once a proposal is applied.
 
-
-def _record_after_return(record: Record, proposal: Proposal) -> Record:
-    """Return the record once units have their circuits back; their stand-ins are spares again.
-
-    A stand-in that is pending has failed: it is in the state as a failed part.
+    After a failure spares become stand-ins, and the failed parts those of the state. Once a unit
+    has its circuits back, its stand-in is a spare again, unless it is pending: then it has failed.
+    Chips that were cut off with their server are noted, unless they have been reported by
+    themselves.
     """
+    # ``homes[stand_in]``: the unit whose circuits it has. A stand-in may be lost in turn.
     homes = dict(record.homes)
-    stand_ins = tuple(proposal.transition.moves[:, 0].tolist())
-    for stand_in in stand_ins:
-        del homes[stand_in]
+    changes = proposal.failure._asdict()
+    moves = proposal.transition.moves.tolist()
+    if proposal.restored is None:
+        for lost, spare in moves:
+            homes[spare] = homes.pop(lost, lost)
+    else:
+        stand_ins = tuple(stand_in for stand_in, _ in moves)
+        for stand_in in stand_ins:
+            del homes[stand_in]
+        if subtract(proposal.failure, record.waiting_parts) == proposal.failure:
+            changes = {"spares": stand_ins}
 
-    # A stand-in that is pending has failed: it becomes a failed part of the state, and no spare.
-    is_pending = subtract(proposal.failure, record.waiting_parts) != proposal.failure
-    changes: dict[str, tuple[int, ...]] = {"spares": stand_ins}
-    if is_pending:
-        changes = proposal.failure._asdict()
-    return _record_after(record, proposal, homes, changes)
-
-
-def _record_after(
-    record: Record,
-    proposal: Proposal,
-    homes: dict[int, int],
-    changes: dict[str, tuple[int, ...]],
-) -> Record:
-    """Return the record after the changes of a proposal.
-
-    `homes` is the unit whose circuits each stand-in has; `changes` are numbers that are added to
-    fields of the state. Chips that were cut off with their server are noted, unless they have been
-    reported by themselves.
-    """
     # Chips that are pending by themselves do not work again with the fibres of their server.
     reported = record.waiting_parts.failed_chips
     cut_off = [unit for unit in proposal.cut_off if unit not in reported]

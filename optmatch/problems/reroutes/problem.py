@@ -257,17 +257,12 @@ class Reroute(_Looked):
             "stuck_cross": (self.fabric.n_cells, "cells"),
             "dead_cells": (self.fabric.n_cells, "cells"),
         }
+        # A cell has one fault at most, so that its lists know of each other.
+        faults: dict[int, str] = {}
         for name, (count, noun) in sizes.items():
-            parts = check_parts(name, getattr(self, name), count, noun)
+            taken = faults if noun == "cells" else None
+            parts = check_parts(name, getattr(self, name), count, noun, taken)
             self._set(**{name: tuple(sorted(parts))})
-        graph = self.fabric.graph
-
-        # A cell has one fault at most.
-        broken = (*self.stuck_bar, *self.stuck_cross, *self.dead_cells)
-        for cell in broken:
-            if broken.count(cell) > 1:
-                cell_name = f"cell {cell}" if graph is None else graph.describe_cell(cell)
-                raise InputError(f"{cell_name} is listed with two faults", where="stuck_bar")
 
     def _check_spares(self) -> None:
         """Refuse spares that a circuit uses."""

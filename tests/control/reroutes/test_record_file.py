@@ -176,8 +176,8 @@ def saved_with(path: Path, fields: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("homes", [[99999, 0]], "homes: unit 99999: units are 0 .. 3"),
-        ("homes", [[2, 0], [3, 0]], "homes: unit 0 stands there twice"),
+        ("homes", [[99999, 0]], r"homes\[0\] = 99999: units are 0 .. 3"),
+        ("homes", [[2, 0], [3, 0]], r"homes\[1\] = 0: is homes\[0\] already"),
         ("refused", [{"failed_ports": [99999]}], "port = 99999: ports are 0 .. 3"),
         ("refused", [{"failed": [1]}], "unknown key 'failed'"),
         ("more", 1, "unknown key 'more'"),
