@@ -18,12 +18,21 @@ _LOCK_WAIT_S = 60.0
 _LOCK_RETRY_S = 0.01
 
 
+_FAULTS_OF_FILES = {
+    sqlite3.SQLITE_NOTADB: "no {noun}, which is a database of SQLite",
+    sqlite3.SQLITE_BUSY: "is in use by another process",
+    sqlite3.SQLITE_CORRUPT: "{error}; `sqlite3 FILE .recover` reads what is left",
+    sqlite3.SQLITE_ERROR: "{error}",
+}
+"""Codes of errors that lie in the file, and not in the disk or its rights, and their texts."""
+
+
 class StoreError(OptMatchError):
     """A database cannot be read or written; its rows stay."""
 
 
 class UnusableStoreError(StoreError, InputError):
-    """A file that is no database, or is open elsewhere; nothing was changed."""
+    """A file that is no database of its kind, is damaged, or is open elsewhere."""
 
 
 class Layout(NamedTuple):
@@ -184,12 +193,10 @@ class Database:
         # An empty database is new and gets its tables, unless it is opened for reading alone.
         is_new = n_tables == 0 and not read_only
         if application_id != self._layout.application_id and not is_new:
-            raise StoreError(f"{self.path}: a database, but no {noun}")
+            raise UnusableStoreError(f"a database, but no {noun}", path=self.path)
         if version > self._layout.version:
-            raise StoreError(
-                f"{self.path}: a {noun} of version {version}, and this optmatch knows"
-                f" {self._layout.version}"
-            )
+            message = f"a {noun} of version {version}, and this optmatch knows"
+            raise UnusableStoreError(f"{message} {self._layout.version}", path=self.path)
         return int(version)
 
     @contextmanager
@@ -198,18 +205,14 @@ class Database:
         try:
             yield
         except UnicodeDecodeError as exc:  # SQLite quotes damaged bytes in its message
-            raise StoreError(f"{self.path}: damaged, it holds bytes that are no text") from exc
+            message = "damaged, it holds bytes that are no text"
+            raise UnusableStoreError(message, path=self.path) from exc
         except sqlite3.Error as exc:
-            code = getattr(exc, "sqlite_errorcode", 0)
-            if code == sqlite3.SQLITE_NOTADB:
-                message = f"no {self._layout.noun}, which is a database of SQLite"
+            code = getattr(exc, "sqlite_errorcode", 0) & 0xFF  # without what exactly failed
+            if code in _FAULTS_OF_FILES:
+                message = _FAULTS_OF_FILES[code].format(noun=self._layout.noun, error=exc)
                 raise UnusableStoreError(message, path=self.path) from exc
-            if code == sqlite3.SQLITE_BUSY:
-                raise UnusableStoreError("is in use by another process", path=self.path) from exc
-            text = str(exc)
-            if "malformed" in text:
-                text += "; `sqlite3 FILE .recover` reads what is left"
-            raise StoreError(f"{self.path}: {text}") from exc
+            raise StoreError(f"{self.path}: {exc}") from exc
 
     @contextmanager
     def transaction(self, kind: str = "IMMEDIATE") -> Iterator[None]:

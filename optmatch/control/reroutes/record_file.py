@@ -25,7 +25,7 @@ from optmatch.io.text import canonical, digest, parse_json, pointer
 from optmatch.model import FormatError, naming
 from optmatch.model.databases import Database, Layout
 from optmatch.model.declarations import Index, form_of
-from optmatch.model.files import check_target
+from optmatch.model.files import check_target, file_path, path_name
 from optmatch.problems import Reroute
 from optmatch.problems.reroutes.running import FailedParts
 
@@ -80,6 +80,8 @@ class RecordFile:
         self._durable = form_of(Durable).check("durable", durable)
         if not read_only:
             path = check_target(path, force=True)
+        elif not file_path(path).exists():
+            raise FormatError("cannot be read: there is no such file", path=path_name(path))
         self._file = Database(path, _LAYOUT, read_only=read_only, exclusive=not read_only)
         self.path = self._file.path
         self._rows: list[tuple[int, Record]] = []
