@@ -143,7 +143,10 @@ class Database:
         return db
 
     def _prepare_tables(self, read_only: bool, first_lock: str) -> None:
-        """Check that the database is of this kind, and write its tables if it is empty."""
+        """Check that the database is of this kind, and write its tables if it is empty.
+
+        `first_lock` is how the transaction of that check begins, as of `transaction`.
+        """
         with self.transaction(first_lock):
             version = self._check_version(read_only)
         if read_only:

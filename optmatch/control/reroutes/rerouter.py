@@ -13,6 +13,7 @@ import os
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -649,11 +650,8 @@ class Rerouter:
         self._check_open()
         with self._lock:
             records = [*self._history, self._now.record]
-        file = RecordFile(path)
-        try:
+        with closing(RecordFile(path)) as file:
             file.write(records)
-        finally:
-            file.close()
 
     @classmethod
     def load(
@@ -693,11 +691,8 @@ class Rerouter:
             If something in it is not what was written.
         """
         _refuse_preparation(prepare)
-        file = RecordFile(path, read_only=True)
-        try:
+        with closing(RecordFile(path, read_only=True)) as file:
             records = file.read()
-        finally:
-            file.close()
         if not records:
             raise FormatError("has no record", path=file.path)
         controller = cls.__new__(cls)
