@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -1696,43 +1695,6 @@ def list_operations(step: Step, ranks: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.concatenate([np.empty(0, np.int64), *spans])
 
 
-def list_distinct(step: Step, *columns: NDArray[np.float64]) -> NDArray[np.int64]:
-    """List one rank of each kind: ranks of one kind have equal operations and values in `columns`.
-
-    Each of `columns` has an entry for each operation. Groups are compared by dimension, stream,
-    size and whether they are on a rail, and partners by how far their numbers are from that of the
-    rank.
-    """
-    shapes = [
-        (group.dimension, group.stream, len(group.ranks), group.rail >= 0) for group in step.groups
-    ]
-    number_of_shape = {shape: number for number, shape in enumerate(dict.fromkeys(shapes))}
-    shape_of_group = np.array([*(number_of_shape[shape] for shape in shapes), -1])
-
-    # Ranks whose first columns have the same hash are compared entry by entry, with one rank of
-    # each program that was seen before. Shape -1 is that of no group.
-    programs_by_hash: dict[int, list[tuple[NDArray[np.generic], ...]]] = {}
-    distinct = []
-    for rank, (first, end) in enumerate(pairwise(step.rank_start.tolist())):
-        # Peers and dependencies are relative to the rank, so that equal programs compare equal;
-        # the number of ranks stands for no peer.
-        peer = step.peer[first:end]
-        dep_start = step.dep_start[first : end + 1]
-        program = (
-            *(column[first:end] for column in (*columns, step.size_bytes, step.duration_s)),
-            step.kind[first:end],
-            shape_of_group[step.group[first:end]],
-            np.where(peer < 0, step.n_ranks, peer - rank),
-            dep_start - dep_start[0],
-            step.dep[dep_start[0] : dep_start[-1]] - first,
-        )
-        similar = programs_by_hash.setdefault(hash(program[0].tobytes()), [])
-        if not any(all(map(np.array_equal, program, other)) for other in similar):
-            similar.append(program)
-            distinct.append(rank)
-    return np.array(distinct, dtype=np.int64)
-
-
 def describe_load(
     context: Context,
     ranks: NDArray[np.int64],
@@ -1784,30 +1746,40 @@ def describe_load(
 
 
 _N_COMPARED = 1 << 20
-"""The number of operations that are compared with their communication at once."""
+"""The number of operations that are looked at together, to bound memory."""
 
 
 def check_times(context: Context) -> None:
     """Check the times of a plan, as far as no circuits are needed for that.
 
     Nothing starts before what it waits for has ended, what is beside rails lasts as long as its
-    work, and the parts of a communication go together. One of all ranks that do the same is
-    checked.
+    work, and the parts of a communication go together.
     """
     step = context.step
     plan = context.plan
-    slack_s = context.slack_s
     for operation in np.flatnonzero(plan.start_s < 0)[:1].tolist():
         where = step.describe(operation)
         context.findings.refuse(
             "no operation starts before the step", where, float(plan.start_s[operation]), 0.0
         )
 
+    # Ranks wait for operations of their own alone: some after the others, to bound memory.
+    n_chunks = 1 + step.n_operations // _N_COMPARED
+    for ranks in np.array_split(np.arange(step.n_ranks), n_chunks):
+        _check_times_of_ranks(context, list_operations(step, ranks))
+    _check_together(context, "start", plan.start_s)
+    _check_together(context, "end", plan.end_s)
+    _check_end_of_step(context)
+
+
+def _check_times_of_ranks(context: Context, operations: Places) -> None:
+    """Check when the operations of some ranks start, and how long those off the rails last."""
     # An operation may start when the last of its predecessors has ended: its dependencies, and the
     # one before it in the same queue (stream) of its rank.
-    operations = list_operations(step, list_distinct(step, plan.start_s, plan.end_s))
-    start_s = plan.start_s[operations]
-    end_s = plan.end_s[operations]
+    step = context.step
+    slack_s = context.slack_s
+    start_s = context.plan.start_s[operations]
+    end_s = context.plan.end_s[operations]
     precedence = list_before(step, operations)
     earliest_s = np.full(len(operations), -np.inf)
     np.maximum.at(earliest_s, precedence.after, end_s[precedence.before])
@@ -1827,10 +1799,6 @@ def check_times(context: Context) -> None:
         duration_s,
         fixed_s,
     )
-
-    _check_together(context, "start", plan.start_s)
-    _check_together(context, "end", plan.end_s)
-    _check_end_of_step(context)
 
 
 def _check_end_of_step(context: Context) -> None:

@@ -376,7 +376,7 @@ ROWS = [
     Row("an operation lasts as long as its work or its bytes need", ALIKE,
         plan(line([[1, -1]]), [[0, 1], [0, 2]], 2.0, [0, 0]), "rank 1"),
     Row("an operation lasts as long as its work or its bytes need", ALIKE,
-        plan(line([[1, -1]]), [[0, 2], [0, 2]], 2.0, [0, 0]), told=1),
+        plan(line([[1, -1]]), [[0, 2], [0, 2]], 2.0, [0, 0]), told=2),
     Row("an operation lasts as long as its work or its bytes need", INSIDE,
         plan(line([[1, 0]]), [[0, 8]] * 4, 8.0, [1, 1, 0, 0]), "rank 2"),
     Row(None, UNEQUAL, claim(UNEQUAL, lower_bound=8.0), figures={"lower_bound_recomputed": 8.0}),
