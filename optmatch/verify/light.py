@@ -224,16 +224,8 @@ def ideal_matrix(state: int) -> NDArray[np.complex128]:
     return np.array([[0, 1j], [1j, 0]])
 
 
-class WrongState(NamedTuple):
-    """A state that a cell does not have, by the matrix of its parts."""
-
-    cell: int
-    state: int
-    matrix: NDArray[np.complex128]
-
-
-def find_wrong_states(fabric: Fabric) -> list[WrongState]:
-    """List the states of cells in which light does not go where the state says.
+def find_wrong_states(fabric: Fabric) -> list[tuple[int, int]]:
+    """List the states of cells, as (cell, state), in which light does not go where they say.
 
     The matrices are those of the parts of a cell. In bar light goes from a1 to b1 and from a2 to
     b2, in cross from a1 to b2 and from a2 to b1, as far as the cell has these terminals. All else
@@ -257,7 +249,7 @@ def find_wrong_states(fabric: Fabric) -> list[WrongState]:
             else:
                 holds = _goes_right(power[state], has_a, has_b, state)
             if not holds:
-                wrong.append(WrongState(cell, state, matrices[cell, state]))
+                wrong.append((cell, state))
     return wrong
 
 
@@ -392,8 +384,9 @@ def _trace_cells(
     if not fabric.bidirectional:
         _check_sharing(graph, matchings, light, findings)
     _check_stuck_cells(graph, states, findings)
-    if circuit_matrices(fabric) is not None:
-        _check_circuits(fabric, states, findings)
+    matrices = circuit_matrices(fabric)
+    if matrices is not None:
+        _check_circuits(fabric, matrices, states, findings)
 
     # Which cells have light, by slot and cell.
     lit = np.zeros(states.shape, dtype=bool)
@@ -490,18 +483,24 @@ def _check_stuck_cells(graph: CellGraph, states: NDArray[np.int8], findings: Fin
         )
 
 
-def _check_circuits(fabric: Fabric, states: NDArray[np.int8], findings: Findings) -> None:
+def _check_circuits(
+    fabric: Fabric,
+    matrices: NDArray[np.complex128],
+    states: NDArray[np.int8],
+    findings: Findings,
+) -> None:
     """Check that cells in use have the stated states, by the matrices of their parts.
 
-    Only cells whose parts are known are checked.
+    Only cells whose parts are known are checked; ``matrices[cell, state]`` leads light from end a
+    to end b.
     """
-    for wrong in find_wrong_states(fabric):
-        slots = np.flatnonzero(states[:, wrong.cell] == wrong.state)
+    for cell, state in find_wrong_states(fabric):
+        slots = np.flatnonzero(states[:, cell] == state)
         if len(slots):
-            power = np.round(np.abs(wrong.matrix) ** 2, 3).tolist()
+            power = np.round(np.abs(matrices[cell, state]) ** 2, 3).tolist()
             findings.refuse(
                 "a cell has the state that it is in, by its parts",
-                f"slot {slots[0]}, cell {fabric.cell_names[wrong.cell]}",
+                f"slot {slots[0]}, cell {fabric.cell_names[cell]}",
                 f"power {power} from (a1, a2) to (b1, b2)",
-                ("bar", "cross")[wrong.state],
+                ("bar", "cross")[state],
             )

@@ -642,17 +642,6 @@ class _Senders(NamedTuple):
     """The number of ports that the operation uses."""
 
 
-class _Rounds(NamedTuple):
-    """When the rounds of collectives end, and which circuits are missing."""
-
-    end_s: Seconds
-    """``end_s[collective]``."""
-    end_after_stop_s: Seconds
-    """The same if the rail stops at that moment and the collective ends after the stop."""
-    lacks_circuit: NDArray[np.bool_]
-    """``lacks_circuit[sender]``."""
-
-
 def check_in_rounds(context: Context, rail: Rail, riding: Places) -> Places:
     """Check the collectives on a rail that go in rounds, and return their operations."""
     replayed = [np.empty(0, dtype=np.int64)]
@@ -690,9 +679,9 @@ def _check_group_in_rounds(context: Context, rail: Rail, group: InRounds) -> Non
         port=used.port,
         n_ports=np.bincount(used.row)[used.row],
     )
-    rounds = _replay_rounds(context, rail, group.rounds, senders, members, start_s)
-
-    lacks = rounds.lacks_circuit
+    ends_s, ends_after_stop_s, lacks = _replay_rounds(
+        context, rail, group.rounds, senders, members, start_s
+    )
     context.refuse(
         "in each round of a collective its circuits are there",
         operation,
@@ -705,9 +694,9 @@ def _check_group_in_rounds(context: Context, rail: Rail, group: InRounds) -> Non
     # collective ends before the stop or after it, also after several stops in a row. The plan may
     # therefore be later by whole delays, from none up to all of these stops: its difference is
     # rounded to whole delays. (Without a delay it is 0, whatever it is divided by.)
-    end_s = rounds.end_s[senders.collective]
+    end_s = ends_s[senders.collective]
     planned_s = plan.end_s[operation]
-    longest_stop_s = rounds.end_after_stop_s[senders.collective] - end_s
+    longest_stop_s = ends_after_stop_s[senders.collective] - end_s
     stopped_s = np.clip(planned_s - end_s, 0.0, longest_stop_s)
     stopped_s = np.rint(stopped_s / (rail.delay_s or 1.0)) * rail.delay_s
     off = np.abs(planned_s - end_s - stopped_s) > context.slack_s
@@ -729,13 +718,15 @@ def _replay_rounds(
     senders: _Senders,
     members: Places,
     start_s: Seconds,
-) -> _Rounds:
+) -> tuple[Seconds, Seconds, NDArray[np.bool_]]:
     """Work out when collectives in rounds end, and which circuits they lack.
 
-    ``start_s[collective]``; ``members[collective, place]`` is a rank. A round begins when the one
-    before has ended and its circuits are up, and lasts as long as its longest send. If the last
-    round is over at 7 s, just when the rail stops until 9 s, both 7 s and 9 s are right; earlier
-    rounds end before such a stop.
+    Returns the end by collective, the same if the rail stops at that moment and the collective
+    ends after the stop, and whether each sender lacks a circuit. ``start_s[collective]`` is when
+    the first round may begin; ``members[collective, place]`` is a rank. A round begins when the
+    one before has ended and its circuits are up, and lasts as long as its longest send. If the
+    last round is over at 7 s, just when the rail stops until 9 s, both 7 s and 9 s are right;
+    earlier rounds end before such a stop.
     """
     # By sender the spell of its port, at first that in which its operation starts.
     slack_s = context.slack_s
@@ -779,7 +770,7 @@ def _replay_rounds(
         # A circuit has to stay to the end of the round.
         missing |= rail.until_s[in_use] < now_s[collective] - slack_s
         lacks_circuit[sender[missing]] = True
-    return _Rounds(now_s, end_after_stop_s, lacks_circuit)
+    return now_s, end_after_stop_s, lacks_circuit
 
 
 def _seek_circuit(rail: Rail, spell: Places, receiver: Places, earliest_end_s: Seconds) -> Places:
@@ -830,15 +821,6 @@ def _advance(rail: Rail, begin_s: Seconds, lasts_s: Seconds, slack_s: float) -> 
 # All-to-alls
 
 
-class Exchanges(NamedTuple):
-    """All-to-alls whose circuits change."""
-
-    in_rounds: Places
-    """Each member meets all others."""
-    in_stages: Places
-    """Each member has fewer circuits than there are others, or all of its ports lead to one."""
-
-
 class _AllToAlls(NamedTuple):
     """All-to-alls of more than two, and what their rounds need; an entry for each operation.
 
@@ -858,12 +840,14 @@ class _AllToAlls(NamedTuple):
     """How long the rail is dark from start to end."""
 
 
-def check_exchanges(context: Context, rail: Rail, operations: Places) -> Exchanges:
+def check_exchanges(context: Context, rail: Rail, operations: Places) -> tuple[Places, Places]:
     """Check all-to-alls that are done in rounds, and tell which others are done in stages.
 
     `operations` are the parts of all-to-alls on this rail, one by rank. All ports of a rank send
     at once: with 2 ports and 7 others there are 4 rounds, and a change of circuits between each
-    two. The rest go around rings, without changes.
+    two. The rest go around rings, without changes. Returns the operations in rounds, in which each
+    member meets all others, and those in stages, whose members have fewer circuits than there are
+    others, or all of whose ports lead to one.
     """
     # An entry of `used` is one port of one operation. By entry, `row` is the place of the
     # operation in the list, `spell` the spell of the port when it starts, and `reached` the rank
@@ -901,7 +885,7 @@ def check_exchanges(context: Context, rail: Rail, operations: Places) -> Exchang
     changes = rail.until_s[spell] < exchanges.end_s[row] - context.slack_s
     in_rounds[row[changes]] = True
     if not in_rounds.any():
-        return Exchanges(operations[:0], operations[:0])
+        return operations[:0], operations[:0]
 
     # Some of these are in stages instead: those with several ports that all lead to one rank, and
     # those with one port that has fewer circuits from start to end than there are other ranks. The
@@ -925,7 +909,7 @@ def check_exchanges(context: Context, rail: Rail, operations: Places) -> Exchang
     needed_s = exchanges.n_rounds * exchanges.part_s + between_s
     wrong = in_rounds & (np.abs(duration_s - needed_s) > context.slack_s)
     context.refuse(LASTS_AS_BYTES_NEED, operations, wrong, duration_s, needed_s)
-    return Exchanges(operations[in_rounds], operations[in_stages])
+    return operations[in_rounds], operations[in_stages]
 
 
 def _measure_rounds(context: Context, rail: Rail, operations: Places, row: Places) -> _AllToAlls:
@@ -1579,15 +1563,15 @@ def _check_with_routes(
     context: Context, rail: Rail, operations: Places, routes: ChordRoutes
 ) -> Places:
     """Check the all-to-alls that use one table of routes, and return them."""
-    chosen = _find_over_chords(context, rail, operations, routes)
-    if not len(chosen.operation):
-        return chosen.operation
+    chosen, spell = _find_over_chords(context, rail, operations, routes)
+    if not len(chosen):
+        return chosen
 
     # All members of the same all-to-alls use these strides. A member that does not is refused, and
     # the first stride stands in the message for what was expected of it.
     match = context.step.match
-    taking_part = operations[np.isin(match[operations], match[chosen.operation])]
-    differs = ~np.isin(taking_part, chosen.operation)
+    taking_part = operations[np.isin(match[operations], match[chosen])]
+    differs = ~np.isin(taking_part, chosen)
     context.refuse(
         "in an all-to-all over chords all members use the same strides",
         taking_part,
@@ -1595,26 +1579,18 @@ def _check_with_routes(
         np.nan,
         routes.strides[0],
     )
-    _check_times_over_chords(context, rail, chosen, routes)
+    _check_times_over_chords(context, rail, routes, chosen, spell)
     return taking_part
-
-
-class _OverChords(NamedTuple):
-    """All-to-alls that go over chords of one set of routes."""
-
-    operation: Places
-    """``operation[row]``"""
-    spell: Places
-    """``spell[row, port]``: the circuit of each of its ports when it starts."""
 
 
 def _find_over_chords(
     context: Context, rail: Rail, operations: Places, routes: ChordRoutes
-) -> _OverChords:
+) -> tuple[Places, Places]:
     """Find the all-to-alls with as many members, and ports of the strides, as a table.
 
-    Chords are ports whose circuits stay and lead a fixed number of places further on, their
-    stride. The strides are compared port by port, ports ascending.
+    Returns their operations, and ``spell[row, port]``: the circuit of each of the ports when the
+    operation of this row starts. Chords are ports whose circuits stay and lead a fixed number of
+    places further on, their stride. The strides are compared port by port, ports ascending.
     """
     step = context.step
     plan = context.plan
@@ -1623,7 +1599,7 @@ def _find_over_chords(
     n_members = context.group_size[step.group[operations]]
     operations = operations[(n_members == routes.n_members) & (n_used == n_ports)]
     if not len(operations):
-        return _OverChords(operations, np.empty((0, n_ports), np.int64))
+        return operations, np.empty((0, n_ports), np.int64)
 
     # An entry for each port of each operation: which place in its group the circuit leads to, -1
     # for none, and its stride, which is never -1 of those that lead to a member.
@@ -1638,25 +1614,25 @@ def _find_over_chords(
     # The entries of an operation stand together, ports ascending, and all operations that are left
     # use `n_ports` of them: the entries make a table with a row for each operation.
     over_chords = (stride.reshape(-1, n_ports) == np.array(routes.strides)).all(axis=1)
-    return _OverChords(operations[over_chords], spell.reshape(-1, n_ports)[over_chords])
+    return operations[over_chords], spell.reshape(-1, n_ports)[over_chords]
 
 
 def _check_times_over_chords(
-    context: Context, rail: Rail, chosen: _OverChords, routes: ChordRoutes
+    context: Context, rail: Rail, routes: ChordRoutes, operations: Places, spell: Places
 ) -> None:
     """Check that circuits of all-to-alls stay, and that these last as busiest ports need.
 
     Each member sends a part to each other one by the routes of the table, in shares, over one hop
-    or more. The port that carries most decides the time.
+    or more. The port that carries most decides the time. ``spell[row, port]`` is the circuit of a
+    port of ``operations[row]`` when it starts.
     """
-    operations = chosen.operation
     start_s = context.plan.start_s[operations]
     end_s = context.plan.end_s[operations]
 
     # Where the switch stops as a whole, the stop is part of the time of the operation.
     delay_s = 0.0 if len(rail.stops_s) else rail.delay_s
-    up_s = (rail.since_s[chosen.spell] + delay_s).max(axis=1)
-    until_s = rail.until_s[chosen.spell].min(axis=1)
+    up_s = (rail.since_s[spell] + delay_s).max(axis=1)
+    until_s = rail.until_s[spell].min(axis=1)
     is_up = (up_s <= start_s + context.slack_s) & (until_s >= end_s - context.slack_s)
     context.refuse(
         "circuits of chords are there from start to end", operations, ~is_up, start_s, up_s
@@ -2102,15 +2078,15 @@ def _check_all_to_alls(context: Context, rail: Rail, scattered: Places) -> Place
     in_rounds = []
     in_stages = []
     for chunk in np.array_split(scattered, 1 + len(scattered) // _CHUNK):  # to bound memory
-        exchanges = check_exchanges(context, rail, chunk)
-        in_rounds.append(exchanges.in_rounds)
-        in_stages.append(exchanges.in_stages)
+        changing, staged = check_exchanges(context, rail, chunk)
+        in_rounds.append(changing)
+        in_stages.append(staged)
 
     # Stages are compared over all members of a collective, which may be of several chunks.
-    staged = np.concatenate(in_stages)
-    if len(staged):
-        check_stages(context, rail, staged)
-    return np.concatenate([over_chords, *in_rounds, staged])
+    all_staged = np.concatenate(in_stages)
+    if len(all_staged):
+        check_stages(context, rail, all_staged)
+    return np.concatenate([over_chords, *in_rounds, all_staged])
 
 
 def _check_sharing(context: Context, rail: Rail, changing: NDArray[np.int64], sent: Sent) -> None:
