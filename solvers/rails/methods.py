@@ -48,6 +48,8 @@ Simple = Literal["prefetch", "provisioned", "on-demand", "static", "ilp"]
 """Methods for rail jobs; ``"ilp"`` is the former name of `prefetch`."""
 _ROUNDS = 200
 """Rounds of the search for the states of cells of one matching."""
+_MOST_GPUS_BEYOND_LIMIT = 128
+"""A job of so many GPUs gets a first plan beyond its time limit, which takes up to 1.5 s."""
 _DIGITS = 1e-11
 """The least part of a step whose time is not lost in rounding."""
 
@@ -93,6 +95,13 @@ def solve_by(
         limit = Limit.INTERRUPTED
     except TimeUp:
         limit = Limit.TIME
+
+    # A first plan comes out of any limit where it takes a second or so.
+    is_small = problem.n_gpus <= _MOST_GPUS_BEYOND_LIMIT
+    if plan is None and limit is Limit.TIME and limits.time_s and is_small:
+        with unlimited():
+            simple = plan_policy(problem, "static" if method == "static" else "provisioned")
+            plan = simple and route_plan(problem, simple)
 
     # The bound takes time as well. If that is up, a plan is judged by the plain bound, with all
     # links up.

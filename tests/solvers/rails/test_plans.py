@@ -146,6 +146,15 @@ def test_splitting_ports_needs_no_change() -> None:
     assert static.objective < om.solve(job, "on-demand", seed=0).objective
 
 
+@pytest.mark.parametrize("method", ["prefetch", "provisioned", "on-demand", "static"])
+def test_a_first_plan_comes_out_of_any_limit(method: str) -> None:
+    """A limit that is over before anything was planned gives a plan all the same."""
+    job = small_job(2, 1, 2, ports_per_gpu=2, delay_s=10.0)
+    found = om.solve(job, method, seed=0, time_limit_s=1e-9)
+    assert found.status in (Status.FEASIBLE, Status.OPTIMAL)
+    assert om.verify(found).valid
+
+
 def test_a_split_needs_a_port_for_each_kind_of_circuit() -> None:
     """One port cannot hold a ring and a pipeline: there is no static plan, and it says why."""
     found = om.solve(small_job(2, 1, 2), "static", seed=0)
