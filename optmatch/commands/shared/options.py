@@ -257,19 +257,44 @@ def pair(
     return read_pair
 
 
+def _read_amount(text: str, factor_of_unit: Mapping[str, Decimal]) -> float:
+    """Return the value of a text: a number, perhaps with one of the units, each with its factor.
+
+    Anything else is a ``ValueError``. Factors are decimal: 20us is the float that 20e-6 is.
+    """
+    parts = re.fullmatch(r"([0-9.]+(?:[eE][+-]?[0-9]+)?) *([a-zA-Zµ/]+)", text.strip())
+    try:
+        amount = float(Decimal(parts[1]) * factor_of_unit[parts[2]]) if parts else float(text)
+    except (KeyError, InvalidOperation, Overflow):  # as 3 furlongs, 1.2.3s, or 9e999999h
+        raise ValueError(text) from None
+
+    # A plain number may be nan or inf, and one with a unit too large for a float.
+    if not math.isfinite(amount):
+        raise ValueError(text)
+    return amount
+
+
 _UNITS_S = {
-    "ps": Decimal("1e-12"),
-    "ns": Decimal("1e-9"),
-    "us": Decimal("1e-6"),
-    "µs": Decimal("1e-6"),
-    "ms": Decimal("1e-3"),
-    "s": Decimal(1),
-    "m": Decimal(60),
-    "min": Decimal(60),
-    "h": Decimal(3600),
-    "d": Decimal(86400),
+    **{"ps": Decimal("1e-12"), "ns": Decimal("1e-9"), "us": Decimal("1e-6")},
+    **{"µs": Decimal("1e-6"), "ms": Decimal("1e-3"), "s": Decimal(1), "m": Decimal(60)},
+    **{"min": Decimal(60), "h": Decimal(3600), "d": Decimal(86400)},
 }
-"""Seconds of each unit; decimal, so that 20us is the float that 20e-6 is."""
+_PREFIXES = {
+    **{"": Decimal(1), "k": Decimal("1e3"), "K": Decimal("1e3"), "M": Decimal("1e6")},
+    **{"G": Decimal("1e9"), "T": Decimal("1e12")},
+}
+"""The factor of each prefix of a unit of bytes or of rates."""
+_UNITS_OF_BYTES = {
+    **{f"{prefix}B": factor for prefix, factor in _PREFIXES.items()},
+    **{f"{prefix}iB": Decimal(1024) ** k for k, prefix in enumerate("kMGT", 1)},
+    "KiB": Decimal(1024),
+}
+_UNITS_OF_RATES = {
+    f"{prefix}{unit}{per}": factor / bits
+    for prefix, factor in _PREFIXES.items()
+    for unit, bits in (("b", 8), ("bit", 8), ("bits", 8), ("B", 1), ("byte", 1), ("bytes", 1))
+    for per in ("/s", "ps")
+}
 
 
 def read_seconds(text: str) -> float:
@@ -282,67 +307,10 @@ def read_seconds(text: str) -> float:
     >>> read_seconds("20us"), read_seconds("1.5e-3"), read_seconds("2 h")
     (2e-05, 0.0015, 7200.0)
     """
-    parts = re.fullmatch(r"([0-9.]+(?:e[+-]?[0-9]+)?) *([a-zµ]*)", text.strip().lower())
-    if parts is None:
-        raise ValueError(text)
-    number = parts[1]
-    unit = parts[2] or "s"
-    if unit not in _UNITS_S:
-        raise ValueError(text)
-    try:
-        # Decimal numbers make 20us the same float as 20e-6.
-        time_s = float(Decimal(number) * _UNITS_S[unit])
-    except (InvalidOperation, Overflow):  # as 1.2.3, or 9e999999h
-        raise ValueError(text) from None
-    if not math.isfinite(time_s):
+    time_s = _read_amount(text.lower(), _UNITS_S)
+    if time_s < 0:
         raise ValueError(text)
     return time_s
-
-
-class Duration(click.ParamType):  # type: ignore[type-arg] # no generic class before click 8.3.2
-    """Seconds, or a number with its unit: 20us, 250ms, 2h; or what a journal has measured."""
-
-    name = "duration"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """Return seconds >= 0."""
-        if str(value).startswith("measured:"):
-            return self._measured(str(value), param, ctx)
-        try:
-            return read_seconds(str(value))
-        except ValueError:
-            rule = "a time >= 0 is expected, in seconds or with its unit, as 20us, 250ms, 1m, 2h"
-            self.fail(f"{value!r}: {rule}", param, ctx)
-
-    def _measured(
-        self, text: str, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """Return a percentile of the delays that a journal of `optmatch play` has measured.
-
-        The text is such as ``measured:p99:play.jsonl``: p50, p99 or longest, and the file.
-        """
-        from optmatch.switches import measured_delays
-
-        match = re.fullmatch(r"measured:(p50|p99|longest):(.+)", text)
-        if match is None:
-            self.fail(
-                f"{text!r}: measured:p50:JOURNAL, measured:p99: or longest: expected", param, ctx
-            )
-        delays = measured_delays(match[2])
-        return float(getattr(delays, f"{match[1]}_s"))
-
-
-_PREFIXES = {
-    "": Decimal(1),
-    "k": Decimal("1e3"),
-    "K": Decimal("1e3"),
-    "M": Decimal("1e6"),
-    "G": Decimal("1e9"),
-    "T": Decimal("1e12"),
-}
-"""The factor of each prefix of a unit."""
 
 
 def read_rate(text: str) -> float:
@@ -356,42 +324,7 @@ def read_rate(text: str) -> float:
     >>> read_rate("100Gbit/s"), read_rate("12.5 GB/s"), read_rate("12.5e9")
     (12500000000.0, 12500000000.0, 12500000000.0)
     """
-    parts = re.fullmatch(
-        r"([0-9.]+(?:[eE][+-]?[0-9]+)?) *([kKMGT]?)(bits?|b|bytes?|B)(?:/s|ps)", text.strip()
-    )
-    if parts is None:
-        bytes_per_s = float(text)
-    else:
-        number, prefix, unit = parts.groups()
-        units_per_byte = 8 if unit in ("b", "bit", "bits") else 1
-        try:
-            bytes_per_s = float(Decimal(number) * _PREFIXES[prefix] / units_per_byte)
-        except (InvalidOperation, Overflow):  # as 1.2.3, or 9e999999GB/s
-            raise ValueError(text) from None
-
-    # Plain numbers may be nan or inf, and numbers with a unit too large for a float.
-    if not math.isfinite(bytes_per_s):
-        raise ValueError(text)
-    return bytes_per_s
-
-
-class Rate(click.ParamType):  # type: ignore[type-arg] # no generic class before click 8.3.2
-    """Bytes per second, or a number with its unit: 100Gbit/s, 12.5GB/s."""
-
-    name = "rate"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """Return bytes per second."""
-        try:
-            return read_rate(str(value))
-        except ValueError:
-            rule = (
-                "a rate is expected, in bytes per second or with its unit, as 100Gbit/s, 10Gb/s,"
-                " 400Mbit/s, 12.5GB/s, 50MB/s"
-            )
-            self.fail(f"{value!r}: {rule}", param, ctx)
+    return _read_amount(text, _UNITS_OF_RATES)
 
 
 def read_bytes_of(text: str) -> float:
@@ -405,33 +338,69 @@ def read_bytes_of(text: str) -> float:
     >>> read_bytes_of("100MB"), read_bytes_of("4 MiB"), read_bytes_of("1e6")
     (100000000.0, 4194304.0, 1000000.0)
     """
-    parts = re.fullmatch(r"([0-9.]+(?:[eE][+-]?[0-9]+)?) *([kKMGT]?)(i?)B", text.strip())
-    if parts is None:
-        return float(text)
-    number, prefix, binary = parts.groups()
-    factor = _PREFIXES[prefix]
-    if binary:
-        factor = Decimal(1024) ** ("kMGT".index(prefix.replace("K", "k")) + 1)
-    try:
-        return float(Decimal(number) * factor)
-    except (InvalidOperation, Overflow):  # as 1.2.3
-        raise ValueError(text) from None
+    return _read_amount(text, _UNITS_OF_BYTES)
 
 
-class Bytes(click.ParamType):  # type: ignore[type-arg] # no generic class before click 8.3.2
-    """Bytes, or a number with its unit: 100MB, 4MiB."""
+class Amount(click.ParamType):  # type: ignore[type-arg] # no generic class before click 8.3.2
+    """A number, perhaps with its unit, that one of the functions above reads."""
 
-    name = "bytes"
+    read: Callable[[str], float]
+    rule: str
+    """What is expected, for the message about anything else."""
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """Return bytes."""
+        """Return the amount in bytes, seconds or bytes per second."""
         try:
-            return read_bytes_of(str(value))
+            return self.read(str(value))
         except ValueError:
-            rule = "a number of bytes is expected, or one with its unit, as 100MB, 4MiB"
+            self.fail(f"{value!r}: {self.rule}", param, ctx)
+
+
+class Duration(Amount):
+    """Seconds, or a number with its unit: 20us, 250ms, 2h; or what a journal has measured.
+
+    The text of a journal is such as ``measured:p99:play.jsonl``: p50, p99 or longest of the delays
+    that `optmatch play` has noted there, and the file.
+    """
+
+    name = "duration"
+    read = staticmethod(read_seconds)
+    rule = "a time >= 0 is expected, in seconds or with its unit, as 20us, 250ms, 1m, 2h"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return seconds >= 0."""
+        if not str(value).startswith("measured:"):
+            return super().convert(value, param, ctx)
+        from optmatch.switches import measured_delays
+
+        match = re.fullmatch(r"measured:(p50|p99|longest):(.+)", str(value))
+        if match is None:
+            rule = "measured:p50:JOURNAL, measured:p99: or longest: expected"
             self.fail(f"{value!r}: {rule}", param, ctx)
+        return float(getattr(measured_delays(match[2]), f"{match[1]}_s"))
+
+
+class Rate(Amount):
+    """Bytes per second, or a number with its unit: 100Gbit/s, 12.5GB/s."""
+
+    name = "rate"
+    read = staticmethod(read_rate)
+    rule = (
+        "a rate is expected, in bytes per second or with its unit, as 100Gbit/s, 10Gb/s,"
+        " 400Mbit/s, 12.5GB/s, 50MB/s"
+    )
+
+
+class Bytes(Amount):
+    """Bytes, or a number with its unit: 100MB, 4MiB."""
+
+    name = "bytes"
+    read = staticmethod(read_bytes_of)
+    rule = "a number of bytes is expected, or one with its unit, as 100MB, 4MiB"
 
 
 NETLIST_OPTIONS = (
@@ -868,16 +837,13 @@ def hint_of_unit(word: str, ctx: click.Context) -> str:
     Its word belongs to no option, and the values of `ctx` that were typed tell whose unit it is.
     Empty if it is no unit.
     """
-    types: dict[type, Callable[[str], float]]
-    types = {Duration: read_seconds, Rate: read_rate, Bytes: read_bytes_of}
     for param in ctx.command.params:
         value = ctx.params.get(param.name or "")
         is_typed = ctx.get_parameter_source(param.name or "") is ParameterSource.COMMANDLINE
-        read_unit = types.get(type(param.type))
-        if read_unit is None or value is None or not is_typed:
+        if not isinstance(param.type, Amount) or value is None or not is_typed:
             continue
         try:
-            read_unit(f"1 {word}")
+            param.type.read(f"1 {word}")
         except ValueError:
             continue
         return f"{word}: a number and its unit are one word: {param.opts[0]} '{value:g} {word}'"
