@@ -34,7 +34,7 @@ _MOST_DIGITS = 9
 """The digits of the number of a slot; Python refuses to read numbers of thousands of digits."""
 
 
-class SlotBefore(click.ParamType):  # type: ignore[type-arg]  # not generic before click 8.3
+class _SlotBefore(click.ParamType):  # type: ignore[type-arg]  # not generic before click 8.3
     """The number of a slot, or the word ``previous``."""
 
     name = "slot"
@@ -89,7 +89,7 @@ class SlotBefore(click.ParamType):  # type: ignore[type-arg]  # not generic befo
 )
 @click.option(
     "--from-slot",
-    type=SlotBefore(),
+    type=_SlotBefore(),
     help="With the same formats: write the change from this slot, or from the `previous` one, as a"
     " patch or as commands.",
 )

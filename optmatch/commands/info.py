@@ -75,25 +75,24 @@ def _show_file(file: str, options: dict[str, Any], as_json: bool) -> int:
     passed over.
     """
     with accounting(name_of(file)) as account:
-        data = _describe_data(file)
-        if data is None:
+        facts = _describe_data(file)
+        ports: list[dict[str, Any]] = []
+        tag = "data"
+        if facts is None:
+            tag = "fabric"
             fabric, problem = read_fabric_and_problem(file, options)
-    if data is not None:
-        _show_data(file, data, account.lines(), as_json)
-        return SOLVED
-
-    # A fabric, or the problem on it.
-    facts = describe_fabric(fabric)
-    if problem is not None:
-        facts = {"problem": describe_problem(problem), **facts}
-    ports = list_ports(fabric)
+            facts = _describe_fabric(fabric)
+            if problem is not None:
+                facts = {"problem": describe_problem(problem), **facts}
+            ports = list_ports(fabric)
     if as_json:
+        # Data have no table of ports, and fabrics of our own files no account of what was read.
         content = {"file": file, **facts}
         if ports:
             content["port_table"] = ports
-        if account.lines():
+        if account.lines() or tag == "data":
             content["read"] = account.lines()
-        print_object("fabric", content)
+        print_object(tag, content)
         return SOLVED
 
     click.echo(f"{name_of(file)}: {facts.pop('type')}")
@@ -143,17 +142,6 @@ def _describe_data(file: str) -> dict[str, Any] | None:
         "entries": int((traffic.demand_bytes != 0).sum()),
         "total_bytes": float(traffic.demand_bytes.sum()),
     }
-
-
-def _show_data(file: str, facts: dict[str, Any], read: list[str], as_json: bool) -> None:
-    """Print the facts of a file without a fabric, and what of it was used or passed over."""
-    if as_json:
-        print_object("data", {"file": file, **facts, "read": read})
-        return
-    click.echo(f"{name_of(file)}: {facts.pop('type')}")
-    print_rows(facts)
-    for line in read:
-        click.echo(f"  read: {line}")
 
 
 def _write_dead_pairs(dead_pairs: list[tuple[int, int]]) -> str:
@@ -209,20 +197,12 @@ def list_ports(fabric: Fabric) -> list[dict[str, Any]]:
     return rows
 
 
-def describe_fabric(fabric: Fabric) -> dict[str, Any]:
+def _describe_fabric(fabric: Fabric) -> dict[str, Any]:
     """Return what a fabric is and can do; matchings are counted for few ports only.
 
-    Parameters
-    ----------
-    fabric
-        The fabric.
-
-    Returns
-    -------
-    dict
-        Facts by name. ``permutations`` (of bidirectional ports ``pairings``) is the number of all
-        full matchings, ``..._held`` of those that some state of the cells holds, and ``..._open``
-        of those for which neither was proved.
+    ``permutations`` (of bidirectional ports ``pairings``) is the number of all full matchings,
+    ``..._held`` of those that some state of the cells holds, and ``..._open`` of those for which
+    neither was proved.
     """
     facts = {"type": fabric.type, **fabric.facts()}
     if fabric.graph is None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-IDLE, COPIES, ADDS = 0, 1, 2
+_IDLE, _COPIES, _ADDS = range(3)
 """The task of a rank in a round: it receives nothing, copies, or adds data to its own."""
 
 
@@ -70,7 +70,7 @@ def rounds_data(plan: CollectivePlan) -> RoundsData:
 
     # A rank that adds some chunks and copies others in a round counts as one that adds.
     round_of_send, _, destination, _, kind = plan.sends.T
-    task = (np.minimum(kind, 1) + COPIES).astype(np.int8)
+    task = (np.minimum(kind, 1) + _COPIES).astype(np.int8)
     np.maximum.at(does, (destination, round_of_send), task)
 
     is_change = np.diff(plan.epoch_of_round) != 0
@@ -119,7 +119,7 @@ def plot_rounds(plan: CollectivePlan, *, ax: Axes | None = None) -> Figure:
     boxes_have_numbers = width_inches / n_rounds >= 0.25
     half_width = 0.44 if boxes_have_numbers else 0.5
     half_height = 0.42 if boxes_have_numbers else 0.5
-    for task, name in ((COPIES, "receives, copies"), (ADDS, "receives, adds")):
+    for task, name in ((_COPIES, "receives, copies"), (_ADDS, "receives, adds")):
         row, round_ = np.nonzero(does == task)
         if len(row):
             draw_bars(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
-LOSS, RATIO, CELLS, TOGGLES = (palette.CIRCUIT_COLOURS[k] for k in (0, 4, 5, 14))
+_LOSS, _RATIO, _CELLS, _TOGGLES = (palette.CIRCUIT_COLOURS[k] for k in (0, 4, 5, 14))
 
 
 class FabricsData(NamedTuple):
@@ -118,17 +118,17 @@ def plot_fabrics(rows: Sequence[FabricRow], *, fig: Figure | None = None) -> Fig
     n_fabrics = len(data.names)
     fig = fig or blank_figure(12.0, 1.6 + 0.45 * n_fabrics)
     left, middle, third, right = fig.subplots(1, 4, sharey=True, width_ratios=[3, 3, 2, 2])
-    _draw_spread(left, data.loss_db, LOSS, worst=np.max)
+    _draw_spread(left, data.loss_db, _LOSS, worst=np.max)
     left.set_xlabel("insertion loss, dB; diamond: the worst circuit")
-    _draw_spread(middle, data.ratio_db, RATIO, worst=np.min)
+    _draw_spread(middle, data.ratio_db, _RATIO, worst=np.min)
     middle.set_xlabel("signal to crosstalk, dB; diamond: the worst")
 
     # Counts, with their numbers beside the bars.
-    _draw_bars(third, data.cells, CELLS)
+    _draw_bars(third, data.cells, _CELLS)
     third.set_xlabel("cells (area in their lengths²)")
     for k, area in enumerate(data.area_cells):
         _note(third, f"{data.cells[k]:,} ({area:,.0f})", data.cells[k], k)
-    _draw_bars(right, data.toggles, TOGGLES)
+    _draw_bars(right, data.toggles, _TOGGLES)
     right.set_xlabel("toggles")
     for k, toggles in enumerate(data.toggles):
         _note(right, f"{toggles:,}{data.routed[k]}", toggles, k)
@@ -170,11 +170,11 @@ def plot_optics(optics: Any, *, ax: Axes | None = None, title: str | None = None
         figure = blank_figure(9.0, 1.6 + 0.45 * len(slots))
         ax, beside = figure.subplots(1, 2, sharey=True)
         ratios = [row[np.isfinite(row)] for row in optics.signal_to_crosstalk_db[slots]]
-        _draw_spread(beside, ratios, RATIO, worst=np.min)
+        _draw_spread(beside, ratios, _RATIO, worst=np.min)
         beside.set_xlabel("signal to crosstalk, dB; diamond: the worst")
     ax = axes_of(ax, 0.0, 0.0)
     losses = [row[np.isfinite(row)] for row in optics.insertion_loss_db[slots]]
-    _draw_spread(ax, losses, LOSS, worst=np.max)
+    _draw_spread(ax, losses, _LOSS, worst=np.max)
     ax.set_xlabel("insertion loss, dB; diamond: the worst circuit")
     ax.set_yticks(range(len(slots)), [str(slot) for slot in slots])
     ax.set_ylim(len(slots) - 0.5, -0.5)

@@ -40,7 +40,7 @@ MOST_SLOTS = 12
 """A sheet shows so many slots in full."""
 _LEAST_WIDTH = 5.4
 """Inches that the title and the line below a picture take."""
-INCHES_PER_CELL = 0.46
+_INCHES_PER_CELL = 0.46
 """Size of new figures: a cell of a 9 x 9 mesh is about a centimetre long."""
 
 
@@ -288,7 +288,7 @@ def plot_fabric(fabric: Fabric, *, ax: Axes | None = None, title: str | None = N
 def axes_for(data: MeshData, ax: Axes | None) -> Axes:
     """Return `ax`, or axes of a new figure in the size that suits a fabric."""
     left, lower, right, upper = data.bounds
-    scale = min(INCHES_PER_CELL, 16.0 / max(right - left, upper - lower))
+    scale = min(_INCHES_PER_CELL, 16.0 / max(right - left, upper - lower))
     width_inches = max(_LEAST_WIDTH, scale * (right - left))
     return axes_of(ax, width_inches, max(2.5, scale * (upper - lower) + 0.9))
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 SUFFIXES = (*PICTURES, ".html")
 MOST_PIXELS, MOST_BYTES = 3200.0, 600_000
 """Along one side of a PNG file; and beyond so many bytes it has no more than 255 colours."""
-DPI = 160
+_DPI = 160
 """Dots per inch of PNG files."""
 
 
@@ -157,7 +157,7 @@ def _encoded(figure: Figure, kind: str) -> bytes:
 
     _show_names_as_they_are(figure)
     buffer = io.BytesIO()
-    dpi = min(DPI, MOST_PIXELS / max(figure.get_size_inches()))
+    dpi = min(_DPI, MOST_PIXELS / max(figure.get_size_inches()))
 
     # Without a date the same figure always gives the same bytes. Text stays text, in fonts that
     # journals take and programs edit.

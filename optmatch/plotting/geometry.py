@@ -20,13 +20,13 @@ INSET = 0.18
 """From the end of a cell to its terminals, along the cell; see `CellGraph.terminal_positions`."""
 OFFSET = 0.12
 """From the axis of a cell to its terminals, in lengths of a cell."""
-PORT_DISTANCE = 0.72
+_PORT_DISTANCE = 0.72
 """From the corner of a mesh to the ports that belong to it, in lengths of a cell."""
-PORT_SPREAD = 0.25
+_PORT_SPREAD = 0.25
 """From the middle to each of two ports at one corner."""
 HANDLE = 0.38
 """Bezier handles as a share of the chord; 0.36 to 0.44 draws arcs of 60 to 120 degrees."""
-SWITCH_WIDTH = 0.62
+_SWITCH_WIDTH = 0.62
 """Width of a switch without cells, as a share of its height."""
 
 Points = NDArray[np.float64]
@@ -161,7 +161,7 @@ def _with_bounds(
     """
     positions = np.array([mark.position for mark in ports])
     outwards = np.array([mark.outward for mark in ports])
-    names = positions + PORT_DISTANCE * outwards
+    names = positions + _PORT_DISTANCE * outwards
     drawn = np.concatenate([terminals, positions - 0.5, positions + 0.5, names])
     left, lower = drawn.min(axis=0).tolist()
     right, upper = drawn.max(axis=0).tolist()
@@ -183,7 +183,7 @@ def _ports_in_columns(fabric: Fabric) -> tuple[PortMark, ...]:
     tuple of PortMark
         All inputs, then all outputs, port 0 on top; columns are further apart for more ports.
     """
-    width = max(3.0, SWITCH_WIDTH * fabric.n_ports)
+    width = max(3.0, _SWITCH_WIDTH * fabric.n_ports)
     inputs = []
     outputs = []
     for port, name in enumerate(fabric.port_names):
@@ -237,10 +237,10 @@ def _ports_around_mesh(fabric: Fabric, graph: CellGraph) -> tuple[PortMark, ...]
     placed_marks = []
     for (port, role, terminal, name), corner in zip(marks, corners, strict=True):
         is_shared = n_ports_in_gap[_key(*corner.position, *corner.outward)] > 1
-        spread = corner.side * PORT_SPREAD if is_shared else 0.0
+        spread = corner.side * _PORT_SPREAD if is_shared else 0.0
         out_x, out_y = corner.outward
-        x = corner.position[0] + PORT_DISTANCE * out_x - spread * out_y
-        y = corner.position[1] + PORT_DISTANCE * out_y + spread * out_x
+        x = corner.position[0] + _PORT_DISTANCE * out_x - spread * out_y
+        y = corner.position[1] + _PORT_DISTANCE * out_y + spread * out_x
         placed_marks.append(PortMark(port, role, terminal, name, (x, y), corner.outward))
     return tuple(placed_marks)
 

@@ -17,7 +17,7 @@ from optmatch.plotting.geometry import MeshData, Points, mesh_data
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-COLOURS = "cividis"  # even in lightness, and for readers who do not see red or green
+_COLOURS = "cividis"  # even in lightness, and for readers who do not see red or green
 
 
 class HeatData(NamedTuple):
@@ -105,7 +105,7 @@ def plot_heat(
     draw_lines(ax, data.bodies[~is_known], palette.CELL_FILL, width, "unknown", **style)
 
     # Cells with a figure take their colours from a scale that begins at 0.
-    cells = draw_lines(ax, data.bodies[is_known], None, width, "cells", cmap=COLOURS, **style)
+    cells = draw_lines(ax, data.bodies[is_known], None, width, "cells", cmap=_COLOURS, **style)
     cells.set_array(data.values[is_known])
     cells.set_clim(0.0, max(1e-12, float(np.nanmax(data.values, initial=0.0))))
     for mark in data.mesh.ports:

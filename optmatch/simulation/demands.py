@@ -16,7 +16,7 @@ from optmatch.model.html_tables import html_summary
 from optmatch.model.problem import write_amount
 from optmatch.problems import Demand, PlaneSchedules
 
-EPSILON = 1e-9
+_EPSILON = 1e-9
 """What is left of a demand below this share of the largest demand is a rounding error."""
 
 
@@ -129,7 +129,7 @@ def simulate(problem: Demand, subject: Schedule | PlaneSchedules | Solution) -> 
     # Demand is counted in seconds that one circuit takes for it. A segment is a time in which no
     # circuit changes. left_s is what no circuit of the schedules will ever carry.
     demand_s = problem.demand_bytes / rate
-    tolerance_s = EPSILON * float(demand_s.max(initial=0.0))
+    tolerance_s = _EPSILON * float(demand_s.max(initial=0.0))
     served_s = np.zeros_like(demand_s)
     for segment in _list_segments(problem, schedules):
         np.add.at(served_s.reshape(-1), segment.circuits, segment.end_s - segment.start_s)

@@ -53,7 +53,7 @@ class Part(NamedTuple):
     left_s: float | None
 
 
-def judge_part(part: Part, on_event: OnEvent = ignore) -> tuple[Table, Limit | None]:
+def _judge_part(part: Part, on_event: OnEvent = ignore) -> tuple[Table, Limit | None]:
     """Judge sample by sample whether a schedule survives broken cells.
 
     Returns the counts, and why samples are missing; None if none are.
@@ -178,7 +178,7 @@ def _verify_repair(problem: Any, sample: Sequence[Fault], verdict: Any) -> None:
 CELL_FAULTS: tuple[FaultKind, ...] = get_args(FaultKind)[:3]
 """The faults that are drawn: a dead port takes part in no circuit, so it breaks none."""
 
-NORMAL_95 = 1.959963984540054
+_NORMAL_95 = 1.959963984540054
 """The 97.5 % quantile of the normal distribution."""
 
 # What arrays of a study say about the fault of a single cell, in words.
@@ -427,9 +427,9 @@ def wilson(successes: int, samples: int) -> tuple[float, float]:
     # With p for the share, n for the samples and z = 1.96 the interval is (p + z^2 / 2 n +- z
     # sqrt(p (1 - p) / n + z^2 / 4 n^2)) / (1 + z^2 / n); `spread` is z^2 / n.
     share = successes / samples
-    spread = NORMAL_95**2 / samples
+    spread = _NORMAL_95**2 / samples
     middle = share + spread / 2
-    half = NORMAL_95 * math.sqrt(share * (1 - share) / samples + spread / (4 * samples))
+    half = _NORMAL_95 * math.sqrt(share * (1 - share) / samples + spread / (4 * samples))
     low = 0.0 if successes == 0 else max(0.0, (middle - half) / (1 + spread))
     high = 1.0 if successes == samples else min(1.0, (middle + half) / (1 + spread))
     return low, high
@@ -543,7 +543,7 @@ def study_yield(
 
     # Parts come back in their order, hence a study that stops early is the first part of it.
     try:
-        for part_table, limit in in_order(judge_part, draw_parts(), executor, on_event=on_event):
+        for part_table, limit in in_order(_judge_part, draw_parts(), executor, on_event=on_event):
             table.merge(part_table)
             if limit is not None:
                 break

@@ -36,7 +36,7 @@ from optmatch.problems.rails.training.parallelism import DEGREES
 
 T = TypeVar("T", Parallelism, RailNetwork, TransformerModel, Workload)
 
-SKEW = Listed(float, "a number, or one for each expert, as in 3,1,1,1", single=True)
+_SKEW = Listed(float, "a number, or one for each expert, as in 3,1,1,1", single=True)
 _SPLIT = (
     *("dp", "tp", "pp", "cp", "ep", "zero_stage", "shard", "fsdp", "sequence_parallel"),
     *("schedule", "overlap", "virtual_stages"),
@@ -55,7 +55,7 @@ _WORKLOAD = (
     ),
     FieldOption("optimizer_bytes", "--optimizer-bytes"),
     *("bucket_bytes", "one_stream"),
-    FieldOption("skew", type=SKEW),
+    FieldOption("skew", type=_SKEW),
     *("width_bytes", "dispatch_width_bytes", "gradient_width_bytes"),
 )
 _MODEL = (

@@ -45,13 +45,13 @@ def simulate_rail_file(
         raise InputError("-o is for --jitter")
 
     if options["triggers"] is not None:
-        subject = replay_triggers(options["triggers"], subject)
+        subject = _replay_triggers(options["triggers"], subject)
     if with_jitter:
-        return simulate_with_jitter(file, subject, options, as_json)
-    return simulate_step(file, subject, changes, options, as_json)
+        return _simulate_with_jitter(file, subject, options, as_json)
+    return _simulate_step(file, subject, changes, options, as_json)
 
 
-def simulate_step(
+def _simulate_step(
     file: str,
     subject: RailJob | Solution,
     changes: dict[str, Any],
@@ -179,7 +179,7 @@ OPTIONS = (
 _COMPARED_POLICIES = ("on-demand", "provisioned", "prefetch")
 
 
-def simulate_with_jitter(
+def _simulate_with_jitter(
     file: str, subject: RailJob | Solution, options: dict[str, Any], as_json: bool
 ) -> int:
     """Print the step times of many runs in which computations last unevenly long.
@@ -255,7 +255,7 @@ def _jitter_figures(
     }
 
 
-def replay_triggers(path: str, subject: RailJob | Solution) -> Solution:
+def _replay_triggers(path: str, subject: RailJob | Solution) -> Solution:
     """Return the valid plan that follows from a file of triggers, with the times of a replay.
 
     A trigger is one change of the circuits of a rail. The file does not say when a trigger comes,

@@ -17,7 +17,7 @@ from optmatch.startup import end
 PATIENCE_S = 0.5
 """How long the first Ctrl-C waits for an event; a second one does not wait."""
 
-PATIENCE_WITH_ANSWER_S = 3.0
+_PATIENCE_WITH_ANSWER_S = 3.0
 """How long it waits once a solve has told of an answer.
 
 The clock of the solve stands from the signal on, and methods look at it every few milliseconds, so
@@ -171,7 +171,7 @@ class _HeldInterrupt:
             clock.interrupted = True
             self.heeded = True
             if self.keep and self._has_answer:
-                patience_s = PATIENCE_WITH_ANSWER_S
+                patience_s = _PATIENCE_WITH_ANSWER_S
         self._remind_after(patience_s, number)
         return True
 

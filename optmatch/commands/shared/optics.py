@@ -203,7 +203,7 @@ def _describe_figures(measured: Measured) -> dict[str, str]:
             ("worst_insertion_loss_db", faint, "worst_loss_circuit"),
             ("worst_signal_to_crosstalk_db", noisy, "worst_crosstalk_circuit"),
         ):
-            ports = describe_ports(measured.fabric, *row[circuit])
+            ports = _describe_ports(measured.fabric, *row[circuit])
             place_of_figure[figure] = f"  (slot {row['slot']}, {ports})"
 
     return {
@@ -212,7 +212,7 @@ def _describe_figures(measured: Measured) -> dict[str, str]:
     }
 
 
-def describe_ports(fabric: Fabric, source: int, destination: int) -> str:
+def _describe_ports(fabric: Fabric, source: int, destination: int) -> str:
     """Return a pair of ports in words, by their names if the fabric is a netlist."""
     if fabric.graph is None or fabric.graph.names is None:
         return f"port {source} to port {destination}"
@@ -226,8 +226,8 @@ def _describe_slot(row: dict[str, Any], fabric: Fabric) -> str:
     """Describe the worst values of a slot in one line, each with its circuit."""
     if not row["circuits"]:
         return "no circuit"
-    loss_circuit = describe_ports(fabric, *row["worst_loss_circuit"])
-    crosstalk_circuit = describe_ports(fabric, *row["worst_crosstalk_circuit"])
+    loss_circuit = _describe_ports(fabric, *row["worst_loss_circuit"])
+    crosstalk_circuit = _describe_ports(fabric, *row["worst_crosstalk_circuit"])
     route_mm = 1e3 * row["longest_route_m"]
     delay_ps = 1e12 * row["longest_delay_s"]
     parts = [

@@ -327,7 +327,7 @@ def read_rate(text: str) -> float:
     return _read_amount(text, _UNITS_OF_RATES)
 
 
-def read_bytes_of(text: str) -> float:
+def _read_bytes_of(text: str) -> float:
     """Return the bytes of a text: a number, perhaps with the unit ``B`` and a prefix.
 
     The prefixes k, M, G and T are powers of 1000, Ki, Mi, Gi and Ti of 1024. Anything else is a
@@ -335,7 +335,7 @@ def read_bytes_of(text: str) -> float:
 
     Examples
     --------
-    >>> read_bytes_of("100MB"), read_bytes_of("4 MiB"), read_bytes_of("1e6")
+    >>> _read_bytes_of("100MB"), _read_bytes_of("4 MiB"), _read_bytes_of("1e6")
     (100000000.0, 4194304.0, 1000000.0)
     """
     return _read_amount(text, _UNITS_OF_BYTES)
@@ -399,7 +399,7 @@ class Bytes(Amount):
     """Bytes, or a number with its unit: 100MB, 4MiB."""
 
     name = "bytes"
-    read = staticmethod(read_bytes_of)
+    read = staticmethod(_read_bytes_of)
     rule = "a number of bytes is expected, or one with its unit, as 100MB, 4MiB"
 
 
@@ -436,10 +436,10 @@ NETLIST_PORT_OPTIONS = (
 )
 """For commands that take a netlist and no fabric of ours, whose options have the same names."""
 
-NETLIST_NAMES = ("pins", "components", "open_pins", "directed", "leave_out")
+_NETLIST_NAMES = ("pins", "components", "open_pins", "directed", "leave_out")
 
 
-def read_fabric(file: str, options: dict[str, Any]) -> Fabric:
+def _read_fabric(file: str, options: dict[str, Any]) -> Fabric:
     """Read a netlist of gdsfactory.
 
     `options` may have the values of `NETLIST_OPTIONS` and `NETLIST_PORT_OPTIONS`.
@@ -447,7 +447,7 @@ def read_fabric(file: str, options: dict[str, Any]) -> Fabric:
     from optmatch.io.netlists.gdsfactory import read_netlist
 
     arguments: dict[str, Any] = {}
-    for name in (*NETLIST_NAMES, "tx", "rx"):
+    for name in (*_NETLIST_NAMES, "tx", "rx"):
         value = options.get(name)
         if value is None:
             continue
@@ -468,7 +468,7 @@ def read_fabric_and_problem(file: str, options: dict[str, Any]) -> tuple[Fabric,
     `InputError`.
     """
     if not (file == STDIN or is_stream(file) or _is_tagged_json(file)):
-        return read_fabric(file, options), None
+        return _read_fabric(file, options), None
 
     content = read(file)
     problem = content.problem if isinstance(content, Solution) else content
@@ -508,13 +508,13 @@ NUMBERS = Listed(int, "whole numbers")
 PORTS = Listed(int, "whole numbers", single=True)
 
 
-def number_or_name(text: str) -> int | str:
+def _number_or_name(text: str) -> int | str:
     """Read a number, or else the name of a port or a cell."""
     return int(text) if re.fullmatch(r"-?[0-9]{1,12}", text) else text
 
 
-LABELS = Listed(number_or_name, "numbers or names")
-PORT_LABELS = Listed(number_or_name, "numbers or names", single=True)
+LABELS = Listed(_number_or_name, "numbers or names")
+_PORT_LABELS = Listed(_number_or_name, "numbers or names", single=True)
 AMOUNTS = Listed(float, "numbers")
 FORCE = click.option("--force", is_flag=True, help="Replace a file that is there.")
 JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object, on one line.")
@@ -552,10 +552,10 @@ def fabric_options(default: str | None, text: str | None = None) -> Sequence[Cal
         click.option("--ports", type=PORTS, help=lists),
         click.option(
             "--tx",
-            type=PORT_LABELS,
+            type=_PORT_LABELS,
             help="Terminals that send, a number or a list, or names of a netlist; with --rx.",
         ),
-        click.option("--rx", type=PORT_LABELS, help="Terminals that receive, or names."),
+        click.option("--rx", type=_PORT_LABELS, help="Terminals that receive, or names."),
         click.option("--size", type=int, help="The number of ports of a switch that is no mesh."),
         click.option(
             "--bidirectional-ports",
@@ -587,7 +587,7 @@ FABRIC_NAMES = (
     *("rows", "cols", "ports", "tx", "rx", "size", "bidirectional_ports"),
     *("loss", "loss_at", "budget"),
 )
-BROKEN_CELLS = (
+_BROKEN_CELLS = (
     click.option("--stuck-bar", type=LABELS, help="Cells that stay in bar: 3,14."),
     click.option("--stuck-cross", type=LABELS, help="Cells that stay in cross."),
     click.option("--dead-cells", type=LABELS, help="Cells that carry no light."),
@@ -597,11 +597,11 @@ CONDITION_OPTIONS = (
         "--netlist", type=click.Path(), help="Take the fabric of a netlist file, in YAML or JSON."
     ),
     *NETLIST_OPTIONS,
-    *BROKEN_CELLS,
+    *_BROKEN_CELLS,
     click.option("--dead-ports", type=LABELS, help="Ports that take part in no circuit."),
 )
 _FAULTS = ("stuck_bar", "stuck_cross", "dead_cells", "dead_ports")
-CONDITION_NAMES = ("netlist", *NETLIST_NAMES, *_FAULTS)
+CONDITION_NAMES = ("netlist", *_NETLIST_NAMES, *_FAULTS)
 
 
 def _keep_inside(ctx: click.Context, param: click.Parameter, output: str) -> str:
@@ -732,13 +732,13 @@ def build_fabric(type_: str, options: dict[str, Any]) -> Fabric:
     # Options are taken out group by group, so that a command is left with those of its problem.
     shape = _without_none(take(options, FABRIC_NAMES))
     netlist = options.pop("netlist", None)
-    netlist_options = _without_none(take(options, NETLIST_NAMES))
+    netlist_options = _without_none(take(options, _NETLIST_NAMES))
     faults = _without_none(take(options, _FAULTS))
 
     if netlist is not None:
         for name in shape.keys() - {"tx", "rx"}:
             raise click.UsageError(f"--{name}: no option of a netlist")
-        fabric = read_fabric(netlist, netlist_options | shape)
+        fabric = _read_fabric(netlist, netlist_options | shape)
     else:
         for name in netlist_options:
             raise click.UsageError(f"--{name.replace('_', '-')}: only with --netlist")
@@ -831,7 +831,7 @@ KINETO = (
 )
 
 
-def hint_of_unit(word: str, ctx: click.Context) -> str:
+def _hint_of_unit(word: str, ctx: click.Context) -> str:
     """Return what to type where a unit stands apart from its number: ``--delay 25 ms``.
 
     Its word belongs to no option, and the values of `ctx` that were typed tell whose unit it is.
@@ -850,7 +850,7 @@ def hint_of_unit(word: str, ctx: click.Context) -> str:
     return ""
 
 
-HINTS.append(hint_of_unit)
+HINTS.append(_hint_of_unit)
 
 
 def given_traces(kineto: bool, files: tuple[str, ...]) -> tuple[str, ...] | None:
@@ -862,7 +862,7 @@ def given_traces(kineto: bool, files: tuple[str, ...]) -> tuple[str, ...] | None
     if kineto and not files:
         raise click.UsageError("--kineto: name the FILEs of the traces, one a rank")
     if files and not kineto:
-        hint = hint_of_unit(files[0], click.get_current_context())
+        hint = _hint_of_unit(files[0], click.get_current_context())
         if hint:
             raise click.UsageError(hint)
         raise click.UsageError(

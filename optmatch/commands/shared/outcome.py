@@ -228,7 +228,7 @@ class Main(LaterGroup):
             code = USAGE
         except (OptMatchError, OSError, MemoryError) as exc:
             say(describe(exc))
-            code = code_of(exc)
+            code = _code_of(exc)
         return code or SOLVED
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -254,7 +254,7 @@ HINTS: list[Callable[[str, click.Context], str]] = []
 """Functions that say what to type instead of a word too many; empty where they know nothing."""
 
 
-def code_of(error: Exception) -> int:
+def _code_of(error: Exception) -> int:
     """Return the exit code of an error.
 
     There is one each for wrong input, for a limit before anything was found, and for a failed
@@ -410,7 +410,7 @@ def _report_error(error: Exception, file: str, *, as_json: bool) -> int:
     name = name_of(file)
     if isinstance(error, InputError) and not error.path:
         error.path = name
-    code = code_of(error)
+    code = _code_of(error)
     message = describe(error)
     say(message if message.startswith(name) else f"{name}: {message}")
     if as_json:

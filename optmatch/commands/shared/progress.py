@@ -30,7 +30,7 @@ from optmatch.solvers.kernels.listeners import told_of_compiling
 INTERVAL_S = 5.0
 """The time between two lines where stderr is no terminal."""
 
-TERMINAL_INTERVAL_S = 0.1
+_TERMINAL_INTERVAL_S = 0.1
 """The time between two changes of the line on a terminal."""
 
 _BAR_WIDTH = 12
@@ -78,7 +78,7 @@ class Progress:
         self.terminal = terminal
         self.clock = clock
         self.started = clock()
-        self.interval_s = TERMINAL_INTERVAL_S if terminal else INTERVAL_S
+        self.interval_s = _TERMINAL_INTERVAL_S if terminal else INTERVAL_S
         self.next_s = self.interval_s
         self.phase = "started"
         self.best: Score | None = None

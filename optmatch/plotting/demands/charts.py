@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-LABEL_INCHES = 0.13
+_LABEL_INCHES = 0.13
 """Rows that are lower than this have colours but no numbers."""
-PATTERNS = ("", "////", "....", "xxxx", "\\\\\\\\", "----", "oo", "++")
+_PATTERNS = ("", "////", "....", "xxxx", "\\\\\\\\", "----", "oo", "++")
 """Of destinations 0 to 7, 8 to 15, and so on."""
 
 
@@ -310,7 +310,7 @@ def _draw_patterns(ax: Axes, data: GanttData, row: NDArray[np.int64], span_s: fl
         x = np.stack([left, right, right, left], axis=1)
         y = np.stack([top, top, bottom, bottom], axis=1)
         outline = Path.make_compound_path_from_polys(np.stack([x, y], axis=2))
-        pattern = PATTERNS[number % len(PATTERNS)]
+        pattern = _PATTERNS[number % len(_PATTERNS)]
         ax.add_patch(PathPatch(outline, fill=False, hatch=pattern, edgecolor="white", lw=0.0))
 
 
@@ -330,7 +330,7 @@ def _label_bars(
     # Rows must be at least as high as a line of text.
     span_s = data.makespan_s or 1.0
     width_inches, height_inches = size_in_inches(ax)
-    if height_inches / n_rows < LABEL_INCHES:
+    if height_inches / n_rows < _LABEL_INCHES:
         return
 
     # Each bar has a part in which it sends and a pale one. The number stands in the longer one.
@@ -383,12 +383,12 @@ def _add_legend(ax: Axes, labels: Sequence[str]) -> None:
     marks: list[Any] = []
     for label, hue in zip(labels, _HUES, strict=False):
         marks.append(Patch(facecolor=hue, label=f"to {label}"))
-    n_patterns = min(len(PATTERNS), math.ceil(n_ports / len(_HUES)))
+    n_patterns = min(len(_PATTERNS), math.ceil(n_ports / len(_HUES)))
     for number in range(1, n_patterns):
         mark = Patch(
             facecolor="#8a94a3",
             edgecolor="white",
-            hatch=PATTERNS[number],
+            hatch=_PATTERNS[number],
             linewidth=0,
             label=f"+ {number * len(_HUES)}",
         )

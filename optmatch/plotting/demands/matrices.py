@@ -41,10 +41,10 @@ def draw_problem(problem: Demand, ax: Axes | None = None) -> Figure:
         largest = write_amount(float(flows[0]), unit)
         title += f"\n{len(flows):,} entries: median {median}, largest {largest}"
         title += f"; the largest 10 % are {share:.0f} % of all"
-    return draw_matrices(problem, [problem.demand_bytes], [title], None if ax is None else [ax])
+    return _draw_matrices(problem, [problem.demand_bytes], [title], None if ax is None else [ax])
 
 
-def draw_matrices(
+def _draw_matrices(
     problem: Demand,
     matrices: Sequence[NDArray[np.float64]],
     titles: Sequence[str],
@@ -226,4 +226,4 @@ def plot_left(solution: Solution, times_s: ArrayLike | None = None) -> Figure:
     for prefix, time_s, matrix in zip(prefixes, times, left, strict=True):
         total = write_amount(float(matrix.sum()), unit_of_amounts(problem))
         titles.append(f"{prefix}at {write_amount(time_s, 's')}: {total} left")
-    return draw_matrices(problem, list(left), titles)
+    return _draw_matrices(problem, list(left), titles)
