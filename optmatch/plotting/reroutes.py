@@ -14,6 +14,7 @@ from optmatch.plotting import palette
 from optmatch.plotting.drawing import (
     axes_of,
     blank_figure,
+    draw_lines,
     figure_of,
     readable_font,
     size_in_inches,
@@ -190,8 +191,9 @@ def plot_transition(solution: Solution, *, ax: Axes | None = None) -> Figure:
         return _draw_rack(ax, data, problem.fabric, f"{summary}: {change}")
 
     # For a mesh there are two sheets, on which a circuit keeps its colour.
-    shown = problem.fabric, _before_and_after(problem, answer), keep_colours(problem, answer)
-    panels = [(0, "after the failure"), (1, "after the transition")]
+    _, slots = _list_slots(problem, answer)
+    shown = problem.fabric, slots, keep_colours(problem, answer)
+    panels = [(1, "after the failure"), (slots.n_slots - 1, "after the transition")]
     if ax is None:
         axes = blank_figure(13.0, 6.5).subplots(1, 2)
     else:
@@ -199,7 +201,7 @@ def plot_transition(solution: Solution, *, ax: Axes | None = None) -> Figure:
         panels = panels[1:]
     for sheet, (slot, name) in zip(axes, panels, strict=True):
         plot_slot(shown, slot, ax=sheet)
-        n_sources = int((shown[1].matchings[slot] != IDLE).sum())
+        n_sources = int((slots.matchings[slot] != IDLE).sum())
         n_circuits = n_sources // 2 if problem.fabric.bidirectional else n_sources
         sheet.set_title(f"{name}: {n_circuits} circuits")
         _mark_failed(sheet, problem)
@@ -247,41 +249,6 @@ def _leave_out_racks(data: RackData, rack: RackFabric) -> tuple[RackData, str]:
     numbers = ", ".join(map(str, shown_racks))
     text = f"\n{names} {numbers}; left out are {n_left_out} racks, chips: {', '.join(counts)}"
     return data._replace(chips=chips, servers=servers), text
-
-
-def _before_and_after(problem: Reroute, answer: Transition) -> Schedule:
-    """Make two slots of 1 s: the circuits that the failure leaves light, and the repaired ones."""
-    first = _after_the_failure(problem)
-    state_after = problem.after(answer)
-    second = _slot_of_circuits(state_after, np.arange(len(state_after.circuits)))
-    cell_states = None
-    if first.cell_states is not None:
-        cell_states = np.concatenate([first.cell_states, second.cell_states])
-    return Schedule(
-        matchings=np.concatenate([first.matchings, second.matchings]),
-        durations_s=np.ones(2),
-        cell_states=cell_states,
-    )
-
-
-def _after_the_failure(problem: Reroute) -> Schedule:
-    """Put the circuits that the failure has not hit in a slot."""
-    return _slot_of_circuits(problem, np.flatnonzero(~problem.hit))
-
-
-def _slot_of_circuits(problem: Reroute, numbers: NDArray[np.intp]) -> Schedule:
-    """Put some circuits, by their places, in one slot, in which all other cells are free."""
-    matching = _make_matching(problem, problem.circuits[numbers])
-    if problem.cell_states is None:
-        return Schedule(matchings=[matching], durations_s=[1.0])
-
-    # A cell has four terminals, of consecutive numbers.
-    passed_cells: list[int] = []
-    for number in numbers.tolist():
-        passed_cells += [terminal // 4 for terminal in problem.circuit_routes[number]]
-    cell_states = np.full(problem.fabric.n_cells, FREE)
-    cell_states[passed_cells] = np.array(problem.cell_states)[passed_cells]
-    return Schedule(matchings=[matching], durations_s=[1.0], cell_states=[cell_states])
 
 
 def _make_matching(problem: Reroute, circuits: NDArray[np.int32]) -> NDArray[np.int64]:
@@ -344,9 +311,15 @@ def _draw_rack(ax: Axes | None, data: RackData, rack: RackFabric, title: str) ->
     for x, y in data.servers[~np.isnan(data.servers[:, 0])]:
         corner = (x - 0.42, y - 0.42)
         ax.add_patch(Rectangle(corner, 0.84, 0.84, facecolor=palette.CELL_FILL, edgecolor="none"))
-    _draw_pairs(ax, data.servers, data.fibres, "fibres of new circuits", "#d5dbe3", 5.0)
-    blue = palette.CIRCUIT_COLOURS[0]
-    _draw_pairs(ax, data.chips, data.circuits, "new circuits, one way or both", blue, 1.1)
+    fibres = data.servers[data.fibres]
+    circuits = data.chips[data.circuits]
+    for lines, name, colour, width in (
+        (fibres, "fibres of new circuits", "#d5dbe3", 5.0),
+        (circuits, "new circuits, one way or both", palette.CIRCUIT_COLOURS[0], 1.1),
+    ):
+        drawn = lines[~np.isnan(lines).any(axis=(1, 2))]
+        if len(drawn):
+            draw_lines(ax, drawn, colour, width, name, zorder=1)
 
     # Chips, role by role. A font of 8 points where the picture is 1,200 pixels wide can be read.
     font = readable_font(ax)
@@ -390,22 +363,6 @@ def _draw_rack(ax: Axes | None, data: RackData, rack: RackFabric, title: str) ->
     )
     ax.set_title(f"{title}{left_out}", fontsize=font + 1, color=palette.INK)
     return figure_of(ax)
-
-
-def _draw_pairs(
-    ax: Axes,
-    places: NDArray[np.float64],
-    pairs: NDArray[np.int64],
-    name: str,
-    colour: str,
-    width: float,
-) -> None:
-    """Draw a line for each pair of places, without those with a NaN."""
-    label = name
-    for pair in pairs:
-        x, y = places[pair].T
-        ax.plot(x, y, label=label, color=colour, linewidth=width, zorder=1)
-        label = f"_{name}"  # matplotlib leaves such labels out of the legend
 
 
 # Colours of a page beyond those of the roles: places in the legend.
@@ -544,9 +501,10 @@ def _with_y_downwards(places: NDArray[np.float64]) -> list[tuple[float, float]]:
     return [(float(x), -float(y)) for x, y in places]
 
 
-def _mesh_page(solution: Solution, problem: Reroute, answer: Transition) -> dict[str, Any]:
-    """Collect the page of a repair on a mesh: a slot before and after the failure and each step.
+def _list_slots(problem: Reroute, answer: Transition) -> tuple[list[str], Schedule]:
+    """List the states of a mesh as slots of 1 s, with what is said of each.
 
+    Slot 0 is before the failure, slot 1 after it, and each further one after a step of the answer.
     A row of `steps` is an action and the number of a cell or circuit; ``SET`` sets a cell to the
     third number, ``RAISE`` puts a circuit up between its new ports, and any other action takes it
     down.
@@ -589,13 +547,17 @@ def _mesh_page(solution: Solution, problem: Reroute, answer: Transition) -> dict
             has_light[number] = False
         add_slot(text)
 
-    # All slots get one second, which the page does not show.
-    schedule = Schedule(
+    return names, Schedule(
         matchings=np.array(matchings),
         durations_s=np.ones(len(names)),
         cell_states=np.array(states_of_slots) if has_cells else None,
     )
-    data = page_data((problem.fabric, schedule, keep_colours(problem, answer)), names=names)
+
+
+def _mesh_page(solution: Solution, problem: Reroute, answer: Transition) -> dict[str, Any]:
+    """Collect the page of a repair on a mesh: a slot for each state of `_list_slots`."""
+    names, slots = _list_slots(problem, answer)
+    data = page_data((problem.fabric, slots, keep_colours(problem, answer)), names=names)
     data["title"] = problem.kind.capitalize()
     data["figures"] = panel(solution)
     data["durations"] = [""] * len(names)
@@ -609,12 +571,12 @@ def draw_problem(problem: Reroute, ax: Axes | None = None) -> Figure:
     light.
     """
     n_hit = int(problem.hit.sum())
+    no_change = Transition(moves=[], changed=[], circuits=[], routes=[], steps=[])  # type: ignore[arg-type]
     if isinstance(problem.fabric, RackFabric):
-        no_change = Transition(moves=[], changed=[], circuits=[], routes=[], steps=[])  # type: ignore[arg-type]
         data = _rack_data(problem, no_change)
         return _draw_rack(ax, data, problem.fabric, f"hit circuits: {n_hit}")
-    shown = problem.fabric, _after_the_failure(problem), keep_colours(problem)
-    ax = plot_slot(shown, 0, ax=ax)
+    _, slots = _list_slots(problem, no_change)
+    ax = plot_slot((problem.fabric, slots, keep_colours(problem)), 1, ax=ax)
     n_lit = len(problem.hit) - n_hit
     ax.set_title(f"after the failure: {n_lit} circuits; hit: {n_hit}")
     _mark_failed(ax, problem)
