@@ -20,6 +20,7 @@ from optmatch.problems.collectives.bounds import distances, fewest_rounds
 from optmatch.problems.collectives.plan import COPY
 from optmatch.solvers.collectives.rounds import (
     PORTS_OF_A_SEND,
+    QUICK_SENDS,
     Rounds,
     as_rounds,
     is_affordable,
@@ -37,8 +38,6 @@ FAR = 1 << 30
 """The distance of an offset that no path reaches."""
 STEPS_PER_S = 10_000_000
 """Steps of a climb in one sweep for which a second is needed, as it takes several sweeps."""
-QUICK_SENDS = 1 << 14
-"""Plans of so many sends are made in any case: they take some 10 ms."""
 CLIMB_STEPS = 40_000_000
 """Steps of all climbs for one number of configurations, in one sweep of each: about a second."""
 

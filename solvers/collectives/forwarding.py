@@ -300,10 +300,7 @@ def list_forwarding_offers(problem: Collective, clock: Clock) -> Iterator[Offer]
                 yield from _offer_broadcasts(problem, relay, pieces)
                 continue
             receive = partial(find_ways, problem, relay, pieces=pieces, owners=everyone)
-            offers = list(offer_gathers(problem, relay.sequence, relay.name, receive))
-            if not offers:
-                break
-            yield from offers
+            yield from offer_gathers(problem, relay.sequence, relay.name, receive)
 
 
 def _offer_exchange(problem: Collective, relay: Relay) -> Iterator[Offer]:

@@ -129,11 +129,7 @@ def list_gather_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
             if pieces > 1 and not is_affordable(n_sends, clock, reserve=RESERVE):
                 continue
             receive = partial(spread, problem, pieces=pieces, most_load=most_load)
-            offers = list(offer_gathers(problem, sequence, sequence.name, receive))
-            # Where blocks do not reach all ranks other numbers of pieces do not help.
-            if not offers:
-                break
-            yield from offers
+            yield from offer_gathers(problem, sequence, sequence.name, receive)
 
 
 def list_mixed_radix_offers(problem: Collective) -> Iterator[Offer]:

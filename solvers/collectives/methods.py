@@ -16,7 +16,7 @@ Words that are used here:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -34,22 +34,32 @@ from optmatch.model import (
     OnEvent,
     Solution,
     TimeUp,
-    uncounted,
 )
 from optmatch.problems import Collective
 from optmatch.problems.collectives.bounds import fewest_late_rounds
+from optmatch.solvers.collectives import circulant, passing
 from optmatch.solvers.collectives.algorithms import ALGORITHMS, fits, list_rounds
+from optmatch.solvers.collectives.broadcasts import list_broadcast_offers
 from optmatch.solvers.collectives.conclusion import NO_ORDER, FoundPlan, keep_to_budgets, run
-from optmatch.solvers.collectives.late_ranks import takes_several_late_ranks
-from optmatch.solvers.collectives.offers import RESERVE
+from optmatch.solvers.collectives.exchanges import list_exchange_offers
+from optmatch.solvers.collectives.forwarding import list_forwarding_offers
+from optmatch.solvers.collectives.gathers import list_gather_offers, list_mixed_radix_offers
+from optmatch.solvers.collectives.islands import find_island_plan
+from optmatch.solvers.collectives.late_ranks import find_late_plan, takes_several_late_ranks
+from optmatch.solvers.collectives.offers import RESERVE, Offer, take_best_offer
+from optmatch.solvers.collectives.overlap import Steps, read_steps, share
 from optmatch.solvers.collectives.plans import Laid, assemble, lay, lay_shares
 from optmatch.solvers.collectives.promises import GATHERS, Promise, promise
+from optmatch.solvers.collectives.rewire import choice_effort_s, choose, rewire
 from optmatch.solvers.collectives.rounds import (
     SENDS_PER_S,
     Rounds,
     is_affordable,
     one_after_another,
 )
+from optmatch.solvers.collectives.skewed import find_skewed_plan
+from optmatch.solvers.collectives.split import SplitSearch
+from optmatch.solvers.collectives.stragglar import schedule
 from optmatch.solvers.frame import is_defect, log_defect
 from optmatch.solvers.method import Run
 
@@ -80,7 +90,7 @@ def _run(
     # A finder is a function that takes a collective and a clock, and returns a plan.
     find: Find = partial(_find_best, on_event, start)
     if name in FINDERS:
-        find = FINDERS[name]
+        find = FINDERS[name].find
     # One rank, or no bytes: any algorithm gives the same plan, so nothing is searched.
     nothing_to_send = problem.n_ranks == 1 or not problem.size_bytes
     if nothing_to_send and problem.steps is None:
@@ -90,18 +100,22 @@ def _run(
 
 def suits(problem: Collective, name: str) -> bool:
     """Tell whether a method takes a problem."""
-    # Methods with rules of their own come first; any other one is asked by the table of methods,
-    # and takes all problems if the table does not name it.
+    # Islands have one method of their own, and steps that are given one, too.
     if problem.island > 1 or name == "islands":
         return problem.island > 1 and name == "islands"
-    if name in ALGORITHMS:
-        return fits(problem, name)
-    if name == "overlap":
-        return problem.steps is not None or problem.planes > 1
-    if problem.steps is not None:
+    if problem.steps is not None and name != "overlap":
         return False
-    takes = _TAKES.get(name)
-    return takes is None or takes(problem)
+    return FINDERS[name].takes(problem)
+
+
+def _takes_all(problem: Collective) -> bool:
+    """Tell that a method takes any problem."""
+    return True
+
+
+def _takes_planes(problem: Collective) -> bool:
+    """Tell whether planes can change circuits while others send, or steps are given."""
+    return problem.steps is not None or problem.planes > 1
 
 
 def _takes_late_ranks(problem: Collective) -> bool:
@@ -162,22 +176,6 @@ def _takes_hops(problem: Collective) -> bool:
     return problem.hop_s is not None and problem.n_ranks > 2 and has_graphs and ideal
 
 
-_TAKES: dict[str, Callable[[Collective], bool]] = {
-    "stragglar": _takes_late_ranks,
-    "late-ranks": takes_several_late_ranks,
-    "mixed-radix": _takes_gathers,
-    "circulant": _takes_even_exchanges,
-    "split": _takes_few_uneven_exchanges,
-    "skewed": _takes_uneven_exchanges,
-    "one-pass": _takes_tori,
-    "composed": _takes_all_reduces,
-    "topologies": _takes_several_ports,
-    "pipelined": _takes_pipelines,
-    "forwarding": _takes_hops,
-}
-"""Which problems a method takes, of those without steps and islands; others take all."""
-
-
 def single_rounds(problem: Collective) -> dict[str, Rounds]:
     """List the rounds of all known algorithms that fit, as if each rank had one port.
 
@@ -203,24 +201,20 @@ def _find_rewired(problem: Collective, clock: Clock) -> FoundPlan:
     old ones stay, and sends are forwarded over several of them, which takes time as well. The best
     choice for all rounds is made for each algorithm, and the fastest algorithm is taken.
     """
-    with uncounted():
-        from optmatch.solvers.collectives.rewire import choice_effort_s, choose, rewire
-
     rounds = single_rounds(problem)
     effort_s = {name: choice_effort_s(some) for name, some in rounds.items()}
     quickest = min(rounds, key=lambda name: effort_s[name])
-    choices = {}
+    offers: list[Offer] = []
     limit: Limit | None = None
     for name, some in rounds.items():
         if name != quickest and effort_s[name] > clock.remaining_s:
             limit = Limit.TIME
-        else:
-            choices[name] = choose(problem, some)
-    fastest = min(choices, key=lambda name: choices[name].time_s)
-    others = {name: choice.time_s for name, choice in choices.items() if name != fastest}
-    stats = {"algorithm": fastest, "runners_up": _rank_names(others)}
-    laid = rewire(problem, rounds[fastest], choices[fastest])
-    return FoundPlan(laid, stats, limit=limit)
+            continue
+        choice = choose(problem, some)
+        build = partial(rewire, problem, some, choice)
+        offers.append(Offer(choice.time_s, 0, name, build))
+    laid, fastest = take_best_offer(offers, clock)
+    return FoundPlan(laid, {"algorithm": fastest}, limit=limit)
 
 
 def _find_overlapped(problem: Collective, clock: Clock) -> FoundPlan:
@@ -229,38 +223,23 @@ def _find_overlapped(problem: Collective, clock: Clock) -> FoundPlan:
     The planes share the bytes of a step in such parts that all end at the same time; a plane that
     changes its circuits meanwhile takes fewer bytes, or none.
     """
-    with uncounted():
-        from optmatch.solvers.collectives.overlap import read_steps, share
-
     if problem.steps is not None:
         shares, bound_s = share(read_steps(problem, None), clock)
         return FoundPlan(lay_shares(problem, None, shares), {}, lower_bound=bound_s)
 
-    # An algorithm is left out if its steps would take too long even without time for changes of
-    # circuits. times_s[algorithm]: the seconds of each plan that was made.
-    best: Laid | None = None
-    best_name = ""
-    times_s: dict[str, float] = {}
-    limit: Limit | None = None
+    # Before an algorithm is planned its time is that without any change of circuits.
+    offers: list[Offer] = []
     for name, rounds in single_rounds(problem).items():
-        # Once there is a plan, algorithms are left out for which there is no time any more.
-        if best is not None and clock.remaining_s <= 0.0:
-            limit = Limit.TIME
-            break
-
-        # `steps.at_least_s` is that time. The shares say which plane does which part, and when.
         steps = read_steps(problem, rounds)
-        if best is not None and steps.at_least_s >= best.plan.time_s:
-            continue
-        shares, _ = share(steps, clock, prove=False)
-        laid = lay_shares(problem, rounds, shares)
-        times_s[name] = laid.plan.time_s
-        if best is None or laid.plan.time_s < best.plan.time_s:
-            best = laid
-            best_name = name
-    del times_s[best_name]
-    stats = {"algorithm": best_name, "runners_up": _rank_names(times_s)}
-    return FoundPlan(best, stats, limit=limit)
+
+        def build(rounds: Rounds = rounds, steps: Steps = steps) -> Laid:
+            """Share the bytes of all rounds among the planes."""
+            shares, _ = share(steps, clock, prove=False)
+            return lay_shares(problem, rounds, shares)
+
+        offers.append(Offer(steps.at_least_s, 0, name, build))
+    laid, fastest = take_best_offer(offers, clock)
+    return FoundPlan(laid, {"algorithm": fastest}, limit=clock.exceeded(0))
 
 
 def _find_around_late_rank(problem: Collective, clock: Clock) -> FoundPlan:
@@ -271,9 +250,6 @@ def _find_around_late_rank(problem: Collective, clock: Clock) -> FoundPlan:
     ready, it exchanges data with each of them in turn; after each meeting both have a whole sum.
     Whole sums are copied to all ranks meanwhile.
     """
-    with uncounted():
-        from optmatch.solvers.collectives.stragglar import schedule
-
     # There are n - 1 other ranks, and one chunk for each of them. First these ranks add up their
     # data (`scatter`), then the late rank joins in (`spread`).
     n = problem.n_ranks
@@ -294,18 +270,11 @@ def _find_around_late_rank(problem: Collective, clock: Clock) -> FoundPlan:
 
 def _find_around_late_ranks(problem: Collective, clock: Clock) -> FoundPlan:
     """Plan an all-reduce in which several ranks come late, and the others do not just wait."""
-    with uncounted():
-        from optmatch.solvers.collectives.late_ranks import find_late_plan
-
     return FoundPlan(find_late_plan(problem, clock), {"algorithm": "late-ranks"})
 
 
 def _find_mixed_radix(problem: Collective, clock: Clock) -> FoundPlan:
     """Plan a gather, or sums made of gathers, with few rounds and few changes of circuits."""
-    with uncounted():
-        from optmatch.solvers.collectives.gathers import list_mixed_radix_offers
-        from optmatch.solvers.collectives.offers import take_best_offer
-
     # However short the time is, there is some plan.
     offers = list(list_mixed_radix_offers(problem))
     laid, _ = take_best_offer(offers, clock)
@@ -324,9 +293,6 @@ def _find_one_pass(problem: Collective, clock: Clock) -> FoundPlan:
     - as a whole: each rank passes on all that comes, and adds it up by itself. This takes one time
       around the ring, with more bytes.
     """
-    with uncounted():
-        from optmatch.solvers.collectives import passing
-
     # Sides are chosen by a formula, and laying out the sends takes most of the time.
     n = problem.n_ranks
     sides = passing.choose(problem)
@@ -347,9 +313,6 @@ def _find_composed(problem: Collective, clock: Clock, below_s: float = math.inf)
       bytes, but half of the rounds;
     - a reduce-scatter followed by an all-gather.
     """
-    with uncounted():
-        from optmatch.solvers.collectives.passing import sum_up
-
     # The gather of whole buffers has n times the bytes. It is left out where that would take
     # longer than a problem may last.
     plans: list[Laid] = []
@@ -357,7 +320,7 @@ def _find_composed(problem: Collective, clock: Clock, below_s: float = math.inf)
     if whole <= LONGEST_S * problem.rate_bytes_per_s:
         gather = replace(problem, operation="all-gather", size_bytes=whole)
         if gather.lower_bound() < below_s:
-            plans.append(sum_up(_fastest(_try_all(gather, clock, below_s=below_s).found)))
+            plans.append(passing.sum_up(_fastest(_try_all(gather, clock, below_s=below_s).found)))
     plans += _join_scatters_and_gathers(problem, clock, below_s)
     best = min(plans, key=lambda laid: laid.plan.time_s, default=None)
     return FoundPlan(best, {"algorithm": "composed"})
@@ -372,9 +335,6 @@ def _join_scatters_and_gathers(problem: Collective, clock: Clock, below_s: float
     that no all-gather has is left out, and nothing is tried if the bounds of both halves show that
     they take `below_s` seconds or longer.
     """
-    with uncounted():
-        from optmatch.solvers.collectives.passing import join, last_circuits
-
     # Ranks are late only for the first half. The circuits of the second half are free here, so
     # that its bound holds whichever circuits are up when it begins.
     scatter = replace(problem, operation="reduce-scatter")
@@ -386,11 +346,11 @@ def _join_scatters_and_gathers(problem: Collective, clock: Clock, below_s: float
     # All plans of reduce-scatters with the same cut compete; the best of them goes on.
     for cut in sorted({_cut_of(plan) for plan in scatters.values()}):
         first = _fastest({name: plan for name, plan in scatters.items() if _cut_of(plan) == cut})
-        circuits = last_circuits(first, problem.planes)
+        circuits = passing.last_circuits(first, problem.planes)
         gathers = _try_all(replace(gather, start=circuits), clock).found
         gathers = {name: plan for name, plan in gathers.items() if _cut_of(plan) == cut}
         if gathers:
-            joined.append(join(problem, first.plan, _fastest(gathers).plan))
+            joined.append(passing.join(problem, first.plan, _fastest(gathers).plan))
     return joined
 
 
@@ -404,101 +364,147 @@ def _cut_of(found: FoundPlan) -> tuple[bool, int, int]:
 
 def _find_split(problem: Collective, clock: Clock) -> FoundPlan:
     """Plan an uneven all-to-all whose data are cut into parts that go different ways."""
-    with uncounted():
-        from optmatch.solvers.collectives.split import SplitSearch
-
     search = SplitSearch(problem, clock)
     return FoundPlan(search.run(), {"algorithm": "split"}, limit=clock.exceeded(0))
 
 
 def _find_skewed(problem: Collective, clock: Clock) -> FoundPlan:
     """Send the largest blocks of an uneven all-to-all by matchings, the rest over circulants."""
-    with uncounted():
-        from optmatch.solvers.collectives.skewed import find_skewed_plan
-
     laid = find_skewed_plan(problem, clock)
     return FoundPlan(laid, {"algorithm": "skewed"}, limit=clock.exceeded(0))
 
 
 def _find_circulant(problem: Collective, clock: Clock) -> FoundPlan:
     """Plan an all-to-all over circuits that lead equally far onward from each rank."""
-    with uncounted():
-        from optmatch.solvers.collectives import circulant
-
     rounds = circulant.list_rounds(circulant.choose(problem, clock))
     limit = clock.exceeded(0)
     return FoundPlan(lay(problem, rounds), {"algorithm": "circulant"}, limit=limit)
 
 
-def _find_over_topologies(problem: Collective, clock: Clock) -> FoundPlan:
-    """Plan a collective of ranks with several ports, each of which leads to another rank.
+def _find_offered(
+    name: str,
+    list_offers: Callable[[Collective, Clock], Iterator[Offer]],
+    problem: Collective,
+    clock: Clock,
+) -> FoundPlan:
+    """Find the fastest of the plans that are offered, with their time, before they are made."""
+    laid, topology = take_best_offer(list_offers(problem, clock), clock)
+    stats = {"algorithm": name, "topology": topology}
+    return FoundPlan(laid, stats, limit=clock.exceeded(0))
 
-    The circuits are a graph that stays, or that changes a few times. Many graphs are compared by
-    their time before a plan is made.
-    """
-    with uncounted():
-        from optmatch.solvers.collectives.exchanges import list_exchange_offers
-        from optmatch.solvers.collectives.gathers import list_gather_offers
-        from optmatch.solvers.collectives.offers import take_best_offer
 
+def _list_graph_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
+    """List plans of ranks with several ports, over graphs that stay or change a few times."""
     if problem.operation == "all-to-all":
-        offers = list_exchange_offers(problem, clock)
-    else:
-        offers = list_gather_offers(problem, clock)
-    laid, topology = take_best_offer(offers, clock)
-    stats = {"algorithm": "topologies", "topology": topology}
-    return FoundPlan(laid, stats, limit=clock.exceeded(0))
-
-
-def _find_forwarding(problem: Collective, clock: Clock) -> FoundPlan:
-    """Forward data inside rounds, over circuits that stay or change from round to round."""
-    with uncounted():
-        from optmatch.solvers.collectives.forwarding import list_forwarding_offers
-        from optmatch.solvers.collectives.offers import take_best_offer
-
-    laid, topology = take_best_offer(list_forwarding_offers(problem, clock), clock)
-    stats = {"algorithm": "forwarding", "topology": topology}
-    return FoundPlan(laid, stats, limit=clock.exceeded(0))
-
-
-def _find_pipelined(problem: Collective, clock: Clock) -> FoundPlan:
-    """Broadcast in pieces, of which different ones leave the root over different ports."""
-    with uncounted():
-        from optmatch.solvers.collectives.broadcasts import list_broadcast_offers
-        from optmatch.solvers.collectives.offers import take_best_offer
-
-    laid, topology = take_best_offer(list_broadcast_offers(problem, clock), clock)
-    stats = {"algorithm": "pipelined", "topology": topology}
-    return FoundPlan(laid, stats, limit=clock.exceeded(0))
+        return list_exchange_offers(problem, clock)
+    return list_gather_offers(problem, clock)
 
 
 def _find_between_islands(problem: Collective, clock: Clock) -> FoundPlan:
     """Plan a collective of ranks in groups, which copy inside while circuits between them send."""
-    with uncounted():
-        from optmatch.solvers.collectives.islands import find_island_plan
-
     laid, limit = find_island_plan(problem, clock)
     return FoundPlan(laid, {"algorithm": "islands"}, limit=clock.exceeded(0) or limit)
 
 
-FINDERS: dict[str, Find] = {
-    **{name: partial(_follow_algorithm, name) for name in ALGORITHMS if name != "near-sums"},
-    "topologies": _find_over_topologies,
-    "pipelined": _find_pipelined,
-    "forwarding": _find_forwarding,
-    "skewed": _find_skewed,
-    "rewire": _find_rewired,
-    "overlap": _find_overlapped,
-    "stragglar": _find_around_late_rank,
-    "late-ranks": _find_around_late_ranks,
-    "mixed-radix": _find_mixed_radix,
-    "circulant": _find_circulant,
-    "one-pass": _find_one_pass,
-    "composed": _find_composed,
-    "islands": _find_between_islands,
-    "split": _find_split,
+class Finder(NamedTuple):
+    """One method of a portfolio."""
+
+    summary: str
+    """What it is, in a line."""
+    find: Find
+    """Finds a plan of a problem that it takes."""
+    takes: Callable[[Collective], bool] = _takes_all
+    """Tells whether it takes a problem without islands, and but for `overlap` without steps."""
+
+
+def _offered(name: str, list_offers: Callable[[Collective, Clock], Iterator[Offer]]) -> Find:
+    """Return the finder of the fastest of some offers."""
+    return partial(_find_offered, name, list_offers)
+
+
+def _known(name: str, summary: str) -> Finder:
+    """Return the method of a known algorithm."""
+    return Finder(summary, partial(_follow_algorithm, name), partial(fits, algorithm=name))
+
+
+FINDERS: dict[str, Finder] = {
+    "ring": _known("ring", "chunks go round a ring, whose circuits stay"),
+    "halving-doubling": _known(
+        "halving-doubling", "pairs at distances 1, 2, 4, ... exchange what they have"
+    ),
+    "bruck": _known("bruck", "ranks send 1, 2, 4, ... places onward"),
+    "pairwise": _known("pairwise", "each block straight to its place, a matching after another"),
+    "swing": _known("swing", "pairs at distances 1, -1, 3, -5, ..."),
+    "knodel": _known(
+        "knodel", "pairs of a Knoedel graph exchange what they have, for any number of ranks"
+    ),
+    "direct": _known(
+        "direct", "everything straight to its place, over different circuits of all lanes"
+    ),
+    "whole-buffers": _known("whole-buffers", ""),
+    "rewire": Finder("a known algorithm, with new circuits only where they pay", _find_rewired),
+    "overlap": Finder("planes change circuits while others send", _find_overlapped, _takes_planes),
+    "stragglar": Finder(
+        "an all-reduce around a late rank: the others reduce while they wait",
+        _find_around_late_rank,
+        _takes_late_ranks,
+    ),
+    "late-ranks": Finder(
+        "an all-reduce with several late ranks, whose data spread while they send",
+        _find_around_late_ranks,
+        takes_several_late_ranks,
+    ),
+    "mixed-radix": Finder(
+        "rings whose steps grow: the fewest rounds of an all-gather or a sum",
+        _find_mixed_radix,
+        _takes_gathers,
+    ),
+    "circulant": Finder(
+        "an all-to-all on shifts, chosen together with the routes",
+        _find_circulant,
+        _takes_even_exchanges,
+    ),
+    "split": Finder(
+        "an uneven all-to-all whose blocks go by several ways",
+        _find_split,
+        _takes_few_uneven_exchanges,
+    ),
+    "topologies": Finder(
+        "each port leads to another rank: circulants, de Bruijn, Kautz, random graphs",
+        _offered("topologies", _list_graph_offers),
+        _takes_several_ports,
+    ),
+    "pipelined": Finder(
+        "a broadcast in pieces, over trees and graphs of all ports, or a hypercube",
+        _offered("pipelined", list_broadcast_offers),
+        _takes_pipelines,
+    ),
+    "forwarding": Finder(
+        "data pass ranks on their way inside a round, where hops have a time",
+        _offered("forwarding", list_forwarding_offers),
+        _takes_hops,
+    ),
+    "skewed": Finder(
+        "an uneven all-to-all: matchings for large blocks, circulants for the rest",
+        _find_skewed,
+        _takes_uneven_exchanges,
+    ),
+    "islands": Finder(
+        "all rails of islands together, while members tell each other what has come",
+        _find_between_islands,
+    ),
+    "one-pass": Finder(
+        "an all-reduce over a torus that passes data on, in one pass and not two",
+        _find_one_pass,
+        _takes_tori,
+    ),
+    "composed": Finder(
+        "the best reduce-scatter and all-gather, or an all-gather and sums",
+        _find_composed,
+        _takes_all_reduces,
+    ),
 }
-"""The function that finds a plan, by the name of the method."""
+"""All methods but `best`, by name; one without a summary is tried by `best` alone."""
 
 
 def _take_up(problem: Collective, start: Solution) -> FoundPlan | None:
@@ -596,7 +602,7 @@ def _try_all(
 
         # An interrupt, or the end of the time, ends the tries if there is any plan by then.
         # The method that composes plans of other plans wants to know the time to beat.
-        find = FINDERS[name]
+        find = FINDERS[name].find
         if name == "composed":
             find = partial(_find_composed, below_s=best_s)
         try:

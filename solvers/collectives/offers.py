@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from optmatch.model import RTOL, Clock
 from optmatch.solvers.collectives.plans import Laid
-from optmatch.solvers.collectives.rounds import is_affordable
+from optmatch.solvers.collectives.rounds import QUICK_SENDS, is_affordable
 
 
 class Offer(NamedTuple):
@@ -41,11 +41,14 @@ def take_best_offer(
 
     Returns the fastest plan; None if no offer is fast enough.
     """
-    # Collect offers that may be fast enough. Finding them takes time as well: it ends when there
+    # Collect offers that may be fast enough, and one of few sends however short the time is.
+    # Finding them takes time as well: it ends when there
     # is just time left to lay out the best one.
     waiting = list[Offer]()
     for offer in offers:
-        if offer.seconds < below_s * (1 - RTOL) and is_affordable(offer.n_sends, clock):
+        is_quick = not waiting and offer.n_sends <= QUICK_SENDS
+        has_time = is_quick or is_affordable(offer.n_sends, clock)
+        if has_time and offer.seconds < below_s * (1 - RTOL):
             waiting.append(offer)
         if waiting:
             promised = min(waiting, key=lambda each: each.seconds)

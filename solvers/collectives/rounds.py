@@ -26,6 +26,8 @@ SENDS_PER_S = 1_200_000
 """Sends that are made, laid out and replayed by the verifier in a second. Measured: 0.8 to 1.6
 million, of collectives of 1,024 ranks on one core. With half of this number methods are left out
 that would be done in time; with twice of it limits of 1 s are overrun by a second."""
+QUICK_SENDS = 1 << 14
+"""Plans of so many sends are made in any case: they take some 10 ms."""
 PORTS_OF_A_SEND = 16
 """To set up so many ports in a configuration, and to check them, takes as long as a send."""
 MOST_OFFERED_SENDS = 1 << 24
