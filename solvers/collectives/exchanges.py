@@ -27,7 +27,14 @@ from optmatch.solvers.collectives.level_routes import LEVEL, find_level_routes
 from optmatch.solvers.collectives.negotiated_routes import find_fewest_blocks
 from optmatch.solvers.collectives.offers import Offer
 from optmatch.solvers.collectives.plans import Laid, assemble, lay
-from optmatch.solvers.collectives.rounds import Rounds, as_rounds, without_nothing
+from optmatch.solvers.collectives.rounds import as_rounds, without_nothing
+from optmatch.solvers.collectives.spreading import (
+    Carried,
+    CircuitSequence,
+    Receipts,
+    list_rounds,
+    receive_over_circuits,
+)
 from optmatch.solvers.collectives.topologies import (
     FAR,
     IntArray,
@@ -223,19 +230,6 @@ def _lay_in_one_round(problem: Collective, topology: Topology, hops: IntArray) -
     return assemble(problem, sends, n * n, topology.peer[None], epoch_of_round, links=links)
 
 
-class ShiftRoutes(NamedTuple):
-    """An even all-to-all over circulants: each configuration has a shift for each lane."""
-
-    topologies: tuple[Topology, ...]
-    """The circuits of each configuration, with the shift of each lane."""
-    moves: tuple[tuple[tuple[int, IntArray, IntArray], ...], ...]
-    """By round, for each lane that is used: the lane, the offsets that it carries, and how many
-    places their blocks have come before. An *offset* stands for the blocks of all ranks that go so
-    many places onward."""
-    config_of_round: tuple[int, ...]
-    """``config_of_round[round]``: the number of the configuration that a round has."""
-
-
 @kernel
 def count_shifts(shifts, exponents, distance, loads):
     """Write every number from 1 to n - 1 as a sum of the fewest shifts, modulo n.
@@ -323,13 +317,14 @@ def list_changing_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
         for shifts in _list_shift_sets(problem, n_circulants * n_shifts, clock):
             for groups in _group_shifts(shifts, n_circulants):
                 # None: the shifts do not reach all ranks, or do not fit the ports.
-                routes = _route_offsets(problem, groups)
-                if routes is None:
-                    continue
-                seconds, n_sends = _time_routes(problem, routes)
-                build = partial(_lay_routes, problem, routes)
-                name = f"{n_circulants} circulants"
-                yield Offer(seconds=seconds, n_sends=n_sends, name=name, build=build)
+                receipts = _route_offsets(problem, groups)
+                if receipts is not None:
+                    yield Offer(
+                        seconds=receipts.seconds(problem, problem.size_bytes / n),
+                        n_sends=receipts.n_rows,
+                        name=f"{n_circulants} circulants",
+                        build=partial(_lay_routes, problem, receipts),
+                    )
 
 
 def _group_shifts(shifts: IntArray, n_circulants: int) -> list[IntArray]:
@@ -368,10 +363,10 @@ def _list_shift_sets(problem: Collective, size: int, clock: Clock) -> Iterator[I
                 yield np.sort(shifts)
 
 
-def _route_offsets(problem: Collective, groups: IntArray) -> ShiftRoutes | None:
+def _route_offsets(problem: Collective, groups: IntArray) -> Receipts | None:
     """Choose the way of all data of an even all-to-all over circuits that change.
 
-    All ranks do the same.
+    All ranks do the same, so the chunk of a receipt is the offset of a block from rank 0.
 
     Each offset becomes a sum of few shifts. With the shifts 1 and 8, offset 10 is 8 + 1 + 1, which
     takes three rounds. In each round an offset takes one of its shifts that are there: the one
@@ -408,21 +403,33 @@ def _route_offsets(problem: Collective, groups: IntArray) -> ShiftRoutes | None:
     # onward the data are by now.
     hops_left = exponents.reshape(n, n_configs, lanes)
     distance_gone = np.zeros(n, dtype=np.int64)
-    moves = []
-    config_of_round = []
+    columns: list[tuple[IntArray, ...]] = []
+    loads = list[float]()
+    held = list[int]()
     for config in range(n_configs):
+        n_rounds_before = len(columns)
         while hops_left[:, config].any():
-            lane_of = _choose_lane_of_offsets(hops_left[:, config])
             # Every offset that has hops left in this configuration makes one of them.
-            moves_of_round = []
-            for lane in np.unique(lane_of[lane_of >= 0]).tolist():
-                offsets = np.flatnonzero(lane_of == lane)
-                moves_of_round.append((lane, offsets, distance_gone[offsets]))
-                distance_gone[offsets] += shifts[config, lane]
-                hops_left[offsets, config, lane] -= 1
-            moves.append(tuple(moves_of_round))
-            config_of_round.append(config)
-    return ShiftRoutes(tuple(topologies), tuple(moves), tuple(config_of_round))
+            lane_of = _choose_lane_of_offsets(hops_left[:, config])
+            offset = np.flatnonzero(lane_of >= 0)
+            lane = lane_of[offset]
+            shift = shifts[config, lane]
+            source = distance_gone[offset] % n
+            columns.append(
+                (np.full(len(offset), len(columns)), source, (source + shift) % n, offset)
+            )
+            distance_gone[offset] += shift
+            hops_left[offset, config, lane] -= 1
+
+            # Lanes with the same shift share its offsets evenly.
+            width = np.bincount(shifts[config], minlength=n)
+            loads.append(float((np.bincount(shift, minlength=n) / np.maximum(width, 1)).max()))
+        held.append(len(columns) - n_rounds_before)
+    sequence = CircuitSequence.of(topologies, tuple(held))
+    turn, source, target, offset = (
+        np.concatenate(column) for column in zip(*columns, strict=True)
+    )
+    return receive_over_circuits(sequence, np.array(loads), 1, n, (turn, source, target, offset))
 
 
 def _choose_lane_of_offsets(left: IntArray) -> IntArray:
@@ -448,51 +455,16 @@ def _choose_lane_of_offsets(left: IntArray) -> IntArray:
     return lane_of
 
 
-def _time_routes(problem: Collective, routes: ShiftRoutes) -> tuple[float, int]:
-    """Return the time of an all-to-all over circulants, and how many sends it has.
-
-    The time in seconds is that of rounds, bytes and changes of circuits; each round is as long as
-    its busiest circuit needs. Lanes with the same shift share the blocks of its offsets evenly.
-    """
-    n = problem.n_ranks
-    block_s = problem.size_bytes / n / problem.rate_bytes_per_s
-    round_s = problem.round_s
-    seconds = (len(routes.topologies) - 1) * problem.delay_s
-    n_sends = 0
-    for row, config in zip(routes.moves, routes.config_of_round, strict=True):
-        # Count the offsets that go over each shift. Lanes with the same shift share them evenly.
-        shifts = routes.topologies[config].shifts
-        per_shift: dict[int, int] = {}
-        for lane, offsets, _ in row:
-            per_shift[shifts[lane]] = per_shift.get(shifts[lane], 0) + len(offsets)
-            n_sends += n * len(offsets)
-        busiest = max(count / shifts.count(shift) for shift, count in per_shift.items())
-        seconds += round_s + busiest * block_s
-    return seconds, n_sends
-
-
-def _lay_routes(problem: Collective, routes: ShiftRoutes) -> Laid:
+def _lay_routes(problem: Collective, receipts: Receipts) -> Laid:
     """Lay out and time an all-to-all over circulants, in which all ranks do the same.
 
-    Each move of an offset becomes a send of every rank. With 8 ranks and shift 2, the blocks of
-    offset 3 that have come 1 place are sent by rank 1 to rank 3 for source 0, by rank 2 to rank 4
-    for source 1, and so on; the block from rank s to rank t is chunk ``s * n + t``.
+    Each receipt, whose chunk is an offset, becomes a send of every rank. With 8 ranks and shift 2,
+    the blocks of offset 3 that have come 1 place are sent by rank 1 to rank 3 for source 0, by
+    rank 2 to rank 4 for source 1, and so on; the block from rank s to rank t is chunk
+    ``s * n + t``.
     """
     n = problem.n_ranks
-    ranks = np.arange(n)[:, None]
-    parts: list[tuple[IntArray, ...]] = []
-    for row, config in zip(routes.moves, routes.config_of_round, strict=True):
-        shifts = routes.topologies[config].shifts
-        sends = []
-        for lane, offsets, distance_gone in row:
-            # Arrays of shape (sources, offsets). The data from source r to the rank `offset`
-            # places onward are at rank r + distance_gone by now, and go `shift` places further.
-            holder = (ranks + distance_gone) % n
-            receiver = (holder + shifts[lane]) % n
-            chunk = ranks * n + (ranks + offsets) % n
-            sends.append(np.stack([holder, receiver, chunk]).reshape(3, -1))
-        source, target, chunk = np.concatenate(sends, axis=1)
-        parts.append((source, target, chunk))
-    matchings = [routes.topologies[config].peer for config in routes.config_of_round]
-    rounds: Rounds = as_rounds(parts, COPY, n * n)
-    return lay(problem, rounds._replace(matchings=matchings))
+    receipt = np.repeat(np.arange(len(receipts.turn)), n)
+    first = np.tile(np.arange(n), len(receipts.turn))
+    chunk = first * n + (first + receipts.chunk[receipt]) % n
+    return lay(problem, list_rounds(receipts, Carried(receipt, first, chunk), n * n))
