@@ -9,6 +9,7 @@ much, and a rank sends as many blocks as there are hops to all offsets: least fo
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -26,6 +27,7 @@ from optmatch.solvers.collectives.rounds import (
     is_affordable,
     ranks_to_store,
 )
+from optmatch.solvers.collectives.topologies import IntArray
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 
 RESTARTS = 40
@@ -344,6 +346,23 @@ def _is_affordable(circulant: Circulant, clock: Clock | None) -> bool:
     return n_sends <= QUICK_SENDS or is_affordable(n_sends, clock or Limits().start())
 
 
+def list_moves(circulant: Circulant) -> Iterator[tuple[int, IntArray, IntArray]]:
+    """Yield which blocks move on in each round of an all-to-all over circuits of equal distance.
+
+    Each round gives its configuration, the offsets of the blocks that move, and how many places
+    these have come before. With 4 ranks and the shifts 1 and 2: configuration 0 moves the offsets
+    1 and 3 from place 0, and configuration 1 the offsets 2 and 3 from the places 0 and 1.
+    """
+    n = len(circulant.exponents)
+    distance = np.zeros(n, dtype=np.int64)
+    for config, shift in enumerate(circulant.shifts.tolist()):
+        # A configuration has as many rounds as the block that takes its shift most often.
+        for hop in range(int(circulant.exponents[:, config].max(initial=0))):
+            offsets = np.flatnonzero(circulant.exponents[:, config] > hop)
+            yield config, offsets, distance[offsets]
+            distance[offsets] += shift
+
+
 def list_rounds(circulant: Circulant) -> Rounds:
     """List the rounds of an all-to-all in which all ranks always send equally many places onward.
 
@@ -355,15 +374,11 @@ def list_rounds(circulant: Circulant) -> Rounds:
     n = len(circulant.exponents)
     stored_ranks = ranks_to_store(n * circulant.hops)
     ranks = np.arange(stored_ranks or n)[:, None]  # the sources of blocks
-    come = np.zeros(n, dtype=np.int64)  # by offset: how many places on blocks are
     parts = []
-    for config, (shift, rounds) in enumerate(zip(circulant.shifts, circulant.rounds, strict=True)):
-        for hop in range(rounds):
-            # The blocks of these offsets, of all ranks, move one hop. Rows stand for sources,
-            # columns for offsets.
-            offset = np.flatnonzero(circulant.exponents[:, config] > hop)
-            rank = (ranks + come[offset]).reshape(-1) % n
-            chunk = (ranks * n + (ranks + offset) % n).reshape(-1)
-            parts.append((rank, (rank + shift) % n, chunk))
-            come[offset] += shift
+    for config, offset, come in list_moves(circulant):
+        # The blocks of these offsets, of all ranks, move one hop. Rows stand for sources, columns
+        # for offsets.
+        rank = (ranks + come).reshape(-1) % n
+        chunk = (ranks * n + (ranks + offset) % n).reshape(-1)
+        parts.append((rank, (rank + circulant.shifts[config]) % n, chunk))
     return as_rounds(parts, COPY, len(ranks) * n)._replace(stored_ranks=stored_ranks)

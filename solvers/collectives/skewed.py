@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from optmatch.model import IDLE, Clock, uncounted
 from optmatch.problems import Collective
 from optmatch.problems.collectives.plan import COPY
-from optmatch.solvers.collectives.circulant import Circulant, list_shifts, route
+from optmatch.solvers.collectives.circulant import Circulant, list_moves, list_shifts, route
 from optmatch.solvers.collectives.plans import Laid, assemble
 from optmatch.solvers.collectives.topologies import IntArray
 
@@ -320,23 +320,6 @@ def _list_rests(problem: Collective, clock: Clock) -> Iterator[Circulant]:
                 yield route(n, shifts)
 
 
-def _list_rest_moves(circulant: Circulant) -> Iterator[tuple[int, IntArray, IntArray]]:
-    """Yield which blocks move on in each round of an all-to-all over circuits of equal distance.
-
-    Each round gives its configuration, the offsets of the blocks that move, and how many places
-    these have come before. With 4 ranks and the shifts 1 and 2: configuration 0 moves the offsets
-    1 and 3 from place 0, and configuration 1 the offsets 2 and 3 from the places 0 and 1.
-    """
-    n = len(circulant.exponents)
-    distance = np.zeros(n, dtype=np.int64)
-    for config, shift in enumerate(circulant.shifts.tolist()):
-        # A configuration has as many rounds as the block that takes its shift most often.
-        for hop in range(int(circulant.exponents[:, config].max(initial=0))):
-            offsets = np.flatnonzero(circulant.exponents[:, config] > hop)
-            yield config, offsets, distance[offsets]
-            distance[offsets] += shift
-
-
 def _time_rest(problem: Collective, circulant: Circulant, left: FloatArray) -> float:
     """Return how many seconds the second stage of an all-to-all takes, after direct sends.
 
@@ -357,7 +340,7 @@ def _time_rest(problem: Collective, circulant: Circulant, left: FloatArray) -> f
     # One turn for each round: `config` is the number of its configuration, `offsets` are those of
     # the blocks that move in it, and `distance` says how many places from its source a block of
     # each of these offsets is before the round.
-    for config, offsets, distance in _list_rest_moves(circulant):
+    for config, offsets, distance in list_moves(circulant):
         # amounts[source, k] is the block of offset offsets[k] from this source, and
         # holder[source, k] the rank that has it before the round. The load of a rank is the sum
         # of the blocks that it has.
@@ -418,7 +401,7 @@ def _lay_skewed(problem: Collective, direct: list[DirectRound], rest: Circulant 
         # In each round blocks of some offsets move on by the shift, the same ones from all ranks.
         # Lists by pair of rank and offset say where each block began (`source`), where it goes
         # (`target`), and which rank has it now (`holder`).
-        for config, offsets, distance in _list_rest_moves(rest):
+        for config, offsets, distance in list_moves(rest):
             shape = (n, len(offsets))
             source = np.broadcast_to(ranks[:, None], shape).reshape(-1)
             target = ((ranks[:, None] + offsets) % n).reshape(-1)
