@@ -406,7 +406,7 @@ def _find_between_islands(problem: Collective, clock: Clock) -> FoundPlan:
     return FoundPlan(laid, {"algorithm": "islands"}, limit=clock.exceeded(0) or limit)
 
 
-class Finder(NamedTuple):
+class PlanFinder(NamedTuple):
     """One method of a portfolio."""
 
     summary: str
@@ -422,12 +422,12 @@ def _offered(name: str, list_offers: Callable[[Collective, Clock], Iterator[Offe
     return partial(_find_offered, name, list_offers)
 
 
-def _known(name: str, summary: str) -> Finder:
+def _known(name: str, summary: str) -> PlanFinder:
     """Return the method of a known algorithm."""
-    return Finder(summary, partial(_follow_algorithm, name), partial(fits, algorithm=name))
+    return PlanFinder(summary, partial(_follow_algorithm, name), partial(fits, algorithm=name))
 
 
-FINDERS: dict[str, Finder] = {
+FINDERS: dict[str, PlanFinder] = {
     "ring": _known("ring", "chunks go round a ring, whose circuits stay"),
     "halving-doubling": _known(
         "halving-doubling", "pairs at distances 1, 2, 4, ... exchange what they have"
@@ -442,63 +442,67 @@ FINDERS: dict[str, Finder] = {
         "direct", "everything straight to its place, over different circuits of all lanes"
     ),
     "whole-buffers": _known("whole-buffers", ""),
-    "rewire": Finder("a known algorithm, with new circuits only where they pay", _find_rewired),
-    "overlap": Finder("planes change circuits while others send", _find_overlapped, _takes_planes),
-    "stragglar": Finder(
+    "rewire": PlanFinder(
+        "a known algorithm, with new circuits only where they pay", _find_rewired
+    ),
+    "overlap": PlanFinder(
+        "planes change circuits while others send", _find_overlapped, _takes_planes
+    ),
+    "stragglar": PlanFinder(
         "an all-reduce around a late rank: the others reduce while they wait",
         _find_around_late_rank,
         _takes_late_ranks,
     ),
-    "late-ranks": Finder(
+    "late-ranks": PlanFinder(
         "an all-reduce with several late ranks, whose data spread while they send",
         _find_around_late_ranks,
         takes_several_late_ranks,
     ),
-    "mixed-radix": Finder(
+    "mixed-radix": PlanFinder(
         "rings whose steps grow: the fewest rounds of an all-gather or a sum",
         _find_mixed_radix,
         _takes_gathers,
     ),
-    "circulant": Finder(
+    "circulant": PlanFinder(
         "an all-to-all on shifts, chosen together with the routes",
         _find_circulant,
         _takes_even_exchanges,
     ),
-    "split": Finder(
+    "split": PlanFinder(
         "an uneven all-to-all whose blocks go by several ways",
         _find_split,
         _takes_few_uneven_exchanges,
     ),
-    "topologies": Finder(
+    "topologies": PlanFinder(
         "each port leads to another rank: circulants, de Bruijn, Kautz, random graphs",
         _offered("topologies", _list_graph_offers),
         _takes_several_ports,
     ),
-    "pipelined": Finder(
+    "pipelined": PlanFinder(
         "a broadcast in pieces, over trees and graphs of all ports, or a hypercube",
         _offered("pipelined", list_broadcast_offers),
         _takes_pipelines,
     ),
-    "forwarding": Finder(
+    "forwarding": PlanFinder(
         "data pass ranks on their way inside a round, where hops have a time",
         _offered("forwarding", list_forwarding_offers),
         _takes_hops,
     ),
-    "skewed": Finder(
+    "skewed": PlanFinder(
         "an uneven all-to-all: matchings for large blocks, circulants for the rest",
         _find_skewed,
         _takes_uneven_exchanges,
     ),
-    "islands": Finder(
+    "islands": PlanFinder(
         "all rails of islands together, while members tell each other what has come",
         _find_between_islands,
     ),
-    "one-pass": Finder(
+    "one-pass": PlanFinder(
         "an all-reduce over a torus that passes data on, in one pass and not two",
         _find_one_pass,
         _takes_tori,
     ),
-    "composed": Finder(
+    "composed": PlanFinder(
         "the best reduce-scatter and all-gather, or an all-gather and sums",
         _find_composed,
         _takes_all_reduces,
