@@ -384,8 +384,6 @@ class _SumState:
         filled = np.flatnonzero(self.is_filled)
         rank = self.slot_of_set[filled] // len(chunk) % self.n_ranks
         self.sets[filled, rank // _BITS] = _bit_of_rank(rank)
-        self.last_entry = np.zeros(n_sets, dtype=np.int64)
-        """``last_entry[set]``: the last entry of a round that comes into a set; scratch."""
 
     def _find_slots(
         self, place: NDArray[np.int64], rank: NDArray[np.int64], piece: NDArray[np.int64]
@@ -441,63 +439,42 @@ def _replay_round(
     is_kept = kind == KEEP
     is_replaced = kind == REPLACE
     is_added = (kind == REDUCE) | is_replaced
-    if is_kept.any():
-        n_kept = int(is_kept.sum())
-        is_added = np.append(is_added, np.ones(n_kept, dtype=np.bool_))
-        is_replaced = np.append(is_replaced, np.zeros(n_kept, dtype=np.bool_))
-        data = np.concatenate([data, data[is_kept]])
-        target = np.append(target, state.sum_set[of_round][is_kept])
+    n_kept = int(is_kept.sum())
+    is_added = np.append(is_added, np.ones(n_kept, dtype=np.bool_))
+    is_replaced = np.append(is_replaced, np.zeros(n_kept, dtype=np.bool_))
+    data = np.concatenate([data, data[is_kept]])
+    target = np.append(target, state.sum_set[of_round][is_kept])
     is_empty = is_added & ~is_replaced & ~state.is_filled[target]
-    empty_targets = target[is_empty]
-
-    # All entries write their number into `last_entry`, at their set. An entry that does not find
-    # its own number there shares the set with a later one. Only then the entries are sorted by
-    # set; neighbours with the same set have to be additions, both of them, and either both or
-    # neither of them replace the set.
-    entries = np.arange(len(target))
-    state.last_entry[target] = entries
-    if (state.last_entry[target] != entries).any():
-        by_target = np.argsort(target, kind="stable")
-        target = target[by_target]
-        data = data[by_target]
-        is_added = is_added[by_target]
-        is_replaced = is_replaced[by_target]
-        is_same = target[1:] == target[:-1]
-
-        # Copies share a set with nothing, and additions only with additions of their kind.
-        for clash in np.flatnonzero(is_same & ~(is_added[:-1] & is_added[1:]))[:1]:
-            where = state.describe(round_, target[clash])
-            rule = "a copy is all that a rank receives of a chunk"
-            findings.refuse(rule, where, "more", "one")
-            return False
-        for clash in np.flatnonzero(is_same & (is_replaced[:-1] != is_replaced[1:]))[:1]:
-            where = state.describe(round_, target[clash])
-            rule = "all that comes to a place replaces what was there, or nothing does"
-            findings.refuse(rule, where, "both kinds", "one kind")
-            return False
-    for number in empty_targets[:1]:
+    for number in target[is_empty][:1]:
         where = state.describe(round_, number)
         findings.refuse("nothing is added to an empty place", where, "nothing", "a sum")
         return False
 
-    # What is replaced begins with an empty set; what was read of it is in `data` already.
-    if is_replaced.any():
-        state.sets[target[is_replaced]] = 0
-        state.is_filled[target[is_replaced]] = True
+    # Sorted by set, neighbours with the same set have to be additions, both of them, and either
+    # both or neither of them replace the set.
+    by_target = np.argsort(target, kind="stable")
+    target = target[by_target]
+    data = data[by_target]
+    is_added = is_added[by_target]
+    is_replaced = is_replaced[by_target]
+    is_same = target[1:] == target[:-1]
+    for clash in np.flatnonzero(is_same & ~(is_added[:-1] & is_added[1:]))[:1]:
+        where = state.describe(round_, target[clash])
+        rule = "a copy is all that a rank receives of a chunk"
+        findings.refuse(rule, where, "more", "one")
+        return False
+    for clash in np.flatnonzero(is_same & (is_replaced[:-1] != is_replaced[1:]))[:1]:
+        where = state.describe(round_, target[clash])
+        rule = "all that comes to a place replaces what was there, or nothing does"
+        findings.refuse(rule, where, "both kinds", "one kind")
+        return False
 
-    # No set is copied into and added to in the same round, hence copies may come first. In most
-    # rounds all entries are of one kind, and their data need not be selected.
-    n_added = np.count_nonzero(is_added)
-    if n_added == len(target):
-        return _add_data(state, target, data, round_, findings)
-    if n_added:
-        copied_to = target[~is_added]
-        state.sets[copied_to] = data[~is_added]
-        state.is_filled[copied_to] = True
-        return _add_data(state, target[is_added], data[is_added], round_, findings)
-    state.sets[target] = data
+    # What is replaced begins with an empty set; what was read of it is in `data` already. No set
+    # is copied into and added to in the same round, hence copies may come first.
+    state.sets[target[is_replaced]] = 0
+    state.sets[target[~is_added]] = data[~is_added]
     state.is_filled[target] = True
-    return True
+    return _add_data(state, target[is_added], data[is_added], round_, findings)
 
 
 def _add_data(
