@@ -36,7 +36,8 @@ from optmatch.solvers.collectives.schemes import Move, Scheme, Shifts, list_sche
 WAVES = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32)
 """Numbers of waves that are tried."""
 RATIOS = (1.0, 0.85, 0.7, 0.55, 0.4, 0.25)
-"""Ratios of the size of each wave to the one before that are tried."""
+"""Ratios of the size of each wave to the one before that are tried. With equal sizes alone 1 GB
+between two islands of eight ranks takes 0.5 % longer, and planning takes two thirds."""
 SIZED = 12
 """The number of fastest plans whose sizes of waves are optimised by a linear programme."""
 LEAST = 0.05

@@ -18,6 +18,8 @@ CASES: list[tuple[str, str, int, dict[str, Any]]] = [
     ("all-gather", "mixed-radix", 7, {"ports": 2, "delay_s": 0.0}),
     ("reduce-scatter", "mixed-radix", 9, {"late_s": {1: 1e-5}}),
     ("all-reduce", "mixed-radix", 12, {"align_bytes": 64}),
+    ("all-gather", "topologies", 9, {"ports": 2, "two_way": True}),
+    ("reduce-scatter", "topologies", 5, {"ports": 4}),
     ("all-to-all", "circulant", 12, {}),
     ("all-to-all", "circulant", 7, {"planes": 2, "late_s": {3: 1e-5}}),
     ("all-gather", "islands", 12, {"island": 4}),
