@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from optmatch.commands.shared.options import FORCE, JSON, NUMBERS, PICTURE, with_options
-from optmatch.commands.shared.outcome import csv_text, print_object, print_table, say
+from optmatch.commands.shared.outcome import print_object, print_table, say
+from optmatch.io.text import csv_text
 
 if TYPE_CHECKING:
     from optmatch.problems.costs import CostComparison, Prices

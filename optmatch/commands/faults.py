@@ -22,7 +22,6 @@ from optmatch.commands.shared.options import (
 from optmatch.commands.shared.outcome import (
     INTERRUPTED,
     SOLVED,
-    csv_text,
     name_of,
     print_object,
     read,
@@ -30,6 +29,7 @@ from optmatch.commands.shared.outcome import (
 )
 from optmatch.commands.shared.progress import listening
 from optmatch.commands.shared.studies import check_picture, draw_study
+from optmatch.io.text import csv_text
 from optmatch.model import Limit, naming
 from optmatch.model.files import replace_file
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 from collections.abc import Sequence
 
@@ -13,7 +11,7 @@ from numpy.typing import NDArray
 from optmatch.fabrics.fabric import numbers_of_names
 from optmatch.io.contents import read_bytes
 from optmatch.io.records import check_names, csv_records, json_records, read_entry
-from optmatch.io.text import layout
+from optmatch.io.text import csv_text, layout
 from optmatch.model import CELL_FIELDS, CellDevice, Device, FormatError, InputError, naming
 from optmatch.model.files import path_name
 
@@ -111,8 +109,4 @@ def write_cells(cells: CellDevice, *, names: Sequence[str] = (), as_json: bool =
     if as_json:
         rows = [dict(zip(header, row, strict=True)) for row in zip(*columns, strict=True)]
         return layout({"format": CELLS_FORMAT, "cells": rows}) + "\n"
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(zip(*columns, strict=True))
-    return text.getvalue()
+    return csv_text([header, *zip(*columns, strict=True)], quoted=False)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +17,7 @@ from optmatch.io.contents import read_bytes
 from optmatch.io.fields import shorten
 from optmatch.io.netlists.phases import stated_cells
 from optmatch.io.records import csv_records, json_records, read_entry
+from optmatch.io.text import csv_text
 from optmatch.model import DEVICES, CellDevice, FormatError, InputError, Solution, naming
 from optmatch.model.accounts import Level, accounting, assume, take
 from optmatch.model.files import path_name
@@ -217,22 +216,15 @@ def write_drive_table(
     )
 
     # The convention stands in the first line, the names of columns in the second one.
-    text = io.StringIO()
-    text.write(f"# {_DRIVE_CONVENTION}\n")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(
-        [
-            *("slot", "cell", "arm", "state", "turn_rad", "v"),
-            *("power_mw", "total_mw", "settling_s"),
-        ]
-    )
 
     # A line for each heater that changes, empty where a number is not known.
+    rows: list[Sequence[Any]] = [
+        ("slot", "cell", "arm", "state", "turn_rad", "v", "power_mw", "total_mw", "settling_s")
+    ]
     for step in plan_heater_steps(fabric, states, table, most_mw=most_mw):
-        cell_name = fabric.cell_names[step.cell]
         name = _arm_name(fabric, step.cell, step.arm)
         state_name = "cross" if step.state else "bar"
         numbers = (step.turn_rad, step.volts, step.power_mw, step.total_mw, step.settling_s)
-        entries = ["" if math.isnan(number) else repr(float(number)) for number in numbers]
-        writer.writerow([step.slot, cell_name, name, state_name, *entries])
-    return text.getvalue()
+        entries = [None if math.isnan(number) else float(number) for number in numbers]
+        rows.append((step.slot, fabric.cell_names[step.cell], name, state_name, *entries))
+    return csv_text(rows, note=_DRIVE_CONVENTION, quoted=False)

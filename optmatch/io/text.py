@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -243,6 +245,20 @@ def as_cell(entry: Any) -> Any:
     """Return an entry of a CSV table; text that a spreadsheet would run as a formula is quoted."""
     risky = isinstance(entry, str) and entry[:1] in ("=", "+", "-", "@", "\t", "\r")
     return f"'{entry}" if risky else entry
+
+
+def csv_text(rows: Iterable[Iterable[Any]], *, note: str = "", quoted: bool = True) -> str:
+    """Write rows, of which the first has the names of columns, as CSV; None is an empty entry.
+
+    `note` is a comment in front. Texts are those of `as_cell`, unless they are not `quoted`.
+    """
+    text = io.StringIO()
+    if note:
+        text.write(f"# {note}\n")
+    if quoted:
+        rows = (map(as_cell, row) for row in rows)
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
 
 
 def digest(content: bytes) -> str:

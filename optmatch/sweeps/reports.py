@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import html
-import io
 import math
 import re
 from collections import Counter, defaultdict
@@ -13,7 +11,7 @@ from contextlib import contextmanager
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from optmatch.io.text import as_cell
+from optmatch.io.text import csv_text
 from optmatch.model import Score, SolverUnavailable, gap_between, write_score
 from optmatch.plotting.comparison import Spread, draw_profile, draw_spreads
 from optmatch.plotting.drawing import blank_figure
@@ -357,11 +355,8 @@ def _flat_row(row: Row) -> dict[str, Any]:
 
 def csv_table(rows: Iterable[Row]) -> bytes:
     """Write rows as CSV."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*COLUMNS, "levels"])
-    writer.writerows(map(as_cell, _flat_row(row).values()) for row in rows)
-    return text.getvalue().encode()
+    lines = [[*COLUMNS, "levels"], *(_flat_row(row).values() for row in rows)]
+    return csv_text(lines).encode()
 
 
 def parquet_table(rows: Iterable[Row]) -> bytes:

@@ -18,7 +18,8 @@ from optmatch.commands.shared.options import (
     with_options,
     write_problem,
 )
-from optmatch.commands.shared.outcome import csv_text, say
+from optmatch.commands.shared.outcome import say
+from optmatch.io.text import csv_text
 from optmatch.problems import RailJob, RailNetwork, Workload
 from optmatch.problems.rails.training.step import DIMENSIONS, Dimension
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 import errno
-import io
 import json
 import re
 import signal
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import PurePath
 from typing import Any
@@ -18,7 +16,7 @@ import click
 
 from optmatch.commands.shared.examples import example_of
 from optmatch.commands.shared.interrupt import heeding
-from optmatch.io.text import as_cell, plain
+from optmatch.io.text import plain
 from optmatch.model import (
     InputError,
     LimitReached,
@@ -357,13 +355,6 @@ def _paint_word(cell: str) -> str:
     """Colour a cell of a table that says how something went."""
     colour = _COLOUR_OF_WORD.get(cell.strip())
     return cell if colour is None else click.style(cell, fg=colour)
-
-
-def csv_text(rows: Iterable[Iterable[Any]]) -> str:
-    """Return rows as lines of CSV."""
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(map(as_cell, row) for row in rows)
-    return text.getvalue()
 
 
 def for_each(files: Sequence[str], run: Callable[[str], int], *, as_json: bool) -> int:

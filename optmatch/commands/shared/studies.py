@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from optmatch.commands.shared.outcome import csv_text, print_object, print_table, say
+from optmatch.commands.shared.outcome import print_object, print_table, say
+from optmatch.io.text import csv_text
 from optmatch.model import write_score
 from optmatch.model.files import PICTURES, check_target, replace_file
 from optmatch.model.problem import split_unit, write_amount

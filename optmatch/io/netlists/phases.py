@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import logging
 import math
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import CellGraph
 from optmatch.fabrics.netlists.circuits import CellCircuit, cell_circuits, find_differences
-from optmatch.io.text import layout
+from optmatch.io.text import csv_text, layout
 from optmatch.model import BAR, CROSS, FREE, InputError, Solution
 
 _log = logging.getLogger("optmatch")
@@ -135,14 +133,11 @@ def write_smartlight(solution: Solution) -> str:
 
 def write_phases_csv(solution: Solution) -> str:
     """Write slot, cell, state and both phases of every set cell as CSV."""
-    text = io.StringIO()
-    text.write(f"# {CONVENTION}\n")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["slot", "cell", "state", "theta_rad", "phi_rad"])
+    rows: list[Sequence[Any]] = [("slot", "cell", "state", "theta_rad", "phi_rad")]
     for entry in _find_phases(solution):
-        phases = ["" if p is None else repr(p) for p in (entry.theta_rad, entry.phi_rad)]
-        writer.writerow([entry.slot, entry.cell, _STATE_NAMES[entry.state], *phases])
-    return text.getvalue()
+        state = _STATE_NAMES[entry.state]
+        rows.append((entry.slot, entry.cell, state, entry.theta_rad, entry.phi_rad))
+    return csv_text(rows, note=CONVENTION, quoted=False)
 
 
 def write_phases_json(solution: Solution) -> str:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from optmatch.io.rails.topologies import Topologies, answer_of, topologies
-from optmatch.io.text import as_cell
+from optmatch.io.text import csv_text
 from optmatch.model import Solution
 from optmatch.problems import Demand, RailJob, Step
 from optmatch.problems.rails.execution.plan import RailPlan
@@ -80,12 +78,8 @@ def spans(solution: Solution) -> Iterator[Span]:
 
 def timeline_csv(solution: Solution) -> str:
     """Write the events of an answer as CSV with a line of names; times are in seconds."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(_COLUMNS)
-    for span in spans(solution):
-        writer.writerow([as_cell(getattr(span, column)) for column in _COLUMNS])
-    return text.getvalue()
+    rows = ([getattr(span, column) for column in _COLUMNS] for span in spans(solution))
+    return csv_text([_COLUMNS, *rows])
 
 
 def trace_events(solution: Solution) -> str:
