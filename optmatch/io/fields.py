@@ -155,6 +155,12 @@ def choose(tree: Mapping[str, Any], key: str, class_of_tag: Mapping[str, T], whe
     return class_of_tag[name]
 
 
+def check_format(tree: Any, where: str, *formats: str) -> str:
+    """Return the format tag of an object, which has to be one of the given formats."""
+    check_object(tree, where)
+    return choose(tree, "format", {name: name for name in formats}, where)
+
+
 def _check_numbers(tree: Any, where: str) -> None:
     """Refuse strings, booleans and null inside an array, which NumPy would turn into numbers."""
     if isinstance(tree, np.ndarray):

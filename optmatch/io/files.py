@@ -9,8 +9,8 @@ from typing import Any
 
 from optmatch.io.arrays import array_file, attach, detach
 from optmatch.io.contents import read_bytes
-from optmatch.io.fields import check_object
-from optmatch.io.problems import PROBLEM_FORMAT, check_format, problem_from_tree, problem_to_tree
+from optmatch.io.fields import check_format
+from optmatch.io.problems import PROBLEM_FORMAT, problem_from_tree, problem_to_tree
 from optmatch.io.recognition import describe_tree
 from optmatch.io.schedules import SCHEDULE_FORMAT, solution_from_tree, solution_to_tree
 from optmatch.io.text import layout, parse_json
@@ -190,7 +190,6 @@ def _read(content: str | bytes, path: str, folder: Path | None) -> Problem | Sol
         description = "" if isinstance(tree, dict) and "format" in tree else describe_tree(tree)
         if description:
             raise FormatError(f"no problem and no answer, which have a format{description}")
-        check_object(tree, "")
         if check_format(tree, "", PROBLEM_FORMAT, SCHEDULE_FORMAT) == PROBLEM_FORMAT:
             return problem_from_tree(attach(tree, folder))
         return solution_from_tree(attach(tree, folder))

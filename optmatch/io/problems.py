@@ -8,7 +8,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from optmatch.io.contents import read_bytes
-from optmatch.io.fields import check_object, choose, from_object, to_object
+from optmatch.io.fields import check_format, choose, from_object, to_object
 from optmatch.io.text import canonical, digest, layout, parse_json, pointer
 from optmatch.model import Device, FormatError, InputError, Problem, naming
 from optmatch.model.files import path_name
@@ -36,7 +36,6 @@ def problem_to_tree(problem: Problem, *, arrays: bool = False) -> dict[str, Any]
 
 def problem_from_tree(tree: Any, where: str = "") -> Problem:
     """Build a problem from its JSON object, whose ``kind`` names its class."""
-    check_object(tree, where)
     check_format(tree, where, PROBLEM_FORMAT)
     if tree.get("kind") in _GONE_KINDS:
         raise FormatError(
@@ -75,11 +74,6 @@ def _add_removed_fields(value: Any, tree: dict[str, Any]) -> None:
             _add_removed_fields(entry, tree[part.name])
 
 
-def check_format(tree: dict[str, Any], where: str, *formats: str) -> str:
-    """Return the format tag of an object, if it is one of the given formats."""
-    return choose(tree, "format", {name: name for name in formats}, where)
-
-
 DEVICE_FORMAT = "optmatch/device/1"
 
 
@@ -113,8 +107,7 @@ def read_device(path: str | os.PathLike[str]) -> Device:
     name = path_name(path)
     tree: Any = parse_json(read_bytes(path), name)
     with naming(name):
-        check_object(tree, "")
-        choose(tree, "format", {DEVICE_FORMAT: Device}, "")
+        check_format(tree, "", DEVICE_FORMAT)
         return from_object(Device, tree, "", tags=["format"])
 
 

@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 from optmatch.io.contents import decode
-from optmatch.io.fields import check_keys, check_object, choose, shorten
+from optmatch.io.fields import check_format, check_keys, check_object, shorten
 from optmatch.io.text import parse_json, pointer
 from optmatch.model import FormatError, number
 
@@ -75,8 +75,7 @@ def csv_records(
 def json_records(content: bytes, path: str, form: str, key: str) -> list[Record]:
     """Read ``{"format": form, key: [...]}``, a list of objects."""
     tree = parse_json(content, path)
-    check_object(tree, "")
-    choose(tree, "format", {form: Record}, "")
+    check_format(tree, "", form)
     check_keys(tree, "", allowed=("format", key), required=())
     return list_records(tree.get(key), pointer("", key))
 

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import Fabric
-from optmatch.io.fields import check_keys, check_object, choose, from_object, shorten, to_object
-from optmatch.io.problems import check_format, problem_digest, problem_from_tree, problem_to_tree
+from optmatch.io.fields import check_format, check_keys, choose, from_object, shorten, to_object
+from optmatch.io.problems import problem_digest, problem_from_tree, problem_to_tree
 from optmatch.io.text import place_in, plain, pointer
 from optmatch.model import (
     FormatError,
@@ -178,7 +178,6 @@ def solution_from_tree(tree: Any) -> Solution:
 
     Another digest, or parts that contradict each other, are an `InputError`.
     """
-    check_object(tree, "")
     check_format(tree, "", SCHEDULE_FORMAT)
     tags = ("format", "problem_sha256")
     needed = ("problem", "problem_sha256", "status", "method")

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from optmatch.control.demands.flows import Counts, Flow, FlowQueue, Place, Urgency, Waiting
 from optmatch.fabrics import Fabric
 from optmatch.io.contents import read_bytes
-from optmatch.io.fields import check_object, from_object, to_object
-from optmatch.io.problems import check_format
+from optmatch.io.fields import check_format, from_object, to_object
 from optmatch.io.text import layout, parse_json
 from optmatch.model import IDLE, InputError
 from optmatch.model.declarations import Amount, Axes, Count, Index, Positive, check_fields
@@ -239,6 +238,5 @@ def read_state(path: str | os.PathLike[str]) -> RollingState:
     """Read a file that `write_state` has written."""
     with naming(path):
         tree = parse_json(read_bytes(path), path_name(path))
-        check_object(tree, "")
         check_format(tree, "", _FORMAT)
         return from_object(RollingState, tree, "", tags=("format",))

@@ -7,7 +7,7 @@ from typing import Any
 
 from optmatch.io.arrays import attach
 from optmatch.io.contents import read_bytes
-from optmatch.io.fields import check_object, choose, from_object, shorten, to_object
+from optmatch.io.fields import check_format, from_object, shorten, to_object
 from optmatch.io.problems import problem_digest
 from optmatch.io.text import parse_json
 from optmatch.model import FormatError, InputError, Solution, naming
@@ -43,8 +43,7 @@ def read_triggers(path: str | os.PathLike[str], job: RailJob) -> TriggerPlan:
     name = path_name(path)
     tree: Any = parse_json(read_bytes(path), name)
     with naming(name):
-        check_object(tree, "")
-        choose(tree, "format", {TRIGGER_FORMAT: TriggerPlan}, "")
+        check_format(tree, "", TRIGGER_FORMAT)
         stated_digest = tree.get("problem_sha256")
         digest = problem_digest(job)
         if stated_digest != digest:
