@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar, Literal, NamedTuple, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -399,20 +399,21 @@ class SelectedPorts(Fabric):
     @property
     def circuit_loss_db(self) -> NDArray[np.float64] | None:
         """The loss of each circuit between chosen ports, in dB."""
-        loss_db = self.fabric.circuit_loss_db
-        return None if loss_db is None else loss_db[np.ix_(self.chosen, self.chosen)]
+        return self._between_chosen(self.fabric.circuit_loss_db)
 
     @property
     def circuit_budget_db(self) -> NDArray[np.float64] | None:
         """What each circuit between chosen ports may lose, in dB."""
-        budget_db = self.fabric.circuit_budget_db
-        return None if budget_db is None else budget_db[np.ix_(self.chosen, self.chosen)]
+        return self._between_chosen(self.fabric.circuit_budget_db)
 
     @property
     def over_budget(self) -> NDArray[np.bool_] | None:
         """``over_budget[source, destination]`` of the chosen ports."""
-        over_budget = self.fabric.over_budget
-        return None if over_budget is None else over_budget[np.ix_(self.chosen, self.chosen)]
+        return self._between_chosen(self.fabric.over_budget)
+
+    def _between_chosen(self, matrix: NDArray[Any] | None) -> NDArray[Any] | None:
+        """Return the rows and columns of the chosen ports; None has none."""
+        return None if matrix is None else matrix[np.ix_(self.chosen, self.chosen)]
 
     def explain_dead_pair(self, source: int, destination: int) -> str:
         """Say why no state of the cells connects two ports, or by how much their circuit fails."""

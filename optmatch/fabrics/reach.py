@@ -319,8 +319,9 @@ def count_cells(mate: NDArray[np.int32], *, ahead: bool) -> NDArray[np.int64] | 
         return None
 
     # Longest paths by relaxation (Bellman and Ford): more rounds than cells mean a cycle.
-    counted = b_terminal // 4 if ahead else a_terminal // 4
-    beyond = a_terminal // 4 if ahead else b_terminal // 4
+    counted, beyond = b_terminal // 4, a_terminal // 4
+    if not ahead:
+        counted, beyond = beyond, counted
     counts = np.zeros(len(mate) // 4, dtype=np.int64)
     for _ in range(len(counts) + 1):
         former = counts.copy()

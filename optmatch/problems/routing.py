@@ -219,14 +219,6 @@ class Routing(Displayed):
         """Count as many cells as there are at least, each in the state that loses less."""
         return self._bound_total_cells() * min(self.bar_loss_db, self.cross_loss_db)
 
-    def _bound_worst_loss(self) -> float:
-        """Return the largest loss in dB, if each circuit takes the way that loses least."""
-        return bound_worst_loss(self.fabric, self.cells, self.circuits)
-
-    def _bound_power(self) -> float:
-        """Bound the power of all heaters in mW."""
-        return bound_power(self.fabric, self.cells, self.circuits)
-
     def _shared_leak(self) -> float:
         """Bound the worst crosstalk by its mean, if two circuits pass every cell.
 
@@ -256,9 +248,11 @@ _BOUNDS: dict[str, Callable[[Routing], float]] = {
     "total-cells": Routing._bound_total_cells,
     "worst-cells": Routing._bound_worst_cells,
     "loss-db": Routing._bound_total_loss,
-    "worst-loss-db": Routing._bound_worst_loss,
+    "worst-loss-db": lambda problem: bound_worst_loss(
+        problem.fabric, problem.cells, problem.circuits
+    ),
     "worst-snr-db": Routing._shared_leak,
-    "power-mw": Routing._bound_power,
+    "power-mw": lambda problem: bound_power(problem.fabric, problem.cells, problem.circuits),
 }
 """The lower bound of each objective; all circuits have a route."""
 

@@ -86,10 +86,10 @@ def _stack_columns(mate: NDArray[np.int32], columns: NDArray[np.int64]) -> NDArr
 
     # Heights count downward. A sweep to the right looks at terminals a1, a2 (0, 1), which lead to
     # the left; one to the left looks at b1, b2.
-    for sweep in range(2 * _SWEEPS):
-        goes_right = sweep % 2 == 0
-        sides = np.array([0, 1]) if goes_right else np.array([2, 3])
-        for cells in cells_of_column if goes_right else reversed(cells_of_column):
+    sweep_right = ([0, 1], cells_of_column)
+    sweep_left = ([2, 3], cells_of_column[::-1])
+    for sides, columns_in_order in (sweep_right, sweep_left) * _SWEEPS:
+        for cells in columns_in_order:
             neighbour = mate[4 * cells[:, None] + sides]
             # The upper terminal of a neighbour lies a quarter above its middle, the lower below.
             offset = np.where(neighbour & 1, 0.25, -0.25)

@@ -87,8 +87,8 @@ class Place(NamedTuple):
 
     def within(self, outer: Place) -> Place:
         """Return the place of something that lies here in an instance that lies at `outer`."""
-        y = -self.y if outer.mirror else self.y
-        rotation = -self.rotation if outer.mirror else self.rotation
+        sense = -1 if outer.mirror else 1
+        y = sense * self.y
         # Quarter turns are exact, so that a turned layout has the same distances.
         quarter = outer.rotation % 360 / 90
         cos, sin = math.cos(math.radians(outer.rotation)), math.sin(math.radians(outer.rotation))
@@ -97,7 +97,7 @@ class Place(NamedTuple):
         return Place(
             outer.x + cos * self.x - sin * y,
             outer.y + sin * self.x + cos * y,
-            outer.rotation + rotation,
+            outer.rotation + sense * self.rotation,
             self.mirror != outer.mirror,
         )
 

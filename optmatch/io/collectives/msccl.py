@@ -79,6 +79,10 @@ class _StepNumber(NamedTuple):
     step: int
 
 
+_NO_STEP = _StepNumber(-1, -1)
+"""What a step waits for that waits for none."""
+
+
 class _Channel(NamedTuple):
     """What a thread block does, and with which rank."""
 
@@ -121,11 +125,11 @@ class _Gpu:
         other_steps = sorted({step for step in waits_for if step.block != block})
         for other in other_steps:
             self.steps[other.block][other.step]["hasdep"] = 1
-        for other in other_steps[:-1]:
+        *earlier_steps, last_wait = other_steps or [_NO_STEP]
+        for other in earlier_steps:
             nothing = LocalCopy(copy.source, copy.target, 1)
             self._append(block, "nop", nothing, other)
         # Only the first part has to wait.
-        last_wait = other_steps[-1] if other_steps else None
         for first_unit in range(0, copy.n_units, _MOST_UNITS):
             part = LocalCopy(
                 Slot(copy.source.buffer, copy.source.first_unit + first_unit),
@@ -133,15 +137,12 @@ class _Gpu:
                 min(copy.n_units - first_unit, _MOST_UNITS),
             )
             self._append(block, kind, part, last_wait)
-            last_wait = None
+            last_wait = _NO_STEP
         return _StepNumber(block, len(self.steps[block]) - 1)
 
-    def _append(
-        self, block: int, kind: str, copy: LocalCopy, waits_for: _StepNumber | None
-    ) -> None:
+    def _append(self, block: int, kind: str, copy: LocalCopy, waits_for: _StepNumber) -> None:
         """Append one step of MSCCL to a thread block."""
-        # Attributes of the XML: -1 for a step that waits for none; hasdep is set when another
-        # waits for it.
+        # Attributes of the XML; hasdep is set when another step waits for this one.
         self.steps[block].append(
             {
                 "s": len(self.steps[block]),
@@ -151,8 +152,8 @@ class _Gpu:
                 "dstbuf": copy.target.buffer,
                 "dstoff": copy.target.first_unit,
                 "cnt": copy.n_units,
-                "depid": -1 if waits_for is None else waits_for.block,
-                "deps": -1 if waits_for is None else waits_for.step,
+                "depid": waits_for.block,
+                "deps": waits_for.step,
                 "hasdep": 0,
             }
         )

@@ -165,10 +165,10 @@ def circuit_list(solution: Solution) -> str:
     circuits_of_slice = [
         list(map(tuple, system.circuits(topology).tolist())) for topology in system.topology
     ]
-    are_both_ways = True
-    for circuits in map(set, circuits_of_slice):
-        reverse = {(target, source, back, port) for source, target, port, back in circuits}
-        are_both_ways = are_both_ways and reverse == circuits
+    are_both_ways = all(
+        {(target, source, back, port) for source, target, port, back in circuits} == set(circuits)
+        for circuits in circuits_of_slice
+    )
 
     lines = []
     for slice_, circuits in enumerate(circuits_of_slice):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -103,18 +103,17 @@ class Resources(Value):
     @property
     def arrivals_s(self) -> NDArray[np.float64]:
         """When each is there first."""
-        return np.zeros(self.n_resources) if self.arrival_s is None else self.arrival_s
+        return _column(self.arrival_s, self.n_resources, 0.0)
 
     @property
     def departures_s(self) -> NDArray[np.float64]:
         """The time at which each leaves; infinite if it stays."""
-        stay = np.full(self.n_resources, np.inf) if self.departure_s is None else None
-        return self.departure_s if stay is None else stay  # type: ignore[return-value]
+        return _column(self.departure_s, self.n_resources, np.inf)
 
     @property
     def planes(self) -> NDArray[np.int32]:
         """The plane of each."""
-        return np.zeros(self.n_resources, dtype=np.int32) if self.plane is None else self.plane
+        return _column(self.plane, self.n_resources, np.int32(0))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -189,14 +188,12 @@ class Jobs(Value):
     @property
     def arrivals_s(self) -> NDArray[np.float64]:
         """When each asks."""
-        return np.zeros(self.n_jobs) if self.arrival_s is None else self.arrival_s
+        return _column(self.arrival_s, self.n_jobs, 0.0)
 
     @property
     def whole(self) -> NDArray[np.bool_]:
         """Whether each takes all or nothing."""
-        if self.all_or_nothing is None:
-            return np.zeros(self.n_jobs, dtype=np.bool_)
-        return self.all_or_nothing.astype(np.bool_)
+        return _column(self.all_or_nothing, self.n_jobs, 0).astype(np.bool_)
 
     @property
     def shares(self) -> NDArray[np.float64]:
@@ -288,3 +285,8 @@ def draw_shares(
     level = np.floor(rng.random((n_attributes, n_jobs)) * (highest_level + 1))
     demand = np.rint(rng.random(n_jobs) * 2 * mean_demand).astype(np.int64)
     return Resources(values), Jobs(demand, level / n_levels)
+
+
+def _column(entries: NDArray[Any] | None, count: int, default: Any) -> NDArray[Any]:
+    """Return the entry of each, which is the default of all where nobody gave any."""
+    return np.full(count, default) if entries is None else entries

@@ -79,7 +79,7 @@ def test_cells_and_pins_have_the_names_that_are_given(to: str, tmp_path: Path) -
     assert np.array_equal(fabric.graph.mate, om.HexMesh(2, 2).graph.mate)
     assert call("export", answer, "--to", to, "--pins", "a,b,c").exit_code == 2
     refused = call("export", answer, "--to", "smartlight", "--component", "x")
-    assert "no names of components" in refused.output
+    assert "component: not for this format, only for netlist" in refused.output
 
 
 def test_what_is_taken_for_a_switch_by_its_name_is_told(caplog: pytest.LogCaptureFixture) -> None:
