@@ -70,7 +70,7 @@ def read_cells(
                 text = "is missing" if cell is None else f"= {cell:g}"
                 raise FormatError(f"cell {text}: cells are 0 .. {n_cells - 1}", where=place)
             if cell in measured:
-                message = f"cell {cell:g}: is there already, {place_of_cell[cell]}"
+                message = f"cell {cell:g}: is there already, {place_of_cell[int(cell)]}"
                 raise FormatError(message, where=place)
             measured[int(cell)] = row
             place_of_cell[int(cell)] = place

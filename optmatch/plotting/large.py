@@ -73,7 +73,8 @@ def draw_large_switch(ax: Axes, fabric: Fabric) -> None:
 
 def choose_examples(n_circuits: int) -> list[int]:
     """Choose circuits that stand for all, evenly spread, by their places."""
-    return choose_evenly(n_circuits, _MOST_EXAMPLES).tolist()
+    examples: list[int] = choose_evenly(n_circuits, _MOST_EXAMPLES).tolist()
+    return examples
 
 
 def range_of(numbers: Sequence[int] | NDArray[np.int64]) -> str:

@@ -130,7 +130,7 @@ def _label_jobs(ax: Axes, order: NDArray[Any], title: str) -> None:
         ax.set_xticks(choose_ticks(n_jobs, 8))
         ax.set_xlabel(f"{n_jobs:,} jobs, first served first; a bar: the mean of {size} jobs")
     ax.set_ylabel("resources")
-    ax.yaxis.get_major_locator().set_params(integer=True)
+    ax.locator_params(axis="y", integer=True)
     ax.set_title(title, fontsize=10)
     ax.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
 

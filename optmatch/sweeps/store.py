@@ -13,7 +13,7 @@ from typing import Any
 from optmatch.io.problems import problem_from_tree, problem_to_tree
 from optmatch.io.text import canonical, digest, parse_json
 from optmatch.model import Problem
-from optmatch.model.databases import Database, Layout, StoreError
+from optmatch.model.databases import Database, Layout, StoreError as StoreError
 from optmatch.sweeps.tasks import COLUMNS, DAMAGED, Row
 
 # Rows that one query reads: a broken page makes this many rows be read one by one.

@@ -63,8 +63,8 @@ def run(path: Path, seed: int, say: int, steps: int) -> None:
 
 def replay(path: Path, copy: Path, seed: int, steps: int) -> list[str]:
     """List the records of a controller after each change of the same steps, killed or not."""
-    for file in path.parent.glob(f"{path.name}*"):
-        (copy / file.name).write_bytes(file.read_bytes())
+    for part in path.parent.glob(f"{path.name}*"):
+        (copy / part.name).write_bytes(part.read_bytes())
     controller = om.Rerouter.open(copy / path.name)
     known = [describe(controller)]
     file: Any = controller._file

@@ -344,8 +344,9 @@ def find_closed_part(state: Reroute, transition: Transition, closed: FailedParts
     for kind, parts in zip(KINDS, closed, strict=True):
         common = used[kind].intersection(parts)
         if common:
-            is_cell = kind == "cell" and graph is not None
-            return graph.describe_cell(min(common)) if is_cell else f"{kind} {min(common)}"
+            if kind == "cell" and graph is not None:
+                return graph.describe_cell(min(common))
+            return f"{kind} {min(common)}"
     return None
 
 

@@ -760,6 +760,8 @@ class Rerouter:
         try:
             records = file.read()
             if not records:
+                if state is None:
+                    raise InputError("is empty: a state to begin with", path=path_name(path))
                 controller = cls(state, history=history, on_event=on_event, priorities=priorities)
                 file.write([controller._now.record])
             else:

@@ -53,7 +53,7 @@ def list_planned_switches(solution: Solution) -> tuple[PlannedSwitch, ...]:
         return switches_of_transition(problem, answer)
     if isinstance(answer, Allocation) and isinstance(problem, SliceAllocation):
         return _switches_of_slice(problem.fabric, answer)
-    if _has_epochs_alone(solution):
+    if isinstance(problem, Collective) and _has_epochs_alone(solution):
         return _switches_of_epochs(problem, answer)
 
     # All others have a time for each state.

@@ -61,6 +61,15 @@ def test_cells_and_refusals_come_back(tmp_path: Path) -> None:
     again.close()
 
 
+def test_an_empty_file_needs_a_state(tmp_path: Path) -> None:
+    path = tmp_path / "controller.json"
+    path.touch()
+    with pytest.raises(om.InputError, match="is empty: a state to begin with"):
+        om.Rerouter.open(path)
+    om.Rerouter.open(path, mesh_state()).close()
+    om.Rerouter.open(path).close()
+
+
 def test_a_second_controller_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "controller.json"
     with pytest.raises(om.InputError, match="is not there: a state to begin with"):

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -37,8 +38,9 @@ def test_a_plan_larger_than_a_file_may_be_is_read_again(
 
 def test_stored_ranks_are_those_that_differ() -> None:
     solution = large_solution()
-    step = solution.problem.step()
+    assert isinstance(solution.problem, om.RailJob)
     assert isinstance(solution.answer, om.RailPlan)
+    step = solution.problem.step()
     stored = solution.answer.stored_once(step)
     assert len(set(stored.like.tolist())) < step.n_ranks / 16
     assert len(stored.start_s) < len(solution.answer.start_s) / 16
@@ -62,7 +64,7 @@ def test_stored_ranks_are_those_that_differ() -> None:
         ({"like": [0, 1, 2, 4]}, "like"),
     ],
 )
-def test_wrong_ranks_are_refused(changes: dict[str, list[float]], message: str) -> None:
+def test_wrong_ranks_are_refused(changes: dict[str, Any], message: str) -> None:
     """Stages of a pipeline have other operations; a rank that is not stored is like no other."""
     job = small_job(dp=2, tp=1, pp=2, batch=8, schedule="gpipe")
     solution = om.solve(job, "on-demand", seed=0)
@@ -73,6 +75,7 @@ def test_wrong_ranks_are_refused(changes: dict[str, list[float]], message: str) 
 
 def test_a_plan_with_stored_ranks_is_no_answer() -> None:
     solution = large_solution()
+    assert isinstance(solution.problem, om.RailJob)
     assert isinstance(solution.answer, om.RailPlan)
     stored = solution.answer.stored_once(solution.problem.step())
     report = om.verify(solution.problem, stored)

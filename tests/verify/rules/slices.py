@@ -283,7 +283,7 @@ ROWS = [
     Row(
         "the certificate is a proof",
         PAIR,
-        best(certificate=CutProof(servers=[0])),
+        best(certificate=CutProof(servers=np.array([0], dtype=np.int32))),
         "a CutProof says nothing of loads",
     ),
     Row("the certificate is a proof", PAIR, proved(PAIR, 2, (0, 4)), "a cut names 4, which is no"),
