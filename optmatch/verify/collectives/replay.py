@@ -1,5 +1,16 @@
 """The replay of a collective: circuits, bytes, times, and the data of every rank in the end.
 
+`_replay` checks a plan in this order, and ends where later rules cannot be asked:
+
+1. Form: each block has its chunks and their bytes (`_check_chunks`), entries of sends exist
+   (`check_sends`), parts lie in their chunks (`check_parts`).
+2. Data: who sends a chunk has it, and in the end each rank has what it wants: copies by the round
+   in which each piece comes (`check_copies`), sums by whose data are in them (`check_sums`).
+3. Circuits: each lane holds a matching (`check_epochs`), and each send has circuits to go over
+   (`measure_rounds`).
+4. Times: one round after another (`_time_rounds`), or plane by plane (`check_planes`).
+5. Of a solution also that its schedule has these circuits (`_check_schedule`).
+
 A *part* is a range of bytes of a chunk that one send carries, and a *piece* a range that no part
 cuts. A *place* is a memory of a rank for a chunk: its sum, its own data, or data on their way.
 """

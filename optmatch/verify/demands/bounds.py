@@ -1,6 +1,17 @@
-"""Lower bounds of demands: by lines, counted anew, and by the proofs that come with solutions.
+"""Lower bounds of demands, counted anew, and the check of the proofs that come with solutions.
 
 A *line* is what one port has to send, or what it has to receive: a row or a column of the demand.
+
+1. A line (`bound_line`): a port serves one partner at a time on each plane, and waits for a delay
+   before each of them.
+2. All ports (`_bound_together`): where all circuits stop for a change, the busiest line and the
+   delays of the line with most partners add up; n bidirectional ports have n / 2 circuits at once.
+3. Prices of ticks (`_bound_by_prices`): weak duality of linear programmes. If no possible slot
+   earns more than it takes, all slots take at least what the whole demand earns.
+4. Two lines (`_bound_by_counting`): matchings are edges between the entries of two lines, whose
+   connected parts have equal sums.
+5. Weighted groups (`bound_weighted`): on one machine sum p C >= ((sum p)^2 + sum p^2) / 2
+   (Queyranne 1993); the last groups are tried in all orders (Held and Karp 1962).
 """
 
 from __future__ import annotations

@@ -1,4 +1,13 @@
-"""The rules of schedules and solutions of demands: whole ticks, enough of them for each pair."""
+"""The rules of schedules and solutions of demands: whole ticks, enough of them for each pair.
+
+Each plane is replayed by `_replay_plane`, in this order:
+
+1. Delay and switching are those of the problem, and each slot is a matching (`_check_slots`).
+2. A slot lasts a whole number of ticks, and no fewer than allowed (`_count_ticks`).
+3. Light goes where circuits lead (`check_light`).
+
+Then all planes together serve the demand, or leave what packets can carry (`_check_completion`).
+"""
 
 from __future__ import annotations
 

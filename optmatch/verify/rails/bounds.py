@@ -1,6 +1,14 @@
 """The claims about a rail plan: its bounds, by longest paths and by counting changes.
 
 An *event* is a computation, or a communication of several ranks as one.
+
+1. All links (`bound_step`): with every circuit up at all times, a step takes its longest path.
+2. Few ports (`_measure_with_few_ports`): an all-to-all around a ring carries n / 2 times the bytes
+   of a member; over m strides at most C(h + m - 1, h) parts make h hops (multisets).
+3. Staying or changing (`bound_changes`): with one port either no circuit changes, or one changes
+   and changes back, which takes two delays.
+4. Rings that stay (`bound_staying`): the collectives of a ring exclude each other, which makes it
+   one machine with heads and tails (Jackson 1955, Carlier 1982).
 """
 
 from __future__ import annotations

@@ -1,4 +1,13 @@
-"""The rules of solutions of failures: bounds, proofs that nothing helps, and claims."""
+"""The rules of solutions of failures: bounds, proofs that nothing helps, and claims.
+
+1. Levels (`_bound_levels`): each hit circuit changes, and has at least the shortest route between
+   its units after the best handover of lost units to spares.
+2. A cut of servers (`_check_cut`): more circuits must leave a set of servers, whichever spares are
+   taken, than fibres do (max-flow, min-cut).
+3. A block of chips (`check_block`): light from some chips passes certain links or none, and more
+   circuits begin there than there are links.
+4. All handovers (`_check_handovers`): for each one, link prices show that there is no routing.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,15 @@
-"""The replay of a transition: what failed, each step, the new circuits and spares, the cost."""
+"""The replay of a transition: what failed, each step, the new circuits and spares, the cost.
+
+What failed is found first (`assess_failure`): lost units, hit circuits, spares that are left. Then
+`replay_transition` checks in this order, and ends where later rules cannot be asked:
+
+1. Circuits and fibres that are named exist (`_check_numbers`).
+2. Each lost unit has a live spare of its own (`_check_moves`), and ends of circuits follow their
+   units (`_check_ends`); without cells, routes lead over live fibres (`_check_fibres`).
+3. After every step each circuit that is up has its parts for itself and its light, and in the end
+   all circuits have theirs, along the stated routes (`replay_steps`).
+4. Circuits of ideal switches keep their link budgets (`_check_budgets`).
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,16 @@
 """Bounds of schedules on a switch, recomputed without the solvers, and the check of link prices.
 
-Slots are counted, cells follow from shortest routes, losses and power of a chip from its cells.
+1. Slots (`count_slots`): pairs over pairs in a slot.
+2. Cells and losses (`bound_objective`): each circuit passes at least its shortest route
+   (`route_lengths`, breadth-first; `sum_least`, Dijkstra).
+3. Cells passed twice (`_count_passed_twice`): where light goes one way, a cell with light at both
+   ends a has light at both ends b; by induction from the inputs.
+4. Power (`bound_power`): dark cells take their cheaper state, and each circuit adds half of what
+   its cheapest route adds, since two may share a cell.
+5. Crosstalk (`bound_crosstalk`): r g + r / g >= 2 r in a cell of leak r; the worst is no less than
+   the mean.
+6. Link prices (`ProofChecker`): Lagrangian relaxation of "a link carries one circuit"; cases that
+   exclude each other have prices of their own, and the weakest counts.
 """
 
 from __future__ import annotations

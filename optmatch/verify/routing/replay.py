@@ -1,4 +1,17 @@
-"""The rules of schedules of all pairs, and of one matching: circuits, light, lengths, claims."""
+"""The rules of schedules of all pairs, and of one matching: circuits, light, lengths, claims.
+
+`_replay` checks a schedule in this order:
+
+1. Its arrays fit the switch (`check_shapes`), and each slot is a matching (`check_matchings`);
+   without that nothing else is checked.
+2. Slots and delays last as long as the problem says (`_check_times`, `_check_stated_times`).
+3. Each pair meets exactly once (`_check_coverage`), or the one slot holds the given matching
+   (`_check_given_matching`).
+4. Light reaches its partner, comes back, and shares no link (`check_light`).
+
+Figures are those of the traced light. Of a solution, slots are compared with the fewest that are
+proved (`check_slots`), after its certificate was checked (`check_proof`).
+"""
 
 from __future__ import annotations
 

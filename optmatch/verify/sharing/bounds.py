@@ -1,4 +1,11 @@
-"""How many resources jobs have, counted over the cells of a grid, and the check of cuts."""
+"""How many resources jobs have, counted over the cells of a grid, and the check of cuts.
+
+1. Alone (`count_bound`): a job gets no more than it could if there were no others.
+2. A cut (`Supply.cut`): jobs together get no more than the capacities of any cut between resources
+   and jobs (max-flow, min-cut).
+3. Better answers (`check_bound`): a cut shows that what a better answer has to give, by level or
+   to the job that is worst off, is more than there is.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""The replay of an assignment: each rule is checked at the resources themselves."""
+"""The replay of an assignment: each rule is checked at the resources themselves.
+
+In this order: each resource has a job that exists, or none; it has the attributes and the time for
+that job (`_check_eligible`); no job gets more than it wants, or part of what it needs whole
+(`_check_amounts`); caps of planes are kept (`_check_caps`); the objective is added up anew
+(`_measure_objective`).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""Lower bounds of the load of slices: by counting, by cuts, and by trying all placements."""
+"""Lower bounds of the load of slices: by counting, by cuts, and by trying all placements.
+
+1. One pair (`bound_load`): all circuits of a pair of slots take one route, so that the load is at
+   least theirs; there is no answer if no rack has the servers.
+2. A cut (`_cut_refutes`): whichever slots lie in a set of servers, at least so many circuits leave
+   it (`_border` tries all sets), and at a lower load fewer fit over its edges.
+3. All placements (`_refuted_by_trying`): depth-first search; out of steps it proves nothing.
+"""
 
 from __future__ import annotations
 

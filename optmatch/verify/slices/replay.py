@@ -1,5 +1,10 @@
 """The replay of slices: own servers, whole circuits, each on a route of its own, a true bound.
 
+`_replay` checks in this order: the slice has the shape that was asked for; each slot has a free
+server of its own (`_check_servers`); circuits are those of the torus, each once
+(`_check_circuits`); each pair of slots has one of the offered routes (`_check_routes`); each
+circuit has a free fibre on each edge of its route (`_check_fibres`).
+
 The levels of a steering are checked here too: no chip gives more ports than it has.
 """
 
