@@ -54,8 +54,8 @@ FloatArray = NDArray[np.float64]
 UNKNOWN = 1 << 30
 """The round in which a chunk comes that has not come yet."""
 SWEEPS = 6
-"""How often the circuit of each receipt of a round is chosen: first where there is no choice, then
-the others, and again while all other receipts of the round keep theirs."""
+"""How often circuits of the receipts of a round are chosen: first where there is no choice, then
+the others, and then again those of the busiest circuits while all other receipts keep theirs."""
 
 
 class CircuitSequence(NamedTuple):
@@ -200,16 +200,17 @@ def receive_over_circuits(
     are those of all rounds.
     """
     turn, source, target, chunk = columns
-    turns, turn = np.unique(turn, return_inverse=True)
-    config_of_round = sequence.config_of_round(len(load))[turns]
+    is_used = load > 0
+    turn = (np.cumsum(is_used) - 1)[turn]
+    config_of_round = sequence.config_of_round(len(load))[is_used]
     number = np.arange(len(turn))
     return Receipts(
         sequence.peer,
         config_of_round,
-        load[turns],
+        load[is_used],
         pieces,
         n_turns,
-        turn.reshape(-1),
+        turn,
         source,
         target,
         chunk,
@@ -273,8 +274,9 @@ def _choose_lane(source, width, wanted, most_load, arrays):
     best = -1
     least = most_load + 1e-9
     n_choices = 0
-    for step in range(n_lanes):
-        lane = (before + 1 + step) % n_lanes
+    lane = before
+    for _ in range(n_lanes):
+        lane = lane + 1 if lane + 1 < n_lanes else 0
         if width[lane, end] == 0 or arrays.came[chunk, source[lane, rank]] >= turn:
             continue
         n_choices += 1
@@ -330,14 +332,20 @@ def spread_chunks(ends, config_of_round, most_load, n_first, arrays):
         load[:, :] = 0.0
         for sweep in range(SWEEPS):
             for place in range(n_before, n_listed):
+                chunk = listed[place, 0]
                 rank = listed[place, 1]
                 end = rank if load.shape[1] > 1 else 0
-                wanted = (listed[place, 0], rank, end, turn, sweep > 0)
+                # From the third sweep on only the busiest circuits of all give chunks up.
+                lane = arrays.lane_of[chunk, rank]
+                if sweep > 1 and lane >= 0 and load[lane, end] < arrays.loads[turn] - 1e-9:
+                    continue
+                wanted = (chunk, rank, end, turn, sweep > 0)
                 _choose_lane(source, width, wanted, most_load, arrays)
+            arrays.loads[turn] = 0.0
+            for lane in range(load.shape[0]):
+                for end in range(load.shape[1]):
+                    arrays.loads[turn] = max(arrays.loads[turn], load[lane, end])
         n_listed = _keep_receipts(n_before, n_listed, arrays)
-        for lane in range(load.shape[0]):
-            for end in range(load.shape[1]):
-                arrays.loads[turn] = max(arrays.loads[turn], load[lane, end])
         if n_listed == len(listed):
             return turn + 1
         if n_listed == n_before and config == config_of_round[-1]:

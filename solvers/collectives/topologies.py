@@ -161,11 +161,9 @@ def count_parallel(peer: IntArray) -> IntArray:
     The result ``width[lane, rank]`` is the number of circuits of the rank to this peer, at the
     first lane that leads there; 0 at its other lanes, and at dark ports.
     """
-    width = np.zeros_like(peer)
-    for lane, row in enumerate(peer):
-        same = peer == row
-        is_first = ~same[:lane].any(axis=0) & (row >= 0)
-        width[lane] = np.where(is_first, same.sum(axis=0), 0)
+    same = peer[:, None] == peer  # [lane, other lane, rank]
+    is_first = same.argmax(axis=0) == np.arange(len(peer))[:, None]
+    width: IntArray = np.where(is_first & (peer >= 0), same.sum(axis=0), 0)
     return width
 
 
