@@ -31,8 +31,6 @@ from optmatch.problems import (
     CountProof,
     CutProof,
     LoadProof,
-    RailJob,
-    RailPlan,
     RoutingProof,
     SupplyProof,
 )
@@ -145,9 +143,6 @@ def _prices_from_tree(links: int, tree: Any, where: str) -> NDArray[np.int64]:
 
 
 SCHEDULE_FORMAT = "optmatch/schedule/1"
-_MANY_OPERATIONS = 131_072
-"""Rail plans of so many operations have those of ranks that do the same stored once: spelled out,
-a plan of 16,384 GPUs of Mixtral-8x22B takes 772 MB, three times what a file may have."""
 
 
 def solution_to_tree(solution: Solution) -> dict[str, Any]:
@@ -207,11 +202,11 @@ def solution_from_tree(tree: Any) -> Solution:
 def _check_fits(problem: Problem, answer: Any, where: str) -> Any:
     """Refuse an answer of another problem, which nothing behind the reader expects.
 
-    Returns it, a rail plan with the operations of all ranks.
+    Returns it; an answer that files hold in a shorter form (`for_file`) has its whole one again.
     """
     try:
-        if isinstance(answer, RailPlan) and isinstance(problem, RailJob):
-            answer = answer.spelled_out(problem.step())
+        if hasattr(answer, "from_file"):
+            answer = answer.from_file(problem)
         answer.check_fits(problem)
         return answer
     except InputError as exc:
@@ -243,9 +238,8 @@ def _answer_to_tree(solution: Solution) -> dict[str, Any]:
             f" {solution.problem.kind}"
         )
     answer = solution.answer
-    is_large = isinstance(answer, RailPlan) and len(answer.start_s) >= _MANY_OPERATIONS
-    if is_large and isinstance(solution.problem, RailJob):
-        answer = answer.stored_once(solution.problem.step())
+    if hasattr(answer, "for_file"):
+        answer = answer.for_file(solution.problem)
     tree = to_object(answer, keep_ndim=1)
     for name in getattr(answer, "left_out_if_empty", ()):
         if not len(tree[name]):

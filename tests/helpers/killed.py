@@ -18,7 +18,7 @@ import numpy as np
 
 import optmatch as om
 from optmatch.control.reroutes.failed_parts import Record
-from optmatch.control.reroutes.record_file import _record_to_tree
+from optmatch.control.reroutes.record_file import record_to_tree
 from optmatch.io.text import canonical, digest
 from optmatch.model import InfeasibleError, LimitReached
 from optmatch.solvers.reroutes.states import fill_rack
@@ -26,7 +26,7 @@ from optmatch.solvers.reroutes.states import fill_rack
 
 def digest_of(records: Sequence[Record]) -> str:
     """Return a digest of records."""
-    return digest(canonical([_record_to_tree(record) for record in records]))[:16]
+    return digest(canonical([record_to_tree(record) for record in records]))[:16]
 
 
 def describe(controller: om.Rerouter) -> str:

@@ -143,7 +143,7 @@ class RecordFile:
                     connection.execute(_INSERT, _write_row(0, first_tree))
                 connection.executemany("DELETE FROM records WHERE number = ?", removed)
                 for number, record in new_rows:
-                    row = _write_row(number, _record_to_tree(record))
+                    row = _write_row(number, record_to_tree(record))
                     connection.execute(_INSERT, row)
         if sync:
             self._synced_s = time.monotonic()
@@ -168,7 +168,7 @@ def _read_row(row: tuple[Any, Any, Any], path: str) -> Any:
     return parse_json(content, path)
 
 
-def _record_to_tree(record: Record) -> dict[str, Any]:
+def record_to_tree(record: Record) -> dict[str, Any]:
     """Return a record as JSON."""
     state_fields = {name: getattr(record.state, name) for name in _STATE_FIELDS}
     for name, entries in state_fields.items():
@@ -184,7 +184,7 @@ def _record_to_tree(record: Record) -> dict[str, Any]:
 
 
 def _read_record(tree: Any, first_tree: dict[str, Any], first: Reroute, where: str) -> Record:
-    """Read a record that `_record_to_tree` has written, and check it; all have one fabric."""
+    """Read a record that `record_to_tree` has written, and check it; all have one fabric."""
     check_object(tree, where)
     check_keys(tree, where, allowed=Record._fields, required=Record._fields)
     place = pointer(where, "state")

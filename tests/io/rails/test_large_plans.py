@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import optmatch as om
-from optmatch.io.schedules import _MANY_OPERATIONS
+from optmatch.problems.rails.execution.plan import MANY_OPERATIONS
 from tests.helpers.rails import small_job
 
 
@@ -25,7 +25,7 @@ def test_a_plan_larger_than_a_file_may_be_is_read_again(
     solution = large_solution()
     plan = solution.answer
     assert isinstance(plan, om.RailPlan)
-    assert len(plan.start_s) >= _MANY_OPERATIONS
+    assert len(plan.start_s) >= MANY_OPERATIONS
     monkeypatch.setenv("OPTMATCH_MAX_BYTES", str(10 * len(plan.start_s)))
     om.save(solution, tmp_path / "a.json")
     loaded = om.load(tmp_path / "a.json")

@@ -30,6 +30,9 @@ from optmatch.model.numbers import check_below, check_length, check_time, shorte
 from optmatch.model.schedule import check_matchings
 from optmatch.problems.rails.training.step import SCALE_UP, Step
 
+MANY_OPERATIONS = 131_072
+"""Files of plans with so many operations store those of ranks that do the same once: spelled out,
+a plan of 16,384 GPUs of Mixtral-8x22B takes 772 MB, three times what a file may have."""
 MOST_PORTS = 31
 """The ports of a GPU that fit into a set of 32 bits with a sign."""
 
@@ -264,6 +267,15 @@ class RailPlan(Value):
             raise InputError(f"rails: rail {repeated} is there twice", where="rails")
         if not len(self.like):
             _check_relays(self.relays, operations)
+
+    def for_file(self, problem: Any) -> RailPlan:
+        """Return the plan as files hold it; `problem` is its `RailJob`."""
+        is_large = len(self.start_s) >= MANY_OPERATIONS
+        return self.stored_once(problem.step()) if is_large else self
+
+    def from_file(self, problem: Any) -> RailPlan:
+        """Return the plan that a file holds with the operations of all ranks."""
+        return self.spelled_out(problem.step())
 
     def stored_once(self, step: Step) -> RailPlan:
         """Return the plan with the operations of ranks that do the same stored once, for files.
