@@ -139,6 +139,8 @@ def refute_in_turn(
         asked = ask(count)
         if isinstance(asked, Limit):
             return CountVerdict(count, None, None, asked)
+
+        # A model was solved: it has an answer, or refutes the count, or met a limit.
         model, outcome = asked
         if outcome.found:
             return CountVerdict(count, model.read(outcome), outcome, outcome.limit)

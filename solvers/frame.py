@@ -222,6 +222,8 @@ def run_in_portions(clock: Clock, n_steps: int, run: Callable[[int, int], bool])
             return True
         if clock.remaining_s <= 0:
             return False
+
+        # Portions grow or shrink towards the time that one may take.
         took_s = max(clock.now() - begin_s, 1e-9)
         portion = max(1, int(portion * min(_PORTION_GROWTH, _PORTION_S / took_s)))
         first_step = last_step

@@ -387,6 +387,8 @@ def _print_solution(
         rows["slots"] = f"{sum(slots_of_planes)} on {len(slots_of_planes)} planes"
     elif slots_of_planes:
         rows["slots"] = f"{slots_of_planes[0]}"
+
+    # Objective, bound and gap, as far as they are known.
     unit = unit_of(solution.problem)
     if solution.objective is not None:
         rows["objective"] = write_score(solution.objective, unit)

@@ -158,6 +158,8 @@ def _fill_in(values: list[Any], last: Any, text: str) -> list[Any]:
         elif not is_step and min(*values, last) > 0 and latest != former:
             is_factor = all(math.isclose(b * former, a * latest) for a, b in pairwise(values))
             n_steps = math.log(last / latest) / math.log(latest / former) if is_factor else 0.0
+
+        # A whole number of steps, or of factors, leads to the last value.
         if 1 <= round(n_steps) <= _MOST_VALUES and abs(n_steps - round(n_steps)) <= 1e-6:
             filled = []
             for k in range(1, round(n_steps)):

@@ -94,6 +94,8 @@ def watch(
                 time_limit_s=time_limit,
                 on_event=tell,
             )
+
+        # It watches until it is stopped, or until the time is over.
         if watch_s is not None:
             timer = threading.Timer(watch_s, stop.set)
             timer.daemon = True

@@ -172,6 +172,8 @@ def plot_optics(optics: Any, *, ax: Axes | None = None, title: str | None = None
         ratios = [row[np.isfinite(row)] for row in optics.signal_to_crosstalk_db[slots]]
         _draw_spread(beside, ratios, _RATIO, worst=np.min)
         beside.set_xlabel("signal to crosstalk, dB; diamond: the worst")
+
+    # The losses of each slot, as a row.
     ax = axes_of(ax, 0.0, 0.0)
     losses = [row[np.isfinite(row)] for row in optics.insertion_loss_db[slots]]
     _draw_spread(ax, losses, _LOSS, worst=np.max)
@@ -450,6 +452,8 @@ def plot_variation(
     are_numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
     place_of = {value: value if are_numbers else k for k, value in enumerate(values)}
     bound_of: dict[str, dict[Any, float]] = {}
+
+    # A line for each method; bounds of lines that belong together are one.
     for number, line in enumerate(lines):
         places = [place_of[value] for value in line.values]
         order = np.argsort(places, kind="stable")
@@ -477,6 +481,8 @@ def plot_variation(
         ax.set_xticks(range(len(values)), [str(value) for value in values])
     heights = [height for line in lines for height in (*line.objectives, *line.bounds)]
     _scale_axis(ax.yaxis, heights, unit)
+
+    # Where two lines cross.
     for number, crossing in enumerate(crossings):
         ax.axvline(crossing.value, color=palette.FAINT_INK, lw=0.8, zorder=0)
         text = write_amount(crossing.value, unit_of_field, digits=3)

@@ -282,6 +282,8 @@ def _draw_rack_squares(ax: Axes | None, values: NDArray[np.int64], most: int, la
         edges_x, edges_y, np.ma.masked_invalid(grid), cmap=colours, vmin=0, vmax=most,
         edgecolors="white", linewidth=2.5,
     )  # fmt: skip
+
+    # The value of each rack in its square.
     for (x, y), value in zip(places.tolist(), values.tolist(), strict=True):
         ink = palette.ink_on(colours(value / max(1, most)))
         ax.text(x, -y, str(value), ha="center", va="center", fontsize=8, color=ink, zorder=4)

@@ -128,6 +128,8 @@ def parts(shown: Drawable) -> tuple[Fabric, Schedule]:
         schedule = shown.schedule
     else:
         fabric, schedule = _pair_of(shown)
+
+    # Both have to fit each other.
     if schedule.n_ports != fabric.n_ports:
         raise InputError(
             f"the schedule has {schedule.n_ports} ports, the fabric {fabric.n_ports}",

@@ -387,6 +387,8 @@ def find_field(record: Any, name: str) -> tuple[str, ...]:
                     parts.append(((*path, field.name), value))
                 if field.name == first:
                     found.append(((*path, field.name), value))
+
+        # The nearest level that has the field counts; two of them there are refused.
         if len(found) > 1:
             listed = ", ".join(".".join([*path, *rest]) for path, _ in found)
             raise InputError(f"{name!r}: which of {listed}?", where="fields")
@@ -394,6 +396,8 @@ def find_field(record: Any, name: str) -> tuple[str, ...]:
             (path, value), *_ = found
             return path + find_field(value, ".".join(rest)) if rest else path
         level = parts
+
+    # No level has it: the nearest name is proposed.
     words = {word.rpartition(".")[2]: word for word in reversed(known_names)}
     close = get_close_matches(first, words, n=1, cutoff=0.5)
     hint = f"perhaps {words[close[0]]!r}" if close else f"fields are {', '.join(known_names)}"

@@ -98,6 +98,8 @@ def _read_tasks(
             methods_of_kind = methods.get(problem.kind, [DEFAULT])
         n_tasks += len(methods_of_kind) * n_seeds
         check_size("tasks", n_tasks, "seeds")
+
+        # Each method with each seed.
         for method in methods_of_kind:
             method_name = str(method)
             if method == DEFAULT:

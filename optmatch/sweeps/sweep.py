@@ -178,6 +178,8 @@ def _run_tasks(
             if store is not None:
                 store.add(row, task.problem)
             yield row
+
+        # What others have done meanwhile is read from the store.
         for key in keys_done_by_others:
             assert store is not None
             yield store.row(key)

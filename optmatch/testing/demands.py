@@ -180,6 +180,8 @@ def _fewest_matchings(ticks: Matrix, matchings: Sequence[Matrix]) -> int:
     n_ports = len(ticks)
     states = {tuple(ticks.ravel().tolist())}
     n_steps = 0
+
+    # In each step every state loses every matching with every weight that it allows.
     while not any(sum(state) == 0 for state in states):
         next_states = set()
         for state in states:

@@ -166,6 +166,8 @@ def _ways_through(
         through = part.matrix[..., 0] + 1j * part.matrix[..., 1]
         if all(part.pins):
             through = _with_other_coupling(through, coupling_change)
+
+    # Each way is there in both directions, with the same amplitude.
     ways = []
     for row, b_pin in enumerate(b_pins):
         for column, a_pin in enumerate(a_pins):

@@ -134,6 +134,8 @@ class JointModel(ExactModel[RoutedPairs]):
         for port in range(self.fabric.n_ports):
             sends = [meets[pair] for pair in self.pairs if pair[0] == port]
             receives = [meets[pair] for pair in self.pairs if pair[1] == port]
+
+            # A port sends to one other at most, and receives from one.
             if self.fabric.bidirectional:
                 self.model.add_at_most_one(sends + receives)
             else:

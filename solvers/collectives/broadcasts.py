@@ -151,6 +151,8 @@ def list_broadcast_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
         if len(sequence.peer) > 1:
             fixed_s += problem.delay_s / sequence.held[0]
         n_filling_rounds = max(1, depth - 1)
+
+        # The time of p pieces is least where p squared is this.
         best_squared = math.inf
         if fixed_s:
             best_squared = n_filling_rounds * lanes * whole_s / fixed_s

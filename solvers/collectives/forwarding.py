@@ -212,6 +212,8 @@ def list_exchanged(receipts: Receipts, n_turns: int) -> Carried:
     turned = np.repeat(np.arange(n_turns), len(owner))
     receipt = np.tile(np.arange(len(owner)), n_turns)
     block = (owner[receipt] + turned) * n + (receiver + turned) % n
+
+    # All blocks go one receipt back at a time, until they are at their owners.
     parts = []
     while len(receipt):
         parts.append((receipt, turned, block))
@@ -338,6 +340,9 @@ def _load_blocks(
     number = np.repeat(np.arange(len(n_links)), n_links)
     place = np.arange(len(number)) - np.repeat(np.cumsum(n_links) - n_links, n_links)
     link = receipts.first_link[exchanged.receipt][number] + place
+
+    # In each round the bytes of all links between the same two ranks are added up, and shared by
+    # the circuits between them.
     load = np.zeros(len(relay.strides))
     for turn, config in enumerate(receipts.config_of_round.tolist()):
         here = receipts.turn[exchanged.receipt][number] == turn

@@ -64,6 +64,8 @@ def take_best_offer(
             break
         if best is not None and not is_affordable(offer.n_sends, clock):
             continue
+
+        # Its time may be longer than the offer said.
         laid = offer.build()
         if laid.plan.time_s < below_s:
             best = laid

@@ -201,6 +201,9 @@ def _search_beam(steps: Steps) -> list[NDArray[np.bool_]]:
             order = sorted(range(steps.planes), key=begin_s.__getitem__)
             for chosen in _list_plane_sets(order, schedule.planes):
                 extended = _extend(steps, step, schedule, chosen, begin_s)
+
+                # Schedules whose last step used as many planes, and that hold the same circuits,
+                # are one state.
                 circuits = tuple(sorted(plane.held for plane in extended.planes))
                 state = (len(extended.used[-1]), circuits)
                 mean_free_s = sum(plane.free_s for plane in extended.planes) / steps.planes

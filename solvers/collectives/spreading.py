@@ -274,6 +274,8 @@ def _choose_lane(source, width, wanted, most_load, arrays):
     best = -1
     least = most_load + 1e-9
     n_choices = 0
+
+    # Lanes are looked at from the one behind that which was given up.
     lane = before
     for _ in range(n_lanes):
         lane = lane + 1 if lane + 1 < n_lanes else 0
@@ -327,6 +329,8 @@ def spread_chunks(ends, config_of_round, most_load, n_first, arrays):
         source, width = ends.source[config], ends.width[config]
         if most_load < UNKNOWN or (turn > 0 and config != config_of_round[turn - 1]):
             first = 0
+
+        # All that can come in this round, then a lane for each, and what has none is taken back.
         n_before = n_listed
         n_listed = _list_wanted(ends.peer[config], first, n_before, turn, arrays)
         load[:, :] = 0.0
@@ -357,13 +361,20 @@ def spread_chunks(ends, config_of_round, most_load, n_first, arrays):
 def spread(
     problem: Collective, sequence: CircuitSequence, pieces: int, most_load: int = UNKNOWN
 ) -> Receipts | None:
-    """Simulate an all-gather over a sequence; None if some block does not come everywhere."""
+    """Simulate an all-gather over a sequence; None if some block does not come everywhere.
+
+    Blocks are cut into `pieces` chunks, and a circuit takes at most `most_load` of them in a
+    round. Over circulants only the block of rank 0 is simulated: each receipt then stands for all
+    ranks.
+    """
     n = problem.n_ranks
     alike = sequence.shifts is not None
     ends = sequence.both_ends(alike=alike, two_way=problem.two_way)
     chunks = np.arange(pieces if alike else n * pieces)
     owner = chunks // pieces
     config_of_round = sequence.config_of_round(2 * n + sum(sequence.held))
+
+    # At first each chunk is at its owner alone.
     arrays = SpreadArrays(
         came=np.full((len(chunks), n), UNKNOWN, dtype=np.int32),
         lane_of=np.full((len(chunks), n), -1, dtype=np.int16),
@@ -376,6 +387,8 @@ def spread(
     n_rounds = spread_chunks(ends, config_of_round, most_load, len(chunks), arrays)
     if not n_rounds:
         return None
+
+    # The rows behind those of the owners are the receipts.
     chunk, target = arrays.listed[len(chunks) :].T.astype(np.int64)
     turn = arrays.came[chunk, target].astype(np.int64)
     source = ends.source[config_of_round[turn], arrays.lane_of[chunk, target], target]

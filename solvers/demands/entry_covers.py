@@ -241,6 +241,8 @@ def _match_stably(ports, left, count):
                     best = column
                     most = value
                 entry += 1
+
+            # Work is counted by entries; a row without an offer stays alone.
             ports.work[0] -= entry - ports.first[row]
             if best < 0:
                 break
@@ -350,6 +352,8 @@ def _serve_slot(ports, left, count, length, matching):
         if ports.column_of[row] == column:
             matching[row] = column
             ticks -= min(ticks, length)
+
+        # What is left of an entry moves to the front.
         if ticks > 0:
             left.row[n_left] = row
             left.column[n_left] = column

@@ -88,6 +88,8 @@ def _choose_entries(entries, first, matching, slots):
     for port in range(len(matching)):
         matching[port] = -1
         slots.is_taken[port] = False
+
+    # Each entry whose ports are free takes them, in the order.
     count = 0
     for entry in range(first, len(entries.left)):
         source = entries.source[entry]

@@ -229,6 +229,8 @@ def _descend(space):
                 if space.reached[row] and unseen[space.word[column]] & space.bit[column]:
                     largest = left[place]
             place = space.after[place]
+
+        # The first list with such an entry has the largest of all.
         if largest:
             lower(space, largest)
             return True

@@ -173,6 +173,8 @@ def route_cheaply(
             matchings, cell_cost, dilated=LOOPING[inner.type], worst=worst, visits=visits
         )
         return RoutedMatchings(choice.states, choice.cost < FORBIDDEN, choice.exact)
+
+    # Otherwise the plain rule, which may need a stuck cell in its other state.
     states = _ROUTERS[inner.type](matchings)
     wrong = (states != FREE) & (stuck != FREE) & (states != stuck)
     return RoutedMatchings(states, ~wrong.any(axis=1), ~everywhere)

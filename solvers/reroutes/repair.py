@@ -237,6 +237,9 @@ def _best_handover(
             n_compared += 1
             if n_compared == _FEW_COMPARED and is_large:
                 break
+
+        # A handover without routes: after the nearest ones it is asked whether there are routes at
+        # all.
         elif best is None:
             n_failed += 1
             if is_large and n_failed == _NEAREST:

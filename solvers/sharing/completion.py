@@ -128,6 +128,8 @@ class _WaitingModel(ExactModel[NDArray[np.int32]]):
         in_time = np.argsort(self.kinds.arrival_s, kind="stable").tolist()
         amounts_of_kind: list[list[Any]] = [[] for _ in self.kinds.sizes]
         asked_s = problem.jobs.arrivals_s
+
+        # What each job takes of each kind adds up to its demand.
         for job, demand in enumerate(problem.jobs.demand.tolist()):
             kinds = [kind for kind in in_time if may_serve[kind, job]]
             for kind in kinds:

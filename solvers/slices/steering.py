@@ -147,6 +147,8 @@ def _deal_whole_ports(task: _Task) -> NDArray[np.int64]:
     units_left = np.full(task.n_chips, task.ports // 2)
     units = np.zeros(len(task.rings), dtype=np.int64)
     open_rings = set(range(len(task.rings)))
+
+    # The ring with the least for its demand gets a unit at all of its chips, until none can.
     while open_rings:
         ring = min(open_rings, key=lambda ring: (units[ring] / task.demands[ring], ring))
         chips = list(task.rings[ring])

@@ -130,6 +130,8 @@ def field_options(
         if typed.is_flag:
             options.append(click.option(flag_of[name], name, is_flag=True, help=text))
             continue
+
+        # Rates and durations may have units.
         option_type = typed.type or type_of_field(cls, name)
         if isinstance(option_type, Rate):
             text = text.replace("bytes per second", "bytes per second or as 100Gbit/s", 1)
@@ -148,6 +150,8 @@ def field_options(
             default = None
         if typed.default is not None:
             default = typed.default
+
+        # The help ends with the default.
         if default is not None and default != "":
             text += f"  [default: {_write_default(default, option_type)}]"
         option = click.option(

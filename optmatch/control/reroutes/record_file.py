@@ -136,6 +136,8 @@ class RecordFile:
         connection = self._file.connection
         with self._file.errors_by_name():
             connection.execute(f"PRAGMA synchronous = {'FULL' if sync else 'NORMAL'}")
+
+            # All in one transaction: a new file gets its first record as a whole.
             with self._file.transaction():
                 if not self._rows:
                     first_tree = problem_to_tree(records[0].state)

@@ -330,7 +330,13 @@ class WiringReader:
         return [(name, full_name(pin)) for name, pin in level.ports if full_name(pin)]
 
     def _read_level(self, tree: Mapping[str, Any]) -> Wiring:
-        """Read one netlist, without those within it and without what is electrical."""
+        """Read one netlist, without those within it and without what is electrical.
+
+        `tree` is one netlist of gdsfactory or sax. Pins of an array of one cell are renamed,
+        ``m<0.0>,o1`` becomes ``m,o1``. Electrical pins are left out, with what is joined to them,
+        and so are parts that have no other pins in use (pads). Flaws are appended to
+        ``self._flaws``; the places of instances are not read here.
+        """
         unknown = [key for key in tree if key not in (*_KEYS, *_IGNORED)]
         self._flaws += [f"unknown key {key}: known are {', '.join(_KEYS)}" for key in unknown]
         take(_TOP, [str(key) for key in tree if key not in unknown])

@@ -153,6 +153,8 @@ def read_sndlib_json(tree: dict[str, Any], path: str) -> Traffic:
             raise FormatError("a demand is an object", path=path, where=where)
         with accounting(path) as account:
             account.take(_JSON_KEYS, demand, where)
+
+        # The amount is a number in the unit of the network.
         amount = demand.get("demand_value")
         if isinstance(amount, bool) or not isinstance(amount, int | float):
             raise FormatError(

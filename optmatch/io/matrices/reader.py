@@ -325,6 +325,8 @@ def _read_json(content: bytes, path: str) -> Any:
         return frozen("matrix", tree, 2, np.float64)
     if is_sndlib_json(tree):
         return read_sndlib_json(tree, path)
+
+    # Else an object of instances, each with its own entry.
     entries = tree.items() if isinstance(tree, dict) else ()
     instances = {
         key: entry for key, entry in entries if isinstance(entry, dict) and _QOBLIB in entry

@@ -322,6 +322,8 @@ def _check_islands(problem: Collective) -> None:
     for name in ("steps", "demand_bytes"):
         if getattr(problem, name) is not None:
             _refuse(name, "given", "none between islands")
+
+    # Neither broadcasts nor late ranks, and an ideal switch.
     if problem.operation == "broadcast" or problem.late_s:
         name = "late_s" if problem.late_s else "operation"
         _refuse(name, getattr(problem, name), "no broadcast, and no late ranks, between islands")

@@ -208,6 +208,8 @@ def follow_light(
             route.append(entered)
             left = exits[entered][states[cell]]
             entered = mate[left]
+
+        # It has left the network, which has to be at its partner.
         if left != ends[destination]:
             place = graph.terminal_name(left)
             message = f"cell_states: {name} leaves at {place}, where its partner is not"

@@ -543,6 +543,8 @@ def _check_ends(
     if problem.operation == "reduce-scatter":
         owner = state.chunk // n_chunks_of_block
         is_right |= np.arange(n_ranks)[:, None] != owner
+
+    # The first sum that lacks something is told, with how many ranks are in it.
     for rank, piece in np.argwhere(~is_right)[:1].tolist():
         rule = "in the end every rank has the sum that it wants"
         n_added = sum(int(word).bit_count() for word in sums[rank, piece].tolist())
@@ -878,6 +880,8 @@ def _find_wrong_circuit(problem: Collective, circuits: IntArray) -> str:
             first, second = divmod(alone % n_ranks**2, n_ranks)
             return f"a circuit joins ranks {first} and {second} in one direction alone"
         return ""
+
+    # One-way circuits: a port of a rank receives from one rank at most.
     ends = np.sort((epoch * n_lanes + lane) * n_ranks + peer)
     for twice in ends[1:][ends[1:] == ends[:-1]][:1].tolist():
         lane_of_end = twice // n_ranks % n_lanes

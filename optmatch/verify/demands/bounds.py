@@ -351,6 +351,8 @@ def _bound_by_prices(problem: Demand, proof: ConfigurationProof) -> float:
     units = proof.units
     if duals.shape != (n_ports, n_ports):
         raise ProofError(f"prices of shape {duals.shape} for {n_ports} ports")
+
+    # Sums of prices times ticks have to be exact.
     ticks = problem.ticks
     delay_ticks = problem.delay_ticks
     shortest_ticks = problem.min_slot_ticks

@@ -1870,6 +1870,8 @@ def check_pooled(context: Context, ranks_of_rail: _RanksOfRail) -> bool:
     numbers_of_groups: dict[tuple[str, bytes], int] = {}
     first_load = None
     first_servers = server_of_rank[ranks_of_rail[0]]
+
+    # All rails have the load of the first one, in the same servers.
     for rail, ranks in ranks_of_rail.items():
         riding = np.flatnonzero(context.step.rail == rail)
         load = describe_load(context, ranks, riding, numbers_of_groups)

@@ -370,6 +370,8 @@ class Replay:
         passed = []
         entered = self.starts[source]
         left = -1
+
+        # From cell to cell, until light leaves the network or comes to a free cell.
         while entered >= 0 and self.states[entered // 4] != FREE:
             cell = entered // 4
             self.passing.setdefault(cell, set()).add(circuit)

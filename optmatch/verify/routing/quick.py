@@ -98,6 +98,8 @@ def _find_dark(wires, marks, matchings, states):  # type: ignore[no-untyped-def]
                 cell = terminal >> 2
                 if states[row, cell] == FREE or wires.stuck[cell] == DEAD:
                     return row
+
+                # Each link serves one circuit.
                 left = (terminal ^ 2) ^ states[row, cell]
                 for link in (wires.link[terminal], wires.link[left]):
                     if marks[link] != -1 and marks[link] != circuit:

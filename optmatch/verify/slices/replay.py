@@ -294,6 +294,8 @@ def _check_servers(
     servers = answer.servers.tolist()
     violations_before = len(findings.violations)
     findings.expect("each slot has a server", "servers", len(servers), torus.slots)
+
+    # Each slot has a free server of its own.
     free_servers = set(problem.free_servers.tolist())
     for slot, server in enumerate(servers):
         where = f"servers[{slot}]"
@@ -396,6 +398,8 @@ def _check_routes(
             expected = f"from {source} to {destination}"
             findings.refuse("a route joins its slots", where, route, expected)
             return None
+
+        # Each hop is an edge of the fabric.
         hops = list(pairwise(route))
         gap = next((hop for hop in hops if hop not in edge_between), None)
         if gap is not None:
@@ -481,6 +485,8 @@ def _check_fibres(
     edge_of_fibre = problem.fabric.edge_of_fibre.tolist()
     passed: list[list[int]] = [[] for _ in edges_of_circuit]  # edges, by circuit
     in_use = set[int]()
+
+    # Each fibre is free, and is used once.
     for use, (circuit, fibre) in enumerate(answer.fibres.tolist()):
         where = f"fibres[{use}]"
         if circuit >= len(edges_of_circuit) or fibre >= len(is_lit):

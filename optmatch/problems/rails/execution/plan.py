@@ -391,6 +391,8 @@ class RailPlan(Value):
                 f" {shorten_numbers(list(ranks_of_rail))}",
                 where="rails",
             )
+
+        # Times within bounds, and a column for each port of each rail.
         for k, timeline in enumerate(self.rails):
             check_time(f"rails[{k}].asked_s", float(np.abs(timeline.asked_s).max()))
             check_time(f"rails[{k}].starts_s", float(np.abs(timeline.starts_s).max()))

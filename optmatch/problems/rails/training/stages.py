@@ -191,6 +191,8 @@ class _Program:
             side_by_side = [todo.popleft()]
             if split.overlap and todo and (side_by_side[0].kind, todo[0].kind) == ("F", "B"):
                 side_by_side.append(todo.popleft())
+
+            # A turn is a pass that yields where the other one may go on.
             turns = []
             for one_pass in side_by_side:
                 if one_pass.kind in "BW":
