@@ -89,7 +89,10 @@ def list_families(seats: Seats) -> list[Ints]:
     for name in sorted(traffic, key=lambda name: (-traffic[name], name)):
         table = np.full((2, len(seats.rail)), -1)
         for number, group in enumerate(groups[name]):
+            # A group that goes around all replicas has the same seats in each.
             members = folded.class_of[[*step.groups[group].ranks]]
+            _, first = np.unique(members, return_index=True)
+            members = members[np.sort(first)]
             table[0, members] = number
             table[1, members] = np.arange(len(members))
         families.append(table)

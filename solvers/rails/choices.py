@@ -21,7 +21,8 @@ Order
 Cut
     A number for each seat: seats of one number form one cycle. A ring is made of an order and a
     cut, and leads from each seat to the next one of its number in the order. With the order 2, 0,
-    3, 1 and the cut 0, 0, 1, 1 it leads 0 -> 1 -> 0 and 2 -> 3 -> 2.
+    3, 1 and the cut 0, 0, 1, 1 it leads 0 -> 1 -> 0 and 2 -> 3 -> 2. A cycle whose number is that
+    of the seats or more joins all replicas: its last seat leads to the first one of the next.
 Shape
     All of a choice but the order of its rings and who goes first.
 Haste
@@ -104,8 +105,8 @@ _MOST_HASTE_PART = 0.1
 """A move changes haste by at most one delay and this part of the step: where delays are longer
 than the step, circuits stay, and a haste of a delay would only put a communication first or
 last."""
-_MOST_ROWS = 30_000_000
-"""Rows of relays of a plan: with more it does not fit into memory."""
+_MOST_ROWS = 20_000_000
+"""Rows of relays of a plan: with more its file, 12 bytes a row, could not be read again."""
 
 
 class Ring(NamedTuple):
@@ -116,16 +117,40 @@ class Ring(NamedTuple):
     part: Ints
     """By seat the number of its cycle: a ring may be of several."""
     to: Ints
-    """By seat the seat to which it leads, -1 if it is alone on its cycle."""
+    """By seat its circuit, -1 if it is alone on its cycle."""
 
 
 def _make_ring(order: Ints, part: Ints) -> Ring:
     """Make a ring of an order and a cut; a seat that is alone on its cycle has no circuit.
 
     With the order 0, 2, 1, 3, 4 and seats 0, 1 and 2 on one cycle, circuits lead from 0 to 2, from
-    2 to 1, and from 1 back to 0.
+    2 to 1, and from 1 back to 0; of several replicas the last one may lead to seat 0 of the next,
+    which is circuit 5.
     """
-    return Ring(order, part, close_rings(order, part))
+    n_seats = len(order)
+    to = close_rings(order, part % n_seats)
+    crosses = part >= n_seats
+    if crosses.any():
+        # The last seat of a cycle is the one that leads to a place before its own, or to itself.
+        place = np.argsort(order)
+        to = np.where(crosses & (to < 0), np.arange(n_seats), to)
+        to[crosses & (place[to] <= place)] += n_seats
+    return Ring(order, part, to)
+
+
+def _cross_cuts(cuts: Sequence[Ints]) -> list[Ints]:
+    """List cuts with cycles that join all replicas, and then those whose cycles stay in one.
+
+    A seat that is alone on its cycle leads to itself in the next replica in any case: a port that
+    is dark when the step begins would have to be dark when it ends. The last cut stays the last.
+    """
+    n_seats = len(cuts[0])
+    both: dict[bytes, Ints] = {}
+    for cut in reversed([*(cut + n_seats for cut in cuts), *cuts]):
+        is_alone = np.bincount(cut)[cut] == 1
+        lone_cut = np.where(is_alone, cut % n_seats + n_seats, cut)
+        both.setdefault(lone_cut.tobytes(), lone_cut)
+    return [*both.values()][::-1]
 
 
 class RailChoice(NamedTuple):
@@ -193,6 +218,7 @@ class Decoder:
             tail_s=after.start_s,
             bytes_sent=seats.bytes_sent,
             latency_s=seats.latency_s,
+            crosses=seats.crosses,
             how=seats.how,
             first_member=seats.begin,
             member=seats.member,
@@ -476,6 +502,9 @@ class Search:
         self.component = list_components(seats)
         self.families = list_families(seats)
         self.cuts = list_cuts(self.component, self.families)
+        if seats.crosses.any():
+            self.cuts = _cross_cuts(self.cuts)
+            self.component = self.cuts[-1]
         self.orders = list(list_orders(seats, self.families))
         self.riding = seats.riding
         self.kinds = _list_kinds(seats)
@@ -825,7 +854,8 @@ class Search:
     def _fit(self, rings: Sequence[Ring]) -> NDArray[np.int64]:
         """Choose for each communication the first ring that has all its members on one cycle.
 
-        The way of a node is `EITHER` if there is no such ring, or if it rides no rail.
+        The cycle has to join as many replicas as the communication does. The way of a node is
+        `EITHER` if there is no such ring, or if it rides no rail.
         """
         seats = self.seats
         ways = np.full(len(seats.how), EITHER)
@@ -839,7 +869,8 @@ class Search:
             cycle_of_member = rings[number].part[seats.member]
             least = np.minimum.reduceat(cycle_of_member, first_member)
             most = np.maximum.reduceat(cycle_of_member, first_member)
-            ways[self.riding[least == most]] = number
+            is_joined = (least >= len(self.component)) == seats.crosses[self.riding]
+            ways[self.riding[(least == most) & is_joined]] = number
         return ways
 
     def _change(self, choice: RailChoice) -> RailChoice:

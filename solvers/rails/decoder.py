@@ -13,6 +13,11 @@ Bundle
 Ring
     A permutation of the seats, of one cycle or of several. Data that go over a ring pass from
     seat to seat, and the seats between two members of a communication *forward* them.
+Circuit
+    From a seat to another one, which is named by its number if it is in the same replica, and by
+    this number plus the number of seats if it is in the next one: the circuit *crosses*. Replicas
+    do the same on other GPUs (`optmatch.solvers.rails.replicas`); of a job that is not split no
+    circuit crosses.
 Hop
     One circuit that data pass: without seats that forward, a member is one hop from the next.
 Home
@@ -80,6 +85,8 @@ class StepGraph(NamedTuple):
     members."""
     latency_s: Floats
     """``latency_s[node]`` in seconds: the latency of all its messages, over one hop each."""
+    crosses: NDArray[np.bool_]
+    """``crosses[node]``: whether data go around the members of all replicas, not of one."""
     how: NDArray[np.int8]
     """``how[node]``: `NO_RAIL`, `RING`, `MESSAGE` or `EXCHANGE`."""
     first_member: Ints
@@ -117,7 +124,7 @@ class PlanChoice(NamedTuple):
     way: Ints
     """``way[node]``: `EITHER`, `STRAIGHT`, `CHORDS`, or the number of a ring from 0 on."""
     next_seat: Ints
-    """``next_seat[ring, seat]``: to whom a seat leads on a ring, -1 if it is not on it."""
+    """``next_seat[ring, seat]``: the circuit of a seat on a ring, -1 if it is not on it."""
     cycle: Ints
     """``cycle[ring, seat]``: the number of the cycle; a ring may be of several."""
     rate: Floats
@@ -147,7 +154,7 @@ class BundlePorts(NamedTuple):
     """The circuits of all bundles, and when their ports are free; shape (bundles, seats) each."""
 
     receiver: Ints
-    """The seat to which the sending port leads, -1 if it is dark."""
+    """The circuit of the sending port, -1 if it is dark."""
     sender: Ints
     """The seat from which the receiving port is lit, -1 if it is dark."""
     send_free_s: Floats
@@ -188,8 +195,7 @@ class Result(NamedTuple):
     """``change_start_s[change]``: when ports begin to set up a circuit, in seconds. There is room
     for as many as the caller wants to see; further ones are only counted."""
     change: Ints
-    """``change[change]``: bundle, sender and receiver of the new circuit, both as seats; shape
-    (changes, 3)."""
+    """``change[change]``: bundle, sender and circuit of each new circuit; shape (changes, 3)."""
 
 
 class StepOutcome(NamedTuple):
@@ -209,6 +215,8 @@ class Node(NamedTuple):
 
     members: Ints
     """The seats, in the order of the group; of a message the sender and the receiver."""
+    crosses: bool
+    """As in `StepGraph`."""
     how: int
     """`RING`, `MESSAGE` or `EXCHANGE`."""
     bytes_sent: float
@@ -313,9 +321,12 @@ def _route_over_ring(node, plan, ring, ports, bundle, limit):
     Data go from the first member: a message to its receiver, a collective once round. Around 0 ->
     1 -> 2 -> 3 -> 4 -> 0, a collective of seats 0, 2 and 3 takes all five circuits; 1 and 4
     forward, and the most hops between members are two. `limit` is (mark, give_up_s): members alone
-    have the mark of the first one, and a way that is not free before `give_up_s` has 0 hops.
+    have the mark of the first one, and a way that is not free before `give_up_s` has 0 hops. One
+    circuit of a cycle crosses if it joins all replicas, none if it stays in one.
     """
     mark, give_up_s = limit
+    n_seats = ports.receiver.shape[1]
+    may_cross = node.crosses
     members = node.members
     is_message = node.how == MESSAGE
     source = members[0]
@@ -336,9 +347,16 @@ def _route_over_ring(node, plan, ring, ports, bundle, limit):
     n_examined = 0
     seat = source
     while True:
-        next_seat = plan.next_seat[ring, seat]
+        circuit = plan.next_seat[ring, seat]
+        next_seat = circuit
+        if circuit >= n_seats:
+            # Data of one replica may not leave it; those of all have to do so once.
+            if not may_cross:
+                return Route(0.0, 0, 0, n_examined)
+            may_cross = False
+            next_seat -= n_seats
         circuit_s = max(ports.send_free_s[bundle, seat], ports.receive_free_s[bundle, next_seat])
-        if ports.receiver[bundle, seat] != next_seat:
+        if ports.receiver[bundle, seat] != circuit:
             circuit_s += plan.change_s
             n_missing += 1
 
@@ -359,7 +377,20 @@ def _route_over_ring(node, plan, ring, ports, bundle, limit):
             max_hops = max(max_hops, hops)
             hops = 0
         if seat == destination:
+            if may_cross:
+                return Route(0.0, 0, 0, n_examined)
             return Route(free_s, max(hops, max_hops), n_missing, n_examined)
+
+
+@inlined_kernel
+def _join_straight(node, index, receiver, ports):
+    """Return the circuit from member number `index` to a receiver, the next member.
+
+    The last member of a node that goes around all replicas leads to the first one of the next.
+    """
+    if node.crosses and index == len(node.members) - 1:
+        return receiver + ports.receiver.shape[1]
+    return receiver
 
 
 @inlined_kernel
@@ -377,10 +408,11 @@ def _route_straight(node, plan, stride, ports, bundle):
     for index in range(n_senders):
         sender = members[index]
         receiver = members[(index + stride) % n]
+        circuit = _join_straight(node, index, receiver, ports)
 
         # A circuit that is missing is up a delay after both of its ports are free.
         circuit_s = max(ports.send_free_s[bundle, sender], ports.receive_free_s[bundle, receiver])
-        if ports.receiver[bundle, sender] != receiver:
+        if ports.receiver[bundle, sender] != circuit:
             circuit_s += plan.change_s
             n_missing += 1
         free_s = max(free_s, circuit_s)
@@ -566,10 +598,12 @@ def _choose_way(node, plan, ports, mark):
         # bundle: this is known at the last one.
         is_last = bundle == n_bundles - 1
         has_ring = node.way >= 0 and (best.taken >= 0 or not is_last)
-        if node.way != CHORDS and not has_ring:
+        has_chords = node.way == CHORDS and not node.crosses
+        if not has_chords and not has_ring:
             best = _try_straight(node, plan, bundle, ports, best)
     may_take_chords = node.way in (EITHER, CHORDS)
-    if may_take_chords and node.how != MESSAGE and len(node.members) > 2:
+    is_collective = node.how != MESSAGE and not node.crosses
+    if may_take_chords and is_collective and len(node.members) > 2:
         best = _try_chords(node, plan, ports, best)
     return best
 
@@ -579,19 +613,21 @@ def _choose_way(node, plan, ports, mark):
 
 @inlined_kernel
 def _set_up(ports, bundle, circuit, start_s, result, n_changes):
-    """Set up a circuit (sender, receiver) in place of those that its ports held; note the change.
+    """Set up (sender, circuit) in place of the circuits that its ports held; note the change.
 
     If 0 -> 1 and 2 -> 3 are up and 0 -> 3 is set up, the receiving port of 1 and the sending port
     of 2 are dark. `ports` is changed, and `result` where it has room; the number of changes,
     greater by 1, is returned.
     """
     # Both ports are taken from their former circuits, whose other ports are dark then.
-    sender, receiver = circuit
+    sender, new_circuit = circuit
+    n_seats = ports.receiver.shape[1]
+    receiver = new_circuit % n_seats
     if ports.receiver[bundle, sender] >= 0:
-        ports.sender[bundle, ports.receiver[bundle, sender]] = -1
+        ports.sender[bundle, ports.receiver[bundle, sender] % n_seats] = -1
     if ports.sender[bundle, receiver] >= 0:
         ports.receiver[bundle, ports.sender[bundle, receiver]] = -1
-    ports.receiver[bundle, sender] = receiver
+    ports.receiver[bundle, sender] = new_circuit
     ports.sender[bundle, receiver] = sender
 
     # Changes are numbered in the order in which nodes are scheduled, not by time.
@@ -599,7 +635,7 @@ def _set_up(ports, bundle, circuit, start_s, result, n_changes):
         result.change_start_s[n_changes] = start_s
         result.change[n_changes, 0] = bundle
         result.change[n_changes, 1] = sender
-        result.change[n_changes, 2] = receiver
+        result.change[n_changes, 2] = new_circuit
     return n_changes + 1
 
 
@@ -619,12 +655,14 @@ def _hold_ring(node, plan, way, ports, result, n_changes):
     # Every hop reaches a seat; those that are destinations of data (the receiver of a message, or
     # each member of a collective) do not forward and are taken off here.
     n_forwarding = -1 if is_message else -len(members)
+    n_seats = ports.receiver.shape[1]
     seat = members[0]
     while True:
-        next_seat = plan.next_seat[ring, seat]
-        if ports.receiver[bundle, seat] != next_seat:
+        circuit = plan.next_seat[ring, seat]
+        next_seat = circuit - n_seats if circuit >= n_seats else circuit
+        if ports.receiver[bundle, seat] != circuit:
             start_s = max(ports.send_free_s[bundle, seat], ports.receive_free_s[bundle, next_seat])
-            n_changes = _set_up(ports, bundle, (seat, next_seat), start_s, result, n_changes)
+            n_changes = _set_up(ports, bundle, (seat, circuit), start_s, result, n_changes)
 
         # Circuits that were up already are held as well.
         ports.send_free_s[bundle, seat] = end_s
@@ -664,13 +702,14 @@ def _hold_straight(node, plan, way, ports, result, n_changes):
         for index in range(n_senders):
             sender = members[index]
             receiver = members[(index + stride) % n]
-            if ports.receiver[bundle, sender] != receiver:
+            circuit = _join_straight(node, index, receiver, ports)
+            if ports.receiver[bundle, sender] != circuit:
                 start_s = change_start_s
                 if stage == 0:
                     start_s = max(
                         ports.send_free_s[bundle, sender], ports.receive_free_s[bundle, receiver]
                     )
-                n_changes = _set_up(ports, bundle, (sender, receiver), start_s, result, n_changes)
+                n_changes = _set_up(ports, bundle, (sender, circuit), start_s, result, n_changes)
         change_start_s += plan.change_s + menu.hops[best.row, stage] * part_s
 
     # All stages use the sending port of each sender and the receiving port of each receiver. These
@@ -722,10 +761,11 @@ def _light_homes(plan, ports):
             ports.receive_free_s[bundle, seat] = 0.0
 
         # These circuits are a permutation of some seats: its inverse says from whom each is lit.
-        for seat in range(ports.receiver.shape[1]):
-            receiver = ports.receiver[bundle, seat]
-            if receiver >= 0:
-                ports.sender[bundle, receiver] = seat
+        n_seats = ports.receiver.shape[1]
+        for seat in range(n_seats):
+            circuit = ports.receiver[bundle, seat]
+            if circuit >= 0:
+                ports.sender[bundle, circuit % n_seats] = seat
 
 
 @inner_kernel
@@ -736,14 +776,16 @@ def _restore_homes(plan, ports, result, n_changes):
     """
     last_up_s = 0.0
     for bundle in range(len(plan.rate)):
-        for seat in range(ports.receiver.shape[1]):
-            receiver = plan.next_seat[bundle, seat]
-            if receiver >= 0 and ports.receiver[bundle, seat] != receiver:
+        n_seats = ports.receiver.shape[1]
+        for seat in range(n_seats):
+            circuit = plan.next_seat[bundle, seat]
+            if circuit >= 0 and ports.receiver[bundle, seat] != circuit:
                 start_s = max(
-                    ports.send_free_s[bundle, seat], ports.receive_free_s[bundle, receiver]
+                    ports.send_free_s[bundle, seat],
+                    ports.receive_free_s[bundle, circuit % n_seats],
                 )
                 last_up_s = max(last_up_s, start_s + plan.change_s)
-                n_changes = _set_up(ports, bundle, (seat, receiver), start_s, result, n_changes)
+                n_changes = _set_up(ports, bundle, (seat, circuit), start_s, result, n_changes)
     return last_up_s, n_changes
 
 
@@ -834,6 +876,7 @@ def decode(graph, plan, limits, scratch, result):
                 scratch.mark[seat] = number
             node = Node(
                 members,
+                graph.crosses[number],
                 graph.how[number],
                 graph.bytes_sent[number],
                 graph.latency_s[number],
@@ -888,7 +931,9 @@ def decode(graph, plan, limits, scratch, result):
 
 @kernel
 def trace(graph, member_row, taken, next_seat, rows):
-    """List the seats that forward as rows (operation of the sender, seat, bundle).
+    """List the seats that forward as rows (operation of the sender, seat, bundle, turn).
+
+    The turn is 1 if the seat is one of the next replica, else 0.
 
     ``taken[node]`` is ``bundle * n_ways + ring + 1``, and ``next_seat[ring, seat]`` is where a
     ring leads. If a ring leads 0 -> 1 -> 2 -> 3 and only 0 and 3 are members, 1 and 2 forward for
@@ -898,6 +943,7 @@ def trace(graph, member_row, taken, next_seat, rows):
     """
     n_rows = 0
     n_ways = len(next_seat) + 1
+    n_seats = next_seat.shape[1]
     for node in range(len(graph.how)):
         if graph.how[node] == NO_RAIL or taken[node] % n_ways == 0:
             continue
@@ -912,14 +958,18 @@ def trace(graph, member_row, taken, next_seat, rows):
         n_senders = 1 if is_message else len(members)
         for place in range(n_senders):
             # The way of this sender ends at the first seat that is a destination.
-            seat = next_seat[ring, members[place]]
-            while not _arrives(members, is_message, seat):
+            circuit = next_seat[ring, members[place]]
+            turn = circuit // n_seats
+            while not _arrives(members, is_message, circuit % n_seats):
+                seat = circuit % n_seats
                 if n_rows < len(rows):
                     rows[n_rows, 0] = member_row[first + place]
                     rows[n_rows, 1] = seat
                     rows[n_rows, 2] = bundle
+                    rows[n_rows, 3] = turn
                 n_rows += 1
-                seat = next_seat[ring, seat]
+                circuit = next_seat[ring, seat]
+                turn += circuit // n_seats
     return n_rows
 
 
@@ -929,10 +979,8 @@ def _arrives(members, is_message, seat):
 
     `seat` has just been reached over the ring; False means that it only forwards.
     """
-    if seat == members[1]:
-        return True
     if is_message:
-        return False
+        return seat == members[1]
     is_member = False
     for other in members:
         is_member = is_member or other == seat

@@ -21,6 +21,7 @@ from optmatch.problems.rails.execution.plan import ChordRoutes, RailPlan, RailTi
 from optmatch.solvers.rails.choices import Decoder, RailChoice, Search
 from optmatch.solvers.rails.decoder import Result, trace
 from optmatch.solvers.rails.paths import Ints
+from optmatch.solvers.rails.replicas import find_replicas
 from optmatch.solvers.rails.seats import EXCHANGE, Seats, seat_ranks
 
 _WORK = 6e9
@@ -28,10 +29,8 @@ _WORK = 6e9
 _MOST_TRIALS = 60_000
 """The plans that a search tries with each delay."""
 _MOST_NODES = 1_600_000
-"""The most operations of a step, by rail. This is a limit of memory: a search takes 0.9 kB for
-each node (measured on 4,096 GPUs of Mixtral-8x22B, 1.2 million nodes a rail: 1.1 GB), and so at
-most 1.5 GB beside the job and its plan, which take as much. Work is limited apart, by `_WORK`: of
-so many nodes some dozens of trials fit into it."""
+"""The most operations of a step, by rail, of one replica if the job is split into several. This is
+a limit of memory (`optmatch.solvers.rails.replicas`); work is limited apart, by `_WORK`."""
 
 
 def plan_forwarded(
@@ -128,8 +127,8 @@ def _search(search: Search, most: int | None, most_work: float, *, is_last: bool
 def can_forward(job: RailJob) -> bool:
     """Tell whether the kernel of this search serves a job.
 
-    It needs ports of one direction, rings alone, each rank on one rail, and a step that fits into
-    memory.
+    It needs ports of one direction, rings alone, each rank on one rail, and a step, of one replica
+    of a large job, that fits into memory.
     """
     step = job.step()
     if job.fabric is not None and job.fabric.bidirectional:
@@ -137,7 +136,7 @@ def can_forward(job: RailJob) -> bool:
     groups = [group for group in step.groups if group.rail >= 0]
     seats = {(rank, group.rail) for group in groups for rank in group.ranks}
     n_rails = len({group.rail for group in groups})
-    if step.n_operations > _MOST_NODES * n_rails:
+    if step.n_operations > _MOST_NODES * n_rails * find_replicas(job).count:
         return False
 
     # No communication rides a rail, or a rank has ports on several rails.
@@ -168,12 +167,12 @@ def _build(decoder: Decoder, choice: RailChoice) -> RailPlan:
     last_up_s = result.change_start_s.max(initial=-np.inf) + seats.job.network.delay_s
     last_end_s = result.end_s.max(initial=0.0)
 
-    # GPUs that forward on one rail, as rows of (row of the operation, seat, bundle): counted
+    # GPUs that forward on one rail, as rows of (row of the operation, seat, bundle, turn): counted
     # first, then listed.
     next_seat = np.array([ring.to for ring in choice.rings])
-    forwarding = np.empty((0, 3), np.int64)
+    forwarding = np.empty((0, 4), np.int64)
     n_rows = trace(decoder.graph, seats.row, result.taken, next_seat, forwarding)
-    forwarding = np.empty((n_rows, 3), np.int64)
+    forwarding = np.empty((n_rows, 4), np.int64)
     trace(decoder.graph, seats.row, result.taken, next_seat, forwarding)
 
     # The ports of a bundle as bits: bundles take the ports in turn. With widths 3 and 1 these are
@@ -242,7 +241,8 @@ def _spread_relays(seats: Seats, rows: Ints, ports_of_bundle: Ints) -> NDArray[n
     """Copy relays of the folded step to all ranks of each seat.
 
     ``ports_of_bundle[bundle]`` has a bit for each of its ports. Rows of (row of the operation,
-    seat, bundle) become rows of (operation, rank, ports as bits), sorted by operation.
+    seat, bundle, turn) become rows of (operation, rank, ports as bits), sorted by operation. With
+    turn 1 the GPU that forwards is one of the next replica.
     """
     # Rows name operations of the first rank of a seat. All other ranks of the seat have the
     # operation at the same place in their programs.
@@ -254,9 +254,12 @@ def _spread_relays(seats: Seats, rows: Ints, ports_of_bundle: Ints) -> NDArray[n
     place_in_program = operation - step.rank_start[first_rank]
     forwarding_seat = rows[:, 1]
     ports = ports_of_bundle[rows[:, 2]]
+    turn = rows[:, 3]
 
-    # The ranks of a seat in the order of their rails: copy k of a relay is on rail number k.
-    ranks = np.lexsort([seats.rail_of, folded.class_of])
+    # The ranks of a seat in the order of their rails and replicas. With four replicas, copy 7 of a
+    # relay is of replica 3 on the second rail, and those of the next replica there are copy 4.
+    n_replicas = len(seats.number)
+    ranks = np.lexsort([seats.replica_of, seats.rail_of, folded.class_of])
     first_of_seat = np.searchsorted(folded.class_of[ranks], np.arange(len(folded.first) + 1))
     n_copies = np.diff(first_of_seat)
     tables = [np.empty((0, 3), np.int32)]
@@ -264,7 +267,9 @@ def _spread_relays(seats: Seats, rows: Ints, ports_of_bundle: Ints) -> NDArray[n
         # Seats with fewer ranks are on fewer rails: they have no copy of this number.
         has_copy = n_copies[seat] > copy
         rank = ranks[first_of_seat[seat[has_copy]] + copy]
-        forwarding_rank = ranks[first_of_seat[forwarding_seat[has_copy]] + copy]
+        replica = (copy + turn[has_copy]) % n_replicas
+        forwarding_copy = copy - copy % n_replicas + replica
+        forwarding_rank = ranks[first_of_seat[forwarding_seat[has_copy]] + forwarding_copy]
         columns = (
             step.rank_start[rank] + place_in_program[has_copy],
             forwarding_rank,
@@ -282,30 +287,29 @@ def _list_timelines(
 
     ``next_seat[bundle, seat]`` has the homes first. A rail begins with the homes; the changes of
     `result`, which are in no order of time, follow by time. Seats are replaced by the numbers of
-    their GPUs on the rail.
+    their GPUs on the rail, in all replicas.
     """
     # The new circuits in the order of time.
     order = np.argsort(result.change_start_s, kind="stable")
     start_s = result.change_start_s[order]
-    bundle, sender, receiver = result.change[order].T
+    bundle, sender, circuit = result.change[order].T
+    n_replicas = len(seats.number)
     timelines = []
     for rail in np.unique(seats.rail[seats.rail >= 0]).tolist():
         # The circuits at the beginning and the new ones of this rail, with seats replaced by the
-        # numbers of their GPUs on the rail.
+        # numbers of their GPUs on the rail: ``first_state[bundle, gpu]``.
         on_rail = np.flatnonzero(seats.rail == rail)
-        on_rail = on_rail[np.argsort(seats.number[on_rail])]
-        changed_here = seats.rail[sender] == rail
-        homes = next_seat[: len(choice.widths), on_rail]
-
-        # Index -1 (no circuit) is valid but has no meaning, and becomes `IDLE`.
-        first_state = np.where(homes >= 0, seats.number[homes], IDLE)
+        changed_here = np.flatnonzero(seats.rail[sender] == rail)
+        first_state = np.empty((len(choice.widths), n_replicas * len(on_rail)), np.int64)
+        for home, ring in zip(first_state, next_seat, strict=False):
+            home[seats.number[:, on_rail]] = _find_receivers(seats, ring[on_rail])
         states, times = _list_states(
             first_state,
-            start_s[changed_here],
+            np.repeat(start_s[changed_here], n_replicas),
             (
-                bundle[changed_here],
-                seats.number[sender[changed_here]],
-                seats.number[receiver[changed_here]],
+                np.repeat(bundle[changed_here], n_replicas),
+                seats.number[:, sender[changed_here]].ravel(order="F"),
+                _find_receivers(seats, circuit[changed_here]).ravel(order="F"),
             ),
         )
 
@@ -320,6 +324,17 @@ def _list_timelines(
             )
         )
     return tuple(timelines)
+
+
+def _find_receivers(seats: Seats, circuits: Ints) -> Ints:
+    """Find the GPUs on their rail to which circuits lead, ``gpu[replica, circuit]``.
+
+    A circuit of -1 leads nowhere, and to `IDLE`.
+    """
+    turn, seat = np.divmod(circuits, len(seats.rail))
+    n_replicas = len(seats.number)
+    replica = (np.arange(n_replicas)[:, None] + turn) % n_replicas
+    return np.where(circuits >= 0, seats.number[replica, seat], IDLE)
 
 
 def _list_states(

@@ -56,22 +56,27 @@ def plan_pooled(
 
 
 def _servers_are_seats(seats: Seats) -> bool:
-    """Tell whether the seats of a step with pooled rails are its servers, one each."""
+    """Tell whether the seats of a step with pooled rails are its servers, one each.
+
+    Of a large job these are the servers of one replica.
+    """
     job = seats.job
-    server_of_rank = place_ranks(job.parallelism) // job.network.gpus_per_server
-    rides = seats.rail_of >= 0
-    if not rides.all():
+    if (seats.rail_of < 0).any():
         return False
+    in_first = seats.replica_of == 0
+    server_of_rank = (place_ranks(job.parallelism) // job.network.gpus_per_server)[in_first]
+    seat_of_rank = seats.folded.class_of[in_first]
+    n_ranks = len(seat_of_rank)
     n_seats = len(seats.rail)
 
     # A seat is within one server if the least and the greatest server of its ranks are the same.
-    lowest = np.full(n_seats, len(rides))
+    lowest = np.full(n_seats, len(seats.rail_of))
     highest = np.full(n_seats, -1)
-    np.minimum.at(lowest, seats.folded.class_of, server_of_rank)
-    np.maximum.at(highest, seats.folded.class_of, server_of_rank)
+    np.minimum.at(lowest, seat_of_rank, server_of_rank)
+    np.maximum.at(highest, seat_of_rank, server_of_rank)
 
     # Then there are as many seats as servers only if no server has two.
-    return bool((lowest == highest).all()) and n_seats * job.network.gpus_per_server == len(rides)
+    return bool((lowest == highest).all()) and n_seats * job.network.gpus_per_server == n_ranks
 
 
 def deal_ports(job: RailJob, plan: RailPlan) -> RailPlan:

@@ -4,7 +4,8 @@ Words of this module:
 
 Seat
     A class of ranks: the GPU of one number on each of some rails that are alike. With 8 rails of
-    16 GPUs that all do the same there are 16 seats, each of 8 ranks.
+    16 GPUs that all do the same there are 16 seats, each of 8 ranks. Of a large job, GPUs at one
+    place of all replicas (`optmatch.solvers.rails.replicas`) are one seat.
 Node
     A computation of a seat, or one communication. A node that rides a rail is one communication
     there, and its members are seats.
@@ -30,6 +31,7 @@ from optmatch.problems.rails.training.step import (
 from optmatch.problems.rails.training.times import durations_s, pick_ranks
 from optmatch.solvers.rails.fold import Folded, fold, list_places
 from optmatch.solvers.rails.paths import Ints
+from optmatch.solvers.rails.replicas import find_replicas, keep_whole
 
 RING, MESSAGE, EXCHANGE = range(3)
 """How a node goes: around its members, from one to another, from each to each other."""
@@ -48,6 +50,9 @@ class Seats(NamedTuple):
     """By node, the bytes that each member sends over a ring of the members; 0 beside rails."""
     latency_s: NDArray[np.float64]
     """By node the latency of its messages over one hop, in seconds."""
+    crosses: NDArray[np.bool_]
+    """By node: whether it goes around the members of all replicas. Only those of replica 0 are in
+    `member` then; data go on from the last of them to the first one of the next replica."""
     how: NDArray[np.int8]
     """By node: `RING`, `MESSAGE` or `EXCHANGE`; -1 for a node that rides no rail."""
     begin: Ints
@@ -66,9 +71,11 @@ class Seats(NamedTuple):
     rail: Ints
     """By seat: the first rail that it is on, -1 if none."""
     number: Ints
-    """By seat: its GPU, counted on its rail."""
+    """``number[replica, seat]``: its GPU in this replica, counted on its rail."""
     rail_of: Ints
     """By rank: its rail, -1 if none."""
+    replica_of: Ints
+    """By rank: its replica."""
 
     @property
     def riding(self) -> Ints:
@@ -94,7 +101,13 @@ def seat_ranks(job: RailJob) -> Seats:
     for rail, ranks in ranks_of_rails(step).items():
         number_of_rank[ranks] = np.arange(len(ranks))
         rail_of_rank[ranks] = rail
-    folded = fold(job, _describe_ranks(job, number_of_rank))
+    replicas = find_replicas(job)
+    folded = fold(job, _describe_ranks(job, number_of_rank[replicas.first]))
+    is_alike = folded.class_of == folded.class_of[replicas.first]
+    if not is_alike.all() or replicas.number[[*folded.first]].any():
+        # Replicas do not do the same after all.
+        replicas = keep_whole(job)
+        folded = fold(job, _describe_ranks(job, number_of_rank))
 
     # By node its kind, its number of members and its duration, read from one of its operations,
     # ``folded.part[node]``. Durations are worked out only for the first rank of each seat, whose
@@ -136,12 +149,15 @@ def seat_ranks(job: RailJob) -> Seats:
     # for a node stand together. Rail and number of a seat are those of its first rank.
     by_predecessor = np.argsort(folded.before, kind="stable")
     first_rank = np.array(folded.first, np.int64)
+    number = np.empty((replicas.count, len(first_rank)), np.int64)
+    number[replicas.number, folded.class_of] = number_of_rank
     return Seats(
         job=job,
         folded=folded,
         duration_s=duration_s[np.searchsorted(own_operations, first_operation)],
         bytes_sent=np.where(rides, bytes_sent, 0.0),
         latency_s=n_messages * job.network.latency_on_rails_s,
+        crosses=replicas.crosses[step.group[first_operation]],
         how=np.where(rides, how, -1).astype(np.int8),
         begin=np.append(0, np.cumsum(n_members_here)),
         member=seat_of_row[order],
@@ -150,8 +166,9 @@ def seat_ranks(job: RailJob) -> Seats:
         first=np.searchsorted(folded.before[by_predecessor], np.arange(n_nodes + 1)),
         pairs=np.stack([folded.before, folded.after], axis=1),
         rail=rail_of_rank[first_rank],
-        number=number_of_rank[first_rank],
+        number=number,
         rail_of=rail_of_rank,
+        replica_of=replicas.number,
     )
 
 

@@ -1,0 +1,100 @@
+"""Replicas of a large job: those that do the same on other GPUs are planned as one.
+
+A *replica* is a block of data-parallel ranks that no collective but those of data parallelism
+leaves: of 128 ranks with experts on 64 there are two. In a plan that treats all alike, a circuit
+leads to a GPU of the same replica, or *crosses* to one of the next, and of the last to the first.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.problems import RailJob
+from optmatch.problems.rails.training.layout import coordinates
+from optmatch.problems.rails.training.parallelism import DEGREES
+from optmatch.problems.rails.training.step import ALL_TO_ALL
+
+_FEW_NODES = 1_600_000
+"""Steps of up to so many operations, by rail, are searched with all replicas. A search takes 0.9
+kB for each of them (measured on 4,096 GPUs of Mixtral-8x22B, 1.2 million by rail: 1.1 GB), and so
+at most 1.5 GB beside the job and its plan, which take as much."""
+
+
+class Replicas(NamedTuple):
+    """The ranks of a job as replicas that do the same."""
+
+    count: int
+    """How many there are: 1 if the job is not split."""
+    number: NDArray[np.int64]
+    """``number[rank]``: its replica."""
+    first: NDArray[np.int64]
+    """``first[rank]``: the rank at the same place in replica 0."""
+    crosses: NDArray[np.bool_]
+    """``crosses[group]``: whether a group on a rail has members in all replicas; the last entry is
+    that of operations without a group."""
+
+
+def find_replicas(job: RailJob) -> Replicas:
+    """Split a large job into as many replicas as there can be; the job keeps the answer."""
+    return job.once("replicas", lambda: _find_most_replicas(job))
+
+
+def keep_whole(job: RailJob) -> Replicas:
+    """Return the ranks of a job as one replica."""
+    step = job.step()
+    return Replicas(
+        count=1,
+        number=np.zeros(step.n_ranks, np.int64),
+        first=np.arange(step.n_ranks),
+        crosses=np.zeros(len(step.groups) + 1, np.bool_),
+    )
+
+
+def _find_most_replicas(job: RailJob) -> Replicas:
+    """Try divisors of the data parallelism of a large job, the greatest first."""
+    step = job.step()
+    n_rails = len({group.rail for group in step.groups if group.rail >= 0})
+    if job.workload.recorded is None and step.n_operations > _FEW_NODES * n_rails:
+        n_data_parallel = job.parallelism.dp
+        for count in range(n_data_parallel, 1, -1):
+            replicas = None if n_data_parallel % count else _split_ranks(job, count)
+            if replicas is not None:
+                return replicas
+    return keep_whole(job)
+
+
+def _split_ranks(job: RailJob, count: int) -> Replicas | None:
+    """Split the ranks by blocks of data parallelism; None if the groups do not allow it.
+
+    With 128 ranks of data parallelism and two replicas, ranks 0 to 63 are one and 64 to 127 the
+    other, and rank 70 is at the place of rank 6.
+    """
+    step = job.step()
+    places = coordinates(job.parallelism)
+    column = DEGREES.index("dp")
+    number, place = np.divmod(places[:, column], job.parallelism.dp // count)
+
+    # Ranks that agree in all but their replica, sorted by it: ``table[place, replica]``.
+    places[:, column] = place
+    key = np.unique(places, axis=0, return_inverse=True)[1].reshape(-1)
+    table = np.lexsort([number, key]).reshape(-1, count)
+    first = np.empty(step.n_ranks, np.int64)
+    next_one = np.empty(step.n_ranks, np.int64)
+    first[table] = table[:, :1]
+    next_one[table] = np.roll(table, -1, axis=1)
+
+    # A group on a rail lies in one replica or, with each member, has those of all replicas at its
+    # place. All-to-alls and messages lead to certain members, and do not cross.
+    crosses = np.zeros(len(step.groups) + 1, np.bool_)
+    for index, group in enumerate(step.groups):
+        ranks = np.array(group.ranks)
+        crosses[index] = group.rail >= 0 and (number[ranks] != number[ranks[0]]).any()
+        if crosses[index] and not np.array_equal(np.sort(next_one[ranks]), np.sort(ranks)):
+            return None
+    is_bound = (step.kind == ALL_TO_ALL) | (step.peer >= 0)
+    if crosses[step.group[is_bound]].any():
+        return None
+    return Replicas(count, number, first, crosses)

@@ -1,0 +1,74 @@
+"""Plans of large jobs, whose replicas are planned as one: valid, and as good as those of all."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import optmatch as om
+from optmatch.solvers.rails import replicas
+from optmatch.solvers.rails.replicas import find_replicas
+from optmatch.solvers.rails.seats import seat_ranks
+from tests.helpers.rails import small_job
+
+EXPERTS = om.TransformerModel(
+    layers=4, hidden=64, heads=4, sequence=32, vocabulary=100, ffn=128, experts=4
+)
+JOBS: dict[str, tuple[int, dict[str, Any]]] = {
+    "rings": (4, {"dp": 4, "tp": 1, "batch": 16}),
+    "rails": (8, {"dp": 8, "batch": 16}),
+    "ports": (4, {"dp": 4, "tp": 1, "batch": 16, "ports_per_gpu": 2}),
+    "experts": (2, {"dp": 8, "tp": 1, "batch": 16, "ep": 4, "model": EXPERTS}),
+    "chords": (
+        2,
+        {"dp": 8, "tp": 1, "batch": 16, "ep": 4, "model": EXPERTS, "ports_per_gpu": 3},
+    ),
+    "pooled": (
+        2,
+        {
+            "dp": 8,
+            "tp": 1,
+            "batch": 16,
+            "ep": 4,
+            "model": EXPERTS,
+            "gpus_per_server": 2,
+            "change_rail_s": 1e-6,
+        },
+    ),
+    "contexts": (4, {"dp": 4, "tp": 1, "cp": 2, "batch": 16}),
+    "alone": (4, {"dp": 4, "tp": 1, "pp": 1, "batch": 16}),
+    "shards": (4, {"dp": 4, "tp": 1, "batch": 16, "zero_stage": 3}),
+}
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_plans_of_replicas_are_valid(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each step is planned with all replicas as one, and by the search of all for comparison."""
+    n_replicas, options = JOBS[name]
+    steps = []
+    for few_nodes in (0, 10**9):
+        monkeypatch.setattr(replicas, "_FEW_NODES", few_nodes)
+        job = small_job(**options, delay_s=1e-4)
+        assert find_replicas(job).count == (1 if few_nodes else n_replicas)
+        solution = om.solve(job, seed=0, limits=om.Limits(iterations=600))
+        report = om.verify(job, solution)
+        assert report.ok, report.violations[:3]
+        assert solution.objective is not None
+        steps.append(solution.objective)
+    assert steps[0] <= 1.1 * steps[1], steps
+
+
+def test_seats_are_those_of_one_replica(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The collectives of data parallelism alone have members in all replicas."""
+    monkeypatch.setattr(replicas, "_FEW_NODES", 0)
+    job = small_job(dp=8, tp=1, batch=16, ep=4, model=EXPERTS)
+    seats = seat_ranks(job)
+    assert seats.number.shape == (2, 8)
+    assert np.array_equal(np.sort(seats.number.ravel()), np.arange(16))
+    step = job.step()
+    for node in seats.riding.tolist():
+        group = step.groups[step.group[seats.folded.part[node]]]
+        n_members = seats.begin[node + 1] - seats.begin[node]
+        assert seats.crosses[node] == (group.name.startswith(("dp", "edp")))
+        if group.dimension != "pp":
+            assert n_members * (2 if seats.crosses[node] else 1) == len(group.ranks)
