@@ -393,9 +393,9 @@ def _route_offsets(problem: Collective, groups: IntArray) -> Receipts | None:
     shifts = np.array([topology.shifts for topology in topologies])
     n_configs, lanes = shifts.shape
     exponents = np.empty((n, shifts.size), dtype=np.int64)
-    loads = np.empty(shifts.size, dtype=np.int64)
+    loads_of_shifts = np.empty(shifts.size, dtype=np.int64)
     distance = np.empty(n, dtype=np.int64)
-    if count_shifts(shifts.reshape(-1), exponents, distance, loads) >= FAR:
+    if count_shifts(shifts.reshape(-1), exponents, distance, loads_of_shifts) >= FAR:
         return None
 
     # Each configuration stays until all hops over its shifts are made. hops_left[offset,

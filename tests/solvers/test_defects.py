@@ -12,7 +12,7 @@ import pytest
 
 import optmatch as om
 from optmatch.kinds import default_method
-from optmatch.model import Event, Limits
+from optmatch.model import Clock, Event, Limits
 from optmatch.solvers.collectives import methods as collective_methods
 from optmatch.solvers.collectives.conclusion import FoundPlan
 from tests.helpers.defects import DefectError
@@ -111,7 +111,7 @@ def test_an_error_of_the_listener_is_raised() -> None:
 def break_finder(monkeypatch: pytest.MonkeyPatch, name: str, error: Exception) -> None:
     """Let one method of collectives raise an error instead of finding a plan."""
 
-    def find(problem: om.Collective, clock: object) -> FoundPlan:
+    def find(problem: om.Collective, clock: Clock) -> FoundPlan:
         raise error
 
     row = collective_methods.FINDERS[name]
@@ -145,7 +145,7 @@ def test_without_any_method_that_works_the_last_error_is_raised(
 def test_a_method_that_was_asked_for_by_name_is_not_replaced(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def find(problem: om.Collective, clock: object) -> FoundPlan:
+    def find(problem: om.Collective, clock: Clock) -> FoundPlan:
         found: Any = right.find(problem, clock)
         sends = np.zeros((0, 5), dtype=np.int64)
         laid = found.laid._replace(plan=replace(found.laid.plan, sends=sends))
