@@ -136,7 +136,7 @@ def can_forward(job: RailJob) -> bool:
     groups = [group for group in step.groups if group.rail >= 0]
     seats = {(rank, group.rail) for group in groups for rank in group.ranks}
     n_rails = len({group.rail for group in groups})
-    if step.n_operations > _MOST_NODES * n_rails * find_replicas(job).count:
+    if step.n_operations > _MOST_NODES * n_rails * find_replicas(job).n_all:
         return False
 
     # No communication rides a rail, or a rank has ports on several rails.

@@ -26,7 +26,7 @@ at most 1.5 GB beside the job and its plan, which take as much."""
 class Replicas(NamedTuple):
     """The ranks of a job as replicas that do the same."""
 
-    count: int
+    n_all: int
     """How many there are: 1 if the job is not split."""
     number: NDArray[np.int64]
     """``number[rank]``: its replica."""

@@ -149,7 +149,7 @@ def seat_ranks(job: RailJob) -> Seats:
     # for a node stand together. Rail and number of a seat are those of its first rank.
     by_predecessor = np.argsort(folded.before, kind="stable")
     first_rank = np.array(folded.first, np.int64)
-    number = np.empty((replicas.count, len(first_rank)), np.int64)
+    number = np.empty((replicas.n_all, len(first_rank)), np.int64)
     number[replicas.number, folded.class_of] = number_of_rank
     return Seats(
         job=job,

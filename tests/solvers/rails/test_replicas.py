@@ -49,7 +49,7 @@ def test_plans_of_replicas_are_valid(name: str, monkeypatch: pytest.MonkeyPatch)
     for few_nodes in (0, 10**9):
         monkeypatch.setattr(replicas, "_FEW_NODES", few_nodes)
         job = small_job(**options, delay_s=1e-4)
-        assert find_replicas(job).count == (1 if few_nodes else n_replicas)
+        assert find_replicas(job).n_all == (1 if few_nodes else n_replicas)
         solution = om.solve(job, seed=0, limits=om.Limits(iterations=600))
         report = om.verify(job, solution)
         assert report.ok, report.violations[:3]
