@@ -46,7 +46,7 @@ def keep_whole(job: RailJob) -> Replicas:
     """Return the ranks of a job as one replica."""
     step = job.step()
     return Replicas(
-        count=1,
+        n_all=1,
         number=np.zeros(step.n_ranks, np.int64),
         first=np.arange(step.n_ranks),
         crosses=np.zeros(len(step.groups) + 1, np.bool_),
