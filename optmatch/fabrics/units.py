@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,10 +25,10 @@ class PortUnits:
     n_fibres = 0
     racks = 1
     through = True
-    edges = np.empty((0, 2), dtype=np.int32)
-    edge_fibres = np.empty(0, dtype=np.int32)
-    edge_of_fibre = np.empty(0, dtype=np.int32)
-    rack_of_fibre = np.empty(0, dtype=np.int32)
+    edges: ClassVar[NDArray[np.int32]] = np.empty((0, 2), dtype=np.int32)
+    edge_fibres: ClassVar[NDArray[np.int32]] = np.empty(0, dtype=np.int32)
+    edge_of_fibre: ClassVar[NDArray[np.int32]] = np.empty(0, dtype=np.int32)
+    rack_of_fibre: ClassVar[NDArray[np.int32]] = np.empty(0, dtype=np.int32)
 
     @property
     def n_units(self) -> int:

@@ -387,7 +387,7 @@ def draw_problem(problem: Collective, ax: Axes | None = None) -> Figure:
         figure = blank_figure(2 * side_inches, side_inches + 0.6)
         axes = figure.subplots(1, 2)
     else:
-        axes = [ax]
+        axes = [axes_of(ax, 0.0, 0.0)]
         panels = panels[1:]
     ticks = choose_ticks(n_ranks, 16 if n_ranks <= 100 else 6)
     extent = (-0.5, n_ranks - 0.5, n_ranks - 0.5, -0.5)

@@ -178,7 +178,7 @@ def seeds() -> dict[str, list[Seed]]:
                 _recording,
             )
         ],
-        "memory": [Seed({"a.json": _memory()}, _controller)],
+        "memory": [Seed({"a.db": _memory()}, _controller)],
         "cells": [
             Seed({name: write_cells(CHIP, as_json=name == "a.json").encode()}, _cells)
             for name in ("a.csv", "a.json")

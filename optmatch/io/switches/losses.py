@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from optmatch.io.contents import read_bytes
 from optmatch.io.matrices.reader import read_matrix
 from optmatch.io.switches.circuits import CrossConnect, circuit_named
-from optmatch.io.switches.ports import PortTable
+from optmatch.io.switches.ports import PortTable, number_ports
 from optmatch.io.text import parse_json, pointer
 from optmatch.model import FormatError, InputError, check_size, naming, number
 from optmatch.model.files import path_name
@@ -114,7 +114,7 @@ def matrix_of_losses(
     conditions = conditions or Conditions()
     measured = [_read_row(key, row, conditions) for key, row in rows.items()]
     if ports is None:
-        ports = PortTable.up_to((side for row in measured for side in row.circuit), LOSS_TABLE)
+        ports = number_ports((side for row in measured for side in row.circuit), LOSS_TABLE)
 
     # loss_db[frequency, temperature, source, destination], not a number where nothing was measured
     frequencies_thz = sorted({row.frequency_thz for row in measured})

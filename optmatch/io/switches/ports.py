@@ -113,31 +113,6 @@ class PortTable:
             ]
         )
 
-    @classmethod
-    def up_to(cls, sides: Iterable[str], where: str) -> PortTable:
-        """Return the usual table with as many ports as the largest number among some sides.
-
-        Parameters
-        ----------
-        sides
-            Names of sides that a switch has, such as ``3B``.
-        where
-            The table that names them, for messages.
-
-        Raises
-        ------
-        InputError
-            If a side is of a module (``1-3A``), whose number says nothing, or of another form.
-        """
-        largest = 0
-        for side in sides:
-            match = SIDE_NAME.fullmatch(side)
-            if match is None or match["module"] is not None:
-                raise InputError(f"side {side}: ports of modules need a table of ports")
-            largest = max(largest, int(match["number"]))
-        check_size("ports", largest, where)
-        return cls.numbered(largest)
-
     @property
     def n_ports(self) -> int:
         """The number of our ports."""
@@ -170,6 +145,22 @@ class PortTable:
             for source, destination in enumerate(destinations)
             if destination >= 0
         )
+
+
+def number_ports(sides: Iterable[str], where: str) -> PortTable:
+    """Return the usual table with as many ports as the largest number among names of sides, as 3B.
+
+    ``where`` is the table that names them, for messages. A side of a module (``1-3A``), whose
+    number says nothing, or of another form is an `InputError`.
+    """
+    largest = 0
+    for side in sides:
+        match = SIDE_NAME.fullmatch(side)
+        if match is None or match["module"] is not None:
+            raise InputError(f"side {side}: ports of modules need a table of ports")
+        largest = max(largest, int(match["number"]))
+    check_size("ports", largest, where)
+    return PortTable.numbered(largest)
 
 
 def read_port_tables(

@@ -7,7 +7,7 @@ import os
 import numpy as np
 
 from optmatch.fabrics import IdealSwitch
-from optmatch.io.switches.ports import PortTable
+from optmatch.io.switches.ports import PortTable, number_ports
 from optmatch.io.switches.sonic import PORT_TABLE, read_config
 from optmatch.model import InputError, naming
 from optmatch.model.files import path_name
@@ -39,7 +39,7 @@ def read_running_state(
     with naming(path_name(path)):
         if ports is None:
             sides = [side for circuit in config.circuits for side in circuit]
-            ports = PortTable.up_to([*sides, *config.state_of_side], PORT_TABLE)
+            ports = number_ports([*sides, *config.state_of_side], PORT_TABLE)
         if switch is None:
             switch = IdealSwitch(ports.n_ports)
         if switch.n_ports != ports.n_ports:

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from optmatch.model import InputError, Solution, frozen, scale_of, write_amount
 from optmatch.plotting.blocks import MOST_BLOCKS, choose_ticks, explain_blocks, merge_blocks
 from optmatch.plotting.demands.charts import gantt_data, unit_of_amounts
-from optmatch.plotting.drawing import blank_figure, figure_of
+from optmatch.plotting.drawing import axes_of, blank_figure, figure_of
 from optmatch.problems import Demand
 
 if TYPE_CHECKING:
@@ -41,7 +41,8 @@ def draw_problem(problem: Demand, ax: Axes | None = None) -> Figure:
         largest = write_amount(float(flows[0]), unit)
         title += f"\n{len(flows):,} entries: median {median}, largest {largest}"
         title += f"; the largest 10 % are {share:.0f} % of all"
-    return _draw_matrices(problem, [problem.demand_bytes], [title], None if ax is None else [ax])
+    axes = None if ax is None else [axes_of(ax, 0.0, 0.0)]
+    return _draw_matrices(problem, [problem.demand_bytes], [title], axes)
 
 
 def _draw_matrices(
