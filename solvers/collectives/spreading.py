@@ -313,13 +313,18 @@ def spread_chunks(ends, config_of_round, most_load, n_first, arrays):
 
     In each round a rank takes over its circuits every chunk that it lacks and that its neighbours
     had before. A chunk that several neighbours have takes the circuit with the least load. With
-    `most_load` a circuit takes no more chunks than that in a round, and the others wait. The first
-    `n_first` rows of ``arrays.listed`` are there at first.
+    `most_load` a circuit takes no more chunks than that in a round, and the others wait;
+    `UNKNOWN`, the largest number, is no limit. The first `n_first` rows of ``arrays.listed`` are
+    there at first, and the result is 0 if some chunk does not come everywhere.
 
-    While circuits stay and nothing waits, only chunks that came in the last round can be new to a
-    neighbour, so each receipt is looked at once: O(chunks ranks lanes) steps in all.
+    A lane is a port, and the circuit that ends there. Lanes from the same source, counted by the
+    widths of `ends`, share their chunks. Over circulants all ranks do the same, and loads are
+    counted at one rank for all: the last index of loads and widths is then always 0.
 
-    Returns 0 if some chunk does not come everywhere.
+    The lanes of a round are chosen in `SWEEPS` passes, *sweeps*, over all chunks that can come.
+    The first places the chunks that have no choice, later ones move chunks from loaded circuits
+    to others. While circuits stay and nothing waits, only chunks that came in the last round can
+    be new to a neighbour, so each is looked at once: O(chunks ranks lanes) steps in all.
     """
     listed, load = arrays.listed, arrays.load
     n_listed = n_first
@@ -424,13 +429,15 @@ def list_gathered(receipts: Receipts, stored_ranks: int = 0) -> Carried:
 def list_rounds(
     receipts: Receipts, carried: Carried, chunk_count: int, *, adds: bool = False
 ) -> Rounds:
-    """Spell sends out, with the links of those that are forwarded inside their round.
+    """Make the rounds of an all-gather from its receipts, or those of a reduce-scatter.
 
-    Rows of sends are round, source, destination, chunk and kind, by round; rows of links are the
-    number of the send and the two ranks of a circuit. Only sends over two circuits or more have
-    links. With `adds` the last round of the gather is the first one, and source and destination
-    change places: what a rank had sent on it adds up. The circuits of the receipts lead from
-    sources to targets, or the other way round with `adds`.
+    A reduce-scatter, with `adds`, is the gather run backwards: its last round comes first, source
+    and destination change places, and a rank adds up the chunks that it had sent on. The circuits
+    of the receipts then lead from targets to sources.
+
+    Rows of sends are round, source, destination, chunk and kind, by round, for `chunk_count`
+    chunks in all. Sends that are forwarded over two circuits or more inside their round have
+    links, whose rows are the number of the send and the two ranks of a circuit.
     """
     n = receipts.peer.shape[2]
     order = np.argsort(receipts.turn[carried.receipt], kind="stable")

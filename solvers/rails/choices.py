@@ -933,10 +933,12 @@ class Search:
         return choice._replace(rank=rank, haste_s=haste_s)
 
     def _apply(self, choice: RailChoice, draw: _MoveDraw) -> RailChoice:
-        """Apply one random move: the first one whose limit is above `draw.move`.
+        """Apply the random move in whose interval `draw.move`, a number from 0 to 1, lies.
 
-        The limits, from `_MOST_PERTURB` to `_MOST_HASTE`, say the share of each move. The homes of
-        chords stay as they are.
+        In order: perturb a ring, replace one, change the way, the priority or the earliest start
+        of a communication, or toggle whether operations keep their order. The constants from
+        `_MOST_PERTURB` to `_MOST_HASTE` are the upper ends of the intervals, so that the share of
+        a move is the difference of two. The rings in which ports rest between chords stay.
         """
         movable = [ring for ring in range(len(choice.rings)) if not _is_chord(choice, ring)]
         if draw.move < _MOST_PERTURB and movable:

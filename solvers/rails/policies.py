@@ -495,9 +495,10 @@ class _EarlySteps(NamedTuple):
 def plan_ahead(transfers: Transfers, starts: Sequence[Start] = ()) -> Draft | None:
     """Plan a step in which circuits are set up early, as soon as their ports are free.
 
-    Two plans are timed for each order of nodes: by when each could start with all circuits there,
-    and by `starts` of known plans. The fastest of all is returned; None if no order can be kept,
-    as nodes would wait for each other in a circle.
+    Several orders of the nodes are tried: the one in which they could start if all circuits were
+    there, and the order of each known plan in `starts`. For each order two plans are timed, which
+    differ in the circuits that stand when the step begins. The fastest plan of all is returned;
+    None if no order can be kept, as nodes would wait for each other in a circle.
     """
     lanes = usual_lanes(transfers)
     uses = transfers.uses()

@@ -88,9 +88,12 @@ def seat_ranks(job: RailJob) -> Seats:
 
     Every communication of a class of rails is then one node, whose members are seats; the search
     times nodes and seats, and its answer is copied to all rails of the class. With 8 rails of 16
-    GPUs that do the same, a ring all-reduce on each rail, 8 operations at each of 128 ranks,
-    becomes one node with 16 members. Durations are worked out for the first rank of each seat
-    alone.
+    GPUs that do the same, one ring all-reduce on each rail, which is 128 operations of as many
+    ranks, becomes one node with 16 members. Durations are worked out for the first rank of each
+    seat alone.
+
+    In large jobs the ranks of replicas are folded, too; if replicas turn out to do different
+    things, the job is folded as a whole.
     """
     step = job.step()
 

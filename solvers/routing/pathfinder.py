@@ -320,9 +320,12 @@ def negotiate(graph, space, effort, base, circuits):
     circuit that has a cheap way elsewhere gives way in the end to one that has none.
 
     A round takes a pass over all links, and one search for each circuit on a contested link.
-    ``base[terminal]`` is the cost of leaving there beside cells and contests; routes of length 0
-    are still to be found. The result is 0 once no link is contested; after ``effort.rounds`` minus
-    the number of links that still are, or `BLOCKED` if a circuit has no way.
+    ``base[terminal]`` is the cost of leaving the terminal, without what cells and contests add;
+    routes of length 0 are still to be found.
+
+    The result is 0 once no link is contested, and `BLOCKED` if a circuit has no way at all. If
+    rounds are used up, or all routes together cost more than ``effort.most``, it is a negative
+    number: -3 if three links are still contested.
     """
     routes = circuits.routes
     lengths = circuits.lengths

@@ -57,7 +57,8 @@ def serve_in_order(
     """Serve the first job as much as possible, then the second without loss to it, and so on.
 
     The answer suits every objective, and is optimal for ``"lexicographic"``: each job has a cut
-    that shows that it cannot get more without loss to jobs before it.
+    that shows that it cannot get more without loss to jobs before it. Every method is called with
+    `limits` and `rng`; this one draws nothing and has no use for either.
     """
     network = Network(problem)
     filled = fill(network, problem.ranking, on_event)
