@@ -31,7 +31,7 @@ from optmatch.commands.shared.outcome import (
     print_rows,
 )
 from optmatch.commands.shared.progress import listening
-from optmatch.fabrics import Fabric, Faulty, Netlist
+from optmatch.fabrics import Fabric, Netlist
 from optmatch.model.accounts import accounting
 from optmatch.model.declarations import Plain, form_of
 from optmatch.model.files import is_stream
@@ -97,9 +97,13 @@ def _show_file(file: str, options: dict[str, Any], as_json: bool) -> int:
 
     click.echo(f"{name_of(file)}: {facts.pop('type')}")
     if "dead_pairs" in facts:
-        # The row moves to the end, since it is the longest one.
-        dead_pairs = facts.pop("dead_pairs")
-        facts["dead_pairs"] = _write_dead_pairs(dead_pairs)
+        # Their number, and the first of them, as "2, 0-3, 1-4". The row moves to the end, since it
+        # is the longest one.
+        pairs = facts.pop("dead_pairs")
+        first_pairs = [f"{source}-{destination}" for source, destination in pairs[:_MAX_PAIRS]]
+        facts["dead_pairs"] = ", ".join([str(len(pairs)), *first_pairs])
+        if len(pairs) > _MAX_PAIRS:
+            facts["dead_pairs"] += " and more"
     print_rows(facts)
     for row in ports:
         reached_ports = ", ".join(row["reaches"]) or "no port"
@@ -144,34 +148,15 @@ def _describe_data(file: str) -> dict[str, Any] | None:
     }
 
 
-def _write_dead_pairs(dead_pairs: list[tuple[int, int]]) -> str:
-    """Write the number of dead pairs, and the first of them: ``2, 0-3, 1-4``."""
-    parts = [str(len(dead_pairs))]
-    for source, destination in dead_pairs[:_MAX_PAIRS]:
-        parts.append(f"{source}-{destination}")
-    text = ", ".join(parts)
-    if len(dead_pairs) > _MAX_PAIRS:
-        text += " and more"
-    return text
-
-
 def list_ports(fabric: Fabric) -> list[dict[str, Any]]:
     """List the ports of a netlist: where each is, and which ports it can reach.
 
     Where no name tells which ports send, those that can reach each other lie on different sides.
 
-    Parameters
-    ----------
-    fabric
-        The fabric; one with faults reaches less.
-
-    Returns
-    -------
-    list of dict
-        A row for each port: its number, its name, its terminals ("at"), and the names of the ports
-        that receive its light in some state of the cells; empty for a fabric that is no netlist.
+    A row has the number and name of a port, its terminals ("at"), and the names of the ports that
+    receive its light in some state of the cells. There are none for a fabric that is no netlist.
     """
-    netlist = fabric.fabric if isinstance(fabric, Faulty) else fabric
+    netlist = fabric.intact
     if not isinstance(netlist, Netlist):
         return []
 
@@ -184,16 +169,14 @@ def list_ports(fabric: Fabric) -> list[dict[str, Any]]:
     rows = []
     for port, name in enumerate(fabric.port_names):
         # A bidirectional port sends and receives at the same terminal, which is named once.
-        source_terminal = int(fabric.source_terminals[port])
-        destination_terminal = int(fabric.destination_terminals[port])
-        terminals = dict.fromkeys((source_terminal, destination_terminal))
-        terminal_names = [netlist.graph.terminal_name(terminal) for terminal in terminals]
+        terminals = (fabric.source_terminals[port], fabric.destination_terminals[port])
+        terminal_names = [netlist.graph.terminal_name(int(terminal)) for terminal in terminals]
         reaches = []
         for receiver, receiver_name in enumerate(fabric.receiver_names):
             if (port, receiver) not in unreachable:
                 reaches.append(receiver_name)
-        row = {"port": port, "name": name, "at": ", ".join(terminal_names), "reaches": reaches}
-        rows.append(row)
+        place = ", ".join(dict.fromkeys(terminal_names))
+        rows.append({"port": port, "name": name, "at": place, "reaches": reaches})
     return rows
 
 
@@ -221,13 +204,9 @@ def _describe_fabric(fabric: Fabric) -> dict[str, Any]:
 
 
 def collect() -> dict[str, Any]:
-    """Collect the versions and the surroundings that a report of an error needs.
+    """Collect the versions and the surroundings that a report of an error needs, by name.
 
-    Returns
-    -------
-    dict
-        Names and values: versions of Python and packages, None for one that is not installed; the
-        platform; the number of processors; and the folder of compiled kernels.
+    The version of a package that is not installed is None.
     """
     from optmatch import __version__
 
@@ -289,25 +268,24 @@ def methods(name: str | None, as_json: bool) -> None:
         check_method_name(name)
 
     if as_json:
-        print_object("methods", {"methods": [_method_object(method) for method in selected]})
+        objects = [
+            {
+                "kind": method.solves.kind,
+                "name": method.name,
+                "exact": method.exact,
+                "deterministic": method.deterministic,
+                "summary": method.summary,
+                "params": _list_params(method),
+            }
+            for method in selected
+        ]
+        print_object("methods", {"methods": objects})
         return
     for kind in all_kinds():
         methods_of_kind = [method for method in selected if method.solves is kind.problem]
         if methods_of_kind:
             click.echo(f"{kind.problem.kind}:")
             _print_methods(kind, methods_of_kind, in_full=is_method)
-
-
-def _method_object(method: Method) -> dict[str, Any]:
-    """Return what `--json` prints about a method."""
-    return {
-        "kind": method.solves.kind,
-        "name": method.name,
-        "exact": method.exact,
-        "deterministic": method.deterministic,
-        "summary": method.summary,
-        "params": _list_params(method),
-    }
 
 
 def _print_methods(kind: Kind, methods: list[Method], *, in_full: bool) -> None:
@@ -318,21 +296,17 @@ def _print_methods(kind: Kind, methods: list[Method], *, in_full: bool) -> None:
     """
     # The first method that suits all problems is the default. Methods before it are the default
     # for the problems that they suit.
-    default = ""
-    default_for_some = set()
-    for method in kind.methods:
-        if method.suits is None:
-            default = method.name
-            break
-        default_for_some.add(method.name)
+    suits_all = [method.suits is None for method in kind.methods]
+    n_first = suits_all.index(True) if True in suits_all else len(suits_all)
+    names = [method.name for method in kind.methods]
 
     # A line for each method, with its marks in brackets.
     width = max(len(method.name) for method in methods)
     for method in methods:
         marks = []
-        if method.name in default_for_some:
+        if method.name in names[:n_first]:
             marks.append("default where it fits")
-        if method.name == default:
+        elif method.name in names[: n_first + 1]:
             marks.append("default")
         if method.exact:
             marks.append("exact")

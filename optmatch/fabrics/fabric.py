@@ -182,6 +182,16 @@ class Fabric(Value):
         return np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int32)
 
     @property
+    def intact(self) -> Fabric:
+        """The fabric without its faults."""
+        return self
+
+    @property
+    def faults(self) -> tuple[Any, ...]:
+        """The faults of cells and ports, by kind and place; none unless it is a `Faulty`."""
+        return ()
+
+    @property
     def dead_ports(self) -> Sequence[int]:
         """Ports that are out of use, ascending; none unless the fabric has faults."""
         return ()

@@ -156,6 +156,11 @@ class Faulty(Fabric):
         return Faulty.of(self.fabric, [*left, *ports])
 
     @property
+    def intact(self) -> Fabric:
+        """The fabric without its faults."""
+        return self.fabric
+
+    @property
     def faults(self) -> tuple[Fault, ...]:
         """All faults, by kind and place."""
         return tuple(
@@ -263,8 +268,7 @@ def close_weak_cells(fabric: Fabric, cells: CellDevice, min_extinction_db: float
     >>> [str(fault) for fault in close_weak_cells(HexMesh(1, 1), cells, 20.0).faults]
     ['cell 2 stuck in bar']
     """
-    faults = list(fabric.faults) if isinstance(fabric, Faulty) else []
-    inner = fabric.fabric if isinstance(fabric, Faulty) else fabric
+    faults = list(fabric.faults)
     broken = {fault.place for fault in faults if fault.kind != "dead-port"}
     # By which states leak: bar alone (1), cross alone (2), or both (3), less one.
     kinds: tuple[FaultKind, ...] = ("stuck-cross", "stuck-bar", "dead-cell")
@@ -273,7 +277,7 @@ def close_weak_cells(fabric: Fabric, cells: CellDevice, min_extinction_db: float
     for cell in np.flatnonzero(bar | cross).tolist():
         if cell not in broken:
             faults.append(Fault(kinds[int(bar[cell]) + 2 * int(cross[cell]) - 1], cell))
-    return Faulty.of(inner, faults) if faults else fabric
+    return Faulty.of(fabric.intact, faults) if faults else fabric
 
 
 def break_cells(graph: CellGraph, stuck: NDArray[np.int8]) -> CellGraph:

@@ -12,8 +12,9 @@ from importlib.resources import files
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from optmatch.fabrics import Fabric, Faulty
+from optmatch.fabrics import Fabric
 from optmatch.model import (
     Limit,
     Schedule,
@@ -141,9 +142,9 @@ def page_data(
     data = mesh_data(fabric)
     graph = fabric.graph
     loss_db = number("cell_loss_db", cell_loss_db)
-    faults = fabric.faults if isinstance(fabric, Faulty) else ()
     kind = shown.problem.kind if isinstance(shown, Solution) else "schedule"
     circuit_of_port = kept_colours(shown)
+    fault_of_cell = {str(f.place): str(f) for f in fabric.faults if f.kind != "dead-port"}
 
     # Each slot says how long it lasts. A single matching whose problem counts no time lasts for no
     # known time, and says nothing.
@@ -174,7 +175,7 @@ def page_data(
         "ends": [] if graph is None else _rounded(graph.ends.ravel()),
         "mate": [] if graph is None else graph.mate.tolist(),
         "cell_names": [] if graph is None or graph.names is None else list(graph.names),
-        "faults": {str(fault.place): str(fault) for fault in faults if fault.kind != "dead-port"},
+        "faults": fault_of_cell,
         "matchings": schedule.matchings.tolist(),
         "durations": durations,
         "labels": list(fabric.labels) if has_labels else [],
@@ -273,6 +274,33 @@ def _write_score_or_unknown(value: Score | None, unit: str) -> str:
     if value is None or not math.isfinite(value):
         return "unknown"
     return write_amount(value, unit)
+
+
+def pack_bars(
+    row: NDArray[np.integer],
+    kind: NDArray[np.integer],
+    start: NDArray[np.floating],
+    end: NDArray[np.floating],
+    n_rows: int,
+    span: float,
+) -> list[list[int]]:
+    """List for each row of a scene its bars: kind, start and length of each, one after the other.
+
+    Starts and lengths become millionths of the span.
+
+    Examples
+    --------
+    >>> start, end = np.array([0.0, 1.0]), np.array([1.0, 4.0])
+    >>> pack_bars(np.array([1, 1]), np.array([0, 5]), start, end, 2, 4.0)
+    [[], [0, 0, 250000, 5, 250000, 750000]]
+    """
+    begin = np.rint(start * 1e6 / span).astype(np.int64)
+    length = np.rint(end * 1e6 / span).astype(np.int64) - begin
+    columns = np.stack([row, kind, begin, length], axis=1)
+    bars: list[list[int]] = [[] for _ in range(n_rows)]
+    for place, *bar in columns.tolist():
+        bars[place] += bar
+    return bars
 
 
 def scene(solution: Solution, **parts: Any) -> dict[str, Any]:

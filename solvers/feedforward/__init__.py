@@ -1,6 +1,6 @@
 """Exact routers of feed-forward fabrics, and preferences among routes."""
 
-from optmatch.fabrics import Fabric, Faulty, FeedForward
+from optmatch.fabrics import Fabric, FeedForward
 from optmatch.model import Problem
 
 
@@ -10,7 +10,7 @@ def has_exact_router(problem: Problem) -> bool:
     Faults are looked past; the router reports a matching that they forbid.
     """
     fabric = problem.fabric
-    return isinstance(fabric.fabric if isinstance(fabric, Faulty) else fabric, FeedForward)
+    return isinstance(fabric.intact, FeedForward)
 
 
 def holds_every_matching(fabric: Fabric) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from optmatch.fabrics import DEAD, Fabric, Faulty, FeedForward
+from optmatch.fabrics import DEAD, Fabric, FeedForward
 from optmatch.model import BAR, CROSS, FREE, IDLE, InputError, frozen
 from optmatch.model.schedule import check_matchings
 from optmatch.solvers.feedforward.choosing import FORBIDDEN, MOST_VISITS, choose_loops
@@ -125,7 +125,7 @@ def exact_router(fabric: Fabric) -> FeedForward | None:
 
     That is the fabric itself, or the one below its faults. A router knows no faults.
     """
-    inner = fabric.fabric if isinstance(fabric, Faulty) else fabric
+    inner = fabric.intact
     return inner if isinstance(inner, FeedForward) and inner.type in _ROUTERS else None
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.fabrics import CellGraph, Fabric, Faulty, Netlist
+from optmatch.fabrics import CellGraph, Fabric, Netlist
 from optmatch.fabrics.cellgraph import TERMINAL_NAMES
 from optmatch.fabrics.netlists.flaws import CONVENTIONS
 from optmatch.fabrics.netlists.tree import netlist_from_tree
@@ -124,7 +124,7 @@ def netlist_tree(
     a port has another name, it stands under ``info``, and `netlist_from_tree` gives it back.
     `states` become settings of the cells, and placements are in lengths of a cell.
     """
-    fabric = fabric.fabric if isinstance(fabric, Faulty) else fabric
+    fabric = fabric.intact
     graph = fabric.graph
     if graph is None:
         raise InputError("a switch without cells has no netlist", where="fabric")
