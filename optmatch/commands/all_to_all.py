@@ -12,6 +12,7 @@ from optmatch.commands.shared.options import (
     FABRIC_OPTIONS,
     FILE_OPTIONS,
     FieldOption,
+    Parsed,
     SectionedCommand,
     build_fabric,
     field_options,
@@ -22,21 +23,14 @@ from optmatch.commands.shared.options import (
 from optmatch.problems import AllToAll
 
 
-class Delay(click.ParamType):  # type: ignore[type-arg] # no generic class before click 8.3.2
-    """A time as `Duration` reads it, or the word ``cells``."""
+def _read_delay(text: str) -> float | str:
+    """Read a time as `Duration` does, or the word ``cells``; else it is a `ValueError`."""
+    if text == "cells":
+        return text
+    return read_seconds(text)
 
-    name = "S|cells"
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float | str:
-        """Return seconds >= 0, or the word."""
-        if value == "cells":
-            return "cells"
-        try:
-            return read_seconds(str(value))
-        except ValueError:
-            self.fail(f"{value!r}: seconds, or cells", param, ctx)
+_DELAY = Parsed("S|cells", _read_delay, "seconds, or cells")
 
 
 @click.command(cls=SectionedCommand)
@@ -44,7 +38,7 @@ class Delay(click.ParamType):  # type: ignore[type-arg] # no generic class befor
 @with_options(CONDITION_OPTIONS)
 @with_options(CHIP_OPTIONS)
 @with_options(
-    field_options(AllToAll, ("slot_s", FieldOption("delay_s", type=Delay()), "objective"))
+    field_options(AllToAll, ("slot_s", FieldOption("delay_s", type=_DELAY), "objective"))
 )
 @with_options(FILE_OPTIONS)
 def all_to_all(type_: str, output: str, force: bool, **options: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -84,25 +83,24 @@ def compare(ctx: click.Context, /, files: tuple[str, ...], **options: Any) -> No
             "either FILE..., with --methods NAME,... to choose, or --fabrics NAME,... --size N"
         )
     check_output(options["output"], force=options["force"])
-    study = _measure_fabrics(options) if are_fabrics else _solve_by_methods(files, options)
+    study: Study
+    if are_fabrics:
+        study = _measure_fabrics(options)
+    else:
+        from optmatch.studies.methods import compare_methods
+
+        problems = {name_of(file): read_problem(file) for file in files}
+        names = None if options["methods"] is None else read_names(options["methods"])
+        with listening("methods", quiet=options["quiet"]) as listen:
+            study = compare_methods(
+                problems,
+                names,
+                seed=options["seed"],
+                time_limit_s=options["time_limit_s"],
+                on_event=listen,
+            )
     show_study(study, options["output"], as_json=options["as_json"])
     ctx.exit(SOLVED if study.complete else INTERRUPTED)
-
-
-def _solve_by_methods(files: Sequence[str], options: dict[str, Any]) -> Study:
-    """Solve every file by every method of the options, or by all that take its problem."""
-    from optmatch.studies.methods import compare_methods
-
-    problems = {name_of(file): read_problem(file) for file in files}
-    names = options["methods"]
-    with listening("methods", quiet=options["quiet"]) as listen:
-        return compare_methods(
-            problems,
-            None if names is None else read_names(names),
-            seed=options["seed"],
-            time_limit_s=options["time_limit_s"],
-            on_event=listen,
-        )
 
 
 def _measure_fabrics(options: dict[str, Any]) -> Study:
@@ -144,27 +142,10 @@ def _measure_fabrics(options: dict[str, Any]) -> Study:
 
 
 def build(text: str, size: int, pairs: bool = False) -> Any:
-    """Make a fabric from its name and its number of ports.
+    """Make a fabric from its name, of a mesh with rows and columns as ``hex-mesh:9x9``.
 
-    Parameters
-    ----------
-    text
-        The name; of a mesh with rows and columns, as ``hex-mesh:9x9``.
-    size
-        The number of ports.
-    pairs
-        Whether a mesh has bidirectional ports; else each port has a terminal to send and one to
-        receive.
-
-    Returns
-    -------
-    Fabric
-        The fabric.
-
-    Raises
-    ------
-    click.UsageError
-        If there is no such fabric, or rows and columns are missing or do not belong to it.
+    `size` is its number of ports. With `pairs` the ports of a mesh are bidirectional, else each
+    has a terminal to send and one to receive.
     """
     from optmatch.fabrics import SWITCHES
 

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from optmatch.commands.shared.options import FORCE, JSON, NUMBERS, PICTURE, with_options
+from optmatch.commands.shared.options import (
+    FORCE,
+    JSON,
+    NUMBERS,
+    PICTURE,
+    with_options,
+    without_none,
+)
 from optmatch.commands.shared.outcome import print_object, print_table, say
 from optmatch.io.text import csv_text
 
@@ -58,7 +65,11 @@ def cost(
         sizes = [to_object(comparison) for comparison in comparisons]
         print_object("cost", {"prices": to_object(prices), "sizes": sizes})
     elif as_csv:
-        _print_csv(comparisons)
+        lines: list[Sequence[Any]] = [("n_gpus", *_COLUMNS)]
+        for comparison in comparisons:
+            for network in comparison.networks:
+                lines.append([comparison.n_gpus, *(getattr(network, name) for name in _COLUMNS)])
+        click.echo(csv_text(lines), nl=False)
     else:
         _print_table(comparisons)
     if output is not None:
@@ -72,33 +83,16 @@ def _replace_prices(
     ocs_port_usd: float | None,
     ocs_port_watts: float | None,
 ) -> Prices:
-    """Return a price list with other values.
+    """Return a price list with other values, where they are not None.
 
-    Parameters
-    ----------
-    prices
-        The published price list.
-    gpus_per_server
-        The GPUs of a server; None, here and below, leaves the published value.
-    transceiver_usd, ocs_port_usd
-        The prices of a transceiver and of a port of an optical switch, in US dollars.
-    ocs_port_watts
-        The power of such a port.
-
-    Returns
-    -------
-    Prices
-        A new list, in which changed parts name the command line as their source.
+    Parts with a new price in US dollars, or a new power, name the command line as their source.
     """
     new_figures = {
         "transceiver": {"usd": transceiver_usd},
         "ocs_port": {"usd": ocs_port_usd, "watts": ocs_port_watts},
     }
     for part, figures in new_figures.items():
-        changes: dict[str, Any] = {}
-        for name, value in figures.items():
-            if value is not None:
-                changes[name] = value
+        changes: dict[str, Any] = without_none(figures)
         if changes:
             changes["source"] = "given at the command line"
             new_part = replace(getattr(prices, part), **changes)
@@ -107,16 +101,6 @@ def _replace_prices(
     if gpus_per_server is not None:
         prices = replace(prices, gpus_per_server=gpus_per_server)
     return prices
-
-
-def _print_csv(comparisons: tuple[CostComparison, ...]) -> None:
-    """Print a row of CSV for each size and design."""
-    lines: list[Sequence[Any]] = [("n_gpus", *_COLUMNS)]
-    for comparison in comparisons:
-        for network in comparison.networks:
-            figures = [getattr(network, name) for name in _COLUMNS]
-            lines.append([comparison.n_gpus, *figures])
-    click.echo(csv_text(lines), nl=False)
 
 
 def _print_table(comparisons: tuple[CostComparison, ...]) -> None:

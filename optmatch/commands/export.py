@@ -7,7 +7,13 @@ from typing import Any
 import click
 
 from optmatch.commands.shared.chip import DEVICE, DEVICE_CELLS, choose_device, read_chip
-from optmatch.commands.shared.options import FORCE, Listed, Rate, with_options
+from optmatch.commands.shared.options import (
+    FORCE,
+    RATE,
+    Listed,
+    with_options,
+    without_none,
+)
 from optmatch.commands.shared.outcome import STDIN, name_of, read, read_solution, say
 from optmatch.model import CellDevice, InputError, Solution, naming
 
@@ -65,7 +71,7 @@ class _SlotBefore(click.ParamType):  # type: ignore[type-arg]  # not generic bef
 )
 @click.option(
     "--rate",
-    type=Rate(),
+    type=RATE,
     help="Bytes per second of a circuit, or as 100Gbit/s, for bandwidths of problems without"
     " bytes.",
 )
@@ -117,39 +123,23 @@ def export(
     rate: float | None,
     component: str | None,
     pins: list[str] | None,
-    ports: str | None,
-    slot: int | None,
-    from_slot: int | str | None,
-    heaters: str | None,
-    most_mw: float | None,
-    dialect: str | None,
     device: str | None,
     device_cells: str | None,
     force: bool,
+    **options: Any,
 ) -> None:
     """Write a schedule or a plan of rails for other tools. `-` is stdin."""
     # `file` has the solution, `to` is the name of the format, and `output` the file that is
     # written, "-" for stdout. `rate` is that of a circuit in bytes per second. `device` and
-    # `device_cells` say which device each cell is. All others but `force` are options of some
-    # formats alone, None if they are not set.
+    # `device_cells` say which device each cell is. All others but
+    # `force` are options of some formats alone, None if they are not set.
     from optmatch.io.exports import export as write, exported
 
     if pins is not None and (len(pins) != 4 or len(set(pins)) != 4):
         raise click.UsageError(f"--pins {','.join(pins)}: four different names")
 
     # Options that are not set are left out, since most formats take none of them.
-    possible_options = {
-        "component": component or None,
-        "pins": pins or None,
-        "ports": ports,
-        "slot": slot,
-        "from_slot": from_slot,
-        "heaters": heaters,
-        "most_mw": most_mw,
-        "dialect": dialect,
-    }
-    format_options: Any = {k: v for k, v in possible_options.items() if v is not None}
-
+    format_options = without_none({**options, "component": component or None, "pins": pins})
     solution = read_solution(file)
     if device is not None or device_cells is not None:
         format_options["cells"] = _cells_of_chip(solution, device, device_cells)
@@ -205,8 +195,11 @@ def plot(file: str, output: str, slot: int | None, force: bool) -> None:
         if content.objective is None:
             status = content.status.value
             raise InputError(f"status {status}: there is no schedule to draw", path=name)
-        if slot is not None:
-            _check_slot(content, slot, name)
+        n_slots = 0 if content.schedule is None else content.schedule.n_slots
+        if slot is not None and n_slots == 0:
+            raise InputError("the answer is not one schedule: it has no slots", path=name)
+        if slot is not None and slot >= n_slots:
+            raise InputError(f"--slot {slot}: slots are 0 .. {n_slots - 1}", path=name)
         save_picture(content, output, slot=slot, force=force)
     else:
         if slot is not None or output.endswith(".html"):
@@ -215,14 +208,3 @@ def plot(file: str, output: str, slot: int | None, force: bool) -> None:
         with naming(name):
             save_figure(content.plot, output, force=force)
     say(f"{output}: written")
-
-
-def _check_slot(solution: Solution, slot: int, name: str) -> None:
-    """Refuse a slot that the schedule of a solution does not have; slots count from 0."""
-    n_slots = 0
-    if solution.schedule is not None:
-        n_slots = solution.schedule.n_slots
-    if n_slots == 0:
-        raise InputError("the answer is not one schedule: it has no slots", path=name)
-    if slot >= n_slots:
-        raise InputError(f"--slot {slot}: slots are 0 .. {n_slots - 1}", path=name)

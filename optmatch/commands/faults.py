@@ -29,7 +29,7 @@ from optmatch.commands.shared.outcome import (
 )
 from optmatch.commands.shared.progress import listening
 from optmatch.commands.shared.studies import check_picture, draw_study
-from optmatch.io.text import csv_text
+from optmatch.io.text import csv_text, layout
 from optmatch.model import Limit, naming
 from optmatch.model.files import replace_file
 
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 _KINDS = ("stuck-bar", "stuck-cross", "dead-cell")
 
+_CELL_COLUMNS = ("cell", "kind", "broken", "failed", "unrepaired", "alone")
 # Critical cells that are printed.
 _MAX_CELLS = 10
 
@@ -116,7 +117,12 @@ def faults(
     else:
         _print_study(name_of(file), study)
     if table_file is not None:
-        text = _write_cells(study, PurePath(str(output)).suffix)
+        # All figures of the study, or a row for each cell and kind of fault.
+        if PurePath(str(output)).suffix == ".json":
+            text = layout({"format": "optmatch/yield/1", **study.to_object()}) + "\n"
+        else:
+            rows = [row.values() for row in study.tables["cells"]]
+            text = csv_text([_CELL_COLUMNS, *rows])
         replace_file(table_file, text.encode())
         say(f"{output}: written")
     if picture is not None:
@@ -126,20 +132,6 @@ def faults(
     if is_interrupted:
         say("interrupted: the figures are of what was done")
     ctx.exit(INTERRUPTED if is_interrupted else SOLVED)
-
-
-def _write_cells(study: YieldStudy, suffix: str) -> str:
-    """Return the figures of the cells of a study as the text of a file.
-
-    ``.json`` is an object with all figures of the study, ``.csv`` a table with a row for each cell
-    and kind of fault.
-    """
-    if suffix == ".json":
-        from optmatch.io.text import layout
-
-        return layout({"format": "optmatch/yield/1", **study.to_object()}) + "\n"
-    columns = ("cell", "kind", "broken", "failed", "unrepaired", "alone")
-    return csv_text([columns, *(row.values() for row in study.tables["cells"])])
 
 
 def _print_study(name: str, study: YieldStudy) -> None:

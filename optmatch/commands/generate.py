@@ -6,51 +6,21 @@ import click
 
 from optmatch.commands.shared.outcome import LaterGroup
 
-NAMES = (
-    *("all-to-all", "collective", "demand", "device", "port-sharing", "rail-job", "rail-trace"),
-    *("reroute", "routing", "slice-allocation"),
-)
-"""Names of the commands, in the order of help."""
+COMMANDS = {
+    "all-to-all": "all_to_all:all_to_all",
+    "collective": "collectives:collective",
+    "demand": "demands.generate:demand",
+    "device": "device:device",
+    "port-sharing": "sharing:port_sharing",
+    "rail-job": "rails.generate:rail_job",
+    "rail-trace": "rails.trace:rail_trace",
+    "reroute": "reroutes:reroute",
+    "routing": "routing:routing",
+    "slice-allocation": "slices:slice_allocation",
+}
+"""The module of `optmatch.commands` and the function of each command, in the order of help."""
 
 
-def _import(name: str) -> click.Command:
-    """Import the command of a kind of problem, and no other: importing all of them takes long.
-
-    Parameters
-    ----------
-    name
-        The name of the command, one of `NAMES`.
-
-    Returns
-    -------
-    click.Command
-        The command, which stands behind ``optmatch generate``.
-    """
-    command: click.Command
-    match name:
-        case "all-to-all":
-            from optmatch.commands.all_to_all import all_to_all as command
-        case "collective":
-            from optmatch.commands.collectives import collective as command
-        case "demand":
-            from optmatch.commands.demands.generate import demand as command
-        case "device":
-            from optmatch.commands.device import device as command
-        case "port-sharing":
-            from optmatch.commands.sharing import port_sharing as command
-        case "rail-job":
-            from optmatch.commands.rails.generate import rail_job as command
-        case "rail-trace":
-            from optmatch.commands.rails.trace import rail_trace as command
-        case "reroute":
-            from optmatch.commands.reroutes import reroute as command
-        case "routing":
-            from optmatch.commands.routing import routing as command
-        case _:
-            from optmatch.commands.slices import slice_allocation as command
-    return command
-
-
-@click.group(cls=LaterGroup, names=NAMES, load=_import)
+@click.group(cls=LaterGroup, groups={"Commands": COMMANDS})
 def generate() -> None:
     """Write a problem file, or the device of each cell."""

@@ -23,6 +23,7 @@ from optmatch.commands.shared.outcome import (
     read_solution,
     say,
 )
+from optmatch.commands.shared.progress import StatusLine
 from optmatch.commands.shared.switches import (
     SWITCH_OPTIONS,
     TIME_LIMIT,
@@ -181,15 +182,15 @@ def _wait_for_enter(stop: threading.Event) -> None:
             return
 
 
-class _Progress:
+class _Progress(StatusLine):
     """Keeps a line on a terminal up to date: the slot, how long it took, and the rest."""
 
     def __init__(self, rounds: int | None) -> None:
         """Begin a line of progress for so many rounds of a plan; None for an endless number."""
+        super().__init__()
         self._rounds = rounds
         self._terminal = sys.stderr.isatty()
         self._started_s = time.monotonic()
-        self._width = 0
 
     def __call__(self, moment: PlayedMoment, n_moments: int) -> None:
         """Show a moment that was played: a slot of a round, in which circuits were changed."""
@@ -204,14 +205,4 @@ class _Progress:
             bar = "#" * (12 * done // total)
             parts.insert(0, f"[{bar:<12}]")
             parts.append(f"{left_s:.0f} s to go")
-        self._show(", ".join(parts))
-
-    def _show(self, line: str) -> None:
-        click.echo("\r" + line.ljust(self._width), nl=False, err=True)
-        self._width = len(line)
-
-    def close(self) -> None:
-        """Wipe the line off the terminal."""
-        if self._width:
-            click.echo("\r" + " " * self._width + "\r", nl=False, err=True)
-            self._width = 0
+        self.show(", ".join(parts))

@@ -22,6 +22,7 @@ from optmatch.commands.shared.options import (
     number_parts,
     take,
     with_options,
+    without_none,
     write_problem,
 )
 from optmatch.commands.shared.outcome import STDIN
@@ -129,7 +130,7 @@ def _read_config(path: str, port_sides: str | None, shape: dict[str, Any]) -> Re
             raise InputError("a table of one switch is expected", path=port_sides)
         ports = next(iter(tables.values()))
     switch: Any = None
-    if any(value is not None for value in shape.values()):
+    if without_none(shape):
         switch = build_fabric("ideal-switch", shape)
     return read_running_state(path, ports, switch)
 

@@ -57,19 +57,9 @@ def routing(
 
 
 def _find_destinations(fabric: Fabric, labels: list[int | str]) -> list[int]:
-    """Return the numbers of the ports of a typed matching.
+    """Return the numbers of the ports of a typed matching, the destination of each source port.
 
-    Parameters
-    ----------
-    fabric
-        The fabric, which knows the names of its ports.
-    labels
-        The destination of each source port in order: numbers and names.
-
-    Raises
-    ------
-    InputError
-        If there is no port of a name; the message shows the form of the list.
+    If there is no port of a name, the message of the `InputError` shows the form of the list.
     """
     try:
         return [fabric.find_port(label, receives=True) for label in labels]

@@ -16,6 +16,7 @@ from optmatch.commands.shared.options import (
     field_options,
     take,
     with_options,
+    without_none,
     write_problem,
 )
 from optmatch.fabrics import RackFabric
@@ -79,16 +80,12 @@ def slice_allocation(
 
 def _build_racks(options: dict[str, Any]) -> RackFabric:
     """Make the racks that the options of the command describe, and remove these options."""
-    arguments: dict[str, Any] = {}
-    for name, value in take(options, ("racks", "fibres", "chips", "server")).items():
-        if value is None:
-            continue
-        if name in ("chips", "server"):
-            try:
-                value = _parse_shape(value)
-            except InputError as exc:
-                raise InputError(f"--{name} {exc.message}", where=name) from exc
-        arguments[name] = value
+    arguments = without_none(take(options, ("racks", "fibres", "chips", "server")))
+    for name in arguments.keys() & {"chips", "server"}:
+        try:
+            arguments[name] = _parse_shape(arguments[name])
+        except InputError as exc:
+            raise InputError(f"--{name} {exc.message}", where=name) from exc
     return RackFabric(**arguments)
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 
@@ -42,8 +41,6 @@ from optmatch.model import (
     Limit,
     LimitReached,
     Limits,
-    OnEvent,
-    Problem,
     Solution,
     Status,
     TimeUp,
@@ -121,42 +118,31 @@ def solve(
 ) -> None:
     """Solve problems. `-` is stdin."""
     if options["verbose"]:
-        _log_to_stderr()
+        # What the package logs, of all levels, goes to stderr.
+        log = logging.getLogger("optmatch")
+        if not log.handlers:
+            log.addHandler(logging.StreamHandler())
+        log.setLevel(logging.DEBUG)
     if output == STDIN and as_json:
         raise click.UsageError("--json and -o - both write to stdout")
     target_of_file = _choose_targets(files, output)
-    options["params"] = _read_params(options["params"])
-    request = _Request(has_several_files=len(files) > 1, as_json=as_json, **options)
+    options |= {"params": _read_params(options["params"]), "as_json": as_json}
 
     def solve_file(file: str) -> int:
-        return _solve_file(file, target_of_file[file], request)
+        return _solve_file(file, target_of_file[file], options, is_alone=len(files) == 1)
 
     ctx.exit(for_each(files, solve_file, as_json=as_json))
 
 
-class _Request(NamedTuple):
-    """The options of the command, which are the same for all files."""
-
-    method: str | None
-    params: dict[str, float]
-    seed: int | None
-    time_limit_s: float | None
-    start: str | None  # a schedule file
-    has_several_files: bool
-    force: bool
-    as_json: bool
-    quiet: bool
-    verbose: bool
-
-
 @unbroken()
-def _solve_file(file: str, target: str | None, request: _Request) -> int:
+def _solve_file(file: str, target: str | None, options: dict[str, Any], *, is_alone: bool) -> int:
     """Solve one problem file, save the answer, print it, and return the exit code.
 
-    The target ``-`` is stdout, None saves nothing.
+    The target ``-`` is stdout, None saves nothing. `options` are those of the command, by name,
+    and `is_alone` says that there is no other file.
     """
     # Reading counts in the time limit; importing, checking, compiling and writing do not.
-    clock = Limits(time_s=request.time_limit_s).start()
+    clock = Limits(time_s=options["time_limit_s"]).start()
     uncounted_before_s = uncounted_s()
     with uncounted():
         # What reading the problem needs; NumPy loads its random numbers and masks late.
@@ -166,81 +152,67 @@ def _solve_file(file: str, target: str | None, request: _Request) -> int:
         import optmatch.io.files  # noqa: F401
         from optmatch.entrances import solve as solve_problem
 
+    # The unit of objectives is shown once the problem is read.
     name = name_of(file)
-    with _listening_to_search(name, request) as (listen, show_unit):
+    quiet = options["quiet"]
+    units = [""]
+    with listening(
+        Path(name).name,
+        quiet=quiet,
+        verbose=options["verbose"],
+        keep=True,
+        limit_s=options["time_limit_s"],
+        unit=lambda: units[-1],
+    ) as listen:
         with clock.running():
-            problem = _read_within_limit(file, request)
-            show_unit(unit_of(problem))
-            _check_target(target, request)
-            start = None if request.start is None else read_solution(request.start)
+            try:
+                problem = read_problem(file)
+                if not quiet:
+                    say_remarks(problem, name)
+            except TimeUp as exc:
+                raise LimitReached("no schedule at the limit: time") from exc
+            units.append(unit_of(problem))
+            _check_target(target, force=options["force"], is_alone=is_alone)
             solution = solve_problem(
                 problem,
-                request.method,
-                seed=request.seed,
-                time_limit_s=request.time_limit_s,
-                start=start,
-                params=request.params,
+                options["method"],
+                seed=options["seed"],
+                time_limit_s=options["time_limit_s"],
+                start=None if options["start"] is None else read_solution(options["start"]),
+                params=options["params"],
                 on_event=listen,
             )
             solution = replace(solution, time_s=clock.elapsed_s)
         with uncounted("writing"):
-            saved_to = _save(solution, target, request.force)
+            saved_to = _save(solution, target, options["force"])
 
     # Print the answer, unless the schedule itself goes to stdout.
-    uncounted_here_s = _increases(uncounted_before_s, uncounted_s())
-    if request.as_json:
+    uncounted_here_s = {}
+    for reason, time_s in uncounted_s().items():
+        if time_s > uncounted_before_s.get(reason, 0.0):
+            uncounted_here_s[reason] = time_s - uncounted_before_s.get(reason, 0.0)
+    if options["as_json"]:
         result = _result_object(solution)
         result |= {"uncounted_s": uncounted_here_s, "saved": saved_to}
         print_object("result", {"file": file, **result})
     elif target != STDIN:
-        _print_solution(name, solution, uncounted_here_s, request.verbose)
+        _print_solution(name, solution, uncounted_here_s, options["verbose"])
 
-    if not request.quiet:
+    if not quiet:
         _explain(name, solution, saved_to)
         if solution.limit is Limit.EXHAUSTED and solution.objective is not None:
-            say(f"{name}: {suggest_next_step(solution, request.method, request.time_limit_s)}")
-    return _exit_code(solution)
-
-
-@contextmanager
-def _listening_to_search(
-    name: str, request: _Request
-) -> Iterator[tuple[OnEvent, Callable[[str], None]]]:
-    """Show the progress of a search on stderr while the block runs.
-
-    It gets the listener of the method, and a function that sets the unit of objectives once the
-    problem is read.
-    """
-    units = [""]
-    with listening(
-        Path(name).name,
-        quiet=request.quiet,
-        verbose=request.verbose,
-        keep=True,
-        limit_s=request.time_limit_s,
-        unit=lambda: units[-1],
-    ) as listen:
-        yield listen, units.append
-
-
-def _read_within_limit(file: str, request: _Request) -> Problem:
-    """Read a problem file, and say on stderr what is unusual about it.
-
-    `LimitReached` says that the time limit, whose clock runs already, was over before.
-    """
-    try:
-        problem = read_problem(file)
-        if not request.quiet:
-            say_remarks(problem, name_of(file))
-    except TimeUp as exc:
-        raise LimitReached("no schedule at the limit: time") from exc
-    return problem
+            hint = suggest_next_step(solution, options["method"], options["time_limit_s"])
+            say(f"{name}: {hint}")
+    if solution.limit is Limit.INTERRUPTED:
+        return INTERRUPTED
+    code_of_status = {Status.INFEASIBLE: INFEASIBLE, Status.UNKNOWN: NOTHING_FOUND}
+    return code_of_status.get(solution.status, SOLVED)
 
 
 _DRAWN = (".png", ".svg", ".pdf", ".html")
 
 
-def _check_target(target: str | None, request: _Request) -> None:
+def _check_target(target: str | None, *, force: bool, is_alone: bool) -> None:
     """Refuse a schedule file that cannot be written, before the search spends time.
 
     The name of a picture is refused too. For several files, their folder is made if it is missing.
@@ -253,15 +225,9 @@ def _check_target(target: str | None, request: _Request) -> None:
         raise click.UsageError(
             f"-o {target}: a schedule is written as JSON, which `optmatch plot` draws"
         )
-    if request.has_several_files:
+    if not is_alone:
         Path(target).parent.mkdir(exist_ok=True)
-    check_target(target, force=request.force)
-
-
-def _increases(before_s: dict[str, float], after_s: dict[str, float]) -> dict[str, float]:
-    """Return by how much each time has grown; times that have not grown are left out."""
-    increase_s = {name: time_s - before_s.get(name, 0.0) for name, time_s in after_s.items()}
-    return {name: time_s for name, time_s in increase_s.items() if time_s > 0}
+    check_target(target, force=force)
 
 
 def _read_params(texts: Sequence[str]) -> dict[str, float]:
@@ -329,14 +295,6 @@ def _save(solution: Solution, target: str | None, force: bool) -> str | None:
     else:
         save(solution, target, force=force)
     return target
-
-
-def _exit_code(solution: Solution) -> int:
-    """Return the exit code that says how a search has ended: interrupted, or by its status."""
-    if solution.limit is Limit.INTERRUPTED:
-        return INTERRUPTED
-    code_of_status = {Status.INFEASIBLE: INFEASIBLE, Status.UNKNOWN: NOTHING_FOUND}
-    return code_of_status.get(solution.status, SOLVED)
 
 
 def _result_object(solution: Solution) -> dict[str, Any]:
@@ -460,11 +418,3 @@ def suggest_next_step(solution: Solution, method: str | None, time_limit_s: floa
     if method is None and time_limit_s is None:
         return f"{exhausted}; --time-limit 1 goes on, to a better answer or a proof"
     return f"{exhausted}; --method {exact_methods[0]} may prove it"
-
-
-def _log_to_stderr() -> None:
-    """Print what the package logs, of all levels."""
-    log = logging.getLogger("optmatch")
-    if not log.handlers:
-        log.addHandler(logging.StreamHandler())
-    log.setLevel(logging.DEBUG)

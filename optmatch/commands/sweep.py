@@ -37,7 +37,6 @@ from optmatch.model.files import check_target, replace_file
 
 if TYPE_CHECKING:
     from optmatch.sweeps.reports import SweepReport
-    from optmatch.sweeps.tasks import Row
 
 
 @click.command(cls=SectionedCommand)
@@ -142,7 +141,7 @@ _MAX_FAILURES = 5
 @with_options((FORCE, JSON))
 def report(store: str, output: str | None, force: bool, as_json: bool) -> None:
     """Compare the methods of a sweep: gap, rank, time, and how often each is near the best."""
-    from optmatch.sweeps.reports import make_report
+    from optmatch.sweeps.reports import csv_table, html_page, make_report, parquet_table
     from optmatch.sweeps.store import Store
 
     target = None
@@ -153,36 +152,25 @@ def report(store: str, output: str | None, force: bool, as_json: bool) -> None:
         rows = list(open_store.rows())
     figures = make_report(rows)
     if target is not None:
-        replace_file(target, _report_file(Path(str(output)).suffix, Path(store).name, rows))
+        suffix = Path(str(output)).suffix.lower()
+        if suffix == ".html":
+            page_or_table = html_page(figures, Path(store).name).encode()
+        elif suffix == ".csv":
+            page_or_table = csv_table(rows)
+        else:
+            page_or_table = parquet_table(rows)
+        replace_file(target, page_or_table)
         say(f"{output}: written")
 
     if as_json:
-        print_object("sweep-report", _report_object(store, figures))
+        kinds = {
+            kind.kind: {"methods": kind.table, "within": kind.shares()} for kind in figures.kinds
+        }
+        failures = [row.figures() for row in figures.failures]
+        content = {"store": store, **figures._asdict(), "kinds": kinds, "failures": failures}
+        print_object("sweep-report", content)
     else:
         _print_report(store, figures)
-
-
-def _report_file(suffix: str, title: str, rows: list[Row]) -> bytes:
-    """Return the content of a report file: a page of HTML, or a table of all rows."""
-    from optmatch.sweeps.reports import csv_table, html_page, make_report, parquet_table
-
-    match suffix.lower():
-        case ".html":
-            return html_page(make_report(rows), title).encode()
-        case ".csv":
-            return csv_table(rows)
-        case _:
-            return parquet_table(rows)
-
-
-def _report_object(store: str, report: SweepReport) -> dict[str, Any]:
-    """Return what `--json` prints of a report."""
-    content = {"store": store, **report._asdict()}
-    content["kinds"] = {
-        kind.kind: {"methods": kind.table, "within": kind.shares()} for kind in report.kinds
-    }
-    content["failures"] = [row.figures() for row in report.failures]
-    return content
 
 
 def _print_report(store: str, report: SweepReport) -> None:

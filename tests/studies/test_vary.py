@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import optmatch as om
-from optmatch.commands.shared.options import Bytes, Duration
+from optmatch.commands.shared.options import BYTES, Duration
 from optmatch.commands.vary import read_values
 from optmatch.studies.methods import find_field
 from tests.helpers.command import call
@@ -24,8 +24,8 @@ JOB: Any = om.load(Path(__file__).resolve().parents[2] / "instances/rails/h200-d
     ("text", "kind", "values"),
     [
         ("1us,10us,...,1ms", Duration(), [1e-6, 1e-5, 1e-4, 1e-3]),
-        ("1kB,...,1GB", Bytes(), None),
-        ("1kB,1MB,...,1GB", Bytes(), [1e3, 1e6, 1e9]),
+        ("1kB,...,1GB", BYTES, None),
+        ("1kB,1MB,...,1GB", BYTES, [1e3, 1e6, 1e9]),
         ("1,2,...,5", int, [1, 2, 3, 4, 5]),
         ("1,2,4,...,32", int, [1, 2, 4, 8, 16, 32]),
         ("8,6,...,2", int, [8, 6, 4, 2]),

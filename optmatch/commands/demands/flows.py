@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from optmatch.commands.shared.options import Rate
+from optmatch.commands.shared.options import RATE
 from optmatch.commands.shared.outcome import SOLVED, name_of, print_object, print_rows
 from optmatch.model import InputError
 
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 FLOW_OPTIONS = (
     click.option(
         "--rate",
-        type=Rate(),
+        "rate_bytes_per_s",
+        type=RATE,
         help="Lists of flows: bytes per second of a circuit, or as 100Gbit/s.  [default: 1]",
     ),
     click.option(
@@ -68,8 +69,23 @@ def simulate_flow_file(
         return SOLVED
     click.echo(f"{name_of(file)}: {len(flows.time_s)} flows")
     print_rows({name: value for name, value in figures.items() if name != "flows"})
-    if each_flow:
-        _print_each(replay)
+    if not each_flow:
+        return SOLVED
+
+    # A line for each flow: its ports by name, its bytes, arrival and completion.
+    names = flows.names or tuple(map(str, range(flows.n_ports)))
+    for source, destination, size_bytes, arrival_s, completion_s in zip(
+        flows.source.tolist(),
+        flows.destination.tolist(),
+        flows.size_bytes.tolist(),
+        flows.time_s.tolist(),
+        replay.completion_s.tolist(),
+        strict=True,
+    ):
+        click.echo(
+            f"  {names[source]} -> {names[destination]}: {size_bytes:.6g} bytes,"
+            f" from {arrival_s:.6g} to {completion_s:.6g} s"
+        )
     return SOLVED
 
 
@@ -104,21 +120,3 @@ def _summarise(replay: FlowReplay) -> dict[str, Any]:
         figures["coflows"] = int(has_flows.sum())
         figures["mean_coflow_wait_s"] = float(coflow_wait_s[has_flows].mean())
     return figures
-
-
-def _print_each(replay: FlowReplay) -> None:
-    """Print a line for each flow: its ports by name, its bytes, arrival and completion."""
-    flows = replay.flows
-    names = flows.names or tuple(map(str, range(flows.n_ports)))
-    for source, destination, size_bytes, arrival_s, completion_s in zip(
-        flows.source.tolist(),
-        flows.destination.tolist(),
-        flows.size_bytes.tolist(),
-        flows.time_s.tolist(),
-        replay.completion_s.tolist(),
-        strict=True,
-    ):
-        click.echo(
-            f"  {names[source]} -> {names[destination]}: {size_bytes:.6g} bytes,"
-            f" from {arrival_s:.6g} to {completion_s:.6g} s"
-        )

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.commands.shared.options import (
+    BYTES,
     CONDITION_NAMES,
     CONDITION_OPTIONS,
     FABRIC_NAMES,
@@ -18,7 +19,6 @@ from optmatch.commands.shared.options import (
     FILE_OPTIONS,
     KINETO,
     LENIENT,
-    Bytes,
     Duration,
     FieldOption,
     SectionedCommand,
@@ -29,6 +29,7 @@ from optmatch.commands.shared.options import (
     say_skipped,
     take,
     with_options,
+    without_none,
     write_problem,
 )
 from optmatch.commands.shared.outcome import say
@@ -42,7 +43,7 @@ _MODEL_OPTIONS = tuple(
         ("--count", int, "permutations: how many are added up.  [default: twice the ports]"),
         (
             "--bytes",
-            Bytes(),
+            BYTES,
             "Largest demand or weight, of zipf-moe the size of a token.  [default: 1000, 4096]",
         ),
         ("--large", int, "solstice: how many large flows a port has.  [default: 4]"),
@@ -157,8 +158,8 @@ def demand(
     unit_bytes = _size_of_unit(options.pop("matrix_unit"), matrix)
     fabric_options = take(options, (*FABRIC_NAMES, *CONDITION_NAMES))
     dead_ports = fabric_options.pop("dead_ports")
-    parameters = take(options, _model_parameters())
-    parameters = {key: value for key, value in parameters.items() if value is not None}
+    names = {key for draw in MODELS.values() for key in inspect.signature(draw).parameters}
+    parameters = without_none(take(options, sorted(names - {"n", "rng", "mutual"})))
     layout_options = {"name": name, "layout": layout, "transposed": transposed}
     rng = np.random.default_rng(seed)
 
@@ -168,7 +169,10 @@ def demand(
         if parameters:
             flag = min(parameters).replace("_", "-")
             raise click.UsageError(f"--{flag}: only with --model")
-        fabric = _fabric_of_options(type_, fabric_options)
+        # Without any option of a fabric it is a switch that fits the matrix.
+        fabric: Fabric | None = None
+        if without_none(fabric_options):
+            fabric = build_fabric(type_, fabric_options)
         numbers, port_names = _read(matrix, files, layout_options, groups, lenient)
         demand_bytes = numbers * unit_bytes
     else:
@@ -220,18 +224,6 @@ def _size_of_unit(unit: str | None, matrix: str | None) -> float:
     if matrix != "-" and is_trace(matrix):
         raise click.UsageError(f"--matrix-unit: {matrix} is a trace, which is in bytes")
     return _BYTES_OF_UNIT[unit]
-
-
-def _fabric_of_options(type_: str, fabric_options: dict[str, Any]) -> Fabric | None:
-    """Return the fabric that options describe beside a matrix that is read.
-
-    Without any option it is None, a switch that fits the matrix.
-    """
-    options_set = {key for key, value in fabric_options.items() if value is not None}
-    if not options_set:
-        return None
-
-    return build_fabric(type_, fabric_options)
 
 
 def _read(
@@ -298,11 +290,3 @@ def _draw(
     if "mutual" in parameters:
         options = {**options, "mutual": fabric.bidirectional}
     return MODELS[model](fabric.n_ports, rng, **options)
-
-
-def _model_parameters() -> list[str]:
-    """Name the options that belong to some model."""
-    names: set[str] = set()
-    for model in MODELS.values():
-        names.update(inspect.signature(model).parameters)
-    return sorted(names - {"n", "rng", "mutual"})

@@ -11,10 +11,12 @@ from optmatch.commands.demands.flows import FLOW_OPTIONS, is_flow_file, simulate
 from optmatch.commands.rails.simulate import OPTIONS, POLICIES, simulate_rail_file
 from optmatch.commands.shared.options import (
     JSON_LINES,
+    RATE,
     Duration,
-    Rate,
     SectionedCommand,
+    take,
     with_options,
+    without_none,
 )
 from optmatch.commands.shared.outcome import (
     CHECK_FAILED,
@@ -29,15 +31,8 @@ from optmatch.commands.shared.outcome import (
 )
 from optmatch.model import InputError, Solution
 
-# Options that replace a field of the problem, each with the field.
-_FIELD_OF_OPTION = {
-    "switching": "switching",
-    "delay": "delay_s",
-    "packet_rate": "packet_bytes_per_s",
-}
-
-# Options of lists of flows alone, each with the parameter of `RollingSchedule`.
-_PARAMETER_OF_FLOW_OPTION = {"rate": "rate_bytes_per_s", "aim": "aim", "planes": "planes"}
+# Parameters of `RollingSchedule` that options of lists of flows alone have.
+_FLOW_OPTIONS = ("rate_bytes_per_s", "aim", "planes")
 
 # Options of rail jobs alone.
 _RAIL_OPTIONS = ("jitter", "runs", "triggers", "seed", "output")
@@ -51,8 +46,13 @@ _FOR_RAIL_JOBS = "--policy, --phases, --jitter, --triggers and -o are for rail j
     type=click.Choice(["all-stop", "per-circuit"]),
     help="Replace the switching of the problem.",
 )
-@click.option("--delay", type=Duration(), help="Replace the reconfiguration delay.")
-@click.option("--packet-rate", type=Rate(), help="Replace the rate of the packet network.")
+@click.option("--delay", "delay_s", type=Duration(), help="Replace the reconfiguration delay.")
+@click.option(
+    "--packet-rate",
+    "packet_bytes_per_s",
+    type=RATE,
+    help="Replace the rate of the packet network.",
+)
 @click.option("--flows", is_flag=True, help="Print when each flow is complete.")
 @with_options(FLOW_OPTIONS)
 @click.option(
@@ -84,18 +84,10 @@ def simulate(
     """
     # Options are told apart: those of lists of flows, those of rail jobs, and fields of a problem
     # that are replaced, such as its delay in seconds. None stands for options that are not set.
-    flow_options: dict[str, Any] = {}
-    for option, parameter in _PARAMETER_OF_FLOW_OPTION.items():
-        value = changes.pop(option)
-        if value is not None:
-            flow_options[parameter] = value
-    rail_options = {name: changes.pop(name) for name in _RAIL_OPTIONS}
-    has_rail_options = policy is not None or phases
-    has_rail_options |= any(value is not None for value in rail_options.values())
-    changed_fields: dict[str, Any] = {}
-    for option, value in changes.items():
-        if value is not None:
-            changed_fields[_FIELD_OF_OPTION[option]] = value
+    flow_options = without_none(take(changes, _FLOW_OPTIONS))
+    rail_options = take(changes, _RAIL_OPTIONS)
+    has_rail_options = policy is not None or phases or bool(without_none(rail_options))
+    changed_fields = without_none(changes)
 
     def simulate_file(file: str) -> int:
         """Simulate one file: a list of flows, a rail job or its plan, or a schedule.
@@ -131,6 +123,8 @@ def _simulate_demand(
 
     The exit code is that of a failed check if some bytes are not delivered.
     """
+    import numpy as np
+
     from optmatch.problems import Demand
     from optmatch.simulation.demands import simulate as replay
 
@@ -142,6 +136,10 @@ def _simulate_demand(
     problem = replace(solution.problem, **changes)
     outcome = replay(problem, solution)
     is_flow = problem.demand_bytes > 0
+
+    # Between events queues change at constant rates, so that the trapezoidal rule is exact.
+    queued_byte_s = np.trapezoid(outcome.queue_bytes.sum(axis=1), outcome.times_s)
+    mean_queue_bytes = float(queued_byte_s) / max(1e-300, float(np.ptp(outcome.times_s)))
     figures = {
         "complete": outcome.complete,
         "completion_s": outcome.completion_s,
@@ -152,7 +150,7 @@ def _simulate_demand(
         "mean_flow_completion_s": _mean(outcome.flow_completion_s[is_flow]),
         "mean_busy": _mean(outcome.busy),
         "reconfiguring": outcome.reconfiguring,
-        "mean_queue_bytes": _mean_queue(outcome),
+        "mean_queue_bytes": mean_queue_bytes,
     }
     if as_json:
         arrays = ("flow_completion_s", "times_s", "queue_bytes", "busy")
@@ -185,18 +183,3 @@ def _print_flows(outcome: Any, problem: Any) -> None:
 
 def _mean(values: Any) -> float:
     return float(values.mean()) if values.size else 0.0
-
-
-def _mean_queue(outcome: Any) -> float:
-    """Return the bytes that wait in all queues, averaged over time.
-
-    Between events queues change at constant rates, so the trapezoidal rule is exact.
-    """
-    import numpy as np
-
-    total_bytes = outcome.queue_bytes.sum(axis=1)
-    interval_s = np.diff(outcome.times_s)
-    if not interval_s.sum():
-        return 0.0
-    mean_of_interval = (total_bytes[1:] + total_bytes[:-1]) / 2
-    return float((mean_of_interval * interval_s).sum() / interval_s.sum())

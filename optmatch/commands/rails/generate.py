@@ -188,16 +188,11 @@ def _fit_replicas(parallelism: Parallelism, n_gpus: int, parts: _JobParts) -> Pa
     n_ranks_of_replica = parallelism.n_ranks // parallelism.dp
     if not parts.is_typed("dp") and n_gpus % n_ranks_of_replica == 0:
         parallelism = replace(parallelism, dp=n_gpus // n_ranks_of_replica)
-    _check_ranks(parallelism, n_gpus)
-    return parallelism
-
-
-def _check_ranks(parallelism: Parallelism, n_gpus: int) -> None:
-    """Refuse degrees of parallelism whose product is not the number of GPUs."""
     if parallelism.n_ranks != n_gpus:
         degrees = [f"{degree} {getattr(parallelism, degree)}" for degree in DEGREES]
         product = f"{' x '.join(degrees)} = {parallelism.n_ranks} ranks"
         raise InputError(f"{product}, but --gpus = {n_gpus}")
+    return parallelism
 
 
 def _fields_of(rows: Sequence[str | FieldOption]) -> list[str]:
@@ -206,14 +201,9 @@ def _fields_of(rows: Sequence[str | FieldOption]) -> list[str]:
 
 
 class _JobParts:
-    """Makes the parts of a job from the options of the command.
+    """Makes the parts of a job from the values of all options of the command.
 
-    Parameters
-    ----------
-    context
-        The context of the command, which knows the options that a user has typed.
-    options
-        The values of all options.
+    The context of the command knows which options a user has typed.
     """
 
     def __init__(self, context: click.Context, options: dict[str, Any]) -> None:
@@ -225,21 +215,9 @@ class _JobParts:
         return self.context.get_parameter_source(name) is not ParameterSource.DEFAULT
 
     def make(self, cls: type[T], rows: Sequence[str | FieldOption], **more: Any) -> T:
-        """Make a part of a job from the values of its options.
+        """Make a part of a job from the values of its options, and from those of further fields.
 
-        Parameters
-        ----------
-        cls
-            The data class of the part.
-        rows
-            Its fields that have options.
-        **more
-            Values of further fields.
-
-        Raises
-        ------
-        InputError
-            If an option is missing that only a preset could replace.
+        An `InputError` names an option that is missing, which only a preset could replace.
         """
         values = {}
         for name in _fields_of(rows):

@@ -12,6 +12,7 @@ from optmatch.commands.shared.options import (
     KINETO,
     LENIENT,
     RAIL_FIELDS,
+    Parsed,
     field_options,
     given_traces,
     say_skipped,
@@ -24,19 +25,15 @@ from optmatch.problems import RailJob, RailNetwork, Workload
 from optmatch.problems.rails.training.step import DIMENSIONS, Dimension
 
 
-class _Named(click.ParamType):  # type: ignore[type-arg] # no generic class before click 8.3.2
-    """The name of a group and its dimension, ``NAME=pp``."""
+def _read_named(text: str) -> tuple[str, str]:
+    """Read the name of a group and its dimension, ``NAME=pp``; else it is a `ValueError`."""
+    name, equals, dimension = text.rpartition("=")
+    if not equals or dimension not in DIMENSIONS:
+        raise ValueError(text)
+    return name, dimension
 
-    name = "name=dimension"
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, Dimension]:
-        """Parse the text."""
-        name, equals, dimension = str(value).rpartition("=")
-        if not equals or dimension not in DIMENSIONS:
-            self.fail(f"{value!r}: NAME=DIMENSION, one of {', '.join(DIMENSIONS)}", param, ctx)
-        return name, dimension
+_NAMED = Parsed("name=dimension", _read_named, f"NAME=DIMENSION, one of {', '.join(DIMENSIONS)}")
 
 
 @click.command("rail-trace")
@@ -86,7 +83,7 @@ class _Named(click.ParamType):  # type: ignore[type-arg] # no generic class befo
 @click.option(
     "--dimension",
     "dimensions",
-    type=_Named(),
+    type=_NAMED,
     multiple=True,
     help="The dimension of a group (dp, tp, pp, cp or ep), where its use does not tell.",
 )
@@ -194,16 +191,7 @@ def _list_calls(
     """Print the communication of traces as CSV, and say on stderr how long each rank did what.
 
     A rank is a GPU with its own trace. A row of the table is one call of a collective operation or
-    of a message.
-
-    Parameters
-    ----------
-    files
-        Traces of PyTorch's profiler, one of each rank.
-    ranks_of_group
-        The ranks of communicator groups that the traces name without their ranks.
-    skipped
-        Gets what is left out of a trace; None if nothing may be left out.
+    of a message. What is left out of a trace is added to `skipped`; None refuses it.
     """
     from optmatch.io.rails.kineto.job import Listed, list_calls, measure
     from optmatch.io.rails.kineto.recordings import read_recording

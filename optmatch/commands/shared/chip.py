@@ -35,13 +35,7 @@ CHIP_OPTIONS = (
 
 
 def choose_device(name: str | None) -> Device:
-    """Return a device, which says how the cells of a chip treat light.
-
-    Parameters
-    ----------
-    name
-        The name of a known device, or a JSON file; None for the default one.
-    """
+    """Return the device of a name or of a JSON file, None for the default one."""
     from optmatch.io import read_device
     from optmatch.model import find_device
 
@@ -62,19 +56,9 @@ def read_chip(path: str, fabric: Fabric, device: Device) -> CellDevice:
 def take_chip(fabric: Fabric, options: dict[str, Any]) -> tuple[Fabric, CellDevice | None]:
     """Take `CHIP_OPTIONS` out of the options of a command, and do what they say.
 
-    Parameters
-    ----------
-    fabric
-        The fabric of the problem.
-    options
-        The options of the command, from which those of the chip are removed.
-
-    Returns
-    -------
-    fabric : Fabric
-        The fabric; states that leak more than `--min-extinction-db` allows are faults of it.
-    cells : CellDevice or None
-        The device of each cell, where the objective or the delay depends on it.
+    In the fabric that is returned, states that leak more than ``--min-extinction-db`` allows are
+    faults. Beside it stands the device of each cell, None where neither objective nor delay depend
+    on it.
     """
     chip = take(options, ("device", "device_cells", "min_extinction_db"))
     objective = options["objective"]

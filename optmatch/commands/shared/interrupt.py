@@ -130,10 +130,7 @@ class _HeldInterrupt:
     """
 
     def __init__(self, on_event: OnEvent, keep: bool) -> None:
-        """Prepare for the first signal of a block.
-
-        With `keep`, what comes after a solve, its check and its file, ends before the interrupt.
-        """
+        """Prepare for the first signal of a block."""
         self.on_event = on_event
         self.keep = keep
         self.arrived = False

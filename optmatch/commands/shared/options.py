@@ -133,7 +133,7 @@ def field_options(
 
         # Rates and durations may have units.
         option_type = typed.type or type_of_field(cls, name)
-        if isinstance(option_type, Rate):
+        if option_type is RATE:
             text = text.replace("bytes per second", "bytes per second or as 100Gbit/s", 1)
         elif isinstance(option_type, Duration):
             text = text.replace(", in seconds", ", in seconds or as 20us", 1)
@@ -176,9 +176,9 @@ def type_of_field(cls: Any, name: str) -> Any:
     if option_type is not float:
         return option_type
     if name.endswith("bytes_per_s"):
-        return Rate()
+        return RATE
     if name.endswith("_bytes"):
-        return Bytes()
+        return BYTES
     if name.endswith("_s") and not name.endswith("_per_s"):
         return Duration()
     return option_type
@@ -190,7 +190,7 @@ def _write_default(default: Any, option_type: Any) -> str:
     Rates from 0.8 Gbit/s on are written as 400Gbit/s, times with the unit in which they are at
     least 1, as 20us.
     """
-    if isinstance(option_type, Rate) and default >= 1e8:
+    if option_type is RATE and default >= 1e8:
         return f"{default * 8 / 1e9:g}Gbit/s"
     if isinstance(option_type, Duration):
         for unit, units_per_s in (("s", 1.0), ("ms", 1e3), ("us", 1e6), ("ns", 1e9)):
@@ -345,21 +345,27 @@ def _read_bytes_of(text: str) -> float:
     return _read_amount(text, _UNITS_OF_BYTES)
 
 
-class Amount(click.ParamType):  # type: ignore[type-arg] # no generic class before click 8.3.2
-    """A number, perhaps with its unit, that one of the functions above reads."""
+class Parsed(click.ParamType):  # type: ignore[type-arg] # no generic class before click 8.3.2
+    """What a function reads from a text; where that raises `ValueError`, the rule is the message.
 
-    read: Callable[[str], float]
-    rule: str
-    """What is expected, for the message about anything else."""
+    The name stands in help where an option names no other metavar.
+    """
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """Return the amount in bytes, seconds or bytes per second."""
+    def __init__(self, name: str, read: Callable[[str], Any], rule: str) -> None:
+        self.name = name
+        self.read = read
+        self.rule = rule
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Read the text, or a default."""
         try:
             return self.read(str(value))
         except ValueError:
             self.fail(f"{value!r}: {self.rule}", param, ctx)
+
+
+class Amount(Parsed):
+    """A number, perhaps with its unit."""
 
 
 class Duration(Amount):
@@ -369,13 +375,11 @@ class Duration(Amount):
     that `optmatch play` has noted there, and the file.
     """
 
-    name = "duration"
-    read = staticmethod(read_seconds)
-    rule = "a time >= 0 is expected, in seconds or with its unit, as 20us, 250ms, 1m, 2h"
+    def __init__(self) -> None:
+        rule = "a time >= 0 is expected, in seconds or with its unit, as 20us, 250ms, 1m, 2h"
+        super().__init__("duration", read_seconds, rule)
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return seconds >= 0."""
         if not str(value).startswith("measured:"):
             return super().convert(value, param, ctx)
@@ -388,23 +392,17 @@ class Duration(Amount):
         return float(getattr(measured_delays(match[2]), f"{match[1]}_s"))
 
 
-class Rate(Amount):
-    """Bytes per second, or a number with its unit: 100Gbit/s, 12.5GB/s."""
-
-    name = "rate"
-    read = staticmethod(read_rate)
-    rule = (
-        "a rate is expected, in bytes per second or with its unit, as 100Gbit/s, 10Gb/s,"
-        " 400Mbit/s, 12.5GB/s, 50MB/s"
-    )
-
-
-class Bytes(Amount):
-    """Bytes, or a number with its unit: 100MB, 4MiB."""
-
-    name = "bytes"
-    read = staticmethod(_read_bytes_of)
-    rule = "a number of bytes is expected, or one with its unit, as 100MB, 4MiB"
+RATE = Amount(
+    "rate",
+    read_rate,
+    "a rate is expected, in bytes per second or with its unit, as 100Gbit/s, 10Gb/s,"
+    " 400Mbit/s, 12.5GB/s, 50MB/s",
+)
+BYTES = Amount(
+    "bytes",
+    _read_bytes_of,
+    "a number of bytes is expected, or one with its unit, as 100MB, 4MiB",
+)
 
 
 NETLIST_OPTIONS = (
@@ -734,10 +732,10 @@ def build_fabric(type_: str, options: dict[str, Any]) -> Fabric:
         type_ = "ideal-switch"
 
     # Options are taken out group by group, so that a command is left with those of its problem.
-    shape = _without_none(take(options, FABRIC_NAMES))
+    shape = without_none(take(options, FABRIC_NAMES))
     netlist = options.pop("netlist", None)
-    netlist_options = _without_none(take(options, _NETLIST_NAMES))
-    faults = _without_none(take(options, _FAULTS))
+    netlist_options = without_none(take(options, _NETLIST_NAMES))
+    faults = without_none(take(options, _FAULTS))
 
     if netlist is not None:
         for name in shape.keys() - {"tx", "rx"}:
@@ -755,7 +753,8 @@ def build_fabric(type_: str, options: dict[str, Any]) -> Fabric:
     return fabric
 
 
-def _without_none(options: dict[str, Any]) -> dict[str, Any]:
+def without_none(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that are set."""
     return {name: value for name, value in options.items() if value is not None}
 
 

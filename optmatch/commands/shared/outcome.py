@@ -7,8 +7,9 @@ import json
 import re
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from importlib import import_module
 from pathlib import PurePath
 from typing import Any
 
@@ -38,15 +39,21 @@ class Group(click.Group):
         _with_example(command, ctx, cmd_name)
         return command
 
+    def list_groups(self, ctx: click.Context) -> Mapping[str, Iterable[str]]:
+        """Return the names of commands under the titles below which help lists them."""
+        return {"Commands": self.list_commands(ctx)}
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List all commands, each with its first sentence as a whole."""
-        rows = []
-        for name in self.list_commands(ctx):
-            command = self.get_command(ctx, name)
-            if command is not None:
-                rows.append((name, command.get_short_help_str(limit=1000)))
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
+        """List all commands, each with its first sentence as a whole, all in the same columns."""
+        longest = max(map(len, self.list_commands(ctx)))
+        for title, names in self.list_groups(ctx).items():
+            rows = []
+            for name in names:
+                command = self.get_command(ctx, name)
+                if command is not None and not command.hidden:
+                    rows.append((name.ljust(longest), command.get_short_help_str(limit=1000)))
+            with formatter.section(title):
+                formatter.write_dl(rows)
 
 
 def _with_example(command: click.Command | None, ctx: click.Context, name: str) -> None:
@@ -74,52 +81,36 @@ class LaterGroup(Group):
 
     Parameters
     ----------
-    names
-        The names of the commands, in the order of help.
-    load
-        Imports the command of a name.
     groups
-        The names under the titles below which help lists them; without any they are one list.
+        The titles below which help lists the commands. Each has its commands by name, in the order
+        of help, with the module of `optmatch.commands` and the function, as ``"export:plot"``.
     """
 
     def __init__(
-        self,
-        *args: Any,
-        names: Sequence[str],
-        load: Callable[[str], click.Command],
-        groups: Mapping[str, Sequence[str]] | None = None,
-        **options: Any,
+        self, *args: Any, groups: Mapping[str, Mapping[str, str]], **options: Any
     ) -> None:
         super().__init__(*args, **options)
-        self._names = list(names)
-        self._load = load
-        self._groups = groups or {"Commands": names}
+        self._groups = groups
+        self._places = {name: place for group in groups.values() for name, place in group.items()}
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the commands under the titles of their groups, all in the same columns."""
-        longest = max(map(len, self._names))
-        for title, names in self._groups.items():
-            rows = []
-            for name in names:
-                command = self.get_command(ctx, name)
-                if command is not None and not command.hidden:
-                    whole_sentence = command.get_short_help_str(limit=200)
-                    rows.append((name.ljust(longest), whole_sentence))
-            with formatter.section(title):
-                formatter.write_dl(rows)
+    def list_groups(self, ctx: click.Context) -> Mapping[str, Iterable[str]]:
+        """Return the names of commands under the titles of their groups."""
+        return self._groups
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands, in the order of help."""
-        return list(self._names)
+        return list(self._places)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import a command; None if there is none of this name."""
-        if cmd_name not in self._names:
+        if cmd_name not in self._places:
             return None
         # An exception in the middle of an import comes out of it as another one, so a signal ends
         # the process there and then.
         with heeding() as signals, signals.held(_end_process):
-            command = self._load(cmd_name)
+            module_name, _, function_name = self._places[cmd_name].partition(":")
+            module = import_module(f"optmatch.commands.{module_name}")
+        command: click.Command = getattr(module, function_name)
         if ctx.auto_envvar_prefix:
             _name_variables(command, f"{ctx.auto_envvar_prefix}_{cmd_name}")
         _with_example(command, ctx, cmd_name)
@@ -129,8 +120,8 @@ class LaterGroup(Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command that is asked for; suggest one for a misspelt name."""
-        close = get_close_matches(args[0], self._names, n=1)
-        if args[0] not in self._names and close:
+        close = get_close_matches(args[0], self._places, n=1)
+        if args[0] not in self._places and close:
             ctx.fail(f"No such command {args[0]!r}. Did you mean {close[0]!r}?")
         return super().resolve_command(ctx, args)
 
@@ -286,13 +277,10 @@ def describe(error: Exception) -> str:
 def say(message: str) -> None:
     """Write one line on stderr; control characters are written out."""
     line = " ".join(message.split())
-    click.echo(f"optmatch: {re.sub('[^ -~]+', _escape_unprintable, line)}", err=True)
 
-
-def _escape_unprintable(match: re.Match[str]) -> str:
-    """Write characters that a terminal would obey as their escapes."""
-    letters = [letter if letter.isprintable() else ascii(letter)[1:-1] for letter in match[0]]
-    return "".join(letters)
+    # Characters that a terminal would obey become their escapes.
+    letters = [letter if letter.isprintable() else ascii(letter)[1:-1] for letter in line]
+    click.echo(f"optmatch: {''.join(letters)}", err=True)
 
 
 def print_object(tag: str, content: Mapping[str, Any]) -> None:
@@ -368,8 +356,10 @@ def for_each(files: Sequence[str], run: Callable[[str], int], *, as_json: bool) 
         try:
             code = run(file)
         except (OptMatchError, OSError, MemoryError) as exc:
-            # Nothing more can be written to stdout. If nobody reads on, click ends in silence.
-            if _is_end_of_stdout(exc):
+            # Nothing more can be written to stdout, which has no name of a file: it is on a full
+            # disk, or closed, where click ends in silence.
+            no_more = (errno.EPIPE, *_DISK_FULL)
+            if isinstance(exc, OSError) and not exc.filename and exc.errno in no_more:
                 raise
             code = _report_error(exc, file, as_json=as_json)
 
@@ -383,13 +373,6 @@ def for_each(files: Sequence[str], run: Callable[[str], int], *, as_json: bool) 
             if code == INTERRUPTED or signals.received:
                 break
     return worst_code
-
-
-def _is_end_of_stdout(error: Exception) -> bool:
-    """Tell whether stdout, which has no name of a file, is closed or on a full disk."""
-    if not isinstance(error, OSError) or error.filename:
-        return False
-    return error.errno in (errno.EPIPE, *_DISK_FULL)
 
 
 def _report_error(error: Exception, file: str, *, as_json: bool) -> int:

@@ -36,7 +36,29 @@ _TERMINAL_INTERVAL_S = 0.1
 _BAR_WIDTH = 12
 
 
-class Progress:
+class StatusLine:
+    """A line on stderr that the next one is written over, as a terminal allows."""
+
+    def __init__(self) -> None:
+        self._width = 0
+
+    def show(self, line: str, *, stays: bool = False) -> None:
+        """Write a line in place of the last one, cut to the terminal if it does not stay."""
+        self.close()
+        if not stays:
+            # A longer line would wrap, and its second part could not be wiped.
+            line = line[: shutil.get_terminal_size().columns - 1]
+        click.echo(line, nl=stays, err=True)
+        self._width = 0 if stays else len(line)
+
+    def close(self) -> None:
+        """Wipe the line off the terminal."""
+        if self._width:
+            click.echo("\r" + " " * self._width + "\r", nl=False, err=True)
+            self._width = 0
+
+
+class Progress(StatusLine):
     """Listens to a method and keeps one line on a terminal up to date, or writes one now and then.
 
     Parameters
@@ -66,11 +88,8 @@ class Progress:
         unit: Callable[[], str] = str,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """Prepare a line of progress; nothing is written before the first event that is due.
-
-        With `verbose` every better answer or bound has a line of its own; on a `terminal` a line
-        is written over. `unit` returns the unit of the objective, once the problem is read.
-        """
+        """Prepare a line of progress; nothing is written before the first event that is due."""
+        super().__init__()
         self.unit = unit
         self.limit_s = limit_s
         self.name = name
@@ -83,7 +102,6 @@ class Progress:
         self.phase = "started"
         self.best: Score | None = None
         self.bound: Score | None = None
-        self.width = 0
         self.n_compiled = 0
         self.first_tick: Tick | None = None
 
@@ -113,19 +131,13 @@ class Progress:
         """Say that numba compiles a kernel: once for each installation, and it takes seconds."""
         self.n_compiled += 1
         if self.terminal:
-            self._show(f"compiling, once: {self.n_compiled}, {kernel}", stays=False)
+            self.show(f"compiling, once: {self.n_compiled}, {kernel}", stays=False)
         elif self.n_compiled == 1:
-            self._show("compiling, once: kernels, which does not count", stays=True)
+            self.show("compiling, once: kernels, which does not count", stays=True)
 
     def importing(self) -> None:
         """Say that modules are loaded, which takes seconds from a disk that is cold."""
-        self._show("loading modules, which does not count", stays=not self.terminal)
-
-    def close(self) -> None:
-        """Wipe the line off the terminal."""
-        if self.width:
-            click.echo("\r" + " " * self.width + "\r", nl=False, err=True)
-            self.width = 0
+        self.show("loading modules, which does not count", stays=not self.terminal)
 
     def _describe_rate(self, tick: Tick) -> str:
         """Say how fast the tasks of a sweep are done, as ", 2.5/s, 40 s to go".
@@ -164,16 +176,7 @@ class Progress:
             gap = gap_between(self.best, self.bound)
             if gap < math.inf:
                 parts.append(f"gap {100 * gap:.2g} %")
-        self._show(", ".join(parts), stays=stays)
-
-    def _show(self, line: str, *, stays: bool) -> None:
-        """Write a line in place of the last one, cut to the terminal if it does not stay."""
-        self.close()
-        if not stays:
-            # A longer line would wrap, and its second part could not be wiped.
-            line = line[: shutil.get_terminal_size().columns - 1]
-        click.echo(line, nl=stays, err=True)
-        self.width = 0 if stays else len(line)
+        self.show(", ".join(parts), stays=stays)
 
 
 # How long modules may load until stderr says why nothing moves.

@@ -91,19 +91,7 @@ def check_output(output: str | None, *, force: bool) -> None:
 def check_picture(picture: str, *, force: bool) -> None:
     """Refuse a picture that cannot be written or drawn, before the work.
 
-    Parameters
-    ----------
-    picture
-        The file, whose ending says the format.
-    force
-        Whether a file that is there is replaced.
-
-    Raises
-    ------
-    InputError
-        If the ending is wrong, or the file is there already.
-    SolverUnavailable
-        If matplotlib is not installed.
+    Its ending may be wrong, the file be there already, or matplotlib not be installed.
     """
     check_target(picture, force=force, endings=PICTURES)
     from optmatch.plotting.drawing import blank_figure
@@ -112,17 +100,7 @@ def check_picture(picture: str, *, force: bool) -> None:
 
 
 def draw_study(study: Study, picture: str, *, force: bool) -> None:
-    """Draw a study into a file.
-
-    Parameters
-    ----------
-    study
-        The study.
-    picture
-        The file, whose ending says the format.
-    force
-        Whether a file that is there is replaced.
-    """
+    """Draw a study into a file, whose ending says the format."""
     from optmatch.plotting import save_figure
 
     save_figure(study.plot, picture, force=force)

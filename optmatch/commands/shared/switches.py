@@ -31,24 +31,12 @@ TIME_LIMIT = click.option(
 
 
 def open_switches(addresses: tuple[str, ...]) -> dict[str, Switch]:
-    """Open connections to all switches.
+    """Open connections to all switches, and return them by name.
 
-    Parameters
-    ----------
-    addresses
-        URLs such as ``redis://host:6379``, with names before them where there are several, as
-        ``rail-0=redis://host:6379``.
-
-    Returns
-    -------
-    dict
-        The switches by name; a single one may go without, and has the empty name.
-
-    Raises
-    ------
-    click.UsageError
-        If two switches have the same name, or one of several has none. No connection stays open
-        then.
+    Addresses are URLs such as ``redis://host:6379``, with names before them where there are
+    several, as ``rail-0=redis://host:6379``; a single one may go without, and has the empty name.
+    Where two names are equal, or one is missing, it is a usage error, and no connection stays
+    open.
     """
     from optmatch.switches import open_switch
 
