@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -38,14 +38,6 @@ class Call(NamedTuple):
     """Seconds since 1970."""
 
 
-class _CallTimes:
-    """The histogram of one call while it grows."""
-
-    def __init__(self) -> None:
-        self.counts = [0] * (len(BUCKETS_S) + 1)
-        self.sum_s = 0.0
-
-
 class _TimedCall:
     """A call that is counted when its block ends; a class, since generators take a microsecond."""
 
@@ -72,55 +64,35 @@ class Tally:
     """
 
     def __init__(self, on_event: Callable[[Call], None] | None = None) -> None:
-        """Begin without any call.
-
-        Parameters
-        ----------
-        on_event
-            Called with a `Call` after each call that is counted; None for nobody.
-        """
+        """Begin without any call."""
         self._on_event = on_event
         self._lock = threading.Lock()
         self._calls = Counter[tuple[str, str]]()
-        self._times = dict[str, _CallTimes]()
+        self._counts_of_call = dict[str, list[int]]()
+        self._sum_of_call_s = defaultdict[str, float](float)
 
     def call(self, name: str, parts: Any = None) -> _TimedCall:
         """Return a context that counts the calls in its block, by outcome."""
         return _TimedCall(self, name, parts)
 
     def count(self, name: str, outcome: str, parts: Any, took_s: float) -> None:
-        """Count a call that has returned or raised, and tell `on_event` of it.
+        """Count a call that has returned or raised, by its method, and tell `on_event` of it.
 
-        Parameters
-        ----------
-        name
-            The name of the method that was called.
-        outcome
-            ``"done"``, ``"infeasible"``, ``"limit"``, ``"refused"`` or ``"error"``.
-        parts
-            The parts that it was about; None for none.
-        took_s
-            How long it took, in seconds.
+        The outcome is ``"done"``, ``"infeasible"``, ``"limit"``, ``"refused"`` or ``"error"``.
         """
         with self._lock:
             self._calls[name, outcome] += 1
-            times = self._times.get(name)
-            if times is None:
-                times = self._times[name] = _CallTimes()
-
             # The bucket of the least upper end that is no less; longer times are in the last
             # one.
-            times.counts[bisect_left(BUCKETS_S, took_s)] += 1
-            times.sum_s += took_s
-        if self._on_event is not None:
-            self._tell(Call(name, outcome, parts, took_s, time.time()))
-
-    def _tell(self, call: Call) -> None:
-        """Tell `on_event` of a call; an error in it does not reach the caller."""
+            counts = self._counts_of_call.setdefault(name, [0] * (len(BUCKETS_S) + 1))
+            counts[bisect_left(BUCKETS_S, took_s)] += 1
+            self._sum_of_call_s[name] += took_s
         if self._on_event is None:
             return
+
+        # An error in `on_event` does not reach the caller.
         try:
-            self._on_event(call)
+            self._on_event(Call(name, outcome, parts, took_s, time.time()))
         except Exception:
             _LOG.exception("on_event failed")
 
@@ -135,8 +107,8 @@ class Tally:
         """
         with self._lock:
             histograms = {
-                name: Histogram(tuple(times.counts), times.sum_s)
-                for name, times in self._times.items()
+                name: Histogram(tuple(counts), self._sum_of_call_s[name])
+                for name, counts in self._counts_of_call.items()
             }
             return {"calls": dict(self._calls), "call_s": histograms}
 

@@ -73,23 +73,7 @@ def warm_up(
 
 
 def _names(kinds: str | Iterable[str] | None) -> Sequence[str]:
-    """Check the names of kinds of problems.
-
-    Parameters
-    ----------
-    kinds
-        A name or several; None for all.
-
-    Returns
-    -------
-    sequence of str
-        The names.
-
-    Raises
-    ------
-    InputError
-        If there is no kind of such a name.
-    """
+    """Check the names of kinds of problems, one or several; None for all."""
     if kinds is None:
         return KIND_NAMES
     names = [kinds] if isinstance(kinds, str) else list_entries("kinds", kinds, "names of kinds")

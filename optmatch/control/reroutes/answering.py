@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.control.reroutes.failed_parts import (
-    KINDS,
     Record,
     add_failure,
     check_failure,
@@ -323,7 +322,7 @@ def find_closed_part(state: Reroute, transition: Transition, closed: FailedParts
         return None
     units = state.units
     graph = state.fabric.graph
-    used: dict[str, set[int]] = {kind: set() for kind in KINDS}
+    used: dict[str, set[int]] = {"chip": set(), "port": set(), "fibre": set(), "cell": set()}
 
     # Ports at the new ends of circuits, and units that take over, which are ports or chips.
     is_new = transition.circuits != state.circuits[transition.changed]
@@ -341,12 +340,11 @@ def find_closed_part(state: Reroute, transition: Transition, closed: FailedParts
             passed = units.fibre_of_terminal[passed].tolist()
         used["fibre"].update(passed)
 
-    for kind, parts in zip(KINDS, closed, strict=True):
-        common = used[kind].intersection(parts)
-        if common:
+    for kind, part in closed.faults:
+        if part in used[kind]:
             if kind == "cell" and graph is not None:
-                return graph.describe_cell(min(common))
-            return f"{kind} {min(common)}"
+                return graph.describe_cell(part)
+            return f"{kind} {part}"
     return None
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,17 +21,10 @@ from numpy.typing import NDArray
 from optmatch.fabrics import Units
 from optmatch.model import InputError, integer
 from optmatch.problems import Reroute
-from optmatch.problems.reroutes.running import FailedParts
+from optmatch.problems.reroutes.running import KIND_OF_FIELD, FailedParts, Part
 
 Parts = int | Iterable[int] | None
 Stuck = Literal["bar", "cross"] | None
-
-
-KINDS = ("chip", "port", "fibre", "cell", "cell", "cell")
-"""The kind of part of each field of `FailedParts`."""
-
-_CELL_FIELDS = ("stuck_bar", "stuck_cross", "dead_cells")
-"""The fields of broken cells; a state, or a failure, lists a cell in one of them at most."""
 
 
 class Record(NamedTuple):
@@ -174,35 +167,18 @@ def list_failure(
     return failure
 
 
-def _numbers_by_kind(*failures: FailedParts) -> dict[str, set[int]]:
-    """Collect the numbers of parts by kind; a cell is the same whatever is wrong with it."""
-    numbers_of = {kind: set[int]() for kind in KINDS}
-    for failure in failures:
-        for kind, numbers in zip(KINDS, failure, strict=True):
-            numbers_of[kind].update(numbers)
-    return numbers_of
-
-
 def unite(failures: Iterable[FailedParts]) -> FailedParts:
     """Return the parts of all failures, ascending; all cells as dead ones."""
-    numbers_of = _numbers_by_kind(*failures)
-    return FailedParts(
-        failed_chips=tuple(sorted(numbers_of["chip"])),
-        failed_ports=tuple(sorted(numbers_of["port"])),
-        failed_fibres=tuple(sorted(numbers_of["fibre"])),
-        dead_cells=tuple(sorted(numbers_of["cell"])),
-    )
+    field_of_kind = {kind: field for field, kind in KIND_OF_FIELD.items()}  # the last one counts
+    parts = {part for failure in failures for part in failure.faults}
+    return FailedParts.of({part: field_of_kind[part[0]] for part in parts})
 
 
 def subtract(parts: FailedParts, *removed: FailedParts) -> FailedParts:
     """Return parts without others; a cell is the same whatever is wrong with it."""
-    removed_of = _numbers_by_kind(*removed)
-    return FailedParts(
-        *(
-            tuple(number for number in numbers if number not in removed_of[kind])
-            for kind, numbers in zip(KINDS, parts, strict=True)
-        )
-    )
+    known = {part for failure in removed for part in failure.faults}
+    faults = parts.faults
+    return FailedParts.of({part: faults[part] for part in faults.keys() - known})
 
 
 def _remove_parts(
@@ -228,20 +204,15 @@ def _name_each_part_once(failures: Sequence[FailedParts]) -> tuple[FailedParts, 
     the last one counts. Example: failures {fibre 1, fibre 2}, {fibre 2}, {fibre 2, chip 3} become
     {fibre 1, fibre 2}, {chip 3}.
     """
-    # The fault that was reported last of each cell, by the name of its field.
-    last_fault: dict[int, str] = {}
+    last_fault: dict[Part, str] = {}
     for failure in failures:
-        for field in _CELL_FIELDS:
-            last_fault.update(dict.fromkeys(getattr(failure, field), field))
+        last_fault.update(failure.faults)
 
     # Leave out what is known, and failures of which nothing is left.
     distinct_failures = list[FailedParts]()
     for failure in failures:
-        current_cells = {
-            field: tuple(cell for cell in getattr(failure, field) if last_fault[cell] == field)
-            for field in _CELL_FIELDS
-        }
-        new_parts = subtract(failure._replace(**current_cells), *distinct_failures)
+        current = dict(failure.faults.items() & last_fault.items())
+        new_parts = subtract(FailedParts.of(current), *distinct_failures)
         if any(new_parts):
             distinct_failures.append(new_parts)
     return tuple(distinct_failures)
@@ -249,33 +220,19 @@ def _name_each_part_once(failures: Sequence[FailedParts]) -> tuple[FailedParts, 
 
 def list_unanswered(failure: FailedParts, state: Reroute) -> FailedParts:
     """Return the parts of a failure that work in a state, or have failed in another way there."""
-    remaining = {
-        field: tuple(part for part in parts if part not in getattr(state, field))
-        for field, parts in failure._asdict().items()
-    }
-    return FailedParts(**remaining)
+    return FailedParts.of(dict(failure.faults.items() - state.failed.faults.items()))
 
 
 def drop_former_faults(state: Reroute, failure: FailedParts) -> Reroute:
     """Return a state without the faults of cells that a failure reports with another fault."""
-    cells = set(failure.broken_cells)
-    changes: dict[str, Any] = {}
-    for field in _CELL_FIELDS:
-        broken = getattr(state, field)
-        if not cells.isdisjoint(broken):
-            changes[field] = tuple(cell for cell in broken if cell not in cells)
-    return replace(state, **changes) if changes else state
+    kept = subtract(state.failed, FailedParts(dead_cells=failure.broken_cells))
+    return state if kept == state.failed else replace(state, **kept._asdict())
 
 
 def add_failure(state: Reroute, failure: FailedParts) -> Reroute:
-    """Return a state in which the parts of a failure have failed too."""
-    base = drop_former_faults(state, failure)
-    changes: dict[str, Any] = {
-        field: (*getattr(base, field), *parts)
-        for field, parts in failure._asdict().items()
-        if parts
-    }
-    return replace(base, **changes)
+    """Return a state in which the parts of a failure have failed too, cells in its way alone."""
+    faults = state.failed.faults | failure.faults
+    return replace(state, **FailedParts.of(faults)._asdict())
 
 
 def check_failure(state: Reroute, failure: FailedParts) -> None:
@@ -283,22 +240,20 @@ def check_failure(state: Reroute, failure: FailedParts) -> None:
 
     A broken cell may fail once more in another way: a stuck one may die, for instance.
     """
-    n_cells = state.fabric.n_cells
-    counts = (
-        state.units.n_chips,
-        state.fabric.n_ports,
-        state.units.n_fibres,
-        n_cells,
-        n_cells,
-        n_cells,
-    )
-    for field, name, parts, count in zip(failure._fields, KINDS, failure, counts, strict=True):
-        for part in parts:
-            if not 0 <= part < count:
-                allowed = f"{name}s are 0 .. {count - 1}" if count else f"there are no {name}s"
-                raise InputError(f"{name} = {part}: {allowed}", where=name)
-            if part in getattr(state, field):
-                raise InputError(f"{name} {part} has failed already", where=name)
+    known = state.failed.faults
+    n_parts = {
+        "chip": state.units.n_chips,
+        "port": state.fabric.n_ports,
+        "fibre": state.units.n_fibres,
+        "cell": state.fabric.n_cells,
+    }
+    for (kind, part), fault in failure.faults.items():
+        count = n_parts[kind]
+        if not 0 <= part < count:
+            allowed = f"{kind}s are 0 .. {count - 1}" if count else f"there are no {kind}s"
+            raise InputError(f"{kind} = {part}: {allowed}", where=kind)
+        if known.get((kind, part)) == fault:
+            raise InputError(f"{kind} {part} has failed already", where=kind)
 
 
 def check_cells_work(record: Record, cells: Iterable[int]) -> None:
@@ -311,15 +266,12 @@ def check_cells_work(record: Record, cells: Iterable[int]) -> None:
 
 def check_faults_are_latest(record: Record, failure: FailedParts) -> None:
     """Refuse a failure with a cell that is pending in another state, as it was reported since."""
+    faults = failure.faults
     for pending in record.waiting:
-        for field in _CELL_FIELDS:
-            pending_cells = set(getattr(pending, field)) & set(failure.broken_cells)
-            outdated = pending_cells - set(getattr(failure, field))
-            if outdated:
-                raise InputError(
-                    f"cell {min(outdated)} was reported in another state: ask again",
-                    where="cell",
-                )
+        for (kind, number), fault in pending.faults.items():
+            if faults.get((kind, number), fault) != fault:
+                rule = f"{kind} {number} was reported in another state: ask again"
+                raise InputError(rule, where=kind)
 
 
 def take_out(record: Record, repaired: FailedParts) -> Record:
@@ -329,10 +281,20 @@ def take_out(record: Record, repaired: FailedParts) -> Record:
     server has fibres both ways; where whole racks replace each other, a rack is a spare once
     nothing in it is broken.
     """
-    # The state in which the parts work, chips included that come back with their server.
+    # Parts are refused that are neither pending nor failed in the state.
     state = record.state
-    _check_all_failed(record, repaired)
-    rejoined = _list_rejoined_units(record, repaired.failed_fibres)
+    failed = record.waiting_parts.faults | state.failed.faults
+    for kind, number in repaired.faults:
+        if (kind, number) not in failed:
+            raise InputError(f"{kind} {number} has not failed", where=kind)
+
+    # The state in which the parts work, chips included that come back with their server.
+    rejoined: list[int] = []
+    if record.cut_off and repaired.failed_fibres:
+        units = state.units
+        dead_fibres = {*state.failed_fibres, *record.waiting_parts.failed_fibres}
+        joined_servers = find_joined_servers(units, dead_fibres.difference(repaired.failed_fibres))
+        rejoined = [u for u in record.cut_off if units.server_of_unit[u] in joined_servers]
     repaired = repaired._replace(failed_chips=(*repaired.failed_chips, *rejoined))
     after = replace(state, **subtract(state.failed, repaired)._asdict())
 
@@ -344,15 +306,6 @@ def take_out(record: Record, repaired: FailedParts) -> Record:
         after = replace(after, spares=(*after.spares, *sorted(new_spares)))
     cut_off = tuple(unit for unit in record.cut_off if unit in after.failed_chips)
     return record.without(repaired)._replace(state=after, cut_off=cut_off)
-
-
-def _check_all_failed(record: Record, repaired: FailedParts) -> None:
-    """Refuse the repair of a part that is neither pending nor failed in the state."""
-    failed_of = _numbers_by_kind(record.waiting_parts, record.state.failed)
-    for kind, parts in zip(KINDS, repaired, strict=True):
-        for part in parts:
-            if part not in failed_of[kind]:
-                raise InputError(f"{kind} {part} has not failed", where=kind)
 
 
 def _list_usable_units(after: Reroute, repaired: FailedParts) -> set[int]:
@@ -380,16 +333,6 @@ def _list_usable_units(after: Reroute, repaired: FailedParts) -> set[int]:
     touched_racks |= set(units.rack_of_fibre[list(repaired.failed_fibres)].tolist())
     whole_racks = touched_racks - broken_racks
     return {unit for unit in sound_units if unit // units_per_rack in whole_racks}
-
-
-def _list_rejoined_units(record: Record, repaired_fibres: tuple[int, ...]) -> tuple[int, ...]:
-    """List the units that were cut off, and whose server has fibres both ways again."""
-    if not (record.cut_off and repaired_fibres):
-        return ()
-    units = record.state.units
-    failed = {*record.state.failed_fibres, *record.waiting_parts.failed_fibres}
-    joined_servers = find_joined_servers(units, failed.difference(repaired_fibres))
-    return tuple(unit for unit in record.cut_off if units.server_of_unit[unit] in joined_servers)
 
 
 def find_joined_servers(units: Units, dead_fibres: Iterable[int]) -> NDArray[np.int32]:

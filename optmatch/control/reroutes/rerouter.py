@@ -33,7 +33,6 @@ from optmatch.control.reroutes.answering import (
     take_snapshot,
 )
 from optmatch.control.reroutes.failed_parts import (
-    KINDS,
     Parts,
     Record,
     Stuck,
@@ -52,7 +51,7 @@ from optmatch.model import FormatError, InputError, OptMatchError, integer
 from optmatch.model.declarations import form_of
 from optmatch.model.files import file_path, path_name
 from optmatch.problems import Reroute
-from optmatch.problems.reroutes.running import FailedParts
+from optmatch.problems.reroutes.running import KIND_OF_FIELD, FailedParts
 
 _REFUSED = "a failure has no answer"
 _ANSWERED = "a failure has a proposal"
@@ -810,9 +809,30 @@ class Rerouter:
         """
         self._check_open()
         record = self._now.record
+        units = record.state.units
+
+        # The spares of each rack that work and are not pending.
+        pending = record.waiting_parts
+        pending_units = pending.failed_chips if units.n_chips else pending.failed_ports
+        units_per_rack = units.n_units // units.racks
+        spares = dict.fromkeys(range(units.n_units // units_per_rack), 0)
+        for unit in record.state.live_spares:
+            if unit not in pending_units:
+                spares[unit // units_per_rack] += 1
+
+        # Failed parts by kind: in the running state, or pending with and without a proposal.
+        failures_by_state = {
+            "replaced": (record.state.failed,),
+            "answered": record.answered,
+            "refused": record.refused,
+        }
+        parts = Counter[tuple[str, str]]()
+        for name, failures in failures_by_state.items():
+            for field, numbers in unite(failures)._asdict().items():
+                parts[KIND_OF_FIELD[field], name] += len(numbers)
         return self._tally.figures() | {
-            "spares": _count_spares(record),
-            "parts": _count_parts(record),
+            "spares": spares,
+            "parts": dict(parts),
             "changes_undoable": len(self._history),
         }
 
@@ -904,32 +924,3 @@ def _list_priorities(state: Reroute, priorities: Mapping[int, int] | None) -> ND
         return np.array(of_circuit, dtype=np.int64)
     except OverflowError:
         raise InputError("priorities: at most 64 bits", where="priorities") from None
-
-
-def _count_spares(record: Record) -> dict[int, int]:
-    """Count the spares of each rack that work and are not pending."""
-    units = record.state.units
-    pending = record.waiting_parts
-    pending_units = pending.failed_chips if units.n_chips else pending.failed_ports
-    units_per_rack = units.n_units // units.racks
-    live = (unit for unit in record.state.live_spares if unit not in pending_units)
-    count = Counter(unit // units_per_rack for unit in live)
-    return {rack: count[rack] for rack in range(units.n_units // units_per_rack)}
-
-
-def _count_parts(record: Record) -> dict[tuple[str, str], int]:
-    """Count the failed parts by kind and by what was done about them.
-
-    States are ``"replaced"`` (in the running state), ``"answered"`` and ``"refused"`` (pending,
-    with and without a proposal).
-    """
-    count = Counter[tuple[str, str]]()
-    failures_by_state = {
-        "replaced": (record.state.failed,),
-        "answered": record.answered,
-        "refused": record.refused,
-    }
-    for state, failures in failures_by_state.items():
-        for kind, numbers in zip(KINDS, unite(failures), strict=True):
-            count[kind, state] += len(numbers)
-    return dict(count)

@@ -226,7 +226,6 @@ class Reroute(_Looked):
         if n_owners != n_circuits:
             raise InputError(f"{n_owners} owners of {n_circuits} circuits", where="owners")
         self._check_parts()
-        self._check_spares()
         self._derive()
 
     def _check_budgets(self) -> None:
@@ -244,7 +243,7 @@ class Reroute(_Looked):
             )
 
     def _check_parts(self) -> None:
-        """Refuse spares and failed parts that do not exist, and sort the others.
+        """Refuse spares and failed parts that do not exist, and spares in use; sort the others.
 
         A part may not be listed twice, nor a cell with two faults.
         """
@@ -264,8 +263,7 @@ class Reroute(_Looked):
             parts = check_parts(name, getattr(self, name), count, noun, taken)
             self._set(**{name: tuple(sorted(parts))})
 
-    def _check_spares(self) -> None:
-        """Refuse spares that a circuit uses."""
+        # No circuit ends at a spare.
         circuit_of_unit = np.full(self.n_units, -1)
         end_units = self.circuits.T // self.units.ports_per_unit
         circuit_of_unit[end_units] = np.arange(len(self.circuits))

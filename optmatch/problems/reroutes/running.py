@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import chain
 from typing import NamedTuple
 
@@ -15,6 +15,20 @@ from optmatch.model import BAR, CROSS, FREE, InputError
 Routes = tuple[tuple[int, ...], ...]
 
 
+KIND_OF_FIELD = {
+    "failed_chips": "chip",
+    "failed_ports": "port",
+    "failed_fibres": "fibre",
+    "stuck_bar": "cell",
+    "stuck_cross": "cell",
+    "dead_cells": "cell",
+}
+"""The kind of part that each field of `FailedParts` lists."""
+
+Part = tuple[str, int]
+"""The kind and the number of a part, as ``("fibre", 12)``."""
+
+
 class FailedParts(NamedTuple):
     """Failed parts, by the fields of `Reroute`."""
 
@@ -24,6 +38,27 @@ class FailedParts(NamedTuple):
     stuck_bar: tuple[int, ...] = ()  # cells that stay in the bar state
     stuck_cross: tuple[int, ...] = ()  # cells that stay in the cross state
     dead_cells: tuple[int, ...] = ()  # cells that carry no light
+
+    @classmethod
+    def of(cls, faults: Mapping[Part, str]) -> FailedParts:
+        """Return the parts of such faults, each field ascending."""
+        numbers_of: dict[str, list[int]] = {field: [] for field in cls._fields}
+        for (_, number), field in faults.items():
+            numbers_of[field].append(number)
+        return cls(*(tuple(sorted(numbers)) for numbers in numbers_of.values()))
+
+    @property
+    def faults(self) -> dict[Part, str]:
+        """What is wrong with each part: the field that lists it; a cell is one part in all three.
+
+        Fibre 12 and a dead cell 7 are ``{("fibre", 12): "failed_fibres", ("cell", 7):
+        "dead_cells"}``.
+        """
+        return {
+            (KIND_OF_FIELD[field], number): field
+            for field, numbers in self._asdict().items()
+            for number in numbers
+        }
 
     @property
     def broken_cells(self) -> tuple[int, ...]:
