@@ -14,6 +14,7 @@ from functools import cache
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from optmatch import problems
 from optmatch.model import InputError, Problem, Solution
 from optmatch.verify.report import Findings
 
@@ -32,8 +33,8 @@ Verifier = Callable[[Any, Any, Findings], None]
 class View(NamedTuple):
     """How answers of one kind are shown."""
 
-    draw: Callable[[Solution, int | None, Axes | None], Figure]
-    """Draws a solution, or one slot of it, into axes or a new figure."""
+    plot: Callable[..., Axes | Figure]
+    """Draws a solution into axes or a new figure: it is called with (solution, ax=ax)."""
     tabulate: Callable[[Solution], dict[str, Any]]
     """Lists an answer column by column."""
     draw_problem: Callable[[Any, Axes | None], Figure]
@@ -42,6 +43,18 @@ class View(NamedTuple):
     """Lists a problem column by column."""
     page: Callable[[Solution], dict[str, Any]] | None = None
     """Collects what the viewer of an answer embeds; None where slots are clicked through."""
+
+    def draw(self, solution: Solution, slot: int | None, ax: Axes | None) -> Figure:
+        """Draw a solution, or one slot of its schedule, into axes or a new figure."""
+        from optmatch.plotting.drawing import figure_of
+        from optmatch.plotting.figures import draw_schedule
+
+        if slot is not None and solution.schedule is None and solution.answer is not None:
+            kind = solution.problem.kind
+            raise InputError(f"an answer of kind {kind} has no slots", where="slot")
+        if slot is not None:
+            return draw_schedule(solution, slot, ax)
+        return figure_of(self.plot(solution, ax=ax))
 
 
 @cache
@@ -59,27 +72,27 @@ def _views() -> dict[str, View]:
         list_ports,
     )
 
-    def view_of(room: Any) -> View:
-        return View(room.draw, room.tabulate, room.draw_problem, room.tabulate_problem, room.page)
+    def view_of(room: Any, plot: Callable[..., Axes | Figure]) -> View:
+        return View(plot, room.tabulate, room.draw_problem, room.tabulate_problem, room.page)
 
     schedules = View(draw_schedule, tabulate, draw_fabric, list_ports)
     return {
         "all-to-all": schedules._replace(tabulate_problem=list_pairs),
-        "collective": view_of(collectives),
+        "collective": view_of(collectives, collectives.draw),
         "demand": View(
-            charts.draw,
+            charts.plot_gantt,
             tabulate,
             matrices.draw_problem,
             matrices.tabulate_problem,
             charts.page,
         ),
-        "port-sharing": view_of(sharing),
+        "port-sharing": view_of(sharing, sharing.plot_shares),
         "rail-job": View(
             rails.draw, tabulate, rails.draw_problem, rails.tabulate_problem, rails.page
         ),
-        "reroute": view_of(reroutes),
+        "reroute": view_of(reroutes, reroutes.plot_transition),
         "routing": schedules._replace(draw_problem=draw_circuits, tabulate_problem=list_circuits),
-        "slice-allocation": view_of(slices),
+        "slice-allocation": view_of(slices, slices.plot_slice),
     }
 
 
@@ -126,55 +139,56 @@ def kind_named(name: str) -> Kind:
     """
     match name:
         case "all-to-all":
-            from optmatch.problems import AllToAll
             from optmatch.solvers import all_to_all
             from optmatch.verify.routing.replay import verify_schedule
 
-            return Kind(AllToAll, verify_schedule, all_to_all.METHODS, all_to_all.small_problems)
+            return Kind(
+                problems.AllToAll, verify_schedule, all_to_all.METHODS, all_to_all.small_problems
+            )
         case "collective":
-            from optmatch.problems import Collective
             from optmatch.solvers import collectives
             from optmatch.verify.collectives.replay import verify_collective
 
             return Kind(
-                Collective, verify_collective, collectives.METHODS, collectives.small_problems
+                problems.Collective,
+                verify_collective,
+                collectives.METHODS,
+                collectives.small_problems,
             )
         case "demand":
-            from optmatch.problems import Demand
             from optmatch.solvers import demands
             from optmatch.verify.demands.replay import verify_demand
 
-            return Kind(Demand, verify_demand, demands.METHODS, demands.small_problems)
+            return Kind(problems.Demand, verify_demand, demands.METHODS, demands.small_problems)
         case "port-sharing":
-            from optmatch.problems import PortSharing
             from optmatch.solvers import sharing
             from optmatch.verify.sharing.replay import verify_sharing
 
-            return Kind(PortSharing, verify_sharing, sharing.METHODS)
+            return Kind(problems.PortSharing, verify_sharing, sharing.METHODS)
         case "rail-job":
-            from optmatch.problems import RailJob
             from optmatch.solvers import rails
             from optmatch.verify.rails.bounds import verify_rails
 
-            return Kind(RailJob, verify_rails, rails.METHODS, rails.small_problems)
+            return Kind(problems.RailJob, verify_rails, rails.METHODS, rails.small_problems)
         case "reroute":
-            from optmatch.problems import Reroute
             from optmatch.solvers import reroutes
             from optmatch.verify.reroutes.bounds import verify_reroute
 
-            return Kind(Reroute, verify_reroute, reroutes.METHODS, reroutes.small_problems)
+            return Kind(
+                problems.Reroute, verify_reroute, reroutes.METHODS, reroutes.small_problems
+            )
         case "routing":
-            from optmatch.problems import Routing
             from optmatch.solvers import routing
             from optmatch.verify.routing.replay import verify_schedule
 
-            return Kind(Routing, verify_schedule, routing.METHODS, routing.small_problems)
+            return Kind(problems.Routing, verify_schedule, routing.METHODS, routing.small_problems)
         case "slice-allocation":
-            from optmatch.problems import SliceAllocation
             from optmatch.solvers import slices
             from optmatch.verify.slices.replay import verify_slice
 
-            return Kind(SliceAllocation, verify_slice, slices.METHODS, slices.small_problems)
+            return Kind(
+                problems.SliceAllocation, verify_slice, slices.METHODS, slices.small_problems
+            )
     raise KeyError(name)
 
 

@@ -81,7 +81,7 @@ def apply(text: str, change: str) -> str:
 def test_the_page_adds_a_kind(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "optmatch", tmp_path / "optmatch", symlinks=True)
     shutil.copytree(ROOT / "solvers", tmp_path / "solvers")
-    assert len(blocks("python")) == 6 and len(blocks("diff")) == 7
+    assert len(blocks("python")) == 6 and len(blocks("diff")) == 6
     for name, text in blocks("python"):
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)

@@ -7,16 +7,13 @@ next, so a block of ports becomes one square, or some ports are chosen, and the 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.plotting import palette
-from optmatch.plotting.drawing import figure_of
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from optmatch.plotting.drawing import Axes, figure_of
 
 MOST_BLOCKS = 128
 """A matrix with more rows or columns is drawn block by block."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,16 +11,12 @@ from numpy.typing import NDArray
 from optmatch.model import InputError, Solution, write_amount
 from optmatch.plotting import palette
 from optmatch.plotting.blocks import MOST_BLOCKS, choose_evenly, choose_ticks
-from optmatch.plotting.drawing import axes_of, blank_figure, figure_of
-from optmatch.plotting.figures import draw_bars, draw_schedule, label_time
+from optmatch.plotting.drawing import Axes, Figure, axes_of, figure_of, row_of_axes
+from optmatch.plotting.figures import draw_bars, label_time
 from optmatch.plotting.slots import answered
-from optmatch.plotting.viewer import page_data, scene
+from optmatch.plotting.viewer import pack_bars, page_data, scene
 from optmatch.problems import Collective, CollectivePlan
 from optmatch.problems.collectives.plan import KINDS, plan_of
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 _IDLE, _COPIES, _ADDS = range(3)
 """The task of a rank in a round: it receives nothing, copies, or adds data to its own."""
@@ -64,7 +60,9 @@ def rounds_data(plan: CollectivePlan) -> RoundsData:
     """
     if not len(plan.sends):
         raise InputError("nothing to draw: the plan has no sends")
-    plan = _list_all_sends(plan)
+    # The sends of all ranks. What is drawn asks for no numbers of chunks: turned as those of an
+    # all-gather, chunks of an all-to-all have other numbers but their bytes.
+    plan = plan.spelled_out("all-gather")
     n_ranks = plan.circuits.shape[2]
     does = np.zeros((n_ranks, plan.n_rounds), dtype=np.int8)
 
@@ -75,14 +73,6 @@ def rounds_data(plan: CollectivePlan) -> RoundsData:
 
     is_change = np.diff(plan.epoch_of_round) != 0
     return RoundsData(does, np.flatnonzero(is_change) + 1)
-
-
-def _list_all_sends(plan: CollectivePlan) -> CollectivePlan:
-    """List the sends of all ranks; what is drawn asks for no numbers of chunks.
-
-    Turned as those of an all-gather, chunks of an all-to-all have other numbers but their bytes.
-    """
-    return plan.spelled_out("all-gather")
 
 
 def plot_rounds(plan: CollectivePlan, *, ax: Axes | None = None) -> Figure:
@@ -105,7 +95,6 @@ def plot_rounds(plan: CollectivePlan, *, ax: Axes | None = None) -> Figure:
         evenly chosen ones are drawn.
     """
     # `does[rank, round]` is 0 where a rank receives nothing, 1 where it copies, 2 where it adds.
-    plan = _list_all_sends(plan)
     data = rounds_data(plan)
     ranks = choose_evenly(len(data.does), _MOST_NAMED_RANKS)
     does = data.does[ranks]
@@ -132,9 +121,15 @@ def plot_rounds(plan: CollectivePlan, *, ax: Axes | None = None) -> Figure:
                 edgecolors="none",
                 label=name,
             )
-    sent = _bytes_between_ranks(plan)
-    if boxes_have_numbers:
-        _name_peers(ax, sent, ranks, does)
+    sent = _bytes_between_ranks(plan.spelled_out("all-gather"))
+
+    # In a box stands from which rank data come, or from how many ranks.
+    for round_, row in np.argwhere(does.T).tolist() if boxes_have_numbers else ():
+        is_here = (sent[:, 0] == round_) & (sent[:, 2] == ranks[row])
+        sources = sent[is_here, 1]
+        text = f"{int(sources[0])}" if len(sources) == 1 else f"{len(sources)} ranks"
+        ink = palette.ink_on(palette.circuit_colour(int(does[row, round_]) - 1))
+        ax.text(round_, row, text, ha="center", va="center", fontsize=8, color=ink)
 
     # A line before each round for which circuits change; one of them stands in the legend.
     for change in data.changes.tolist():
@@ -167,21 +162,6 @@ def plot_rounds(plan: CollectivePlan, *, ax: Axes | None = None) -> Figure:
 
 # Ranks that have a row of boxes.
 _MOST_NAMED_RANKS = 24
-
-
-def _name_peers(
-    ax: Any, sent: NDArray[np.float64], ranks: NDArray[np.int64], does: NDArray[np.int8]
-) -> None:
-    """Write into each box from which rank data come, or from how many ranks.
-
-    Row k of `does` is of rank ``ranks[k]``.
-    """
-    for round_, row in np.argwhere(does.T).tolist():
-        is_here = (sent[:, 0] == round_) & (sent[:, 2] == ranks[row])
-        sources = sent[is_here, 1]
-        text = f"{int(sources[0])}" if len(sources) == 1 else f"{len(sources)} ranks"
-        ink = palette.ink_on(palette.circuit_colour(int(does[row, round_]) - 1))
-        ax.text(round_, row, text, ha="center", va="center", fontsize=8, color=ink)
 
 
 # Sends that a page lists in all rounds together, so that it stays small.
@@ -220,15 +200,11 @@ def page(solution: Solution) -> dict[str, Any]:
         return _shares_page(solution, plan)
     if solution.schedule is None:
         return _rounds_page(solution, plan_of(solution))
-    names = _name_epochs(plan)
-    return page_data(solution, names=names[: solution.schedule.n_slots])
 
-
-def _name_epochs(plan: CollectivePlan) -> list[str]:
-    """Write for each epoch its first rounds, each with the most bytes of a pair of ranks."""
+    # For each epoch its first rounds, each with the most bytes of a pair of ranks.
     names = []
     sent = _bytes_between_ranks(plan)
-    for epoch in range(plan.n_epochs):
+    for epoch in range(solution.schedule.n_slots):
         rounds = np.flatnonzero(plan.epoch_of_round == epoch)
         texts = []
         for round_ in rounds[:_MAX_NAMED_ROUNDS]:
@@ -236,7 +212,7 @@ def _name_epochs(plan: CollectivePlan) -> list[str]:
         if len(rounds) > _MAX_NAMED_ROUNDS:
             texts.append("...")
         names.append(f"rounds, and bytes to a peer: {', '.join(texts)}")
-    return names
+    return page_data(solution, names=names)
 
 
 def _shares_page(solution: Solution, plan: CollectivePlan) -> dict[str, Any]:
@@ -245,13 +221,17 @@ def _shares_page(solution: Solution, plan: CollectivePlan) -> dict[str, Any]:
     span_s = plan.time_s or 1.0
     n_planes = plan.shares_bytes.shape[1]
 
-    # A bar is three numbers: colour, start and length, in millionths of the whole time.
-    bars: list[list[int]] = [[] for _ in range(n_planes)]
+    round_of_share, plane_of_share = np.nonzero(plan.shares_bytes)
+    bars = pack_bars(
+        plane_of_share,
+        round_of_share % len(hues),
+        plan.start_s[round_of_share, plane_of_share],
+        plan.end_s[round_of_share, plane_of_share],
+        n_planes,
+        span_s,
+    )
     rows = []
-    for round_, plane in np.argwhere(plan.shares_bytes).tolist():
-        start = round(plan.start_s[round_, plane] * 1e6 / span_s)
-        end = round(plan.end_s[round_, plane] * 1e6 / span_s)
-        bars[plane] += [round_ % len(hues), start, end - start]
+    for round_, plane in zip(round_of_share.tolist(), plane_of_share.tolist(), strict=True):
         size = write_amount(float(plan.shares_bytes[round_, plane]), "B")
         rows.append([[f"round {round_}, plane {plane}", size], {"row": plane}])
 
@@ -287,17 +267,11 @@ def _rounds_page(solution: Solution, plan: CollectivePlan) -> dict[str, Any]:
     sent = _bytes_between_ranks(plan)
     n_ranks, n_rounds = data.does.shape
 
-    # A bar is three numbers: colour, start and length, in millionths of the whole width. It takes
-    # 88 % of its round, so that there is a gap between rounds.
-    round_length = 1_000_000 / n_rounds
-    bars = []
-    for tasks in data.does:
-        bars_of_rank: list[int] = []
-        for round_ in np.flatnonzero(tasks).tolist():
-            colour = int(tasks[round_]) - 1
-            start = round((round_ + 0.06) * round_length)
-            bars_of_rank += [colour, start, round(0.88 * round_length)]
-        bars.append(bars_of_rank)
+    # A bar takes 88 % of its round, so that there is a gap between rounds.
+    rank, round_of_bar = np.nonzero(data.does)
+    kind = data.does[rank, round_of_bar] - 1
+    begin = round_of_bar + 0.06
+    bars = pack_bars(rank, kind, begin, begin + 0.88, n_ranks, n_rounds)
 
     # A step for each round lists the bytes from rank to rank.
     max_lines = _MAX_SENDS // n_rounds
@@ -334,40 +308,29 @@ def _rounds_page(solution: Solution, plan: CollectivePlan) -> dict[str, Any]:
     )
 
 
-class _Blocks(NamedTuple):
-    """The blocks that ranks have at some time."""
+def _blocks_before_and_after(
+    problem: Collective,
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return whose data each rank has before a collective, and must have after it, block by block.
 
-    has: NDArray[np.bool_]
-    """``has[rank, block]``: whether the rank has this block."""
-    origin: NDArray[np.int64]
-    """``origin[rank, block]``: the rank it is from; the number of ranks for the sum of all."""
-
-
-def _blocks_before_and_after(problem: Collective) -> tuple[_Blocks, _Blocks]:
-    """Return which blocks each rank has before and must have after, and whose data they are.
-
-    The number of ranks stands for the sum of all.
+    Both arrays are ``origin[rank, block]``: the rank whose data it is, the number of ranks for the
+    sum of all, -1 where the rank has no such block.
     """
     n_ranks = problem.n_ranks
-    shape = (n_ranks, n_ranks)
-    rank, block = np.indices(shape)
-
-    # All arrays have the shape (ranks, blocks): what may be had, and from where it may come.
-    everywhere = np.ones(shape, dtype=bool)
-    own_block = rank == block
-    root = np.full(shape, problem.root)
-    total = np.full(shape, n_ranks)
+    rank, block = np.indices((n_ranks, n_ranks))
+    root = np.full_like(rank, problem.root)
+    total = np.full_like(rank, n_ranks)
     match problem.operation:
         case "all-gather":
-            return _Blocks(own_block, rank), _Blocks(everywhere, block)
+            return np.where(rank == block, rank, -1), block
         case "reduce-scatter":
-            return _Blocks(everywhere, rank), _Blocks(own_block, total)
+            return rank, np.where(rank == block, total, -1)
         case "all-reduce":
-            return _Blocks(everywhere, rank), _Blocks(everywhere, total)
+            return rank, total
         case "broadcast":
-            return _Blocks(rank == problem.root, root), _Blocks(everywhere, root)
+            return np.where(rank == root, root, -1), root
         case _:  # all-to-all
-            return _Blocks(everywhere, rank), _Blocks(everywhere, block)
+            return rank, block
 
 
 def draw_problem(problem: Collective, ax: Axes | None = None) -> Figure:
@@ -376,30 +339,22 @@ def draw_problem(problem: Collective, ax: Axes | None = None) -> Figure:
     A block has the colour of the rank whose data it is; black is the sum of all. With more than
     128 ranks, evenly chosen ones are shown.
     """
-    # `has[rank, block]` is whether a rank has a block; `origin[rank, block]` is the rank whose
-    # data it is, or the number of ranks for the sum of all.
     n_ranks = problem.n_ranks
     shown_ranks = choose_evenly(n_ranks, MOST_BLOCKS)
     before, after = _blocks_before_and_after(problem)
     panels = [(before, "before"), (after, "after")]
-    if ax is None:
-        side_inches = min(6.0, max(3.0, 0.22 * n_ranks + 1.0))
-        figure = blank_figure(2 * side_inches, side_inches + 0.6)
-        axes = figure.subplots(1, 2)
-    else:
-        axes = [axes_of(ax, 0.0, 0.0)]
-        panels = panels[1:]
+    side_inches = min(6.0, max(3.0, 0.22 * n_ranks + 1.0))
+    axes = row_of_axes(ax, 2, 2 * side_inches, side_inches + 0.6)
     ticks = choose_ticks(n_ranks, 16 if n_ranks <= 100 else 6)
     extent = (-0.5, n_ranks - 0.5, n_ranks - 0.5, -0.5)
-    for panel, (blocks, name) in zip(axes, panels, strict=True):
+    for panel, (origin, name) in zip(axes, panels[-len(axes) :], strict=True):
         # Blocks of one rank in the colour of the rank, sums of all ranks in black.
-        has = blocks.has[np.ix_(shown_ranks, shown_ranks)]
-        origin = blocks.origin[np.ix_(shown_ranks, shown_ranks)]
-        is_sum = origin == n_ranks
+        shown = origin[np.ix_(shown_ranks, shown_ranks)]
+        is_sum = shown == n_ranks
         style: dict[str, Any] = {"extent": extent, "interpolation": "nearest", "vmax": n_ranks}
-        of_one_rank = np.ma.masked_where(~has | is_sum, origin)
+        of_one_rank = np.ma.masked_where((shown < 0) | is_sum, shown)
         panel.imshow(of_one_rank, vmin=-0.1 * n_ranks, cmap="turbo", **style)
-        sums = np.ma.masked_where(~has | ~is_sum, origin)
+        sums = np.ma.masked_where(~is_sum, shown)
         panel.imshow(sums, vmin=0, cmap="gray_r", **style)
         panel.set_xticks(ticks, [str(k) for k in ticks], fontsize=8)
         panel.set_yticks(ticks, [str(k) for k in ticks], fontsize=8)
@@ -410,7 +365,7 @@ def draw_problem(problem: Collective, ax: Axes | None = None) -> Figure:
     # The title says what the operation is, and which ranks begin late.
     size = write_amount(problem.size_bytes, "B")
     title = f"{problem.operation} of {size} between {n_ranks} ranks; colours: from which rank"
-    if (after.origin == n_ranks).any():
+    if (after == n_ranks).any():
         title += ", black: the sum of all"
     if problem.late_s:
         most_late = write_amount(max(problem.late_s.values()), "s")
@@ -418,10 +373,10 @@ def draw_problem(problem: Collective, ax: Axes | None = None) -> Figure:
     if len(shown_ranks) < n_ranks:
         title += f"\n{len(shown_ranks)} of {n_ranks:,} ranks and blocks are shown, evenly chosen"
     if ax is None:
-        figure.suptitle(title, fontsize=10)
-        return figure
-    ax.set_title(title, fontsize=10)
-    return figure_of(ax)
+        figure_of(axes[0]).suptitle(title, fontsize=10)
+    else:
+        ax.set_title(title, fontsize=10)
+    return figure_of(axes[0])
 
 
 def tabulate_problem(problem: Collective) -> dict[str, Any]:
@@ -431,12 +386,11 @@ def tabulate_problem(problem: Collective) -> dict[str, Any]:
     return {"rank": ranks, "size_bytes": np.full(len(ranks), problem.size_bytes), "ready_s": late}
 
 
-def draw(solution: Solution, slot: int | None = None, ax: Axes | None = None) -> Figure:
-    """Draw the rounds of a plan."""
-    if slot is not None or not isinstance(solution.answer, CollectivePlan):
-        return draw_schedule(solution, slot, ax)
-    plot = _plot_shares if solution.answer.shares_bytes.size else plot_rounds
-    return plot(solution.answer, ax=ax)
+def draw(solution: Solution, *, ax: Axes | None = None) -> Figure:
+    """Draw the rounds of a plan, or which of them each plane carries."""
+    _, plan = answered(solution, Collective, CollectivePlan)
+    plot = _plot_shares if plan.shares_bytes.size else plot_rounds
+    return plot(plan, ax=ax)
 
 
 def _plot_shares(plan: CollectivePlan, *, ax: Axes | None) -> Figure:

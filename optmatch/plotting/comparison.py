@@ -13,14 +13,12 @@ from optmatch.model.comparison import FabricRow
 from optmatch.model.problem import split_unit, write_amount
 from optmatch.plotting import palette
 from optmatch.plotting.blocks import choose_evenly
-from optmatch.plotting.drawing import axes_of, blank_figure, count, figure_of
+from optmatch.plotting.drawing import Axes, Figure, axes_of, blank_figure, count, figure_of
 from optmatch.plotting.profiles import profile_data
 from optmatch.plotting.studies import Panel, draw_bars_by_label
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.axis import Axis
-    from matplotlib.figure import Figure
 
 _LOSS, _RATIO, _CELLS, _TOGGLES = (palette.CIRCUIT_COLOURS[k] for k in (0, 4, 5, 14))
 

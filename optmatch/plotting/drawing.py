@@ -6,7 +6,7 @@ import io
 import math
 import sys
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +18,11 @@ from optmatch.plotting.geometry import MeshData, Points, PortMark
 from optmatch.plotting.slots import SlotData
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    from matplotlib.axes import Axes as Axes
     from matplotlib.collections import LineCollection
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure as Figure
+else:
+    Axes = Figure = Any  # matplotlib is loaded where something is drawn
 
 
 def blank_figure(width: float, height: float) -> Figure:
@@ -52,9 +54,20 @@ def axes_of(ax: Axes | None, width_inches: float, height_inches: float) -> Axes:
     return ax
 
 
-def figure_of(ax: Axes) -> Figure:
-    """Return the whole figure that axes are in."""
-    return cast("Figure", ax.get_figure(root=True))
+def row_of_axes(
+    ax: Axes | None, n_axes: int, width_inches: float, height_inches: float
+) -> list[Axes]:
+    """Return axes beside each other in a new figure of this size, or `ax` alone, for the last."""
+    if ax is None:
+        return list(
+            blank_figure(width_inches, height_inches).subplots(1, n_axes, squeeze=False)[0]
+        )
+    return [axes_of(ax, width_inches, height_inches)]
+
+
+def figure_of(drawn: Axes | Figure) -> Figure:
+    """Return the whole figure that axes are in, or the figure itself."""
+    return cast("Figure", drawn.get_figure(root=True))
 
 
 def _png(figure: Figure) -> bytes:
@@ -87,6 +100,63 @@ def size_in_inches(ax: Axes) -> tuple[float, float]:
 def readable_font(ax: Axes) -> float:
     """Return the smallest font that is read: 8 points where a picture is 1,200 pixels wide."""
     return max(8.0, 0.64 * figure_of(ax).get_figwidth())
+
+
+class Look(NamedTuple):
+    """How the parts of one role are drawn on a map."""
+
+    name: str
+    """What stands in the legend."""
+    colour: str
+    marker: str = "s"
+    """A marker of matplotlib."""
+
+
+def draw_map(
+    ax: Axes,
+    places: Points,
+    role: NDArray[np.int64],
+    looks: Sequence[Look],
+    mark_points: float,
+    texts: Sequence[str] = (),
+) -> None:
+    """Draw a mark for each part of a map, such as the chips of racks, and the legend below.
+
+    ``role[part]`` is a place in `looks`; a place of NaN is not drawn. Without `texts` there are
+    none on the marks, which are `mark_points` wide. Lines that are drawn before, with a label, are
+    in the legend too.
+    """
+    is_drawn = ~np.isnan(places[:, 0])
+    for number, look in enumerate(looks):
+        x, y = places[is_drawn & (role == number)].T
+        if len(x):
+            ax.scatter(
+                x,
+                y,
+                c=look.colour,
+                marker=look.marker,
+                s=mark_points**2,
+                edgecolors=palette.INK,
+                linewidths=0.6,
+                zorder=3,
+                label=look.name,
+            )
+
+    font = readable_font(ax)
+    for part in np.flatnonzero(is_drawn) if texts else ():
+        x, y = places[part]
+        ink = palette.ink_on(looks[role[part]].colour)
+        ax.text(x, y, texts[part], ha="center", va="center", fontsize=font, color=ink, zorder=4)
+    ax.set_aspect("equal")
+    ax.set_axis_off()
+    ax.legend(
+        loc="upper center",
+        bbox_to_anchor=(0.5, 0.0),
+        ncols=4,
+        frameon=False,
+        fontsize=font,
+        markerscale=1.2 * font / mark_points,
+    )
 
 
 def draw_slot(
@@ -235,10 +305,14 @@ def _draw_ports(
     """
     from matplotlib.collections import EllipseCollection
 
-    colour_of_mark = _port_colours(fabric, light)
+    # Ports have the colour of the circuit that they send or receive; those without one are grey.
+    colour_of_mark: dict[tuple[int, str], str] = {}
+    for k, circuit in enumerate(light.circuits):
+        ports = {"in": circuit.source, "out": circuit.destination}
+        for role, port in ports.items():
+            colour_of_mark[port, "both" if fabric.bidirectional else role] = light.colour(k)
     fills = [colour_of_mark.get((mark.port, mark.role), palette.FAINT_INK) for mark in data.ports]
 
-    # Ports without a circuit are grey.
     diameter = 2 * data.port_radius
     positions = np.array([mark.position for mark in data.ports])
     ax.add_collection(
@@ -308,32 +382,32 @@ def _draw_ports(
             _write_outside(ax, data, mark, mark.name, least_font, color=palette.FAINT_INK)
 
 
-def _port_colours(fabric: Fabric, light: SlotData) -> dict[tuple[int, str], str]:
-    """Return the colours of port marks; marks that it leaves out are grey.
+class _TextBox(NamedTuple):
+    """Where a text stands beside a port, in lengths of a cell."""
 
-    Ports have the colour of the circuit that they send or receive.
+    begin: Points
+    """A point next to the port, shape (2,)."""
+    side: NDArray[np.int64]
+    """In x and in y: -1 or 1 if the text ends or begins there, 0 if it is centred."""
+    half_size: Points
 
-    Parameters
-    ----------
-    fabric
-        The switch. A bidirectional one has a mark "both" for each port, others "in" and "out".
-    light
-        The circuits of the slot and their colours.
+    @property
+    def middle(self) -> Points:
+        """The middle of the text, shape (2,)."""
+        return np.asarray(self.begin + self.side * self.half_size)
 
-    Returns
-    -------
-    dict
-        The colour by (port, role), with role "in", "out" or "both".
+
+def _place_text(data: MeshData, mark: PortMark, size: Points, *, turned: bool) -> _TextBox:
+    """Place a text of a width and height beside a port, away from the mesh.
+
+    A direction counts as up or down if it is within about 37 degrees of the vertical. With
+    `turned` the text is turned by 90 degrees above and below a port.
     """
-    colour_of_mark: dict[tuple[int, str], str] = {}
-    for k, circuit in enumerate(light.circuits):
-        colour = light.colour(k)
-        colour_of_mark[circuit.source, "in"] = colour
-        colour_of_mark[circuit.destination, "out"] = colour
-        if fabric.bidirectional:
-            colour_of_mark[circuit.source, "both"] = colour
-            colour_of_mark[circuit.destination, "both"] = colour
-    return colour_of_mark
+    outward = np.array(mark.outward)
+    side = np.where(np.abs(outward) >= 0.6, np.sign(outward), 0).astype(np.int64)
+    half_size = size[::-1] / 2 if turned and side[0] == 0 else size / 2
+    begin = np.array(mark.position) + (data.port_radius + 0.1) * outward
+    return _TextBox(begin, side, half_size)
 
 
 def _turn_to_room(
@@ -345,16 +419,14 @@ def _turn_to_room(
     Where there is no room anywhere, the mark stays.
     """
     for outward in (mark.outward, (0.0, -1.0), (0.0, 1.0)):
-        is_vertical = abs(outward[0]) < 0.6
-        half_size = text_size[::-1] / 2 if is_vertical else text_size / 2
-        centre = np.array(mark.position) + (data.port_radius + 0.1) * np.array(outward)
-        axis = 1 if is_vertical else 0
-        centre[axis] += half_size[axis] * np.sign(outward[axis])
-        meets_port = np.abs(positions - centre) < half_size + 0.9 * data.port_radius
+        turned_mark = mark._replace(outward=outward)
+        box = _place_text(data, turned_mark, text_size, turned=True)
+        meets_port = np.abs(positions - box.middle) < box.half_size + 0.9 * data.port_radius
         if not meets_port.all(axis=1).any():
             low, high = ax.get_ylim()
-            ax.set_ylim(min(low, centre[1] - half_size[1]), max(high, centre[1] + half_size[1]))
-            return mark._replace(outward=outward)
+            bottom = box.middle[1] - box.half_size[1]
+            ax.set_ylim(min(low, bottom), max(high, bottom + 2 * box.half_size[1]))
+            return turned_mark
     return mark
 
 
@@ -364,23 +436,13 @@ def _numbers_overlap(data: MeshData, marks: Sequence[PortMark], font: float) -> 
     Each number is a rectangle, 0.7 of the font wide for each digit and 0.9 high; above and below a
     port, numbers of several digits are turned. The font is in lengths of a cell.
     """
-    middles = []
-    half_sizes = []
+    boxes = []
     for mark in marks:
-        outward = np.array(mark.outward)
-        half_size = font * np.array([0.7 * len(str(mark.port)), 0.9]) / 2
-        is_vertical = abs(outward[0]) < 0.6
-        if is_vertical and len(str(mark.port)) > 1:
-            half_size = half_size[::-1]  # the text is turned by 90 degrees
-
-        # `begin` is a point beside the port. In x and in y, the text begins there, and its middle
-        # is half its size further out, or it is centred there.
-        is_aligned = np.array([not is_vertical, abs(outward[1]) >= 0.6])
-        begin = np.array(mark.position) + (data.port_radius + 0.1) * outward
-        middles.append(begin + np.where(is_aligned, np.sign(outward) * half_size, 0.0))
-        half_sizes.append(half_size)
-    middle = np.array(middles)
-    half = np.array(half_sizes)
+        n_digits = len(str(mark.port))
+        size = font * np.array([0.7 * n_digits, 0.9])
+        boxes.append(_place_text(data, mark, size, turned=n_digits > 1))
+    middle = np.array([box.middle for box in boxes])
+    half = np.array([box.half_size for box in boxes])
 
     # Two rectangles overlap if their middles are nearer than the sum of half sizes in x and in y.
     gaps = np.abs(middle[:, None] - middle) - (half[:, None] + half)
@@ -397,34 +459,17 @@ def _write_outside(
     Numbers (bold, of several digits) are turned by 90 degrees above and below a row of ports,
     where they would meet their neighbours.
     """
-    x, y = np.array(mark.position) + (data.port_radius + 0.1) * np.array(mark.outward)
-    across, up = mark.outward
-
-    # The text is aligned at the side that lies next to the port.
-    # A direction counts as up or down if it is within about 37 degrees of the vertical.
-    is_vertical = abs(across) < 0.6
-    if is_vertical:
-        horizontal_alignment = "center"
-    elif across > 0:
-        horizontal_alignment = "left"
-    else:
-        horizontal_alignment = "right"
-    if abs(up) < 0.6:
-        vertical_alignment = "center"
-    elif up > 0:
-        vertical_alignment = "bottom"
-    else:
-        vertical_alignment = "top"
-    is_turned = is_vertical and "weight" in style and len(text) > 1
+    box = _place_text(data, mark, np.zeros(2), turned=False)
+    across, up = box.side.tolist()
+    is_turned = across == 0 and "weight" in style and len(text) > 1
     ax.text(
-        x,
-        y,
+        *box.begin,
         text,
         fontsize=font,
         zorder=5,
         rotation=90 if is_turned else 0,
-        ha=horizontal_alignment,
-        va=vertical_alignment,
+        ha={-1: "right", 0: "center", 1: "left"}[across],
+        va={-1: "top", 0: "center", 1: "bottom"}[up],
         **style,
     )
 

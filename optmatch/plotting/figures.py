@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,8 @@ from optmatch.model import FREE, scale_of
 from optmatch.plotting import palette
 from optmatch.plotting.blocks import MOST_ROWS, draw_blocks, explain_blocks, merge_blocks
 from optmatch.plotting.drawing import (
+    Axes,
+    Figure,
     axes_of,
     blank_figure,
     count,
@@ -31,10 +33,6 @@ from optmatch.plotting.slots import (
     schedule_data,
     slot_data,
 )
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 MOST_SLOTS = 12
 """A sheet shows so many slots in full."""

@@ -9,17 +9,15 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from optmatch.fabrics import Fabric
 from optmatch.model import InputError, Solution, SolverUnavailable
 from optmatch.model.files import PICTURES, check_target, file_path, replace_file
+from optmatch.plotting.drawing import Figure
 from optmatch.plotting.figures import draw_schedule, plot_fabric
 from optmatch.plotting.slots import Drawable
 from optmatch.plotting.viewer import viewer_page
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 SUFFIXES = (*PICTURES, ".html")
 MOST_PIXELS, MOST_BYTES = 3200.0, 600_000

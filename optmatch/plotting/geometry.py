@@ -230,9 +230,15 @@ def _ports_around_mesh(fabric: Fabric, graph: CellGraph) -> tuple[PortMark, ...]
             marks.append((port, "in", source, sender))
             marks.append((port, "out", destination, receiver))
 
-    # Two ports may lie in the same gap of a corner, which then stand beside each other.
-    directions = _directions_of_cells(graph)
+    # ``directions[corner]``: those of the cells that meet there, in radians.
+    directions = defaultdict(list)
+    for (ax, ay), (bx, by) in graph.ends.tolist():
+        directions[_key(ax, ay)].append(math.atan2(by - ay, bx - ax))
+        directions[_key(bx, by)].append(math.atan2(ay - by, ax - bx))
+
     corners = [_find_corner(graph, directions, terminal) for _, _, terminal, _ in marks]
+
+    # Two ports may lie in the same gap of a corner, which then stand beside each other.
     n_ports_in_gap = Counter(_key(*corner.position, *corner.outward) for corner in corners)
     placed_marks = []
     for (port, role, terminal, name), corner in zip(marks, corners, strict=True):
@@ -243,15 +249,6 @@ def _ports_around_mesh(fabric: Fabric, graph: CellGraph) -> tuple[PortMark, ...]
         y = corner.position[1] + _PORT_DISTANCE * out_y + spread * out_x
         placed_marks.append(PortMark(port, role, terminal, name, (x, y), corner.outward))
     return tuple(placed_marks)
-
-
-def _directions_of_cells(graph: CellGraph) -> dict[tuple[float, ...], list[float]]:
-    """Collect the directions of the cells that meet at each corner, in radians."""
-    directions = defaultdict(list)
-    for (ax, ay), (bx, by) in graph.ends.tolist():
-        directions[_key(ax, ay)].append(math.atan2(by - ay, bx - ax))
-        directions[_key(bx, by)].append(math.atan2(ay - by, ax - bx))
-    return directions
 
 
 def _find_corner(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,12 +10,9 @@ from numpy.typing import NDArray
 from optmatch.fabrics import Fabric
 from optmatch.model import InputError
 from optmatch.plotting import palette
-from optmatch.plotting.drawing import draw_lines, figure_of, frame, thin_line
+from optmatch.plotting.drawing import Axes, draw_lines, figure_of, frame, thin_line
 from optmatch.plotting.figures import axes_for
 from optmatch.plotting.geometry import MeshData, Points, mesh_data
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 _COLOURS = "cividis"  # even in lightness, and for readers who do not see red or green
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from optmatch.fabrics import Fabric
 from optmatch.plotting import palette
 from optmatch.plotting.blocks import MOST_ROWS, choose_evenly
-from optmatch.plotting.drawing import axes_of, frame
+from optmatch.plotting.drawing import Axes, axes_of, frame
 from optmatch.plotting.geometry import MeshData, mesh_data
 from optmatch.plotting.slots import (
     CircuitData,
@@ -19,9 +19,6 @@ from optmatch.plotting.slots import (
     parts,
     slot_data,
 )
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 MOST_CELLS = 5000
 """The cells of a larger fabric are below two points on a picture of usual size."""
@@ -105,7 +102,11 @@ def draw_some_light(shown: Drawable, ax: Axes | None) -> Axes:
     chosen = [light.circuits[place] for place in choose_examples(len(light.circuits))]
     for place, circuit in enumerate(chosen):
         ax.plot(*circuit.curve[::3].T, color=palette.circuit_colour(place), lw=1.3)
-    if _is_feed_forward(data):
+
+    # Where all light enters on the left and leaves on the right, circuits have their ports.
+    inputs = [mark.position[0] for mark in data.ports if mark.role == "in"]
+    outputs = [mark.position[0] for mark in data.ports if mark.role == "out"]
+    if inputs and outputs and max(inputs) < min(outputs):
         _name_ends(ax, data, chosen)
     ax.margins(0.1, 0.02)
     ax.autoscale_view()
@@ -135,10 +136,3 @@ def _name_ends(ax: Axes, data: MeshData, circuits: list[CircuitData]) -> None:
             if y - last_y >= least_distance:
                 ax.text(x, y, f"{port}", fontsize=_FONT, ha=side, va="center")
                 last_y = y
-
-
-def _is_feed_forward(data: MeshData) -> bool:
-    """Tell whether all light enters on the left and leaves on the right of a fabric."""
-    inputs = [mark.position[0] for mark in data.ports if mark.role == "in"]
-    outputs = [mark.position[0] for mark in data.ports if mark.role == "out"]
-    return bool(inputs) and bool(outputs) and max(inputs) < min(outputs)

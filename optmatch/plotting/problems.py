@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from optmatch.model import IDLE, InputError
 from optmatch.plotting import large, palette
 from optmatch.plotting.blocks import choose_ticks
-from optmatch.plotting.drawing import axes_of, count, figure_of
+from optmatch.plotting.drawing import Axes, Figure, axes_of, count, figure_of
 from optmatch.plotting.figures import plot_fabric
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 
 def draw_fabric(problem: Any, ax: Axes | None = None) -> Figure:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import InputError, Solution, write_amount
 from optmatch.plotting import palette
-from optmatch.plotting.drawing import axes_of, figure_of
+from optmatch.plotting.drawing import Axes, Figure, axes_of, figure_of
 from optmatch.plotting.figures import (
     chart_axes,
     draw_bars,
-    draw_schedule,
     label_time,
 )
 from optmatch.plotting.slots import answered
@@ -22,10 +21,6 @@ from optmatch.plotting.viewer import scene
 from optmatch.problems import RailJob
 from optmatch.problems.rails.execution.plan import RailPlan, ranks_of_rails
 from optmatch.problems.rails.training.step import COMPUTE, DIMENSIONS
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 KINDS = ("computation", *DIMENSIONS, "reconfiguration")
 """The kinds of bars; the number of a kind is its place here."""
@@ -36,6 +31,12 @@ MOST_RANKS = 24
 _COMPUTATION = 0
 _RECONFIGURATION = len(KINDS) - 1
 _COLOURS = ("#d5dbe3", *palette.CIRCUIT_COLOURS[:5], "#1f2937")
+
+# The half of a row in which bars of each of `KINDS` are drawn, and from where to where it reaches
+# below the middle of the row.
+_UPPER_HALF, _LOWER_HALF, _WHOLE_ROW = range(3)
+_LANES = (_UPPER_HALF, *(_LOWER_HALF for _ in DIMENSIONS), _WHOLE_ROW)
+_EXTENT_OF_LANE = ((-0.42, -0.02), (0.02, 0.42), (-0.46, 0.46))
 
 
 class Run(Protocol):
@@ -98,8 +99,16 @@ def rail_gantt_data(job: RailJob, run: Run, ranks: Sequence[int] | None = None) 
             f"{len(run.start_s)} operations in time, but the job has {step.n_operations}"
         )
 
+    # Unless others are chosen, the ranks of the lowest rail; of all where nothing uses a rail.
+    if ranks is None:
+        ranks_of_rail = ranks_of_rails(step)
+        ranks = np.arange(step.n_ranks)
+        if ranks_of_rail:
+            ranks = ranks_of_rail[min(ranks_of_rail)]
+        ranks = ranks[:MOST_RANKS]
+
     # `row_of_rank[rank]` is the row of a shown rank, -1 of the others.
-    shown_ranks = _default_ranks(job) if ranks is None else np.array(ranks, dtype=np.int64)
+    shown_ranks = np.array(ranks, dtype=np.int64)
     wrong_ranks = shown_ranks[(shown_ranks < 0) | (shown_ranks >= step.n_ranks)]
     if len(wrong_ranks):
         raise InputError(
@@ -116,21 +125,15 @@ def rail_gantt_data(job: RailJob, run: Run, ranks: Sequence[int] | None = None) 
 
     # Bars: operations of shown ranks that take some time, then reconfigurations.
     is_shown = (row_of_rank[step.rank] >= 0) & (run.end_s > run.start_s)
-    rows = row_of_rank[step.rank[is_shown]].tolist()
-    kinds = kind[is_shown].tolist()
-    starts_s = run.start_s[is_shown].tolist()
-    ends_s = run.end_s[is_shown].tolist()
-    for rank, start_s, end_s in _list_reconfigurations(job, run):
-        if row_of_rank[rank] >= 0:
-            rows.append(int(row_of_rank[rank]))
-            kinds.append(_RECONFIGURATION)
-            starts_s.append(start_s)
-            ends_s.append(end_s)
+    changes = np.array(_list_reconfigurations(job, run), dtype=np.float64).reshape(-1, 3)
+    row_of_change = row_of_rank[changes[:, 0].astype(np.int64)]
+    changes = changes[row_of_change >= 0]
+    row_of_change = row_of_change[row_of_change >= 0]
     return RailGanttData(
-        row=np.array(rows, dtype=np.int64),
-        kind=np.array(kinds, dtype=np.int64),
-        start_s=np.array(starts_s, dtype=np.float64),
-        end_s=np.array(ends_s, dtype=np.float64),
+        row=np.concatenate([row_of_rank[step.rank[is_shown]], row_of_change]),
+        kind=np.concatenate([kind[is_shown], np.full(len(changes), _RECONFIGURATION)]),
+        start_s=np.concatenate([run.start_s[is_shown], changes[:, 1]]),
+        end_s=np.concatenate([run.end_s[is_shown], changes[:, 2]]),
         ranks=shown_ranks,
         step_s=float(run.step_s),
     )
@@ -164,29 +167,12 @@ def plot_rails(
     data = rail_gantt_data(job, run, ranks)
     ax = chart_axes(ax, len(data.ranks), 0.32)
 
-    # Computations lie in the upper half of a row, communications in the lower one, and
-    # reconfigurations across it.
+    # A bar is drawn in the half of its row that its kind has, or across the row.
     for kind, name in enumerate(KINDS):
         is_kind = data.kind == kind
         if not is_kind.any():
             continue
-        edge_colour = _COLOURS[kind]
-
-        # Computation is below the middle of a row, communication above, and reconfiguration over
-        # both.
-        alpha = 1.0
-        if kind == _COMPUTATION:
-            low = -0.42
-            high = -0.02
-            edge_colour = "none"
-        elif kind == _RECONFIGURATION:
-            low = -0.46
-            high = 0.46
-            edge_colour = "none"
-            alpha = 0.35
-        else:
-            low = 0.02
-            high = 0.42
+        low, high = _EXTENT_OF_LANE[_LANES[kind]]
         draw_bars(
             ax,
             data.start_s[is_kind],
@@ -194,9 +180,9 @@ def plot_rails(
             data.row[is_kind] + low,
             data.row[is_kind] + high,
             facecolors=_COLOURS[kind],
-            edgecolors=edge_colour,
+            edgecolors=_COLOURS[kind] if _LANES[kind] == _LOWER_HALF else "none",
             linewidths=0.4,  # so that a microsecond of a long step is seen
-            alpha=alpha,
+            alpha=0.35 if _LANES[kind] == _WHOLE_ROW else 1.0,
             label=name,
         )
 
@@ -211,15 +197,6 @@ def plot_rails(
         loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=8, borderaxespad=0.2
     )
     return ax
-
-
-def _default_ranks(job: RailJob) -> NDArray[np.int64]:
-    """Return the first ranks of the lowest rail; of all ranks where nothing uses a rail."""
-    ranks_of_rail = ranks_of_rails(job.step())
-    ranks = np.arange(job.step().n_ranks)
-    if ranks_of_rail:
-        ranks = ranks_of_rail[min(ranks_of_rail)]
-    return ranks[:MOST_RANKS]
 
 
 def _list_reconfigurations(job: RailJob, run: Run) -> list[tuple[int, float, float]]:
@@ -302,10 +279,9 @@ def page(solution: Solution) -> dict[str, Any]:
     if n_left_out:
         note += f"{n_left_out} of {job.n_gpus} ranks are left out."
 
-    # In a row computations are above (0), communications below (1), reconfigurations across (2).
     names = (*KINDS, "forwards for others")
     colours = (*_COLOURS, "#c2410c")
-    lanes = (0, *(1 for _ in DIMENSIONS), 2, 1)
+    lanes = (*_LANES, _LOWER_HALF)
     circuits, steps = _list_circuits(job, plan)
     return scene(
         solution,
@@ -459,18 +435,9 @@ def tabulate_problem(job: RailJob) -> dict[str, Any]:
     return {name: [getattr(phase, name) for phase in phases] for name in names}
 
 
-def draw(solution: Solution, slot: int | None = None, ax: Axes | None = None) -> Figure:
-    """Draw a plan: at most 24 groups of ranks that do the same, and the lower bound.
-
-    An answer that is a schedule is drawn as one. A plan has no slots: one that is asked for is an
-    InputError.
-    """
-    problem = solution.problem
-    answer = solution.answer
-    if not isinstance(problem, RailJob) or not isinstance(answer, RailPlan):
-        return draw_schedule(solution, slot, ax)
-    if slot is not None:
-        raise InputError("a plan of rails has no slots", where="slot")
+def draw(solution: Solution, *, ax: Axes | None = None) -> Figure:
+    """Draw a plan: at most 24 groups of ranks that do the same, and the lower bound."""
+    problem, answer = answered(solution, RailJob, RailPlan)
 
     # Ranks that do the same share the row of the first of them.
     groups = [ranks for _, ranks in _group_equal_ranks(problem, answer)]

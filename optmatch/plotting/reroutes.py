@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,23 +12,23 @@ from optmatch.fabrics import RackFabric
 from optmatch.model import FREE, IDLE, InputError, Schedule, Solution
 from optmatch.plotting import palette
 from optmatch.plotting.drawing import (
+    Axes,
+    Figure,
+    Look,
     axes_of,
-    blank_figure,
     draw_lines,
+    draw_map,
     figure_of,
     readable_font,
+    row_of_axes,
     size_in_inches,
 )
-from optmatch.plotting.figures import draw_schedule, plot_slot
+from optmatch.plotting.figures import plot_slot
 from optmatch.plotting.geometry import mesh_data
 from optmatch.plotting.slots import answered, keep_colours
 from optmatch.plotting.viewer import page_data, panel, scene
 from optmatch.problems import Reroute, Transition
 from optmatch.problems.reroutes.transition import DROP, RAISE, SET
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 SPREAD = 0.22
 """From the middle of a server to its chips."""
@@ -147,13 +147,13 @@ def _list_hops(rack: RackFabric, answer: Transition) -> NDArray[np.int64]:
 # The roles of chips: places in the table of names, colours and marks.
 _IDLE, _IN_USE, _HAS_NEW_CIRCUITS, _LOST, _TAKES_OVER, _IN_RESERVE, _FAILED = range(7)
 _ROLES = (
-    ("idle", "#ffffff", "o"),
-    ("in use", palette.STATE_COLOURS["free"], "o"),
-    ("has new circuits", palette.CIRCUIT_COLOURS[0], "o"),
-    ("lost", palette.CIRCUIT_COLOURS[2], "s"),
-    ("takes over", palette.CIRCUIT_COLOURS[1], "D"),
-    ("in reserve", palette.TOGGLED_FILL, "D"),
-    ("failed", palette.INK, "s"),
+    Look("idle", "#ffffff", "o"),
+    Look("in use", palette.STATE_COLOURS["free"], "o"),
+    Look("has new circuits", palette.CIRCUIT_COLOURS[0], "o"),
+    Look("lost", palette.CIRCUIT_COLOURS[2], "s"),
+    Look("takes over", palette.CIRCUIT_COLOURS[1], "D"),
+    Look("in reserve", palette.TOGGLED_FILL, "D"),
+    Look("failed", palette.INK, "s"),
 )
 
 
@@ -194,12 +194,8 @@ def plot_transition(solution: Solution, *, ax: Axes | None = None) -> Figure:
     _, slots = _list_slots(problem, answer)
     shown = problem.fabric, slots, keep_colours(problem, answer)
     panels = [(1, "after the failure"), (slots.n_slots - 1, "after the transition")]
-    if ax is None:
-        axes = blank_figure(13.0, 6.5).subplots(1, 2)
-    else:
-        axes = [ax]
-        panels = panels[1:]
-    for sheet, (slot, name) in zip(axes, panels, strict=True):
+    axes = row_of_axes(ax, 2, 13.0, 6.5)
+    for sheet, (slot, name) in zip(axes, panels[-len(axes) :], strict=True):
         plot_slot(shown, slot, ax=sheet)
         n_sources = int((slots.matchings[slot] != IDLE).sum())
         n_circuits = n_sources // 2 if problem.fabric.bidirectional else n_sources
@@ -233,31 +229,30 @@ def _leave_out_racks(data: RackData, rack: RackFabric) -> tuple[RackData, str]:
     rows = np.full(rack.racks, np.nan)
     rows[shown_racks] = np.arange(len(shown_racks))
     _, n_y, _ = rack.server_grid
-    shift = (n_y + 0.6) * (np.arange(rack.racks) - rows)
-    chips = data.chips + np.stack([0 * shift, shift], axis=1)[rack_of_chip]
-    servers = data.servers + np.stack([0 * shift, shift], axis=1)[rack_of_server]
+    shift_y = (n_y + 0.6) * (np.arange(rack.racks) - rows)
+    moved = _move_racks(data, rack, np.stack([0 * shift_y, shift_y], axis=1))
 
     # The title counts what is hidden, role by role.
-    is_hidden = np.isnan(chips[:, 0])
+    is_hidden = np.isnan(moved.chips[:, 0])
     counts = []
-    for role, (name, _, _) in enumerate(_ROLES):
+    for role, look in enumerate(_ROLES):
         n_chips = int((data.role[is_hidden] == role).sum())
         if n_chips:
-            counts.append(f"{n_chips:,} {name}")
+            counts.append(f"{n_chips:,} {look.name}")
     n_left_out = rack.racks - len(shown_racks)
     names = "rack" if len(shown_racks) == 1 else "racks"
     numbers = ", ".join(map(str, shown_racks))
     text = f"\n{names} {numbers}; left out are {n_left_out} racks, chips: {', '.join(counts)}"
-    return data._replace(chips=chips, servers=servers), text
+    return moved, text
 
 
-def _make_matching(problem: Reroute, circuits: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Return ``matching[source] = destination`` of circuits of shape (circuits, 2)."""
-    matching = np.full(problem.fabric.n_ports, IDLE)
-    matching[circuits[:, 0]] = circuits[:, 1]
-    if problem.fabric.bidirectional:
-        matching[circuits[:, 1]] = circuits[:, 0]
-    return matching
+def _move_racks(data: RackData, rack: RackFabric, shift: NDArray[np.float64]) -> RackData:
+    """Move the servers and chips of racks; ``shift[rack]`` is by how much to the right and up."""
+    rack_of_server = rack.server_coordinates[:, 0].astype(np.int64)
+    return data._replace(
+        servers=data.servers + shift[rack_of_server],
+        chips=data.chips + shift[rack_of_server[rack.server_of_chip]],
+    )
 
 
 def _mark_failed(ax: Axes, problem: Reroute) -> None:
@@ -321,46 +316,15 @@ def _draw_rack(ax: Axes | None, data: RackData, rack: RackFabric, title: str) ->
         if len(drawn):
             draw_lines(ax, drawn, colour, width, name, zorder=1)
 
-    # Chips, role by role. A font of 8 points where the picture is 1,200 pixels wide can be read.
-    font = readable_font(ax)
-    for role, (name, colour, marker) in enumerate(_ROLES):
-        is_drawn = (data.role == role) & ~np.isnan(data.chips[:, 0])
-        x, y = data.chips[is_drawn].T
-        if len(x):
-            ax.scatter(
-                x,
-                y,
-                c=colour,
-                marker=marker,
-                s=(2.0 * font) ** 2,
-                edgecolors=palette.INK,
-                linewidths=0.6,
-                zorder=3,
-                label=name,
-            )
-
     # Chips have their numbers where neighbours are far enough apart.
+    font = readable_font(ax)
     width_of_chips = float(np.nanmax(data.chips[:, 0]) - np.nanmin(data.chips[:, 0])) + 1
     width_inches, _ = size_in_inches(ax)
     chip_distance_points = 72 * width_inches * 2 * SPREAD / max(1.0, width_of_chips)
-    if chip_distance_points > 1.7 * font:
-        for chip, (x, y) in enumerate(data.chips.tolist()):
-            if np.isnan(x):
-                continue
-            _, colour, _ = _ROLES[data.role[chip]]
-            ink = palette.ink_on(colour)
-            ax.text(x, y, str(chip), ha="center", va="center", fontsize=font, color=ink, zorder=4)
-
-    ax.set_aspect("equal")
-    ax.set_axis_off()
-    ax.legend(
-        loc="upper center",
-        bbox_to_anchor=(0.5, 0.0),
-        ncols=4,
-        frameon=False,
-        fontsize=font,
-        markerscale=0.6,
-    )
+    numbers = [str(chip) for chip in range(rack.n_chips)]
+    if chip_distance_points <= 1.7 * font:
+        numbers = []
+    draw_map(ax, data.chips, data.role, _ROLES, 2.0 * font, numbers)
     ax.set_title(f"{title}{left_out}", fontsize=font + 1, color=palette.INK)
     return figure_of(ax)
 
@@ -370,7 +334,7 @@ _SERVER = len(_ROLES)
 _KEPT_CIRCUIT, _GONE_CIRCUIT, _NEW_CIRCUIT = range(_SERVER + 1, _SERVER + 4)
 _HIDDEN = -1
 _PAGE_LEGEND = (
-    *((name, colour) for name, colour, _ in _ROLES),
+    *((look.name, look.colour) for look in _ROLES),
     ("server", palette.CELL_FILL),
     ("circuit kept", palette.FAINT_INK),
     ("circuit gone", palette.BROKEN),
@@ -387,7 +351,14 @@ def page(solution: Solution) -> dict[str, Any]:
     """
     problem, answer = answered(solution, Reroute, Transition)
     if not isinstance(problem.fabric, RackFabric):
-        return _mesh_page(solution, problem, answer)
+        names, slots = _list_slots(problem, answer)
+        data_of_slots = page_data(
+            (problem.fabric, slots, keep_colours(problem, answer)), names=names
+        )
+        data_of_slots["title"] = problem.kind.capitalize()
+        data_of_slots["figures"] = panel(solution)
+        data_of_slots["durations"] = [""] * len(names)
+        return data_of_slots
     rack = problem.fabric
     data = _put_racks_on_grid(transition_data(solution), rack)
 
@@ -395,12 +366,12 @@ def page(solution: Solution) -> dict[str, Any]:
     role_before = _roles_before(problem, rack)
     role_before[list(problem.spares)] = _IN_RESERVE
     nodes: list[list[Any]] = []
-    for server, (x, y) in enumerate(_with_y_downwards(data.servers)):
-        nodes.append(_square_node(x, y, 0.92, "", _SERVER, f"server {server}"))
+    for server, place in enumerate(data.servers):
+        nodes.append(_square_node(place, 0.92, "", _SERVER, f"server {server}"))
     node_of_chip_0 = len(nodes)
-    for chip, (x, y) in enumerate(_with_y_downwards(data.chips)):
+    for chip, place in enumerate(data.chips):
         role = int(role_before[chip])
-        nodes.append(_square_node(x, y, 1.7 * SPREAD, str(chip), role, f"chip {chip}"))
+        nodes.append(_square_node(place, 1.7 * SPREAD, str(chip), role, f"chip {chip}"))
 
     # Links are the circuits that ran, then those that change, which are hidden at first.
     links: list[list[Any]] = []
@@ -475,12 +446,7 @@ def _put_racks_on_grid(data: RackData, rack: RackFabric) -> RackData:
     number = np.arange(rack.racks)
     shift_x = number % n_columns * width
     shift_y = height * (number - number // n_columns)
-    shift = np.stack([shift_x, shift_y], axis=1)
-    rack_of_server = rack.server_coordinates[:, 0].astype(np.int64)
-    return data._replace(
-        servers=data.servers + shift[rack_of_server],
-        chips=data.chips + shift[rack_of_server[rack.server_of_chip]],
-    )
+    return _move_racks(data, rack, np.stack([shift_x, shift_y], axis=1))
 
 
 def _describe_failure(n_hit: int) -> str:
@@ -490,15 +456,13 @@ def _describe_failure(n_hit: int) -> str:
     return f"the failure: {n_hit} circuits lose their light"
 
 
-def _square_node(x: float, y: float, side: float, text: str, kind: int, title: str) -> list[Any]:
-    """Return a node of a page, a square around a point, with y downwards."""
-    corner = (round(x - side / 2, 3), round(y - side / 2, 3))
+def _square_node(
+    place: NDArray[np.float64], side: float, text: str, kind: int, title: str
+) -> list[Any]:
+    """Return a node of a page, a square around a place; y grows downwards on a page."""
+    x, y = place.tolist()
+    corner = (round(x - side / 2, 3), round(-y - side / 2, 3))
     return [*corner, round(side, 3), round(side, 3), text, kind, title]
-
-
-def _with_y_downwards(places: NDArray[np.float64]) -> list[tuple[float, float]]:
-    """Turn places upside down: on a page y grows downwards."""
-    return [(float(x), -float(y)) for x, y in places]
 
 
 def _list_slots(problem: Reroute, answer: Transition) -> tuple[list[str], Schedule]:
@@ -520,8 +484,13 @@ def _list_slots(problem: Reroute, answer: Transition) -> tuple[list[str], Schedu
 
     def add_slot(name: str) -> None:
         """Add a slot in which the switch is as it is now."""
+        lit = circuits[has_light]
+        matching = np.full(problem.fabric.n_ports, IDLE)
+        matching[lit[:, 0]] = lit[:, 1]
+        if problem.fabric.bidirectional:
+            matching[lit[:, 1]] = lit[:, 0]
         names.append(name)
-        matchings.append(_make_matching(problem, circuits[has_light]))
+        matchings.append(matching)
         states_of_slots.append(cell_states.copy())
 
     add_slot("before the failure")
@@ -554,16 +523,6 @@ def _list_slots(problem: Reroute, answer: Transition) -> tuple[list[str], Schedu
     )
 
 
-def _mesh_page(solution: Solution, problem: Reroute, answer: Transition) -> dict[str, Any]:
-    """Collect the page of a repair on a mesh: a slot for each state of `_list_slots`."""
-    names, slots = _list_slots(problem, answer)
-    data = page_data((problem.fabric, slots, keep_colours(problem, answer)), names=names)
-    data["title"] = problem.kind.capitalize()
-    data["figures"] = panel(solution)
-    data["durations"] = [""] * len(names)
-    return data
-
-
 def draw_problem(problem: Reroute, ax: Axes | None = None) -> Figure:
     """Draw what runs after a failure, what is spare and what has failed, into `ax` if given.
 
@@ -588,13 +547,6 @@ def tabulate_problem(problem: Reroute) -> dict[str, Any]:
     source, destination = problem.circuits.T
     return {"source": source, "destination": destination, "owner": problem.owners,
             "hit": problem.hit}  # fmt: skip
-
-
-def draw(solution: Solution, slot: int | None = None, ax: Axes | None = None) -> Figure:
-    """Draw what changes."""
-    if not isinstance(solution.answer, Transition):
-        return draw_schedule(solution, slot, ax)
-    return plot_transition(solution, ax=ax)
 
 
 def tabulate(solution: Solution) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,16 +11,11 @@ from numpy.typing import NDArray
 from optmatch.model import InputError, Solution
 from optmatch.plotting import palette
 from optmatch.plotting.blocks import choose_ticks, draw_groups, mean_by_group
-from optmatch.plotting.drawing import axes_of, figure_of
-from optmatch.plotting.figures import draw_schedule
+from optmatch.plotting.drawing import Axes, Figure, axes_of, figure_of
 from optmatch.plotting.large import range_of
 from optmatch.plotting.slots import answered
 from optmatch.plotting.viewer import scene
 from optmatch.problems import Assignment, PortSharing
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 
 class SharesData(NamedTuple):
@@ -361,13 +356,6 @@ def tabulate_problem(problem: PortSharing) -> dict[str, Any]:
     jobs = problem.jobs
     return {"job": np.arange(jobs.n_jobs), "arrival_s": jobs.arrivals_s, "wanted": jobs.demand,
             "fitting": problem.classes.supply}  # fmt: skip
-
-
-def draw(solution: Solution, slot: int | None = None, ax: Axes | None = None) -> Figure:
-    """Draw the number of resources of each job."""
-    if slot is not None or not isinstance(solution.answer, Assignment):
-        return draw_schedule(solution, slot, ax)
-    return plot_shares(solution, ax=ax)
 
 
 def tabulate(solution: Solution) -> dict[str, Any]:

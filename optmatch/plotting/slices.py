@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,15 +13,18 @@ from numpy.typing import NDArray
 from optmatch.fabrics import RackFabric
 from optmatch.model import Solution
 from optmatch.plotting import palette
-from optmatch.plotting.drawing import axes_of, figure_of, readable_font
-from optmatch.plotting.figures import draw_schedule
+from optmatch.plotting.drawing import (
+    Axes,
+    Figure,
+    Look,
+    axes_of,
+    draw_map,
+    figure_of,
+    readable_font,
+)
 from optmatch.plotting.slots import answered
 from optmatch.plotting.viewer import scene
 from optmatch.problems import Allocation, SliceAllocation
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 GAP = 0.8
 """Between two layers of servers."""
@@ -187,8 +190,10 @@ def plot_slice(solution: Solution, *, ax: Axes | None = None) -> Axes:
         ax.plot([], [], color=palette.FAINT_INK, label="circuits that were there")
     if data.new.any():
         ax.plot([], [], color=_SLICE_COLOUR, label="circuits of the new slice")
-    points_per_server = 72 * inches_per_server
-    _draw_servers(ax, data.centres, data.owner, data.slot, points_per_server, data.servers)
+    names = []
+    for server, slot in zip(data.servers.tolist(), data.slot.tolist(), strict=True):
+        names.append(f"{server}" if slot < 0 else f"{server}\n#{slot}")
+    _draw_servers(ax, data.centres, data.owner, inches_per_server, names)
 
     racks = f"{len(data.racks)} racks"
     if len(data.racks) <= _MAX_NAMED_RACKS:
@@ -308,14 +313,14 @@ _MAX_LINKS = 400
 # The kinds of nodes and links of a page: places in its legend.
 _FREE, _SLICE, _OTHER_SLICES, _RESERVED, _SWITCH, _OLD_CIRCUITS, _NEW_CIRCUITS = range(7)
 _HIDDEN = -1
-_LEGEND = (
-    ("free", "#ffffff"),
-    ("the new slice", _SLICE_COLOUR),
-    ("other slices", "#d9dee5"),
-    ("reserved", "#8a94a3"),
-    ("switch between racks", "#ffe3a3"),
-    ("circuits that were there", "#8a94a3"),
-    ("circuits of the new slice", _SLICE_COLOUR),
+_LOOKS = (
+    Look("free", "#ffffff"),
+    Look("the new slice", _SLICE_COLOUR),
+    Look("other slices", "#d9dee5"),
+    Look("reserved", "#8a94a3"),
+    Look("switch between racks", "#ffe3a3"),
+    Look("circuits that were there", "#8a94a3"),
+    Look("circuits of the new slice", _SLICE_COLOUR),
 )
 
 
@@ -332,7 +337,8 @@ def page(solution: Solution) -> dict[str, Any]:
     fabric = problem.fabric
     n_servers = fabric.n_servers
     places = _place_servers_and_switches(fabric)
-    kinds = _kinds_of_nodes(problem)
+    switches = np.full(fabric.n_rack_switches, _SWITCH)
+    kinds = np.concatenate([_kinds_of_owners(_owners(problem)), switches])
     names = _names_of_nodes(problem)
 
     # Of very many racks, those of the slice are shown alone, with all switches.
@@ -352,18 +358,16 @@ def page(solution: Solution) -> dict[str, Any]:
     # Links are circuits that were there, then those of the slice, which are hidden at first.
     links: list[list[Any]] = []
     new_links: dict[str, int] = {}
-    for kind, slices in ((_OLD_CIRCUITS, problem.placed), (_NEW_CIRCUITS, (answer,))):
+    for first_kind, slices in ((_OLD_CIRCUITS, problem.placed), (_HIDDEN, (answer,))):
         for (tail, head), n_circuits in sorted(_count_fibres(fabric, slices).items()):
             if tail in number_on_page and head in number_on_page:
-                if kind == _NEW_CIRCUITS:
-                    new_links[str(len(links))] = kind
-                first_kind = kind if kind == _OLD_CIRCUITS else _HIDDEN
+                if first_kind == _HIDDEN:
+                    new_links[str(len(links))] = _NEW_CIRCUITS
 
                 # More circuits make a wider line, up to eight of them.
                 width = round(0.02 + 0.02 * min(n_circuits, 8) ** 0.5, 3)
                 name = f"{names[tail]} to {names[head]}: {n_circuits} circuits"
-                ends = [number_on_page[tail], number_on_page[head]]
-                links.append([*ends, first_kind, width, name])
+                links.append([number_on_page[tail], number_on_page[head], first_kind, width, name])
 
     # The steps of the page: before, the servers of the slice, its circuits.
     slice_nodes = {}
@@ -391,8 +395,9 @@ def page(solution: Solution) -> dict[str, Any]:
     elif fabric.joined:
         quiet_kinds = {_OLD_CIRCUITS}
     legend = []
-    for kind, entry in enumerate(_LEGEND):
-        legend.append((*entry, "quiet") if kind in quiet_kinds else entry)
+    for kind, look in enumerate(_LOOKS):
+        quiet = ("quiet",) if kind in quiet_kinds else ()
+        legend.append((look.name, look.colour, *quiet))
 
     notes = []
     n_left_out = len(places) - len(shown)
@@ -415,15 +420,10 @@ def page(solution: Solution) -> dict[str, Any]:
     )
 
 
-def _kinds_of_nodes(problem: SliceAllocation) -> NDArray[np.int64]:
-    """Return the kind of each server and switch before the new slice, as a place in the legend."""
-    fabric = problem.fabric
-    kinds = np.full(fabric.n_servers + fabric.n_rack_switches, _SWITCH)
-    kinds[: fabric.n_servers] = _FREE
-    kinds[list(problem.reserved)] = _RESERVED
-    for placed in problem.placed:
-        kinds[placed.servers] = _OTHER_SLICES
-    return kinds
+def _kinds_of_owners(owner: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the kind of each server, a place in `_LOOKS`; all placed slices look alike."""
+    kind_of_owner = {0: _SLICE, 1: _OTHER_SLICES, -1: _FREE, -2: _RESERVED}
+    return np.array([kind_of_owner[min(number, 1)] for number in owner.tolist()], dtype=np.int64)
 
 
 def _names_of_nodes(problem: SliceAllocation) -> list[str]:
@@ -506,9 +506,9 @@ def draw_problem(problem: SliceAllocation, ax: Axes | None = None) -> Figure:
     width_inches = max(5.6, inches_per_server * width)
     ax = axes_of(ax, width_inches, max(2.5, inches_per_server * height + 1.2))
 
-    # In axes of matplotlib y grows upwards. No server has a slot of a new slice yet.
-    no_slots = np.full(len(owner), -1)
-    _draw_servers(ax, places * [1, -1], owner, no_slots, 72 * inches_per_server)
+    # In axes of matplotlib y grows upwards.
+    names = [str(server) for server in range(len(owner))]
+    _draw_servers(ax, places * [1, -1], owner, inches_per_server, names)
 
     font = readable_font(ax)
     if fabric.racks > 1:
@@ -544,74 +544,24 @@ def _draw_servers(
     ax: Axes,
     centres: NDArray[np.float64],
     owner: NDArray[np.int64],
-    slot: NDArray[np.int64],
-    points_per_server: float,
-    numbers: NDArray[np.int64] | None = None,
+    server_inches: float,
+    names: list[str],
 ) -> None:
-    """Draw a square for each server, with its number where there is room, and a legend.
+    """Draw a square for each server, with its name where there is room, and a legend.
 
     ``owner[server]`` is 0 for the new slice, k for the k-th placed one from 1 on, -1 free, -2
-    reserved; ``slot[server]`` is -1 outside of the new slice.
+    reserved.
     """
-    from matplotlib.lines import Line2D
-
-    # All placed slices, which count from 1, look alike.
-    look_of_owner = {
-        0: (_SLICE_COLOUR, "the new slice"),
-        1: ("#d9dee5", "other slices"),
-        -1: ("white", "free"),
-        -2: (palette.FAINT_INK, "reserved"),
-    }
-    owner_kind = np.minimum(owner, 1)
-    legend_marks: list[Any] = []
-    for kind, (fill, name) in look_of_owner.items():
-        x, y = centres[owner_kind == kind].T
-        ax.scatter(
-            x,
-            y,
-            s=(0.72 * points_per_server) ** 2,
-            marker="s",
-            c=fill,
-            edgecolors=palette.INK,
-            linewidths=0.6,
-            zorder=3,
-        )
-        if len(x):
-            square = Line2D([], [], marker="s", ls="", mfc=fill, mec=palette.INK, label=name)
-            legend_marks.append(square)
-
-    font = readable_font(ax)
-    if points_per_server >= 2.7 * font:
-        for server, (x, y) in enumerate(centres.tolist()):
-            number = server if numbers is None else numbers[server]
-            text = f"{number}" if slot[server] < 0 else f"{number}\n#{slot[server]}"
-            ink = "white" if owner[server] == 0 else palette.INK
-            ax.text(x, y, text, ha="center", va="center", fontsize=font, color=ink, zorder=4)
-
-    legend_marks += ax.get_lines()
-    ax.legend(
-        handles=legend_marks,
-        loc="upper center",
-        bbox_to_anchor=(0.5, 0.0),
-        ncols=3,
-        frameon=False,
-        fontsize=9,
-    )
+    points = 72 * server_inches
+    if points < 2.7 * readable_font(ax):
+        names = []
+    draw_map(ax, centres, _kinds_of_owners(owner), _LOOKS, 0.72 * points, names)
 
     # The arcs of circuits around the ring along z leave the grid.
-    ax.set_aspect("equal")
     left, low = centres.min(axis=0)
     right, high = centres.max(axis=0)
     ax.set_xlim(left - 0.8, right + 0.8)
     ax.set_ylim(low - 1.1, high + 1.1)
-    ax.set_axis_off()
-
-
-def draw(solution: Solution, slot: int | None = None, ax: Axes | None = None) -> Figure:
-    """Draw the racks of a slice."""
-    if slot is not None or not isinstance(solution.answer, Allocation):
-        return draw_schedule(solution, slot, ax)
-    return figure_of(plot_slice(solution, ax=ax))
 
 
 def tabulate(solution: Solution) -> dict[str, Any]:

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import Fabric
-from optmatch.fabrics.light import Route, trace_circuits
+from optmatch.fabrics.light import trace_circuits
 from optmatch.model import FREE, IDLE, InputError, Problem, Schedule, Solution, integer
 from optmatch.plotting import palette
-from optmatch.plotting.geometry import MeshData, Points, light_curve, mesh_data
+from optmatch.plotting.geometry import Points, light_curve, mesh_data
 
 Asked = TypeVar("Asked", bound=Problem)
 Found = TypeVar("Found")
@@ -91,16 +91,6 @@ class ScheduleData(NamedTuple):
     """``meets[source, destination]``: the first slot that connects the two, -1 if none does."""
 
 
-def _pair_of(shown: Any) -> tuple[Fabric, Schedule]:
-    """Return fabric and schedule of a tuple that begins with both."""
-    if isinstance(shown, tuple) and len(shown) >= 2:
-        fabric, schedule = shown[:2]
-        if isinstance(fabric, Fabric) and isinstance(schedule, Schedule):
-            return fabric, schedule
-    message = f"{type(shown).__name__}: a solution, or a fabric and a schedule, can be drawn"
-    raise InputError(message)
-
-
 def parts(shown: Drawable) -> tuple[Fabric, Schedule]:
     """Split a drawable object into fabric and schedule, which fit; or raise `InputError`.
 
@@ -127,7 +117,10 @@ def parts(shown: Drawable) -> tuple[Fabric, Schedule]:
         fabric = shown.problem.fabric
         schedule = shown.schedule
     else:
-        fabric, schedule = _pair_of(shown)
+        fabric, schedule = shown[:2] if isinstance(shown, tuple) else (None, None)
+        if not (isinstance(fabric, Fabric) and isinstance(schedule, Schedule)):
+            name = type(shown).__name__
+            raise InputError(f"{name}: a solution, or a fabric and a schedule, can be drawn")
 
     # Both have to fit each other.
     if schedule.n_ports != fabric.n_ports:
@@ -323,41 +316,26 @@ def _collect_slots(
     )
     data = []
     for slot, routes in zip(slots, trace_circuits(fabric, chosen), strict=True):
+        circuits = []
+        for route in routes:
+            # The curve goes from port to port, as far as the light comes; without cells all does.
+            source = mesh.port(route.source, "in")
+            destination = mesh.port(route.destination, "out")
+            arrives = fabric.graph is None or route.terminals[-1:] == (destination.terminal,)
+            terminals = np.array(route.terminals, dtype=np.int64)
+            curve = light_curve(mesh, source, destination, terminals)
+            if not arrives:
+                curve = curve[:-3]  # without the last piece, which leads to the port
+            cells = np.array(route.cells, dtype=np.int64)
+            circuits.append(CircuitData(route.source, route.destination, cells, curve, arrives))
         data.append(
             SlotData(
                 slot=slot,
                 n_slots=schedule.n_slots,
-                circuits=tuple(_draw_circuit(fabric, mesh, route) for route in routes),
+                circuits=tuple(circuits),
                 states=states[slot],
                 toggled=np.flatnonzero(toggles.toggled[slot]),
                 circuit_of_port=circuit_of_port,
             )
         )
     return tuple(data)
-
-
-def _draw_circuit(fabric: Fabric, mesh: MeshData, route: Route) -> CircuitData:
-    """Turn the route of a circuit into a curve from port to port, as far as its light comes.
-
-    Parameters
-    ----------
-    fabric
-        The switch; without cells all light arrives.
-    mesh
-        The layout of the fabric.
-    route
-        The ports of the circuit, and the terminals and cells that its light passes.
-
-    Returns
-    -------
-    CircuitData
-        Ports, cells, the curve, and whether the light arrives at the destination.
-    """
-    source = mesh.port(route.source, "in")
-    destination = mesh.port(route.destination, "out")
-    arrives = fabric.graph is None or route.terminals[-1:] == (destination.terminal,)
-    curve = light_curve(mesh, source, destination, np.array(route.terminals, dtype=np.int64))
-    if not arrives:
-        curve = curve[:-3]  # without the last piece, which leads to the port
-    cells = np.array(route.cells, dtype=np.int64)
-    return CircuitData(route.source, route.destination, cells, curve, arrives)

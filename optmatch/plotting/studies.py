@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.plotting import palette
-from optmatch.plotting.drawing import blank_figure
+from optmatch.plotting.drawing import Figure, blank_figure
 from optmatch.problems.costs import DESIGNS, CostComparison
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 class Panel(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,20 +12,15 @@ from numpy.typing import NDArray
 from optmatch.model import IDLE, Schedule, Solution, write_amount
 from optmatch.plotting import palette
 from optmatch.plotting.blocks import MOST_ROWS, choose_evenly
-from optmatch.plotting.drawing import figure_of, size_in_inches
+from optmatch.plotting.drawing import Axes, figure_of, size_in_inches
 from optmatch.plotting.figures import (
     chart_axes,
     draw_bars,
-    draw_schedule,
     label_time,
 )
 from optmatch.plotting.slots import answered
-from optmatch.plotting.viewer import page_data, scene
+from optmatch.plotting.viewer import pack_bars, page_data, scene
 from optmatch.problems import Demand
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 _LABEL_INCHES = 0.13
 """Rows that are lower than this have colours but no numbers."""
@@ -85,73 +80,45 @@ def gantt_data(solution: Solution) -> GanttData:
     problem, _ = answered(solution, Demand, object)
     answer: Any = solution.schedule or solution.answer
     schedules: tuple[Schedule, ...] = getattr(answer, "schedules", (answer,))
-    bars: list[_Bar] = []
+    columns = []
     for plane, schedule in enumerate(schedules):
-        bars += _list_bars(problem, schedule, plane)
+        slot, source = np.nonzero(schedule.matchings != IDLE)
+        start_s = (schedule.ends_s - schedule.durations_s)[slot]
+
+        # With per-circuit switching, a circuit that the slot before has too stays up during the
+        # delay between both.
+        if problem.switching == "per-circuit" and schedule.n_slots:
+            stays = np.zeros(schedule.matchings.shape, dtype=bool)
+            stays[1:] = schedule.matchings[1:] == schedule.matchings[:-1]
+            start_s = start_s - schedule.delay_s * stays[slot, source]
+        destination = schedule.matchings[slot, source].astype(np.int64)
+        planes = np.full(len(slot), plane)
+        columns.append((source, destination, planes, start_s, schedule.ends_s[slot]))
 
     # Bars in the order of their starts: earlier ones send first.
-    bars.sort(key=lambda bar: bar.start_s)
+    joined = [np.concatenate(parts) for parts in zip(*columns, strict=True)]
+    order = np.argsort(joined[3], kind="stable")
+    source, destination, planes, start_s, end_s = (column[order] for column in joined)
+
+    # Earlier bars of a pair of ports use up a part of its demand, here in seconds of sending.
+    remaining_s = problem.demand_bytes / problem.rate_bytes_per_s
+    sent_s = start_s.copy()
+    for bar, flow in enumerate(zip(source.tolist(), destination.tolist(), strict=True)):
+        used_s = min(float(remaining_s[flow]), end_s[bar] - start_s[bar])
+        remaining_s[flow] -= used_s
+        sent_s[bar] += used_s
     return GanttData(
-        source=np.array([bar.source for bar in bars], dtype=np.int64),
-        destination=np.array([bar.destination for bar in bars], dtype=np.int64),
-        plane=np.array([bar.plane for bar in bars], dtype=np.int64),
-        start_s=np.array([bar.start_s for bar in bars], dtype=np.float64),
-        sent_s=_find_ends_of_sending(problem, bars),
-        end_s=np.array([bar.end_s for bar in bars], dtype=np.float64),
+        source=source,
+        destination=destination,
+        plane=planes,
+        start_s=start_s,
+        sent_s=sent_s,
+        end_s=end_s,
         makespan_s=max(float(schedule.makespan_s) for schedule in schedules),
         lower_bound_s=solution.lower_bound,
         n_ports=problem.fabric.n_ports,
         planes=len(schedules),
     )
-
-
-class _Bar(NamedTuple):
-    """A circuit of one slot: from when it can send, and when its slot ends."""
-
-    source: int
-    destination: int
-    plane: int
-    start_s: float
-    end_s: float
-
-
-def _list_bars(problem: Demand, schedule: Schedule, plane: int) -> list[_Bar]:
-    """List the circuits of a plane by slots and sources, with the seconds in which each can send.
-
-    With per-circuit switching, a circuit that the slot before has too stays up during the delay
-    between both.
-    """
-    slot, source = np.nonzero(schedule.matchings != IDLE)
-    destination = schedule.matchings[slot, source]
-    start_s = (schedule.ends_s - schedule.durations_s)[slot]
-
-    # A circuit that stays goes on during the delay before its slot.
-    if problem.switching == "per-circuit" and schedule.n_slots:
-        stays = np.zeros(schedule.matchings.shape, dtype=bool)
-        stays[1:] = schedule.matchings[1:] == schedule.matchings[:-1]
-        start_s = start_s - schedule.delay_s * stays[slot, source]
-
-    end_s = schedule.ends_s[slot]
-    rows = zip(
-        source.tolist(), destination.tolist(), start_s.tolist(), end_s.tolist(), strict=True
-    )
-    return [_Bar(tx, rx, plane, begin_s, stop_s) for tx, rx, begin_s, stop_s in rows]
-
-
-def _find_ends_of_sending(problem: Demand, bars: list[_Bar]) -> NDArray[np.float64]:
-    """Return until when each bar, in the order of starts, has something to send.
-
-    Earlier bars of its pair of ports have used up a part of the demand.
-    """
-    # Demands become seconds of sending at the rate of a circuit.
-    remaining_s = problem.demand_bytes / problem.rate_bytes_per_s
-    sent_s = np.empty(len(bars))
-    for k, bar in enumerate(bars):
-        flow = (bar.source, bar.destination)
-        used_s = min(float(remaining_s[flow]), bar.end_s - bar.start_s)
-        remaining_s[flow] -= used_s
-        sent_s[k] = bar.start_s + used_s
-    return sent_s
 
 
 def plot_gantt(solution: Solution, *, ax: Axes | None = None) -> Axes:
@@ -181,7 +148,12 @@ def plot_gantt(solution: Solution, *, ax: Axes | None = None) -> Axes:
     problem: Any = solution.problem
     labels = problem.fabric.labels
     is_large = data.n_ports * data.planes > MOST_ROWS
-    ports = _choose_ports(data) if is_large else np.arange(data.n_ports)
+    ports = np.arange(data.n_ports)
+    if is_large:
+        # Evenly chosen ones, from the one that sends longest to the one that sends least.
+        busy_s = np.bincount(data.source, data.sent_s - data.start_s, minlength=data.n_ports)
+        ranking = np.argsort(-busy_s, kind="stable")
+        ports = ranking[choose_evenly(data.n_ports, _MOST_EXAMPLES)]
     n_rows = len(ports) * data.planes
     ax = chart_axes(ax, n_rows, 0.22)
     span_s = data.makespan_s or 1.0
@@ -251,13 +223,6 @@ def plot_gantt(solution: Solution, *, ax: Axes | None = None) -> Axes:
 _MOST_EXAMPLES = 14
 _MOST_BARS_OF_EXAMPLES = 2500
 _BAR_FIELDS = "source", "destination", "plane", "start_s", "sent_s", "end_s"
-
-
-def _choose_ports(data: GanttData) -> NDArray[np.int64]:
-    """Choose ports evenly, from the one that sends longest to the one that sends least."""
-    busy_s = np.bincount(data.source, data.sent_s - data.start_s, minlength=data.n_ports)
-    ranking = np.argsort(-busy_s, kind="stable")
-    return ranking[choose_evenly(data.n_ports, _MOST_EXAMPLES)]
 
 
 def _draw_shares_of_time(
@@ -363,15 +328,6 @@ def _label_bars(
         )
 
 
-def _legend_of_destinations(labels: Sequence[str]) -> list[tuple[str, str, int]]:
-    """Return name, colour and place in a row of each destination, or of several of one colour."""
-    legend = []
-    for port, hue in enumerate(_HUES[: len(labels)]):
-        ellipsis = ", ..." if port + len(_HUES) < len(labels) else ""
-        legend.append((f"to {labels[port]}{ellipsis}", hue, 2))
-    return legend
-
-
 def _add_legend(ax: Axes, labels: Sequence[str]) -> None:
     """Add a legend of destinations and, where it is drawn, of the lower bound beside the axes.
 
@@ -428,7 +384,19 @@ def page(solution: Solution) -> dict[str, Any]:
         slot_ends_s = solution.schedule.ends_s * (1 - 1e-12)
         end_of_slot = np.searchsorted(ends_s, slot_ends_s).clip(0, len(ends_s) - 1)
         slots = page_data(solution, names=[texts[k] for k in end_of_slot])
-        slots["carried"] = _list_carried(data, carried_bytes, solution.schedule.ends_s, unit)
+        if len(data.source) > _MAX_BARS:
+            slots["carried"] = []
+            return slots
+
+        # What each circuit carries, such as "3 kB", by slot and source port; ports are strings, as
+        # keys of JSON are. The slot of a bar is the one that ends when the bar ends, a little
+        # earlier, so that rounding cannot put a bar into the slot before.
+        slot_ends_s = solution.schedule.ends_s * (1 - 1e-9)
+        slot_of_bar = np.searchsorted(slot_ends_s, data.end_s, side="right") - 1
+        slots["carried"] = [{} for _ in slot_ends_s]
+        for bar, slot in enumerate(slot_of_bar.tolist()):
+            amount = write_amount(float(carried_bytes[bar]), unit)
+            slots["carried"][slot][str(int(data.source[bar]))] = amount
         return slots
     return _planes_page(solution, data, carried_bytes, unit, list(zip(texts, ends_s, strict=True)))
 
@@ -436,27 +404,6 @@ def page(solution: Solution) -> dict[str, Any]:
 def unit_of_amounts(problem: Demand) -> str:
     """Return the unit of the amounts of a demand: where the rate is 1 they are seconds."""
     return "B" if problem.rate_bytes_per_s != 1 else "s"
-
-
-def _list_carried(
-    data: GanttData, carried_bytes: NDArray[np.float64], ends_s: NDArray[np.float64], unit: str
-) -> list[dict[str, str]]:
-    """Write by slot and source port what a circuit carries, such as "3 kB".
-
-    Ports are strings, as keys of JSON are. The list is empty where there are more bars than a page
-    can hold.
-    """
-    if len(data.source) > _MAX_BARS:
-        return []
-
-    # The slot of a bar is the one that ends when the bar ends. Ends are shortened a little, so
-    # that rounding cannot put a bar into the slot before.
-    slot_of_bar = np.searchsorted(ends_s * (1 - 1e-9), data.end_s, side="right") - 1
-    carried: list[dict[str, str]] = [{} for _ in ends_s]
-    for bar, slot in enumerate(slot_of_bar.tolist()):
-        amount = write_amount(float(carried_bytes[bar]), unit)
-        carried[slot][str(int(data.source[bar]))] = amount
-    return carried
 
 
 def _planes_page(
@@ -471,17 +418,15 @@ def _planes_page(
     Bars and listed circuits beyond the limits of a page are left out. `carried_bytes` is in
     `unit`, "B" or "s".
     """
-    # Rows count planes within ports: with 2 planes, port 3 on plane 1 has row 7. A bar is three
-    # numbers: colour, start and length, in millionths of the whole time.
+    # Rows count planes within ports: with 2 planes, port 3 on plane 1 has row 7.
     span_s = data.makespan_s or 1.0
-    row = data.source * data.planes + data.plane
-    start = [round(time_s * 1e6 / span_s) for time_s in data.start_s]
-    end = [round(time_s * 1e6 / span_s) for time_s in data.end_s]
     n_rows = data.n_ports * data.planes
-    bars_of_row: list[list[int]] = [[] for _ in range(n_rows)]
-    for k in range(min(len(row), _MAX_BARS)):
-        colour = int(data.destination[k] % len(_HUES))
-        bars_of_row[row[k]] += [colour, start[k], end[k] - start[k]]
+    row = data.source * data.planes + data.plane
+    hue = data.destination % len(_HUES)
+    shown = slice(_MAX_BARS)
+    bars = pack_bars(
+        row[shown], hue[shown], data.start_s[shown], data.end_s[shown], n_rows, span_s
+    )
 
     # The list of circuits beside the picture: a name, an amount, and the row to be marked.
     labels = solution.problem.fabric.labels
@@ -493,23 +438,21 @@ def _planes_page(
         size = write_amount(float(carried_bytes[k]), unit)
         lines.append([[name, size], {"row": int(row[k])}])
 
+    # Destinations that share a colour are one entry: "to 3, ...".
+    legend = []
+    for port, hue in enumerate(_HUES[: len(labels)]):
+        ellipsis = ", ..." if port + len(_HUES) < len(labels) else ""
+        legend.append((f"to {labels[port]}{ellipsis}", hue, 2))
     page_steps = [{"say": text, "at": float(time_s)} for text, time_s in steps]
     return scene(
         solution,
-        legend=_legend_of_destinations(labels),
+        legend=legend,
         noun="slot",
         row_noun="port",
         rows=[f"{labels[k // data.planes]}, plane {k % data.planes}" for k in range(n_rows)],
-        bars=bars_of_row,
+        bars=bars,
         row_of=[port * data.planes for port in range(data.n_ports)],
         span_s=span_s,
         steps=page_steps or [{"say": "nothing to carry", "at": 0.0}],
         list={"title": "Circuits in order", "heads": ["circuit", "carries"], "rows": lines},
     )
-
-
-def draw(solution: Solution, slot: int | None = None, ax: Axes | None = None) -> Figure:
-    """Draw circuits over time, or one slot."""
-    if slot is not None:
-        return draw_schedule(solution, slot, ax)
-    return figure_of(plot_gantt(solution, ax=ax))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,12 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from optmatch.model import InputError, Solution, frozen, scale_of, write_amount
 from optmatch.plotting.blocks import MOST_BLOCKS, choose_ticks, explain_blocks, merge_blocks
 from optmatch.plotting.demands.charts import gantt_data, unit_of_amounts
-from optmatch.plotting.drawing import axes_of, blank_figure, figure_of
+from optmatch.plotting.drawing import Axes, Figure, figure_of, row_of_axes
 from optmatch.problems import Demand
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 # Matrices that are drawn beside each other.
 _MAX_TIMES = 8
@@ -41,15 +37,14 @@ def draw_problem(problem: Demand, ax: Axes | None = None) -> Figure:
         largest = write_amount(float(flows[0]), unit)
         title += f"\n{len(flows):,} entries: median {median}, largest {largest}"
         title += f"; the largest 10 % are {share:.0f} % of all"
-    axes = None if ax is None else [axes_of(ax, 0.0, 0.0)]
-    return _draw_matrices(problem, [problem.demand_bytes], [title], axes)
+    return _draw_matrices(problem, [problem.demand_bytes], [title], ax)
 
 
 def _draw_matrices(
     problem: Demand,
     matrices: Sequence[NDArray[np.float64]],
     titles: Sequence[str],
-    axes: Sequence[Axes] | None = None,
+    ax: Axes | None = None,
 ) -> Figure:
     """Draw matrices of a demand beside each other, with the same colours.
 
@@ -63,8 +58,8 @@ def _draw_matrices(
         Amounts in bytes or, where the rate is 1, in seconds; zeros stay white.
     titles
         The title of each.
-    axes
-        Where each is drawn; None makes a new figure.
+    ax
+        Where a single one is drawn; None makes a new figure.
 
     Returns
     -------
@@ -77,12 +72,10 @@ def _draw_matrices(
     n_ports = len(labels)
     n_matrices = len(matrices)
     is_single = n_matrices == 1
-    if axes is None:
-        side_inches = min(10.0 if is_single else 5.0, max(4.0, 0.3 * n_ports + 1.5))
-        if n_ports > MOST_BLOCKS:
-            side_inches = 5.0
-        figure = blank_figure(side_inches * n_matrices + 1.2, side_inches)
-        axes = figure.subplots(1, n_matrices, squeeze=False)[0]
+    side_inches = min(10.0 if is_single else 5.0, max(4.0, 0.3 * n_ports + 1.5))
+    if n_ports > MOST_BLOCKS:
+        side_inches = 5.0
+    axes = row_of_axes(ax, n_matrices, side_inches * n_matrices + 1.2, side_inches)
 
     # Where a few amounts are far larger than the others, an even scale would draw all others
     # black.
@@ -106,22 +99,22 @@ def _draw_matrices(
 
     # A square of 16 ports reaches from -0.5 to 15.5.
     square = explain_blocks(blocks[0].size, "pairs, their sum")
-    for ax, block, title in zip(axes, blocks, titles, strict=True):
+    for panel, block, title in zip(axes, blocks, titles, strict=True):
         end = len(block.values) * block.size - 0.5
-        image = ax.imshow(
+        image = panel.imshow(
             np.ma.masked_equal(block.values / scale, 0.0),
             cmap="cividis",
             norm=norm,
             interpolation="nearest",
             extent=(-0.5, end, end, -0.5),
         )
-        ax.set_xticks(ticks, names, fontsize=8, rotation=rotation)
-        ax.set_yticks(ticks, names, fontsize=8)
-        ax.set_xlabel("destination port")
-        ax.set_title(f"{title}\n{square}".strip(), fontsize=9 if square else 11)
+        panel.set_xticks(ticks, names, fontsize=8, rotation=rotation)
+        panel.set_yticks(ticks, names, fontsize=8)
+        panel.set_xlabel("destination port")
+        panel.set_title(f"{title}\n{square}".strip(), fontsize=9 if square else 11)
     axes[0].set_ylabel("source port")
     whole = figure_of(axes[0])
-    whole.colorbar(image, ax=list(axes), label=unit_name, shrink=0.8)
+    whole.colorbar(image, ax=axes, label=unit_name, shrink=0.8)
     return whole
 
 
