@@ -349,12 +349,12 @@ def draw_problem(problem: Collective, ax: Axes | None = None) -> Figure:
     extent = (-0.5, n_ranks - 0.5, n_ranks - 0.5, -0.5)
     for panel, (origin, name) in zip(axes, panels[-len(axes) :], strict=True):
         # Blocks of one rank in the colour of the rank, sums of all ranks in black.
-        shown = origin[np.ix_(shown_ranks, shown_ranks)]
-        is_sum = shown == n_ranks
+        shown_origin = origin[np.ix_(shown_ranks, shown_ranks)]
+        is_sum = shown_origin == n_ranks
         style: dict[str, Any] = {"extent": extent, "interpolation": "nearest", "vmax": n_ranks}
-        of_one_rank = np.ma.masked_where((shown < 0) | is_sum, shown)
+        of_one_rank = np.ma.masked_where((shown_origin < 0) | is_sum, shown_origin)
         panel.imshow(of_one_rank, vmin=-0.1 * n_ranks, cmap="turbo", **style)
-        sums = np.ma.masked_where(~is_sum, shown)
+        sums = np.ma.masked_where(~is_sum, shown_origin)
         panel.imshow(sums, vmin=0, cmap="gray_r", **style)
         panel.set_xticks(ticks, [str(k) for k in ticks], fontsize=8)
         panel.set_yticks(ticks, [str(k) for k in ticks], fontsize=8)

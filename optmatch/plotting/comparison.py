@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
 
 _LOSS, _RATIO, _CELLS, _TOGGLES = (palette.CIRCUIT_COLOURS[k] for k in (0, 4, 5, 14))
+_LOSS_LABEL = "insertion loss, dB; diamond: the worst circuit"
+_RATIO_LABEL = "signal to crosstalk, dB; diamond: the worst"
 
 
 class FabricsData(NamedTuple):
@@ -116,20 +118,14 @@ def plot_fabrics(rows: Sequence[FabricRow], *, fig: Figure | None = None) -> Fig
     n_fabrics = len(data.names)
     fig = fig or blank_figure(12.0, 1.6 + 0.45 * n_fabrics)
     left, middle, third, right = fig.subplots(1, 4, sharey=True, width_ratios=[3, 3, 2, 2])
-    _draw_spread(left, data.loss_db, _LOSS, worst=np.max)
-    left.set_xlabel("insertion loss, dB; diamond: the worst circuit")
-    _draw_spread(middle, data.ratio_db, _RATIO, worst=np.min)
-    middle.set_xlabel("signal to crosstalk, dB; diamond: the worst")
+    _draw_spread(left, data.loss_db, _LOSS, _LOSS_LABEL, worst=np.max)
+    _draw_spread(middle, data.ratio_db, _RATIO, _RATIO_LABEL, worst=np.min)
 
     # Counts, with their numbers beside the bars.
-    _draw_bars(third, data.cells, _CELLS)
-    third.set_xlabel("cells (area in their lengths²)")
-    for k, area in enumerate(data.area_cells):
-        _note(third, f"{data.cells[k]:,} ({area:,.0f})", data.cells[k], k)
-    _draw_bars(right, data.toggles, _TOGGLES)
-    right.set_xlabel("toggles")
-    for k, toggles in enumerate(data.toggles):
-        _note(right, f"{toggles:,}{data.routed[k]}", toggles, k)
+    areas = [f"{n:,} ({area:,.0f})" for n, area in zip(data.cells, data.area_cells, strict=True)]
+    _draw_bars(third, data.cells, _CELLS, areas, "cells (area in their lengths²)")
+    notes = [f"{n:,}{routed}" for n, routed in zip(data.toggles, data.routed, strict=True)]
+    _draw_bars(right, data.toggles, _TOGGLES, notes, "toggles")
 
     # All rows are of the same matchings, so the first one tells their number.
     first_row = rows[0]
@@ -166,16 +162,14 @@ def plot_optics(optics: Any, *, ax: Axes | None = None, title: str | None = None
     slots = choose_evenly(len(optics.matchings), _MOST_SLOTS)
     if ax is None:
         figure = blank_figure(9.0, 1.6 + 0.45 * len(slots))
-        ax, beside = figure.subplots(1, 2, sharey=True)
+        ax, crosstalk_axes = figure.subplots(1, 2, sharey=True)
         ratios = [row[np.isfinite(row)] for row in optics.signal_to_crosstalk_db[slots]]
-        _draw_spread(beside, ratios, _RATIO, worst=np.min)
-        beside.set_xlabel("signal to crosstalk, dB; diamond: the worst")
+        _draw_spread(crosstalk_axes, ratios, _RATIO, _RATIO_LABEL, worst=np.min)
 
     # The losses of each slot, as a row.
     ax = axes_of(ax, 0.0, 0.0)
     losses = [row[np.isfinite(row)] for row in optics.insertion_loss_db[slots]]
-    _draw_spread(ax, losses, _LOSS, worst=np.max)
-    ax.set_xlabel("insertion loss, dB; diamond: the worst circuit")
+    _draw_spread(ax, losses, _LOSS, _LOSS_LABEL, worst=np.max)
     ax.set_yticks(range(len(slots)), [str(slot) for slot in slots])
     ax.set_ylim(len(slots) - 0.5, -0.5)
     ax.set_ylabel("slot")
@@ -191,21 +185,13 @@ def _draw_spread(
     ax: Axes,
     values: Sequence[NDArray[np.float64]],
     colour: str,
+    label: str,
     *,
     worst: Callable[[NDArray[np.float64]], float],
 ) -> None:
-    """Draw every circuit as a pale line, and the worst of each fabric as a diamond with its value.
+    """Draw every circuit of a row as a pale line, and the worst one as a diamond with its value.
 
-    Parameters
-    ----------
-    ax
-        The axes, with a row for each fabric.
-    values : sequence of arrays, shape (circuits,)
-        The figure of each circuit, by fabric; where there are none the row says so.
-    colour
-        The colour of lines and diamonds.
-    worst
-        Takes the values of a fabric, and returns the worst: their maximum or their minimum.
+    ``values[row]`` are those of a fabric or a slot, in dB; a row without any says so.
     """
     for k, of_fabric in enumerate(values):
         if not len(of_fabric):
@@ -217,6 +203,7 @@ def _draw_spread(
         extreme = float(worst(of_fabric))
         ax.plot([extreme], [k], "D", color=colour, ms=5)
         _note(ax, f"{extreme:.1f}", extreme, k, xytext=(0, 8), ha="center", va="baseline")
+    ax.set_xlabel(label)
     ax.grid(axis="x", color=palette.CELL_FILL)
     ax.set_axisbelow(True)
 
@@ -227,10 +214,15 @@ def _note(ax: Axes, text: str, x: float, y: float, **style: Any) -> None:
     ax.annotate(text, (x, y), textcoords="offset points", fontsize=8, **style)
 
 
-def _draw_bars(ax: Axes, values: NDArray[np.int64], colour: str) -> None:
-    """Draw a bar to the right for each value; the axis leaves room for texts behind bars."""
+def _draw_bars(
+    ax: Axes, values: NDArray[np.int64], colour: str, texts: Sequence[str], label: str
+) -> None:
+    """Draw a bar to the right for each value, with a text behind it, for which there is room."""
     ax.barh(range(len(values)), values, height=0.55, color=colour, alpha=0.85)
+    for row, text in enumerate(texts):
+        _note(ax, text, values[row], row)
     ax.set_xlim(0, max(1.0, 2.1 * float(values.max())))
+    ax.set_xlabel(label)
     ax.grid(axis="x", color=palette.CELL_FILL)
     ax.set_axisbelow(True)
 

@@ -39,9 +39,9 @@ def blank_figure(width: float, height: float) -> Figure:
     FigureCanvasAgg(figure)
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     if shell is not None:  # Jupyter shows figures only once pyplot is loaded
-        shown = shell.display_formatter.formatters["image/png"]
-        if Figure not in shown:
-            shown.for_type(Figure, _png)
+        png_formatter = shell.display_formatter.formatters["image/png"]
+        if Figure not in png_formatter:
+            png_formatter.for_type(Figure, _png)
     return figure
 
 

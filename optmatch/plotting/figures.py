@@ -11,7 +11,13 @@ from numpy.typing import NDArray
 from optmatch.fabrics import Fabric
 from optmatch.model import FREE, scale_of
 from optmatch.plotting import palette
-from optmatch.plotting.blocks import MOST_ROWS, draw_blocks, explain_blocks, merge_blocks
+from optmatch.plotting.blocks import (
+    MOST_ROWS,
+    choose_evenly,
+    draw_blocks,
+    explain_blocks,
+    merge_blocks,
+)
 from optmatch.plotting.drawing import (
     Axes,
     Figure,
@@ -141,9 +147,8 @@ def plot_contact_sheet(shown: Drawable, *, fig: Figure | None = None) -> Figure:
 
     # Of many slots some are shown in full, evenly spread and with the first and the last one.
     lights = all_slots_data(shown)
-    n_shown = min(MOST_SLOTS, len(lights))
-    evenly_spread = np.linspace(0, len(lights) - 1, n_shown).round().astype(int)
-    shown_slots = np.unique(evenly_spread).tolist()
+    shown_slots = choose_evenly(len(lights), MOST_SLOTS).tolist()
+    n_shown = len(shown_slots)
 
     # The grid of pictures is about 1.5 times as wide as high, without empty columns.
     n_columns = math.ceil(math.sqrt(1.5 * n_shown / aspect))

@@ -25,9 +25,6 @@ def circuit_colour(place: int) -> str:
     return CIRCUIT_COLOURS[place % len(CIRCUIT_COLOURS)]
 
 
-_SHADES = (0.0, 0.45, -0.35, 0.25, -0.2, 0.6)
-
-
 def ink_on(colour: Any) -> str:
     """Return the ink that is read best on a colour: ``"#rrggbb"``, or parts from 0 to 1."""
     if isinstance(colour, str):

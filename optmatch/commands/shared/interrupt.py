@@ -109,13 +109,8 @@ def heeding() -> Iterator[Signals]:
 @cache
 def _ignore_signals_at_exit() -> None:
     """Let no signal disturb the end of the process, where nothing is left to stop."""
-
-    def ignore() -> None:
-        """Ignore SIGINT and SIGTERM from now on."""
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, signal.SIG_IGN)
-
-    atexit.register(ignore)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        atexit.register(signal.signal, number, signal.SIG_IGN)
 
 
 class _HeldInterrupt:

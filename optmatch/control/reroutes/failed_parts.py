@@ -176,9 +176,9 @@ def unite(failures: Iterable[FailedParts]) -> FailedParts:
 
 def subtract(parts: FailedParts, *removed: FailedParts) -> FailedParts:
     """Return parts without others; a cell is the same whatever is wrong with it."""
-    known = {part for failure in removed for part in failure.faults}
+    removed_parts = {part for failure in removed for part in failure.faults}
     faults = parts.faults
-    return FailedParts.of({part: faults[part] for part in faults.keys() - known})
+    return FailedParts.of({part: faults[part] for part in faults.keys() - removed_parts})
 
 
 def _remove_parts(
@@ -225,8 +225,8 @@ def list_unanswered(failure: FailedParts, state: Reroute) -> FailedParts:
 
 def drop_former_faults(state: Reroute, failure: FailedParts) -> Reroute:
     """Return a state without the faults of cells that a failure reports with another fault."""
-    kept = subtract(state.failed, FailedParts(dead_cells=failure.broken_cells))
-    return state if kept == state.failed else replace(state, **kept._asdict())
+    remaining = subtract(state.failed, FailedParts(dead_cells=failure.broken_cells))
+    return state if remaining == state.failed else replace(state, **remaining._asdict())
 
 
 def add_failure(state: Reroute, failure: FailedParts) -> Reroute:
@@ -240,7 +240,7 @@ def check_failure(state: Reroute, failure: FailedParts) -> None:
 
     A broken cell may fail once more in another way: a stuck one may die, for instance.
     """
-    known = state.failed.faults
+    former_faults = state.failed.faults
     n_parts = {
         "chip": state.units.n_chips,
         "port": state.fabric.n_ports,
@@ -252,7 +252,7 @@ def check_failure(state: Reroute, failure: FailedParts) -> None:
         if not 0 <= part < count:
             allowed = f"{kind}s are 0 .. {count - 1}" if count else f"there are no {kind}s"
             raise InputError(f"{kind} = {part}: {allowed}", where=kind)
-        if known.get((kind, part)) == fault:
+        if former_faults.get((kind, part)) == fault:
             raise InputError(f"{kind} {part} has failed already", where=kind)
 
 

@@ -423,9 +423,14 @@ def _planes_page(
     n_rows = data.n_ports * data.planes
     row = data.source * data.planes + data.plane
     hue = data.destination % len(_HUES)
-    shown = slice(_MAX_BARS)
+    first_bars = slice(_MAX_BARS)
     bars = pack_bars(
-        row[shown], hue[shown], data.start_s[shown], data.end_s[shown], n_rows, span_s
+        row[first_bars],
+        hue[first_bars],
+        data.start_s[first_bars],
+        data.end_s[first_bars],
+        n_rows,
+        span_s,
     )
 
     # The list of circuits beside the picture: a name, an amount, and the row to be marked.

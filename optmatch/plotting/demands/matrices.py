@@ -113,9 +113,9 @@ def _draw_matrices(
         panel.set_xlabel("destination port")
         panel.set_title(f"{title}\n{square}".strip(), fontsize=9 if square else 11)
     axes[0].set_ylabel("source port")
-    whole = figure_of(axes[0])
-    whole.colorbar(image, ax=axes, label=unit_name, shrink=0.8)
-    return whole
+    figure = figure_of(axes[0])
+    figure.colorbar(image, ax=axes, label=unit_name, shrink=0.8)
+    return figure
 
 
 def tabulate_problem(problem: Demand) -> dict[str, Any]:

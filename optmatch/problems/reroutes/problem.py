@@ -473,20 +473,17 @@ def assess(state: Reroute, failed: FailedParts) -> Damage:
 
     Example: a chip with 4 ports and 3 circuits is lost when a second port fails.
     """
-    # Where light cannot pass through servers, whole racks are replaced.
-    if not state.units.through:
-        return _assess_racks(state, failed)
-
+    # Which ports are dead: all those of a failed chip, among others.
     passed = state.passed
-
-    # Which ports are dead, and how many ports of each unit work.
     n_units = state.units.n_units
     per_unit = state.units.ports_per_unit
     is_dead = np.zeros(n_units * per_unit, dtype=np.bool_)  # by port
-
-    # A view by unit: all ports of a failed chip are dead.
     is_dead.reshape(n_units, per_unit)[list(failed.failed_chips)] = True
     is_dead[list(failed.failed_ports)] = True
+
+    # Where light cannot pass through servers, whole racks are replaced.
+    if not state.units.through:
+        return _assess_racks(state, failed, is_dead)
     n_live = per_unit - is_dead.reshape(n_units, per_unit).sum(axis=1)  # by unit
 
     # Units that have more circuits than working ports are lost. A bidirectional port serves one
@@ -525,35 +522,30 @@ def assess(state: Reroute, failed: FailedParts) -> Damage:
     )
 
 
-def _assess_racks(state: Reroute, failed: FailedParts) -> Damage:
+def _assess_racks(state: Reroute, failed: FailedParts, is_dead: NDArray[np.bool_]) -> Damage:
     """Do the same where no light passes chips, and whole racks replace each other.
 
-    A rack is lost if a circuit ends at a dead port of it or passes a failed fibre of it; a rack
-    takes over if all its chips are spares and nothing in it has failed.
+    A rack is lost if a circuit ends at a dead port of it (``is_dead[port]``) or passes a failed
+    fibre of it; a rack takes over if all its chips are spares and nothing in it has failed.
     """
-    fabric = state.fabric
-    passed = state.passed
-    assert isinstance(fabric, RackFabric)
-    per_rack = fabric.chips_per_rack
+    units = state.units
+    per_rack = units.n_units // units.racks
+    rack_of_port = np.arange(len(is_dead)) // (per_rack * units.ports_per_unit)
     failed_fibres = list(failed.failed_fibres)
-    is_dead = np.zeros((fabric.n_chips, fabric.ports_per_chip), dtype=np.bool_)
-    is_dead[list(failed.failed_chips)] = True
-    is_dead.reshape(-1)[list(failed.failed_ports)] = True
 
     # Racks with a dead port that a circuit ends at, or a failed fibre that one passes, are lost.
-    rack_of_port = np.arange(fabric.n_ports) // (per_rack * fabric.ports_per_chip)
-    in_use = np.zeros(fabric.n_ports, dtype=np.bool_)
-    in_use[state.circuits] = True
-    passes_failed = np.isin(passed.part, failed_fibres)
-    is_lost = np.zeros(fabric.racks, dtype=np.bool_)  # by rack
-    is_lost[rack_of_port[in_use & is_dead.ravel()]] = True
-    is_lost[fabric.rack_of_fibre[passed.part[passes_failed]]] = True
+    used_parts = state.passed.part
+    passes_failed = np.isin(used_parts, failed_fibres)
+    is_lost = np.zeros(units.racks, dtype=np.bool_)  # by rack
+    is_lost[rack_of_port[state.circuits[is_dead[state.circuits]]]] = True
+    is_lost[units.rack_of_fibre[used_parts[passes_failed]]] = True
     hit = np.asarray(is_lost[rack_of_port[state.circuits]].any(axis=1))
 
     # A rack that takes over has to be all spare and all sound, also where nothing is in use.
-    has_failed = np.array(is_dead.any(axis=1).reshape(-1, per_rack).any(axis=1))  # by rack
-    has_failed[fabric.rack_of_fibre[failed_fibres]] = True
-    is_spare = np.zeros(fabric.n_chips, dtype=np.bool_)
+    has_failed = np.zeros(units.racks, dtype=np.bool_)
+    has_failed[rack_of_port[is_dead]] = True
+    has_failed[units.rack_of_fibre[failed_fibres]] = True
+    is_spare = np.zeros(units.n_units, dtype=np.bool_)
     is_spare[list(state.spares)] = True
     takes_over = is_spare.reshape(-1, per_rack).all(axis=1) & ~has_failed
     return Damage(
