@@ -11,11 +11,11 @@ from optmatch.commands.shared.options import (
     FABRIC_NAMES,
     FILE_OPTIONS,
     FieldOption,
-    Listed,
     SectionedCommand,
     build_fabric,
     fabric_options,
     field_options,
+    listed,
     pair,
     read_seconds,
     take,
@@ -31,8 +31,8 @@ _COSTS = (
     *("planes", FieldOption("start", type=click.Choice(STARTS)), "root"),
     *("island", "island_rate_bytes_per_s", "island_alpha_s", "align_bytes"),
     FieldOption("two_way", is_flag=True),
-    FieldOption("late_s", type=Listed(pair("=", int, read_seconds), "63=10ms")),
-    FieldOption("steps", type=Listed(pair(":", int, float), "1:8e6")),
+    FieldOption("late_s", type=listed(pair("=", int, read_seconds), "63=10ms")),
+    FieldOption("steps", type=listed(pair(":", int, float), "1:8e6")),
 )
 
 

@@ -11,10 +11,10 @@ from optmatch.commands.shared.options import (
     CONDITION_OPTIONS,
     FABRIC_OPTIONS,
     FILE_OPTIONS,
-    Listed,
     SectionedCommand,
     build_fabric,
     count,
+    listed,
     pair,
     with_options,
 )
@@ -29,7 +29,7 @@ from optmatch.model import CELL_FIELDS, CellDevice
 @click.option(
     "--sigma",
     "sigmas",
-    type=Listed(pair("=", str, float), "name=number"),
+    type=listed(pair("=", str, float), "name=number"),
     help=f"Standard deviations, as bar_loss_db=0.1. Names: {', '.join(CELL_FIELDS)}.",
 )
 @count("--seed", 0, "Seed of the chip.")

@@ -10,7 +10,7 @@ from optmatch.commands.shared.chip import DEVICE, DEVICE_CELLS, choose_device, r
 from optmatch.commands.shared.options import (
     FORCE,
     RATE,
-    Listed,
+    listed,
     with_options,
     without_none,
 )
@@ -78,7 +78,7 @@ class _SlotBefore(click.ParamType):  # type: ignore[type-arg]  # not generic bef
 @click.option("--component", help="Name of a cell.  [default: as of the format]")
 @click.option(
     "--pins",
-    type=Listed(str, "four names"),
+    type=listed(str, "four names"),
     help="Names of its pins a1, a2, b1 and b2.  [default: as of the format]",
 )
 @click.option(

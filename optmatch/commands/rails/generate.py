@@ -16,12 +16,12 @@ from optmatch.commands.shared.options import (
     RAIL_FIELDS,
     Duration,
     FieldOption,
-    Listed,
     SectionedCommand,
     build_fabric,
     fabric_options,
     field_options,
     flag_of_field,
+    listed,
     pair,
     take,
     with_options,
@@ -36,7 +36,7 @@ from optmatch.problems.rails.training.parallelism import DEGREES
 
 T = TypeVar("T", Parallelism, RailNetwork, TransformerModel, Workload)
 
-_SKEW = Listed(float, "a number, or one for each expert, as in 3,1,1,1", single=True)
+_SKEW = listed(float, "a number, or one for each expert, as in 3,1,1,1", single=True)
 _SPLIT = (
     *("dp", "tp", "pp", "cp", "ep", "zero_stage", "shard", "fsdp", "sequence_parallel"),
     *("schedule", "overlap", "virtual_stages"),
@@ -100,7 +100,7 @@ _NEEDED = {
 )
 @click.option(
     "--collectives",
-    type=Listed(pair("=", str, str), "dp=tree"),
+    type=listed(pair("=", str, str), "dp=tree"),
     help="How collectives of a dimension are done on rails, as dp=halving,cp=tree: ring,"
     " halving or tree.  [default: ring]",
 )

@@ -219,27 +219,39 @@ def _option_type(form: Form) -> Any:
     raise TypeError(f"{form}: an option of this form needs a type")
 
 
-class Listed(click.ParamType):  # type: ignore[type-arg] # no generic class before click 8.3.2
-    """Values between commas, each read by a function that may raise `ValueError`."""
+class Parsed(click.ParamType):  # type: ignore[type-arg] # no generic class before click 8.3.2
+    """What a function reads from a text; where that raises `ValueError`, the rule is the message.
 
-    name = "list"
+    The name stands in help where an option names no other metavar.
+    """
 
-    def __init__(self, read: Callable[[str], Any], what: str, *, single: bool = False) -> None:
+    def __init__(self, name: str, read: Callable[[str], Any], rule: str) -> None:
+        self.name = name
         self.read = read
-        self.what = what
-        self.single = single
+        self.rule = rule
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Parse the text, or a default; if `single`, one value without a comma is no list."""
-        text = str(value)
-        parts = [part.strip() for part in text.split(",")]
+        """Read the text, or a default."""
         try:
-            values = [self.read(part) for part in parts if part]
-        except ValueError:  # InputError is one
-            self.fail(f"{value!r}: {self.what}, separated by commas", param, ctx)
-        if self.single and "," not in text and values:
+            return self.read(str(value))
+        except ValueError:
+            self.fail(f"{value!r}: {self.rule}", param, ctx)
+
+
+def listed(read: Callable[[str], Any], what: str, *, single: bool = False) -> Parsed:
+    """Return the type of values between commas, each read by a function.
+
+    The function may raise `ValueError`. If `single`, one value without a comma is no list.
+    """
+
+    def read_list(text: str) -> Any:
+        """Read the values, empty ones aside."""
+        values = [read(part.strip()) for part in text.split(",") if part.strip()]
+        if single and "," not in text and values:
             return values[0]
         return values
+
+    return Parsed("list", read_list, f"{what}, separated by commas")
 
 
 def pair(
@@ -345,25 +357,6 @@ def _read_bytes_of(text: str) -> float:
     return _read_amount(text, _UNITS_OF_BYTES)
 
 
-class Parsed(click.ParamType):  # type: ignore[type-arg] # no generic class before click 8.3.2
-    """What a function reads from a text; where that raises `ValueError`, the rule is the message.
-
-    The name stands in help where an option names no other metavar.
-    """
-
-    def __init__(self, name: str, read: Callable[[str], Any], rule: str) -> None:
-        self.name = name
-        self.read = read
-        self.rule = rule
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Read the text, or a default."""
-        try:
-            return self.read(str(value))
-        except ValueError:
-            self.fail(f"{value!r}: {self.rule}", param, ctx)
-
-
 class Amount(Parsed):
     """A number, perhaps with its unit."""
 
@@ -408,13 +401,13 @@ BYTES = Amount(
 NETLIST_OPTIONS = (
     click.option(
         "--pins",
-        type=Listed(pair("=", str, str), "name=pin"),
+        type=listed(pair("=", str, str), "name=pin"),
         help="Netlist: names of pins, as w1=a1,w2=a2,e1=b1,e2=b2.  [default: known ones]",
     ),
     click.option(
         "--component",
         "components",
-        type=Listed(pair("=", str, str), "name=kind"),
+        type=listed(pair("=", str, str), "name=kind"),
         help="Netlist: the kind of each component, as tap=pass,x=switch.  [default: known ones]",
     ),
     click.option(
@@ -428,13 +421,13 @@ NETLIST_OPTIONS = (
     ),
     click.option(
         "--leave-out",
-        type=Listed(str, "names"),
+        type=listed(str, "names"),
         help="Netlist: parts and ports that are no part of the fabric, by name.",
     ),
 )
 NETLIST_PORT_OPTIONS = (
-    click.option("--tx", type=Listed(str, "names"), help="Ports that send, by name; with --rx."),
-    click.option("--rx", type=Listed(str, "names"), help="Ports that receive, by name."),
+    click.option("--tx", type=listed(str, "names"), help="Ports that send, by name; with --rx."),
+    click.option("--rx", type=listed(str, "names"), help="Ports that receive, by name."),
 )
 """For commands that take a netlist and no fabric of ours, whose options have the same names."""
 
@@ -506,8 +499,8 @@ def count(flag: str, default: int | None, text: str, *, least: int = 0) -> Calla
     return click.option(flag, type=click.IntRange(min=least), default=default, help=text)
 
 
-NUMBERS = Listed(int, "whole numbers")
-PORTS = Listed(int, "whole numbers", single=True)
+NUMBERS = listed(int, "whole numbers")
+PORTS = listed(int, "whole numbers", single=True)
 
 
 def _number_or_name(text: str) -> int | str:
@@ -515,9 +508,9 @@ def _number_or_name(text: str) -> int | str:
     return int(text) if re.fullmatch(r"-?[0-9]{1,12}", text) else text
 
 
-LABELS = Listed(_number_or_name, "numbers or names")
-_PORT_LABELS = Listed(_number_or_name, "numbers or names", single=True)
-AMOUNTS = Listed(float, "numbers")
+LABELS = listed(_number_or_name, "numbers or names")
+_PORT_LABELS = listed(_number_or_name, "numbers or names", single=True)
+AMOUNTS = listed(float, "numbers")
 FORCE = click.option("--force", is_flag=True, help="Replace a file that is there.")
 JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object, on one line.")
 JSON_LINES = click.option(
@@ -572,13 +565,13 @@ def fabric_options(default: str | None, text: str | None = None) -> Sequence[Cal
         ),
         click.option(
             "--loss-at",
-            type=Listed(float, "THz and degrees Celsius"),
+            type=listed(float, "THz and degrees Celsius"),
             metavar="THZ[,CELSIUS]",
             help="Where to take losses that were measured at several points.  [default: worst]",
         ),
         click.option(
             "--budget",
-            type=Listed(float, "numbers in dB", single=True),
+            type=listed(float, "numbers in dB", single=True),
             help="The most that a circuit may lose, in dB: one number, or one for each port.",
         ),
     )
