@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import click
@@ -27,8 +28,7 @@ from optmatch.commands.shared.progress import StatusLine
 from optmatch.commands.shared.switches import (
     SWITCH_OPTIONS,
     TIME_LIMIT,
-    close_switches,
-    open_switches,
+    opened_switches,
 )
 from optmatch.model import InputError, naming
 
@@ -121,23 +121,20 @@ def play(
         resume=resume,
         restore=restore,
     )
-    opened = open_switches(switches)
-    progress = _Progress(n_rounds)
-
     # Whatever happens, the line of progress is wiped and connections are closed.
-    try:
-        with naming(name_of(file)):
-            report = play_plan(
-                solution,
-                opened.get("", opened),
-                options,
-                ports=ports,
-                on_moment=progress,
-                stop=stop,
-            )
-    finally:
-        progress.close()
-        close_switches(opened)
+    with (
+        opened_switches(switches) as opened,
+        closing(_Progress(n_rounds)) as progress,
+        naming(name_of(file)),
+    ):
+        report = play_plan(
+            solution,
+            opened.get("", opened),
+            options,
+            ports=ports,
+            on_moment=progress,
+            stop=stop,
+        )
 
     # The figures of the run; the exit code tells whether it was the whole plan.
     figures = report.figures()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +15,7 @@ from optmatch.commands.shared.outcome import STDIN, name_of, print_object, read_
 from optmatch.commands.shared.switches import (
     SWITCH_OPTIONS,
     TIME_LIMIT,
-    close_switches,
-    open_switches,
+    opened_switches,
 )
 from optmatch.model import InputError, naming
 
@@ -77,14 +77,11 @@ def watch(
             took = f" ({1e3 * event.time_s:.0f} ms)" if event.time_s else ""
             click.echo(f"{event.what}: {event.message}{took}")
 
-    opened = open_switches(switches)
-    timer = None
-    controller: Any = None
-    try:
+    with opened_switches(switches) as opened, ExitStack() as stack:
         # Files are begun only once it is known that the switches are those of the state.
         if state is not None:
             Watcher.check_switches(state, opened.get("", opened), ports=ports)
-        controller = om.Rerouter.open(file, state)
+        controller = stack.enter_context(om.Rerouter.open(file, state))
         with naming(name_of(file)):
             watcher = Watcher(
                 controller,
@@ -100,10 +97,5 @@ def watch(
             timer = threading.Timer(watch_s, stop.set)
             timer.daemon = True
             timer.start()
+            stack.callback(timer.cancel)
         watcher.run_until(stop)
-    finally:
-        if timer is not None:
-            timer.cancel()
-        if controller is not None:
-            controller.close()
-        close_switches(opened)

@@ -6,6 +6,7 @@ from .collectives import (
 )
 from .comparison import (
     FabricsData as FabricsData,
+    ProfileData as ProfileData,
     fabrics_data as fabrics_data,
     methods_data as methods_data,
     plot_fabrics as plot_fabrics,
@@ -13,6 +14,7 @@ from .comparison import (
     plot_optics as plot_optics,
     plot_profiles as plot_profiles,
     plot_variation as plot_variation,
+    profile_data as profile_data,
 )
 from .demands.charts import (
     GanttData as GanttData,
@@ -39,10 +41,6 @@ from .files import (
 )
 from .geometry import MeshData as MeshData, PortMark as PortMark, mesh_data as mesh_data
 from .heat import HeatData as HeatData, heat_data as heat_data, plot_heat as plot_heat
-from .profiles import (
-    ProfileData as ProfileData,
-    profile_data as profile_data,
-)
 from .rails import (
     RailGanttData as RailGanttData,
     plot_rails as plot_rails,

@@ -124,12 +124,12 @@ def plot_rounds(plan: CollectivePlan, *, ax: Axes | None = None) -> Figure:
     sent = _bytes_between_ranks(plan.spelled_out("all-gather"))
 
     # In a box stands from which rank data come, or from how many ranks.
-    for round_, row in np.argwhere(does.T).tolist() if boxes_have_numbers else ():
-        is_here = (sent[:, 0] == round_) & (sent[:, 2] == ranks[row])
+    for x, y in np.argwhere(does.T).tolist() if boxes_have_numbers else ():
+        is_here = (sent[:, 0] == x) & (sent[:, 2] == ranks[y])
         sources = sent[is_here, 1]
         text = f"{int(sources[0])}" if len(sources) == 1 else f"{len(sources)} ranks"
-        ink = palette.ink_on(palette.circuit_colour(int(does[row, round_]) - 1))
-        ax.text(round_, row, text, ha="center", va="center", fontsize=8, color=ink)
+        ink = palette.ink_on(palette.circuit_colour(int(does[y, x]) - 1))
+        ax.text(x, y, text, ha="center", va="center", fontsize=8, color=ink)
 
     # A line before each round for which circuits change; one of them stands in the legend.
     for change in data.changes.tolist():

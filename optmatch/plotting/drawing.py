@@ -143,7 +143,7 @@ def draw_map(
             )
 
     font = readable_font(ax)
-    for part in np.flatnonzero(is_drawn) if texts else ():
+    for part in np.flatnonzero(is_drawn).tolist() if texts else ():
         x, y = places[part]
         ink = palette.ink_on(looks[role[part]].colour)
         ax.text(x, y, texts[part], ha="center", va="center", fontsize=font, color=ink, zorder=4)
@@ -460,10 +460,12 @@ def _write_outside(
     where they would meet their neighbours.
     """
     box = _place_text(data, mark, np.zeros(2), turned=False)
+    x, y = box.begin.tolist()
     across, up = box.side.tolist()
     is_turned = across == 0 and "weight" in style and len(text) > 1
     ax.text(
-        *box.begin,
+        x,
+        y,
         text,
         fontsize=font,
         zorder=5,

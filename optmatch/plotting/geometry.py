@@ -113,7 +113,9 @@ def _bezier(start: Points, leaving: Points, end: Points, arriving: Points) -> Po
     return np.stack([start, start + handle * leaving, end + handle * arriving, end], axis=1)
 
 
-def light_curve(data: MeshData, source: PortMark, destination: PortMark, passed: Points) -> Points:
+def light_curve(
+    data: MeshData, source: PortMark, destination: PortMark, passed: NDArray[np.int64]
+) -> Points:
     """Draw the route of light from the mark of one port to that of another, as Bezier pieces.
 
     Terminals are in the order of the light: entered, left, entered, left, ...

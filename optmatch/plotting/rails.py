@@ -100,15 +100,15 @@ def rail_gantt_data(job: RailJob, run: Run, ranks: Sequence[int] | None = None) 
         )
 
     # Unless others are chosen, the ranks of the lowest rail; of all where nothing uses a rail.
-    if ranks is None:
-        ranks_of_rail = ranks_of_rails(step)
-        ranks = np.arange(step.n_ranks)
-        if ranks_of_rail:
-            ranks = ranks_of_rail[min(ranks_of_rail)]
-        ranks = ranks[:MOST_RANKS]
+    ranks_of_rail = ranks_of_rails(step)
+    if ranks is not None:
+        shown_ranks = np.array(ranks, dtype=np.int64)
+    elif ranks_of_rail:
+        shown_ranks = ranks_of_rail[min(ranks_of_rail)][:MOST_RANKS]
+    else:
+        shown_ranks = np.arange(step.n_ranks)[:MOST_RANKS]
 
     # `row_of_rank[rank]` is the row of a shown rank, -1 of the others.
-    shown_ranks = np.array(ranks, dtype=np.int64)
     wrong_ranks = shown_ranks[(shown_ranks < 0) | (shown_ranks >= step.n_ranks)]
     if len(wrong_ranks):
         raise InputError(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
@@ -30,13 +32,13 @@ TIME_LIMIT = click.option(
 )
 
 
-def open_switches(addresses: tuple[str, ...]) -> dict[str, Switch]:
-    """Open connections to all switches, and return them by name.
+@contextmanager
+def opened_switches(addresses: tuple[str, ...]) -> Iterator[dict[str, Switch]]:
+    """Open connections to all switches for a block, which gets them by name.
 
     Addresses are URLs such as ``redis://host:6379``, with names before them where there are
     several, as ``rail-0=redis://host:6379``; a single one may go without, and has the empty name.
-    Where two names are equal, or one is missing, it is a usage error, and no connection stays
-    open.
+    Where two names are equal, or one is missing, it is a usage error.
     """
     from optmatch.switches import open_switch
 
@@ -51,13 +53,7 @@ def open_switches(addresses: tuple[str, ...]) -> dict[str, Switch]:
             if name in opened or (opened and "" in (*opened, name)):
                 raise click.UsageError(f"--switch {name or url}: a name of its own for each")
             opened[name] = open_switch(url)
-    except BaseException:
-        close_switches(opened)
-        raise
-    return opened
-
-
-def close_switches(opened: dict[str, Switch]) -> None:
-    """Close the connections to all switches."""
-    for switch in opened.values():
-        switch.close()
+        yield opened
+    finally:
+        for switch in opened.values():
+            switch.close()

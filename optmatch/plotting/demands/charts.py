@@ -422,11 +422,11 @@ def _planes_page(
     span_s = data.makespan_s or 1.0
     n_rows = data.n_ports * data.planes
     row = data.source * data.planes + data.plane
-    hue = data.destination % len(_HUES)
+    kind = data.destination % len(_HUES)
     first_bars = slice(_MAX_BARS)
     bars = pack_bars(
         row[first_bars],
-        hue[first_bars],
+        kind[first_bars],
         data.start_s[first_bars],
         data.end_s[first_bars],
         n_rows,
