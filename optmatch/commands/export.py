@@ -10,6 +10,7 @@ from optmatch.commands.shared.chip import DEVICE, DEVICE_CELLS, choose_device, r
 from optmatch.commands.shared.options import (
     FORCE,
     RATE,
+    Parsed,
     listed,
     with_options,
     without_none,
@@ -40,20 +41,16 @@ _MOST_DIGITS = 9
 """The digits of the number of a slot; Python refuses to read numbers of thousands of digits."""
 
 
-class _SlotBefore(click.ParamType):  # type: ignore[type-arg]  # not generic before click 8.3
-    """The number of a slot, or the word ``previous``."""
+def _read_slot_before(text: str) -> int | str:
+    """Read the number of a slot, or the word ``previous``; else it is a `ValueError`."""
+    if text == "previous":
+        return text
+    if not text.isdecimal() or len(text) > _MOST_DIGITS:
+        raise ValueError(text)
+    return int(text)
 
-    name = "slot"
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> int | str:
-        """Read a number or the word."""
-        if value == "previous":
-            return "previous"
-        if not str(value).isdecimal() or len(str(value)) > _MOST_DIGITS:
-            self.fail(f"{str(value)[:40]!r}: the number of a slot, or previous", param, ctx)
-        return int(value)
+_SLOT_BEFORE = Parsed("slot", _read_slot_before, "the number of a slot, or previous")
 
 
 @click.command(cls=Export)
@@ -95,7 +92,7 @@ class _SlotBefore(click.ParamType):  # type: ignore[type-arg]  # not generic bef
 )
 @click.option(
     "--from-slot",
-    type=_SlotBefore(),
+    type=_SLOT_BEFORE,
     help="With the same formats: write the change from this slot, or from the `previous` one, as a"
     " patch or as commands.",
 )

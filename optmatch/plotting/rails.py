@@ -202,46 +202,36 @@ def plot_rails(
 def _list_reconfigurations(job: RailJob, run: Run) -> list[tuple[int, float, float]]:
     """List rank, start and end in seconds of each reconfiguration of a plan or simulation.
 
-    A `Run` of another kind has none.
+    A `Run` of another kind has none. A change of a plan begins with a state of the timeline and
+    lasts for the delay; each GPU with a port that changes has an entry, on every rail of the
+    timeline.
     """
+    reconfigurations = []
     if isinstance(run, RailPlan):
-        return _reconfigurations_of_plan(job, run)
+        ranks_of_rail = ranks_of_rails(job.step())
+        for timeline in run.rails:
+            for state in range(1, len(timeline.matchings)):
+                is_changed = timeline.matchings[state] != timeline.matchings[state - 1]
+                changed_gpus = np.unique(np.flatnonzero(is_changed) // job.network.ports_per_gpu)
+                start_s = float(timeline.starts_s[state])
+                end_s = start_s + job.network.delay_s
+
+                # A switch may have more ports than the rail has GPUs.
+                for rail in timeline.rails:
+                    ranks = ranks_of_rail[rail]
+                    for gpu in changed_gpus[changed_gpus < len(ranks)]:
+                        reconfigurations.append((int(ranks[gpu]), start_s, end_s))
+        return reconfigurations
 
     # A simulation knows for each phase whether its circuits had to be set up. Other runs have no
-    # such arrays, and no reconfigurations.
+    # such arrays.
     switched = getattr(run, "switched", ())
-    if not len(switched):
-        return []
     begun_s: Any = getattr(run, "begun_s", ())
     ready_s: Any = getattr(run, "ready_s", ())
-    reconfigurations = []
-    for k, phase in enumerate(job.phases()):
-        if switched[k]:
-            for rank in phase.ranks:
-                reconfigurations.append((rank, float(begun_s[k]), float(ready_s[k])))
-    return reconfigurations
-
-
-def _reconfigurations_of_plan(job: RailJob, plan: RailPlan) -> list[tuple[int, float, float]]:
-    """List rank, start and end of each change of a plan, without ranks whose circuits stay.
-
-    A change begins with a state of the timeline and lasts for the delay; each GPU with a port that
-    changes has an entry, on every rail of the timeline.
-    """
-    ranks_of_rail = ranks_of_rails(job.step())
-    reconfigurations = []
-    for timeline in plan.rails:
-        for state in range(1, len(timeline.matchings)):
-            is_changed = timeline.matchings[state] != timeline.matchings[state - 1]
-            changed_gpus = np.unique(np.flatnonzero(is_changed) // job.network.ports_per_gpu)
-            start_s = float(timeline.starts_s[state])
-            end_s = start_s + job.network.delay_s
-
-            # A switch may have more ports than the rail has GPUs.
-            for rail in timeline.rails:
-                ranks = ranks_of_rail[rail]
-                for gpu in changed_gpus[changed_gpus < len(ranks)]:
-                    reconfigurations.append((int(ranks[gpu]), start_s, end_s))
+    phases = job.phases()
+    for k in np.flatnonzero(switched).tolist():
+        for rank in phases[k].ranks:
+            reconfigurations.append((rank, float(begun_s[k]), float(ready_s[k])))
     return reconfigurations
 
 

@@ -151,8 +151,14 @@ def page(solution: Solution) -> dict[str, Any]:
     jobs = problem.ranking.tolist()
     served = answer.served(n_jobs)
     node_of_job = {job: node for node, job in enumerate(jobs)}
-    legend, first_hue = _list_legend(n_jobs)
-    hue_of_job = [first_hue + job % len(palette.CIRCUIT_COLOURS) for job in range(n_jobs)]
+
+    # The legend: where there are more jobs than colours, several share one.
+    hues = palette.CIRCUIT_COLOURS
+    legend = [("free, or not used", _UNUSED), ("counted in the cut", _TIGHT), ("class", _CLASS)]
+    hue_of_job = [len(legend) + job % len(hues) for job in range(n_jobs)]
+    for job, hue in enumerate(hues[:n_jobs]):
+        name = f"jobs {job}, {job + len(hues)}, ..." if n_jobs > len(hues) else f"job {job}"
+        legend.append((name, hue))
 
     # Jobs stand on the left, in several columns where there are many, first served first;
     # resources stand by their class on the right.
@@ -225,18 +231,6 @@ class _Box(NamedTuple):
     """The job that it serves, -1 if none."""
     n_resources: int
     name: str
-
-
-def _list_legend(n_jobs: int) -> tuple[list[tuple[str, str]], int]:
-    """Return the names and colours of the legend, and the place of the colour of job 0 in it."""
-    legend = [("free, or not used", _UNUSED), ("counted in the cut", _TIGHT), ("class", _CLASS)]
-    first_hue = len(legend)
-    hues = palette.CIRCUIT_COLOURS
-    for job in range(min(n_jobs, len(hues))):
-        # Where there are more jobs than colours, several share one.
-        name = f"jobs {job}, {job + len(hues)}, ..." if n_jobs > len(hues) else f"job {job}"
-        legend.append((name, hues[job]))
-    return legend, first_hue
 
 
 def _place_boxes(boxes: list[_Box], nodes: list[list[Any]]) -> list[int]:

@@ -235,7 +235,7 @@ class Parsed(click.ParamType):  # type: ignore[type-arg] # no generic class befo
         try:
             return self.read(str(value))
         except ValueError:
-            self.fail(f"{value!r}: {self.rule}", param, ctx)
+            self.fail(f"{value!r:.200}: {self.rule}", param, ctx)
 
 
 def listed(read: Callable[[str], Any], what: str, *, single: bool = False) -> Parsed:

@@ -177,6 +177,7 @@ def _search_transition(
     from optmatch.solvers.reroutes.changes import make_transition
     from optmatch.solvers.reroutes.impossible import explain, explain_bound, find_cut
     from optmatch.solvers.reroutes.repair import Recovery, repair
+    from optmatch.solvers.reroutes.routing_state import HitCircuits
 
     state = snapshot.state
     if snapshot.routing is None or snapshot.reach is None:
@@ -187,10 +188,23 @@ def _search_transition(
     space = snapshot.spaces.pop() if snapshot.spaces else None
     routing = snapshot.routing.fork(space)
     routing.close(closed.failed_fibres, closed.failed_ports, closed.broken_cells)
-    case = _list_hit_circuits(state, failure, closed, routing, only_unit)
-    case = case._replace(priorities=snapshot.priorities)
+    routing.shut_fibres(failure.failed_fibres)
+    routing.break_cells(failure.stuck, failure.dead_cells)
+
+    # Circuits leave failed units, and no other circuit comes there: then no port has to be shut.
+    damage = _assess_after(state, failure)
+    fields = {field for field, parts in failure._asdict().items() if parts}
+    if fields != {f"failed_{state.units.unit_name}s"}:
+        routing.shut_ports(sorted(damage.dead_ports - state.dead_ports))
 
     # Each lost unit needs a spare of its own.
+    if only_unit is not None:
+        spares: tuple[int, ...] = (only_unit,)
+    else:
+        closed_units = closed.failed_chips if state.units.n_chips else closed.failed_ports
+        spares = tuple(unit for unit in damage.spares if unit not in closed_units)
+    hit = tuple(np.flatnonzero(damage.hit).tolist())
+    case = HitCircuits(hit, damage.lost, spares, state.owners, priorities=snapshot.priorities)
     if len(case.lost) > len(case.spares):
         raise InfeasibleError(explain_bound(len(case.lost), len(case.spares)))
 
@@ -346,37 +360,6 @@ def find_closed_part(state: Reroute, transition: Transition, closed: FailedParts
                 return graph.describe_cell(part)
             return f"{kind} {part}"
     return None
-
-
-def _list_hit_circuits(
-    state: Reroute,
-    failure: FailedParts,
-    closed: FailedParts,
-    routing: RoutingState,
-    only_unit: int | None,
-) -> HitCircuits:
-    """List the circuits that lose their light or an end when some parts fail.
-
-    The failed fibres, cells and ports are closed in `routing`. With `only_unit` this unit alone
-    may replace a lost one.
-    """
-    from optmatch.solvers.reroutes.routing_state import HitCircuits
-
-    routing.shut_fibres(failure.failed_fibres)
-    routing.break_cells(failure.stuck, failure.dead_cells)
-    damage = _assess_after(state, failure)
-
-    # Circuits leave failed units, and no other circuit comes there: then no port has to be shut.
-    fields = {field for field, parts in failure._asdict().items() if parts}
-    if fields != {f"failed_{state.units.unit_name}s"}:
-        routing.shut_ports(sorted(damage.dead_ports - state.dead_ports))
-    if only_unit is not None:
-        spares: tuple[int, ...] = (only_unit,)
-    else:
-        closed_units = closed.failed_chips if state.units.n_chips else closed.failed_ports
-        spares = tuple(unit for unit in damage.spares if unit not in closed_units)
-    hit = tuple(np.flatnonzero(damage.hit).tolist())
-    return HitCircuits(hit, damage.lost, spares, state.owners)
 
 
 def failure_of_unit(state: Reroute, unit: int) -> FailedParts:
