@@ -180,25 +180,11 @@ def _compiling_s() -> float:
 
 
 def _check(solution: Solution[Answer]) -> Solution[Answer]:
-    """Verify the solution of a method, and add what its claims rest on.
+    """Verify the solution of a method, and add what its claims rest on, its field ``proof``.
 
     A solution without an answer or a bound, after the time was up, claims nothing and is not
-    checked: to recount a bound may take far longer than the limit.
-
-    Parameters
-    ----------
-    solution
-        The solution as the method made it.
-
-    Returns
-    -------
-    Solution
-        With its field ``proof``.
-
-    Raises
-    ------
-    VerificationError
-        If the solution does not pass `verify`: a defect in the method.
+    checked: to recount a bound may take far longer than the limit. A `VerificationError` says that
+    the solution does not pass `verify`, a defect in the method.
     """
     was_cut = solution.limit in (Limit.TIME, Limit.INTERRUPTED)
     claims_nothing = solution.status is Status.UNKNOWN and not is_known(solution.lower_bound)
@@ -410,23 +396,9 @@ class _MethodSequence(Generic[Answer]):
     ) -> Solution[Answer]:
         """Run one method, from the best answer so far if there is one.
 
-        Parameters
-        ----------
-        method, limits
-            The method and its share of the limits.
-        best
-            The best answer to this problem so far; None if there is none.
-        start
-            An answer to another problem of the kind, for methods that repair it.
-        on_event
-            Called with the events of the method.
-        is_first
-            Whether it is the first method of all: the listener is then told of `best` before.
-
-        Returns
-        -------
-        Solution
-            Of unknown status and without an answer if the method is stopped before it has one.
+        `start` is an answer to another problem of the kind, for methods that repair it. The
+        listener of the first method of all is told of `best` before. If the method is stopped
+        before it has an answer, the solution has none, and is of unknown status.
         """
         params = self.params if method is self.methods[0] else None
         try:

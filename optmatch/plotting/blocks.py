@@ -35,20 +35,8 @@ def merge_blocks(
 ) -> Blocks:
     """Merge the entries of a matrix block by block, so that it can be drawn with fewer squares.
 
-    Parameters
-    ----------
-    matrix : array, shape (rows, columns)
-        Entries that are NaN have no value.
-    how
-        Whether a block gets the sum or the mean of its values.
-    most
-        The number of blocks along the longer side, at most.
-
-    Returns
-    -------
-    Blocks
-        ``values[row block, column block]``, NaN where no entry of the block has a value, and the
-        number of rows and columns of a block, which is the same.
+    A block gets the sum or the mean of its values; entries that are NaN have none, and blocks
+    without any are NaN. There are `most` blocks along the longer side at most.
 
     Examples
     --------
@@ -84,19 +72,9 @@ def merge_blocks(
 def draw_blocks(ax: Axes, blocks: Blocks, n_entries: int, label: str, norm: Any = None) -> None:
     """Draw merged entries of a matrix as squares, with a bar that explains their colours.
 
-    Parameters
-    ----------
-    ax
-        The axes; ticks count rows and columns of the matrix before it was merged.
-    blocks
-        The values, of shape (row blocks, column blocks), and how many rows and columns a block
-        has; NaN stays white.
-    n_entries
-        The number of rows and columns that are merged.
-    label
-        The meaning of the colours, with the unit.
-    norm
-        How values become colours, a ``Normalize`` of matplotlib; None for an even scale.
+    NaN stays white. Ticks count the `n_entries` rows and columns of the matrix before it was
+    merged. The label says what the colours mean, with the unit; `norm` is how values become
+    colours, a ``Normalize`` of matplotlib, None for an even scale.
     """
     n_rows, n_columns = blocks.values.shape
 
@@ -179,18 +157,10 @@ def mean_by_group(
 def draw_groups(
     ax: Axes, total: NDArray[Any], part: NDArray[Any] | None, names: tuple[str, str], most: int
 ) -> None:
-    """Draw means of consecutive entries as bars, and a part of each in another colour.
+    """Draw means of consecutive entries as bars, and a part of each over them in another colour.
 
-    Parameters
-    ----------
-    ax
-        The axes.
-    total, part : array, shape (entries,)
-        What is averaged; `part` is drawn over `total`, None for nothing.
-    names
-        The names of what is not in `part` and of what is, for the legend.
-    most
-        The number of bars, at most.
+    `names` are those of what is not in the part, and of what is; without `part` the first one is
+    of the whole bars, of which there are `most` at most.
     """
     for values, name, colour in zip(
         (total, part), names, (palette.TOGGLED_FILL, palette.circuit_colour(0)), strict=True

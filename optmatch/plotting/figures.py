@@ -306,16 +306,8 @@ def draw_bars(
 ) -> None:
     """Draw many rectangles at once, such as bars over time.
 
-    Parameters
-    ----------
-    ax
-        The axes.
-    start, end : array, shape (bars,)
-        Where each bar begins and ends across.
-    low, high : array, shape (bars,)
-        Its lower and its upper edge.
-    **style
-        Properties of a ``PolyCollection``, such as colours.
+    Each reaches across from `start` to `end`, and up from `low` to `high`, arrays of shape
+    (bars,). The style has properties of a ``PolyCollection``, such as colours.
     """
     from matplotlib.collections import PolyCollection
 
@@ -327,14 +319,8 @@ def draw_bars(
 def label_time(ax: Axes, span_s: float, rows: int) -> None:
     """Set limits and units of a chart over time: time to the right, rows downwards.
 
-    Parameters
-    ----------
-    ax
-        The axes, which are drawn in seconds; ticks are written in a unit that suits the span.
-    span_s
-        The time that is shown, in seconds.
-    rows
-        The number of rows, whose middles are at 0, 1, 2, ...
+    What is drawn is in seconds; ticks are written in a unit that suits the span. The middles of
+    the rows are at 0, 1, 2, ...
     """
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
@@ -356,18 +342,9 @@ def chart_axes(ax: Axes | None, rows: int, row_inches: float) -> Axes:
 def draw_schedule(shown: Drawable, slot: int | None = None, ax: Axes | None = None) -> Figure:
     """Draw one slot, or all: the picture of a kind that has no other.
 
+    All slots are drawn on one sheet, and with `ax` as a table of the pairs that meet in them.
     Where ports or cells are too many to be told apart, blocks of ports and chosen circuits are
     drawn instead. A slot that is asked for by its number is drawn whole.
-
-    Parameters
-    ----------
-    shown
-        A solution, or a fabric and a schedule.
-    slot
-        The number of the slot; None for all of them.
-    ax
-        Where to draw; None makes a new figure. All slots are drawn on one sheet, and with `ax` as
-        a table of the pairs that meet in them.
     """
     fabric, schedule = parts(shown)
     if slot is not None or (schedule.n_slots == 1 and not is_large(fabric)):

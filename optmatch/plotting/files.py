@@ -142,14 +142,9 @@ def solution_figure(shown: Drawable, slot: int | None = None) -> Figure:
 
 
 def _encoded(figure: Figure, kind: str) -> bytes:
-    """Return a figure as the bytes of a file; the same figure always gives the same bytes.
+    """Return a figure as the bytes of a "png", "svg" or "pdf"; equal figures give equal bytes.
 
-    Parameters
-    ----------
-    figure
-        The figure. A large one gets fewer dots per inch, and a PNG of too many bytes 255 colours.
-    kind
-        "png", "svg" or "pdf".
+    A large one gets fewer dots per inch, and a PNG of too many bytes 255 colours.
     """
     import matplotlib
 
@@ -176,11 +171,7 @@ def _encoded(figure: Figure, kind: str) -> bytes:
 def _show_names_as_they_are(figure: Figure) -> None:
     """Draw names from files as text: no formulas, and control characters are seen.
 
-    Parameters
-    ----------
-    figure
-        The figure, which is changed. Numbers of axes, which may be powers of ten, stay as they
-        are.
+    The figure is changed. Numbers of axes, which may be powers of ten, stay as they are.
     """
     from matplotlib.text import Text
     from matplotlib.ticker import FixedFormatter, NullFormatter

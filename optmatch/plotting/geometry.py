@@ -143,24 +143,7 @@ def light_curve(
 def _with_bounds(
     terminals: Points, headings: Points, links: Points, ports: tuple[PortMark, ...]
 ) -> MeshData:
-    """Complete the layout of a fabric with the radius of port marks and the bounds of the drawing.
-
-    Parameters
-    ----------
-    terminals : array, shape (terminals, 2)
-        The places of the ends of the waveguides of cells, in lengths of a cell.
-    headings : array, shape (terminals, 2)
-        Vectors of length 1 out of the cell at each of them, along its axis.
-    links : array, shape (links, 4, 2)
-        The curves between cells, as cubic Bezier pieces.
-    ports
-        Where ports are drawn, and the direction in which their names stand beside them.
-
-    Returns
-    -------
-    MeshData
-        The layout; bounds are left, lower, right and upper, in lengths of a cell.
-    """
+    """Complete the layout of a fabric: the radius of port marks, the bounds of the drawing."""
     positions = np.array([mark.position for mark in ports])
     outwards = np.array([mark.outward for mark in ports])
     names = positions + _PORT_DISTANCE * outwards
@@ -178,12 +161,9 @@ def _with_bounds(
 
 
 def _ports_in_columns(fabric: Fabric) -> tuple[PortMark, ...]:
-    """Put inputs on the left of a switch without cells, and outputs on the right.
+    """Put inputs on the left of a switch without cells, and outputs on the right, port 0 on top.
 
-    Returns
-    -------
-    tuple of PortMark
-        All inputs, then all outputs, port 0 on top; columns are further apart for more ports.
+    All inputs come first; columns are further apart for more ports.
     """
     width = max(3.0, _SWITCH_WIDTH * fabric.n_ports)
     inputs = []
@@ -208,17 +188,7 @@ class _Corner(NamedTuple):
 def _ports_around_mesh(fabric: Fabric, graph: CellGraph) -> tuple[PortMark, ...]:
     """Put each port before the corner of the mesh at which its terminal is free.
 
-    Parameters
-    ----------
-    fabric
-        The switch, with the terminals at which its ports send and receive.
-    graph
-        Its cells, with their ends in lengths of a cell.
-
-    Returns
-    -------
-    tuple of PortMark
-        One for a bidirectional port, and two for a port that sends and receives at two terminals.
+    A port that sends and receives at two terminals has two marks, a bidirectional one has one.
     """
     # A port that sends and receives at different terminals has a mark for each.
     marks: list[tuple[int, Literal["both", "in", "out"], int, str]] = []
@@ -265,26 +235,9 @@ def _find_corner(
         1                    3
 
     The port stands before the corner, in the gap between this cell and the next one around the
-    corner; at terminal 0 that is the next cell counterclockwise, at terminal 1 clockwise.
-
-    Parameters
-    ----------
-    graph
-        The cells: ``ends[cell]``, the places of both ends, of shape (2, 2).
-    directions
-        For each corner, by its rounded place, the angles in radians at which its cells leave it.
-    terminal
-        Four times the number of the cell, plus the number of its terminal: 0 and 1 are at its
-        first end, 2 and 3 at its second. As an example, 14 is terminal 2 of cell 3.
-
-    Returns
-    -------
-    _Corner
-        Three values:
-
-        - the place (x, y) of the corner;
-        - the direction from the corner into the middle of the gap, a vector of length 1;
-        - on which side of this direction the terminal lies: 1 for left and -1 for right.
+    corner; at terminal 0 that is the next cell counterclockwise, at terminal 1 clockwise. Terminal
+    14 is terminal 2 of cell 3. ``directions[corner]``, by its rounded place, has the angles in
+    radians at which cells leave it.
     """
     # The end at which the terminal lies, and the angle at which the cell leaves it.
     cell, number = divmod(terminal, 4)

@@ -53,20 +53,9 @@ _MOST_CHORDS = 128
 def draw_circuits(problem: Any, ax: Axes | None = None) -> Figure:
     """Draw ports on a ring, and a curve between the two ports of each circuit (a chord diagram).
 
-    Parameters
-    ----------
-    problem
-        A routing problem. Its `fabric` is the switch, and ``matching[port]`` is the destination of
-        each source port, -1 if it is idle.
-    ax
-        Where to draw; None makes a new figure.
-
-    Returns
-    -------
-    Figure
-        Port 0 is at the top, the others follow clockwise. On a switch whose circuits go one way,
-        an arrow shows where light leaves. With more than 128 ports the picture has 16 circuits,
-        evenly spread over their sources.
+    Port 0 is at the top, the others follow clockwise. On a switch whose circuits go one way, an
+    arrow shows where light leaves. With more than 128 ports the picture has 16 circuits, evenly
+    spread over their sources.
     """
     fabric = problem.fabric
     n_ports = fabric.n_ports

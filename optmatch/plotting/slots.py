@@ -92,24 +92,10 @@ class ScheduleData(NamedTuple):
 
 
 def parts(shown: Drawable) -> tuple[Fabric, Schedule]:
-    """Split a drawable object into fabric and schedule, which fit; or raise `InputError`.
+    """Split a drawable object into fabric and schedule, which has a slot at least.
 
-    Parameters
-    ----------
-    shown
-        A solution, or a fabric and a schedule, perhaps with colours that ports keep.
-
-    Returns
-    -------
-    Fabric
-        With as many ports as the schedule, and as many cells as its states.
-    Schedule
-        With a slot at least.
-
-    Raises
-    ------
-    InputError
-        If there is no schedule or no slot, or both do not fit.
+    It is an `InputError` if there is no schedule or no slot, or if numbers of ports or of cells
+    differ.
     """
     if isinstance(shown, Solution):
         if shown.schedule is None:

@@ -58,15 +58,7 @@ def plot_jitter(rows: Sequence[Mapping[str, Any]], *, fig: Figure | None = None)
 
 
 def draw_bars_by_label(panel: Panel, *, fig: Figure | None = None) -> Figure:
-    """Draw a chart of bars.
-
-    Parameters
-    ----------
-    panel
-        At least one label, and a value for each label and series; NaN has no bar.
-    fig
-        Where to draw; None makes a new figure.
-    """
+    """Draw a chart of bars into an empty figure, or a new one; a value of NaN has no bar."""
     width_inches = 12.0 if len(panel.labels) > 9 else 5.0
     figure = blank_figure(width_inches, 4.0) if fig is None else fig
     font = max(8.0, 0.64 * width_inches)

@@ -116,12 +116,7 @@ def _ignore_signals_at_exit() -> None:
 class _HeldInterrupt:
     """The first signal of a block, from its arrival to the KeyboardInterrupt that it becomes.
 
-    Parameters
-    ----------
-    on_event
-        Is called with the events of the method.
-    keep
-        Whether what comes after a solve, its check and its file, ends before the interrupt.
+    With `keep`, what comes after a solve, its check and its file, ends before the interrupt.
     """
 
     def __init__(self, on_event: OnEvent, keep: bool) -> None:

@@ -61,21 +61,10 @@ class StatusLine:
 class Progress(StatusLine):
     """Listens to a method and keeps one line on a terminal up to date, or writes one now and then.
 
-    Parameters
-    ----------
-    name
-        The name of the problem file.
-    verbose
-        Whether every better answer or bound has a line of its own.
-    terminal
-        Whether stderr is a terminal, where a line can be written over: there with a bar of the
-        time until `limit_s`, and with the gap.
-    limit_s
-        The time limit of the method.
-    unit
-        Returns the unit of the objective, once the problem is read.
-    clock
-        Returns seconds.
+    The name is that of the problem file. If `verbose`, every better answer or bound has a line of
+    its own. On a `terminal` a line is written over, with a bar of the time until `limit_s`, and
+    with the gap. `unit` returns the unit of the objective, once the problem is read; `clock`
+    returns seconds.
     """
 
     def __init__(

@@ -59,18 +59,7 @@ class Record(NamedTuple):
         """Add a failure without an answer; parts that are pending so already are skipped.
 
         Cells that are pending in another state than the failure has them are pending as it has
-        them from then on.
-
-        Parameters
-        ----------
-        parts
-            The failed parts.
-
-        Returns
-        -------
-        Record
-            The record with the failure among ``refused``, and without its parts among
-            ``answered``; the record itself if nothing is new.
+        them from then on. Its parts leave ``answered``; it is the record itself if nothing is new.
         """
         refused = _name_each_part_once((*self.refused, parts))
         if refused == self.refused:
@@ -105,16 +94,6 @@ class Record(NamedTuple):
         Chips that work in the past state become pending. The others were cut off in that state,
         with the fibres of their server: they have failed in it already, and no longer work again
         with their server.
-
-        Parameters
-        ----------
-        chips
-            Numbers of the chips that were reported.
-
-        Returns
-        -------
-        Record
-            The past record, in which the chips count as failed by themselves.
         """
         working = tuple(sorted(chips - {*self.state.failed_chips}))
         cut_off = tuple(unit for unit in self.cut_off if unit not in chips)

@@ -46,25 +46,11 @@ def _draw_matrices(
     titles: Sequence[str],
     ax: Axes | None = None,
 ) -> Figure:
-    """Draw matrices of a demand beside each other, with the same colours.
+    """Draw matrices of a demand beside each other, each with its title, and one bar of colours.
 
-    With more than 128 ports a square is the sum of a block of pairs.
-
-    Parameters
-    ----------
-    problem
-        The demand, for the names of ports and the unit.
-    matrices : sequence of arrays, shape (sources, destinations)
-        Amounts in bytes or, where the rate is 1, in seconds; zeros stay white.
-    titles
-        The title of each.
-    ax
-        Where a single one is drawn; None makes a new figure.
-
-    Returns
-    -------
-    Figure
-        Source ports down, destination ports across, and one bar of colours for all.
+    ``matrices[k][source, destination]`` is in bytes or, where the rate is 1, in seconds; zeros
+    stay white. With more than 128 ports a square is the sum of a block of pairs. A single matrix
+    may be drawn into `ax`.
     """
     from matplotlib.colors import LogNorm, Normalize
 
@@ -119,13 +105,7 @@ def _draw_matrices(
 
 
 def tabulate_problem(problem: Demand) -> dict[str, Any]:
-    """List a row for each flow: two ports between which there is something to send.
-
-    Returns
-    -------
-    dict
-        Columns of equal length: numbers of ports, their names, and bytes.
-    """
+    """List a row for each flow, a pair of ports that has something to send."""
     source, destination = np.nonzero(problem.demand_bytes)
     names = np.array(problem.fabric.labels)
     return {"source": source, "destination": destination, "from": names[source],
