@@ -10,9 +10,6 @@ import click
 from optmatch.commands.shared.interrupt import unbroken
 from optmatch.commands.shared.options import (
     FABRICS_BY_SIZE,
-    FORCE,
-    JSON,
-    QUIET,
     Duration,
     SectionedCommand,
     count,
@@ -21,7 +18,7 @@ from optmatch.commands.shared.options import (
 )
 from optmatch.commands.shared.outcome import INTERRUPTED, SOLVED, name_of, read_problem
 from optmatch.commands.shared.progress import listening
-from optmatch.commands.shared.studies import check_output, read_names, show_study
+from optmatch.commands.shared.studies import STUDY_OPTIONS, check_output, read_names, show_study
 
 if TYPE_CHECKING:
     from optmatch.studies.outcome import Study
@@ -60,13 +57,7 @@ if TYPE_CHECKING:
     help="Limit for one method on one FILE, or one matching on one fabric.",
 )
 @count("--seed", 0, "Seed of methods, matchings and devices.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(),
-    help="Table as x.csv, or a picture: x.png, .svg, .pdf.  [default: none]",
-)
-@with_options((FORCE, JSON, QUIET))
+@with_options(STUDY_OPTIONS)
 @click.pass_context
 @unbroken()
 def compare(ctx: click.Context, /, files: tuple[str, ...], **options: Any) -> None:

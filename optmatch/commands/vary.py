@@ -11,9 +11,6 @@ import click
 from optmatch.commands.shared.interrupt import unbroken
 from optmatch.commands.shared.options import (
     EXECUTOR_OPTIONS,
-    FORCE,
-    JSON,
-    QUIET,
     Duration,
     SectionedCommand,
     count,
@@ -23,7 +20,7 @@ from optmatch.commands.shared.options import (
 )
 from optmatch.commands.shared.outcome import INTERRUPTED, SOLVED, read_problem
 from optmatch.commands.shared.progress import listening
-from optmatch.commands.shared.studies import check_output, read_names, show_study
+from optmatch.commands.shared.studies import STUDY_OPTIONS, check_output, read_names, show_study
 from optmatch.model.problem import split_unit, write_amount
 
 _MOST_VALUES = 1000
@@ -60,13 +57,7 @@ _MOST_VALUES = 1000
     " reads it.",
 )
 @with_options(EXECUTOR_OPTIONS)
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(),
-    help="Table as x.csv, or a picture: x.png, .svg, .pdf.  [default: none]",
-)
-@with_options((FORCE, JSON, QUIET))
+@with_options(STUDY_OPTIONS)
 @click.pass_context
 @unbroken()
 def vary(ctx: click.Context, /, file: str, **options: Any) -> None:

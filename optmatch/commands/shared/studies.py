@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from optmatch.commands.shared.options import FORCE, JSON, QUIET
 from optmatch.commands.shared.outcome import print_object, print_table, say
 from optmatch.io.text import csv_text
 from optmatch.model import write_score
@@ -15,6 +16,19 @@ from optmatch.model.problem import split_unit, write_amount
 
 if TYPE_CHECKING:
     from optmatch.studies.outcome import Study
+
+STUDY_OPTIONS = (
+    click.option(
+        "-o",
+        "--output",
+        type=click.Path(),
+        help="Table as x.csv, or a picture: x.png, .svg, .pdf.  [default: none]",
+    ),
+    FORCE,
+    JSON,
+    QUIET,
+)
+"""Where a study goes, and what is printed of it."""
 
 
 def show_study(study: Study, output: str | None, *, as_json: bool) -> None:
