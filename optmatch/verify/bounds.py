@@ -24,7 +24,7 @@ SEARCHES = ("cp-sat", "search")
 
 def check_solution(
     problem: Problem[Any],
-    solution: Solution,
+    solution: Any,
     findings: Findings,
     *,
     replay: Callable[[Any], bool],
@@ -32,7 +32,7 @@ def check_solution(
     prove: Callable[[Any], Score] | None = None,
     floor: str = "",
 ) -> None:
-    """Replay the answer of a solution, and check everything else that it says.
+    """Replay an answer; of a solution, check everything else that it says too.
 
     The figure ``lower_bound_recomputed``, the bound that anybody can count, has to be set;
     ``lower_bound_checked`` may be, to a better counted bound.
@@ -50,30 +50,15 @@ def check_solution(
     floor
         The rule that an answer claims at least the counted bound; empty if it need not.
     """
-    findings.expect(
-        "the solution is one of this problem", "problem", solution.problem == problem, True
-    )
+    if not isinstance(solution, Solution):
+        replay(solution)
+        return
+    is_same = solution.problem is problem or solution.problem == problem
+    findings.expect("the solution is one of this problem", "problem", is_same, True)
 
+    # The answer is in its own field alone, and the status tells of it.
     answered = solution.status in (Status.OPTIMAL, Status.FEASIBLE)
     replayed = answered and replay(solution if form == "both" else getattr(solution, form))
-    _check_form(solution, form, findings)
-
-    checked = _check_certificate(solution, findings, prove)
-    findings.figures["lower_bound_checked"] = checked
-    check_support(solution, checked, findings, floor=floor)
-
-    if replayed:
-        check_objective(solution, findings)
-    elif answered:
-        findings.skipped.append("objective: nothing could be replayed")
-    else:
-        findings.notes.append(f"status {solution.status.value}: there is no answer to check")
-    check_stats(solution, findings)
-
-
-def _check_form(solution: Solution, form: str, findings: Findings) -> None:
-    """Check that the answer is in its own field alone, and that the status tells of it."""
-    answered = solution.status in (Status.OPTIMAL, Status.FEASIBLE)
     for name, part in (("schedule", solution.schedule), ("answer", solution.answer)):
         if form not in (name, "both"):
             findings.expect(f"the {form} is the whole answer", name, part, None)
@@ -81,27 +66,28 @@ def _check_form(solution: Solution, form: str, findings: Findings) -> None:
             status = solution.status.value
             findings.refuse("who has an answer says so", "status", status, "optimal or feasible")
 
-
-def _check_certificate(
-    solution: Solution, findings: Findings, prove: Callable[[Any], Score] | None
-) -> Score:
-    """Return the better one of the counted bound and the one that the certificate shows.
-
-    A certificate that does not hold, or is not needed (no `prove`), is a violation.
-    """
+    # The better one of the counted bound and the one that the certificate shows counts.
     figures = findings.figures
-    counted: Score = figures.get("lower_bound_checked", figures["lower_bound_recomputed"])
+    checked: Score = figures.get("lower_bound_checked", figures["lower_bound_recomputed"])
     if prove is None:
         findings.expect("this bound needs no proof", "certificate", solution.certificate, None)
-        return counted
-    if solution.certificate is None:
-        return counted
-    try:
-        proved = prove(solution.certificate)
-    except ProofError as exc:
-        findings.refuse("the certificate is a proof", "certificate", str(exc), "a valid proof")
-        return counted
-    return proved if compare(proved, counted) == 1 else counted
+    elif solution.certificate is not None:
+        try:
+            proved = prove(solution.certificate)
+            if compare(proved, checked) == 1:
+                checked = proved
+        except ProofError as exc:
+            findings.refuse("the certificate is a proof", "certificate", str(exc), "a valid proof")
+    figures["lower_bound_checked"] = checked
+    check_support(solution, checked, findings, floor=floor)
+
+    if replayed:
+        _check_objective(solution, findings)
+    elif answered:
+        findings.skipped.append("objective: nothing could be replayed")
+    else:
+        findings.notes.append(f"status {solution.status.value}: there is no answer to check")
+    _check_stats(solution, findings)
 
 
 def compare(claimed: Any, recomputed: Score, step: float | None = None) -> int | None:
@@ -191,7 +177,7 @@ def check_support(solution: Solution, checked: Score, findings: Findings, *, flo
         findings.refuse(floor, "lower_bound", claimed, counted)
 
 
-def check_objective(solution: Solution, findings: Findings) -> None:
+def _check_objective(solution: Solution, findings: Findings) -> None:
     """Check the objective, that the bound is not above it, and that optimal means they meet."""
     objective = findings.figures["objective"]
     claimed = solution.objective
@@ -208,7 +194,7 @@ def check_objective(solution: Solution, findings: Findings) -> None:
         findings.refuse("optimal means that the bound is reached", "lower_bound", bound, objective)
 
 
-def check_stats(solution: Solution, findings: Findings) -> None:
+def _check_stats(solution: Solution, findings: Findings) -> None:
     """Check the statistics that were recomputed too, and that the stated proof is no stronger."""
     for name, claimed in solution.stats.items():
         recomputed = findings.figures.get(name)

@@ -48,49 +48,33 @@ def check_matchings(fabric: Fabric, schedule: Schedule, findings: Findings) -> b
     """
     violations_before = len(findings.violations)
     for slot, matching in enumerate(schedule.matchings):
-        _check_dead_ports(fabric, slot, matching, findings)
-        _check_destinations(slot, matching, findings)
+        # Dead ports send nothing, and nothing is sent to them.
+        for port in fabric.dead_ports:
+            sources = np.flatnonzero(matching == port).tolist()
+            if matching[port] != IDLE or sources:
+                where = f"slot {slot}, port {port}"
+                got = f"to {matching[port]}, from {sources}"
+                findings.refuse("a dead port takes part in no circuit", where, got, "idle")
+
+        # No two circuits have the same destination.
+        n_uses = np.bincount(matching[matching != IDLE], minlength=len(matching))
+        for port in np.flatnonzero(n_uses > 1).tolist():
+            got = f"sources {np.flatnonzero(matching == port).tolist()}"
+            where = f"slot {slot}, destination {port}"
+            findings.refuse("a port is the destination of one circuit", where, got, "one source")
+
+        # The circuit of a bidirectional port leads back to it, from another port.
         if fabric.bidirectional:
-            _check_mutual(slot, matching, findings)
+            for port in np.flatnonzero(matching != IDLE).tolist():
+                partner = int(matching[port])
+                where = f"matchings[{slot}, {partner}]"
+                back = int(matching[partner])
+                findings.expect("circuits of bidirectional ports are mutual", where, back, port)
+                if partner == port:
+                    findings.refuse(
+                        "a bidirectional port does not meet itself", where, port, "another port"
+                    )
     return len(findings.violations) == violations_before
-
-
-def _check_dead_ports(
-    fabric: Fabric, slot: int, matching: NDArray[np.int32], findings: Findings
-) -> None:
-    """Check that dead ports send nothing and that nothing is sent to them."""
-    for port in fabric.dead_ports:
-        sources = np.flatnonzero(matching == port).tolist()
-        if matching[port] != IDLE or sources:
-            got = f"to {matching[port]}, from {sources}"
-            findings.refuse(
-                "a dead port takes part in no circuit", f"slot {slot}, port {port}", got, "idle"
-            )
-
-
-def _check_destinations(slot: int, matching: NDArray[np.int32], findings: Findings) -> None:
-    """Check that no two circuits of a slot have the same destination."""
-    n_uses = np.bincount(matching[matching != IDLE], minlength=len(matching))
-    for port in np.flatnonzero(n_uses > 1):
-        sources = np.flatnonzero(matching == port).tolist()
-        where = f"slot {slot}, destination {port}"
-        findings.refuse(
-            "a port is the destination of one circuit", where, f"sources {sources}", "one source"
-        )
-
-
-def _check_mutual(slot: int, matching: NDArray[np.int32], findings: Findings) -> None:
-    """Check that the circuit of a bidirectional port leads back to it, from another port."""
-    for port in np.flatnonzero(matching != IDLE):
-        partner = int(matching[port])
-        where = f"matchings[{slot}, {partner}]"
-        findings.expect(
-            "circuits of bidirectional ports are mutual", where, int(matching[partner]), int(port)
-        )
-        if partner == port:
-            findings.refuse(
-                "a bidirectional port does not meet itself", where, int(port), "another port"
-            )
 
 
 # The transfer matrix of each cell, computed from the parts that it is made of
@@ -104,7 +88,7 @@ MAX_LEAK = 0.1
 """A state sends light where it should if at most this share of as much leaks elsewhere."""
 
 
-def circuit_matrix(
+def _circuit_matrix(
     circuit: CellCircuit, difference_rad: float, coupling_change: float = 0.0
 ) -> NDArray[np.complex128]:
     """Compute ``T[b side, a side]`` of a cell from the optical parts that it is made of.
@@ -164,8 +148,16 @@ def _ways_through(
     through = np.eye(2) * np.exp(1j * phase_rad)
     if part.matrix is not None:
         through = part.matrix[..., 0] + 1j * part.matrix[..., 1]
-        if all(part.pins):
-            through = _with_other_coupling(through, coupling_change)
+        if all(part.pins) and coupling_change != 0.0:
+            # Another share of the power crosses, from 0 to 1. Phases stay, and so does the power
+            # that leaves the coupler altogether. Rows are sides left by, columns sides entered.
+            power = np.abs(through) ** 2
+            power_out = power.sum(axis=0)
+            crossing = power[::-1].diagonal() + coupling_change * power_out
+            crossing = np.clip(crossing, 0.0, power_out)
+            staying = power_out - crossing
+            changed = np.array([[staying[0], crossing[1]], [crossing[0], staying[1]]])
+            through = np.sqrt(changed) * np.exp(1j * np.angle(through))
 
     # Each way is there in both directions, with the same amplitude.
     ways = []
@@ -177,26 +169,6 @@ def _ways_through(
                 amplitude = complex(through[row, column])
                 ways += [(b_end, a_end, amplitude), (a_end, b_end, amplitude)]
     return ways
-
-
-def _with_other_coupling(
-    coupler: NDArray[np.complex128], coupling_change: float
-) -> NDArray[np.complex128]:
-    """Return the matrix of a 2x2 coupler in which another share of the power crosses.
-
-    Phases stay, and so does the power that leaves the coupler altogether; the share ends at 0 and
-    1.
-    """
-    if coupling_change == 0.0:
-        return coupler
-    power = np.abs(coupler) ** 2
-    power_out = power.sum(axis=0)  # by side entered
-    crossing = np.clip(power[::-1].diagonal() + coupling_change * power_out, 0.0, power_out)
-    staying = power_out - crossing
-    # Rows are sides left by: in the first one, what stays comes from side 1.
-    changed = np.array([[staying[0], crossing[1]], [crossing[0], staying[1]]])
-    matrix: NDArray[np.complex128] = np.sqrt(changed) * np.exp(1j * np.angle(coupler))
-    return matrix
 
 
 @lru_cache(maxsize=64)
@@ -213,7 +185,7 @@ def circuit_matrices(
             matrices[cell, state] = (
                 ideal_matrix(state)
                 if circuit is None
-                else circuit_matrix(circuit, circuit.difference_rad[state], coupling_change)
+                else _circuit_matrix(circuit, circuit.difference_rad[state], coupling_change)
             )
     matrices.flags.writeable = False
     return matrices
@@ -244,34 +216,24 @@ def find_wrong_states(fabric: Fabric) -> list[tuple[int, int]]:
         # A terminal without a pin is not there; a1 and a2 come first, then b1 and b2.
         has_a = np.array([bool(pin) for pin in circuit.terminals[:2]])
         has_b = np.array([bool(pin) for pin in circuit.terminals[2:]])
-        power = np.abs(matrices[cell]) ** 2
+        power = np.abs(matrices[cell]) ** 2  # [state, b side, a side]
+        if has_a.sum() == has_b.sum() == 1:
+            if power[CROSS].sum() > MAX_LEAK * power[BAR].sum():
+                wrong += [(cell, BAR), (cell, CROSS)]
+            continue
+
+        # The light that should pass is there, and outweighs all leaks in its row and its column.
         for state in (BAR, CROSS):
-            if has_a.sum() == has_b.sum() == 1:
-                holds = power[CROSS].sum() <= MAX_LEAK * power[BAR].sum()
-            else:
-                holds = _goes_right(power[state], has_a, has_b, state)
+            holds = True
+            for a_side in np.flatnonzero(has_a):
+                b_side = a_side if state == BAR else 1 - a_side
+                passed = power[state, b_side, a_side]
+                leaked = max(power[state, 1 - b_side, a_side], power[state, b_side, 1 - a_side])
+                if has_b[b_side] and (passed <= 0 or leaked > MAX_LEAK * passed):
+                    holds = False
             if not holds:
                 wrong.append((cell, state))
     return wrong
-
-
-def _goes_right(
-    power: NDArray[np.float64], has_a: NDArray[np.bool_], has_b: NDArray[np.bool_], state: int
-) -> bool:
-    """Tell whether the power that a state should pass outweighs all that leaks beside it.
-
-    ``has_a[side]`` and ``has_b[side]`` tell which terminals the cell has at its ends. It does not
-    if a wanted entry of ``power[b side, a side]`` is 0, or an entry in its row or column is more
-    than `MAX_LEAK` of it.
-    """
-    for a_side in np.flatnonzero(has_a):
-        b_side = a_side if state == BAR else 1 - a_side
-        if has_b[b_side]:
-            wanted_power = power[b_side, a_side]
-            leaked = max(power[1 - b_side, a_side], power[b_side, 1 - a_side])
-            if wanted_power <= 0 or leaked > MAX_LEAK * wanted_power:
-                return False
-    return True
 
 
 # Link budgets of ideal switches: which circuits lose too much, by the stated losses
@@ -296,7 +258,7 @@ def round_losses(fabric: Fabric) -> NDArray[np.int64] | None:
     return None if loss_db is None else np.rint(100 * loss_db).astype(np.int64)
 
 
-def check_budgets(
+def _check_budgets(
     fabric: Fabric,
     loss_db: NDArray[np.float64],
     matchings: NDArray[np.int32],
@@ -354,7 +316,7 @@ def check_light(
     if fabric.graph is not None and states is not None:
         return _trace_cells(fabric, fabric.graph, matchings, states, findings)
     if fabric.circuit_loss_db is not None:
-        check_budgets(fabric, fabric.circuit_loss_db, matchings, findings)
+        _check_budgets(fabric, fabric.circuit_loss_db, matchings, findings)
     no_cells = np.zeros(matchings.shape, dtype=np.int64)
     return Traced(no_cells, no_cells)
 
@@ -385,26 +347,37 @@ def _trace_cells(
     # Between bidirectional ports a shared link leads light to a wrong port, which is found above.
     if not fabric.bidirectional:
         _check_sharing(graph, matchings, light, findings)
-    _check_stuck_cells(graph, states, findings)
-    matrices = circuit_matrices(fabric)
-    if matrices is not None:
-        _check_circuits(fabric, matrices, states, findings)
+    # No cell is told to be in a state that it cannot have, or that its parts do not make.
+    is_stuck = (graph.stuck != FREE) & (graph.stuck != DEAD)
+    wrong = is_stuck & (states != FREE) & (states != graph.stuck)
+    expected = np.broadcast_to(graph.stuck, states.shape)
+    findings.expect_none(
+        "a stuck cell is stated as it is, or free",
+        wrong,
+        "cell_states[{}, {}]",
+        states,
+        expected,
+        most=None,
+    )
+    for cell, state in find_wrong_states(fabric):
+        slots = np.flatnonzero(states[:, cell] == state)
+        if len(slots):
+            matrix = circuit_matrices(fabric)[cell, state]  # type: ignore[index]  # some are wrong
+            power = np.round(np.abs(matrix) ** 2, 3).tolist()
+            findings.refuse(
+                "a cell has the state that it is in, by its parts",
+                f"slot {slots[0]}, cell {fabric.cell_names[cell]}",
+                f"power {power} from (a1, a2) to (b1, b2)",
+                ("bar", "cross")[state],
+            )
 
     # Which cells have light, by slot and cell.
     lit = np.zeros(states.shape, dtype=bool)
     lit[light.slot, light.entered // 4] = True
     findings.figures["cells_used_max"] = int(lit.sum(axis=1).max(initial=0))
-    return _count_cells(fabric, matchings, states, light)
 
-
-def _count_cells(
-    fabric: Fabric, matchings: NDArray[np.int32], states: NDArray[np.int8], light: Light
-) -> Traced:
-    """Count the cells that each circuit passes, and those in cross.
-
-    ``states[slot, cell]``; ``matchings[slot, source]`` is a destination, -1 if idle. A circuit
-    between bidirectional ports is counted once, at the port of the lower number.
-    """
+    # The cells that each circuit passes, and those in cross. A circuit between bidirectional ports
+    # is counted once, at the port of the lower number.
     counted = matchings != IDLE
     if fabric.bidirectional:
         counted &= np.arange(fabric.n_ports) < matchings
@@ -470,39 +443,3 @@ def _check_sharing(
             f"circuits {[divmod(number, n_ports) for number in circuits]}",
             "one circuit",
         )
-
-
-def _check_stuck_cells(graph: CellGraph, states: NDArray[np.int8], findings: Findings) -> None:
-    """Check that no cell is told to be in a state that it cannot have."""
-    is_stuck = (graph.stuck != FREE) & (graph.stuck != DEAD)
-    for slot, cell in np.argwhere(is_stuck & (states != FREE) & (states != graph.stuck)):
-        where = f"cell_states[{slot}, {cell}]"
-        findings.refuse(
-            "a stuck cell is stated as it is, or free",
-            where,
-            int(states[slot, cell]),
-            int(graph.stuck[cell]),
-        )
-
-
-def _check_circuits(
-    fabric: Fabric,
-    matrices: NDArray[np.complex128],
-    states: NDArray[np.int8],
-    findings: Findings,
-) -> None:
-    """Check that cells in use have the stated states, by the matrices of their parts.
-
-    Only cells whose parts are known are checked; ``matrices[cell, state]`` leads light from end a
-    to end b.
-    """
-    for cell, state in find_wrong_states(fabric):
-        slots = np.flatnonzero(states[:, cell] == state)
-        if len(slots):
-            power = np.round(np.abs(matrices[cell, state]) ** 2, 3).tolist()
-            findings.refuse(
-                "a cell has the state that it is in, by its parts",
-                f"slot {slots[0]}, cell {fabric.cell_names[cell]}",
-                f"power {power} from (a1, a2) to (b1, b2)",
-                ("bar", "cross")[state],
-            )

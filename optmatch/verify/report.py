@@ -8,6 +8,9 @@ from dataclasses import dataclass, field, replace
 from numbers import Real
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from optmatch.model import RTOL, FrozenMap, Proof, is_known
 from optmatch.model.html_tables import html_summary
 
@@ -239,6 +242,36 @@ class Findings:
             return True
         self.refuse(rule, where, got, expected)
         return False
+
+    def expect_none(
+        self,
+        rule: str,
+        is_wrong: NDArray[np.bool_],
+        where: str,
+        got: Any,
+        expected: Any,
+        *,
+        most: int | None = 1,
+    ) -> bool:
+        """Add violations for the first entries of a mask that are True; return whether none is.
+
+        Parameters
+        ----------
+        where
+            The place, with ``{}`` for each index of the mask, as in ``"sends[{}, 4]"``.
+        got, expected
+            One value for all, or an array whose first axes are those of the mask.
+        most
+            How many entries are named; None for all.
+        """
+        wrong = np.argwhere(is_wrong)
+        for index in wrong[:most].tolist():
+            pair = [
+                value[tuple(index)].tolist() if isinstance(value, np.ndarray) else value
+                for value in (got, expected)
+            ]
+            self.refuse(rule, where.format(*index), *pair)
+        return not len(wrong)
 
     def refuse(self, rule: str, where: str, got: Any, expected: Any) -> None:
         """Add a violation."""

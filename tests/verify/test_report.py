@@ -4,6 +4,7 @@ import json
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 
 import optmatch as om
@@ -97,3 +98,23 @@ def test_messages_are_short_and_can_be_encoded() -> None:
         told = str(Violation("rule", where, got, got))
         assert len(told) < 4000
         assert told.encode("utf-8")
+
+
+def test_the_first_wrong_entries_are_named() -> None:
+    """With what stands there and what should, by entry or alike for all, as plain values."""
+    findings, rows = Findings(), np.array([[1, 2], [3, 4], [5, 6]])
+    assert findings.expect_none("rows", np.zeros(3, dtype=bool), "rows[{}]", rows, "others")
+    assert not findings.violations
+    is_wrong = np.array([False, True, True])
+    assert not findings.expect_none("rows", is_wrong, "rows[{}]", rows, np.array([7, 8, 9]))
+    assert findings.violations == [Violation("rows", "rows[1]", [3, 4], 8)]
+    findings.expect_none("all", is_wrong, "rows[{}]", rows, None, most=None)
+    assert [violation.where for violation in findings.violations] == [
+        "rows[1]",
+        "rows[1]",
+        "rows[2]",
+    ]
+    findings.expect_none("entry", rows > 3, "rows[{}, {}]", rows, 0, most=2)
+    assert [violation.got for violation in findings.violations[-2:]] == [4, 5]
+    assert type(findings.violations[-1].got) is int
+    assert findings.violations[-1].where == "rows[2, 0]"

@@ -3,13 +3,13 @@
 `_replay` checks a plan in this order, and ends where later rules cannot be asked:
 
 1. Form: each block has its chunks and their bytes (`_check_chunks`), entries of sends exist
-   (`check_sends`), parts lie in their chunks (`check_parts`).
+   (`_check_sends`), parts lie in their chunks (`_check_parts`).
 2. Data: who sends a chunk has it, and in the end each rank has what it wants: copies by the round
-   in which each piece comes (`check_copies`), sums by whose data are in them (`check_sums`).
-3. Circuits: each lane holds a matching (`check_epochs`), and each send has circuits to go over
-   (`measure_rounds`).
-4. Times: one round after another (`_time_rounds`), or plane by plane (`check_planes`).
-5. Of a solution also that its schedule has these circuits (`_check_schedule`).
+   in which each piece comes (`_check_copies`), sums by whose data are in them (`check_sums`).
+3. Circuits: each lane holds a matching (`_check_epochs`), and each send has circuits to go over
+   (`_measure_rounds`).
+4. Times: one round after another (`_time_rounds`), or plane by plane (`_check_planes`).
+5. The schedule of a solution: it has these circuits (`_check_schedule`).
 
 A *part* is a range of bytes of a chunk that one send carries, and a *piece* a range that no part
 cuts. A *place* is a memory of a rank for a chunk: its sum, its own data, or data on their way.
@@ -68,7 +68,7 @@ class Pieces(NamedTuple):
     """``chunk[piece]``: of which chunk it is; pieces of a chunk are in the order of its bytes."""
 
 
-def check_parts(problem: Collective, plan: CollectivePlan, findings: Findings) -> bool:
+def _check_parts(problem: Collective, plan: CollectivePlan, findings: Findings) -> bool:
     """Check which parts of chunks a plan sends, and in which memories of ranks it puts them.
 
     Sends of the kind `KEEP` are added to the sum, and kept at another place.
@@ -84,11 +84,10 @@ def check_parts(problem: Collective, plan: CollectivePlan, findings: Findings) -
     target_place = np.full(len(kind), SUM)
     if len(plan.places):
         target_place = plan.places[:, 1]
-    for send in np.flatnonzero((kind == KEEP) & (target_place == SUM))[:1]:
-        rule = "what is kept has a place beside the sum"
-        findings.refuse(rule, f"places[{send}]", SUM, "> 0")
-        return False
-    return True
+    is_wrong = (kind == KEEP) & (target_place == SUM)
+    return findings.expect_none(
+        "what is kept has a place beside the sum", is_wrong, "places[{}]", SUM, "> 0"
+    )
 
 
 def _check_bytes_of_parts(problem: Collective, plan: CollectivePlan, findings: Findings) -> bool:
@@ -101,28 +100,29 @@ def _check_bytes_of_parts(problem: Collective, plan: CollectivePlan, findings: F
     first_byte, n_bytes = plan.parts.T
     is_outside = (first_byte < 0) | (n_bytes < 0)
     is_outside |= first_byte + n_bytes > chunk_bytes * (1 + RTOL)
-    for send in np.flatnonzero(is_outside)[:1]:
-        got = plan.parts[send].tolist()
-        findings.refuse(
-            "a part lies in its chunk", f"parts[{send}]", got, float(chunk_bytes[send])
-        )
+    if not findings.expect_none(
+        "a part lies in its chunk", is_outside, "parts[{}]", plan.parts, chunk_bytes
+    ):
         return False
 
     # Violations that do not hinder a replay: bytes that are not aligned, and parts in a plan of
     # whole blocks.
     if problem.align_bytes:
         is_uneven = (plan.parts % problem.align_bytes != 0).any(axis=1)
-        for send in np.flatnonzero(is_uneven)[:1]:
-            rule = "a part is a multiple of align_bytes"
-            got = plan.parts[send].tolist()
-            findings.refuse(rule, f"parts[{send}]", got, problem.align_bytes)
+        findings.expect_none(
+            "a part is a multiple of align_bytes",
+            is_uneven,
+            "parts[{}]",
+            plan.parts,
+            problem.align_bytes,
+        )
     if plan.among == "whole-blocks":
         rule = "plans of whole blocks send no parts"
         findings.refuse(rule, "parts", len(plan.parts), 0)
     return True
 
 
-def list_pieces(plan: CollectivePlan) -> Pieces:
+def _list_pieces(plan: CollectivePlan) -> Pieces:
     """List what is sent, piece by piece; without parts of chunks the pieces are the chunks."""
     places = plan.places if len(plan.places) else np.zeros((len(plan.sends), 2), dtype=np.int32)
     rows = np.column_stack([plan.sends, places]).astype(np.int64)
@@ -185,22 +185,25 @@ def _cut_into_pieces(plan: CollectivePlan, rows: IntArray) -> Pieces:
 _BEFORE_ALL_ROUNDS = -1
 
 
-def check_copies(problem: Collective, plan: CollectivePlan, findings: Findings) -> None:
+def _check_copies(problem: Collective, plan: CollectivePlan, findings: Findings) -> None:
     """Check that ranks only send what they have, and in the end have what they want.
 
     This replays a plan of an all-gather, an all-to-all or a broadcast. These operations add
     nothing up and lose nothing, so it is enough to know in which round each *piece* of the data
     first comes to each rank. A piece is a part of a chunk that no send cuts.
     """
-    for send in np.flatnonzero(plan.sends[:, 4] != COPY)[:1]:
-        kind = int(plan.sends[send, 4])
-        findings.refuse(f"{problem.operation} adds nothing up", f"sends[{send}, 4]", kind, COPY)
+    kind = plan.sends[:, 4]
+    rule = f"{problem.operation} adds nothing up"
+    findings.expect_none(rule, kind != COPY, "sends[{}, 4]", kind, COPY)
 
-    pieces = list_pieces(plan)
+    # ``owner[piece]``: the rank that has it at the beginning.
+    pieces = _list_pieces(plan)
     sends = pieces.sends
     n_pieces = len(pieces.chunk)
     n_owners = plan.stored_ranks or problem.n_ranks
-    owner = _first_owners(problem, len(plan.chunk_bytes), n_owners)[pieces.chunk]
+    owner = pieces.chunk // max(len(plan.chunk_bytes) // n_owners, 1)
+    if problem.operation == "broadcast":
+        owner = np.full(n_pieces, problem.root)
 
     # A key is a piece at a rank, rank * n_pieces + piece. The round of a key is the first one in
     # which the piece comes to the rank; owners have theirs before all rounds.
@@ -212,38 +215,29 @@ def check_copies(problem: Collective, plan: CollectivePlan, findings: Findings) 
     known_keys, first_place = np.unique(keys[order], return_index=True)
     first_round = rounds[order][first_place]
 
-    # A sender has the piece if it came in an earlier round.
+    # A sender has the piece if it came in an earlier round. The search leaves the last key out,
+    # so that it always finds a place, perhaps that of another key.
     sent_keys = sends.source * n_pieces + sends.piece
-    place = _find_nearest(known_keys, sent_keys)
+    place = np.searchsorted(known_keys[:-1], sent_keys)
     has_piece = (known_keys[place] == sent_keys) & (first_round[place] < sends.round_)
     for send in np.flatnonzero(~has_piece)[:1]:
         chunk = pieces.chunk[sends.piece[send]]
         where = f"round {sends.round_[send]}, rank {sends.source[send]}"
         findings.refuse("who sends a chunk has it", where, f"no chunk {chunk}", "the chunk")
 
-    # In the end each rank has all that it wants, in whichever round it came.
-    wanted_keys = _wanted_keys(problem, pieces.chunk, n_owners)
-    is_missing = known_keys[_find_nearest(known_keys, wanted_keys)] != wanted_keys
+    # In the end each rank has all that it wants, in whichever round it came: everything, or of an
+    # all-to-all what is for it.
+    wanted_keys = np.arange(problem.n_ranks * n_pieces)
+    if problem.operation == "all-to-all":
+        is_wanted = _wanted_blocks(problem, n_owners).reshape(-1)[pieces.chunk] > 0
+        destination = pieces.chunk % problem.n_ranks
+        wanted_keys = (destination * n_pieces + np.arange(n_pieces))[is_wanted]
+    is_missing = known_keys[np.searchsorted(known_keys[:-1], wanted_keys)] != wanted_keys
     for key in np.sort(wanted_keys[is_missing])[:1].tolist():
         rank, piece = divmod(key, n_pieces)
         rule = "in the end every rank has what it wants"
         got = f"no chunk {pieces.chunk[piece]}"
         findings.refuse(rule, f"rank {rank}", got, "the chunk")
-
-
-def _find_nearest(
-    sorted_keys: NDArray[np.int64], searched_keys: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """Return the place of each key in an ascending array, where it stands there at all."""
-    place: NDArray[np.int64] = np.searchsorted(sorted_keys[:-1], searched_keys)
-    return place
-
-
-def _first_owners(problem: Collective, n_chunks: int, n_owners: int) -> NDArray[np.int64]:
-    """Return ``owner[chunk]``, the rank that has a chunk at the beginning."""
-    if problem.operation == "broadcast":
-        return np.full(n_chunks, problem.root)
-    return np.arange(n_chunks) // max(n_chunks // n_owners, 1)
 
 
 def _wanted_blocks(problem: Collective, n_owners: int) -> NDArray[np.float64]:
@@ -253,22 +247,6 @@ def _wanted_blocks(problem: Collective, n_owners: int) -> NDArray[np.float64]:
     even_bytes = np.full((n_owners, problem.n_ranks), problem.size_bytes / problem.n_ranks)
     np.fill_diagonal(even_bytes, 0.0)
     return even_bytes
-
-
-def _wanted_keys(
-    problem: Collective, chunk: NDArray[np.int64], n_owners: int
-) -> NDArray[np.int64]:
-    """List what has to be at which rank in the end, as keys ``rank * n_pieces + piece``.
-
-    ``chunk[piece]`` is the chunk of each piece.
-    """
-    n_ranks = problem.n_ranks
-    n_pieces = len(chunk)
-    if problem.operation != "all-to-all":
-        return np.arange(n_ranks * n_pieces)
-    destination = chunk % n_ranks
-    is_wanted = _wanted_blocks(problem, n_owners).reshape(-1)[chunk] > 0
-    return np.asarray((destination * n_pieces + np.arange(n_pieces))[is_wanted])
 
 
 # The data of every rank in operations that add up: whose data are in each sum
@@ -293,7 +271,7 @@ def check_sums(problem: Collective, plan: CollectivePlan, findings: Findings) ->
     """
     # Pieces do not mix, and can be replayed in batches. The sets of a batch, one for each rank and
     # piece or more, fit into about `MOST_BYTES`.
-    pieces = list_pieces(plan)
+    pieces = _list_pieces(plan)
     n_pieces = len(pieces.chunk)
     bytes_of_set = 8 * _count_words(problem.n_ranks)
     n_together = max(1, MOST_BYTES // (bytes_of_set * problem.n_ranks))
@@ -480,7 +458,7 @@ def _replay_round(
         findings.refuse(rule, where, "both kinds", "one kind")
         return False
 
-    # What is replaced begins with an empty set; what was read of it is in `data` already. No set
+    # A set that is replaced begins empty; what was read of it is in `data` already. No set
     # is copied into and added to in the same round, hence copies may come first.
     state.sets[target[is_replaced]] = 0
     state.sets[target[~is_added]] = data[~is_added]
@@ -557,6 +535,7 @@ def _check_ends(
 # Circuits: the matching of each plane, and that circuits carry every send
 
 _MOST_SHOWN_EPOCHS = 9
+_ROUND_AND_PLANE = "round {}, plane {}"
 
 
 class RoundLoads(NamedTuple):
@@ -573,7 +552,7 @@ class RoundLoads(NamedTuple):
     sends inside islands."""
 
 
-def check_planes(
+def _check_planes(
     problem: Collective, plan: CollectivePlan, loads: RoundLoads | None, findings: Findings
 ) -> tuple[Seconds, Seconds] | None:
     """Check when the switches of a plan send and how much, if each changes its circuits by itself.
@@ -611,16 +590,47 @@ def check_planes(
 
     # Planes that have a share also have circuits, and no others do. Steps have no circuits.
     is_used = plan.shares_bytes > 0
-    if loads is not None and not _check_epochs_of_planes(problem, plan, is_used, findings):
+    if loads is None:
+        wanted_bytes = np.asarray(problem.steps)[:, 1]
+    elif not _check_epochs_of_planes(problem, plan, is_used, findings):
         return None
-    _check_bytes_of_rounds(problem, plan, loads, findings)
+    else:
+        # The busiest circuit is that of one port, where all ports of the planes with a share carry
+        # equally much. The busiest rank sends as much over each of its ports on these planes.
+        wanted_bytes = loads.busiest_bytes * problem.ports * is_used.sum(axis=1)
+
+    # All planes of a round together carry its bytes.
+    total_bytes = plan.shares_bytes.sum(axis=1)
+    is_wrong = (plan.shares_bytes < 0).any(axis=1) | (total_bytes < wanted_bytes * (1 - RTOL))
+    findings.expect_none(
+        "planes together carry the bytes of a round",
+        is_wrong,
+        "shares_bytes[{}]",
+        total_bytes,
+        wanted_bytes,
+    )
 
     # A round may start when all rounds before it have ended on all planes, and its ranks are
     # ready.
     last_end_s = np.maximum.accumulate(plan.end_s.max(axis=1))[:-1]
     earliest_s = np.maximum(ready_s, np.concatenate([[0.0], last_end_s]))
     slack_s = RTOL * float(plan.end_s.max())
-    _check_times(problem, plan, earliest_s, slack_s, findings)
+
+    # No share starts before that.
+    is_early = is_used & (plan.start_s < earliest_s[:, None] - slack_s)
+    rule = "a round starts after the one before, and when ranks are ready"
+    findings.expect_none(rule, is_early, _ROUND_AND_PLANE, plan.start_s, rule)
+
+    # A share takes the start-up of a round, the time of a hop if it is stated, and its bytes over
+    # one port. A plane without a share has 0 as its start and end.
+    duration_s = plan.shares_bytes / (problem.ports * problem.rate_bytes_per_s)
+    duration_s = problem.alpha_s + (problem.hop_s or 0.0) + duration_s
+    is_short = is_used & (plan.end_s - plan.start_s < duration_s - slack_s)
+    rule = "a share takes its time"
+    findings.expect_none(rule, is_short, _ROUND_AND_PLANE, plan.start_s, rule)
+    has_times = ~is_used & ((plan.start_s != 0) | (plan.end_s != 0))
+    rule = "a plane without a share has no times"
+    findings.expect_none(rule, has_times, _ROUND_AND_PLANE, plan.start_s, rule)
     for plane in range(problem.planes):
         _check_changes(problem, plan, plane, slack_s, findings)
 
@@ -628,56 +638,6 @@ def check_planes(
     first_start_s = np.where(is_used, plan.start_s, math.inf).min(axis=1)
     starts_s = np.where(is_used.any(axis=1), first_start_s, earliest_s)
     return starts_s, np.maximum(plan.end_s.max(axis=1), earliest_s)
-
-
-def _check_bytes_of_rounds(
-    problem: Collective, plan: CollectivePlan, loads: RoundLoads | None, findings: Findings
-) -> None:
-    """Check that the shares of all planes in a round together are what its busiest rank sends.
-
-    No share may be negative.
-    """
-    # The busiest circuit is that of one port, where all ports of the planes with a share carry
-    # equally much. The busiest rank sends as much over each of its ports on these planes.
-    if loads is None:
-        wanted_bytes = np.asarray(problem.steps)[:, 1]
-    else:
-        n_used_planes = (plan.shares_bytes > 0).sum(axis=1)
-        wanted_bytes = loads.busiest_bytes * problem.ports * n_used_planes
-
-    total_bytes = plan.shares_bytes.sum(axis=1)
-    is_wrong = (plan.shares_bytes < 0).any(axis=1) | (total_bytes < wanted_bytes * (1 - RTOL))
-    for round_ in np.flatnonzero(is_wrong)[:1]:
-        rule = "planes together carry the bytes of a round"
-        got = float(total_bytes[round_])
-        findings.refuse(rule, f"shares_bytes[{round_}]", got, float(wanted_bytes[round_]))
-
-
-def _check_times(
-    problem: Collective,
-    plan: CollectivePlan,
-    earliest_s: Seconds,
-    slack_s: float,
-    findings: Findings,
-) -> None:
-    """Check when the shares of planes start, and how long they take.
-
-    A plane without a share in a round must have 0 as its start and end.
-
-    ``earliest_s[round]`` tells when a round may start, in seconds.
-    """
-    # A share takes the start-up of a round, the time of a hop if it is stated, and its bytes over
-    # one port.
-    is_used = plan.shares_bytes > 0
-    duration_s = plan.shares_bytes / (problem.ports * problem.rate_bytes_per_s)
-    duration_s = problem.alpha_s + (problem.hop_s or 0.0) + duration_s
-    is_short = is_used & (plan.end_s - plan.start_s < duration_s - slack_s)
-    _refuse_first(findings, is_short, "a share takes its time", plan.start_s)
-    has_times = ~is_used & ((plan.start_s != 0) | (plan.end_s != 0))
-    _refuse_first(findings, has_times, "a plane without a share has no times", plan.start_s)
-    is_early = is_used & (plan.start_s < earliest_s[:, None] - slack_s)
-    rule = "a round starts after the one before, and when ranks are ready"
-    _refuse_first(findings, is_early, rule, plan.start_s)
 
 
 def _check_epochs_of_planes(
@@ -697,14 +657,14 @@ def _check_epochs_of_planes(
     peer = plan.circuits.reshape(n_rounds, problem.planes, problem.ports, problem.n_ranks)
     is_dark = (peer == IDLE).all(axis=(2, 3))
     rule = "planes with a share have circuits, and no others"
-    _refuse_first(findings, is_dark == is_used, rule, is_used)
+    findings.expect_none(rule, is_dark == is_used, _ROUND_AND_PLANE, is_used, rule)
 
     # The circuits of a round are those of any of its planes and ports that are lit.
     is_used_port = is_used[:, :, None, None]
     common_peer = np.where(is_used_port, peer, IDLE).max(axis=(1, 2))
-    is_other = is_used_port & (peer != common_peer[:, None, None])
+    is_other = (is_used_port & (peer != common_peer[:, None, None])).any(axis=(2, 3))
     rule = "planes and ports of a round have the same circuits"
-    _refuse_first(findings, is_other.any(axis=(2, 3)), rule, is_used)
+    findings.expect_none(rule, is_other, _ROUND_AND_PLANE, is_used, rule)
     return True
 
 
@@ -746,16 +706,7 @@ def _check_changes(
         free_at_s = float(plan.end_s[round_, plane])
 
 
-def _refuse_first(
-    findings: Findings, is_wrong: NDArray[np.bool_], rule: str, got: NDArray[np.generic]
-) -> None:
-    """Add a violation for the first round and plane that is wrong, if there is one."""
-    for round_, plane in np.argwhere(is_wrong)[:1].tolist():
-        where = f"round {round_}, plane {plane}"
-        findings.refuse(rule, where, got[round_, plane].item(), rule)
-
-
-def check_sends(problem: Collective, plan: CollectivePlan, findings: Findings) -> bool:
+def _check_sends(problem: Collective, plan: CollectivePlan, findings: Findings) -> bool:
     """Check that rounds, ranks, chunks and kinds exist; without that nothing can be replayed.
 
     Columns of a send are round, source, destination, chunk and kind; ranks are different. False at
@@ -768,23 +719,20 @@ def check_sends(problem: Collective, plan: CollectivePlan, findings: Findings) -
     n_kinds = 4
     limits = (plan.n_rounds, n_ranks, n_ranks, len(plan.chunk_bytes), n_kinds)
     for column, limit in enumerate(limits):
-        is_wrong = (sends[:, column] < 0) | (sends[:, column] >= limit)
-        for send in np.flatnonzero(is_wrong)[:1]:
-            got = int(sends[send, column])
-            findings.refuse(
-                "entries of sends exist", f"sends[{send}, {column}]", got, f"< {limit}"
-            )
+        entries = sends[:, column]
+        is_wrong = (entries < 0) | (entries >= limit)
+        where = f"sends[{{}}, {column}]"
+        rule = "entries of sends exist"
+        if not findings.expect_none(rule, is_wrong, where, entries, f"< {limit}"):
             return False
 
     # Columns 1 and 2 are the source and the destination.
-    for send in np.flatnonzero(sends[:, 1] == sends[:, 2])[:1]:
-        got_row = sends[send].tolist()
-        findings.refuse("a send goes to another rank", f"sends[{send}]", got_row, "two ranks")
-        return False
-    return True
+    rule = "a send goes to another rank"
+    is_wrong = sends[:, 1] == sends[:, 2]
+    return findings.expect_none(rule, is_wrong, "sends[{}]", sends, "two ranks")
 
 
-def check_turns(problem: Collective, plan: CollectivePlan, findings: Findings) -> bool:
+def _check_turns(problem: Collective, plan: CollectivePlan, findings: Findings) -> bool:
     """Check that the chunks of the first ranks of a plan can stand for those of all ranks.
 
     All ranks are turned by multiples of `stored_ranks`, and all has to be the same then: the
@@ -805,17 +753,14 @@ def check_turns(problem: Collective, plan: CollectivePlan, findings: Findings) -
     shape = (plan.n_epochs, problem.lanes, n_ranks)
     if not findings.expect(rule, "circuits.shape", plan.circuits.shape, shape):
         return False
-    for epoch, peer in enumerate(plan.circuits):
-        onward = np.where(peer == IDLE, IDLE, (peer + n_stored) % n_ranks)
-        if not np.array_equal(np.roll(peer, -n_stored, axis=1), onward):
-            rule = "circuits are turned along with ranks"
-            wanted = f"those of {n_stored} ranks before"
-            findings.refuse(rule, f"circuits[{epoch}]", "others", wanted)
-            return False
-    return True
+    onward = np.where(plan.circuits == IDLE, IDLE, (plan.circuits + n_stored) % n_ranks)
+    is_wrong = (np.roll(plan.circuits, -n_stored, axis=2) != onward).any(axis=(1, 2))
+    rule = "circuits are turned along with ranks"
+    expected = f"those of {n_stored} ranks before"
+    return findings.expect_none(rule, is_wrong, "circuits[{}]", "others", expected)
 
 
-def check_epochs(problem: Collective, plan: CollectivePlan, findings: Findings) -> bool:
+def _check_epochs(problem: Collective, plan: CollectivePlan, findings: Findings) -> bool:
     """Check the circuits of a plan, and that its rounds go through them in order.
 
     Circuits are ``circuits[epoch, lane, rank]``, the rank at the other end or `IDLE`. Round by
@@ -904,7 +849,7 @@ class _Hops(NamedTuple):
         return _Hops(self.send[is_taken], self.source[is_taken], self.target[is_taken])
 
 
-def measure_rounds(
+def _measure_rounds(
     problem: Collective, plan: CollectivePlan, findings: Findings
 ) -> RoundLoads | None:
     """Check that each send has circuits to go over, and find what limits each round.
@@ -930,8 +875,8 @@ def measure_rounds(
         island_bytes = _load_islands(plan, n_ranks, hops.send[is_inside])
         hops = hops.take(~is_inside)
 
-    # What is stored once is made by all turned ranks: hops are turned back until they begin at one
-    # of the first ranks, which then carry as much as any others.
+    # A hop that is stored once is made by all turned ranks: hops are turned back until they begin
+    # at one of the first ranks, which then carry as much as any others.
     late_s = problem.late
     if plan.stored_ranks:
         n_turned = hops.source - hops.source % plan.stored_ranks
@@ -1015,9 +960,7 @@ def _forward_hops(
     # Each link is of a send that exists, between ranks that exist.
     send, source, target = plan.links.astype(np.int64).T
     exists = (send < len(plan.sends)) & (source < problem.n_ranks) & (target < problem.n_ranks)
-    for link in np.flatnonzero(~exists)[:1]:
-        got = plan.links[link].tolist()
-        findings.refuse("sends and ranks exist", f"links[{link}]", got, "both")
+    if not findings.expect_none("sends and ranks exist", ~exists, "links[{}]", plan.links, "both"):
         return None
 
     # The links of a send follow each other: from its source, each from the end of the last one.
@@ -1026,10 +969,13 @@ def _forward_hops(
     is_last = np.append(is_other_send, True)
     expected_source = np.where(is_first, direct_hops.source[send], np.roll(target, 1))
     is_broken = (expected_source != source) | (is_last & (target != direct_hops.target[send]))
-    for link in np.flatnonzero(is_broken)[:1]:
-        rule = "links lead from the source of a send to its destination"
-        got = plan.links[link].tolist()
-        findings.refuse(rule, f"links[{link}]", got, int(expected_source[link]))
+    if not findings.expect_none(
+        "links lead from the source of a send to its destination",
+        is_broken,
+        "links[{}]",
+        plan.links,
+        expected_source,
+    ):
         return None
 
     # A send without links is direct: its only hop leads from its source to its destination.
@@ -1102,28 +1048,28 @@ def _replay(problem: Collective, plan: object, findings: Findings) -> Seconds | 
         return None
     # Steps that are given from outside have no sends: planes (switches) only share their bytes.
     if problem.steps is not None:
-        times = check_planes(problem, plan, None, findings)
+        times = _check_planes(problem, plan, None, findings)
         return None if times is None else _conclude(problem, plan, *times, findings)
 
     # Without chunks, sends and parts that exist nothing can be replayed. The chunks of the first
     # ranks stand for those of all ranks only if everything else is turned along with them.
-    if plan.stored_ranks and not check_turns(problem, plan, findings):
+    if plan.stored_ranks and not _check_turns(problem, plan, findings):
         return None
     has_chunks = _check_chunks(problem, plan, findings)
-    if not (has_chunks and check_sends(problem, plan, findings)):
+    if not (has_chunks and _check_sends(problem, plan, findings)):
         return None
-    if not check_parts(problem, plan, findings):
+    if not _check_parts(problem, plan, findings):
         return None
     # The data are replayed: sums by which ranks' data are in them, copies by when they come.
     if problem.operation in SUMS:
         check_sums(problem, plan, findings)
     else:
-        check_copies(problem, plan, findings)
+        _check_copies(problem, plan, findings)
 
     # Circuits, and the times of rounds over them.
-    if not check_epochs(problem, plan, findings):
+    if not _check_epochs(problem, plan, findings):
         return None
-    loads = measure_rounds(problem, plan, findings)
+    loads = _measure_rounds(problem, plan, findings)
     if loads is None:
         return None
     # Planes with shares have times of their own; without, one round follows another.
@@ -1134,10 +1080,10 @@ def _replay(problem: Collective, plan: object, findings: Findings) -> Seconds | 
         findings.refuse(rule, "shares_bytes", plan.shares_bytes.shape, "none")
         return None
     else:
-        times = check_planes(problem, plan, loads, findings)
+        times = _check_planes(problem, plan, loads, findings)
     if times is None:
         return None
-    n_turns = problem.n_ranks // plan.stored_ranks if plan.stored_ranks else 1
+    n_turns = problem.n_ranks // (plan.stored_ranks or problem.n_ranks)
     findings.figures["sends"] = n_turns * len(plan.sends)
     findings.figures["sent_bytes"] = n_turns * float(plan.sent_bytes.sum())
     return _conclude(problem, plan, *times, findings)
@@ -1174,18 +1120,21 @@ def _check_chunks(problem: Collective, plan: CollectivePlan, findings: Findings)
     if is_all_to_all:
         wanted_bytes = _wanted_blocks(problem, n_owners).reshape(-1)
     block_bytes = plan.chunk_bytes.reshape(n_blocks, -1).sum(axis=1)
-    for block in np.flatnonzero(block_bytes < wanted_bytes * (1 - RTOL))[:1]:
-        rule = "the chunks of a block hold its bytes"
-        got = float(block_bytes[block])
-        findings.refuse(rule, f"block {block}", got, float(wanted_bytes[block]))
+    is_wrong = block_bytes < wanted_bytes * (1 - RTOL)
+    findings.expect_none(
+        "the chunks of a block hold its bytes", is_wrong, "block {}", block_bytes, wanted_bytes
+    )
 
     is_wrong = plan.chunk_bytes < 0
     if problem.align_bytes:
         is_wrong |= plan.chunk_bytes % problem.align_bytes != 0
-    for chunk in np.flatnonzero(is_wrong)[:1]:
-        rule = "a chunk is a multiple of align_bytes"
-        got = float(plan.chunk_bytes[chunk])
-        findings.refuse(rule, f"chunk_bytes[{chunk}]", got, problem.align_bytes)
+    findings.expect_none(
+        "a chunk is a multiple of align_bytes",
+        is_wrong,
+        "chunk_bytes[{}]",
+        plan.chunk_bytes,
+        problem.align_bytes,
+    )
     return True
 
 
@@ -1297,10 +1246,13 @@ def _check_schedule(
     wanted_s = ends_s[last_round_of_epoch] + free_delay_s
     slot_ends_s = np.cumsum(schedule.durations_s + problem.delay_s)
     is_equal = np.isclose(slot_ends_s, wanted_s, rtol=RTOL, atol=_TINY_S)
-    for slot in np.flatnonzero(~is_equal)[:1]:
-        rule = "a slot ends with the rounds of its circuits"
-        got = float(slot_ends_s[slot])
-        findings.refuse(rule, f"durations_s[{slot}]", got, float(wanted_s[slot]))
+    findings.expect_none(
+        "a slot ends with the rounds of its circuits",
+        ~is_equal,
+        "durations_s[{}]",
+        slot_ends_s,
+        wanted_s,
+    )
     check_light(fabric, schedule.matchings, schedule.cell_states, findings)
 
 
@@ -1314,34 +1266,20 @@ def _is_cut_off(problem: Collective, is_over: NDArray[np.bool_]) -> bool:
     """
     if problem.demand_bytes is not None or problem.steps is not None:
         return False
-    ports = range(problem.ports)
+    # Port p of rank r is number ``r * ports + p``; one-way circuits join equal ports of ranks.
+    n_used = problem.n_ranks * problem.ports
+    shape = (problem.n_ranks, problem.ports, problem.n_ranks, problem.ports)
+    within = ~is_over[:n_used, :n_used].reshape(shape)
+    if not problem.two_way:
+        within &= np.eye(problem.ports, dtype=bool)[None, :, None]
 
-    def is_joined(source: int, destination: int) -> bool:
-        """Tell whether a circuit within its budget may lead from one rank to another."""
-        first = source * problem.ports
-        last = destination * problem.ports
-        return any(
-            not is_over[first + port, last + other]
-            for port in ports
-            for other in (ports if problem.two_way else (port,))
-        )
-
-    # If one rank, the root, reaches all others and all reach it, then any rank reaches any other
-    # one: a search forwards and one backwards. A broadcast needs the search forwards alone.
-    start = problem.root
-    directions = (False,) if problem.operation == "broadcast" else (False, True)
-    for backwards in directions:
-        reached = {start}
-        waiting = [start]
-        while waiting:
-            rank = waiting.pop()
-            for other in set(range(problem.n_ranks)) - reached:
-                if is_joined(*((other, rank) if backwards else (rank, other))):
-                    reached.add(other)
-                    waiting.append(other)
-        if len(reached) < problem.n_ranks:
-            return True
-    return False
+    # ``reaches[source, destination]``: over one circuit at most, then over 2, over 4, and so on.
+    reaches = within.any(axis=(1, 3)) | np.eye(problem.n_ranks, dtype=bool)
+    for _ in range(problem.n_ranks.bit_length()):
+        reaches = reaches.astype(np.float32) @ reaches > 0
+    if problem.operation == "broadcast":
+        reaches = reaches[problem.root]
+    return not reaches.all()
 
 
 def _has_circuits(problem: Collective, plan: CollectivePlan, schedule: Schedule) -> bool:

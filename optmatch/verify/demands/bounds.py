@@ -2,7 +2,7 @@
 
 A *line* is what one port has to send, or what it has to receive: a row or a column of the demand.
 
-1. A line (`bound_line`): a port serves one partner at a time on each plane, and waits for a delay
+1. A line (`_bound_line`): a port serves one partner at a time on each plane, and waits for a delay
    before each of them.
 2. All ports (`_bound_together`): where all circuits stop for a change, the busiest line and the
    delays of the line with most partners add up; n bidirectional ports have n / 2 circuits at once.
@@ -19,22 +19,23 @@ from __future__ import annotations
 import math
 from collections import Counter
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import CellGraph, Fabric
-from optmatch.model import FREE, IDLE, RTOL
+from optmatch.fabrics.cellgraph import state_between
+from optmatch.model import FREE, IDLE
 from optmatch.problems import ConfigurationProof, CountProof, Demand
 from optmatch.verify.light import find_over_budget
 from optmatch.verify.report import ProofError
 
 MOST_IDEAL_PORTS = 8
-"""Of an ideal switch: there are 764 sets of pairs of so many ports."""
+"""The most ports of an ideal switch whose sets of pairs are all tried: 764 for 8 ports."""
 MOST_PORTS = 6
 MOST_CELLS = 28
-"""Of more ports or cells all ways of light are too many; of so many they take a second."""
+"""The most cells through which all ways of light are tried, which takes a second."""
 
 Pairs = tuple[tuple[int, int], ...]
 """Pairs of ports that are connected."""
@@ -129,7 +130,7 @@ class HeldCircuits:
 
         former_state = states[cell]
         for left in self._exits[entered]:
-            state = _state_between(entered, left)
+            state = state_between(entered, left)
             if former_state not in (FREE, state):
                 continue
             states[cell] = state
@@ -152,7 +153,7 @@ class HeldCircuits:
         queue = [first]
         for entered in queue:  # it grows while it is walked
             for left in self._exits[entered]:
-                if states[entered >> 2] not in (FREE, _state_between(entered, left)):
+                if states[entered >> 2] not in (FREE, state_between(entered, left)):
                     continue
                 if left == last:
                     return True
@@ -161,11 +162,6 @@ class HeldCircuits:
                     reached.add(next_terminal)
                     queue.append(next_terminal)
         return False
-
-
-def _state_between(entered: int, left: int) -> int:
-    """Return the state of a cell, 0 bar or 1 cross, that leads from one terminal to another."""
-    return (left ^ entered) & 1
 
 
 # Bounds that are counted, and proofs
@@ -177,7 +173,7 @@ MOST_NUMBERS = 20
 """All sets of so many numbers are looked at."""
 
 MOST_SUMS = 4000
-"""So many sets with sum zero are put together."""
+"""The most sets with sum zero that are put together."""
 
 
 # The completion time, and the number of matchings
@@ -190,7 +186,7 @@ def bound_demand(problem: Demand) -> float:
     demand needs a circuit over its link budget.
     """
     if problem.packet_share == 0:
-        sources, destinations = find_entries(problem.directed_ticks)
+        sources, destinations = np.nonzero(problem.directed_ticks)
         if find_over_budget(problem.fabric)[sources, destinations].any():
             return math.inf
     if problem.objective == "weighted-completion-s":
@@ -199,22 +195,15 @@ def bound_demand(problem: Demand) -> float:
     # The entries of each row, then of each column: ports with few partners make short lists.
     ticks = _ticks(problem)
     n_ports = len(ticks)
-    sources, destinations = find_entries(ticks)
+    sources, destinations = np.nonzero(ticks)
     entries = ticks[sources, destinations]
     by_column = np.argsort(destinations, kind="stable")
     rows = np.split(entries, np.searchsorted(sources, np.arange(1, n_ports)))
     columns = np.split(
         entries[by_column], np.searchsorted(destinations[by_column], np.arange(1, n_ports))
     )
-    bounds = [bound_line(problem, line) for line in (*rows, *columns)]
+    bounds = [_bound_line(problem, line) for line in (*rows, *columns)]
     return max(_bound_together(problem, sources, destinations), *bounds)
-
-
-def find_entries(ticks: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return sources and destinations of all entries above 0, row by row."""
-    places = np.flatnonzero(ticks)
-    sources = places // len(ticks)
-    return sources, places - sources * len(ticks)
 
 
 def _ticks(problem: Demand) -> NDArray[np.int64]:
@@ -224,7 +213,7 @@ def _ticks(problem: Demand) -> NDArray[np.int64]:
     return problem.ticks
 
 
-def bound_line(problem: Demand, line: NDArray[np.int64]) -> float:
+def _bound_line(problem: Demand, line: NDArray[np.int64]) -> float:
     """Bound the objective, in its unit, by the ticks that one port needs for each partner.
 
     A port serves one partner at a time on each plane.
@@ -498,23 +487,22 @@ def end_groups(
     that has it begins to carry.
     """
     assert problem.groups is not None
-    ends = [0.0] * (int(problem.groups.max()) + 1)
-    left = problem.directed_ticks.copy()
+    ends = np.zeros(int(problem.groups.max()) + 1)
+    missing = problem.directed_ticks.copy()  # 0 or less once an entry is complete
     clock = 0
-    for matching, length in zip(matchings.tolist(), ticks.tolist(), strict=True):
+    for matching, length in zip(matchings, ticks.tolist(), strict=True):
         # Circuits are up after the delay; an entry may be served before its slot ends.
         clock += problem.delay_ticks
-        for source, destination in enumerate(matching):
-            if destination != IDLE and left[source, destination] > 0:
-                needed = int(left[source, destination])
-                left[source, destination] -= length
-                if needed <= length:
-                    group = int(problem.groups[source, destination])
-                    ends[group] = max(ends[group], clock + needed)
+        source = np.flatnonzero(matching != IDLE)
+        destination = matching[source]
+        needed = missing[source, destination]
+        ends_here = (needed > 0) & (needed <= length)
+        group = problem.groups[source, destination]
+        np.maximum.at(ends, group[ends_here], clock + needed[ends_here])
+        missing[source, destination] = needed - length
         clock += length
-    for source, destination in np.argwhere(left > 0):
-        ends[int(problem.groups[source, destination])] = math.inf
-    return ends
+    ends[problem.groups[missing > 0]] = math.inf
+    return ends.tolist()
 
 
 def weigh_ends(problem: Demand, ends: list[float]) -> float:
@@ -531,53 +519,6 @@ def weigh_ends(problem: Demand, ends: list[float]) -> float:
     )
 
 
-def count_late(problem: Demand, ends: list[float]) -> int:
-    """Count the groups that are complete after their deadlines, given their ends in ticks."""
-    earliest_s = [end * problem.tick_s * (1 - RTOL) for end in ends]
-    return sum(end > due for end, due in zip(earliest_s, problem.deadlines_s, strict=True))
-
-
-class GroupWork(NamedTuple):
-    """What the groups of a demand need on each line, in ticks.
-
-    A line is a port that sends, a row of the matrix, or one that receives, a column.
-    """
-
-    sent: NDArray[np.int64]
-    """``sent[group, line]``: what a line sends or receives of a group; rows before columns."""
-    delays: NDArray[np.int64]
-    """``delays[group, line]``: a delay for each entry of the line."""
-    due: list[float]
-    """``due[group]``: the deadline in ticks; 0 if there are none."""
-
-    def least_end(self, groups: list[int]) -> int:
-        """Return when some groups are complete at the earliest, one line after the other.
-
-        All that one line has of them is sent, after as many delays as another one has entries.
-        """
-        return int(self.sent[groups].sum(axis=0).max() + self.delays[groups].sum(axis=0).max())
-
-
-def _list_group_work(problem: Demand) -> GroupWork:
-    """Add up what each group has on each line: the n ports that send, then the n that receive.
-
-    ``problem.groups[source, destination]`` is the group of an entry. Each entry counts at both of
-    its lines, with its ticks and with one delay.
-    """
-    assert problem.groups is not None
-    n_groups = int(problem.groups.max()) + 1
-    n_lines = 2 * problem.fabric.n_ports
-    sent = np.zeros((n_groups, n_lines), dtype=np.int64)
-    delays = np.zeros((n_groups, n_lines), dtype=np.int64)
-    for source, destination in np.argwhere(problem.directed_ticks > 0).tolist():
-        group = int(problem.groups[source, destination])
-        for line in (source, problem.fabric.n_ports + destination):
-            sent[group, line] += problem.directed_ticks[source, destination]
-            delays[group, line] += problem.delay_ticks
-    due = [due_s / problem.tick_s for due_s in problem.deadlines_s] or [0.0] * n_groups
-    return GroupWork(sent, delays, due)
-
-
 def bound_weighted(problem: Demand) -> float:
     """Bound the sum of weights times seconds of lateness.
 
@@ -588,21 +529,32 @@ def bound_weighted(problem: Demand) -> float:
     both pay 1/6 * (8**2 + 2**2 + 6**2) / 2 = 8 2/3, and the second one leaves; the first one has
     2/3 left for its 2 ticks. The bound is 8 2/3 + 2/3 * 2 = 10.
     """
-    # In ticks: what each group sends on each line (`sent`), the delays that it needs there
-    # (`delays`), and its deadline (`due`).
-    work = _list_group_work(problem)
-    n_groups, n_lines = work.sent.shape
+    # In ticks, ``sent[group, line]`` is what a group has on each line (n ports that send, then n
+    # that receive), ``delays[group, line]`` a delay for each of these entries, and ``due[group]``
+    # its deadline. Each entry counts at both of its lines.
+    assert problem.groups is not None
+    n_groups = int(problem.groups.max()) + 1
+    n_lines = 2 * problem.fabric.n_ports
+    sent = np.zeros((n_groups, n_lines), dtype=np.int64)
+    delays = np.zeros((n_groups, n_lines), dtype=np.int64)
+    source, destination = np.nonzero(problem.directed_ticks)
+    group_of_entry = problem.groups[source, destination]
+    for line in (source, problem.fabric.n_ports + destination):
+        np.add.at(sent, (group_of_entry, line), problem.directed_ticks[source, destination])
+        np.add.at(delays, (group_of_entry, line), problem.delay_ticks)
+    due = [due_s / problem.tick_s for due_s in problem.deadlines_s] or [0.0] * n_groups
+
+    # The rest of the budget of each group, and the bound so far.
     budgets = list(problem.weights or (1.0,) * n_groups)
     remaining = list(range(n_groups))
     earned = 0.0
     while len(remaining) > EXACT:
         # The machine is a line that carries and a line that waits for delays; then come the
         # ticks for which each group occupies it.
-        sender = max(range(n_lines), key=lambda line: int(work.sent[remaining, line].sum()))
-        waiter = max(range(n_lines), key=lambda line: int(work.delays[remaining, line].sum()))
+        sender = sent[remaining].sum(axis=0).argmax()
+        waiter = delays[remaining].sum(axis=0).argmax()
         ticks_of_group = {
-            group: int(work.sent[group, sender] + work.delays[group, waiter])
-            for group in remaining
+            group: int(sent[group, sender] + delays[group, waiter]) for group in remaining
         }
 
         # The highest price of a tick that no group's budget falls short of.
@@ -615,41 +567,37 @@ def bound_weighted(problem: Demand) -> float:
         # sum p C >= ((sum p)**2 + sum p**2) / 2 (Queyranne 1993). Lateness is C less the deadline.
         squares = sum(ticks_of_group.values()) ** 2
         squares += sum(ticks**2 for ticks in ticks_of_group.values())
-        weighted_due = math.fsum(ticks_of_group[group] * work.due[group] for group in remaining)
+        weighted_due = math.fsum(ticks_of_group[group] * due[group] for group in remaining)
         paid = price * (squares / 2 - weighted_due)
 
-        # The leaver may cost more alone; then the budgets of the others stay as they are.
-        alone_cost = budgets[leaver] * max(0.0, work.least_end([leaver]) - work.due[leaver])
+        # The leaver may cost more alone: all that one line has of it is sent, after as many delays
+        # as another one has entries. Then the budgets of the others stay as they are.
+        alone_end = int(sent[leaver].max() + delays[leaver].max())
+        alone_cost = budgets[leaver] * max(0.0, alone_end - due[leaver])
         if paid >= alone_cost:
             for group in remaining:
                 budgets[group] = max(0.0, budgets[group] - price * ticks_of_group[group])
         earned += max(paid, alone_cost)
         remaining.remove(leaver)
-    return (earned + _try_orders(work, budgets, remaining)) * problem.tick_s
 
-
-def _try_orders(work: GroupWork, budgets: list[float], groups: list[int]) -> float:
-    """Return the least cost of groups in any order, as budget times ticks of lateness.
-
-    ``budgets[group]`` is the cost of a tick of lateness. Dynamic programming over subsets: the
-    last group of a subset ends when all of the subset is complete, after Held and Karp (1962). Bit
-    k of a subset says whether it has ``groups[k]``; time doubles with each.
-    """
-    # By subset: the cost of its best order, and what its groups send and wait on each line.
+    # The groups that remain, in their best order: dynamic programming over subsets after Held and
+    # Karp (1962). The last group of a subset ends when all of the subset is complete. Bit k of a
+    # subset says whether it has ``remaining[k]``; time doubles with each. By subset: the cost of
+    # its best order, and what its groups send and wait on each line.
     least_cost = [0.0]
-    sent = [np.zeros_like(work.sent.sum(axis=0))]
-    delays = [np.zeros_like(work.delays.sum(axis=0))]
-    for subset in range(1, 1 << len(groups)):
+    sent_of_subset = [np.zeros(n_lines, dtype=np.int64)]
+    delays_of_subset = [np.zeros(n_lines, dtype=np.int64)]
+    for subset in range(1, 1 << len(remaining)):
         top = subset.bit_length() - 1
         without_top = subset - (1 << top)
-        sent.append(sent[without_top] + work.sent[groups[top]])
-        delays.append(delays[without_top] + work.delays[groups[top]])
-        end = int(sent[subset].max() + delays[subset].max())
+        sent_of_subset.append(sent_of_subset[without_top] + sent[remaining[top]])
+        delays_of_subset.append(delays_of_subset[without_top] + delays[remaining[top]])
+        end = int(sent_of_subset[subset].max() + delays_of_subset[subset].max())
         least_cost.append(
             min(
-                least_cost[subset - (1 << k)] + budgets[group] * max(0.0, end - work.due[group])
-                for k, group in enumerate(groups)
+                least_cost[subset - (1 << k)] + budgets[group] * max(0.0, end - due[group])
+                for k, group in enumerate(remaining)
                 if subset >> k & 1
             )
         )
-    return least_cost[-1]
+    return (earned + least_cost[-1]) * problem.tick_s

@@ -2,7 +2,7 @@
 
 Each plane is replayed by `_replay_plane`, in this order:
 
-1. Delay and switching are those of the problem, and each slot is a matching (`_check_slots`).
+1. Delay and switching are those of the problem, and each slot is a matching (`check_matchings`).
 2. A slot lasts a whole number of ticks, and no fewer than allowed (`_count_ticks`).
 3. Light goes where circuits lead (`check_light`).
 
@@ -14,20 +14,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import IDLE, Schedule, Solution
+from optmatch.model import IDLE, RTOL, Schedule, Solution
 from optmatch.problems import Demand, PlaneSchedules
 from optmatch.verify.bounds import check_solution
 from optmatch.verify.demands.bounds import (
     bound_demand,
     check_proof,
-    count_late,
     end_groups,
-    find_entries,
     weigh_ends,
 )
 from optmatch.verify.light import check_light, check_matchings, check_shapes
@@ -40,16 +37,7 @@ MOST = 2.0**53
 """No slot lasts so many ticks: float64 could not tell how many they are."""
 
 
-class ServedPlane(NamedTuple):
-    """What the schedule of one plane serves, and when."""
-
-    end_ticks: int
-    """When its last slot ends."""
-    weighted_s: float
-    """What groups cost together; 0 unless they have weights."""
-
-
-def replay_demand(problem: Demand, schedules: Sequence[Schedule], findings: Findings) -> bool:
+def _replay_demand(problem: Demand, schedules: Sequence[Schedule], findings: Findings) -> bool:
     """Check the schedules that carry a demand, one for each plane, and compute the objective.
 
     A figure that each plane has is the largest of all planes. False if the slots of some plane are
@@ -58,20 +46,34 @@ def replay_demand(problem: Demand, schedules: Sequence[Schedule], findings: Find
     findings.expect(
         "there is a schedule for each plane", "schedules", len(schedules), problem.planes
     )
-    planes = list[ServedPlane]()
+    is_known = True
+    end_ticks = 0  # when the last slot of any plane ends
+    weighted_s = 0.0  # what groups cost together; they are carried by one plane alone
     served_ticks = np.zeros((problem.fabric.n_ports,) * 2, dtype=np.int64)
     for number, schedule in enumerate(schedules):
-        findings_of_plane = Findings()
-        plane = _replay_plane(problem, schedule, served_ticks, findings, findings_of_plane)
-        if plane is not None:
-            planes.append(plane)
+        # Each plane has findings of its own, which get its number. Without matchings it is not
+        # known what it serves.
+        of_plane = Findings()
+        ticks = _replay_plane(problem, schedule, served_ticks, of_plane)
         prefix = f"plane {number}: " if problem.planes > 1 else ""
-        findings.include(findings_of_plane, prefix)
-        for name, value in findings_of_plane.figures.items():
+        findings.include(of_plane, prefix)
+        for name, value in of_plane.figures.items():
             findings.figures[name] = max(value, findings.figures.get(name, value))
+        if ticks is None:
+            is_known = False
+            continue
 
-    # Without circuits on all planes it is not known what is served.
-    if len(planes) < len(schedules):
+        plane_ticks = int(ticks.sum()) + problem.delay_ticks * len(ticks)
+        end_ticks = max(end_ticks, plane_ticks)
+        if problem.objective == "weighted-completion-s":
+            ends = end_groups(problem, schedule.matchings, ticks)
+            weighted_s = weigh_ends(problem, ends)
+            if problem.deadlines_s:
+                # Groups that are complete after their deadlines.
+                earliest_s = np.array(ends) * problem.tick_s * (1 - RTOL)
+                n_late = int((earliest_s > problem.deadlines_s).sum())
+                findings.figures["groups_late"] = n_late
+    if not is_known:
         findings.skipped.append("what is served: slots that are no matchings define no circuits")
         return False
     if not problem.exact:
@@ -79,7 +81,6 @@ def replay_demand(problem: Demand, schedules: Sequence[Schedule], findings: Find
 
     # All planes together: how many slots they have, when the last one ends, and what they carry.
     n_slots = sum(len(schedule.durations_s) for schedule in schedules)
-    end_ticks = max((plane.end_ticks for plane in planes), default=0)
     findings.figures["slots"] = n_slots
     findings.figures["makespan_s"] = end_ticks * problem.tick_s
     completion_s = _check_completion(problem, served_ticks, end_ticks, findings)
@@ -87,49 +88,40 @@ def replay_demand(problem: Demand, schedules: Sequence[Schedule], findings: Find
     objectives = {
         "completion-s": completion_s,
         "matchings": float(n_slots),
-        "weighted-completion-s": planes[-1].weighted_s if planes else 0.0,
+        "weighted-completion-s": weighted_s,
     }
     findings.figures["objective"] = objectives[problem.objective]
     return True
 
 
 def _replay_plane(
-    problem: Demand,
-    schedule: Schedule,
-    served_ticks: NDArray[np.int64],
-    findings: Findings,
-    findings_of_plane: Findings,
-) -> ServedPlane | None:
+    problem: Demand, schedule: Schedule, served_ticks: NDArray[np.int64], findings: Findings
+) -> NDArray[np.int64] | None:
     """Apply the rules of demands to the schedule of one plane, and add up what it serves.
 
-    ``served_ticks[source, destination]`` grows by how long each of its circuits carries.
-    Findings go to `findings_of_plane`; only the figure ``groups_late`` goes to `findings`. None if
-    the slots are no matchings.
+    ``served_ticks[source, destination]`` grows by how long each of its circuits carries. Returns
+    the ticks of each slot; None if the slots are no matchings.
     """
-    if not _check_slots(problem, schedule, findings_of_plane):
-        return None
-    ticks = _count_ticks(problem, schedule, findings_of_plane)
-    weighted_s = 0.0
-    if problem.objective == "weighted-completion-s":
-        ends = end_groups(problem, schedule.matchings, ticks)
-        weighted_s = weigh_ends(problem, ends)
-        if problem.deadlines_s:
-            findings.figures["groups_late"] = count_late(problem, ends)
-    check_light(problem.fabric, schedule.matchings, schedule.cell_states, findings_of_plane)
-    _add_up_circuits(problem, schedule.matchings, ticks, served_ticks)
-    return ServedPlane(
-        end_ticks=int(ticks.sum()) + problem.delay_ticks * len(ticks),
-        weighted_s=weighted_s,
-    )
-
-
-def _check_slots(problem: Demand, schedule: Schedule, findings: Findings) -> bool:
-    """Check shapes, delay and switching; return whether the slots are matchings of the ports."""
+    # Delay, switching and shapes are right, and the slots are matchings of the ports.
     for name in ("delay_s", "switching"):
         rule = f"the {name.removesuffix('_s')} is the problem's"
         findings.expect(rule, name, getattr(schedule, name), getattr(problem, name))
-    has_shapes = check_shapes(problem.fabric, schedule, findings)
-    return has_shapes and check_matchings(problem.fabric, schedule, findings)
+    if not check_shapes(problem.fabric, schedule, findings):
+        return None
+    if not check_matchings(problem.fabric, schedule, findings):
+        return None
+    ticks = _count_ticks(problem, schedule, findings)
+    matchings = schedule.matchings
+    check_light(problem.fabric, matchings, schedule.cell_states, findings)
+
+    # The ticks that each circuit carries; those that stay carry during the delays too, where
+    # circuits change one by one. A circuit may be there many times.
+    ticks_of_port = np.broadcast_to(ticks[:, None], matchings.shape).copy()
+    if problem.switching == "per-circuit" and len(matchings):
+        ticks_of_port[1:] += (matchings[1:] == matchings[:-1]) * problem.delay_ticks
+    slot, source = np.nonzero(matchings != IDLE)
+    np.add.at(served_ticks, (source, matchings[slot, source]), ticks_of_port[slot, source])
+    return ticks
 
 
 def _count_ticks(problem: Demand, schedule: Schedule, findings: Findings) -> NDArray[np.int64]:
@@ -142,42 +134,23 @@ def _count_ticks(problem: Demand, schedule: Schedule, findings: Findings) -> NDA
     exact = np.where((exact >= 0) & (exact < MOST), exact, -1.0)
     ticks = np.rint(exact)
     is_whole = (exact >= 0) & (np.abs(exact - ticks) <= WHOLE + ticks * 2.0**-50)
-    for slot in np.flatnonzero(~is_whole):
-        duration_s = float(schedule.durations_s[slot])
-        findings.refuse(
-            "a slot lasts a whole number of ticks",
-            f"durations_s[{slot}]",
-            duration_s,
-            f"a multiple of {tick_s:g} s",
-        )
-    shortest_ticks = problem.min_slot_ticks
-    for slot in np.flatnonzero(is_whole & (ticks < shortest_ticks)):
-        duration_s = float(schedule.durations_s[slot])
-        findings.refuse(
-            "no slot is shorter than allowed",
-            f"durations_s[{slot}]",
-            duration_s,
-            f">= {shortest_ticks * tick_s:g} s",
-        )
+    findings.expect_none(
+        "a slot lasts a whole number of ticks",
+        ~is_whole,
+        "durations_s[{}]",
+        schedule.durations_s,
+        f"a multiple of {tick_s:g} s",
+        most=None,
+    )
+    findings.expect_none(
+        "no slot is shorter than allowed",
+        is_whole & (ticks < problem.min_slot_ticks),
+        "durations_s[{}]",
+        schedule.durations_s,
+        f">= {problem.min_slot_ticks * tick_s:g} s",
+        most=None,
+    )
     return np.maximum(ticks, 0).astype(np.int64)
-
-
-def _add_up_circuits(
-    problem: Demand,
-    matchings: NDArray[np.int32],
-    ticks: NDArray[np.int64],
-    served: NDArray[np.int64],
-) -> None:
-    """Add the ticks that each circuit carries to ``served[source, destination]``.
-
-    Where circuits change one by one, those that stay carry during the delays too.
-    """
-    ticks_of_port = np.broadcast_to(ticks[:, None], matchings.shape).copy()
-    if problem.switching == "per-circuit" and len(matchings):
-        ticks_of_port[1:] += (matchings[1:] == matchings[:-1]) * problem.delay_ticks
-    slot, source = np.nonzero(matchings != IDLE)
-    # A circuit may be there many times.
-    np.add.at(served, (source, matchings[slot, source]), ticks_of_port[slot, source])
 
 
 def _check_completion(
@@ -192,7 +165,7 @@ def _check_completion(
     """
     demand_ticks = problem.directed_ticks
     tick_s = problem.tick_s
-    sources, destinations = find_entries(demand_ticks)
+    sources, destinations = np.nonzero(demand_ticks)
     wanted = demand_ticks[sources, destinations]
     carried = np.minimum(wanted, served[sources, destinations])
     left = wanted - carried
@@ -254,13 +227,10 @@ def verify_demand(
             )
             return False
         if isinstance(answer, PlaneSchedules):
-            return replay_demand(problem, answer.schedules, findings)
-        return replay_demand(problem, (answer,), findings)
+            return _replay_demand(problem, answer.schedules, findings)
+        return _replay_demand(problem, (answer,), findings)
 
     findings.figures["lower_bound_recomputed"] = bound_demand(problem)
-    if not isinstance(subject, Solution):
-        replay(subject)
-        return
     check_solution(
         problem,
         subject,

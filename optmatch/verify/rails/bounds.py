@@ -18,7 +18,6 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optmatch.model import Schedule, Solution
 from optmatch.problems import RailJob, RailPlan
@@ -26,6 +25,7 @@ from optmatch.problems.rails.training.step import ALL_TO_ALL, SEND, Step
 from optmatch.verify.bounds import check_solution
 from optmatch.verify.rails.replay import (
     Column,
+    Places,
     lets_pool,
     list_before,
     list_in_rounds,
@@ -35,8 +35,6 @@ from optmatch.verify.rails.replay import (
     replay_plan,
 )
 from optmatch.verify.report import Findings
-
-Places = NDArray[np.int64]
 
 
 @np.errstate(over="ignore", invalid="ignore")  # of times far beyond all: they are refused
@@ -111,7 +109,16 @@ def bound_step(job: RailJob, *, few_ports: bool = False) -> float:
     step = job.step()
     operations = np.arange(step.n_operations)
     if job.workload.recorded is None:
-        operations = list_operations(step, _list_pipeline(step))
+        # Rank 0, and all ranks that exchange messages with it, directly or through others: the
+        # set grows by the peers of its messages until none is new.
+        ranks = np.arange(1)
+        n_before = 0
+        while len(ranks) > n_before:
+            n_before = len(ranks)
+            ranks = np.union1d(ranks, step.peer[list_operations(step, ranks)])
+            ranks = ranks[ranks >= 0]
+        operations = list_operations(step, ranks)
+
     if few_ports:
         least_s = _measure_with_few_ports(job, operations)
     else:
@@ -325,15 +332,3 @@ def _join_rings(port: Places, event: Places, n_events: int) -> Places:
         if np.array_equal(new_label, label):
             return lowest_of_event
         label = new_label[new_label]
-
-
-def _list_pipeline(step: Step) -> NDArray[np.int64]:
-    """List rank 0, and all ranks that exchange messages with it, directly or through others."""
-    # The set of ranks grows by the peers of its messages until none is new.
-    ranks = np.arange(1)
-    n_before = 0
-    while len(ranks) > n_before:
-        n_before = len(ranks)
-        ranks = np.union1d(ranks, step.peer[list_operations(step, ranks)])
-        ranks = ranks[ranks >= 0]
-    return ranks

@@ -51,11 +51,6 @@ class Context(NamedTuple):
         """By how much two sums of the same times may differ, in seconds."""
         return _SLACK * max(self.plan.step_s, 1e-6)
 
-    @property
-    def group_size(self) -> NDArray[np.int64]:
-        """``group_size[group]``: the number of its ranks; 1 for group -1, which is none."""
-        return count_members(self.step)
-
     def refuse(
         self,
         rule: str,
@@ -82,7 +77,7 @@ class Context(NamedTuple):
             self.findings.refuse(rule, f"{n_further} more operations", "the same", "none")
 
 
-def count_members(step: Step) -> NDArray[np.int64]:
+def _count_members(step: Step) -> NDArray[np.int64]:
     """Return the number of ranks of each group; the last entry, 1, is that of group -1."""
     return np.array([*(len(group.ranks) for group in step.groups), 1])
 
@@ -182,37 +177,12 @@ def list_in_rounds(job: RailJob, operations: NDArray[np.int64]) -> Iterator[InRo
 Column = NDArray[np.float64]
 
 
-class Sending(NamedTuple):
-    """What each member of a group sends in a collective around a ring."""
-
-    share: Column
-    """Bytes that are sent for each byte of the size."""
-    n_messages: Column
-    """Messages, one after the other."""
-
-
-def _count_sends(kind: str, n_members: Column) -> Sending:
-    """Return what members of groups of so many send in an operation of a kind, entry by entry."""
-    one_send = np.ones_like(n_members)
-    n_others = n_members - 1
-    sendings = {
-        "all-reduce": Sending(2 * n_others / n_members, 2 * n_others),
-        "all-gather": Sending(n_others, n_others),
-        "reduce-scatter": Sending(n_others / n_members, n_others),
-        "all-to-all": Sending(n_others / n_members, n_others),
-        "broadcast": Sending(one_send, one_send),
-        "send": Sending(one_send, one_send),
-        "recv": Sending(one_send, one_send),
-    }
-    return sendings[kind]
-
-
 class Work(NamedTuple):
     """The work of operations; an entry for each. Each member sends `sent_bytes` bytes in all."""
 
     sent_bytes: Column
     latency_s: Column
-    """Of all messages, one after the other."""
+    """The latency of all messages, one after the other."""
     fixed_s: Column
     """How long the operation lasts if it rides no rail."""
     full_s: Column
@@ -232,18 +202,30 @@ def measure_work(job: RailJob, operations: NDArray[np.int64]) -> Work:
     network = job.network
     kinds = step.kind[operations]
     size_bytes = step.size_bytes[operations]
-    n_members = count_members(step).astype(np.float64)[step.group[operations]]
+    n_members = _count_members(step).astype(np.float64)[step.group[operations]]
 
-    # Kind by kind around rings; what is done in rounds (such as recursive halving) then replaces
-    # its entries. Computation sends nothing.
+    # Kind by kind around rings: the bytes that a member sends for each byte of the size, and how
+    # many messages these are. Collectives in rounds (such as recursive halving) then replace their
+    # entries. Computation sends nothing.
     sent_bytes = np.zeros(len(operations))
     n_messages = np.zeros(len(operations))
     for number, kind in enumerate(OPERATIONS):
-        rows = kinds == number
-        if number != COMPUTE and rows.any():
-            sending = _count_sends(kind, n_members[rows])
-            sent_bytes[rows] = sending.share * size_bytes[rows]
-            n_messages[rows] = sending.n_messages
+        rows = np.flatnonzero(kinds == number)
+        if number == COMPUTE or not len(rows):
+            continue
+        n = n_members[rows]
+        one = np.ones(len(rows))
+        share, messages = {
+            "all-reduce": (2 * (n - 1) / n, 2 * (n - 1)),
+            "all-gather": (n - 1, n - 1),
+            "reduce-scatter": ((n - 1) / n, n - 1),
+            "all-to-all": ((n - 1) / n, n - 1),
+            "broadcast": (one, one),
+            "send": (one, one),
+            "recv": (one, one),
+        }[kind]
+        sent_bytes[rows] = share * size_bytes[rows]
+        n_messages[rows] = messages
 
     # A member sends an equal share of the size in each send of a round.
     for group in list_in_rounds(job, operations):
@@ -281,10 +263,15 @@ def list_before(step: Step, operations: NDArray[np.int64]) -> Precedence:
     """
     rank = step.rank[operations]
     kind = step.kind[operations]
-    stream, n_streams = _number_streams(step, operations)
     is_message = np.isin(kind, [SEND, RECV])
     before = []
     after = []
+
+    # ``stream[row]``: the number of a dimension and queue, twice, and 1 more on rails.
+    names = sorted({(group.dimension, group.stream) for group in step.groups})
+    numbers = [names.index((group.dimension, group.stream)) for group in step.groups]
+    stream_of_group = np.array([*numbers, len(names)])
+    stream = 2 * stream_of_group[step.group[operations]] + (step.rail[operations] >= 0)
 
     # Messages: a stream for each rank, dimension, peer and direction. A stable sort by these four
     # keeps the order of the program within each stream, whose neighbours make pairs.
@@ -296,7 +283,7 @@ def list_before(step: Step, operations: NDArray[np.int64]) -> Precedence:
     after.append(messages[order[1:][same_stream]])
 
     # Everything else: the operations of a rank stand together, in program order.
-    for number in range(n_streams):
+    for number in range(2 * len(names) + 2):
         rows = np.flatnonzero((stream == number) & ~is_message)
         same_rank = rank[rows[:-1]] == rank[rows[1:]]
         before.append(rows[:-1][same_rank])
@@ -313,16 +300,6 @@ def list_before(step: Step, operations: NDArray[np.int64]) -> Precedence:
     before.append(np.searchsorted(operations, step.dep[entry]))
     after.append(dependent)
     return Precedence(np.concatenate(before), np.concatenate(after))
-
-
-def _number_streams(step: Step, operations: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
-    """List the stream of each operation, and count the streams of a rank."""
-    names = sorted({(group.dimension, group.stream) for group in step.groups})
-    numbers = [names.index((group.dimension, group.stream)) for group in step.groups]
-    stream_of_group = np.array([*numbers, len(names)])
-    on_rail = step.rail[operations] >= 0
-    stream = 2 * stream_of_group[step.group[operations]] + on_rail
-    return stream, 2 * len(names) + 2
 
 
 # One rail in the replay: the matching of its switch over time, and where each circuit leads
@@ -415,6 +392,15 @@ class Rail(NamedTuple):
         rank = np.where(gpu_port < 0, -1, self.ranks[gpu_port // self.ports_per_gpu])
         return Arrival(rank, gpu_port % self.ports_per_gpu)
 
+    def up_s(self, spell: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return from when an operation may use the circuits of some spells.
+
+        It is one delay after a spell begins. Where the switch stops as a whole, the operation may
+        start during the stop, as that is part of its time.
+        """
+        delay_s = 0.0 if len(self.stops_s) else self.delay_s
+        return self.since_s[spell] + delay_s
+
     def dark_s(self, start: NDArray[np.float64], end: NDArray[np.float64]) -> NDArray[np.float64]:
         """Add up how long the whole rail is dark between two times, `delay_s` from each stop."""
         total_s = np.zeros(len(start))
@@ -424,7 +410,7 @@ class Rail(NamedTuple):
         return total_s
 
 
-def open_rail(job: RailJob, ranks: NDArray[np.int64], timeline: RailTimeline) -> Rail:
+def _open_rail(job: RailJob, ranks: NDArray[np.int64], timeline: RailTimeline) -> Rail:
     """Find the spells of all ports of a rail's switch.
 
     If a port leads to 4, 4 and 7 in three states that begin at 0, 3 and 5 s, it has two spells: to
@@ -466,7 +452,7 @@ def open_rail(job: RailJob, ranks: NDArray[np.int64], timeline: RailTimeline) ->
     )
 
 
-def check_timeline(context: Context, number: int, n_gpus: int) -> bool:
+def _check_timeline(context: Context, number: int, n_gpus: int) -> bool:
     """Check the states of a switch and their times, before circuits are looked at.
 
     Only ports of GPUs have circuits, the last state is the first one, each state has the time to
@@ -491,11 +477,10 @@ def check_timeline(context: Context, number: int, n_gpus: int) -> bool:
     live_ports = np.arange(n_ports) if job.fabric is None else job.fabric.live_ports
     foreign = np.isin(np.arange(n_ports), live_ports[:n_needed], invert=True)
     wrong = (matchings != IDLE) & (foreign | foreign[matchings])
-    for state, port in np.argwhere(wrong)[:MOST_TOLD]:
-        place = f"{where}.matchings[{state}, {port}]"
-        findings.refuse(
-            "only ports of GPUs have circuits", place, int(matchings[state, port]), IDLE
-        )
+    place = f"{where}.matchings[{{}}, {{}}]"
+    findings.expect_none(
+        "only ports of GPUs have circuits", wrong, place, matchings, IDLE, most=MOST_TOLD
+    )
 
     if not np.array_equal(matchings[0], matchings[-1]):
         place = f"{where}.matchings[-1]"
@@ -505,42 +490,35 @@ def check_timeline(context: Context, number: int, n_gpus: int) -> bool:
             "other circuits",
             "those of the first state",
         )
-    _check_state_times(context, timeline, where)
-    _check_port_times(context, timeline, where)
-    _check_cell_states(context, timeline, where)
-    return True
 
-
-def _check_state_times(context: Context, timeline: RailTimeline, where: str) -> None:
-    """Check that states are asked for before they are set up, and when the first one is.
-
-    Where the whole rail stops, changes are one delay apart at least.
-    """
-    network = context.job.network
-    findings = context.findings
-    slack_s = context.slack_s
+    # States are asked for before they are set up, and the first one is there. Where the whole
+    # switch stops, changes are one delay apart at least.
     asked_s = timeline.asked_s
     starts_s = timeline.starts_s
     for name, first_s in (("starts_s", starts_s[0]), ("asked_s", asked_s[0])):
         findings.expect("the first state is there", f"{where}.{name}[0]", float(first_s), 0.0)
-
-    wrong = (asked_s < 0) | (asked_s > starts_s + slack_s)
+    wrong = (asked_s < 0) | (asked_s > starts_s + context.slack_s)
     for state in np.flatnonzero(wrong)[:MOST_TOLD]:
         place = f"{where}.asked_s[{state}]"
         expected = f"from 0 to {starts_s[state]:g}"
-        findings.refuse(
-            "a state is asked for before it is set up", place, float(asked_s[state]), expected
-        )
+        rule = "a state is asked for before it is set up"
+        findings.refuse(rule, place, float(asked_s[state]), expected)
 
-    if network.switching == "all-stop":
-        # The first state was there; between the others the whole switch waits for the delay.
-        early = np.diff(starts_s[1:]) < network.delay_s - slack_s
-        for state in np.flatnonzero(early)[:MOST_TOLD] + 2:
-            place = f"{where}.starts_s[{state}]"
-            earliest_s = float(starts_s[state - 1] + network.delay_s)
-            findings.refuse(
-                "reconfigurations follow one another", place, float(starts_s[state]), earliest_s
-            )
+    if job.network.switching == "all-stop":
+        earliest_s = np.append([-np.inf, -np.inf], starts_s[1:-1] + job.network.delay_s)
+        early = starts_s < earliest_s[: len(starts_s)] - context.slack_s
+        place = f"{where}.starts_s[{{}}]"
+        findings.expect_none(
+            "reconfigurations follow one another",
+            early,
+            place,
+            starts_s,
+            earliest_s,
+            most=MOST_TOLD,
+        )
+    _check_port_times(context, timeline, where)
+    _check_cell_states(context, timeline, where)
+    return True
 
 
 def _check_port_times(context: Context, timeline: RailTimeline, where: str) -> None:
@@ -587,12 +565,15 @@ def _check_cell_states(context: Context, timeline: RailTimeline, where: str) -> 
         port_itself = np.broadcast_to(np.arange(matchings.shape[1]), matchings.shape)
         partner_of_partner = np.take_along_axis(matchings, matchings, 1)
         mutual = (partner_of_partner == port_itself) & (matchings != port_itself)
-        for state, port in np.argwhere((matchings != IDLE) & ~mutual)[:1]:
-            place = f"{where}.matchings[{state}, {port}]"
-            got = int(matchings[state, port])
-            findings.refuse(
-                "circuits of bidirectional ports are mutual", place, got, "a port that comes back"
-            )
+        wrong = (matchings != IDLE) & ~mutual
+        place = f"{where}.matchings[{{}}, {{}}]"
+        if not findings.expect_none(
+            "circuits of bidirectional ports are mutual",
+            wrong,
+            place,
+            matchings,
+            "a port that comes back",
+        ):
             return  # no light can be traced
 
     # Without cells there is no light to trace; a switch with losses alone keeps its link budget.
@@ -625,40 +606,18 @@ Seconds = NDArray[np.float64]
 # Collectives in rounds of sends: recursive halving, trees
 
 
-class _Senders(NamedTuple):
-    """The ports over which the members of some collectives send; an entry for each port.
-
-    The `operation` is the part of the collective at the rank that sends.
-    """
-
-    operation: Places
-    collective: Places
-    """The number of the collective, from 0."""
-    place: Places
-    """The place of the rank in the group."""
-    port: Places
-    """The port of the switch."""
-    n_ports: Places
-    """The number of ports that the operation uses."""
-
-
-def check_in_rounds(context: Context, rail: Rail, riding: Places) -> Places:
-    """Check the collectives on a rail that go in rounds, and return their operations."""
-    replayed = [np.empty(0, dtype=np.int64)]
-    for group in list_in_rounds(context.job, riding):
-        _check_group_in_rounds(context, rail, group)
-        replayed.append(group.operations)
-    return np.concatenate(replayed)
-
-
-def _check_group_in_rounds(context: Context, rail: Rail, group: InRounds) -> None:
+def _check_in_rounds(context: Context, rail: Rail, group: InRounds) -> None:
     """Replay collectives with the same rounds, and compare when they end.
 
     All collectives of the group have the same algorithm and number of members, hence they are
-    replayed together. Ends may be later than replayed only by whole stops of the rail.
+    replayed together. A round begins when the one before has ended and its circuits are up, and
+    lasts as long as its longest send. If the last round is over at 7 s, just when the rail stops
+    until 9 s, both 7 s and 9 s are right; earlier rounds end before such a stop.
     """
     step = context.step
     plan = context.plan
+    slack_s = context.slack_s
+    network = context.job.network
 
     # The operations of a collective have one number in `match`; the first of them tells its group
     # and its start. ``members[collective, place]`` is a rank.
@@ -667,88 +626,32 @@ def _check_group_in_rounds(context: Context, rail: Rail, group: InRounds) -> Non
     )
     first_operation = group.operations[first_part]
     members = np.array([step.groups[g].ranks for g in step.group[first_operation].tolist()])
-    start_s = plan.start_s[first_operation]
 
-    # The ports over which they send, an entry for each port of each member.
+    # The ports over which they send, an entry for each port of each member: its collective, the
+    # place of the member in the group, and the spell of the port, at first that of the start.
     used = rail.list_ports(step.rank[group.operations], plan.ports[group.operations])
     operation = group.operations[used.row]
-    senders = _Senders(
-        operation=operation,
-        collective=collective_of.reshape(-1)[used.row],
-        place=find_places(context, operation, step.rank[operation].astype(np.int64)),
-        port=used.port,
-        n_ports=np.bincount(used.row)[used.row],
-    )
-    ends_s, ends_after_stop_s, lacks = _replay_rounds(
-        context, rail, group.rounds, senders, members, start_s
-    )
-    context.refuse(
-        "in each round of a collective its circuits are there",
-        operation,
-        lacks,
-        plan.start_s[operation],
-        np.nan,
-    )
+    collective_of_entry = collective_of.reshape(-1)[used.row]
+    place = _find_places(context, operation, step.rank[operation])
+    rate = np.bincount(used.row)[used.row] * network.port_bytes_per_s
+    spell = rail.spell_at(plan.start_s[operation], used.port)
 
-    # If the whole rail stops just at the end of the last round, the plan may say that the
-    # collective ends before the stop or after it, also after several stops in a row. The plan may
-    # therefore be later by whole delays, from none up to all of these stops: its difference is
-    # rounded to whole delays. (Without a delay it is 0, whatever it is divided by.)
-    end_s = ends_s[senders.collective]
-    planned_s = plan.end_s[operation]
-    longest_stop_s = ends_after_stop_s[senders.collective] - end_s
-    stopped_s = np.clip(planned_s - end_s, 0.0, longest_stop_s)
-    stopped_s = np.rint(stopped_s / (rail.delay_s or 1.0)) * rail.delay_s
-    off = np.abs(planned_s - end_s - stopped_s) > context.slack_s
-    # The end is compared only where no circuit is missing.
-    replayed = ~np.isin(senders.collective, senders.collective[lacks])
-    context.refuse(
-        "a collective ends with the last of its rounds",
-        operation,
-        off & replayed,
-        planned_s,
-        end_s,
-    )
-
-
-def _replay_rounds(
-    context: Context,
-    rail: Rail,
-    rounds: list[Transfers],
-    senders: _Senders,
-    members: Places,
-    start_s: Seconds,
-) -> tuple[Seconds, Seconds, NDArray[np.bool_]]:
-    """Work out when collectives in rounds end, and which circuits they lack.
-
-    Returns the end by collective, the same if the rail stops at that moment and the collective
-    ends after the stop, and whether each sender lacks a circuit. ``start_s[collective]`` is when
-    the first round may begin; ``members[collective, place]`` is a rank. A round begins when the
-    one before has ended and its circuits are up, and lasts as long as its longest send. If the
-    last round is over at 7 s, just when the rail stops until 9 s, both 7 s and 9 s are right;
-    earlier rounds end before such a stop.
-    """
-    # By sender the spell of its port, at first that in which its operation starts.
-    slack_s = context.slack_s
-    network = context.job.network
-    spell = rail.spell_at(context.plan.start_s[senders.operation], senders.port)
-    lacks_circuit = np.zeros(len(spell), dtype=bool)
-    now_s = start_s.copy()  # by collective: when its next round may begin
+    lacks = np.zeros(len(spell), dtype=bool)  # by entry: whether a circuit was missing
+    now_s = plan.start_s[first_operation].copy()  # by collective: when its next round may begin
     end_after_stop_s = now_s
-    for transfers in rounds:
-        # Who sends in this round, and to which rank. By place the place that receives from it;
-        # -1 where it does not send: its ports are left out.
+    for transfers in group.rounds:
+        # The senders of this round, and to which rank they send. By place the place that receives
+        # from it; -1 where it does not send: its ports are left out.
         receiver_of_place = np.full(members.shape[1], -1)
         for transfer in transfers:
             receiver_of_place[transfer.sender] = transfer.receiver
-        sender = np.flatnonzero(receiver_of_place[senders.place] >= 0)
-        collective = senders.collective[sender]
-        receiver = members[collective, receiver_of_place[senders.place[sender]]]
+        sender = np.flatnonzero(receiver_of_place[place] >= 0)
+        collective = collective_of_entry[sender]
+        receiver = members[collective, receiver_of_place[place[sender]]]
 
         # All parts of a round are equally large, and the ports of a member share its part.
-        size_bytes = transfers[0].share * context.step.size_bytes[senders.operation[sender]]
-        rate = senders.n_ports[sender] * network.port_bytes_per_s
-        lasts_s = size_bytes / rate + network.latency_on_rails_s
+        size_bytes = transfers[0].share * step.size_bytes[operation[sender]]
+        lasts_s = size_bytes / rate[sender] + network.latency_on_rails_s
 
         # The round waits for the circuits of all who send: for each the first one that leads to
         # its receiver and lasts long enough. A circuit that is missing holds up nobody.
@@ -769,8 +672,25 @@ def _replay_rounds(
 
         # A circuit has to stay to the end of the round.
         missing |= rail.until_s[in_use] < now_s[collective] - slack_s
-        lacks_circuit[sender[missing]] = True
-    return now_s, end_after_stop_s, lacks_circuit
+        lacks[sender[missing]] = True
+    start_s = plan.start_s[operation]
+    rule = "in each round of a collective its circuits are there"
+    context.refuse(rule, operation, lacks, start_s, np.nan)
+
+    # If the whole rail stops just at the end of the last round, the plan may say that the
+    # collective ends before the stop or after it, also after several stops in a row. The plan may
+    # therefore be later by whole delays, from none up to all of these stops: its difference is
+    # rounded to whole delays. (Without a delay it is 0, whatever it is divided by.)
+    end_s = now_s[collective_of_entry]
+    planned_s = plan.end_s[operation]
+    longest_stop_s = end_after_stop_s[collective_of_entry] - end_s
+    stopped_s = np.clip(planned_s - end_s, 0.0, longest_stop_s)
+    stopped_s = np.rint(stopped_s / (rail.delay_s or 1.0)) * rail.delay_s
+    off = np.abs(planned_s - end_s - stopped_s) > context.slack_s
+    # The end is compared only where no circuit is missing.
+    replayed = ~np.isin(collective_of_entry, collective_of_entry[lacks])
+    rule = "a collective ends with the last of its rounds"
+    context.refuse(rule, operation, off & replayed, planned_s, end_s)
 
 
 def _seek_circuit(rail: Rail, spell: Places, receiver: Places, earliest_end_s: Seconds) -> Places:
@@ -821,26 +741,7 @@ def _advance(rail: Rail, begin_s: Seconds, lasts_s: Seconds, slack_s: float) -> 
 # All-to-alls
 
 
-class _AllToAlls(NamedTuple):
-    """All-to-alls of more than two, and what their rounds need; an entry for each operation.
-
-    Each `operation` goes on from `start_s` to `end_s`, in seconds from the beginning of the step.
-    """
-
-    operation: Places
-    start_s: Seconds
-    end_s: Seconds
-    n_others: Places
-    """The other members."""
-    n_rounds: Places
-    """The rounds that its ports need for all others."""
-    part_s: Seconds
-    """How long one round lasts."""
-    dark_s: Seconds
-    """How long the rail is dark from start to end."""
-
-
-def check_exchanges(context: Context, rail: Rail, operations: Places) -> tuple[Places, Places]:
+def _check_exchanges(context: Context, rail: Rail, operations: Places) -> tuple[Places, Places]:
     """Check all-to-alls that are done in rounds, and tell which others are done in stages.
 
     `operations` are the parts of all-to-alls on this rail, one by rank. All ports of a rank send
@@ -854,35 +755,47 @@ def check_exchanges(context: Context, rail: Rail, operations: Places) -> tuple[P
     # to which the port leads then. `all_to_one` is by operation: do all its ports lead to one
     # rank?
     used = rail.list_ports(context.step.rank[operations], context.plan.ports[operations])
-    exchanges = _measure_rounds(context, rail, operations, used.row)
     row = used.row
-    spell = rail.spell_at(exchanges.start_s[row] + context.slack_s, used.port)
+    start_s = context.plan.start_s[operations]
+    end_s = context.plan.end_s[operations]
+    spell = rail.spell_at(start_s[row] + context.slack_s, used.port)
     reached = rail.arrival(spell).rank
-    all_to_one = _is_single_valued(row, reached, len(operations))
+    highest = np.full(len(operations), -1)
+    lowest = np.full(len(operations), context.step.n_ranks)
+    np.maximum.at(highest, row, reached)
+    np.minimum.at(lowest, row, reached)
+    all_to_one = highest == lowest
+
+    # How many rounds the ports need for all others, and how long a round lasts: it sends one part
+    # over each port, with an equal share of the latency of all messages.
+    network = context.job.network
+    n_others = _count_members(context.step)[context.step.group[operations]] - 1
+    n_ports = np.maximum(np.bincount(row, minlength=len(operations)), 1)
+    n_rounds = -(-n_others // n_ports)
+    sent_bytes = measure_work(context.job, operations).sent_bytes
+    latency_s = n_others * network.latency_on_rails_s
+    part_s = sent_bytes / n_others / network.port_bytes_per_s + latency_s / n_rounds
 
     # Two kinds of operations are taken for rounds at first. One has a port for each other rank and
     # lasts one round; no circuit changes.
-    duration_s = exchanges.end_s - exchanges.start_s
-    one_round = exchanges.n_rounds == 1
-    lasts_a_part = np.abs(duration_s - exchanges.dark_s - exchanges.part_s) <= context.slack_s
-    in_rounds = one_round & lasts_a_part & ~all_to_one
+    duration_s = end_s - start_s
+    dark_s = rail.dark_s(start_s, end_s)
+    lasts_a_part = np.abs(duration_s - dark_s - part_s) <= context.slack_s
+    in_rounds = (n_rounds == 1) & lasts_a_part & ~all_to_one
 
     # Around a ring the time may be the same, as for 4 members with 6 ports each: n / 2 times the
-    # bytes over all ports are one part over one port. Who does not reach all others then goes
-    # around a ring, whose circuits are checked elsewhere.
-    n_ports = np.maximum(np.bincount(row, minlength=len(operations)), 1)
-    n_members = exchanges.n_others + 1
-    sent_bytes = measure_work(context.job, operations).sent_bytes
-    around_s = sent_bytes * n_members / 2 / n_ports / context.job.network.port_bytes_per_s
-    around_s += exchanges.n_others * context.job.network.latency_on_rails_s
-    lasts_a_ring = np.abs(duration_s - exchanges.dark_s - around_s) <= context.slack_s
+    # bytes over all ports are one part over one port. A rank that does not reach all others then
+    # goes around a ring, whose circuits are checked elsewhere.
+    around_bytes = sent_bytes * (n_others + 1) / 2
+    around_s = around_bytes / n_ports / network.port_bytes_per_s + latency_s
+    lasts_a_ring = np.abs(duration_s - dark_s - around_s) <= context.slack_s
     n_ranks = context.step.n_ranks + 1  # one more for a port without a circuit
     row_of_pair = np.unique(row * n_ranks + reached + 1) // n_ranks
-    reaches_all = np.bincount(row_of_pair, minlength=len(operations)) >= exchanges.n_others
+    reaches_all = np.bincount(row_of_pair, minlength=len(operations)) >= n_others
     in_rounds &= reaches_all | ~lasts_a_ring
 
     # The other kind gives up a circuit before its end. If there is neither, all go around rings.
-    changes = rail.until_s[spell] < exchanges.end_s[row] - context.slack_s
+    changes = rail.until_s[spell] < end_s[row] - context.slack_s
     in_rounds[row[changes]] = True
     if not in_rounds.any():
         return operations[:0], operations[:0]
@@ -890,175 +803,141 @@ def check_exchanges(context: Context, rail: Rail, operations: Places) -> tuple[P
     # Some of these are in stages instead: those with several ports that all lead to one rank, and
     # those with one port that has fewer circuits from start to end than there are other ranks. The
     # spells of a port have consecutive numbers: from 6 to 8 there are three circuits.
-    last_spell = rail.spell_at(exchanges.end_s[row] - context.slack_s, used.port)
+    last_spell = rail.spell_at(end_s[row] - context.slack_s, used.port)
     n_circuits = np.zeros(len(operations), np.int64)
     np.maximum.at(n_circuits, row, 1 + last_spell - spell)
-    in_stages = in_rounds & np.where(n_ports > 1, all_to_one, n_circuits < exchanges.n_others)
+    in_stages = in_rounds & np.where(n_ports > 1, all_to_one, n_circuits < n_others)
     in_rounds &= ~in_stages
 
     # In rounds every other rank has to be served by a circuit of its own.
     of_rounds = in_rounds[row]
-    n_served = _count_served(context, rail, exchanges, row[of_rounds], spell[of_rounds])
-    wrong = in_rounds & (n_served != exchanges.n_others)
-    context.refuse(EVERYONE_TO_EVERYONE, operations, wrong, n_served, exchanges.n_others)
+    n_served = _count_served(context, rail, operations, part_s, row[of_rounds], spell[of_rounds])
+    wrong = in_rounds & (n_served != n_others)
+    context.refuse(EVERYONE_TO_EVERYONE, operations, wrong, n_served, n_others)
 
     # The time is that of all rounds and of the changes between them. With a switch that stops as
     # a whole, these changes are its stops.
-    changes_s = (exchanges.n_rounds - 1) * rail.delay_s
-    between_s = exchanges.dark_s if len(rail.stops_s) else changes_s
-    needed_s = exchanges.n_rounds * exchanges.part_s + between_s
+    changes_s = (n_rounds - 1) * rail.delay_s
+    between_s = dark_s if len(rail.stops_s) else changes_s
+    needed_s = n_rounds * part_s + between_s
     wrong = in_rounds & (np.abs(duration_s - needed_s) > context.slack_s)
     context.refuse(LASTS_AS_BYTES_NEED, operations, wrong, duration_s, needed_s)
     return operations[in_rounds], operations[in_stages]
 
 
-def _measure_rounds(context: Context, rail: Rail, operations: Places, row: Places) -> _AllToAlls:
-    """Find how many rounds an all-to-all takes over its ports, and how long a round lasts.
+def _count_served(
+    context: Context, rail: Rail, operations: Places, part_s: Seconds, row: Places, spell: Places
+) -> Places:
+    """Count for each all-to-all the other members that one of its ports reaches for long enough.
 
-    `row` has an entry for each port that is used, the place of its operation in `operations`.
+    Entry k of `row` and `spell` is a port of the all-to-all ``operations[row[k]]``, with its spell
+    at the start. Each port is followed through its spells to the end of the operation. A member is
+    served by a spell that leads to it and is up for ``part_s[row[k]]`` seconds. For example, a
+    port that leads to rank 4 for 3 s and then to rank 7 for 1 s serves rank 4 alone if a part
+    takes 2 s.
     """
-    network = context.job.network
+    # By entry: who may have been served, as pairs of all-to-all and rank. The list grows by one
+    # spell of all ports that still go on.
+    step = context.step
     start_s = context.plan.start_s[operations]
     end_s = context.plan.end_s[operations]
-    n_others = context.group_size[context.step.group[operations]] - 1
-    n_ports = np.maximum(np.bincount(row, minlength=len(operations)), 1)
-    n_rounds = -(-n_others // n_ports)
-
-    # A round sends one part over each port, with an equal share of the latency of all messages.
-    part_bytes = measure_work(context.job, operations).sent_bytes / n_others
-    latency_s = n_others * network.latency_on_rails_s / n_rounds
-    part_s = part_bytes / network.port_bytes_per_s + latency_s
-    dark_s = rail.dark_s(start_s, end_s)
-    return _AllToAlls(operations, start_s, end_s, n_others, n_rounds, part_s, dark_s)
-
-
-def _is_single_valued(row: Places, value: Places, n_rows: int) -> NDArray[np.bool_]:
-    """Return for each row whether all its values are equal."""
-    largest = np.full(n_rows, -1)
-    smallest = np.full(n_rows, np.iinfo(np.int64).max)
-    np.maximum.at(largest, row, value)
-    np.minimum.at(smallest, row, value)
-    single_valued: NDArray[np.bool_] = largest == smallest
-    return single_valued
-
-
-def _count_served(
-    context: Context, rail: Rail, exchanges: _AllToAlls, row: Places, spell: Places
-) -> Places:
-    """Count for each all-to-all the other members that get a circuit for long enough.
-
-    A *spell* is the time in which a port holds one circuit. ``row[k]`` is an all-to-all, and
-    ``spell[k]`` the spell of one of its ports when it starts; a member is served if its circuit is
-    up for `part_s` seconds. The result has an entry for each all-to-all.
-    """
-    step = context.step
-    # A pair (operation, rank served) is one integer, ``operation * key_base + rank + 1``; rank -1
-    # stands for no circuit.
-    key_base = step.n_ranks + 1  # keys of (operation, rank + 1)
-    served = []
+    pairs = [np.empty((0, 2), np.int64)]
     while len(row):
-        # One spell of each port: how long is it up within the operation, without the time in which
-        # the whole rail is dark? Ports whose spell ends before the operation go on to their next
-        # spell; the others are done.
-        since_s = np.maximum(exchanges.start_s[row], rail.since_s[spell] + rail.delay_s)
-        until_s = np.minimum(exchanges.end_s[row], rail.until_s[spell])
+        # How long the circuit is up within the operation, less the time that the rail is dark.
+        since_s = np.maximum(start_s[row], rail.since_s[spell] + rail.delay_s)
+        until_s = np.minimum(end_s[row], rail.until_s[spell])
         dark_s = rail.dark_s(since_s, np.maximum(since_s, until_s))
-        enough = until_s - since_s - dark_s >= exchanges.part_s[row] - context.slack_s
-        served.append(row[enough] * key_base + rail.arrival(spell[enough]).rank + 1)
-        goes_on = rail.until_s[spell] < exchanges.end_s[row]
+        enough = until_s - since_s - dark_s >= part_s[row] - context.slack_s
+        pairs.append(np.column_stack([row[enough], rail.arrival(spell[enough]).rank]))
+
+        # Ports whose spell ends before the operation go on to their next one.
+        goes_on = rail.until_s[spell] < end_s[row]
         row = row[goes_on]
         spell = spell[goes_on] + 1
 
-    # Each pair is kept once: sorting and comparing is much quicker than `np.unique` here. `row` is
-    # empty by now, and keeps the type of the array if nothing was served.
-    keys = np.sort(np.concatenate([*served, row]))
+    # Only members of the same group count, not the rank itself, and each of them once. A pair is
+    # one integer; sorting and comparing is much quicker than `np.unique`.
+    served_by, rank = np.concatenate(pairs).T
+    is_other = _find_places(context, operations[served_by], rank) >= 0
+    is_other &= rank != step.rank[operations[served_by]]
+    keys = np.sort(served_by[is_other] * step.n_ranks + rank[is_other])
     keys = keys[np.diff(keys, prepend=-1) > 0]
-    served_by = keys // key_base
-    rank = keys % key_base - 1
-    operation = exchanges.operation[served_by]
-
-    # Only members of the same group count, and not the rank itself.
-    is_member = find_places(context, operation, rank) >= 0
-    is_other = rank != step.rank[operation]
-    return np.bincount(served_by[is_member & is_other], minlength=len(exchanges.operation))
+    return np.bincount(keys // step.n_ranks, minlength=len(operations))
 
 
-class _Stages(NamedTuple):
-    """The circuits of all-to-alls in stages; an entry for each port of each operation.
-
-    The all-to-all of an entry is among `n_members`.
-    """
-
-    row: Places
-    """The place of the operation in the list."""
-    spell: Places
-    """The spell of the port at the start."""
-    last_spell: Places
-    """The spell of the port at the end."""
-    n_members: Places
-    strides: Places
-    """``strides[entry, stage]``: how many places further on the circuit leads; 0 past the last
-    stage, -1 if it leads to no member."""
-
-
-def check_stages(context: Context, rail: Rail, operations: Places) -> None:
+def _check_stages(context: Context, rail: Rail, operations: Places) -> None:
     """Check all-to-alls that are done in stages.
 
-    All ranks use the same strides, each part arrives, circuits are there, and each stage lasts as
-    long as a circuit needs for the parts that it carries.
+    A stage lasts while a port holds one circuit. Its stride is how many places further on, in the
+    order of the group, the circuit leads: from member 1 of 4 to member 0 it is 3. All ranks use
+    the same strides, each part arrives, circuits are there, and each stage lasts as long as a
+    circuit needs for the parts that it carries. With stages of 5 s and 4 s and a change of 2 s,
+    the all-to-all ends 11 s after its start.
     """
-    stages = _list_stages(context, rail, operations)
-    row = stages.row
+    # An entry of `used` is one port of one operation, with its spells at the start and at the end.
+    step = context.step
+    used = rail.list_ports(step.rank[operations], context.plan.ports[operations])
+    row = used.row
     operation = operations[row]
-
-    # An entry of `stages` is one port of one operation. All entries of a collective (operations
-    # with one number in `match`) need the strides of its first entry. Parts have to get
-    # everywhere, which -1 hops deny.
-    _, first, collective = np.unique(
-        context.step.match[operation], return_index=True, return_inverse=True
-    )
-    expected_strides = stages.strides[first][collective.reshape(-1)]
-    wrong = (stages.strides != expected_strides).any(axis=1)
-    n_hops = _count_hops_of_all(stages)
-    wrong |= n_hops[:, 0] < 0
-
-    # A circuit that is missing is refused; the end is compared where all circuits are there.
-    end_s, lacks_circuit = _replay_stages(context, rail, operations, stages, n_hops)
-    wrong |= lacks_circuit
-    context.refuse(EVERYONE_TO_EVERYONE, operation, wrong, stages.strides[:, 0], np.nan)
+    n_members = _count_members(step)[step.group[operation]]
     start_s = context.plan.start_s[operation]
     planned_s = context.plan.end_s[operation]
+    first_spell = rail.spell_at(start_s + context.slack_s, used.port)
+    last_spell = rail.spell_at(planned_s - context.slack_s, used.port)
+
+    # ``strides[entry, stage]``, -1 if the circuit leads to no member. Stage s is spell
+    # ``first_spell + s``. Ports with fewer stages than the longest one are looked up at their last
+    # spell, and then have stride 0.
+    n_stages = 1 + int((last_spell - first_spell).max(initial=0))
+    strides = np.zeros((len(operation), n_stages), np.int64)
+    place = _find_places(context, operation, step.rank[operation])
+    for stage in range(n_stages):
+        reached = rail.arrival(np.minimum(first_spell + stage, last_spell)).rank
+        next_place = _find_places(context, operation, reached)
+        stride = np.where(next_place < 0, -1, (next_place - place) % n_members)
+        strides[:, stage] = np.where(first_spell + stage > last_spell, 0, stride)
+
+    # All entries of a collective (operations with one number in `match`) need the strides of its
+    # first entry.
+    _, first, collective = np.unique(step.match[operation], return_index=True, return_inverse=True)
+    expected_strides = strides[first][collective.reshape(-1)]
+    wrong = (strides != expected_strides).any(axis=1)
+
+    # ``n_hops[entry, stage]``: the parts that a circuit carries. Few cases differ: each row of
+    # members and strides is counted once. Parts have to get everywhere, which -1 hops deny.
+    cases = np.column_stack([n_members, strides])
+    different, case_of = np.unique(cases, axis=0, return_inverse=True)
+    hops_of_case = np.array([count_hops(int(case[0]), case[1:]) for case in different])
+    n_hops = hops_of_case[case_of.reshape(-1)]
+    wrong |= n_hops[:, 0] < 0
+
+    # How long one part needs over one hop. The ports of an operation share its parts evenly, so
+    # that together they have the rate of all.
+    work = measure_work(context.job, operations)
+    rate = np.bincount(row)[row] * context.job.network.port_bytes_per_s
+    part_s = (work.sent_bytes[row] / rate + work.latency_s[row]) / (n_members - 1)
+    end_s = start_s - rail.delay_s  # no change before the first
+    for stage in range(n_stages):
+        # An entry with fewer stages than the longest one keeps the end of its last stage. Each
+        # stage begins one delay after the end of the one before.
+        is_stage = first_spell + stage <= last_spell
+        spell = np.minimum(first_spell + stage, last_spell)
+        begin_s = end_s + rail.delay_s
+        done_s = begin_s + n_hops[:, stage] * part_s
+
+        # The circuit has to be there from the beginning of the stage to its end.
+        is_up = rail.since_s[spell] + rail.delay_s <= begin_s + context.slack_s
+        stays = rail.until_s[spell] >= done_s - context.slack_s
+        wrong |= is_stage & ~(is_up & stays)
+        end_s = np.where(is_stage, done_s, end_s)
+
+    # A circuit that is missing is refused; the end is compared where all circuits are there.
+    context.refuse(EVERYONE_TO_EVERYONE, operation, wrong, strides[:, 0], np.nan)
     off = ~wrong & (np.abs(planned_s - end_s) > context.slack_s)
     context.refuse(LASTS_AS_BYTES_NEED, operation, off, planned_s - start_s, end_s - start_s)
 
 
-def _list_stages(context: Context, rail: Rail, operations: Places) -> _Stages:
-    """Find the strides of the circuits of each all-to-all, stage by stage.
-
-    A stage lasts while a port holds one circuit. The stride says how many places further on, in
-    the order of the group, that circuit leads: from member 1 of 4 to member 0 it is 3.
-    """
-    step = context.step
-    used = rail.list_ports(step.rank[operations], context.plan.ports[operations])
-    operation = operations[used.row]
-    n_members = context.group_size[step.group[operation]]
-    spell = rail.spell_at(context.plan.start_s[operation] + context.slack_s, used.port)
-    last_spell = rail.spell_at(context.plan.end_s[operation] - context.slack_s, used.port)
-
-    # Stage s is spell `spell + s`. Ports with fewer stages than the longest one are looked up at
-    # their last spell, and then have stride 0.
-    n_stages = 1 + int((last_spell - spell).max(initial=0))
-    strides = np.zeros((len(operation), n_stages), np.int64)
-    place = find_places(context, operation, step.rank[operation].astype(np.int64))
-    for stage in range(n_stages):
-        reached = rail.arrival(np.minimum(spell + stage, last_spell)).rank
-        next_place = find_places(context, operation, reached)
-        stride = np.where(next_place < 0, -1, (next_place - place) % n_members)
-        strides[:, stage] = np.where(spell + stage > last_spell, 0, stride)
-    return _Stages(used.row, spell, last_spell, n_members, strides)
-
-
-def find_places(context: Context, operation: Places, rank: Places) -> Places:
+def _find_places(context: Context, operation: Places, rank: NDArray[np.integer]) -> Places:
     """Return the places of ranks in the groups of operations, entry by entry; -1 outside.
 
     Rank 5 has place 1 in a group of the ranks 3, 5 and 8.
@@ -1080,49 +959,6 @@ def find_places(context: Context, operation: Places, rank: Places) -> Places:
     key = group * key_base + rank
     entry = order[np.searchsorted(keys[order][:-1], key)]
     return np.where(keys[entry] == key, places[entry], -1)
-
-
-def _count_hops_of_all(stages: _Stages) -> Places:
-    """Count the parts that each circuit carries in each stage; equal strides are counted once."""
-    # Few cases differ: each row of members and strides is counted once.
-    cases = np.column_stack([stages.n_members, stages.strides])
-    different, case_of = np.unique(cases, axis=0, return_inverse=True)
-    hops = np.array([count_hops(int(case[0]), case[1:]) for case in different])
-    return hops[case_of.reshape(-1)]
-
-
-def _replay_stages(
-    context: Context, rail: Rail, operations: Places, stages: _Stages, n_hops: Places
-) -> tuple[Seconds, NDArray[np.bool_]]:
-    """Work out when all-to-alls in stages end, and which circuits they lack.
-
-    ``n_hops[entry, stage]`` is how many parts a circuit carries. The results are by entry of
-    `stages`. With stages of 5 s and 4 s and a change of 2 s, the all-to-all ends 11 s after its
-    start.
-    """
-    # By entry: how long one part needs over one hop. The ports of an operation share its parts
-    # evenly, so that together they have the rate of all.
-    row = stages.row
-    work = measure_work(context.job, operations)
-    rate = np.bincount(row)[row] * context.job.network.port_bytes_per_s
-    part_s = (work.sent_bytes[row] / rate + work.latency_s[row]) / (stages.n_members - 1)
-
-    lacks_circuit = np.zeros(len(row), dtype=bool)
-    end_s = context.plan.start_s[operations[row]] - rail.delay_s  # no change before the first
-    for stage in range(stages.strides.shape[1]):
-        # An entry with fewer stages than the longest one keeps the end of its last stage. Each
-        # stage begins one delay after the end of the one before.
-        is_stage = stages.spell + stage <= stages.last_spell
-        spell = np.minimum(stages.spell + stage, stages.last_spell)
-        begin_s = end_s + rail.delay_s
-        done_s = begin_s + n_hops[:, stage] * part_s
-
-        # The circuit has to be there from the beginning of the stage to its end.
-        is_up = rail.since_s[spell] + rail.delay_s <= begin_s + context.slack_s
-        stays = rail.until_s[spell] >= done_s - context.slack_s
-        lacks_circuit |= is_stage & ~(is_up & stays)
-        end_s = np.where(is_stage, done_s, end_s)
-    return end_s, lacks_circuit
 
 
 def count_hops(n: int, strides: NDArray[np.int64]) -> list[int]:
@@ -1191,7 +1027,10 @@ class Hops(NamedTuple):
 
 
 class _HopPorts(NamedTuple):
-    """The circuits of hops; an entry for each port of each hop."""
+    """The circuits of hops; an entry for each port of each hop.
+
+    `operation` and `next_rank` are those of the hop, as in `Hops`.
+    """
 
     hop: Places
     """The place of the hop in `Hops`."""
@@ -1199,17 +1038,15 @@ class _HopPorts(NamedTuple):
     """The number of the port at its GPU."""
     port: Places
     """The port of the switch."""
-    # The operation whose data are sent.
     operation: Places
     next_rank: Places
-    """As in `Hops`."""
     spell: Places
     """The spell of the port at the start of the operation."""
     reached: Arrival
     """Where its circuit leads."""
 
 
-def check_forwarded(context: Context) -> bool:
+def _check_forwarded(context: Context) -> bool:
     """Check that relays are of sending operations, and of ranks and ports that exist.
 
     Rows of ``relays`` are operation, rank and ports (as bits). False if any of them is wrong; then
@@ -1237,7 +1074,7 @@ def check_forwarded(context: Context) -> bool:
     return bool(is_sent.all() and exists.all())
 
 
-def check_routes(context: Context, rail: Rail, riding: Places, operations: Places) -> Sent:
+def _check_routes(context: Context, rail: Rail, riding: Places, operations: Places) -> Sent:
     """Check that data over circuits that stay arrive where they should, and in time.
 
     `riding` are all operations on this rail, `operations` those of them that send over circuits
@@ -1254,14 +1091,43 @@ def check_routes(context: Context, rail: Rail, riding: Places, operations: Place
 
     # One entry of `used` is one port of one hop. `used.next_rank` is -1 at the last hop of a
     # route, and `used.reached.rank` is -1 for a port without a circuit.
-    used = _list_hop_ports(context, rail, hops)
-    _check_circuits(context, rail, hops, used)
+    ports = rail.list_ports(hops.rank, hops.ports)
+    operation = hops.operation[ports.row]
+    start_s = context.plan.start_s[operation]
+    spell = rail.spell_at(start_s + context.slack_s, ports.port)
+
+    # An operation that takes no time, as a barrier without latency, may end just when its circuit
+    # is given up: then the circuit before the change is the one that it has used.
+    takes_no_time = context.plan.end_s[operation] == start_s
+    is_changing = rail.since_s[spell] + rail.delay_s > start_s + context.slack_s
+    spell_before = rail.spell_at(start_s - context.slack_s, ports.port)
+    spell = np.where(takes_no_time & is_changing, spell_before, spell)
+    used = _HopPorts(
+        hop=ports.row,
+        number=ports.number,
+        port=ports.port,
+        operation=operation,
+        next_rank=hops.next_rank[ports.row],
+        spell=spell,
+        reached=rail.arrival(spell),
+    )
+
+    # Circuits stay from start to end, and lead to the rank that forwards next.
+    start_s = context.plan.start_s[used.operation]
+    end_s = context.plan.end_s[used.operation]
+    has_circuit = used.reached.rank >= 0
+    is_up = rail.up_s(used.spell) <= start_s + context.slack_s
+    stays = rail.until_s[used.spell] >= end_s - context.slack_s
+    rule = "its circuits are there from start to end"
+    _refuse_hops(context, rule, hops, used.hop[~(has_circuit & is_up & stays)])
+    is_last = used.next_rank < 0
+    astray = has_circuit & ~is_last & (used.reached.rank != used.next_rank)
+    rule = "data are handed on where they arrive"
+    _refuse_hops(context, rule, hops, used.hop[astray])
 
     # Where the last hops lead: those of messages to receivers, those of collectives around rings.
-    is_last = used.next_rank < 0
-    arrives = is_last & (used.reached.rank >= 0)
     is_message = step.kind[used.operation] == SEND
-    _check_messages(context, riding, used, np.flatnonzero(arrives & is_message))
+    _check_messages(context, riding, used, np.flatnonzero(is_last & has_circuit & is_message))
     _check_collectives(context, rail, operations, hops, used)
     _check_durations(context, rail, operations, hops)
     return Sent(used.operation, used.port)
@@ -1291,52 +1157,6 @@ def _list_hops(context: Context, operations: Places) -> Hops:
     # A hop whose successor is of the same operation hands on to the rank of that one.
     goes_on = np.append(operation[1:] == operation[:-1], False)[: len(operation)]
     return Hops(operation, rank, ports, np.where(goes_on, np.roll(rank, -1), -1))
-
-
-def _list_hop_ports(context: Context, rail: Rail, hops: Hops) -> _HopPorts:
-    """Find the spell of each port of each hop at the start of its operation."""
-    used: UsedPorts = rail.list_ports(hops.rank, hops.ports)
-    operation = hops.operation[used.row]
-    start_s = context.plan.start_s[operation]
-    spell = rail.spell_at(start_s + context.slack_s, used.port)
-
-    # An operation that takes no time, as a barrier without latency, may end just when its circuit
-    # is given up: then the circuit before the change is the one that it has used.
-    takes_no_time = context.plan.end_s[operation] == start_s
-    is_changing = rail.since_s[spell] + rail.delay_s > start_s + context.slack_s
-    spell_before = rail.spell_at(start_s - context.slack_s, used.port)
-    spell = np.where(takes_no_time & is_changing, spell_before, spell)
-    return _HopPorts(
-        hop=used.row,
-        number=used.number,
-        port=used.port,
-        operation=operation,
-        next_rank=hops.next_rank[used.row],
-        spell=spell,
-        reached=rail.arrival(spell),
-    )
-
-
-def _check_circuits(context: Context, rail: Rail, hops: Hops, used: _HopPorts) -> None:
-    """Check that circuits stay from start to end, and lead to the rank that forwards next."""
-    start_s = context.plan.start_s[used.operation]
-    end_s = context.plan.end_s[used.operation]
-    # A circuit is up one delay after its spell begins. Where the switch stops as a whole, the
-    # operation may start during the stop, as that is part of its time.
-    delay_s = 0.0 if len(rail.stops_s) else rail.delay_s
-    has_circuit = used.reached.rank >= 0
-    is_up = rail.since_s[used.spell] + delay_s <= start_s + context.slack_s
-    stays = rail.until_s[used.spell] >= end_s - context.slack_s
-    _refuse_hops(
-        context,
-        "its circuits are there from start to end",
-        hops,
-        used.hop[~(has_circuit & is_up & stays)],
-    )
-
-    goes_on = used.next_rank >= 0
-    astray = has_circuit & goes_on & (used.reached.rank != used.next_rank)
-    _refuse_hops(context, "data are handed on where they arrive", hops, used.hop[astray])
 
 
 def _check_messages(context: Context, riding: Places, used: _HopPorts, rows: Places) -> None:
@@ -1416,7 +1236,7 @@ def _check_rings(context: Context, operation: Places, lane: Places, reached: Pla
     # `ring` is one integer for a lane of a collective, the same at all of its members: `match` is
     # a number that all operations of one collective share.
     step = context.step
-    n_members = context.group_size[step.group[operation]]
+    n_members = _count_members(step)[step.group[operation]]
     ports_per_gpu = context.job.network.ports_per_gpu
     ring = step.match[operation].astype(np.int64) * ports_per_gpu + lane
 
@@ -1482,7 +1302,7 @@ def _check_durations(context: Context, rail: Rail, operations: Places, hops: Hop
 
     # Around a ring of n members the parts of an all-to-all go 1, 2, ... or n - 1 hops, n / 2 on
     # average, and a circuit carries as many times the bytes that a member sends.
-    n_members = context.group_size[step.group[operations]]
+    n_members = _count_members(step)[step.group[operations]]
     around = np.where(step.kind[operations] == ALL_TO_ALL, n_members / 2, 1.0)
     rate = narrowest[match] * context.job.network.port_bytes_per_s
     send_s: NDArray[np.float64] = work.sent_bytes * around / rate
@@ -1512,7 +1332,7 @@ _SHARE_SLACK = 1e-9
 """Shares of a part are sums of a few floats near 1."""
 
 
-def check_chord_routes(context: Context) -> bool:
+def _check_chord_routes(context: Context) -> bool:
     """Check the tables of routes over chords: each route arrives, and all data have a route.
 
     The shares of all routes to one distance have to sum to 1.
@@ -1520,67 +1340,61 @@ def check_chord_routes(context: Context) -> bool:
     n_before = len(context.findings.violations)
     for number, routes in enumerate(context.plan.chords):
         where = f"chords[{number}]"
+        place = f"{where}.hops[{{}}]"
         # ``hops[route, port]`` times ``strides[port]``, summed over the ports, is how many places
         # further on a route ends.
         reached = routes.hops.astype(np.int64) @ np.array(routes.strides, np.int64)
         reached %= routes.n_members
-        for route in np.flatnonzero(reached != routes.distance)[:MOST_TOLD].tolist():
-            place = f"{where}.hops[{route}]"
-            expected = int(routes.distance[route])
-            context.findings.refuse(
-                "routes over chords bring each part to its place",
-                place,
-                int(reached[route]),
-                expected,
-            )
+        context.findings.expect_none(
+            "routes over chords bring each part to its place",
+            reached != routes.distance,
+            place,
+            reached,
+            routes.distance,
+            most=MOST_TOLD,
+        )
 
         # Distance 0 is the member itself, for whom nothing is sent.
         carried = np.bincount(routes.distance, routes.share, minlength=routes.n_members)
-        off = np.abs(carried[1:] - 1.0) > _SHARE_SLACK
-        for distance in (1 + np.flatnonzero(off)[:MOST_TOLD]).tolist():
-            place = f"{where}, distance {distance}"
-            context.findings.refuse(
-                "routes over chords carry the whole of each part",
-                place,
-                float(carried[distance]),
-                1.0,
-            )
+        off = np.abs(carried - 1.0) > _SHARE_SLACK
+        off[0] = False
+        context.findings.expect_none(
+            "routes over chords carry the whole of each part",
+            off,
+            f"{where}, distance {{}}",
+            carried,
+            1.0,
+            most=MOST_TOLD,
+        )
     return len(context.findings.violations) == n_before
 
 
-def check_chords(context: Context, rail: Rail, operations: Places) -> Places:
+def _check_chords(context: Context, rail: Rail, operations: Places) -> Places:
     """Check the all-to-alls over chords, and return them.
 
     An all-to-all belongs here if its circuits have the strides of a table of routes in the plan.
     """
-    operations_by_chord = [
-        _check_with_routes(context, rail, operations, chord) for chord in context.plan.chords
-    ]
-    return np.concatenate([operations[:0], *operations_by_chord])
-
-
-def _check_with_routes(
-    context: Context, rail: Rail, operations: Places, routes: ChordRoutes
-) -> Places:
-    """Check the all-to-alls that use one table of routes, and return them."""
-    chosen, spell = _find_over_chords(context, rail, operations, routes)
-    if not len(chosen):
-        return chosen
-
-    # All members of the same all-to-alls use these strides. A member that does not is refused, and
-    # the first stride stands in the message for what was expected of it.
     match = context.step.match
-    taking_part = operations[np.isin(match[operations], match[chosen])]
-    differs = ~np.isin(taking_part, chosen)
-    context.refuse(
-        "in an all-to-all over chords all members use the same strides",
-        taking_part,
-        differs,
-        np.nan,
-        routes.strides[0],
-    )
-    _check_times_over_chords(context, rail, routes, chosen, spell)
-    return taking_part
+    checked = [operations[:0]]
+    for routes in context.plan.chords:
+        chosen, spell = _find_over_chords(context, rail, operations, routes)
+        if not len(chosen):
+            continue
+
+        # All members of the same all-to-alls use these strides. A member that does not is refused,
+        # and the first stride stands in the message for what was expected of it.
+        taking_part = operations[np.isin(match[operations], match[chosen])]
+        differs = ~np.isin(taking_part, chosen)
+        context.refuse(
+            "in an all-to-all over chords all members use the same strides",
+            taking_part,
+            differs,
+            np.nan,
+            routes.strides[0],
+        )
+        _check_times_over_chords(context, rail, routes, chosen, spell)
+        checked.append(taking_part)
+    return np.concatenate(checked)
 
 
 def _find_over_chords(
@@ -1596,7 +1410,7 @@ def _find_over_chords(
     plan = context.plan
     n_ports = len(routes.strides)
     n_used = np.bitwise_count(plan.ports[operations].astype(np.uint64))
-    n_members = context.group_size[step.group[operations]]
+    n_members = _count_members(step)[step.group[operations]]
     operations = operations[(n_members == routes.n_members) & (n_used == n_ports)]
     if not len(operations):
         return operations, np.empty((0, n_ports), np.int64)
@@ -1606,9 +1420,8 @@ def _find_over_chords(
     used = rail.list_ports(step.rank[operations], plan.ports[operations])
     operation_of_entry = operations[used.row]
     spell = rail.spell_at(plan.start_s[operation_of_entry] + context.slack_s, used.port)
-    rank = step.rank[operation_of_entry].astype(np.int64)
-    place = find_places(context, operation_of_entry, rank)
-    next_place = find_places(context, operation_of_entry, rail.arrival(spell).rank)
+    place = _find_places(context, operation_of_entry, step.rank[operation_of_entry])
+    next_place = _find_places(context, operation_of_entry, rail.arrival(spell).rank)
     stride = np.where(next_place < 0, -1, (next_place - place) % routes.n_members)
 
     # The entries of an operation stand together, ports ascending, and all operations that are left
@@ -1629,9 +1442,7 @@ def _check_times_over_chords(
     start_s = context.plan.start_s[operations]
     end_s = context.plan.end_s[operations]
 
-    # Where the switch stops as a whole, the stop is part of the time of the operation.
-    delay_s = 0.0 if len(rail.stops_s) else rail.delay_s
-    up_s = (rail.since_s[spell] + delay_s).max(axis=1)
+    up_s = rail.up_s(spell).max(axis=1)
     until_s = rail.until_s[spell].min(axis=1)
     is_up = (up_s <= start_s + context.slack_s) & (until_s >= end_s - context.slack_s)
     context.refuse(
@@ -1671,7 +1482,7 @@ def list_operations(step: Step, ranks: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.concatenate([np.empty(0, np.int64), *spans])
 
 
-def describe_load(
+def _describe_load(
     context: Context,
     ranks: NDArray[np.int64],
     riding: NDArray[np.int64],
@@ -1725,7 +1536,7 @@ _N_COMPARED = 1 << 20
 """The number of operations that are looked at together, to bound memory."""
 
 
-def check_times(context: Context) -> None:
+def _check_times(context: Context) -> None:
     """Check the times of a plan, as far as no circuits are needed for that.
 
     Nothing starts before what it waits for has ended, what is beside rails lasts as long as its
@@ -1742,44 +1553,27 @@ def check_times(context: Context) -> None:
     # Ranks wait for operations of their own alone: some after the others, to bound memory.
     n_chunks = 1 + step.n_operations // _N_COMPARED
     for ranks in np.array_split(np.arange(step.n_ranks), n_chunks):
-        _check_times_of_ranks(context, list_operations(step, ranks))
+        operations = list_operations(step, ranks)
+        start_s = plan.start_s[operations]
+        end_s = plan.end_s[operations]
+        precedence = list_before(step, operations)
+        earliest_s = np.full(len(operations), -np.inf)
+        np.maximum.at(earliest_s, precedence.after, end_s[precedence.before])
+        early = start_s < earliest_s - context.slack_s
+        rule = "an operation starts after what it waits for"
+        context.refuse(rule, operations, early, start_s, earliest_s)
+
+        # Off the rails nothing can be late: durations follow from work and rates.
+        duration_s = end_s - start_s
+        fixed_s = measure_work(context.job, operations).fixed_s
+        is_wrong = np.abs(duration_s - fixed_s) > context.slack_s
+        off = (step.rail[operations] < 0) & is_wrong
+        rule = "an operation lasts as long as its work or its bytes need"
+        context.refuse(rule, operations, off, duration_s, fixed_s)
     _check_together(context, "start", plan.start_s)
     _check_together(context, "end", plan.end_s)
-    _check_end_of_step(context)
 
-
-def _check_times_of_ranks(context: Context, operations: Places) -> None:
-    """Check when the operations of some ranks start, and how long those off the rails last."""
-    # An operation may start when the last of its predecessors has ended: its dependencies, and the
-    # one before it in the same queue (stream) of its rank.
-    step = context.step
-    slack_s = context.slack_s
-    start_s = context.plan.start_s[operations]
-    end_s = context.plan.end_s[operations]
-    precedence = list_before(step, operations)
-    earliest_s = np.full(len(operations), -np.inf)
-    np.maximum.at(earliest_s, precedence.after, end_s[precedence.before])
-    early = start_s < earliest_s - slack_s
-    context.refuse(
-        "an operation starts after what it waits for", operations, early, start_s, earliest_s
-    )
-
-    # Off the rails nothing can be late: durations follow from work and rates.
-    duration_s = end_s - start_s
-    fixed_s = measure_work(context.job, operations).fixed_s
-    off = (step.rail[operations] < 0) & (np.abs(duration_s - fixed_s) > slack_s)
-    context.refuse(
-        "an operation lasts as long as its work or its bytes need",
-        operations,
-        off,
-        duration_s,
-        fixed_s,
-    )
-
-
-def _check_end_of_step(context: Context) -> None:
-    """Check that the step ends with its last operation or its last change."""
-    plan = context.plan
+    # The step ends with its last operation or its last change.
     last_s = float(plan.end_s.max(initial=0.0))
     for timeline in plan.rails:
         if timeline.n_reconfigurations:
@@ -1802,12 +1596,9 @@ def _check_together(context: Context, do: str, time_s: NDArray[np.float64]) -> N
     # ``common_s[match]`` is the time of that part of the communication which is written last; all
     # others have to agree with it. Computations write into the last entry, which is not compared.
     match = context.step.match
-    chunks = [slice(first, first + _N_COMPARED) for first in range(0, len(match), _N_COMPARED)]
     common_s = np.empty(int(match.max(initial=-1)) + 2)  # the last entry: no communication
-    for chunk in chunks:
-        common_s[match[chunk]] = time_s[chunk]
-    differs = [(match[chunk] >= 0) & (common_s[match[chunk]] != time_s[chunk]) for chunk in chunks]
-    wrong = np.flatnonzero(np.concatenate([*differs, np.empty(0, bool)]))
+    common_s[match] = time_s
+    wrong = np.flatnonzero((match >= 0) & (common_s[match] != time_s))
     all_wrong = np.ones(len(wrong), dtype=bool)
     rule = f"all parts of a communication {do} together"
     context.refuse(rule, wrong, all_wrong, time_s[wrong], common_s[match[wrong]])
@@ -1821,9 +1612,6 @@ def _check_together(context: Context, do: str, time_s: NDArray[np.float64]) -> N
 # like any other, with R k ports for each GPU, and one of these rails stands for all.
 
 RAILS_ARE_ALIKE = "where data change rail, all GPUs of a server do the same together"
-
-_RanksOfRail = dict[int, NDArray[np.int64]]
-"""By rail its ranks, ascending: the order in which its switch counts their GPUs."""
 
 
 def lets_pool(job: RailJob) -> bool:
@@ -1841,10 +1629,10 @@ def lets_pool(job: RailJob) -> bool:
     )
 
 
-def check_pooled(context: Context, ranks_of_rail: _RanksOfRail) -> bool:
+def _check_pooled(context: Context, ranks_of_rail: dict[int, NDArray[np.int64]]) -> bool:
     """Check that a plan may let data change rail, and that all rails do the same.
 
-    The rails do the same if loads (`describe_load`) and servers of their GPUs are equal; one rail
+    The rails do the same if loads (`_describe_load`) and servers of their GPUs are equal; one rail
     can then stand for all. False, with the rule that is broken in the findings, if not.
     """
     job = context.job
@@ -1869,17 +1657,17 @@ def check_pooled(context: Context, ranks_of_rail: _RanksOfRail) -> bool:
     server_of_rank = place_ranks(job.parallelism) // n_rails
     numbers_of_groups: dict[tuple[str, bytes], int] = {}
     first_load = None
-    first_servers = server_of_rank[ranks_of_rail[0]]
 
     # All rails have the load of the first one, in the same servers.
     for rail, ranks in ranks_of_rail.items():
         riding = np.flatnonzero(context.step.rail == rail)
-        load = describe_load(context, ranks, riding, numbers_of_groups)
+        load = (
+            server_of_rank[ranks],
+            *_describe_load(context, ranks, riding, numbers_of_groups),
+        )
         if first_load is None:
             first_load = load
-        is_alike = np.array_equal(server_of_rank[ranks], first_servers)
-        is_alike = is_alike and all(map(np.array_equal, load, first_load))
-        if not is_alike:
+        if not all(map(np.array_equal, load, first_load)):
             findings.refuse(RAILS_ARE_ALIKE, f"rail {rail}", "another load", "that of rail 0")
             return False
     return True
@@ -1897,7 +1685,7 @@ def pool_job(job: RailJob) -> RailJob:
     n_rails = network.gpus_per_server
     seconds_per_byte = 1 / network.port_bytes_per_s
     seconds_per_byte += network.ports_per_gpu / network.scale_up_bytes_per_s
-    assert network.change_rail_s is not None  # `check_pooled` refuses jobs without it
+    assert network.change_rail_s is not None  # `_check_pooled` refuses jobs without it
     shares = replace(
         network,
         ports_per_gpu=n_rails * network.ports_per_gpu,
@@ -1907,12 +1695,11 @@ def pool_job(job: RailJob) -> RailJob:
     )
     # The step and its groups do not depend on rates, and are shared with the job.
     pooled = replace(job, network=shares)
-    derived = {name: job.once(name, job.step) for name in ("step",)}
-    object.__setattr__(pooled, "_built", derived | {"groups": job.groups()})
+    object.__setattr__(pooled, "_built", {"step": job.step(), "groups": job.groups()})
     return pooled
 
 
-def pool_timelines(job: RailJob, plan: RailPlan) -> RailTimeline:
+def _pool_timelines(job: RailJob, plan: RailPlan) -> RailTimeline:
     """Join the switches of all rails to one, on which a GPU has all ports of its server.
 
     Its ports are numbered by GPU (counted on its rail), rail and port. With 8 rails and 2 ports on
@@ -1974,7 +1761,7 @@ def replay_plan(job: RailJob, plan: object, findings: Findings) -> bool:
 
     # Times. An operation with rail -1 is beside all rails, and may use no port.
     context = Context(job, step, plan, findings)
-    check_times(context)
+    _check_times(context)
     wrong = np.flatnonzero((step.rail < 0) & (plan.ports != 0))
     context.refuse(
         "what rides no rail uses no port", wrong, np.ones(len(wrong), bool), plan.ports[wrong], 0
@@ -1982,7 +1769,7 @@ def replay_plan(job: RailJob, plan: object, findings: Findings) -> bool:
 
     # Switches. All timelines are checked, also after a wrong one.
     fits = [
-        check_timeline(context, number, len(ranks_of_rail[timeline.rails[0]]))
+        _check_timeline(context, number, len(ranks_of_rail[timeline.rails[0]]))
         for number, timeline in enumerate(plan.rails)
         if timeline.rails
     ]
@@ -1991,24 +1778,37 @@ def replay_plan(job: RailJob, plan: object, findings: Findings) -> bool:
         return False
     # In a pooled plan data change rail inside a server: each GPU sends over all ports of its
     # server, of which it has equal shares. This is allowed only if all rails do the same.
-    if plan.pooled and not check_pooled(context, ranks_of_rail):
+    if plan.pooled and not _check_pooled(context, ranks_of_rail):
         findings.skipped.append("circuits: rails that may not be used together")
         return False
     if plan.pooled:
         # From here on the job is one in which these shares are ports of the GPU itself.
         context = Context(pool_job(job), step, plan, findings)
-    has_routes = not len(plan.relays) or check_forwarded(context)
-    if not has_routes or (plan.chords and not check_chord_routes(context)):
+    has_routes = not len(plan.relays) or _check_forwarded(context)
+    if not has_routes or (plan.chords and not _check_chord_routes(context)):
         findings.skipped.append("circuits: what is forwarded has no route")
         return False
 
     # Circuits. In a pooled plan all rails do the same: rail 0 is checked, with the ports of all.
     if plan.pooled:
-        rail = open_rail(context.job, ranks_of_rail[0], pool_timelines(job, plan))
+        rail = _open_rail(context.job, ranks_of_rail[0], _pool_timelines(job, plan))
         _check_rail(context, rail, np.flatnonzero(step.rail == 0))
     else:
         _check_rails(context, ranks_of_rail)
-    _add_figures(plan, findings)
+
+    # The objective, and how often switches and circuits change, over all rails.
+    n_reconfigurations = 0
+    n_circuits_changed = 0
+    for timeline in plan.rails:
+        matchings = timeline.matchings
+        new_circuit = (matchings[1:] != matchings[:-1]) & (matchings[1:] != IDLE)
+        n_circuits_changed += int(new_circuit.sum()) * len(timeline.rails)
+        n_reconfigurations += timeline.n_reconfigurations * len(timeline.rails)
+    findings.figures |= {
+        "objective": plan.step_s,
+        "reconfigurations": n_reconfigurations,
+        "circuits_changed": n_circuits_changed,
+    }
     return True
 
 
@@ -2025,9 +1825,9 @@ def _check_rails(context: Context, ranks_of_rail: dict[int, NDArray[np.int64]]) 
         for rail_number in timeline.rails:
             ranks = ranks_of_rail[rail_number]
             riding = np.flatnonzero(context.step.rail == rail_number)
-            load = describe_load(context, ranks, riding, numbers_of_groups)
+            load = _describe_load(context, ranks, riding, numbers_of_groups)
             if checked_load is None or not all(map(np.array_equal, load, checked_load)):
-                _check_rail(context, open_rail(context.job, ranks, timeline), riding)
+                _check_rail(context, _open_rail(context.job, ranks, timeline), riding)
             if checked_load is None:
                 checked_load = load
 
@@ -2049,46 +1849,43 @@ def _check_rail(context: Context, rail: Rail, riding: NDArray[np.int64]) -> None
     if wrong.any():
         return
 
-    # Who sends nothing, in no time, needs no circuits.
+    # An operation that sends nothing, in no time, needs no circuits.
     lasts_s = context.plan.end_s[riding] - context.plan.start_s[riding]
     riding = riding[(lasts_s > 0) | (measure_work(context.job, riding).full_s > 0)]
 
     # All-to-alls of more than two members over circuits that change, or over chords. Those for
     # which the plan names GPUs that forward go around a ring, along routes that stay.
     senders = riding[step.kind[riding] != RECV]
-    of_several = context.group_size[step.group[senders]] > 2
+    of_several = _count_members(step)[step.group[senders]] > 2
     scattered = senders[(step.kind[senders] == ALL_TO_ALL) & of_several]
     forwarded = step.match[context.plan.relays[:, 0]]
     scattered = scattered[~np.isin(step.match[scattered], forwarded)]
-    changing = check_in_rounds(context, rail, riding)
-    if len(scattered):
-        changing = np.concatenate([_check_all_to_alls(context, rail, scattered), changing])
-
-    # All other sends go over circuits that stay for the whole operation.
-    staying = senders[~np.isin(senders, changing)]
-    sent = check_routes(context, rail, riding, staying)
-    _check_sharing(context, rail, changing, sent)
-
-
-def _check_all_to_alls(context: Context, rail: Rail, scattered: Places) -> Places:
-    """Check all-to-alls over chords, in rounds and in stages, and return these operations.
-
-    The others of `scattered` go around rings that stay, and are checked as all else that stays.
-    """
-    over_chords = check_chords(context, rail, scattered)
+    over_chords = _check_chords(context, rail, scattered)
     scattered = scattered[~np.isin(scattered, over_chords)]
-    in_rounds = []
-    in_stages = []
-    for chunk in np.array_split(scattered, 1 + len(scattered) // _CHUNK):  # to bound memory
-        changing, staged = check_exchanges(context, rail, chunk)
-        in_rounds.append(changing)
+
+    # Operations whose circuits change, or carry several routes: over chords, in rounds of an
+    # algorithm, and all-to-alls in rounds and in stages.
+    changing = [over_chords]
+    for group in list_in_rounds(context.job, riding):
+        _check_in_rounds(context, rail, group)
+        changing.append(group.operations)
+    in_stages = [scattered[:0]]
+    for first in range(0, len(scattered), _CHUNK):
+        chunk = scattered[first : first + _CHUNK]
+        in_rounds, staged = _check_exchanges(context, rail, chunk)
+        changing.append(in_rounds)
         in_stages.append(staged)
 
     # Stages are compared over all members of a collective, which may be of several chunks.
     all_staged = np.concatenate(in_stages)
     if len(all_staged):
-        check_stages(context, rail, all_staged)
-    return np.concatenate([over_chords, *in_rounds, all_staged])
+        _check_stages(context, rail, all_staged)
+
+    # All other sends go over circuits that stay for the whole operation.
+    all_changing = np.concatenate([*changing, all_staged])
+    staying = senders[~np.isin(senders, all_changing)]
+    sent = _check_routes(context, rail, riding, staying)
+    _check_sharing(context, rail, all_changing, sent)
 
 
 def _check_sharing(context: Context, rail: Rail, changing: NDArray[np.int64], sent: Sent) -> None:
@@ -2114,19 +1911,3 @@ def _check_sharing(context: Context, rail: Rail, changing: NDArray[np.int64], se
     context.refuse(
         "a port sends for one operation at a time", operation[1:], overlap, start_s, end_before_s
     )
-
-
-def _add_figures(plan: RailPlan, findings: Findings) -> None:
-    """Add the objective, and how often switches and circuits change, over all rails."""
-    n_reconfigurations = 0
-    n_circuits_changed = 0
-    for timeline in plan.rails:
-        matchings = timeline.matchings
-        new_circuit = (matchings[1:] != matchings[:-1]) & (matchings[1:] != IDLE)
-        n_circuits_changed += int(new_circuit.sum()) * len(timeline.rails)
-        n_reconfigurations += timeline.n_reconfigurations * len(timeline.rails)
-    findings.figures |= {
-        "objective": plan.step_s,
-        "reconfigurations": n_reconfigurations,
-        "circuits_changed": n_circuits_changed,
-    }

@@ -4,7 +4,7 @@
    its units after the best handover of lost units to spares.
 2. A cut of servers (`_check_cut`): more circuits must leave a set of servers, whichever spares are
    taken, than fibres do (max-flow, min-cut).
-3. A block of chips (`check_block`): light from some chips passes certain links or none, and more
+3. A block of chips (`_check_block`): light from some chips passes certain links or none, and more
    circuits begin there than there are links.
 4. All handovers (`_check_handovers`): for each one, link prices show that there is no routing.
 """
@@ -62,11 +62,7 @@ def verify_reroute(
         )
         return False
 
-    if isinstance(subject, Solution):
-        prove = partial(_check_proof, failure)
-        check_solution(problem, subject, findings, replay=replay, prove=prove)
-    else:
-        replay(subject)
+    check_solution(problem, subject, findings, replay=replay, prove=partial(_check_proof, failure))
 
 
 # Certificates
@@ -77,7 +73,7 @@ def _check_proof(failure: Failure, proof: object) -> float:
     if isinstance(proof, CutProof):
         _check_cut(failure, proof)
     elif isinstance(proof, BlockProof):
-        check_block(failure, proof)
+        _check_block(failure, proof)
     elif isinstance(proof, tuple):
         _check_handovers(failure, proof)
     else:
@@ -184,7 +180,7 @@ def _check_handovers(failure: Failure, proofs: tuple[RoutingProof | None, ...]) 
             raise ProofError(f"the proof for the handover {handover} does not hold")
 
 
-def check_block(failure: Failure, proof: BlockProof) -> None:
+def _check_block(failure: Failure, proof: BlockProof) -> None:
     """Check that circuits of some chips outnumber the links that their light must pass.
 
     Light is followed through all working cells in both states, but not through the links that are
@@ -288,37 +284,23 @@ def _bound_levels(failure: Failure) -> tuple[int, int, int, int, int] | None:
 
     # The best handover; one with a circuit that has no route is left out.
     best: tuple[int, int] | None = None
+    cell_loss, fibre_loss = problem.loss_units
     unit_after = np.arange(problem.units.n_units)
     for handover in handovers:
         unit_after[lost] = handover
-        levels = _bound_routes(problem, lengths, stated_losses, unit_after[end_units])
-        if levels is not None and (best is None or levels < best):
+        source, destination = unit_after[end_units].T
+        cells = lengths.cells[source, destination].astype(np.int64)
+        fibres = lengths.fibres[source, destination].astype(np.int64)
+        if (cells == UNREACHED).any():  # where cells are not reached, fibres are not either
+            continue
+        # Losses that a switch states count instead of those of cells and fibres.
+        losses = cells * cell_loss + fibres * fibre_loss
+        if stated_losses is not None:
+            losses = stated_losses[source, destination]
+        levels = (int(losses.max(initial=0)), int(cells.sum() + fibres.sum()))
+        if best is None or levels < best:
             best = levels
     return None if best is None else (0, len(hit), 0, *best)
-
-
-def _bound_routes(
-    problem: Reroute,
-    lengths: RouteLengths,
-    stated_losses: NDArray[np.int64] | None,
-    ends: NDArray[np.int64],
-) -> tuple[int, int] | None:
-    """Bound the worst loss (0.01 dB) and the cells and fibres of routes between pairs of units.
-
-    ``ends[circuit]`` are two units; ``stated_losses[unit, unit]``, if there are any, count instead
-    of cells and fibres. None if two units have no route.
-    """
-    cells = lengths.cells[ends[:, 0], ends[:, 1]].astype(np.int64)
-    fibres = lengths.fibres[ends[:, 0], ends[:, 1]].astype(np.int64)
-    if (cells == UNREACHED).any():  # where cells are not reached, fibres are not either
-        return None
-    cell_loss, fibre_loss = problem.loss_units
-    worst_loss = 0
-    for n_cells, n_fibres in zip(cells.tolist(), fibres.tolist(), strict=True):
-        worst_loss = max(worst_loss, n_cells * cell_loss + n_fibres * fibre_loss)
-    if stated_losses is not None:
-        worst_loss = int(stated_losses[ends[:, 0], ends[:, 1]].max(initial=0))
-    return worst_loss, int(cells.sum() + fibres.sum())
 
 
 def _shorten_to_any(

@@ -1,14 +1,14 @@
 """The replay of a transition: what failed, each step, the new circuits and spares, the cost.
 
-What failed is found first (`assess_failure`): lost units, hit circuits, spares that are left. Then
+The failure comes first (`assess_failure`): lost units, hit circuits, spares that are left. Then
 `replay_transition` checks in this order, and ends where later rules cannot be asked:
 
 1. Circuits and fibres that are named exist (`_check_numbers`).
 2. Each lost unit has a live spare of its own (`_check_moves`), and ends of circuits follow their
    units (`_check_ends`); without cells, routes lead over live fibres (`_check_fibres`).
 3. After every step each circuit that is up has its parts for itself and its light, and in the end
-   all circuits have theirs, along the stated routes (`replay_steps`).
-4. Circuits of ideal switches keep their link budgets (`_check_budgets`).
+   all circuits have theirs, along the stated routes (`_replay_steps`).
+4. Circuits of ideal switches keep their link budgets (`check_light`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import DEAD, CellGraph, break_cells
-from optmatch.fabrics.light import Light, trace
+from optmatch.fabrics.light import trace
 from optmatch.model import BAR, CROSS, FREE, IDLE
 from optmatch.problems import Reroute, Transition
 from optmatch.problems.reroutes.transition import DROP, RAISE, SET
@@ -57,11 +57,6 @@ class Failure:
         """Return the unit that a port belongs to."""
         return port // self.per_unit
 
-    def foreign(self, circuit: int) -> bool:
-        """Return whether a circuit is of a job without hit circuits."""
-        owners = self.problem.owners
-        return all(owners[circuit] != owners[other] for other in self.hit)
-
 
 def assess_failure(problem: Reroute) -> Failure:
     """Find the circuits that a failure hits, the lost units, and the spares that are left.
@@ -78,7 +73,13 @@ def assess_failure(problem: Reroute) -> Failure:
         per_unit=units.ports_per_unit,
     )
     if fabric.graph is not None:
-        _break_cells(failure, fabric.graph)
+        # The cells after the failure, and their states.
+        faults = np.full(fabric.graph.n_cells, FREE, dtype=np.int8)
+        faults[list(problem.stuck_bar)] = BAR
+        faults[list(problem.stuck_cross)] = CROSS
+        failure.states = np.where(faults == FREE, np.asarray(problem.cell_states), faults)
+        faults[list(problem.dead_cells)] = DEAD
+        failure.graph = break_cells(fabric.graph, faults)
     for chip in problem.failed_chips:
         first_port = chip * failure.per_unit
         failure.dead_ports.update(range(first_port, first_port + failure.per_unit))
@@ -93,21 +94,7 @@ def assess_failure(problem: Reroute) -> Failure:
     return failure
 
 
-def _break_cells(failure: Failure, graph: CellGraph) -> None:
-    """Set the graph and the states of the cells to those after the failure."""
-    problem = failure.problem
-    faults = np.full(graph.n_cells, FREE, dtype=np.int8)
-    states = np.array(problem.cell_states)
-    for cells, state in ((problem.stuck_bar, BAR), (problem.stuck_cross, CROSS)):
-        for cell in cells:
-            faults[cell] = state
-            states[cell] = state
-    faults[list(problem.dead_cells)] = DEAD
-    failure.graph = break_cells(graph, faults)
-    failure.states = states
-
-
-def rack_of(problem: Reroute, chip: int) -> int:
+def _rack_of(problem: Reroute, chip: int) -> int:
     """Return the rack of a chip."""
     chips_per_rack = problem.units.n_units // problem.units.racks
     return chip // chips_per_rack
@@ -123,33 +110,33 @@ def _find_lost_racks(failure: Failure) -> None:
     problem = failure.problem
     chips = range(problem.units.n_units)
     failed_fibres = set(problem.failed_fibres)
-    racks_of_fibre = {fibre: _racks_at(problem, fibre) for fibre in failed_fibres}
-    racks_of_dead_ports = {rack_of(problem, failure.unit(port)) for port in failure.dead_ports}
+
+    # The racks at the ends of failed fibres; a switch at an end is in none.
+    units = problem.units
+    chips_per_server = units.n_units // units.n_servers
+    racks_of_fibre: dict[int, set[int]] = {}
+    for fibre in failed_fibres:
+        servers = [end for end in units.edges[units.edge_of_fibre[fibre]] if end < units.n_servers]
+        racks = {_rack_of(problem, int(server) * chips_per_server) for server in servers}
+        racks_of_fibre[fibre] = racks
+    racks_of_dead_ports = {_rack_of(problem, failure.unit(port)) for port in failure.dead_ports}
 
     lost_racks = set[int]()
     for ports, route in zip(problem.circuits.tolist(), problem.routes, strict=True):
         dead_ends = failure.dead_ports.intersection(ports)
-        lost_racks.update(rack_of(problem, failure.unit(port)) for port in dead_ends)
+        lost_racks.update(_rack_of(problem, failure.unit(port)) for port in dead_ends)
         for fibre in failed_fibres.intersection(route):
             lost_racks |= racks_of_fibre[fibre]
 
     # A spare rack has spares alone, and no failed part, in use or not.
-    not_spare = {rack_of(problem, chip) for chip in chips if chip not in problem.spares}
+    not_spare = {_rack_of(problem, chip) for chip in chips if chip not in problem.spares}
     not_spare = not_spare.union(racks_of_dead_ports, *racks_of_fibre.values())
 
     for circuit, ports in enumerate(problem.circuits.tolist()):
-        if any(rack_of(problem, failure.unit(port)) in lost_racks for port in ports):
+        if any(_rack_of(problem, failure.unit(port)) in lost_racks for port in ports):
             failure.hit.add(circuit)
-    failure.lost.update(chip for chip in chips if rack_of(problem, chip) in lost_racks)
-    failure.spares.update(chip for chip in chips if rack_of(problem, chip) not in not_spare)
-
-
-def _racks_at(problem: Reroute, fibre: int) -> set[int]:
-    """Return the racks at the ends of a fibre; a switch at an end is in none."""
-    units = problem.units
-    chips_per_server = units.n_units // units.n_servers
-    servers = [end for end in units.edges[units.edge_of_fibre[fibre]] if end < units.n_servers]
-    return {rack_of(problem, int(server) * chips_per_server) for server in servers}
+    failure.lost.update(chip for chip in chips if _rack_of(problem, chip) in lost_racks)
+    failure.spares.update(chip for chip in chips if _rack_of(problem, chip) not in not_spare)
 
 
 def _find_lost_units(failure: Failure) -> None:
@@ -199,7 +186,8 @@ def _find_hit_circuits(failure: Failure) -> None:
     whole_graph = problem.fabric.graph
     states = problem.cell_states
     assert whole_graph is not None and states is not None
-    light = trace_circuits(problem, whole_graph, states, problem.circuits)
+    starts = problem.fabric.source_terminals[problem.circuits[:, 0]].astype(np.int64)
+    light = trace(whole_graph, states[None], starts[None])  # in slot 0; beam k is circuit k
     cells = light.entered // 4
     hit = states[cells] != failure.states[cells]
     hit |= np.isin(cells, problem.dead_cells)
@@ -207,26 +195,18 @@ def _find_hit_circuits(failure: Failure) -> None:
     failure.hit.update(light.beam[hit].tolist())
 
 
-def trace_circuits(
-    problem: Reroute, graph: CellGraph, states: NDArray[np.int8], circuits: NDArray[np.int32]
-) -> Light:
-    """Trace the light of circuits from their sources, in the one slot 0; beam k is circuit k."""
-    starts = problem.fabric.source_terminals[circuits[:, 0]].astype(np.int64)
-    return trace(graph, states[None], starts[None])
-
-
 # The steps: circuits that do not change keep their light
 
 
 class UsedPart(NamedTuple):
-    """What one circuit at a time can use."""
+    """A part that one circuit at a time can use."""
 
     kind: str
     """``"port out"``, ``"port in"``, ``"fibre"`` or ``"link"``."""
     number: int
 
 
-def replay_steps(failure: Failure, transition: Transition, findings: Findings) -> bool:
+def _replay_steps(failure: Failure, transition: Transition, findings: Findings) -> bool:
     """Take all steps of a transition, and check the circuits at every moment.
 
     Circuits that the failure hit are down at first, all others are up. Each circuit that is up has
@@ -241,7 +221,10 @@ def replay_steps(failure: Failure, transition: Transition, findings: Findings) -
             fibres = failure.problem.routes[circuit] if failure.graph is None else ()
             replay.raise_circuit(circuit, fibres, "the beginning")
 
-    # Step by step: a cell is set, or a circuit dropped or raised.
+    # Step by step: a cell is set, or a circuit dropped or raised. After each one, circuits count
+    # that are dark without having been hit.
+    healthy = set(range(len(failure.problem.circuits))) - failure.hit
+    dark_steps = 0
     for number, (kind, target, state) in enumerate(transition.steps.tolist()):
         where = f"steps[{number}]"
         if kind == SET:
@@ -250,9 +233,14 @@ def replay_steps(failure: Failure, transition: Transition, findings: Findings) -
             "only circuits that change are touched", where, target in replay.new_ports, True
         ):
             replay.touch(target, kind, where)
-        replay.count_dark()
-    replay.finish()
-    findings.figures["dark_steps"] = replay.dark_steps
+        dark_steps += len(healthy - replay.up)
+    findings.figures["dark_steps"] = dark_steps
+
+    # In the end all circuits are up, and those that change are on their new ports.
+    dark = sorted(set(range(len(replay.ports))) - replay.up)
+    findings.expect("at the end every circuit is up", "steps", dark, [])
+    not_raised = sorted(set(replay.new_ports) - replay.raised_anew)
+    findings.expect("every changed circuit is raised anew", "steps", not_raised, [])
     if len(findings.violations) > violations_before:
         return False
     if failure.graph is not None:
@@ -294,8 +282,6 @@ class Replay:
         self.passing: dict[int, set[int]] = {}
         """The circuits whose light passes a cell."""
         self.raised_anew: set[int] = set()
-        self.dark_steps = 0
-        """Steps times circuits that are dark then, though the failure did not hit them."""
         graph = failure.graph
         if graph is not None:
             fabric = failure.problem.fabric
@@ -413,19 +399,6 @@ class Replay:
         for circuit in sorted(self.passing.get(cell, ())):
             self.follow(circuit, where)
 
-    def count_dark(self) -> None:
-        """Count the circuits that are dark now without having been hit."""
-        n_healthy = len(self.ports) - len(self.failure.hit)
-        n_healthy_up = len(self.up.difference(self.failure.hit))
-        self.dark_steps += n_healthy - n_healthy_up
-
-    def finish(self) -> None:
-        """Check that all circuits are up, and that those that change are on their new ports."""
-        dark = sorted(set(range(len(self.ports))) - self.up)
-        self.findings.expect("at the end every circuit is up", "steps", dark, [])
-        not_raised = sorted(set(self.new_ports) - self.raised_anew)
-        self.findings.expect("every changed circuit is raised anew", "steps", not_raised, [])
-
 
 # The transition as a whole
 
@@ -454,11 +427,16 @@ def replay_transition(failure: Failure, transition: Transition, findings: Findin
         findings.skipped.append("steps: the circuits at the end are not right")
         return False
 
-    if not replay_steps(failure, transition, findings):
+    if not _replay_steps(failure, transition, findings):
         findings.skipped.append("light: the steps cannot be taken")
         return False
     if failure.graph is None:
-        _check_budgets(failure.problem, transition, findings)
+        # The changed circuits of an ideal switch keep to their link budgets.
+        fabric = failure.problem.fabric
+        matching = np.full((1, fabric.n_ports), IDLE, dtype=np.int32)
+        sources, destinations = transition.circuits.T
+        matching[0, sources] = destinations
+        check_light(fabric, matching, None, findings)
     _add_figures(failure, transition, findings)
     return True
 
@@ -488,15 +466,11 @@ def _check_moves(failure: Failure, transition: Transition, findings: Findings) -
         where = f"moves[{number}, 1] = {spare}"
         findings.expect("a live spare takes over", where, spare in failure.spares, True)
     findings.expect("each takes over one", "moves", len(set(spares)), len(spares))
-    if not failure.problem.units.through:
-        _check_racks_move_whole(failure, lost, spares, findings)
-
-
-def _check_racks_move_whole(
-    failure: Failure, lost: list[int], spares: list[int], findings: Findings
-) -> None:
-    """Check that all chips of a lost rack go to the same places of one other rack."""
     units = failure.problem.units
+    if units.through:
+        return
+
+    # All chips of a lost rack go to the same places of one other rack.
     chips_per_rack = units.n_units // units.racks
     spare_rack_of: dict[int, int] = {}  # by lost rack, as its first chip says
     for number, (chip, spare) in enumerate(zip(lost, spares, strict=True)):
@@ -550,14 +524,6 @@ def _check_fibres(failure: Failure, transition: Transition, findings: Findings) 
         findings.expect("a route ends at its server", where, server, expected)
 
 
-def _check_budgets(problem: Reroute, transition: Transition, findings: Findings) -> None:
-    """Check that the changed circuits of an ideal switch keep to their link budgets."""
-    matching = np.full((1, problem.fabric.n_ports), IDLE, dtype=np.int32)
-    sources, destinations = transition.circuits.T
-    matching[0, sources] = destinations
-    check_light(problem.fabric, matching, None, findings)
-
-
 def _add_figures(failure: Failure, transition: Transition, findings: Findings) -> None:
     """Compute the levels of the objective, and add them as figures.
 
@@ -586,7 +552,9 @@ def _add_figures(failure: Failure, transition: Transition, findings: Findings) -
         worst_loss = int(stated_losses[sources, destinations].max(initial=0))
 
     changed = transition.changed.tolist()
-    n_disturbed = sum(failure.foreign(circuit) for circuit in changed)
+    owners = failure.problem.owners
+    owners_hit = {owners[circuit] for circuit in failure.hit}
+    n_disturbed = sum(owners[circuit] not in owners_hit for circuit in changed)
     levels = (n_disturbed, len(changed), transition.n_set, worst_loss, length)
     findings.figures.update(zip(LEVELS, levels, strict=True))
     findings.figures["objective"] = levels

@@ -18,8 +18,8 @@ from __future__ import annotations
 import heapq
 import math
 from collections import deque
-from collections.abc import Callable
-from functools import lru_cache
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -61,7 +61,7 @@ def measure_quality(light: Light, cells: CellDevice) -> Quality:
     total_db = np.zeros(shape[0] * n_sources)
     np.add.at(total_db, beam, loss_db)
 
-    # What a beam has lost before each of its cells; the cells of a beam stand together, in order.
+    # The loss of a beam before each of its cells; the cells of a beam stand together, in order.
     before_db = np.cumsum(loss_db) - loss_db
     first_of_beam = np.flatnonzero(np.diff(beam, prepend=-1))
     n_cells_of_beam = np.diff(np.append(first_of_beam, len(beam)))
@@ -71,9 +71,7 @@ def measure_quality(light: Light, cells: CellDevice) -> Quality:
     # the other terminal of the same end, whose number differs in bit 0. A beam that meets itself
     # makes no crosstalk.
     place = light.slot * (4 * cells.n_cells) + light.entered
-    receiver_of = _find_places(place, place ^ 1)
-    leaker = np.flatnonzero(receiver_of >= 0)
-    receiver = receiver_of[leaker]
+    _, receiver, leaker = np.intersect1d(place, place ^ 1, assume_unique=True, return_indices=True)
     different = beam[leaker] != beam[receiver]
     leaker = leaker[different]
     receiver = receiver[different]
@@ -83,21 +81,6 @@ def measure_quality(light: Light, cells: CellDevice) -> Quality:
     crosstalk = np.zeros_like(total_db)
     np.add.at(crosstalk, beam[receiver], cells.leak[cell[leaker], state[leaker]] * power_ratio)
     return Quality(total_db.reshape(shape), crosstalk.reshape(shape))
-
-
-def _find_places(places: NDArray[np.int64], targets: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the index of each target in a list of different numbers; -1 if it is not there."""
-    if not len(places):
-        return np.full(len(targets), -1)
-    order = np.argsort(places)
-    position = np.minimum(np.searchsorted(places[order], targets), len(places) - 1)
-    index = order[position]
-    return np.where(places[index] == targets, index, -1)
-
-
-def signal_to_crosstalk_db(ratio: float) -> float:
-    """Return a ratio of crosstalk to signal as signal to crosstalk, in dB; infinite for 0."""
-    return -10 * math.log10(ratio) if ratio > 0 else math.inf
 
 
 def sum_least(fabric: Fabric, cost: NDArray[np.float64], pairs: NDArray[np.bool_]) -> list[float]:
@@ -110,41 +93,14 @@ def sum_least(fabric: Fabric, cost: NDArray[np.float64], pairs: NDArray[np.bool_
     sums: list[float] = []
     if graph is None:
         return sums
+    checker = ProofChecker(graph)
+    no_prices = [0] * checker.n_links
     for source in np.flatnonzero(pairs.any(axis=1)).tolist():
-        cost_at = _least_costs(graph, int(fabric.source_terminals[source]), cost.tolist())
+        start = int(fabric.source_terminals[source])
+        cost_at = checker.search_costs(start, Case(), no_prices, cost.tolist())
         for destination in np.flatnonzero(pairs[source]).tolist():
             sums.append(cost_at.get(int(fabric.destination_terminals[destination]), math.inf))
     return sums
-
-
-def _least_costs(graph: CellGraph, start: int, cost: list[list[float]]) -> dict[int, float]:
-    """Find the least cost at which light can leave a cell by each terminal, by Dijkstra.
-
-    ``cost[cell][state]`` is 0 or more. Terminals out of reach are absent.
-    """
-    mate = graph.mate.tolist()
-    exits = graph.exits.tolist()
-    stuck = graph.stuck.tolist()
-    waiting: list[tuple[float, int]] = []
-    settled: dict[int, float] = {}
-
-    def enter(terminal: int, cost_before: float) -> None:
-        """Put all exits of a cell that is entered at a terminal into the queue."""
-        # Each cell has four terminals, numbered in a row.
-        cell = terminal // 4
-        for state in (0, 1):
-            if stuck[cell] in (FREE, state):
-                heapq.heappush(waiting, (cost_before + cost[cell][state], exits[terminal][state]))
-
-    enter(start, 0.0)
-    while waiting:
-        least_cost, left = heapq.heappop(waiting)
-        if left in settled:
-            continue
-        settled[left] = least_cost
-        if mate[left] >= 0:
-            enter(mate[left], least_cost)
-    return settled
 
 
 def sum_power(
@@ -205,10 +161,11 @@ def chip_figures(
     """Name the figures of the worst circuit and the heaters; one may be the objective."""
     worst_loss_db = float(quality.loss_db.max(initial=0.0))
     worst_ratio = float(quality.crosstalk.max(initial=0.0))
+    worst_snr_db = -10 * math.log10(worst_ratio) if worst_ratio > 0 else math.inf
     total_mw = math.fsum(power_mw)
     figures = {
         "worst_loss_db": worst_loss_db,
-        "worst_snr_db": signal_to_crosstalk_db(worst_ratio),
+        "worst_snr_db": worst_snr_db,
         "power_mw": total_mw,
     }
     objectives = {
@@ -236,7 +193,7 @@ def count_slots(fabric: Fabric) -> int:
     else:
         n_pairs = n_live * (n_live - 1)
         pairs_per_slot = n_live
-    return n_pairs // pairs_per_slot if n_pairs else 0
+    return n_pairs // max(pairs_per_slot, 1)
 
 
 def bound_objective(problem: AllToAll | Routing) -> float:
@@ -272,10 +229,6 @@ def _bound_total_cells(problem: AllToAll | Routing, pairs: NDArray[np.bool_]) ->
     return max(total, 2.0 * _count_passed_twice(problem))
 
 
-def _bound_worst_cells(problem: AllToAll | Routing, pairs: NDArray[np.bool_]) -> float:
-    return float(route_lengths(problem.fabric)[pairs].max(initial=0))
-
-
 def _bound_total_loss(problem: AllToAll | Routing, pairs: NDArray[np.bool_]) -> float:
     """Count the fewest cells on all routes, each in the state that loses less."""
     assert isinstance(problem, Routing)
@@ -308,7 +261,9 @@ def _bound_power(problem: AllToAll | Routing, pairs: NDArray[np.bool_]) -> float
 
 BOUNDS: dict[str, Callable[[AllToAll | Routing, NDArray[np.bool_]], float]] = {
     "total-cells": _bound_total_cells,
-    "worst-cells": _bound_worst_cells,
+    "worst-cells": lambda problem, pairs: float(
+        route_lengths(problem.fabric)[pairs].max(initial=0)
+    ),
     "loss-db": _bound_total_loss,
     "worst-loss-db": _bound_worst_loss,
     "worst-snr-db": _bound_worst_crosstalk,
@@ -345,36 +300,27 @@ def _count_passed_twice(problem: Routing) -> int:
         lit[next_terminals] = True
 
 
-@lru_cache(maxsize=16)
-def route_lengths(fabric: Fabric) -> NDArray[np.float64]:
-    """Count the cells on the shortest routes, as ``cells[source, destination]``.
-
-    Infinite where there is no route; without cells infinite over the link budget, else 0. A walk
-    that passes each link once is a route, so only shortest walks that pass a link twice are
-    searched anew. The array is kept, and cannot be written.
-    """
-    graph = fabric.graph
-    if graph is None:
-        lengths = np.where(find_over_budget(fabric), np.inf, 0.0)
-    else:
-        lengths = _measure_routes(graph, fabric.source_terminals, fabric.destination_terminals)
-    lengths.flags.writeable = False
-    return lengths
-
-
 _MAX_ENTRIES = 2**24
 """Walks are searched for at most so many pairs of a port and a terminal at a time."""
 
 
-def _measure_routes(
-    graph: CellGraph, starts: NDArray[np.int32], ends: NDArray[np.int32]
-) -> NDArray[np.float64]:
-    """Count the cells on shortest routes, shape (sources, destinations).
+@lru_cache(maxsize=16)
+def route_lengths(fabric: Fabric) -> NDArray[np.float64]:
+    """Count the cells on the shortest routes, as ``cells[source, destination]``.
 
-    Infinite where there is no route, 0 where both ports have the same terminal. Shortest walks are
-    shortest routes, but for those that pass a link twice; branch and bound finds the routes of
-    these pairs.
+    Infinite where there is no route, 0 where both ports have the same terminal; without cells
+    infinite over the link budget, else 0. A walk that passes each link once is a route, so only
+    shortest walks that pass a link twice are searched anew. The array is kept, and cannot be
+    written.
     """
+    graph = fabric.graph
+    if graph is None:
+        lengths = np.where(find_over_budget(fabric), np.inf, 0.0)
+        lengths.flags.writeable = False
+        return lengths
+
+    starts = fabric.source_terminals
+    ends = fabric.destination_terminals
     same_terminal = starts[:, None] == ends
     lengths = np.empty(same_terminal.shape)
     chunk = max(1, _MAX_ENTRIES // len(graph.mate))
@@ -388,7 +334,9 @@ def _measure_routes(
             start = int(starts[first + source])
             end = int(ends[destination])
             lengths[first + source, destination] = shortest_route(graph, start, end)
-    return np.where(same_terminal, 0.0, lengths)
+    lengths[same_terminal] = 0.0
+    lengths.flags.writeable = False
+    return lengths
 
 
 def _search_breadth_first(
@@ -491,29 +439,17 @@ def shortest_walk(
 
     It is the terminals by which the cells are left, in order. A link may be passed both ways.
     """
-    left_before: dict[int, int | None] = {}  # by terminal: the one that the last cell was left by
-    waiting: deque[tuple[int, int | None]] = deque([(start, None)])
+    reached = set(closed)
+    waiting: deque[tuple[int, list[int]]] = deque([(start, [])])  # the next entry, and its walk
     while waiting:
-        entry, before = waiting.popleft()
+        entry, walk = waiting.popleft()
         for left in graph.exits[entry].tolist():
-            if left in closed or left in left_before:
-                continue
-            left_before[left] = before
-            if left == end:
-                return _follow_back(left_before, left)
-            if graph.mate[left] >= 0:
-                waiting.append((int(graph.mate[left]), left))
+            if left == end and left not in closed:
+                return [*walk, left]
+            if left not in reached and graph.mate[left] >= 0:
+                reached.add(left)
+                waiting.append((int(graph.mate[left]), [*walk, left]))
     return None
-
-
-def _follow_back(left_before: dict[int, int | None], end: int) -> list[int]:
-    """List the terminals of a walk in order, from its last one and the one before each."""
-    walk = []
-    terminal: int | None = end
-    while terminal is not None:
-        walk.append(terminal)
-        terminal = left_before[terminal]
-    return walk[::-1]
 
 
 # The certificate that no routing of a matching is better: link prices and cases
@@ -533,7 +469,7 @@ class Circuit(NamedTuple):
 
 
 class Case(NamedTuple):
-    """What one circuit may not do in a case of the proof."""
+    """The exits and links that a circuit may not use in a case of the proof."""
 
     exits: frozenset[int] = frozenset()
     """Terminals by which it does not leave a cell."""
@@ -549,7 +485,7 @@ class CellCosts(NamedTuple):
 
 
 class JointBound(NamedTuple):
-    """What link prices prove of all slots of an all-to-all together."""
+    """A bound that link prices prove for all slots of an all-to-all together."""
 
     cells: float
     """A bound of the cells on all routes; infinite if so many slots cannot hold the circuits."""
@@ -582,13 +518,10 @@ class ProofChecker:
 
         It is a whole number of the parity that all routes have; infinite if there is no routing.
         """
-
-        def to_cells(units: float) -> float:
-            return self._round_up_cells(units, circuits)
-
+        to_cells = partial(self._round_up_cells, circuits)
         return self._bound_leaves(proof, circuits, WHOLE_CELLS, to_cells)
 
-    def _round_up_cells(self, units: float, circuits: list[Circuit]) -> float:
+    def _round_up_cells(self, circuits: list[Circuit], units: float) -> float:
         """Turn price units into whole cells, of the parity that all routes together have."""
         parity = self.total_parity(circuits)
         cells = -(-units // PRICE_UNITS)
@@ -653,7 +586,7 @@ class ProofChecker:
             return JointBound(math.inf, 0)  # two ports cannot meet in any number of slots
         total = paid - slots * worth_of_slot
         if not infeasible:
-            return JointBound(self._round_up_cells(total, circuits), 0)
+            return JointBound(self._round_up_cells(circuits, total), 0)
         if total <= 0:
             raise ProofError(
                 f"claims that {slots} slots do not do, but the circuits pay {total} more than all"
@@ -677,12 +610,12 @@ class ProofChecker:
         if is_exact_in_float and n_steps > _MIN_STEPS_IN_SCIPY:
             return self._sum_of_circuits_in_float(circuits, prices, cell_costs)
 
-        costs_from: dict[int, dict[int, int]] = {}
+        costs_from: dict[int, dict[int, float]] = {}
         total: float = 0
         for circuit in circuits:
             if circuit.start not in costs_from:
-                costs_from[circuit.start] = self._search_costs(
-                    circuit.start, Case(), prices, cell_costs
+                costs_from[circuit.start] = self.search_costs(
+                    circuit.start, Case(), prices, [cell_costs] * (len(self.mate) // 4)
                 )
             total += costs_from[circuit.start].get(circuit.end, math.inf)
         return total
@@ -762,30 +695,26 @@ class ProofChecker:
                 for branch in (0, 1):
                     child = int(proof.children[node, branch])
                     open_nodes.append((child, self._restrict(proof, node, branch, cases)))
-            elif proof.infeasible[node]:
-                self._check_infeasible_leaf(proof, node, circuits, cases)
-                bounds.append(math.inf)
-            else:
-                prices = proof.prices[node].tolist()
-                value = self._sum_cheapest(prices, circuits, cases, cell_costs)
-                bounds.append(math.inf if value == math.inf else convert(value))
+                continue
+            infeasible = bool(proof.infeasible[node])
+            node_costs = FREE_CELLS if infeasible else cell_costs
+            prices = proof.prices[node].tolist()
+
+            # In a routing each link is paid once at most (Lagrangian relaxation): cheapest walks,
+            # less the prices of all links, bound the cost. Infinite if a circuit has no walk.
+            value: float = -sum(prices)
+            for circuit, case in zip(circuits, cases, strict=True):
+                value += self.cheapest_walk(circuit, case, prices, node_costs)
+
+            # If the circuits on their cheapest routes pay more than all links are worth, they
+            # cannot have links of their own (Farkas' lemma).
+            if infeasible and value <= 0:
+                raise ProofError(
+                    f"leaf {node} claims that there is no routing, but its circuits pay"
+                    f" {value} more than all links are worth, which is not > 0"
+                )
+            bounds.append(math.inf if infeasible or value == math.inf else convert(value))
         return min(bounds)
-
-    def _check_infeasible_leaf(
-        self, proof: RoutingProof, node: int, circuits: list[Circuit], cases: list[Case]
-    ) -> None:
-        """Refuse a leaf whose prices do not show that its case has no routing.
-
-        If the circuits on their cheapest routes pay more than all links are worth, they cannot
-        have links of their own (Farkas' lemma).
-        """
-        prices = proof.prices[node].tolist()
-        value = self._sum_cheapest(prices, circuits, cases, FREE_CELLS)
-        if value <= 0:
-            raise ProofError(
-                f"leaf {node} claims that there is no routing, but its circuits pay"
-                f" {value} more than all links are worth, which is not > 0"
-            )
 
     def _check_sizes(self, proof: RoutingProof, n_circuits: int) -> None:
         """Refuse a proof about other links, circuits or terminals than there are."""
@@ -818,7 +747,7 @@ class ProofChecker:
             narrower[chosen] = cases[chosen]._replace(exits=exits)
             return narrower
 
-        # Of all circuits at most one passes a link: the chosen one, or another.
+        # At most one circuit passes a link: the chosen one, or another.
         closed_link = self.link_of[terminal]
         for circuit, case in enumerate(cases):
             forbidden = circuit == chosen if branch == 0 else circuit != chosen
@@ -826,59 +755,46 @@ class ProofChecker:
                 narrower[circuit] = case._replace(links=case.links | {closed_link})
         return narrower
 
-    def _sum_cheapest(
-        self,
-        prices: list[int],
-        circuits: list[Circuit],
-        cases: list[Case],
-        cell_costs: CellCosts,
-    ) -> float:
-        """Bound the cost of all routings in a case: cheapest walks, less the prices of all links.
-
-        In a routing each link is paid once at most (Lagrangian relaxation). Infinite if some
-        circuit has no walk.
-        """
-        total: float = -sum(prices)
-        for circuit, case in zip(circuits, cases, strict=True):
-            total += self.cheapest_walk(circuit, case, prices, cell_costs)
-        return total
-
     def cheapest_walk(
         self, circuit: Circuit, case: Case, prices: list[int], cell_costs: tuple[int, int]
     ) -> float:
         """Find the least cost of a walk, links at both ends included; infinite without one."""
-        costs = self._search_costs(circuit.start, case, prices, cell_costs, circuit.end)
+        costs = self.search_costs(
+            circuit.start, case, prices, [cell_costs] * (len(self.mate) // 4), circuit.end
+        )
         return costs.get(circuit.end, math.inf)
 
-    def _search_costs(
+    def search_costs(
         self,
         start: int,
         case: Case,
         prices: list[int],
-        cell_costs: tuple[int, int],
+        cell_costs: Sequence[Sequence[float]],
         end: int = -1,
-    ) -> dict[int, int]:
+    ) -> dict[int, float]:
         """Return the least cost at which light can leave a cell by each terminal, by Dijkstra.
 
-        The price of the first link is paid too. Terminals out of reach are absent. If the search
-        stops at `end` (-1: at none), only costs up to that of `end` are final.
+        ``cell_costs[cell][state]`` is paid for each cell, ``prices[link]`` for each link, the
+        first one too. Terminals out of reach are absent. If the search stops at `end` (-1: at
+        none), only costs up to that of `end` are final.
         """
         # The queue `waiting` has pairs (cost, terminal). A terminal may be there several times;
         # the first one that is taken is the cheapest.
-        cost_at: dict[int, int] = {}
+        cost_at: dict[int, float] = {}
         if self.link_of[start] in case.links:
             return cost_at
-        waiting: list[tuple[int, int]] = []
+        waiting: list[tuple[float, int]] = []
 
-        def enter(terminal: int, cost_before: int) -> None:
+        def enter(terminal: int, cost_before: float) -> None:
             """Put all exits of a cell that is entered at a terminal into the queue."""
-            # A stuck cell has the same exit in both states.
+            # A stuck cell has the same exit in both states, and a dead one leads nowhere.
+            costs_of_cell = cell_costs[terminal // 4]
             for left in self.exits[terminal]:
                 link = self.link_of[left]
                 if left in case.exits or link in case.links:
                     continue
                 state = (left ^ terminal) & 1
-                cost = cost_before + cell_costs[state] + prices[link]
+                cost = cost_before + costs_of_cell[state] + prices[link]
                 if left not in cost_at or cost < cost_at[left]:
                     cost_at[left] = cost
                     heapq.heappush(waiting, (cost, left))

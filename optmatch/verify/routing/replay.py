@@ -5,20 +5,20 @@
 1. Its arrays fit the switch (`check_shapes`), and each slot is a matching (`check_matchings`);
    without that nothing else is checked.
 2. Slots and delays last as long as the problem says (`_check_times`, `_check_stated_times`).
-3. Each pair meets exactly once (`_check_coverage`), or the one slot holds the given matching
-   (`_check_given_matching`).
+3. Each pair meets exactly once (`_check_coverage`), or the one slot holds the given matching.
 4. Light reaches its partner, comes back, and shares no link (`check_light`).
 
-Figures are those of the traced light. Of a solution, slots are compared with the fewest that are
-proved (`check_slots`), after its certificate was checked (`check_proof`).
+Figures are those of the traced light. The slots of a solution are compared with the fewest that
+are proved (`_check_slots`), after its certificate was checked (`check_proof`).
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from optmatch.model import FREE, IDLE, ON_CHIP, Schedule, Solution, Status
 from optmatch.problems import AllToAll, Routing, RoutingProof
@@ -88,8 +88,8 @@ def verify_schedule(
     )
 
     # The certificate may have proved more slots than counting does, thus it is checked before.
-    if traced:
-        check_slots(subject, findings)
+    if traced and subject.status is Status.OPTIMAL and isinstance(problem, AllToAll):
+        _check_slots(subject, findings)
     more_slots = findings.figures.get("slots_lower_bound", 0) > counted_slots
     if more_slots and findings.proof == "counting":
         findings.proof = "certificate"
@@ -123,7 +123,18 @@ def _replay(problem: AllToAll | Routing, schedule: Schedule | None, findings: Fi
         _check_stated_times(
             schedule, "a matching that is asked for alone lasts 1 s", 1.0, 0.0, findings
         )
-        _check_given_matching(problem, schedule, findings)
+        # The one slot holds the matching that was asked for.
+        if findings.expect("there is one slot", "matchings", len(schedule.matchings), 1):
+            matching = schedule.matchings[0]
+            expected = problem.matching
+            findings.expect_none(
+                "the slot holds the given matching",
+                matching != expected,
+                "matchings[0, {}]",
+                matching,
+                expected,
+                most=None,
+            )
     traced = check_light(problem.fabric, schedule.matchings, schedule.cell_states, findings)
     _add_figures(problem, schedule, traced, findings)
     return True
@@ -147,8 +158,10 @@ def _check_stated_times(
     schedule: Schedule, rule: str, slot_s: float, delay_s: float, findings: Findings
 ) -> None:
     """Check that all slots last equally long, with one delay, in which all circuits wait."""
-    for slot, duration_s in enumerate(schedule.durations_s.tolist()):
-        findings.expect(rule, f"durations_s[{slot}]", duration_s, slot_s)
+    durations_s = schedule.durations_s
+    findings.expect_none(
+        rule, durations_s != slot_s, "durations_s[{}]", durations_s, slot_s, most=None
+    )
     findings.expect("the delay is the problem's", "delay_s", float(schedule.delay_s), delay_s)
     # No pair meets in two slots, so no circuit could go on through a reconfiguration.
     findings.expect("all circuits change together", "switching", schedule.switching, "all-stop")
@@ -167,20 +180,29 @@ def _check_delays(problem: AllToAll, schedule: Schedule, findings: Findings) -> 
     assert states is not None and stated_s is not None  # as `check_shapes` found
 
     settling_s = np.where(graph.stuck == FREE, problem.cells.settling_s, 0.0)
-    driven = np.full(graph.n_cells, FREE)  # by cell: the state that it was last driven to
-    delays_s = []
-    for slot, row in enumerate(states):
-        set_anew = (row != FREE) & (row != driven)
-        delay_s = float(settling_s[set_anew].max(initial=0.0))
-        driven = np.where(row == FREE, driven, row)
-        findings.expect(
-            "a slot waits for the slowest cell that it sets anew",
-            f"delays_s[{slot}]",
-            float(stated_s[slot]),
-            delay_s,
-        )
-        delays_s.append(delay_s)
-    return delays_s
+    set_anew = (states != FREE) & (states != _driven_before(states))
+    delays_s = np.where(set_anew, settling_s, 0.0).max(axis=1, initial=0.0)
+    findings.expect_none(
+        "a slot waits for the slowest cell that it sets anew",
+        stated_s != delays_s,
+        "delays_s[{}]",
+        stated_s,
+        delays_s,
+        most=None,
+    )
+    return cast("list[float]", delays_s.tolist())
+
+
+def _driven_before(states: NDArray[np.int8]) -> NDArray[np.int8]:
+    """Return by slot and cell the state that each cell was last driven to before the slot.
+
+    A free cell stays as it was. `FREE` before the first setting.
+    """
+    driven = np.full_like(states, FREE)
+    for slot in range(1, len(states)):
+        before = states[slot - 1]
+        driven[slot] = np.where(before == FREE, driven[slot - 1], before)
+    return driven
 
 
 def _check_coverage(problem: AllToAll, schedule: Schedule, findings: Findings) -> None:
@@ -204,19 +226,6 @@ def _check_coverage(problem: AllToAll, schedule: Schedule, findings: Findings) -
         findings.refuse(rule, where, got, expected_slots)
 
 
-def _check_given_matching(problem: Routing, schedule: Schedule, findings: Findings) -> None:
-    """Check that the one slot of a routing holds the matching that was asked for."""
-    if not findings.expect("there is one slot", "matchings", len(schedule.matchings), 1):
-        return
-    matching = schedule.matchings[0]
-    for port in np.flatnonzero(matching != problem.matching):
-        where = f"matchings[0, {port}]"
-        asked_destination = int(problem.matching[port])
-        findings.refuse(
-            "the slot holds the given matching", where, int(matching[port]), asked_destination
-        )
-
-
 def _add_figures(
     problem: AllToAll | Routing, schedule: Schedule, traced: Traced, findings: Findings
 ) -> None:
@@ -232,7 +241,7 @@ def _add_figures(
     figures["circuits"] = n_circuits
     figures["total_cells"] = total_cells
     figures["worst_route_cells"] = int(traced.cells.max(initial=0))
-    figures["mean_route_cells"] = total_cells / n_circuits if n_circuits else 0.0
+    figures["mean_route_cells"] = total_cells / max(n_circuits, 1)
     figures["toggles"] = count_toggles(schedule)
 
     if problem.objective == "loss-db":
@@ -255,23 +264,20 @@ def count_toggles(schedule: Schedule) -> int:
 
     A free cell keeps its state; the first setting of a cell is no toggle.
     """
-    if schedule.cell_states is None:
+    states = schedule.cell_states
+    if states is None:
         return 0
-    n_toggles = 0
-    driven = np.full(schedule.cell_states.shape[1], FREE)  # by cell
-    for states in schedule.cell_states:
-        toggled = (states != FREE) & (driven != FREE) & (states != driven)
-        n_toggles += int(np.count_nonzero(toggled))
-        driven = np.where(states == FREE, driven, states)
-    return n_toggles
+    driven = _driven_before(states)
+    toggled = (states != FREE) & (driven != FREE) & (states != driven)
+    return int(np.count_nonzero(toggled))
 
 
 def check_proof(problem: AllToAll | Routing, findings: Findings, proof: Any) -> float:
     """Check the link prices of a certificate, and return the bound (cells or dB).
 
     0 if it says nothing about this objective, infinite if a routing has no answer; a wrong one is
-    a `ProofError`. Of all pairs it may raise the figure ``slots_lower_bound``, which has to be
-    set.
+    a `ProofError`. A proof of all pairs may raise the figure ``slots_lower_bound``, which has to
+    be set.
     """
     # Prices are prices of links between cells.
     graph = problem.fabric.graph
@@ -286,7 +292,16 @@ def check_proof(problem: AllToAll | Routing, findings: Findings, proof: Any) -> 
     if isinstance(problem, AllToAll):
         if problem.objective in ON_CHIP:
             return 0.0
-        return _bound_jointly(problem, checker, proof, findings)
+        # The bound of all slots together. If the prices prove that so many slots do not do, more
+        # are needed, and they say nothing about the cells of the schedule at hand.
+        fewest_slots = int(findings.figures["slots_lower_bound"])
+        bound = checker.bound_slots(proof, list_circuits(problem), fewest_slots)
+        if bound.cells == math.inf:
+            findings.notes.append(f"the certificate proves that {fewest_slots} slots do not do")
+            findings.figures["slots_lower_bound"] = max(fewest_slots, bound.slots)
+            return 0.0
+        slots = findings.figures.get("slots", fewest_slots)
+        return bound.cells if slots == fewest_slots else 0.0
 
     # A matching is bounded in cells or in dB. With any other objective only a proof that there is
     # no routing counts.
@@ -298,24 +313,6 @@ def check_proof(problem: AllToAll | Routing, findings: Findings, proof: Any) -> 
     return math.inf if checker.show_infeasible(proof, circuits) else 0.0
 
 
-def _bound_jointly(
-    problem: AllToAll, checker: ProofChecker, proof: RoutingProof, findings: Findings
-) -> float:
-    """Bound the cells of an all-to-all by prices of links, for all slots together.
-
-    If the prices prove that so many slots do not do, the figure ``slots_lower_bound`` is raised. 0
-    where they say nothing about the cells of the schedule at hand.
-    """
-    fewest_slots = int(findings.figures["slots_lower_bound"])
-    bound = checker.bound_slots(proof, list_circuits(problem), fewest_slots)
-    if bound.cells == math.inf:
-        findings.notes.append(f"the certificate proves that {fewest_slots} slots do not do")
-        findings.figures["slots_lower_bound"] = max(fewest_slots, bound.slots)
-        return 0.0
-    slots = findings.figures.get("slots", fewest_slots)
-    return bound.cells if slots == fewest_slots else 0.0
-
-
 def list_circuits(problem: AllToAll | Routing) -> list[Circuit]:
     """List the circuits of a problem by source port, of bidirectional ports each once."""
     starts = problem.fabric.source_terminals.tolist()
@@ -324,16 +321,13 @@ def list_circuits(problem: AllToAll | Routing) -> list[Circuit]:
     return [Circuit(starts[source], ends[destination]) for source, destination in pairs]
 
 
-def check_slots(solution: Solution, findings: Findings) -> None:
+def _check_slots(solution: Solution, findings: Findings) -> None:
     """Check that a schedule of all pairs that is claimed to be optimal has the fewest slots.
 
     It is a doubt where the number rests on a search without a certificate.
     """
-    figures = findings.figures
-    if solution.status is not Status.OPTIMAL or "slots_lower_bound" not in figures:
-        return
-    slots = figures["slots"]
-    fewest_slots = figures["slots_lower_bound"]
+    slots = findings.figures["slots"]
+    fewest_slots = findings.figures["slots_lower_bound"]
     if slots > fewest_slots and solution.stats.get("bound_by") in SEARCHES:
         findings.doubt(
             f"status optimal: that fewer than {slots} slots do not do is from a search"

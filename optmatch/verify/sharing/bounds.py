@@ -189,9 +189,21 @@ def check_bound(
         return _check_levels(problem, supply, served, certificate, counted)
 
     # Max-min: the cut shows that not all jobs can get what a better answer would give them.
-    needs = _list_needs_of_better(problem, served)
+    worst = measure_lack(problem, served.tolist())
+    needs = []
+    for job, due in enumerate(_count_dues(problem)):
+        # The fewest resources with which the job lacks a smaller part of its due than `worst`. If
+        # 4.5 are due and it may not lack half of them, it needs 3: with 2 it would lack 56 %, with
+        # 3 it lacks 33 %. If even `due`, rounded down, is too little, it is one more.
+        fewest = 0
+        if problem.jobs.whole[job]:
+            fewest = int(demand[job])
+        elif due:
+            counts = range(int(due) + 1)
+            fewest = bisect_left(counts, True, key=lambda count: 1 - count / due < worst)
+        needs.append(fewest)
     if supply.cut(certificate, needs) < sum(needs):
-        return max(counted, measure_lack(problem, served.tolist()))
+        return max(counted, worst)
     return counted
 
 
@@ -229,36 +241,10 @@ def _check_levels(
     return tuple(levels)
 
 
-def _list_needs_of_better(problem: PortSharing, served: NDArray[np.int64]) -> list[int]:
-    """Return what each job needs at least in an answer whose worst job lacks less."""
-    worst = measure_lack(problem, served.tolist())
-    needs = []
-    for job, due in enumerate(count_dues(problem)):
-        if problem.jobs.whole[job]:
-            needs.append(int(problem.jobs.demand[job]))
-        else:
-            needs.append(_count_least_better(due, worst) if due else 0)
-    return needs
-
-
-def _count_least_better(due: float, worst: float) -> int:
-    """Return the fewest resources with which a job lacks a smaller part of its due than `worst`.
-
-    If 4.5 are due and a job may not lack half of them, it needs 3: with 2 it would lack 56 %, with
-    3 it lacks 33 %. If even `due`, rounded down, is too little, one more is returned.
-    """
-
-    def is_better(count: int) -> bool:
-        """Tell whether a job with so many resources lacks a smaller part than `worst`."""
-        return 1 - count / due < worst
-
-    return bisect_left(range(int(due) + 1), True, key=is_better)
-
-
 def measure_lack(problem: PortSharing, served: list[int]) -> float:
     """Return the largest part of its due that a job lacks, from 0 to 1."""
     worst = 0.0
-    for count, due in zip(served, count_dues(problem), strict=True):
+    for count, due in zip(served, _count_dues(problem), strict=True):
         if due:
             worst = max(worst, 1 - count / due)
     return worst
@@ -295,7 +281,7 @@ def rank_jobs(problem: PortSharing) -> list[int]:
     return by_arrival
 
 
-def count_dues(problem: PortSharing) -> list[float]:
+def _count_dues(problem: PortSharing) -> list[float]:
     """Return the due of each job: its fair share, or its demand if that is less."""
     dues: list[float] = np.minimum(problem.jobs.demand, problem.jobs.shares).tolist()
     return dues

@@ -1,9 +1,8 @@
 """The replay of an assignment: each rule is checked at the resources themselves.
 
 In this order: each resource has a job that exists, or none; it has the attributes and the time for
-that job (`_check_eligible`); no job gets more than it wants, or part of what it needs whole
-(`_check_amounts`); caps of planes are kept (`_check_caps`); the objective is added up anew
-(`_measure_objective`).
+that job (`_check_eligible`); no job gets more than it wants, or part of what it needs whole; caps
+of planes are kept (all in `_replay`); the objective is added up anew (`_measure_objective`).
 """
 
 from __future__ import annotations
@@ -53,10 +52,7 @@ def verify_sharing(
         """Return the bound that a certificate shows, which may be about the replayed answer."""
         return check_bound(problem, supply, served, proof, counted)
 
-    if isinstance(subject, Solution):
-        check_solution(problem, subject, findings, replay=replay, prove=prove)
-    else:
-        replay(subject)
+    check_solution(problem, subject, findings, replay=replay, prove=prove)
 
 
 def _replay(problem: PortSharing, answer: object, findings: Findings) -> NDArray[np.int64] | None:
@@ -75,17 +71,35 @@ def _replay(problem: PortSharing, answer: object, findings: Findings) -> NDArray
     n_jobs = problem.jobs.n_jobs
     if not findings.expect("each resource has an entry", "job_of", len(job_of), n_resources):
         return None
-    for resource in np.flatnonzero(job_of >= n_jobs)[:MOST_TOLD].tolist():
-        where = f"job_of[{resource}]"
-        findings.refuse("the job exists", where, int(job_of[resource]), f"< {n_jobs}")
+    findings.expect_none(
+        "the job exists", job_of >= n_jobs, "job_of[{}]", job_of, f"< {n_jobs}", most=MOST_TOLD
+    )
     if findings.violations:
         return None
 
     used = np.flatnonzero(job_of >= 0)
     served = np.bincount(job_of[used], minlength=n_jobs).astype(np.int64)
     _check_eligible(problem, used, job_of[used], findings)
-    _check_amounts(problem, served, findings)
-    _check_caps(problem, used, job_of[used], findings)
+
+    # No job gets more than it wants, and whole jobs all or nothing.
+    demand = problem.jobs.demand
+    findings.expect_none(
+        "no job gets more than it wants", served > demand, "job {}", served, demand, most=MOST_TOLD
+    )
+    partly = problem.jobs.whole & (served > 0) & (served < demand)
+    for job in np.flatnonzero(partly)[:MOST_TOLD].tolist():
+        findings.refuse(
+            "the job gets all or nothing", f"job {job}", int(served[job]), f"0 or {demand[job]}"
+        )
+
+    # No job has more resources of a plane than its cap there.
+    caps = problem.jobs.plane_caps
+    if caps is not None:
+        taken = np.zeros_like(caps)  # (jobs, planes)
+        np.add.at(taken, (job_of[used], problem.resources.planes[used]), 1)
+        findings.expect_none(
+            "no job exceeds its cap", taken > caps, "job {}, plane {}", taken, caps, most=MOST_TOLD
+        )
     findings.figures["used"] = len(used)
     findings.figures["jobs_served"] = int((served >= problem.jobs.demand).sum())
     findings.figures["objective"] = _measure_objective(problem, job_of, served, findings)
@@ -121,38 +135,6 @@ def _check_eligible(
         )
 
 
-def _check_amounts(problem: PortSharing, served: NDArray[np.int64], findings: Findings) -> None:
-    """Check that no job gets more than it wants, and whole jobs all or nothing."""
-    demand = problem.jobs.demand
-    for job in np.flatnonzero(served > demand)[:MOST_TOLD].tolist():
-        findings.refuse(
-            "no job gets more than it wants", f"job {job}", int(served[job]), int(demand[job])
-        )
-    partly = (served > 0) & (served < demand)
-    for job in np.flatnonzero(problem.jobs.whole & partly)[:MOST_TOLD].tolist():
-        findings.refuse(
-            "the job gets all or nothing", f"job {job}", int(served[job]), f"0 or {demand[job]}"
-        )
-
-
-def _check_caps(
-    problem: PortSharing, used: NDArray[np.intp], job: NDArray[np.int32], findings: Findings
-) -> None:
-    """Check that no job has more resources of a plane than its cap there.
-
-    Resource ``used[k]`` goes to ``job[k]``.
-    """
-    caps = problem.jobs.plane_caps
-    if caps is None:
-        return
-    taken = np.zeros_like(caps)  # (jobs, planes)
-    np.add.at(taken, (job, problem.resources.planes[used]), 1)
-    for number, plane in np.argwhere(taken > caps)[:MOST_TOLD].tolist():
-        where = f"job {number}, plane {plane}"
-        cap = int(caps[number, plane])
-        findings.refuse("no job exceeds its cap", where, int(taken[number, plane]), cap)
-
-
 def _measure_objective(
     problem: PortSharing,
     job_of: NDArray[np.int32],
@@ -167,7 +149,8 @@ def _measure_objective(
     request to last resource, where unmet demands are violations.
     """
     jobs = problem.jobs
-    lacking = (jobs.demand - served).tolist()
+    lack = jobs.demand - served
+    lacking = lack.tolist()
     if problem.objective == "max-flow":
         return float(sum(lacking))
     if problem.objective == "lexicographic":
@@ -175,11 +158,9 @@ def _measure_objective(
     if problem.objective == "max-min":
         return measure_lack(problem, served.tolist())
 
-    unmet = [job for job, count in enumerate(lacking) if count]
-    for job in unmet[:MOST_TOLD]:
-        findings.refuse("every demand is met", f"job {job}", int(served[job]), lacking[job])
+    findings.expect_none("every demand is met", lack != 0, "job {}", served, lack, most=MOST_TOLD)
     used = np.flatnonzero(job_of >= 0)
     last_s = jobs.arrivals_s.copy()  # by job: when its last resource is there
     np.maximum.at(last_s, job_of[used], problem.resources.arrivals_s[used])
     waits_s = (last_s - jobs.arrivals_s).tolist()
-    return math.fsum(waits_s) / len(waits_s) if waits_s else 0.0
+    return math.fsum(waits_s) / max(len(waits_s), 1)

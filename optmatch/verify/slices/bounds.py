@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import permutations, product
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.fabrics import RackFabric
 from optmatch.problems import LoadProof, SliceAllocation
 from optmatch.verify.report import ProofError
 
@@ -81,12 +80,12 @@ def measure(shape: Shape, server: Shape, twisted: bool = False) -> Torus:
     sides = _sides(shape, server)
     weights: dict[tuple[int, int], int] = {}
     for x, y, z in product(*map(range, shape)):
-        slot = _slot((x, y, z), server, sides)
+        slot = slot_of((x, y, z), server, sides)
         for axis, step in product(range(3), (-1, 1)):
             chip = neighbour(shape, twisted, (x, y, z), axis, step)
             if chip is None:
                 continue
-            pair = (slot, _slot(chip, server, sides))
+            pair = (slot, slot_of(chip, server, sides))
             if pair[0] != pair[1]:
                 weights[pair] = weights.get(pair, 0) + 1
     even = all(side % part == 0 or side < part for side, part in zip(shape, server, strict=True))
@@ -99,17 +98,10 @@ def _sides(shape: Sequence[int], server: Shape) -> Shape:
     return x, y, z
 
 
-def _slot(chip: Shape, server: Shape, sides: Shape) -> int:
+def slot_of(chip: Shape, server: Shape, sides: Shape) -> int:
     """Return the slot of a chip; the first axis counts fastest."""
     x, y, z = (position // part for position, part in zip(chip, server, strict=True))
     return x + sides[0] * (y + sides[1] * z)
-
-
-def _fits(sides: Sequence[int], fabric: RackFabric) -> bool:
-    """Return whether a torus of slots fits into a rack, or joined racks have servers enough."""
-    if fabric.joined:
-        return math.prod(sides) <= fabric.n_servers
-    return all(side <= most for side, most in zip(sides, fabric.server_grid, strict=True))
 
 
 def _places(problem: SliceAllocation) -> list[list[int]]:
@@ -137,12 +129,16 @@ def bound_load(problem: SliceAllocation) -> float:
 
 def list_tori(problem: SliceAllocation) -> list[Torus]:
     """List the slice as it may be turned; of those that fit, the ones with the fewest slots."""
+    # It has to fit into a rack, or joined racks have to have servers enough.
     fabric = problem.fabric
-    fitting = [
-        measure(shape, fabric.server, problem.twisted)
-        for shape in dict.fromkeys(permutations(problem.shape))
-        if _fits(_sides(shape, fabric.server), fabric)
-    ]
+    fitting = []
+    for shape in dict.fromkeys(permutations(problem.shape)):
+        sides = _sides(shape, fabric.server)
+        fits = all(side <= most for side, most in zip(sides, fabric.server_grid, strict=True))
+        if fabric.joined:
+            fits = math.prod(sides) <= fabric.n_servers
+        if fits:
+            fitting.append(measure(shape, fabric.server, problem.twisted))
     fewest = min((torus.slots for torus in fitting), default=0)
     return [torus for torus in fitting if torus.slots == fewest]
 
@@ -158,7 +154,19 @@ def check_load_proof(problem: SliceAllocation, proof: object) -> float:
     """
     if not isinstance(proof, LoadProof):
         raise ProofError(f"a {type(proof).__name__} says nothing of loads")
-    cuts_of_place = _sort_cuts(problem, proof)
+    # The cuts of each rack, or of place 0 if racks are joined.
+    fabric = problem.fabric
+    rack_of_server = fabric.server_coordinates[:, 0].tolist()
+    n_nodes = fabric.n_servers + fabric.n_rack_switches
+    cuts_of_place: dict[int, list[tuple[int, ...]]] = {}
+    for cut in proof.cuts:
+        if max(cut) >= n_nodes:
+            raise ProofError(f"a cut names {max(cut)}, which is no server and no switch")
+        racks = {0} if fabric.joined else {rack_of_server[server] for server in cut}
+        if len(racks) != 1:
+            raise ProofError("a cut is no set of servers of one rack")
+        cuts_of_place.setdefault(racks.pop(), []).append(cut)
+
     for place, servers in enumerate(_places(problem)):
         tori = [torus for torus in list_tori(problem) if torus.slots <= len(servers)]
         for torus in tori:
@@ -167,27 +175,8 @@ def check_load_proof(problem: SliceAllocation, proof: object) -> float:
             refuted = any(_cut_refutes(problem, torus, servers, limit, cut) for cut in cuts)
             if not refuted and not _refuted_by_trying(problem, torus, servers, limit):
                 return 0.0
-    most_fibres = int(problem.fabric.edge_fibres.max(initial=0))
+    most_fibres = int(fabric.edge_fibres.max(initial=0))
     return math.inf if proof.bound > most_fibres else float(proof.bound)
-
-
-def _sort_cuts(problem: SliceAllocation, proof: LoadProof) -> dict[int, list[tuple[int, ...]]]:
-    """Sort the cuts by the number of their rack, 0 if racks are joined.
-
-    A cut through several racks that are not joined is a `ProofError`.
-    """
-    fabric = problem.fabric
-    rack_of_server = fabric.server_coordinates[:, 0].tolist()
-    n_nodes = fabric.n_servers + fabric.n_rack_switches
-    cuts: dict[int, list[tuple[int, ...]]] = {}
-    for cut in proof.cuts:
-        if max(cut) >= n_nodes:
-            raise ProofError(f"a cut names {max(cut)}, which is no server and no switch")
-        racks = {0} if fabric.joined else {rack_of_server[server] for server in cut}
-        if len(racks) != 1:
-            raise ProofError("a cut is no set of servers of one rack")
-        cuts.setdefault(racks.pop(), []).append(cut)
-    return cuts
 
 
 def _cut_refutes(
@@ -214,7 +203,7 @@ def _cut_refutes(
         elif head in inside and tail not in inside:
             room_in += usable
 
-    # So many slots may be inside; as many circuits leave a set of slots as enter it.
+    # The number of slots inside is in this range. As many circuits leave a set as enter it.
     most_inside = sum(server in inside for server in servers)
     least_inside = max(0, torus.slots - len(servers) + most_inside)
     return min(room_out, room_in) < min(_border(torus)[least_inside : most_inside + 1])
@@ -268,9 +257,9 @@ class _Attempt:
         and have no route yet.
     edges_out, edges_in
         The edges that leave each server of the place, and that enter it.
-    known_candidates
-        The routes from a server to another one that are offered to a number of circuits, each as
-        its edges; by source, destination and number of circuits. Looked up once for each key.
+    candidates
+        Returns the routes from a server to another one that are offered to a number of circuits,
+        each as its edges.
     n_steps
         How often `route` was called; the search ends at `MOST_STEPS`.
     """
@@ -301,7 +290,7 @@ class _Attempt:
                 self.edges_out[tail].append(edge)
             if head in self.edges_in:
                 self.edges_in[head].append(edge)
-        self.known_candidates: dict[tuple[int, int, int], list[tuple[int, ...]]] = {}
+        self.candidates = cache(problem.candidates)
         self.n_steps = 0
 
     def place(self, slot: int) -> Iterator[bool]:
@@ -346,13 +335,6 @@ class _Attempt:
                 if self.can_go_on():
                     yield from self.route(slot, pairs[1:])
                 self.fill(route, pair, -weight)
-
-    def candidates(self, source: int, destination: int, weight: int) -> list[tuple[int, ...]]:
-        """Return the routes that the problem offers, looked up once, each as its edges."""
-        key = (source, destination, weight)
-        if key not in self.known_candidates:
-            self.known_candidates[key] = self.problem.candidates(*key)
-        return self.known_candidates[key]
 
     def fill(self, route: tuple[int, ...], pair: tuple[int, int], weight: int) -> None:
         """Take room for circuits of a pair of slots on a route, or give back a negative weight."""

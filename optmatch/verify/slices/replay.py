@@ -2,7 +2,7 @@
 
 `_replay` checks in this order: the slice has the shape that was asked for; each slot has a free
 server of its own (`_check_servers`); circuits are those of the torus, each once
-(`_check_circuits`); each pair of slots has one of the offered routes (`_check_routes`); each
+(`_expected_circuits`); each pair of slots has one of the offered routes (`_check_routes`); each
 circuit has a free fibre on each edge of its route (`_check_fibres`).
 
 The levels of a steering are checked here too: no chip gives more ports than it has.
@@ -31,6 +31,7 @@ from optmatch.verify.slices.bounds import (
     check_load_proof,
     list_tori,
     neighbour,
+    slot_of,
 )
 
 
@@ -65,11 +66,31 @@ def check_steering(steering: Steering) -> Report:
     """
     form_of(Steering).check("steering", steering)
     findings = Findings()
-    _check_shares(steering, findings)
+
+    # Members alone have shares, and those of a chip are at most the whole.
+    for chip, shares in enumerate(steering.shares.tolist()):
+        total = sum(map(Fraction, shares))
+        if total > 1 + RTOL:
+            findings.refuse("a chip shares what it has", f"shares[{chip}]", float(total), "<= 1")
+        for ring, share in enumerate(shares):
+            is_member = chip in steering.rings[ring]
+            if share < 0 or (share > 0 and not is_member):
+                findings.refuse("members alone have shares", f"shares[{chip}, {ring}]", share, "0")
     _check_units(steering, findings)
 
+    # The least ratio of bandwidth to demand, over all members of all rings, of which half of the
+    # ports send; without rounding, in ports for a unit of demand.
+    levels = []
+    for ring, members in enumerate(steering.rings):
+        demand = Fraction(float(steering.demands[ring]))
+        for chip in members:
+            sending_ports = Fraction(float(steering.shares[chip, ring])) * steering.ports / 2
+            levels.append(sending_ports / demand)
+        if steering.link_units is not None:
+            levels.append(Fraction(steering.link_units) / demand)
+
     # The claimed level is that of the shares, and the dual prices bound it by the same value.
-    level = float(_recompute_level(steering))
+    level = float(min(levels, default=0))
     findings.figures["level"] = level
     if not agree(steering.level, level):
         findings.refuse("the level is as recomputed", "level", steering.level, level)
@@ -80,35 +101,6 @@ def check_steering(steering: Steering) -> Report:
         shown = "none" if bound is None else float(bound)
         findings.refuse("prices show that no level is larger", "chip_prices", shown, level)
     return findings.report()
-
-
-def _recompute_level(steering: Steering) -> Fraction:
-    """Compute the least ratio of bandwidth to demand, over all members of all rings.
-
-    Half of the ports of a chip send. Without rounding, in ports for a unit of demand; 0 without
-    rings.
-    """
-    sending_ports = Fraction(steering.ports, 2)
-    levels = []
-    for ring, members in enumerate(steering.rings):
-        demand = Fraction(float(steering.demands[ring]))
-        for chip in members:
-            levels.append(sending_ports * Fraction(float(steering.shares[chip, ring])) / demand)
-        if steering.link_units is not None:
-            levels.append(Fraction(steering.link_units) / demand)
-    return min(levels, default=Fraction(0))
-
-
-def _check_shares(steering: Steering, findings: Findings) -> None:
-    """Check that members alone have shares, and that those of a chip are at most the whole."""
-    for chip, shares in enumerate(steering.shares.tolist()):
-        total = sum(map(Fraction, shares))
-        if total > 1 + RTOL:
-            findings.refuse("a chip shares what it has", f"shares[{chip}]", float(total), "<= 1")
-        for ring, share in enumerate(shares):
-            is_member = chip in steering.rings[ring]
-            if share < 0 or (share > 0 and not is_member):
-                findings.refuse("members alone have shares", f"shares[{chip}, {ring}]", share, "0")
 
 
 def _check_units(steering: Steering, findings: Findings) -> None:
@@ -203,9 +195,6 @@ def verify_slice(
     # Loads and their bounds are whole numbers of circuits, and are compared as such.
     findings.step = 1.0
     findings.figures["lower_bound_recomputed"] = bound_load(problem)
-    if not isinstance(subject, Solution):
-        _replay(problem, subject, findings)
-        return
 
     # Each pair of slots has its circuits on one route. Anybody can count the load of the pair with
     # most circuits, hence a claimed lower bound below that (the `floor`) is a violation.
@@ -241,9 +230,20 @@ def _replay(problem: SliceAllocation, answer: object, findings: Findings) -> boo
         return False
 
     # Routes and fibres are checked only for circuits that are all as expected.
-    slots_of_circuit = _expected_circuits(problem, answer)
+    slots_of_circuit = _expected_circuits(problem, answer, torus)
     circuits = [PortPair(*row) for row in answer.circuits.tolist()]
-    _check_circuits(circuits, slots_of_circuit, findings)
+    findings.expect("each circuit is there once", "circuits", len(circuits), len(set(circuits)))
+
+    # None is there that the slice does not need, and none that it needs is missing.
+    superfluous = set(circuits).difference(slots_of_circuit)
+    missing = set(slots_of_circuit).difference(circuits)
+    for rule, wrong in (
+        ("no circuit is superfluous", superfluous),
+        ("no circuit is missing", missing),
+    ):
+        for circuit in sorted(wrong)[:MOST_TOLD]:
+            where = f"from port {circuit.source} to port {circuit.destination}"
+            findings.refuse(rule, where, "one", "none")
     if findings.violations:
         return False
     routes = _check_routes(problem, answer, torus, findings)
@@ -316,7 +316,9 @@ def _check_servers(
     return findings.expect("all servers are in one rack", "servers", len(racks), 1)
 
 
-def _expected_circuits(problem: SliceAllocation, answer: Allocation) -> dict[PortPair, SlotPair]:
+def _expected_circuits(
+    problem: SliceAllocation, answer: Allocation, torus: Torus
+) -> dict[PortPair, SlotPair]:
     """List the circuits that a slice needs, by the two ports that each joins, with its two slots.
 
     Each chip has two ports for an axis: ``2 axis`` towards the lower place, ``2 axis + 1`` towards
@@ -324,15 +326,14 @@ def _expected_circuits(problem: SliceAllocation, answer: Allocation) -> dict[Por
     port 0. Ports are numbered through all chips of all racks. The servers have to exist.
     """
     # By the place of a chip in the slice: its slot, and its number among all chips of all racks.
-    # Slots of a slice and chips of a server are both counted with the first axis fastest.
+    # Chips of a server are counted with the first axis fastest.
     fabric = problem.fabric
     shape = answer.shape
     slot_of_chip: dict[Shape, int] = {}
     number_of_chip: dict[Shape, int] = {}
     part = fabric.server
-    sides = [math.ceil(side / size) for side, size in zip(shape, part, strict=True)]
     for x, y, z in product(*map(range, shape)):
-        slot = x // part[0] + sides[0] * (y // part[1] + sides[1] * (z // part[2]))
+        slot = slot_of((x, y, z), part, torus.sides)
         on_server = x % part[0] + part[0] * (y % part[1] + part[1] * (z % part[2]))
         slot_of_chip[x, y, z] = slot
         number_of_chip[x, y, z] = int(answer.servers[slot]) * fabric.chips_per_server + on_server
@@ -350,25 +351,6 @@ def _expected_circuits(problem: SliceAllocation, answer: Allocation) -> dict[Por
             ports = PortPair(source, arrives_below + (not goes_up))
             circuits[ports] = (slot_of_chip[chip], slot_of_chip[next_chip])
     return circuits
-
-
-def _check_circuits(
-    circuits: list[PortPair], expected: dict[PortPair, SlotPair], findings: Findings
-) -> None:
-    """Check that the circuits are those that the slice needs, each once.
-
-    At most `MOST_TOLD` violations of each rule are added.
-    """
-    findings.expect("each circuit is there once", "circuits", len(circuits), len(set(circuits)))
-    superfluous = set(circuits) - set(expected)
-    missing = set(expected) - set(circuits)
-    for rule, wrong in (
-        ("no circuit is superfluous", superfluous),
-        ("no circuit is missing", missing),
-    ):
-        for circuit in sorted(wrong)[:MOST_TOLD]:
-            where = f"from port {circuit.source} to port {circuit.destination}"
-            findings.refuse(rule, where, "one", "none")
 
 
 def _check_routes(

@@ -500,6 +500,13 @@ ROWS = [
     ),
     Row(
         "each lane holds a matching",
+        THREE,
+        plan(TWICE, [[[1, -1, 2]], [[-1, 2, -1]]], 20.0, epoch_of_round=[0, 1]),
+        "rank 2 sends to 2 of 3",
+    ),
+    Row(None, THREE, plan(TWICE, [[[1, -1, -1]], [[-1, 2, -1]]], 20.0, epoch_of_round=[0, 1])),
+    Row(
+        "each lane holds a matching",
         ask("broadcast", 2, two_way=True),
         RIGHT,
         "a circuit joins ranks 0 and 1 in one direction alone",

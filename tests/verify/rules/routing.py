@@ -89,8 +89,8 @@ BACKWARDS = om.Routing(OneWay((4,), (2,), CellGraph(**JOINED_CELLS)), [0])
 STUCK = om.Routing(om.Faulty(RING, stuck_bar=[2]), [1, 0])
 
 
-def swapped() -> Netlist:
-    """Return one interferometer whose phases of bar and cross are exchanged."""
+def interferometer(bar_rad: float, cross_rad: float) -> Netlist:
+    """Return one interferometer with these phases of bar and cross; right are pi and 0."""
     half = 0.5**0.5
     ideal = [[[half, 0.0], [0.0, half]], [[0.0, half], [half, 0.0]]]
     couplers = [
@@ -103,14 +103,14 @@ def swapped() -> Netlist:
         joins=[("c1,b1", "h,o1"), ("h,o2", "c2,a1"), ("c1,b2", "c2,a2")],
         terminals=("c1,a1", "c1,a2", "c2,b1", "c2,b2"),
         arms=(["h"], []),
-        difference_rad=(0.0, np.pi),
+        difference_rad=(bar_rad, cross_rad),
     )
     ports = [("w1", "m,a1"), ("w2", "m,a2"), ("e1", "m,b1"), ("e2", "m,b2")]
     return Netlist(["m"], {}, ports, tx=["w1", "w2"], rx=["e1", "e2"], circuits=[circuit])
 
 
 PINS = ("a1", "a2", "b1", "b2")
-SWAPPED = om.Routing(swapped(), [0, 1])
+SWAPPED = om.Routing(interferometer(0.0, np.pi), [0, 1])
 OUTER = om.Routing(om.HexMesh(1, 1), [1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10])
 """With all cells in bar light goes along the outside, and round inside for ever."""
 MESH = om.HexMesh(1, 2, ports=[0, 6, 1, 8])
@@ -339,6 +339,9 @@ ROWS = [
         STUCK,
         schedule([[1, 0]], cell_states=CROSS),
         "cell_states[0, 2]: a stuck cell is stated as it is, or free: got 1, expected 0",
+    ),
+    Row(
+        None, om.Routing(interferometer(np.pi, 0.0), [0, 1]), schedule([[0, 1]], cell_states=[[0]])
     ),
     Row(
         "a cell has the state that it is in, by its parts",
