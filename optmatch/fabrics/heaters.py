@@ -47,9 +47,9 @@ class HeaterStep(NamedTuple):
     """By how much the heater turns the phase of its arm from now on."""
     volts: float
     power_mw: float
-    """Of this heater from now on; NaN if it is not known."""
+    """The power of this heater from now on; NaN if it is not known."""
     total_mw: float
-    """Of all heaters from now on; NaN if one is not known."""
+    """The power of all heaters from now on; NaN if one is not known."""
     settling_s: float
 
 

@@ -1,4 +1,4 @@
-"""What spares replace: chips of a rack, on servers that fibres join, or ports of a switch."""
+"""Units that spares replace: chips of a rack, on servers that fibres join, or switch ports."""
 
 from __future__ import annotations
 

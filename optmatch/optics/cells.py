@@ -39,7 +39,7 @@ def cell_matrices(
     factor = real @ ideal_by_state[states].conj().swapaxes(-1, -2)  # the inverse: it is unitary
     matrices: NDArray[np.complex128] = factor @ circuits[numbers, states]
 
-    # What leaks towards a terminal that a cell does not have is lost in its coupler.
+    # Light that leaks towards a terminal that a cell does not have is lost in its coupler.
     has_terminal = np.ones((len(circuits), 4), dtype=bool)
     for cell, circuit in enumerate(cell_circuits(fabric)):
         if circuit is not None:

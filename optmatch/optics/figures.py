@@ -93,14 +93,11 @@ class Budget(Value):
                 place = int(np.nanargmax(sign * values))
                 value = float(values.flat[place])
                 margin = sign * (limit - value)
-                margins.append(Margin(figure, value, limit, margin, _name_circuit(optics, place)))
+                slot, source = divmod(place, optics.matchings.shape[1])
+                destination = optics.matchings[slot, source]
+                where = f"slot {slot}, from port {source} to port {destination}"
+                margins.append(Margin(figure, value, limit, margin, where))
         return margins
-
-
-def _name_circuit(optics: Optics, place: int) -> str:
-    """Name the circuit at a place of the flattened arrays ``[slot, source]``."""
-    slot, source = divmod(place, optics.matchings.shape[1])
-    return f"slot {slot}, from port {source} to port {optics.matchings[slot, source]}"
 
 
 Loop = tuple[int, ...]

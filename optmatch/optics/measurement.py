@@ -150,7 +150,13 @@ def measure_optics(
     if not len(frequencies):
         raise InputError("frequencies_hz: at least one", where="frequencies_hz")
     states = _settle_free_cells(graph, np.asarray(schedule.cell_states), idle)
-    chip = _build_chip(fabric, graph, cells, integer("seed", seed, at_least=0))
+
+    # The phase errors of this chip, and the amplitude that is left behind each waveguide.
+    errors_rad = cells.device.draw_errors(graph.n_cells, integer("seed", seed, at_least=0))
+    if errors_rad is None:
+        errors_rad = np.zeros((graph.n_cells, 2))
+    waveguide_amplitude = 10 ** (-waveguide_loss_db(graph, cells.device) / 20)
+    chip = _Chip(fabric, graph, cells, errors_rad, waveguide_amplitude)
     slots = [_solve_slot(chip, row, frequencies, fabric.source_terminals) for row in states]
 
     # Which cells change before each slot: before the first one all, but for those that are stuck.
@@ -276,15 +282,6 @@ def _settle_free_cells(
     return np.where(is_stuck, graph.stuck, states).astype(np.int8)
 
 
-def _build_chip(fabric: Fabric, graph: CellGraph, cells: CellDevice, seed: int) -> _Chip:
-    """Draw the phase errors of a chip, and find the amplitude behind each waveguide."""
-    errors_rad = cells.device.draw_errors(graph.n_cells, seed)
-    if errors_rad is None:
-        errors_rad = np.zeros((graph.n_cells, 2))
-    waveguide_amplitude = 10 ** (-waveguide_loss_db(graph, cells.device) / 20)
-    return _Chip(fabric, graph, cells, errors_rad, waveguide_amplitude)
-
-
 def _solve_slot(
     chip: _Chip,
     states: NDArray[np.int8],
@@ -325,7 +322,7 @@ def _solve_slot(
         )
         matrices[graph.stuck == DEAD] = 0.0
 
-        # What a cell absorbs of light that enters at a terminal, by the powers that it passes on
+        # The power that a cell absorbs, by the terminal entered, from the powers that it passes on
         # from end a to end b, and from b to a.
         power_through = np.abs(matrices) ** 2
         passed_on = np.concatenate([power_through.sum(axis=1), power_through.sum(axis=2)], axis=1)

@@ -5,7 +5,7 @@ makes y of x (:math:`y = S x`), a waveguide leads what leaves one terminal to th
 (:math:`x = C y + b`), and b comes in from outside. Together :math:`(I - C S) x = b`: one sparse
 system for each state and frequency, whose pattern is that of the cell graph.
 
-This is the one module of the verifier that needs SciPy.
+It needs SciPy, and is loaded when optics are measured.
 """
 
 from __future__ import annotations

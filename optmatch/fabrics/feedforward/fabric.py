@@ -28,7 +28,7 @@ _SLOPE = 0.45
 one the curves of steep links would turn back."""
 
 Wire = int | None
-"""What can be led to a cell: the terminal light comes from, ``~k`` for input k, None for dark."""
+"""The light of a cell: the terminal that it comes from, ``~k`` for input k, None for dark."""
 
 
 class Columns(NamedTuple):

@@ -45,7 +45,7 @@ def _build_grid(edges: Iterable[Edge], corner_deg: float) -> CellGraph:
     """
     cells = list(edges)
 
-    # What leaves each vertex: a spoke for each cell that ends there.
+    # Each vertex has a spoke for each cell that ends there.
     spokes_of_vertex: dict[tuple[int, int], list[_Spoke]] = {}
     for cell, (end_a, end_b) in enumerate(cells):
         heading = math.atan2(end_b[1] - end_a[1], end_b[0] - end_a[0])

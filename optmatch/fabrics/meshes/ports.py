@@ -161,7 +161,7 @@ def spread(graph: CellGraph, count: int, alternating: bool = False) -> Terminals
         chosen = _spread_evenly(graph, n_tried * terminals_per_port, alternating)
         if chosen is None:
             continue
-        # Of more ports than were asked for, leave out some, evenly.
+        # Where more ports are there than were asked for, leave out some, evenly.
         places = [k * n_tried // n_ports for k in range(n_ports)]
         return tuple(
             chosen[place * terminals_per_port + offset]

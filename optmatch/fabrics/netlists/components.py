@@ -297,7 +297,7 @@ def coupler_matrix(part: Part, convention: str) -> NDArray[np.complex128]:
             raise ValueError(f"coupling = {coupling:g}, splitting_ratio_cross = {ratio_cross:g}")
         crossing = ratio_cross if coupling is None else coupling
 
-    # What is not stated follows: all light crosses or stays, half by default.
+    # A share that is not stated follows: all light crosses or stays, half by default.
     if crossing is None:
         crossing = 0.5 if staying is None else 1 - staying
     if staying is None:

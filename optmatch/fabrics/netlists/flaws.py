@@ -105,11 +105,17 @@ def find_flaws(
     flaws += users.find_pins_used_twice()
     for instance in dict.fromkeys(instances):
         flaws += users.find_unused_pins(instance)
-    return flaws + _find_separate_parts(instances, joins)
+
+    # All instances are connected with each other.
+    groups = group_connected(instances, joins)
+    if len(groups) > 1:
+        listed = " | ".join(list_names(group) for group in groups)
+        flaws.append(f"{len(groups)} parts are not connected: {listed}")
+    return flaws
 
 
 class _PinUsers:
-    """What is connected to each pin.
+    """The users of each pin.
 
     Parameters
     ----------
@@ -160,18 +166,17 @@ class _PinUsers:
         unused = [k for k in terminals if (instance, k) not in self._users]
         if not unused:
             return []
-        names = self._guess_convention(instance)
-        return [f"pin {instance},{names[k]} is connected to nothing" for k in unused]
 
-    def _guess_convention(self, instance: str) -> Sequence[str]:
-        """Return the convention of which the netlist uses the most names, for a part or all."""
+        # They are named by the convention of which the netlist uses the most names, for this part
+        # or for all.
         of_part = [
             pin for (part, _), users in self._users.items() if part == instance for pin, _ in users
         ]
         pins = of_part or [pin for users in self._users.values() for pin, _ in users]
         used = {split_pin(pin)[1] for pin in pins}
         conventions = self._names_of[instance].values()
-        return max(conventions, key=lambda names: len(used & set(names)))
+        names = max(conventions, key=lambda names: len(used & set(names)))
+        return [f"pin {instance},{names[k]} is connected to nothing" for k in unused]
 
 
 def find_port_flaws(
@@ -232,12 +237,3 @@ def group_connected(instances: Sequence[str], joins: Iterable[Pair]) -> list[lis
                 waiting += neighbours[name]
         groups.append(sorted(group, key=place.__getitem__))
     return groups
-
-
-def _find_separate_parts(instances: Sequence[str], joins: Sequence[Pair]) -> list[str]:
-    """Tell in one sentence, if any, which instances are not connected with each other."""
-    groups = group_connected(instances, joins)
-    if len(groups) < 2:
-        return []
-    listed = " | ".join(list_names(group) for group in groups)
-    return [f"{len(groups)} parts are not connected: {listed}"]

@@ -65,7 +65,7 @@ class _Interferometer(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What became of the couplers of a netlist."""
+    """The couplers of a netlist, by what they are part of."""
 
     cells: list[_Interferometer]
     filters: list[_Interferometer]
@@ -327,7 +327,7 @@ def _compare_arms(paths: LightPaths, interferometer: _Interferometer) -> float:
             first.remove(entry)
             second.remove(equal)
 
-    # What differs is compared by width first, since that changes the speed of light.
+    # The parts that differ are compared by width first, since that changes the speed of light.
     widths = [{str(part.settings.get("width")) for _, _, part in arm} for arm in (first, second)]
     if first and second and widths[0] != widths[1] and "None" not in widths[0] | widths[1]:
         assume(

@@ -139,7 +139,14 @@ def netlist_from_tree(
         # Instances, joins and ports are read from any of the forms. All that is wrong is gathered
         # in `all_flaws`, to be told at once.
         given = _given_pins(pins)
-        declared = _check_kinds(components or {})
+        declared = form_of(Mapping[str, Any]).check("components", components or {})
+        for name, kind in declared.items():
+            if not isinstance(kind, str) or kind not in KINDS:
+                raise InputError(
+                    f"{name} = {kind!s:.60}: one of {', '.join(KINDS)}", where="components"
+                )
+
+        # The whole netlist, without those within it.
         all_flaws = list(flaws)
         wiring = WiringReader(tree, declared, pins or (), all_flaws).read()
         all_flaws += find_array_flaws(wiring)
@@ -230,16 +237,6 @@ def _texts(info: Mapping[str, Any], key: str) -> dict[str, str]:
     return {str(name): str(other) for name, other in mapping(info, key, []).items()}
 
 
-def _check_kinds(components: Mapping[str, str]) -> Mapping[str, str]:
-    """Refuse kinds of components that there are not."""
-    for name, kind in form_of(Mapping[str, Any]).check("components", components).items():
-        if not isinstance(kind, str) or kind not in KINDS:
-            raise InputError(
-                f"{name} = {kind!s:.60}: one of {', '.join(KINDS)}", where="components"
-            )
-    return components
-
-
 def _given_pins(pins: Mapping[str, str] | None) -> Mapping[str, Sequence[str]]:
     """Return the names of pins that the user says, as conventions; empty if he says none.
 
@@ -278,8 +275,16 @@ def _leave_out_parts_without_cells(wiring: Wiring, parts: Mapping[str, Part]) ->
     If no group may hold one, all parts stay, so that the flaws of all are told. `wiring` is
     reduced in place.
     """
+    # A cell is a switch, or made of two couplers and a phase shifter.
     groups = group_connected(list(parts), wiring.joins)
-    useless = [group for group in groups if not _may_switch([parts[name].kind for name in group])]
+    useless = []
+    for group in groups:
+        kinds = [parts[name].kind for name in group]
+        may_interfere = kinds.count("coupler") >= 2 and "shifter" in kinds
+        if "switch" not in kinds and not may_interfere:
+            useless.append(group)
+
+    # If no group may hold a cell, all stay.
     if len(useless) == len(groups):
         return dict(parts)
     for group in useless:
@@ -290,11 +295,6 @@ def _leave_out_parts_without_cells(wiring: Wiring, parts: Mapping[str, Part]) ->
     remaining = {name: part for name, part in parts.items() if name not in left_out}
     wiring.keep(remaining)
     return remaining
-
-
-def _may_switch(kinds: Sequence[str | None]) -> bool:
-    """Tell whether joined parts of these kinds may have a cell among them."""
-    return "switch" in kinds or (kinds.count("coupler") >= 2 and "shifter" in kinds)
 
 
 def _list_unused_pins(parts: Mapping[str, Part], used: Mapping[str, Sequence[str]]) -> list[str]:

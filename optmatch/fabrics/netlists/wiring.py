@@ -493,7 +493,7 @@ def _component_name(entry: Any) -> Any:
 def _unwrap(tree: Any) -> tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]]:
     """Split the content of a file into the main netlist, models, and netlists by component.
 
-    PICBench has both under ``netlist`` and ``models``. Of several netlists the main one is the
+    PICBench has both under ``netlist`` and ``models``. The main one of several netlists is the
     first that is part of no other; in a circle it is the first.
     """
     models = _value_of(tree, "models")
@@ -504,8 +504,10 @@ def _unwrap(tree: Any) -> tuple[Mapping[str, Any], Mapping[str, Any], Mapping[st
     if not isinstance(tree, Mapping):
         raise NetlistError(["a netlist is a mapping with instances, connections and ports"])
     netlists = {str(name): _from_kfactory(netlist) for name, netlist in tree.items()}
-    is_recursive = netlists and "instances" not in tree
-    if not is_recursive or not all(map(_has_instances, netlists.values())):
+    have_instances = [
+        isinstance(_value_of(netlist, "instances"), Mapping) for netlist in netlists.values()
+    ]
+    if not netlists or "instances" in tree or not all(have_instances):
         return _from_kfactory(tree), models, {}
 
     # The outermost netlist is a component of none; in a circle of netlists it is the first one.
@@ -516,10 +518,6 @@ def _unwrap(tree: Any) -> tuple[Mapping[str, Any], Mapping[str, Any], Mapping[st
     outermost = [netlist for name, netlist in netlists.items() if name not in used_components]
     top = outermost[0] if outermost else next(iter(netlists.values()))
     return top, models, netlists
-
-
-def _has_instances(netlist: Any) -> bool:
-    return isinstance(netlist, Mapping) and isinstance(netlist.get("instances"), Mapping)
 
 
 def _from_kfactory(tree: Any) -> Any:
@@ -644,28 +642,23 @@ def _read_joins(tree: Mapping[str, Any], flaws: list[str]) -> list[Pair]:
         if isinstance(route, Mapping):
             take(_ROUTE, map(str, route), str(name))
         for first, second in _read_pairs(f"routes: {name}", links, flaws):
-            joins += _expand_bundle(first, second, f"routes: {name}", flaws)
+            # A bundle with sides of different sizes joins nothing.
+            first_pins = _expand_pin(first)
+            second_pins = _expand_pin(second)
+            if len(first_pins) == len(second_pins):
+                joins += zip(first_pins, second_pins, strict=True)
+            else:
+                sizes = f"{first} has {len(first_pins)} pins, {second} {len(second_pins)}"
+                flaws.append(f"routes: {name}: {sizes}")
     return joins
-
-
-def _expand_bundle(first: str, second: str, place: str, flaws: list[str]) -> list[Pair]:
-    """Return the joins of one link of a route, which may stand for many.
-
-    Sides of different sizes are added to `flaws`, and join nothing. A bundle counts up or down in
-    a pin, ``m,o1-4``, in an instance, ``m1-4,o1``, or in an array, ``m<0-3.0>,o1``.
-    """
-    sides = [_expand_pin(first), _expand_pin(second)]
-    if len(sides[0]) != len(sides[1]):
-        flaws.append(f"{place}: {first} has {len(sides[0])} pins, {second} {len(sides[1])}")
-        return []
-    return list(zip(sides[0], sides[1], strict=True))
 
 
 def _expand_pin(pin: str) -> list[str]:
     """List the pins of a range, in its order.
 
-    ``m,o4-1`` and the older ``m,o:4:1`` stand for ``m,o4`` to ``m,o1``; a pin without a range
-    stands for itself.
+    A range counts up or down in a pin, ``m,o1-4``, in an instance, ``m1-4,o1``, or in an array,
+    ``m<0-3.0>,o1``. ``m,o4-1`` and the older ``m,o:4:1`` stand for ``m,o4`` to ``m,o1``; a pin
+    without a range stands for itself.
     """
     spelled = _OLD_BUNDLE.sub(r"\1-\2", pin)
     span = _BUNDLE.search(spelled)

@@ -154,31 +154,27 @@ class RackFabric(Fabric):
                 raise InputError("joined = True: ideal interposers only", where="joined")
             if not self.through:
                 raise InputError("through = False: ideal interposers only", where="through")
-            self._check_interposer(self.interposer)
 
-    def _check_interposer(self, interposer: Fabric) -> None:
-        """Refuse an interposer that cannot serve the chips and fibres of a server.
-
-        It needs cells, inputs and outputs, and as many ports as the chips and the most fibres that
-        leave a server together.
-        """
-        interposer.require_switch()
-        if interposer.graph is None or interposer.bidirectional:
-            raise InputError(
-                "interposer: cells with inputs and outputs are expected; leave it out for an ideal"
-                " one",
-                where="interposer",
-            )
-        fibres_from_server = np.zeros(self.n_servers, dtype=np.int64)
-        np.add.at(fibres_from_server, self.edges[:, 0], self.edge_fibres)
-        most_fibres = int(fibres_from_server.max(initial=0))
-        needed = self.chips_per_server * self.ports_per_chip + most_fibres
-        if interposer.n_ports < needed:
-            raise InputError(
-                f"interposer: {interposer.n_ports} ports, but chips and fibres of a server need"
-                f" {needed}",
-                where="interposer",
-            )
+            # It needs cells, inputs and outputs, and as many ports as the chips and the most
+            # fibres that leave a server together.
+            interposer = self.interposer
+            interposer.require_switch()
+            if interposer.graph is None or interposer.bidirectional:
+                raise InputError(
+                    "interposer: cells with inputs and outputs are expected; leave it out for an"
+                    " ideal one",
+                    where="interposer",
+                )
+            fibres_from_server = np.zeros(self.n_servers, dtype=np.int64)
+            np.add.at(fibres_from_server, self.edges[:, 0], self.edge_fibres)
+            most_fibres = int(fibres_from_server.max(initial=0))
+            needed = self.chips_per_server * self.ports_per_chip + most_fibres
+            if interposer.n_ports < needed:
+                raise InputError(
+                    f"interposer: {interposer.n_ports} ports, but chips and fibres of a server"
+                    f" need {needed}",
+                    where="interposer",
+                )
 
     @classmethod
     def tpu_v4(cls, cubes: int = 64) -> RackFabric:
