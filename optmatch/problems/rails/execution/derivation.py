@@ -333,37 +333,41 @@ def _find_cuts(
     uses: Use,
     changes: Sequence[_Change],
 ) -> dict[int, list[_Cut]]:
-    """Find by event the moments at which circuits that it uses change while it is under way.
+    """Find the cuts of each event: moments at which circuits that it uses change on its way.
 
-    A change counts if it begins after the start of an operation and before its end, and changes a
-    port that the operation uses. Returned are the cuts of each event by time; a cut stops the
-    event if it hits all uses at once.
+    A use is a port that an operation sends over from its start to its end. A change hits a use if
+    it changes the port in between. An event goes dark where one moment hits all of its uses.
+
+    Example: an all-to-all from 0 to 3 s uses ports 2 and 5. Trigger 0 changes port 2 at 1 s, and
+    trigger 1 changes both ports at 2 s. The event has the cuts ``(1.0, [1], False)`` and ``(2.0,
+    [2], True)``: trigger k leads to state k + 1.
     """
     # Trigger ``trigger[pair]`` interrupts what is sent over the transmit port ``port[pair]``.
     trigger, port = touched(job, rail)
     if not len(trigger):
         return {}
 
-    # Pairs of port and time become integers, so that the triggers of a port in some interval are
-    # found by bisection. A time is counted among the times at which anything changes: with 10
-    # different times, a trigger at time number 3 that changes port 2 has the key 2 * 11 + 3 = 25.
+    # The triggers of each use are found by bisection. A pair of port and time is one integer, in
+    # which the time is its number among all times of changes: with 10 different times, a trigger
+    # at time number 3 that changes port 2 has the key 2 * 11 + 3 = 25.
     change_s = np.array([change.start_s for change in changes])
     times_s, time_of_change = np.unique(change_s, return_inverse=True)
     key = port * (len(times_s) + 1) + time_of_change.reshape(-1)[trigger]
     order = np.argsort(key, kind="stable")
     first_key = uses.port * (len(times_s) + 1)
 
-    # A hit is a use and a trigger that changes its port after its start and before its end.
-    # Use u has `count[u]` hits, which are the triggers from `low[u]` on in the order of keys;
-    # `number_in_use` counts the hits of each use from 0.
+    # The hits of use u are the ``n_hits[u]`` triggers from ``first_hit[u]`` on, by key. All hits
+    # are listed use after use: with 2 hits from 4 on and 1 from 9 on, they are 4, 5 and 9.
     slack_s = _SLACK * max(plan.step_s, 1e-6)
-    begin = np.searchsorted(times_s, plan.start_s[uses.operation] + slack_s, "right")
-    until = np.searchsorted(times_s, plan.end_s[uses.operation] - slack_s, "left")
-    low = np.searchsorted(key[order], first_key + begin)
-    count = np.maximum(np.searchsorted(key[order], first_key + until) - low, 0)
-    use_of_hit = np.repeat(np.arange(len(low)), count)
-    number_in_use = np.arange(len(use_of_hit)) - np.repeat(np.cumsum(count) - count, count)
-    trigger_of_hit = trigger[order[np.repeat(low, count) + number_in_use]]
+    first_time = np.searchsorted(times_s, plan.start_s[uses.operation] + slack_s, "right")
+    end_time = np.searchsorted(times_s, plan.end_s[uses.operation] - slack_s, "left")
+    first_hit = np.searchsorted(key[order], first_key + first_time)
+    end_hit = np.searchsorted(key[order], first_key + end_time)
+    n_hits = np.maximum(end_hit - first_hit, 0)
+    use_of_hit = np.repeat(np.arange(len(n_hits)), n_hits)
+    n_earlier = np.cumsum(n_hits) - n_hits  # of the uses before
+    place_of_hit = np.arange(len(use_of_hit)) + np.repeat(first_hit - n_earlier, n_hits)
+    trigger_of_hit = trigger[order[place_of_hit]]
 
     # ``states_of_event[event][time]`` has the state of a trigger once for each use that the
     # trigger hits. If these are as many as all uses of the event, nothing is sent meanwhile.
