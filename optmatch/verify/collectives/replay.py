@@ -342,11 +342,9 @@ class _SumState:
         """``source_set[send]``: the number of the set that a send reads."""
         self.target_set = self._find_slots(sends.target_place, sends.destination, sends.piece)
         """``target_set[send]``: the number of the set that it writes."""
-        self.sum_set = self.target_set
+        sum_place = np.full(len(sends.piece), SUM)
+        self.sum_set = self._find_slots(sum_place, sends.destination, sends.piece)
         """``sum_set[send]``: the number of the set of the sum at its destination."""
-        if (sends.kind == KEEP).any():
-            sum_place = np.full(len(sends.piece), SUM)
-            self.sum_set = self._find_slots(sum_place, sends.destination, sends.piece)
 
         # If slots are few, each of them has a set, whose number is that of the slot. Otherwise
         # slots that nothing uses take no memory, and those that are used are numbered.

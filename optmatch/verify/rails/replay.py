@@ -230,8 +230,8 @@ def measure_work(job: RailJob, operations: NDArray[np.int64]) -> Work:
     # A member sends an equal share of the size in each send of a round.
     for group in list_in_rounds(job, operations):
         rows_in_rounds = np.searchsorted(operations, group.operations)
-        share = sum(transfers[0].share for transfers in group.rounds)
-        sent_bytes[rows_in_rounds] = share * size_bytes[rows_in_rounds]
+        share_of_all = sum(transfers[0].share for transfers in group.rounds)
+        sent_bytes[rows_in_rounds] = share_of_all * size_bytes[rows_in_rounds]
         n_messages[rows_in_rounds] = len(group.rounds)
 
     # Seconds: messages come one after the other, and bytes go at the rate of all ports together.

@@ -229,6 +229,10 @@ def _bound_total_cells(problem: AllToAll | Routing, pairs: NDArray[np.bool_]) ->
     return max(total, 2.0 * _count_passed_twice(problem))
 
 
+def _bound_worst_cells(problem: AllToAll | Routing, pairs: NDArray[np.bool_]) -> float:
+    return float(route_lengths(problem.fabric)[pairs].max(initial=0))
+
+
 def _bound_total_loss(problem: AllToAll | Routing, pairs: NDArray[np.bool_]) -> float:
     """Count the fewest cells on all routes, each in the state that loses less."""
     assert isinstance(problem, Routing)
@@ -261,9 +265,7 @@ def _bound_power(problem: AllToAll | Routing, pairs: NDArray[np.bool_]) -> float
 
 BOUNDS: dict[str, Callable[[AllToAll | Routing, NDArray[np.bool_]], float]] = {
     "total-cells": _bound_total_cells,
-    "worst-cells": lambda problem, pairs: float(
-        route_lengths(problem.fabric)[pairs].max(initial=0)
-    ),
+    "worst-cells": _bound_worst_cells,
     "loss-db": _bound_total_loss,
     "worst-loss-db": _bound_worst_loss,
     "worst-snr-db": _bound_worst_crosstalk,
