@@ -25,7 +25,7 @@ TABLES: dict[str, int] = {}
 """Tables at small private functions, by room: lower a figure as they go, and never raise one."""
 
 TWICE = {
-    "optmatch": 2, "optmatch/commands": 3, "optmatch/fabrics": 6, "optmatch/model": 6,
+    "optmatch": 2, "optmatch/commands": 3, "optmatch/model": 6,
     "optmatch/plotting": 14, "optmatch/problems": 38, "optmatch/simulation": 1,
     "optmatch/sweeps": 1, "optmatch/switches": 1, "optmatch/testing": 5,
 }  # fmt: skip

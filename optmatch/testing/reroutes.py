@@ -109,20 +109,8 @@ def draw_state(fabric: Any, rng: np.random.Generator) -> Reroute:
 def draw_rack_state(rack: RackFabric, rng: np.random.Generator) -> Reroute:
     """Draw a running state of racks: chips that are connected over fibres.
 
-    Circuits are drawn one by one, each over the fewest fibres that are still free. Jobs and spares
-    are drawn as well.
-
-    Parameters
-    ----------
-    rack
-        The racks.
-    rng
-        The random numbers.
-
-    Returns
-    -------
-    Reroute
-        A state without failures, with up to a third as many circuits as there are ports.
+    Circuits are drawn one by one, each over the fewest fibres that are still free, up to a third
+    as many as there are ports. Jobs and spares are drawn as well; nothing has failed.
     """
     circuits: list[tuple[int, int]] = []
     routes: list[tuple[int, ...]] = []

@@ -22,25 +22,9 @@ def check_ports(ports: Ports, tx: Ports, rx: Ports, available: int) -> dict[str,
 
     Either `ports` chooses ports that send and receive at one terminal, or `tx` and `rx` together
     choose where they send and where they receive. Each is None, a number of ports that are spread
-    evenly, or a list of perimeter terminals, which are numbered along the boundary.
-
-    Parameters
-    ----------
-    ports, tx, rx
-        The choice, as the user gives it.
-    available
-        The number of perimeter terminals of the mesh.
-
-    Returns
-    -------
-    dict
-        The three of them by name.
-
-    Raises
-    ------
-    InputError
-        Naming the entry, its value and the rule: a terminal is used once, and `tx` and `rx` are of
-        one length.
+    evenly, or a list of perimeter terminals, which are numbered along the boundary from 0 to
+    `available` - 1. Returns the three of them by name. A terminal that is used twice, and `tx` and
+    `rx` of different lengths, are an `InputError`.
     """
     if (tx is None) != (rx is None):
         raise InputError("tx and rx come together", where="rx" if rx is None else "tx")
@@ -87,21 +71,11 @@ def _check(
 def choose_terminals(
     graph: CellGraph, ports: Ports, tx: Ports, rx: Ports
 ) -> tuple[Terminals, Terminals]:
-    """Turn a checked choice into the perimeter terminals that send and that receive.
+    """Turn a choice of `check_ports` into the perimeter terminals that send and that receive.
 
-    Parameters
-    ----------
-    graph
-        The cells of the mesh.
-    ports, tx, rx
-        The choice as `check_ports` returns it: None, a number of ports, or perimeter terminals. If
-        all are None, each perimeter terminal is a port.
-
-    Returns
-    -------
-    tuple of two tuples of int
-        For each port the place along the perimeter where its light enters, and where light to it
-        leaves; both are the same unless `tx` and `rx` are given.
+    If nothing is chosen, each perimeter terminal is a port. Returns for each port the place along
+    the perimeter where its light enters, and where light to it leaves; both are the same unless
+    `tx` and `rx` are given.
     """
     if isinstance(tx, int):
         terminals = spread(graph, 2 * tx, alternating=True)

@@ -223,21 +223,9 @@ def count_hops(n: int, edges: NDArray[np.int32]) -> NDArray[np.int32]:
 def count_direct_hops(n: int, edges: NDArray[np.int32]) -> NDArray[np.int32]:
     """Count the fewest edges between any two nodes, where light passes switches alone.
 
-    The way is an edge, or two edges with a switch between them.
-
-    Parameters
-    ----------
-    n
-        The number of nodes; servers come first, then switches.
-    edges
-        ``edges[edge]``: the node where an edge begins and the node where it ends; shape (edges,
-        2).
-
-    Returns
-    -------
-    NDArray
-        ``hops[from, to]``: 0, 1 or 2; int32, shape (nodes, nodes), ``UNREACHED`` if there is no
-        way.
+    The way is an edge, or two edges with a switch between them. Servers have the lower numbers,
+    switches the higher ones. Arguments and result are those of `count_hops`; entries are 0, 1, 2
+    or ``UNREACHED``.
     """
     hops = np.full((n, n), UNREACHED, dtype=np.int32)
     tails, heads = edges.T
