@@ -1,4 +1,12 @@
-"""Methods for demands: decompositions, covers, exact models, bounds."""
+"""Methods for demands: decompositions, covers, exact models, bounds.
+
+The words of this room: a *demand* is a square matrix of ticks, and its *entries* are those that
+are not zero, each from a source (its row) to a destination (its column). A *line* is a row or a
+column. A *slot* is a matching of sources with destinations that is held for some ticks, after a
+*delay* in which nothing is served; each of its circuits serves the entry of its ports. A *plan* is
+a list of slots (`Plan`). It *covers* a demand if each entry is served for all its ticks. A
+*decomposition* writes a matrix as a sum of *terms*, permutations with a weight in ticks each.
+"""
 
 from __future__ import annotations
 
@@ -60,17 +68,6 @@ def _no_groups(problem: Demand) -> bool:
     return problem.objective != "weighted-completion-s"
 
 
-def _decomposition(rule: Peeling, summary: str) -> Method:
-    """Make the entry of a method ``birkhoff-RULE`` in the table of methods."""
-    return Method(
-        f"birkhoff-{rule}",
-        Demand,
-        partial(_birkhoff, rule),
-        f"stuff and decompose{summary}",
-        suits=_no_groups,
-    )
-
-
 _FEW = 10  # ports: CP-SAT may prove something about so many in seconds
 
 
@@ -79,13 +76,8 @@ def _is_small(problem: Demand) -> bool:
     return problem.fabric.graph is None and problem.fabric.n_ports <= _FEW
 
 
-def _refusing_dead_circuits(method: Method) -> Method:
-    """Let a method prove that a demand over its link budget cannot be served, before it solves."""
-    return replace(method, load=partial(_load_refusing, method))
-
-
 def _load_refusing(method: Method) -> Run:
-    """Load a method that looks for circuits over their link budget first."""
+    """Load a method that first looks for circuits over their link budget."""
     return partial(_solve_within_budgets, method.name, method.load())
 
 
@@ -135,11 +127,23 @@ _METHODS = (
         for rule in RULES
         if rule.summary
     ),
-    _decomposition("first", " into permutations, the next at hand each time"),
-    _decomposition("bottleneck", ", each with the largest smallest entry"),
+    Method(
+        "birkhoff-first",
+        Demand,
+        partial(_birkhoff, "first"),
+        "stuff and decompose into permutations, the next at hand each time",
+        suits=_no_groups,
+    ),
+    Method(
+        "birkhoff-bottleneck",
+        Demand,
+        partial(_birkhoff, "bottleneck"),
+        "stuff and decompose, each with the largest smallest entry",
+        suits=_no_groups,
+    ),
 )
 
-METHODS = tuple(_refusing_dead_circuits(method) for method in _METHODS)
+METHODS = tuple(replace(method, load=partial(_load_refusing, method)) for method in _METHODS)
 """Methods for demands; the first is the default."""
 
 

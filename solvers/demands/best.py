@@ -21,7 +21,7 @@ from optmatch.solvers.demands.tasks import Build
 from optmatch.solvers.params import DemandParams
 
 _FIRST_RULES = 3  # rules that run before the exact model is asked
-_FEW_PORTS = 3  # with packets or several planes: so few that the exact model is quick
+_FEW_PORTS = 3  # so few that exact models are done in a moment, without any limit
 _WORK = 0.1  # work of the exact model, about in seconds; rebuilds follow
 
 _MOST_PROVED_PORTS = 10
@@ -43,7 +43,12 @@ def solve_best(
     start: Solution | None = None,
     params: DemandParams | None = None,
 ) -> Solution:
-    """Find a short schedule for a demand by the method that suits it; the default method."""
+    """Find a short schedule for a demand by the method that suits it; the default method.
+
+    For the earliest completion, plans come from the loop of all rules and moves (`yield_plans`);
+    ports that an ideal switch joins in pairs have a search of their own (`rebuild_pairings`).
+    Plain problems of few ports go on to the models of `ilp` for a part of the time.
+    """
     params = params or DemandParams()
     if problem.objective == "weighted-completion-s":
         with uncounted():
@@ -52,31 +57,16 @@ def solve_best(
         return solve_groups(problem, limits, rng, on_event, start, params.orders)
     if problem.objective == "matchings":
         with uncounted():
-            from optmatch.solvers.demands.decomposer import solve_matchings
+            from optmatch.solvers.demands.decomposer import take_fewest
 
-        return solve_matchings(problem, limits, rng, on_event, start, params.decompositions)
+        is_limited = limits.time_s is not None or limits.iterations is not None
+        most = None if is_limited else params.decompositions
+        return take_fewest(problem, limits, rng, on_event, name="best", most=most, start=start)
 
-    return _solve_completion(problem, limits, rng, on_event, start, params.rebuilds)
-
-
-def _solve_completion(
-    problem: Demand,
-    limits: Limits,
-    rng: np.random.Generator,
-    on_event: OnEvent,
-    start: Solution | None,
-    rebuilds: int,
-) -> Solution:
-    """Find a schedule that serves a demand early, by the search that suits the switch.
-
-    Plans come from the loop of all rules and moves (`yield_plans`); ports that an ideal switch
-    joins in pairs have a search of their own (`rebuild_pairings`). Plain problems of few ports go
-    on to the models of `ilp` for a part of the time.
-    """
     build: Build = yield_plans
     if pairings.suits(problem):
         build = pairings.rebuild_pairings
-    search = partial(solve_demand, name="best", build=build, start=start, n_moves=rebuilds)
+    search = partial(solve_demand, name="best", build=build, start=start, n_moves=params.rebuilds)
     if _may_be_proved(problem, limits):
         return _search_and_prove(problem, limits, rng, on_event, search)
 
@@ -125,11 +115,11 @@ def _may_be_proved(problem: Demand, limits: Limits) -> bool:
     """
     fabric = problem.fabric
     is_ideal = fabric.graph is None and not fabric.bidirectional
-    if limits.time_s is None or limits.iterations is not None:
-        return False
     has_few_ports = is_ideal and fabric.n_ports <= _MOST_PROVED_PORTS
-    if not has_few_ports or not is_plain(problem):
+    if limits.iterations is not None or not has_few_ports or not is_plain(problem):
         return False
+    if limits.time_s is None:
+        return fabric.n_ports <= _FEW_PORTS
 
     # A model has a circuit for each slot and each entry (a pair of ports with a demand). There
     # are at least `degree` slots, the most entries of any source or destination.
@@ -147,19 +137,24 @@ def _search_and_prove(
 ) -> Solution:
     """Search for a short plan; then let CP-SAT find a shorter one, or prove that there is none.
 
-    The time limit, which has to be there, is shared: `_SHARE_OF_MODELS` of it is for CP-SAT, and
-    what the search leaves.
+    A time limit is shared: `_SHARE_OF_MODELS` of it is for CP-SAT, and what the search leaves.
+    Without one the proof counts only if it comes with a certificate, which others can check.
     """
     with uncounted():
         from optmatch.solvers.demands.makespan import prove_by_slot_counts  # loads OR-tools
 
-    # An answer that is proved, interrupted or without a schedule leaves CP-SAT nothing to do.
-    assert limits.time_s is not None
     clock = limits.start()
-    search_s = (1 - _SHARE_OF_MODELS) * limits.time_s
-    of_search = replace(limits, time_s=search_s)
+    of_search = limits
+    if limits.time_s is not None:
+        of_search = replace(limits, time_s=(1 - _SHARE_OF_MODELS) * limits.time_s)
     solution = search(problem, of_search, rng, on_event)
+
+    # An answer that is proved, interrupted or without a schedule leaves CP-SAT nothing to do.
     if solution.limit not in (Limit.TIME, Limit.EXHAUSTED) or solution.objective is None:
         return solution
-    of_models = replace(limits, time_s=max(0.0, limits.time_s - clock.elapsed_s))
-    return prove_by_slot_counts(problem, solution, of_models, rng, on_event)
+    if limits.time_s is not None:
+        limits = replace(limits, time_s=max(0.0, limits.time_s - clock.elapsed_s))
+    proved = prove_by_slot_counts(problem, solution, limits, rng, on_event)
+    if limits.time_s is None and "bound_by" in proved.stats:
+        return solution
+    return proved

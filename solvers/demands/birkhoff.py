@@ -65,19 +65,6 @@ def whole_square(ticks: ArrayLike) -> NDArray[np.int64]:
     return matrix.copy()
 
 
-def equal_sums(ticks: ArrayLike) -> NDArray[np.int64]:
-    """Check further that all lines have the same sum, as weighted permutations have."""
-    matrix = whole_square(ticks)
-    for axis, line in ((1, "row"), (0, "column")):
-        sums = matrix.sum(axis=axis)
-        for k in np.flatnonzero(sums != matrix[:1].sum())[:1]:
-            raise InputError(
-                f"matrix: {line} {k} sums to {sums[k]}, row 0 to {matrix[0].sum()}: must be equal",
-                where="matrix",
-            )
-    return matrix
-
-
 @kernel
 def _raise_entries(places, matrix, rows, columns):
     """Raise entries one by one by the amount that both of their lines lack, and then all others.
@@ -183,8 +170,18 @@ def decompose(
     """
     if rule not in get_args(Rule):
         raise InputError(f"rule = {rule!r}: one of {', '.join(get_args(Rule))}", where="rule")
+    matrix = whole_square(ticks)
+
+    # Only a matrix whose lines all have the same sum is a sum of weighted permutations.
+    for axis, line in ((1, "row"), (0, "column")):
+        sums = matrix.sum(axis=axis)
+        for k in np.flatnonzero(sums != matrix[:1].sum())[:1]:
+            raise InputError(
+                f"matrix: {line} {k} sums to {sums[k]}, row 0 to {matrix[0].sum()}: must be equal",
+                where="matrix",
+            )
     peel = peeling.peel_first if rule == "first" else peeling.peel_bottleneck
-    return peel_terms(equal_sums(ticks), peel, stop_ticks, max_terms, deadline)
+    return peel_terms(matrix, peel, stop_ticks, max_terms, deadline)
 
 
 def peel_terms(
@@ -230,6 +227,6 @@ def peel_terms(
     permutations = np.concatenate([block.matchings for block in blocks])
     weights = np.concatenate([block.ticks for block in blocks])
     if space is not None:
-        return Terms(permutations, weights, space.left.reshape(n, n))
+        return Terms(permutations, weights, space.remaining.reshape(n, n))
     taken = Terms(permutations, weights, np.zeros_like(matrix))
     return taken._replace(residual=matrix - taken.total())

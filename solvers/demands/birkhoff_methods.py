@@ -69,16 +69,17 @@ def solve(
                 f" {problem.fabric.type}; best and ilp take those that are",
                 where="method",
             )
+        most = RUNS if limits.time_s is None and limits.iterations is None else None
         draw = partial(_rename, rule=rule)
-        return take_fewest(problem, limits, rng, on_event, name=name, most=RUNS, draw=draw)
+        return take_fewest(problem, limits, rng, on_event, name=name, most=most, draw=draw)
 
     # Earliest completion: one decomposition of the stuffed demand.
-    def build(work: CoverTask) -> Iterator[Plan]:
+    def build(task: CoverTask) -> Iterator[Plan]:
         """Yield one plan; if time runs out, the terms so far and slots for the rest."""
-        demand = work.demand
-        terms = decompose(stuff(demand), rule, deadline=work.deadline)
+        demand = task.demand
+        terms = decompose(stuff(demand), rule, deadline=task.deadline)
         plan = Plan(terms.permutations, terms.weights)  # terms of a part, if time runs out
-        yield trim(complete(plan, work), demand, work.shortest)
+        yield trim(complete(plan, task), demand, task.shortest)
 
     return solve_demand(problem, limits, rng, on_event, name, build)
 

@@ -63,54 +63,49 @@ def bound_by_prices(
     """Find a proof that no plan serves a demand faster: prices that give a high lower bound.
 
     With ``matchings[k, port]`` only these can be slots, and a pair is priced once for both
-    directions. A slot is a matching of ports that is held for some ticks, after a delay. Each
-    entry of the demand gets a price: how many ticks of time one tick of its service is worth. A
-    slot earns the prices of all that it serves, and takes its duration and a delay. If no slot
-    earns more than it takes, no plan is complete before all demand is earned: the sum of price
-    times demand is a lower bound on the time.
-
-    As an example, demands of 3 and 2 ticks leave the same port, and the delay is 1 tick. At prices
-    of 4/3 and 3/2 the slot of either demand earns just its time, 4 and 3 ticks: the bound is 7.
+    directions. The result is None if there is no demand, or no solution of the linear programme.
+    The search ends with the best prices so far when the time is up.
     """
     demand = problem.ticks if matchings is None else np.triu(problem.ticks)
     delay = problem.delay_ticks
     rows, columns = np.nonzero(demand)
     if not len(rows):
         return None
-    pricing = _Pricing(demand, delay, problem.min_slot_ticks, matchings)
-    master = _Master(demand[rows, columns])
+    needs = demand[rows, columns]
+    least_durations = np.maximum(needs, problem.min_slot_ticks)
 
-    # The first slots serve one entry alone, each to its end: they bound all prices.
-    for entry, ticks in enumerate(demand[rows, columns].tolist()):
-        served = np.zeros(len(rows))
-        served[entry] = ticks
-        master.add(served, float(max(ticks, problem.min_slot_ticks) + delay))
+    # The slots of the linear programme: what each serves of all entries, and the time it takes.
+    # The first ones serve one entry alone, each to its end: they bound all prices.
+    served_by_slot = list(np.diag(needs).astype(np.float64))
+    time_of_slot = (least_durations + delay).tolist()
 
     # Column generation, until no slot earns more than it takes.
     best: NDArray[np.float64] | None = None
     best_bound = 0.0
     for _ in range(_MOST_ROUNDS):
-        prices_of_entries = master.prices()
+        prices_of_entries = _price_entries(needs, served_by_slot, time_of_slot)
         if prices_of_entries is None:
             break
 
         # Find what earns most at these prices; lowered by its rate, they are a proof.
         prices = np.zeros(demand.shape)
         prices[rows, columns] = prices_of_entries
-        slots, worst = pricing.dearest(prices)
-        lowered = prices / max(1.0, worst)  # now no slot earns more than it takes
+        slots, greatest_rate = _find_dearest_slots(
+            prices, demand, np.unique(least_durations).tolist(), delay, matchings
+        )
+        lowered = prices / max(1.0, greatest_rate)  # now no slot earns more than it takes
         bound = float((lowered * demand).sum())
         if bound > best_bound:
             best_bound = bound
             best = lowered
-        if worst <= 1 + 1e-9 or clock.remaining_s <= 0:
+        if greatest_rate <= 1 + 1e-9 or clock.remaining_s <= 0:
             break
+
+        # A slot serves each of its entries for its duration, or as long as the entry needs.
         for duration, matching in slots:
-            # A slot serves each of its entries for its duration, or as long as the entry needs.
-            served = np.where(
-                matching[rows] == columns, np.minimum(duration, demand[rows, columns]), 0
-            )
-            master.add(served.astype(np.float64), float(duration + delay))
+            served = np.where(matching[rows] == columns, np.minimum(duration, needs), 0)
+            served_by_slot.append(served.astype(np.float64))
+            time_of_slot.append(duration + delay)
     return None if best is None else _in_units(best, problem)
 
 
@@ -141,102 +136,76 @@ def _in_units(prices: NDArray[np.float64], problem: Demand) -> ConfigurationProo
     return ConfigurationProof(duals=duals, units=max(1, units))
 
 
-class _Pricing:
-    """The pricing step: which slots earn most for their time at given prices."""
+def _find_dearest_slots(
+    prices: NDArray[np.float64],
+    demand: NDArray[np.int64],
+    durations: list[int],
+    delay: int,
+    matchings: NDArray[np.int32] | None,
+) -> tuple[list[tuple[int, NDArray[Any]]], float]:
+    """Find slots that earn more than they take at given prices (column generation's pricing).
 
-    def __init__(
-        self,
-        demand: NDArray[np.int64],
-        delay: int,
-        shortest: int,
-        matchings: NDArray[np.int32] | None,
-    ) -> None:
-        """List the durations that matter: those of entries, and the shortest slot."""
-        self.demand = demand
-        self.delay = delay
-        self.matchings = matchings
-        self.durations = np.unique(np.maximum(demand[demand > 0], shortest))
-
-    def dearest(
-        self, prices: NDArray[np.float64]
-    ) -> tuple[list[tuple[int, NDArray[np.int64]]], float]:
-        """Find slots that earn more than they take at given prices (column generation's pricing).
-
-        A slot is a matching of sources with destinations that is held for some ticks, after a
-        delay. The price of an entry of the demand is how many ticks of time one tick of its
-        service is worth. A slot earns the prices of all that it serves, and takes its duration and
-        the delay. Its rate is earnings by time; slots of a rate above 1 are wanted.
-        """
-        slots = []
-        worst_rate = 0.0
-        for duration in self.durations.tolist():
-            # The earnings of each circuit in a slot of this duration, and the time of the slot.
-            value = prices * np.minimum(self.demand, duration)
-            time = duration + self.delay
-
-            # No matching earns more than the best circuits of all rows, or of all columns. Where
-            # that cannot raise the greatest rate, the assignment problem need not be solved.
-            most = min(value.max(axis=0).sum(), value.max(axis=1).sum())
-            if worst_rate >= 1.0 and most <= worst_rate * time:
-                continue
-            rows, columns = self._choose(value)
-            rate = float(value[rows, columns].sum()) / time
-            worst_rate = max(worst_rate, rate)
-            if rate > 1 + 1e-9:
-                matching = np.where(value[rows, columns] > 0, columns, -1)
-                slots.append((rate, duration, matching))
-        slots.sort(key=lambda slot: -slot[0])
-        dearest = [(duration, matching) for _, duration, matching in slots[:_MOST_DURATIONS]]
-        return dearest, worst_rate
-
-    def _choose(self, value: NDArray[np.float64]) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return the matching of the greatest value that there is."""
-        if self.matchings is None:
-            with uncounted():
-                from scipy.optimize import linear_sum_assignment
-
-            assigned: tuple[NDArray[Any], NDArray[Any]] = linear_sum_assignment(value, True)
-            return assigned
-        ports = np.arange(len(value))
-        # A port has no demand for itself: there an idle port earns nothing.
-        partners = np.where(self.matchings == IDLE, ports, self.matchings)
-        return ports, partners[value[ports, partners].sum(axis=1).argmax()]
-
-
-class _Master:
-    """The linear programme over the slots so far, as its dual: prices are its variables.
-
-    It maximises the sum of price times demand, where each slot earns at most the time it takes.
+    The rate of a slot is what it earns, divided by its duration and a delay. Returned are the
+    duration and ``matching[source]`` of each slot with a rate above 1, the greatest rates first,
+    `_MOST_DURATIONS` at most; and the greatest rate of all slots.
     """
+    slots = []
+    greatest_rate = 0.0
+    for duration in durations:
+        # The earnings of each circuit in a slot of this duration, and the time of the slot.
+        value = prices * np.minimum(demand, duration)
+        time = duration + delay
 
-    def __init__(self, needs: NDArray[np.int64]) -> None:
-        """Begin without slots."""
-        self.needs = needs.astype(np.float64)
-        self.slots: list[NDArray[np.float64]] = []
-        self.times: list[float] = []
+        # No matching earns more than the best circuits of all rows, or of all columns. Where that
+        # cannot raise the greatest rate, the assignment problem need not be solved.
+        most = min(value.max(axis=0).sum(), value.max(axis=1).sum())
+        if greatest_rate >= 1.0 and most <= greatest_rate * time:
+            continue
+        rows, columns = _match_heaviest(value, matchings)
+        rate = float(value[rows, columns].sum()) / time
+        greatest_rate = max(greatest_rate, rate)
+        if rate > 1 + 1e-9:
+            slots.append((rate, duration, np.where(value[rows, columns] > 0, columns, IDLE)))
+    slots.sort(key=lambda slot: -slot[0])
+    return [
+        (duration, matching) for _, duration, matching in slots[:_MOST_DURATIONS]
+    ], greatest_rate
 
-    def add(self, served: NDArray[np.float64], time: float) -> None:
-        """Add a slot."""
-        self.slots.append(served)
-        self.times.append(time)
 
-    def prices(self) -> NDArray[np.float64] | None:
-        """Find the best prices for the slots so far: the dual of the linear programme over them.
-
-        Prices maximise the sum of price times demand such that no slot so far earns more than it
-        takes.
-        """
+def _match_heaviest(
+    value: NDArray[np.float64], matchings: NDArray[np.int32] | None
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return rows and columns of the matching of the greatest value, of all or of those listed."""
+    if matchings is None:
         with uncounted():
-            from scipy.optimize import linprog
-            from scipy.sparse import csr_array
+            from scipy.optimize import linear_sum_assignment
 
-        # All ticks in parts of the longest slot: prices stay the same, and the solver sees no
-        # numbers of 1e12.
-        longest = max(self.times)
-        matrix = csr_array(np.stack(self.slots) / longest)
-        times = np.array(self.times) / longest
-        optimum = linprog(-self.needs / longest, A_ub=matrix, b_ub=times, method="highs")
-        if optimum.x is None:
-            return None
-        prices: NDArray[np.float64] = np.maximum(optimum.x, 0.0)
-        return prices
+        assigned: tuple[NDArray[Any], NDArray[Any]] = linear_sum_assignment(value, True)
+        return assigned
+
+    # A port has no demand for itself: there an idle port earns nothing.
+    ports = np.arange(len(value))
+    partners = np.where(matchings == IDLE, ports, matchings)
+    return ports, partners[value[ports, partners].sum(axis=1).argmax()]
+
+
+def _price_entries(
+    needs: NDArray[np.int64], served_by_slot: list[NDArray[np.float64]], time_of_slot: list[int]
+) -> NDArray[np.float64] | None:
+    """Find the best prices for some slots: the dual of the linear programme over them.
+
+    ``served_by_slot[slot][entry]``, ``time_of_slot[slot]`` and ``needs[entry]`` are in ticks.
+    Prices maximise the sum of price times need such that no slot earns more than its time. None if
+    the linear programme has no solution in floats.
+    """
+    with uncounted():
+        from scipy.optimize import linprog
+        from scipy.sparse import csr_array
+
+    # All ticks in parts of the longest slot: prices stay the same, and the solver sees no numbers
+    # of 1e12.
+    longest = float(max(time_of_slot))
+    matrix = csr_array(np.stack(served_by_slot) / longest)
+    times = np.array(time_of_slot) / longest
+    optimum = linprog(-needs / longest, A_ub=matrix, b_ub=times, method="highs")
+    return None if optimum.x is None else np.maximum(optimum.x, 0.0)

@@ -29,12 +29,10 @@ from optmatch.solvers.demands import vertex_walk
 from optmatch.solvers.demands.line_pairs import count_terms
 from optmatch.solvers.demands.plans import Plan, join, serve
 from optmatch.solvers.demands.realisable import Realiser
-from optmatch.solvers.demands.scheduling import former_plan
+from optmatch.solvers.demands.scheduling import former_plan, route_slots
 from optmatch.solvers.demands.vertex_walk import VertexWalk
 from optmatch.solvers.feedforward import holds_every_matching
-from optmatch.solvers.feedforward.router import route_cheaply
 from optmatch.solvers.frame import conclude, take_best
-from optmatch.solvers.params import DemandParams
 
 _CHOICES = 6  # least entries that are compared for a term
 _CLOSED = -1e6  # the value of an entry that a term may not use: below any sum of other values
@@ -76,9 +74,6 @@ class Decomposer:
     def take_up(self, former: Plan | None) -> Plan | None:
         """Adapt a former decomposition to this demand: keep the terms that fit, and add new ones.
 
-        A decomposition writes the demand matrix as a sum of terms. A term is a matching of sources
-        with destinations and a weight in ticks.
-
         The result, which also is kept in ``self.former``, has the former terms first; None without
         a former plan.
         """
@@ -111,9 +106,9 @@ class Decomposer:
 
     def states(self, plan: Plan) -> NDArray[np.int8] | None:
         """Return the states of all cells in all slots of a decomposition made here."""
-        if self.fabric is None or self.fabric.graph is None:
+        if self.fabric is None:
             return None
-        return route_cheaply(self.fabric, plan.matchings).states
+        return route_slots(self.fabric, plan)
 
     def draw(self) -> Plan:
         """Write the whole demand as a sum of terms, permutations with weights, at random."""
@@ -122,9 +117,8 @@ class Decomposer:
     def redraw(self, plan: Plan) -> Plan:
         """Try to write a demand with fewer terms: replace a few of them by others of the same sum.
 
-        A term is a matching with its weight in ticks. A decomposition is a list of terms whose sum
-        is the demand. Some terms are chosen at random, and their sum is decomposed anew, at random
-        too. This is a move of large neighbourhood search.
+        Some terms are chosen at random, and their sum is decomposed anew, at random too. This is a
+        move of large neighbourhood search.
         """
         # From 2 to 12 terms go. The power of ticks is drawn as well: with 0 all terms are equally
         # likely to go, with 1 the light ones go more often.
@@ -141,27 +135,26 @@ class Decomposer:
     def _decompose(self, demand: NDArray[np.int64], most: int | None = None) -> Plan:
         """Write a matrix as a sum of terms, chosen one after the other with some randomness.
 
-        A term is a matching with a weight in ticks, which is the least of the entries that the
-        matching uses. The weight is subtracted from all of these; the next term is chosen for the
-        matrix that is left, until that is zero.
+        The weight of a term is the least of the entries that its matching uses. It is subtracted
+        from all of these; the next term is chosen for the matrix that is left, until that is zero.
         """
-        left = demand.copy()
+        unserved = demand.copy()
         matchings: list[NDArray[np.int32]] = []
         weights: list[int] = []
 
         # How terms are chosen is drawn once for the whole, so that decompositions differ.
         zeros = float(self.rng.choice([0.02, 0.1, 0.3, 1.0]))
         noise = float(self.rng.choice([0.1, 1.0, 3.0]))
-        while left.any() and (most is None or len(weights) <= most):
-            matching = self._term(left, zeros, noise)
+        while unserved.any() and (most is None or len(weights) <= most):
+            matching = self._term(unserved, zeros, noise)
             sources = np.flatnonzero(matching != IDLE)
-            weight = int(left[sources, matching[sources]].min())
-            left[sources, matching[sources]] -= weight
+            weight = int(unserved[sources, matching[sources]].min())
+            unserved[sources, matching[sources]] -= weight
             matchings.append(matching)
             weights.append(weight)
         return Plan.of(matchings, weights, len(demand))
 
-    def _term(self, left: NDArray[np.int64], zeros: float, noise: float) -> NDArray[np.int32]:
+    def _term(self, unserved: NDArray[np.int64], zeros: float, noise: float) -> NDArray[np.int32]:
         """Choose the next permutation to take off a matrix, by its weight and by what it uses up.
 
         A *term* of a decomposition is a permutation with a *weight*: the permutation is subtracted
@@ -178,12 +171,12 @@ class Decomposer:
 
         # Bisection for the bottleneck: the greatest size at which the entries of at least that
         # size have a perfect matching, which is one of value n where each of them counts 1.
-        sizes = np.unique(left[left > 0])
+        sizes = np.unique(unserved[unserved > 0])
         low = 0
         high = len(sizes) - 1
         while low < high:
             middle = (low + high + 1) // 2
-            is_large = left >= sizes[middle]
+            is_large = unserved >= sizes[middle]
             if is_large[linear_sum_assignment(is_large, maximize=True)].all():
                 low = middle
             else:
@@ -196,14 +189,14 @@ class Decomposer:
         # zero, and are worth 4 each) and otherwise with small entries (worth up to -1 each).
         best_score = -1.0
         best: NDArray[np.int32] | None = None
-        jitter = self.rng.random(left.shape) * noise
+        jitter = self.rng.random(unserved.shape) * noise
         for size in sizes[max(0, low + 1 - _CHOICES) : low + 1][::-1]:
-            worth = np.where(left == size, 4.0 + jitter, jitter - left / sizes[-1])
-            open_worth = np.where(left >= size, worth, _CLOSED)
+            worth = np.where(unserved == size, 4.0 + jitter, jitter - unserved / sizes[-1])
+            open_worth = np.where(unserved >= size, worth, _CLOSED)
 
             # The permutation of entries of this size or more that makes most entries zero.
             columns = linear_sum_assignment(open_worth, maximize=True)[1]
-            n_zeros = int((left[self.ports, columns] == size).sum())
+            n_zeros = int((unserved[self.ports, columns] == size).sum())
             score = n_zeros * zeros + float(size) / float(bottleneck)
             if score > best_score:
                 best_score = score
@@ -240,7 +233,7 @@ class RealisedDecomposer(Decomposer):
             return everyone
         return super().draw()
 
-    def _term(self, left: NDArray[np.int64], zeros: float, noise: float) -> NDArray[np.int32]:
+    def _term(self, unserved: NDArray[np.int64], zeros: float, noise: float) -> NDArray[np.int32]:
         """Choose the next matching to take off the matrix: entries of a certain size or more.
 
         A *term* is a matching with its weight in ticks: the matching is subtracted from the matrix
@@ -248,16 +241,16 @@ class RealisedDecomposer(Decomposer):
         from `_LEVELS`. Entries of just that size are preferred, since the term makes them zero.
         Ports with many entries left come first, because each of these needs a term of its own.
         """
-        size = np.quantile(left[left > 0], self.rng.choice(_LEVELS), method="lower")
+        size = np.quantile(unserved[unserved > 0], self.rng.choice(_LEVELS), method="lower")
 
         # For each pair, the entries of its row and of its column together.
-        entries = (left > 0).sum(axis=1)[:, None] + (left > 0).sum(axis=0)
-        worth = entries / entries.max() + zeros * (left == size)
-        worth = worth + 0.1 * noise * self.rng.random(left.shape)
+        entries = (unserved > 0).sum(axis=1)[:, None] + (unserved > 0).sum(axis=0)
+        worth = entries / entries.max() + zeros * (unserved == size)
+        worth = worth + 0.1 * noise * self.rng.random(unserved.shape)
 
         # The pairs of great enough entries, the worthiest first, as the router takes them in
         # turn.
-        rows, columns = np.nonzero(left >= size)
+        rows, columns = np.nonzero(unserved >= size)
         order = np.argsort(-worth[rows, columns], kind="stable")
         pairs = list(zip(rows[order].tolist(), columns[order].tolist(), strict=True))
         return self.realiser.place(pairs)
@@ -266,89 +259,17 @@ class RealisedDecomposer(Decomposer):
 _RUNS = 12  # whole decompositions before parts are redrawn
 
 
-def solve_matchings(
-    problem: Demand,
-    limits: Limits,
-    rng: np.random.Generator,
-    on_event: OnEvent,
-    start: Solution | None = None,
-    most: int = DemandParams().decompositions,
-) -> Solution:
-    """Decompose a demand into few weighted permutations, or realisable matchings."""
-    return take_fewest(
-        problem, limits, rng, on_event, name="best", most=most, draw=_draw, start=start
-    )
-
-
-def take_fewest(
-    problem: Demand,
-    limits: Limits,
-    rng: np.random.Generator,
-    on_event: OnEvent,
-    *,
-    name: str,
-    most: int,
-    draw: Callable[[Decomposer], Iterator[Plan]],
-    start: Solution | None = None,
-) -> Solution:
-    """Find a decomposition of a demand into few terms: try many, and keep the best.
-
-    A decomposition writes the demand matrix as a sum of terms. A term is a matching of sources
-    with destinations and a weight in ticks. A row or column of k entries needs k terms at least,
-    which gives a lower bound. The search ends when the best decomposition meets the bound, or at a
-    limit.
-    """
-    clock = limits.start()
-
-    # The bound by counting entries of lines; the search ends when it is met.
-    proof, counted = count_terms(problem.ticks)
-    bound = max(float(counted), problem.lower_bound())
-
-    # Without any limit the number of decompositions is limited, so that it ends.
-    unlimited = limits.iterations is None and limits.time_s is None
-    searches: list[Decomposer] = []
-
-    def plans() -> Iterator[tuple[float, Plan] | None]:
-        """Yield the number of terms with each decomposition; None if one has too short a slot.
-
-        The former plan comes first, as far as it still fits. The others are drawn, without end if
-        there is a limit.
-        """
-        searches.append(decomposer(problem, rng))
-        former = searches[0].take_up(former_plan(problem, start))
-        if former is not None:
-            yield float(len(former.ticks)), former
-        for plan in itertools.islice(draw(searches[0]), most if unlimited else None):
-            if lasts(problem, plan):
-                yield float(len(plan.ticks)), plan
-            else:
-                yield None
-
-    # The search is made in the generator, so that an interrupt while it is made is caught.
-    best, limit, done = take_best(plans(), bound, clock, on_event, "decompositions")
-    stats: dict[str, object] = {"decompositions": done}
-    search = searches[0] if searches else None
-    return conclude_count(
-        problem, best, bound, limit, name=name, stats=stats, proof=proof, search=search
-    )
-
-
-def lasts(problem: Demand, plan: Plan) -> bool:
-    """Tell whether no slot is shorter than allowed; searches take no care of that."""
-    return bool((plan.ticks >= problem.min_slot_ticks).all())
-
-
-def _draw(search: Decomposer) -> Iterator[Plan]:
+def draw_decompositions(search: Decomposer) -> Iterator[Plan]:
     """Yield decompositions of a demand without end, in a search for one of few terms.
 
-    A decomposition writes the demand matrix as a sum of terms, matchings with weights. The first
-    `_RUNS` are drawn at random as a whole. Each later one changes the best so far: some of its
-    terms are taken out, and their sum is decomposed anew. Where ports are few, every second of
-    these comes instead from a random walk over the decompositions that there are.
+    The first `_RUNS` are drawn at random as a whole. Each later one changes the best so far: some
+    of its terms are taken out, and their sum is decomposed anew. Where ports are few, and any
+    permutation may be a term, every second of these comes instead from a random walk over the
+    decompositions that there are.
     """
     best = search.former
     walk: VertexWalk | None = None
-    if holds_all_permutations(search) and vertex_walk.suits(search.demand):
+    if not isinstance(search, RealisedDecomposer) and vertex_walk.suits(search.demand):
         walk = VertexWalk(search.demand, search.rng)
     for turn in itertools.count():
         if best is None or turn < _RUNS:
@@ -363,44 +284,77 @@ def _draw(search: Decomposer) -> Iterator[Plan]:
         yield plan
 
 
-def holds_all_permutations(search: Decomposer) -> bool:
-    """Tell whether the terms of a search may be any permutations."""
-    return not isinstance(search, RealisedDecomposer)
+def take_fewest(
+    problem: Demand,
+    limits: Limits,
+    rng: np.random.Generator,
+    on_event: OnEvent,
+    *,
+    name: str,
+    most: int | None,
+    draw: Callable[[Decomposer], Iterator[Plan]] = draw_decompositions,
+    start: Solution | None = None,
+) -> Solution:
+    """Find a decomposition of a demand into few terms: try many, and keep the best.
 
+    A row or column of k entries needs k terms at least, which gives a lower bound. The search ends
+    when the best decomposition meets the bound, after `most` of them, or at a limit.
+    """
+    clock = limits.start()
+    proof, counted = count_terms(problem.ticks)
+    bound = max(float(counted), problem.lower_bound())
+    searches: list[Decomposer] = []
 
-def decomposer(problem: Demand, rng: np.random.Generator) -> Decomposer:
-    """Choose how decompositions are drawn: of any permutations, or of those the fabric holds."""
-    if holds_every_matching(problem.fabric):
-        return Decomposer(problem.ticks, rng, problem.fabric)
-    return RealisedDecomposer(problem, rng)
+    def plans() -> Iterator[tuple[float, Plan] | None]:
+        """Yield the number of terms with each decomposition; None if one has too short a slot.
+
+        The former plan comes first, as far as it still fits; the others are drawn.
+        """
+        if holds_every_matching(problem.fabric):
+            searches.append(Decomposer(problem.ticks, rng, problem.fabric))
+        else:
+            searches.append(RealisedDecomposer(problem, rng))
+        former = searches[0].take_up(former_plan(problem, start))
+        if former is not None:
+            yield float(len(former.ticks)), former
+        for plan in itertools.islice(draw(searches[0]), most):
+            # Searches take no care of the shortest slot.
+            if (plan.ticks >= problem.min_slot_ticks).all():
+                yield float(len(plan.ticks)), plan
+            else:
+                yield None
+
+    # The search is made in the generator, so that an interrupt while it is made is caught.
+    best, limit, done = take_best(plans(), bound, clock, on_event, "decompositions")
+    stats: dict[str, object] = {"decompositions": done}
+    if best is None:
+        return conclude(problem, name, None, bound, limit, certificate=proof, stats=stats)
+    states = searches[0].states(best)
+    return conclude_count(
+        problem, best, states, name=name, bound=bound, limit=limit, proof=proof, stats=stats
+    )
 
 
 def conclude_count(
     problem: Demand,
-    best: Plan | None,
-    bound: float,
-    limit: Limit | None,
+    best: Plan,
+    states: NDArray[np.int8] | None,
     *,
     name: str,
-    stats: dict[str, object],
+    bound: float,
+    limit: Limit | None,
     proof: CountProof | None,
-    search: Decomposer | None,
+    stats: dict[str, object],
 ) -> Solution:
-    """Make the solution of a search for few terms: the best decomposition, and the lower bound.
-
-    A decomposition writes the demand matrix as a sum of terms, matchings with weights in ticks.
-    Each term becomes a slot of the schedule: its matching is held for its weight.
-    """
-    if best is None or search is None:
-        return conclude(problem, name, None, bound, limit, certificate=proof, stats=stats)
-    count = len(best.ticks)
+    """Make the solution of a search for few terms: each term is a slot, held for its weight."""
+    n_terms = len(best.ticks)
     return conclude(
         problem,
         name,
-        float(count),
+        float(n_terms),
         bound,
         limit,
-        schedule=problem.schedule(best.matchings, best.ticks, search.states(best)),
+        schedule=problem.schedule(best.matchings, best.ticks, states),
         certificate=proof,
-        stats=stats | {"slots": count},
+        stats=stats | {"slots": n_terms},
     )

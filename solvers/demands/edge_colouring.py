@@ -29,15 +29,14 @@ from numpy.typing import NDArray
 from optmatch.model import TimeUp, counted_time
 from optmatch.solvers.demands.entries import UNLIMITED_WORK, Entries, LineSums
 from optmatch.solvers.demands.first_fit import (
-    BIT_OF_RESIDUE,
     FULL,
     WORD,
-    SortedEntries,
     ports_of,
     sort_heaviest_first,
 )
 from optmatch.solvers.demands.plans import Plan
 from optmatch.solvers.demands.tasks import CoverTask
+from optmatch.solvers.demands.words import number_of_bit
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 
 _WORK_PER_S = 3e7
@@ -65,10 +64,7 @@ def _set_busy(busy, port, slot):
 
 @inner_kernel
 def _set_free(busy, port, slot):
-    """Make a port free in a slot.
-
-    Clears the bit of the slot in ``busy[port, word]``, 64 slots to a word.
-    """
+    """Make a port free in a slot."""
     busy[port, slot // WORD] &= ~(np.int64(1) << (slot % WORD))
 
 
@@ -79,13 +75,13 @@ def _is_free(busy, port, slot):
 
 
 @inner_kernel
-def _first_common_slot(colouring, source, destination, bit_number):
+def _first_common_slot(colouring, source, destination):
     """Return the first slot in which both ports are free, or -1."""
     for word in range(colouring.row_busy.shape[1]):
         taken = colouring.row_busy[source, word] | colouring.column_busy[destination, word]
         if taken != FULL:
             # ``~taken & (taken + 1)`` is the lowest bit that is 0: 0b1011 gives 0b0100.
-            return WORD * word + bit_number[(~taken & (taken + 1)) % 67]
+            return WORD * word + number_of_bit(~taken & (taken + 1))
     return _NONE
 
 
@@ -118,9 +114,8 @@ def _exchange_path(entries, colouring, destination, freed, other):
     """Free a destination in one slot: its entry moves to another slot, and others make room.
 
     Changes ``entry_of_row`` and ``entry_of_column`` of `colouring`, by slot and port, and which
-    slots are busy at both ends of the path. An entry is a demand of a source for a destination. A
-    slot holds entries such that each port has one of them at most. The destination is busy in slot
-    `freed` and free in slot `other`; afterwards it is the other way round.
+    slots are busy at both ends of the path. The destination is busy in slot `freed` and free in
+    slot `other`; afterwards it is the other way round.
 
     Its entry can move to `other` only if that entry's source is free there. If the source has an
     entry in `other`, this one moves to `freed`; and so on, along an alternating path (a Kempe
@@ -182,7 +177,7 @@ def _exchange_path(entries, colouring, destination, freed, other):
 
 
 @kernel
-def _colour_edges(entries, bit_number, colouring):
+def _colour_edges(entries, colouring):
     """Put each entry of a demand into one of a fixed number of slots, heaviest first.
 
     Writes ``colouring.entry_of_row[slot, source]`` and ``entry_of_column[slot, destination]``;
@@ -195,7 +190,7 @@ def _colour_edges(entries, bit_number, colouring):
     n_slots = len(colouring.entry_of_row)
     for entry in range(len(entries.ticks)):
         source, destination = ports_of(np.int64(entries.place[entry]), entries.bits)
-        slot = _first_common_slot(colouring, source, destination, bit_number)
+        slot = _first_common_slot(colouring, source, destination)
         # Without a slot that is free at both ports, one that is free at the source is freed at the
         # destination.
         if slot < 0:
@@ -371,13 +366,6 @@ def _all_free(n_ports: int, n_slots: int) -> NDArray[np.int64]:
     return busy
 
 
-def _is_short(order: SortedEntries, colouring: Colouring, lines: LineSums) -> bool:
-    """Tell whether all slots together take no longer than the busiest line."""
-    ranks = colouring.entry_of_row
-    heaviest = np.where(ranks == _NONE, len(order.ticks) - 1, ranks).min(axis=1)
-    return int(order.ticks[heaviest].sum()) <= int(lines.ticks.max())
-
-
 def cover_fewest_slots(
     entries: Entries,
     lines: LineSums,
@@ -387,8 +375,7 @@ def cover_fewest_slots(
 ) -> Plan:
     """Make a schedule with the fewest slots: as many as the busiest port has partners.
 
-    An entry is a demand of a source for a destination, in ticks. A slot is a matching that is held
-    as long as the heaviest of its entries needs; each entry is in one slot. The smallest number of
+    Each entry is in one slot, which lasts as long as its heaviest entry. The smallest number of
     slots is the most entries of any source or destination (Konig): sources and destinations are
     the vertices of a bipartite graph, entries its edges, and slots the colours of an edge
     colouring. Entries come heaviest first. Where no slot is free at both ports, entries of two
@@ -410,12 +397,15 @@ def cover_fewest_slots(
         np.empty(2 * n_ports, dtype=np.int64),
         np.array([int(work)]),
     )
-    _colour_edges(order, BIT_OF_RESIDUE, colouring)
+    _colour_edges(order, colouring)
     if colouring.work[0] < 0:
         raise TimeUp
 
-    # Sweeps are of use only if slots take longer than the busiest line, the bound.
-    if n_sweeps and not _is_short(order, colouring, lines):
+    # Sweeps are of use only if slots take longer than the busiest line, the bound. A slot lasts as
+    # long as its entry of the least rank.
+    ranks = colouring.entry_of_row
+    heaviest = np.where(ranks == _NONE, len(order.ticks) - 1, ranks).min(axis=1)
+    if n_sweeps and order.ticks[heaviest].sum() > lines.ticks.max():
         search = PairSearch(np.empty(n_ports, dtype=np.int64), np.full(n_ports, -1))
         _shorten_pairs(order, colouring, search, n_sweeps)
 

@@ -42,13 +42,6 @@ def _list_entries(matrix, row, column, ticks):
                 entry += 1
 
 
-@kernel
-def _fill_matrix(entries, matrix):
-    """Write entries into a matrix, out, of which all other places stay as they are."""
-    for entry in range(len(entries.ticks)):
-        matrix[entries.row[entry], entries.column[entry]] = entries.ticks[entry]
-
-
 class Entries(NamedTuple):
     """The entries of a demand, row by row."""
 
@@ -69,7 +62,7 @@ class Entries(NamedTuple):
     def to_matrix(self) -> NDArray[np.int64]:
         """Return ``demand[source, destination]``."""
         demand = np.zeros((self.n_ports, self.n_ports), dtype=np.int64)
-        _fill_matrix(self, demand)
+        demand[self.row, self.column] = self.ticks
         return demand
 
 
@@ -138,7 +131,7 @@ class LineSums(NamedTuple):
         return int(self.ticks.max(initial=0)) + delay * self.most_entries
 
 
-class Left(NamedTuple):
+class UnservedEntries(NamedTuple):
     """The entries that are left of a demand, row by row; the first `count` of them count."""
 
     row: NDArray[np.int64]  # (entries,)
@@ -178,29 +171,28 @@ def port_vectors(n_ports: int) -> PortVectors:
 
 
 @inner_kernel
-def _find_rows(ports, left, count):
+def _find_rows(ports, unserved, count):
     """Set where the entries of each row begin, and free all rows and columns.
 
     Writes ``ports.first[row]``, and resets prices of columns and the matching; the first `count`
-    entries of `left` count. Prices of rows stay. Entries are listed row by row, so those of a row
-    are next to each other.
+    entries of `unserved` count. Prices of rows stay. Entries are listed row by row, so those of a
+    row are next to each other.
     """
     n = len(ports.row_price)
     entry = 0
     for row in range(n):
         ports.first[row] = entry
-        while entry < count and left.row[entry] == row:
+        while entry < count and unserved.row[entry] == row:
             entry += 1
     ports.first[n] = count
-    for k in range(n):
-        ports.column_price[k] = 0.0
-        ports.column_of[k] = -1
-        ports.row_of[k] = -1
-        ports.seen[k] = 0
+    ports.column_price[:] = 0.0
+    ports.column_of[:] = -1
+    ports.row_of[:] = -1
+    ports.seen[:] = 0
 
 
 @inner_kernel
-def _bid(ports, left):
+def _bid(ports, unserved):
     """Match most rows with columns quickly by an auction (Bertsekas); some rows may stay free.
 
     Writes the matching, ``ports.column_of[row]`` and ``ports.row_of[column]``, and both prices;
@@ -232,8 +224,8 @@ def _bid(ports, left):
             best_gain = 0.0
             second_gain = 0.0
             for entry in range(ports.first[row], ports.first[row + 1]):
-                column = left.column[entry]
-                gain = left.value[entry] - column_price[column]
+                column = unserved.column[entry]
+                gain = unserved.value[entry] - column_price[column]
                 smaller = gain if gain < best_gain else best_gain
                 second_gain = smaller if smaller > second_gain else second_gain
                 best = column if gain > best_gain else best
@@ -317,7 +309,7 @@ def _take_nearest(ports, n_in_heap):
 
 
 @inner_kernel
-def _reach_columns(ports, left, row, row_distance, limit, n_in_heap):
+def _reach_columns(ports, unserved, row, row_distance, limit, n_in_heap):
     """Relax the entries of a row, a step of Dijkstra's algorithm: its columns may come nearer.
 
     Writes ``ports.distance[column]`` and ``ports.before[column]``, the row before on the way, and
@@ -329,8 +321,8 @@ def _reach_columns(ports, left, row, row_distance, limit, n_in_heap):
     in a heap, the nearest in front.
     """
     for entry in range(ports.first[row], ports.first[row + 1]):
-        column = left.column[entry]
-        reduced_cost = ports.row_price[row] + ports.column_price[column] - left.value[entry]
+        column = unserved.column[entry]
+        reduced_cost = ports.row_price[row] + ports.column_price[column] - unserved.value[entry]
         distance = row_distance + reduced_cost
         if distance > limit or ports.seen[column] == 2:
             continue
@@ -355,7 +347,7 @@ def _reach_columns(ports, left, row, row_distance, limit, n_in_heap):
 
 
 @inner_kernel
-def _match_row(ports, left, start):
+def _match_row(ports, unserved, start):
     """Find a column for a free row, where other rows may change theirs, for the greatest value.
 
     Changes the matching ``ports.column_of[row]`` and ``ports.row_of[column]`` along that chain,
@@ -388,7 +380,7 @@ def _match_row(ports, left, start):
     # cost, or the distance of the nearest free column that is reached if that is less.
     limit = least
     while True:
-        limit, n_in_heap = _reach_columns(ports, left, row, row_distance, limit, n_in_heap)
+        limit, n_in_heap = _reach_columns(ports, unserved, row, row_distance, limit, n_in_heap)
         if n_in_heap == 0 or ports.distance[ports.heap[0]] > least:
             break
         column = _take_nearest(ports, n_in_heap)
@@ -444,7 +436,7 @@ def _match_row(ports, left, start):
 
 
 @kernel
-def assign_entries(ports, left, count):
+def assign_entries(ports, unserved, count):
     """Find the matching of entries with the greatest sum of values (maximum-weight matching).
 
     An entry is a pair of a row and a column with a value. The matching has at most one entry of
@@ -453,15 +445,15 @@ def assign_entries(ports, left, count):
     shortest augmenting paths over the entries alone (Jonker and Volgenant 1987). At worst this
     takes O(n (entries + n**2)), with similar prices it is nearly linear.
 
-    The first `count` entries of `left` are matched by ``left.value``; the matching is written to
-    ``ports.column_of[row]`` and ``ports.row_of[column]``, -1 for free ones. False if the work ran
-    out, ``ports.work[0]`` below 0.
+    The first `count` entries of `unserved` are matched by ``unserved.value``; the matching is
+    written to ``ports.column_of[row]`` and ``ports.row_of[column]``, -1 for free ones. False if
+    the work ran out, ``ports.work[0]`` below 0.
     """
-    _find_rows(ports, left, count)
-    _bid(ports, left)
+    _find_rows(ports, unserved, count)
+    _bid(ports, unserved)
     for start in range(len(ports.row_price)):
         if ports.work[0] < 0:
             return False
         if ports.column_of[start] < 0 and ports.row_price[start] > 0.0:
-            _match_row(ports, left, start)
+            _match_row(ports, unserved, start)
     return True

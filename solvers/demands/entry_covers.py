@@ -13,21 +13,21 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optmatch.model import TimeUp, counted_time
 from optmatch.solvers.demands.choices import COMPARED, CRITICAL, MEDIAN, STABLE
 from optmatch.solvers.demands.entries import (
     UNLIMITED_WORK,
     Entries,
-    Left,
     LineSums,
+    PortVectors,
+    UnservedEntries,
     assign_entries,
     port_vectors,
 )
 from optmatch.solvers.demands.first_fit import complete
 from optmatch.solvers.demands.plans import Plan
-from optmatch.solvers.demands.sorting import sort_first
+from optmatch.solvers.demands.sorting import largest_of, sort_first
 from optmatch.solvers.demands.tasks import CoverTask
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 
@@ -35,6 +35,8 @@ _WORK_PER_S = 4e8
 """Entries that kernels look at in a second; on two machines 2 to 6e8."""
 _SLICE_S = 0.0003
 """A kernel runs about so long between two looks at the clock."""
+_MOST_AT_ONCE = 128
+"""It makes at most so many slots in between."""
 _WORTH_FORESEEING_S = 0.01
 """Rules that have less time than this do not end early."""
 CHOICES = 8
@@ -56,43 +58,31 @@ class CoverTerms(NamedTuple):
     """Delays that an entry earns by which it ends in a slot."""
 
 
-class SlotTable(NamedTuple):
-    """Room for the slots that a kernel finds."""
-
-    matchings: NDArray[np.int32]  # (slots, n): out, the destination of each source, -1 for none
-    ticks: NDArray[np.int64]  # (slots,): out, how long each slot lasts
-
-
 @inner_kernel
-def _weigh(ports, left, count, delay, pressure):
+def _weigh(ports, unserved, count, delay, pressure):
     """Set the value of a tick of service of each entry: the more, the busier its ports.
 
-    Writes ``left.worth[entry]``, without a unit, and uses the prices of `ports` for loads. A cover
-    serves a demand by slots, each a matching that is held for some ticks. Its slots are chosen by
-    what they serve, where busy ports count more.
+    Writes ``unserved.worth[entry]``, without a unit, and uses the prices of `ports` for loads.
 
     The load of a port is what its entries that are left take, with a delay for each. An entry is
     worth the sum of exp(pressure * (load / greatest load - 1)) of both its ports.
     """
     row_load = ports.row_price
     column_load = ports.column_price
-    n = len(row_load)
-    for port in range(n):
-        row_load[port] = 0.0
-        column_load[port] = 0.0
+    row_load[:] = 0.0
+    column_load[:] = 0.0
     for entry in range(count):
-        row_load[left.row[entry]] += left.ticks[entry] + delay
-        column_load[left.column[entry]] += left.ticks[entry] + delay
+        row_load[unserved.row[entry]] += unserved.ticks[entry] + delay
+        column_load[unserved.column[entry]] += unserved.ticks[entry] + delay
 
     # The greatest load of a line, to which all others are compared.
-    most = 0.0
-    for port in range(n):
-        most = max(most, max(row_load[port], column_load[port]))
+    n = len(row_load)
+    most = max(largest_of(row_load, n), largest_of(column_load, n))
     for port in range(n):
         row_load[port] = np.exp(pressure * (row_load[port] / most - 1.0))
         column_load[port] = np.exp(pressure * (column_load[port] / most - 1.0))
     for entry in range(count):
-        left.worth[entry] = row_load[left.row[entry]] + column_load[left.column[entry]]
+        unserved.worth[entry] = row_load[unserved.row[entry]] + column_load[unserved.column[entry]]
 
 
 @inner_kernel
@@ -102,61 +92,37 @@ def _serves(ticks, length, bonus):
 
 
 @inner_kernel
-def _rank_sizes(left, count):
-    """Write the different sizes of entries that are left, ascending, to ``left.sizes``.
+def _add_best_values(unserved, count, bonus, n_lengths):
+    """Add up the best value of each row but the last one, for each length, in ``unserved.total``.
 
-    Of more entries than there is room for, every so many count. Returns the number of sizes.
+    Entries stand row by row; ``unserved.lengths[k]`` are ticks, ``unserved.total[k]`` and
+    ``unserved.most[k]`` begin at 0. The best values of the last row are left in ``unserved.most``.
     """
-    stride = 1 + (count - 1) // len(left.sizes)
-    n_ranked = 0
-    for entry in range(0, count, stride):
-        left.sizes[n_ranked] = left.ticks[entry]
-        n_ranked += 1
-    sort_first(left.sizes, n_ranked)
-    n_sizes = 1
-    for k in range(1, n_ranked):
-        if left.sizes[k] != left.sizes[n_sizes - 1]:
-            left.sizes[n_sizes] = left.sizes[k]
-            n_sizes += 1
-    return n_sizes
-
-
-@inner_kernel
-def _add_best_values(left, count, bonus, n_lengths):
-    """Add up the best value of each row but the last one, for each length, in ``left.total``.
-
-    Entries stand row by row; ``left.lengths[k]`` are ticks, ``left.total[k]`` and ``left.most[k]``
-    begin at 0. The best values of the last row are left in ``left.most``.
-    """
-    lengths = left.lengths
-    total = left.total
-    most = left.most
+    lengths = unserved.lengths
+    total = unserved.total
+    most = unserved.most
     row = -1
     # Entries come row by row: the best values of a row are added up where the next one begins.
     for entry in range(count):
-        if left.row[entry] != row:
-            row = left.row[entry]
+        if unserved.row[entry] != row:
+            row = unserved.row[entry]
             for k in range(n_lengths):
                 total[k] += most[k]
                 most[k] = 0.0
-        worth = left.worth[entry]
-        ticks = float(left.ticks[entry])
+        worth = unserved.worth[entry]
+        ticks = float(unserved.ticks[entry])
         for k in range(n_lengths):
             value = worth * _serves(ticks, lengths[k], bonus)
             most[k] = value if value > most[k] else most[k]
 
 
 @inner_kernel
-def _choose_length(left, count, delay, bonus, is_ranked):
+def _choose_length(unserved, count, delay, bonus, is_ranked):
     """Choose how long the next slot lasts: the length that promises most service for its time.
 
-    Returns ticks, and leaves the rate of each length in ``left.total[k]``, with the lengths in
-    ``left.lengths[k]``; with `is_ranked` different sizes are spread evenly, else entries. A slot
-    is a matching of rows (sources) with columns (destinations) that is held for some ticks, after
-    a delay. An entry is a demand of a row for a column, in ticks.
-
-    As many lengths are compared as ``left.lengths`` has room for, those of entries evenly spread
-    over the list. For each length:
+    Returns ticks, and leaves the rate of each length in ``unserved.total[k]``, with the lengths in
+    ``unserved.lengths[k]``; as many are compared as there is room for. They are spread evenly over
+    the different sizes of entries with `is_ranked`, and else over the list. For each length:
 
     1. an entry has the value worth * (ticks served), where an entry that the slot finishes counts
        a delay more as served;
@@ -164,17 +130,30 @@ def _choose_length(left, count, delay, bonus, is_ranked):
        column;
     3. the sum over all rows is divided by length + delay.
     """
-    lengths = left.lengths
-    total = left.total
-    most = left.most
-    sizes = left.ticks
+    lengths = unserved.lengths
+    total = unserved.total
+    most = unserved.most
+    sizes = unserved.ticks
     n_sizes = count
+
+    # With `is_ranked` lengths are spread over the different sizes, ascending. Of more entries than
+    # there is room for, every so many count.
     if is_ranked:
-        sizes = left.sizes
-        n_sizes = _rank_sizes(left, count)
+        sizes = unserved.sizes
+        n_ranked = 0
+        for entry in range(0, count, 1 + (count - 1) // len(sizes)):
+            sizes[n_ranked] = unserved.ticks[entry]
+            n_ranked += 1
+        sort_first(sizes, n_ranked)
+        n_sizes = 1
+        for k in range(1, n_ranked):
+            if sizes[k] != sizes[n_sizes - 1]:
+                sizes[n_sizes] = sizes[k]
+                n_sizes += 1
+
+    # The lengths: of all sizes some that are evenly spread.
     n_lengths = len(lengths)
     choices = min(n_lengths, n_sizes)
-
     for k in range(n_lengths):
         # For example, with 9 entries and 3 choices those at 0, 4 and 8; further places repeat 8.
         lengths[k] = sizes[min(k, choices - 1) * (n_sizes - 1) // max(1, choices - 1)]
@@ -182,9 +161,9 @@ def _choose_length(left, count, delay, bonus, is_ranked):
         most[k] = 0.0
     if n_lengths == CHOICES:
         # A fixed number of lengths is compiled to comparisons side by side.
-        _add_best_values(left, count, bonus, CHOICES)
+        _add_best_values(unserved, count, bonus, CHOICES)
     else:
-        _add_best_values(left, count, bonus, n_lengths)
+        _add_best_values(unserved, count, bonus, n_lengths)
 
     # The sum of the last row is not in the total yet.
     best_rate = -1.0
@@ -198,7 +177,7 @@ def _choose_length(left, count, delay, bonus, is_ranked):
 
 
 @inner_kernel
-def _match_stably(ports, left, count):
+def _match_stably(ports, unserved, count):
     """Find a good matching of rows with columns quickly: a stable one (Gale and Shapley).
 
     Writes the matching, ``ports.column_of[row]`` and ``ports.row_of[column]``;
@@ -212,31 +191,29 @@ def _match_stably(ports, left, count):
     result has at least half of the greatest possible value (Manne and Halappanavar 2014).
     """
     offer = ports.column_price
-    n = len(offer)
-    for port in range(n):
-        offer[port] = 0.0
-        ports.column_of[port] = -1
-        ports.row_of[port] = -1
-        ports.first[port] = 0
+    offer[:] = 0.0
+    ports.column_of[:] = -1
+    ports.row_of[:] = -1
+    ports.first[:] = 0
 
     # Backwards, so that the first entry of each row is the one that stays.
     for entry in range(count - 1, -1, -1):
-        ports.first[left.row[entry]] = entry
+        ports.first[unserved.row[entry]] = entry
 
     # Each row, at its first entry, asks for a column. The row that loses its column asks next.
     for start in range(count):
-        if start > 0 and left.row[start] == left.row[start - 1]:
+        if start > 0 and unserved.row[start] == unserved.row[start - 1]:
             continue
 
         # The best entry of the row among columns whose offer it exceeds.
-        row = left.row[start]
+        row = unserved.row[start]
         while row >= 0:
             best = -1
             most = 0.0
             entry = ports.first[row]
-            while entry < count and left.row[entry] == row:
-                value = left.value[entry]
-                column = left.column[entry]
+            while entry < count and unserved.row[entry] == row:
+                value = unserved.value[entry]
+                column = unserved.column[entry]
                 if value > most and value > offer[column]:
                     best = column
                     most = value
@@ -258,10 +235,10 @@ def _match_stably(ports, left, count):
 
 
 @inner_kernel
-def _value_critical_lines(ports, left, count):
+def _value_critical_lines(ports, unserved, count):
     """Value entries such that the heaviest matching serves all ports with the most entries left.
 
-    Writes ``left.value[entry]``, and uses the prices of `ports` for counts. A cover serves a
+    Writes ``unserved.value[entry]``, and uses the prices of `ports` for counts. A cover serves a
     demand by slots, each a matching that serves at most one entry of a row (source) and one of a
     column (destination). A line, that is, a row or a column, is *critical* if it has as many
     entries left as any line has: a slot that misses it is one slot more than is needed. There
@@ -277,149 +254,143 @@ def _value_critical_lines(ports, left, count):
     # How many entries each row and each column has, and the ticks of the heaviest entry.
     row_entries = ports.row_price
     column_entries = ports.column_price
-    n = len(row_entries)
-    for port in range(n):
-        row_entries[port] = 0.0
-        column_entries[port] = 0.0
-    heaviest = 0.0
+    row_entries[:] = 0.0
+    column_entries[:] = 0.0
     for entry in range(count):
-        row_entries[left.row[entry]] += 1.0
-        column_entries[left.column[entry]] += 1.0
-        heaviest = max(heaviest, float(left.ticks[entry]))
+        row_entries[unserved.row[entry]] += 1.0
+        column_entries[unserved.column[entry]] += 1.0
+    heaviest = float(largest_of(unserved.ticks, count))
 
     # The most entries that any line has left: lines with as many are critical.
-    most = 0.0
-    for port in range(n):
-        most = max(most, max(row_entries[port], column_entries[port]))
+    n = len(row_entries)
+    most = max(largest_of(row_entries, n), largest_of(column_entries, n))
 
     # A critical line counts more than the ticks of all ports together.
     for entry in range(count):
-        value = left.ticks[entry] / heaviest
-        if row_entries[left.row[entry]] == most:
+        value = unserved.ticks[entry] / heaviest
+        if row_entries[unserved.row[entry]] == most:
             value += 2.0 * n
-        if column_entries[left.column[entry]] == most:
+        if column_entries[unserved.column[entry]] == most:
             value += 2.0 * n
-        left.value[entry] = value
+        unserved.value[entry] = value
 
 
 @inner_kernel
-def _held_ticks(ports, left, count, rule):
+def _held_ticks(ports, unserved, count, rule):
     """Return how long a matching is held: as long as its least, median or largest entry needs.
 
-    The first `count` entries of `left` are looked at; an entry is in the matching if
-    ``ports.column_of[row]`` is its column. ``left.worth`` is overwritten as scratch. With entries
-    of 2, 3 and 9 ticks in the matching it is held for 2, 3 or 9 ticks.
+    The first `count` entries of `unserved` are looked at; an entry is in the matching if
+    ``ports.column_of[row]`` is its column. ``unserved.worth`` is overwritten as scratch. With
+    entries of 2, 3 and 9 ticks in the matching it is held for 2, 3 or 9 ticks.
     """
-    # The entries of the matching: the least, the largest, and all of them for the median.
-    matched = left.worth
+    matched = unserved.worth
     n_matched = 0
     least = np.int64(1) << 62
-    largest = np.int64(0)
     for entry in range(count):
-        if ports.column_of[left.row[entry]] == left.column[entry]:
-            ticks = left.ticks[entry]
-            matched[n_matched] = ticks
+        if ports.column_of[unserved.row[entry]] == unserved.column[entry]:
+            matched[n_matched] = unserved.ticks[entry]
+            least = min(least, unserved.ticks[entry])
             n_matched += 1
-            least = min(least, ticks)
-            largest = max(largest, ticks)
 
     # The rule says which of them counts.
     if rule == MEDIAN:
         sort_first(matched, n_matched)
-        return max(least, np.int64(matched[n_matched // 2]))
-    return largest if rule == CRITICAL else least
+        return np.int64(matched[n_matched // 2])
+    if rule == CRITICAL:
+        return np.int64(largest_of(matched, n_matched))
+    return least
 
 
 @inner_kernel
-def _serve_slot(ports, left, count, length, matching):
+def _serve_slot(ports, unserved, count, length, matching):
     """Write the matching of a slot, and take its service off the entries that are left.
 
     Writes ``matching[row]``, the column that is matched in `ports` or -1, and shortens
-    ``left.ticks``; returns how many entries are left, in front. A slot is a matching of rows
-    (sources) with columns (destinations) that is held for some ticks. Entries that are served to
+    ``unserved.ticks``; returns how many entries are left, in front. Entries that are served to
     their end are taken out of the list. For example, of the entries with 5, 2 and 7 ticks, all of
     whose circuits are up for 3 ticks, those with 2 and 4 stay.
     """
-    for port in range(len(matching)):
-        matching[port] = -1
-
     # Entries that are not finished close the gaps of those that are, so that rows stay ascending.
+    matching[:] = -1
     n_left = 0
     for entry in range(count):
-        row = left.row[entry]
-        column = left.column[entry]
-        ticks = left.ticks[entry]
+        row = unserved.row[entry]
+        column = unserved.column[entry]
+        ticks = unserved.ticks[entry]
         if ports.column_of[row] == column:
             matching[row] = column
             ticks -= min(ticks, length)
 
         # What is left of an entry moves to the front.
         if ticks > 0:
-            left.row[n_left] = row
-            left.column[n_left] = column
-            left.ticks[n_left] = ticks
+            unserved.row[n_left] = row
+            unserved.column[n_left] = column
+            unserved.ticks[n_left] = ticks
             n_left += 1
     return n_left
 
 
 @inner_kernel
-def _value_service(left, count, length, bonus):
+def _value_service(unserved, count, length, bonus):
     """Value each entry by what a slot of a length serves of it, times the worth of a tick.
 
-    Writes ``left.value[entry]`` of the first `count` entries; `length` and `bonus` are in ticks.
+    Writes ``unserved.value[entry]`` of the first `count` entries; `length` and `bonus` are in
+    ticks.
     """
     for entry in range(count):
-        left.value[entry] = left.worth[entry] * _serves(left.ticks[entry], length, bonus)
+        unserved.value[entry] = unserved.worth[entry] * _serves(
+            unserved.ticks[entry], length, bonus
+        )
 
 
 @inner_kernel
-def _match_best_length(ports, left, count, delay, bonus):
+def _match_best_length(ports, unserved, count, delay, bonus):
     """Match entries at the length whose heaviest matching serves most for its time; return it.
 
-    `_choose_length` has left an upper bound on the rate of each length in ``left.total``: lengths
-    are tried in the order of their bounds, until no bound exceeds the best rate.
+    `_choose_length` has left an upper bound on the rate of each length in ``unserved.total``:
+    lengths are tried in the order of their bounds, until no bound exceeds the best rate.
 
     The matching of that length is in `ports` afterwards, and the values of its service are in
-    ``left.value``.
+    ``unserved.value``.
     """
     best_rate = -1.0
     best_length = 0.0
     length = 0.0
     while True:
         promising = 0
-        for k in range(len(left.total)):
-            if left.total[k] > left.total[promising]:
+        for k in range(len(unserved.total)):
+            if unserved.total[k] > unserved.total[promising]:
                 promising = k
-        if left.total[promising] <= best_rate or ports.work[0] < 0:
+        if unserved.total[promising] <= best_rate or ports.work[0] < 0:
             break
 
         # This length has been tried then; equal ones need not be.
-        length = left.lengths[promising]
-        for k in range(len(left.total)):
-            if left.lengths[k] == length:
-                left.total[k] = -1.0
-        _value_service(left, count, length, bonus)
-        assign_entries(ports, left, count)
+        length = unserved.lengths[promising]
+        for k in range(len(unserved.total)):
+            if unserved.lengths[k] == length:
+                unserved.total[k] = -1.0
+        _value_service(unserved, count, length, bonus)
+        assign_entries(ports, unserved, count)
 
         # What the heaviest matching really serves, by the time that the slot takes.
         served = 0.0
         for entry in range(count):
-            if ports.column_of[left.row[entry]] == left.column[entry]:
-                served += left.value[entry]
+            if ports.column_of[unserved.row[entry]] == unserved.column[entry]:
+                served += unserved.value[entry]
         if served / (length + delay) > best_rate:
             best_rate = served / (length + delay)
             best_length = length
     if length != best_length:
-        _value_service(left, count, best_length, bonus)
-        assign_entries(ports, left, count)
+        _value_service(unserved, count, best_length, bonus)
+        assign_entries(ports, unserved, count)
     return np.int64(best_length)
 
 
 @kernel
-def cover_entries(ports, left, count, terms, slots):
+def cover_entries(ports, unserved, count, terms, slots):
     """Serve a demand by slots, one after the other, until all is served or there is no room.
 
-    The first `count` entries of `left`, row by row, are the demand, and are served in place;
+    The first `count` entries of `unserved`, row by row, are the demand, and are served in place;
     ``slots.matchings[slot]`` and ``slots.ticks[slot]`` receive the plan. Each slot first gets
     values for its entries, which are those of the rule, then the heaviest matching for these, or a
     stable one. Returns how many slots were written and how many entries are left.
@@ -434,42 +405,79 @@ def cover_entries(ports, left, count, terms, slots):
         ports.work[0] -= 8 * count
         if terms.rule == CRITICAL or terms.rule == MEDIAN:
             if terms.rule == CRITICAL:
-                _value_critical_lines(ports, left, count)
+                _value_critical_lines(ports, unserved, count)
             else:
                 for entry in range(count):
-                    left.value[entry] = left.ticks[entry]
-            assign_entries(ports, left, count)
+                    unserved.value[entry] = unserved.ticks[entry]
+            assign_entries(ports, unserved, count)
         else:
             # Other rules choose a length first, and then match for the service within it.
-            _weigh(ports, left, count, terms.delay, terms.pressure)
-            length = _choose_length(left, count, terms.delay, bonus, terms.rule == COMPARED)
+            _weigh(ports, unserved, count, terms.delay, terms.pressure)
+            length = _choose_length(unserved, count, terms.delay, bonus, terms.rule == COMPARED)
             if terms.rule == COMPARED:
-                length = _match_best_length(ports, left, count, terms.delay, bonus)
+                length = _match_best_length(ports, unserved, count, terms.delay, bonus)
             else:
-                _value_service(left, count, length, bonus)
+                _value_service(unserved, count, length, bonus)
                 if terms.rule == STABLE:
-                    _match_stably(ports, left, count)
+                    _match_stably(ports, unserved, count)
                 else:
-                    assign_entries(ports, left, count)
+                    assign_entries(ports, unserved, count)
         if ports.work[0] < 0:
             break
 
         # A slot ends one of its entries at least, and with it the loop.
-        length = max(length, _held_ticks(ports, left, count, terms.rule), terms.shortest)
+        length = max(length, _held_ticks(ports, unserved, count, terms.rule), terms.shortest)
         slots.ticks[done] = length
-        count = _serve_slot(ports, left, count, length, slots.matchings[done])
+        count = _serve_slot(ports, unserved, count, length, slots.matchings[done])
         done += 1
     return done, count
 
 
-def left_of(entries: Entries, n_lengths: int = CHOICES) -> Left:
+def cover_in_batches(
+    ports: PortVectors,
+    unserved: UnservedEntries,
+    count: int,
+    terms: CoverTerms,
+    deadline: float,
+    slice_s: float,
+) -> Iterator[tuple[Plan, int]]:
+    """Cover entries by `cover_entries`, some slots at a time, until all are served or time is up.
+
+    The first `count` entries of `unserved` are used up. The kernel has no clock: each call gets as
+    many looks at entries as fit in the time, and as many slots as take about `slice_s`. After each
+    call its slots are yielded, with the number of entries that are left.
+    """
+    n_ports = len(ports.row_price)
+    slots_at_once = 1
+    while count > 0:
+        began_s = counted_time()
+        work = min(UNLIMITED_WORK, max(0.0, deadline - began_s) * _WORK_PER_S)
+        ports.work[0] = int(work)
+        if ports.work[0] == 0:
+            return
+        slots = Plan(
+            np.empty((slots_at_once, n_ports), np.int32), np.empty(slots_at_once, np.int64)
+        )
+        n_slots, count = cover_entries(ports, unserved, count, terms, slots)
+        yield slots.take(np.arange(n_slots)), count
+
+        # The next call has as many slots as take the wanted time at this speed.
+        if ports.work[0] < 0:
+            return
+        took_s = max(counted_time() - began_s, 1e-6)
+        slots_at_once = int(np.clip(n_slots * slice_s / took_s, 1, _MOST_AT_ONCE))
+
+
+def copy_entries(entries: Entries, n_lengths: int = CHOICES) -> UnservedEntries:
     """Copy entries for a kernel that takes them off, with the scratch that it needs."""
     worth, value = np.empty((2, len(entries.ticks)))
     lengths, total, most = np.empty((3, n_lengths))
     row = entries.row.astype(np.int64)
     column = entries.column.astype(np.int64)
     sizes = np.empty(RANKED, dtype=np.int64)
-    return Left(row, column, entries.ticks.copy(), worth, value, lengths, total, most, sizes)
+    return UnservedEntries(
+        row, column, entries.ticks.copy(), worth, value, lengths, total, most, sizes
+    )
 
 
 def yield_cover(
@@ -485,48 +493,33 @@ def yield_cover(
     far. At the deadline `TimeUp` is raised if a plan is known, which finite useful ticks tell;
     else a first fit serves what is left.
     """
-    n_ports = task.entries.n_ports
     n_entries = len(task.entries.ticks)
     n_left = n_entries
     terms = CoverTerms(task.delay, task.shortest, choice, pressure, bonus)
-    ports = port_vectors(n_ports)
-    left = left_of(task.entries, n_lengths)
-    plans = [Plan.of([], [], n_ports)]
+    ports = port_vectors(task.entries.n_ports)
+    unserved = copy_entries(task.entries, n_lengths)
+    plans = [Plan.of([], [], task.entries.n_ports)]
     began_s = counted_time()
-    slots_at_once = 1
     cost = 0
     next_check = 0.0
-    while n_left > 0:
-        # The kernel has no clock: it ends after as many looks at entries as fit in the time.
-        round_began_s = counted_time()
-        ports.work[0] = int(
-            min(UNLIMITED_WORK, max(0.0, task.deadline - round_began_s) * _WORK_PER_S)
-        )
-        if ports.work[0] == 0:
-            break
-        slots = SlotTable(
-            np.empty((slots_at_once, n_ports), np.int32), np.empty(slots_at_once, np.int64)
-        )
-        n_slots, n_left = cover_entries(ports, left, n_left, terms, slots)
-        plans.append(Plan(slots.matchings[:n_slots], slots.ticks[:n_slots]))
-        if ports.work[0] < 0:
-            break
-        now_s = counted_time()
-        slots_at_once = int(np.clip(n_slots * _SLICE_S / max(now_s - round_began_s, 1e-6), 1, 128))
+    batches = cover_in_batches(ports, unserved, n_entries, terms, task.deadline, _SLICE_S)
+    for slots, n_left in batches:
+        plans.append(slots)
 
         # Twenty times at most it is asked whether the plan can still be of use: whether the slots
         # so far and the bound for the others are too long, and whether the time suffices. The time
         # of a slot falls with the entries that are left.
-        cost += plans[-1].cost(task.delay)
+        cost += slots.cost(task.delay)
         if cost >= next_check and task.useful_ticks < np.inf:
             next_check = cost + task.useful_ticks / 20
             rest = Entries(
-                n_ports,
-                left.row[:n_left].astype(np.int32),
-                left.column[:n_left].astype(np.int32),
-                left.ticks[:n_left],
+                task.entries.n_ports,
+                unserved.row[:n_left].astype(np.int32),
+                unserved.column[:n_left].astype(np.int32),
+                unserved.ticks[:n_left],
             )
             available_s = task.deadline - began_s
+            now_s = counted_time()
 
             # It is late if less has been served than the time that is over would allow, and long
             # if even the bound of the rest is too much.
@@ -544,6 +537,3 @@ def yield_cover(
             raise TimeUp
         plan = complete(plan, task)
     yield plan
-
-
-__all__ = ["CHOICES", "CoverTerms", "Left", "SlotTable", "cover_entries", "left_of"]

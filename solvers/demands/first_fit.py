@@ -5,8 +5,8 @@ lasts as long as its heaviest entry, which came first. No slot can therefore be 
 entry is served in one slot, and there are at most twice as many slots, less one, as the busiest
 line has entries.
 
-The entries are sorted by two digits of a radix sort, and the slots in which a port is busy are
-bits of words: 40 ns for an entry of 2,048 x 2,048, of which sorting takes 24.
+The slots in which a port is busy are bits of words: 16 ns for an entry of 2,048 x 2,048, beside
+the sort.
 
 Three words are used throughout. An *open* slot of a port is one in which the port is still free.
 A *word* is an integer of 64 bits that stands for 62 consecutive slots, one bit each; it is *full*
@@ -30,18 +30,12 @@ from numpy.typing import NDArray
 from optmatch.solvers.demands.entries import Entries, LineSums
 from optmatch.solvers.demands.plans import Plan, join, serve
 from optmatch.solvers.demands.tasks import CoverTask
+from optmatch.solvers.demands.words import number_of_bit
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 
-_DIGIT_BITS = 11
-_DIGITS = 1 << _DIGIT_BITS
-
-_MANTISSA_BITS = 16
-"""Heavier entries come first up to this precision: entries that differ by less than 2**-16 of
-their size may come in the order of their places."""
-
-_BITS_OF_ONE = 127 << 23
-_DROPPED_BITS = 23 - _MANTISSA_BITS
-_LAST_KEY = (1 << (2 * _DIGIT_BITS)) - 1
+_DROPPED_BITS = 7
+"""Heavier entries come first up to 16 bits of their mantissa: entries that differ by less than
+2**-16 of their size may come in the order of their list."""
 
 _BUCKETS = 1 << 14
 """Buckets of the sort of a full matrix: their ends, and the lines of the cache in which they are
@@ -51,13 +45,6 @@ WORD = 62
 """Slots in one word of the sets of slots in which a port is busy."""
 
 FULL = (1 << WORD) - 1
-
-# The table gives k for the remainder of 2**k. Since 2 is a primitive root of the prime 67, the
-# powers from 2**0 to 2**65 leave 66 different remainders.
-BIT_OF_RESIDUE = np.array(
-    [next((bit for bit in range(66) if pow(2, bit, 67) == residue), 0) for residue in range(67)]
-)
-"""The number of a single bit, by its remainder modulo 67: powers of two have 66 different ones."""
 
 
 class SortedEntries(NamedTuple):
@@ -76,13 +63,6 @@ class BusySlots(NamedTuple):
 
     words: NDArray[np.int64]  # (n, words): a bit is 1 where the port is busy in that slot
     first_open: NDArray[np.int64]  # (n,): the first word that is not full
-
-
-class SlotsByPort(NamedTuple):
-    """The slots that are found, in the order in which they are opened; the kernel writes them."""
-
-    matchings: NDArray[np.int32]  # (slots, n): the destination of each source, -1 for none
-    ticks: NDArray[np.int64]  # (slots,): 0 at first, then the ticks of the slot's heaviest entry
 
 
 @inner_kernel
@@ -104,92 +84,20 @@ def ports_of(place, bits):
 
 
 @inner_kernel
-def _descending_key(float_bits):
-    """Return a key for a radix sort of ticks that falls while ticks grow: heaviest first."""
-    return _LAST_KEY - ((float_bits - _BITS_OF_ONE) >> _DROPPED_BITS)
-
-
-@inner_kernel
-def _low_digit(key):
-    """Return the lower eleven bits of a key, by which the first pass sorts."""
-    return key & (_DIGITS - 1)
-
-
-@inner_kernel
-def _high_digit(key):
-    """Return the upper eleven bits of a key, by which the second pass sorts."""
-    return key >> _DIGIT_BITS
-
-
-@kernel
-def _sort_by_digits(entries, float_bits, by_low_digit, by_both_digits, counts):
-    """Sort entries by descending ticks in linear time: a stable radix sort in two passes.
-
-    ``float_bits[entry]`` are the bits of its ticks as a 32-bit float. The result is in
-    ``by_both_digits.place[rank]`` and ``.ticks[rank]``; `by_low_digit` is scratch, and
-    ``counts[pass, digit]`` has to be 0 before. An entry is a demand of a source for a destination,
-    in ticks. Its key is a number of 22 bits that is smaller for more ticks, read as two digits of
-    11 bits. The first pass sorts by the low digit. The second sorts by the high digit and keeps
-    the order of the first among equal ones. Ticks that differ by less than a part of 2**-16 may
-    have the same key: they keep the order of the list.
-
-    Each pass knows where a digit begins from how many entries have a smaller one. As an example,
-    with 3 entries of digit 0 and 2 of digit 1, those of digit 2 get the ranks 5, 6, ....
-
-    A *place* is one number that holds both ports: source and destination side by side in bits.
-    """
-    bits = by_low_digit.bits
-    low = counts[0]
-    high = counts[1]
-    # Count each digit one place further on: sums then are the ranks at which digits begin.
-    for entry in range(len(entries.ticks)):
-        key = _descending_key(float_bits[entry])
-        low[_low_digit(key) + 1] += 1
-        high[_high_digit(key) + 1] += 1
-    for digit in range(_DIGITS):
-        low[digit + 1] += low[digit]
-        high[digit + 1] += high[digit]
-
-    # First pass: by the low digit.
-    for entry in range(len(entries.ticks)):
-        # The high digit travels above the place, until the second pass takes it off.
-        key = _descending_key(float_bits[entry])
-        place = place_of(np.int64(entries.row[entry]), entries.column[entry], bits)
-        digit = _low_digit(key)
-        rank = low[digit]
-        low[digit] = rank + 1
-        by_low_digit.place[rank] = (_high_digit(key) << (2 * bits)) | place
-        by_low_digit.ticks[rank] = entries.ticks[entry]
-
-    # Second pass: by the high digit; entries with the same one keep the order of the first pass.
-    for entry in range(len(by_low_digit.ticks)):
-        digit = by_low_digit.place[entry] >> (2 * bits)
-        rank = high[digit]
-        high[digit] = rank + 1
-        by_both_digits.place[rank] = by_low_digit.place[entry] & ((1 << (2 * bits)) - 1)
-        by_both_digits.ticks[rank] = by_low_digit.ticks[entry]
-
-
-@inner_kernel
 def _occupy(busy, port, word, bit):
-    """Make a port busy in the slot of one bit of a word.
-
-    The slots in which a port is busy are bits of words: bit k of word w is slot 62 w + k. A word
-    is full if all its 62 bits are 1.
-    """
+    """Make a port busy in the slot of one bit of a word."""
     busy.words[port, word] |= bit
     while busy.words[port, busy.first_open[port]] == FULL:
         busy.first_open[port] += 1
 
 
 @inner_kernel
-def _occupy_first_open_slot(rows, columns, source, destination, bit_number):
+def _occupy_first_open_slot(rows, columns, source, destination):
     """Find the first slot in which both ports of an entry are free, and make them busy there.
 
-    ``bit_number[2**k % 67]`` is k. Changes the words of both ports, and returns the number of the
-    slot. The slots in which a port is busy are bits of words: bit k of word w is slot 62 w + k.
-    The union of both ports' words has a 1 for each slot that is closed, so the lowest 0 of the
-    first word that is not full is the slot.
+    Changes the words of both ports, and returns the number of the slot. The union of both ports'
+    words has a 1 for each slot that is closed, so the lowest 0 of the first word that is not full
+    is the slot.
     """
     # All words before the later of both first open words are full for one of the ports.
     word = max(rows.first_open[source], columns.first_open[destination])
@@ -203,11 +111,11 @@ def _occupy_first_open_slot(rows, columns, source, destination, bit_number):
     lowest_free = ~taken & (taken + 1)
     _occupy(rows, source, word, lowest_free)
     _occupy(columns, destination, word, lowest_free)
-    return WORD * word + bit_number[lowest_free % 67]
+    return WORD * word + number_of_bit(lowest_free)
 
 
 @kernel
-def _first_fit(entries, rows, columns, bit_number, slots):
+def _first_fit(entries, rows, columns, slots):
     """Serve a demand quickly: put each entry into the first slot with room for it (first fit).
 
     Writes ``slots.matchings[slot, source]`` and ``slots.ticks[slot]``, 0 before; returns the
@@ -219,7 +127,7 @@ def _first_fit(entries, rows, columns, bit_number, slots):
     n_slots = 0
     for entry in range(len(entries.ticks)):
         source, destination = ports_of(np.int64(entries.place[entry]), entries.bits)
-        slot = _occupy_first_open_slot(rows, columns, source, destination, bit_number)
+        slot = _occupy_first_open_slot(rows, columns, source, destination)
 
         # Slots are opened one after the other, so one that is not known yet is the next number.
         if slot == n_slots:
@@ -288,7 +196,7 @@ def _sort_places(demand, lightest, heaviest, order):
 
 
 @kernel
-def _first_fit_of_matrix(demand, order, rows, columns, bit_number, slots):
+def _first_fit_of_matrix(demand, order, rows, columns, slots):
     """Serve a demand of many entries quickly: each goes into the first slot with room (first fit).
 
     Writes ``slots.matchings[slot, source]`` and ``slots.ticks[slot]``, 0 before; returns the
@@ -306,7 +214,7 @@ def _first_fit_of_matrix(demand, order, rows, columns, bit_number, slots):
             bucket += 1
             first_slot_of_bucket = n_slots
         source, destination = ports_of(np.int64(order.place[rank]), order.bits)
-        slot = _occupy_first_open_slot(rows, columns, source, destination, bit_number)
+        slot = _occupy_first_open_slot(rows, columns, source, destination)
         if slot == n_slots:
             slots.matchings[slot, :] = -1
             n_slots += 1
@@ -336,11 +244,11 @@ def cover_matrix_first_fit(demand: NDArray[np.int64], lines: LineSums) -> Plan:
         lightest = int(demand.min(where=demand > 0, initial=heaviest))
     _sort_places(demand, lightest, heaviest, order)
     rows, columns, slots = _lay_out_slots(lines, n_ports)
-    n_slots = _first_fit_of_matrix(demand, order, rows, columns, BIT_OF_RESIDUE, slots)
+    n_slots = _first_fit_of_matrix(demand, order, rows, columns, slots)
     return Plan(slots.matchings[:n_slots], slots.ticks[:n_slots])
 
 
-def _lay_out_slots(lines: LineSums, n_ports: int) -> tuple[BusySlots, BusySlots, SlotsByPort]:
+def _lay_out_slots(lines: LineSums, n_ports: int) -> tuple[BusySlots, BusySlots, Plan]:
     """Make room for the slots of first fit, and for the sets of slots in which ports are busy.
 
     The first two are the sets of sources and of destinations.
@@ -351,44 +259,35 @@ def _lay_out_slots(lines: LineSums, n_ports: int) -> tuple[BusySlots, BusySlots,
     n_words = 2 + most_slots // WORD
     rows = BusySlots(np.zeros((n_ports, n_words), np.int64), np.zeros(n_ports, np.int64))
     columns = BusySlots(np.zeros((n_ports, n_words), np.int64), np.zeros(n_ports, np.int64))
-    slots = SlotsByPort(
-        np.empty((most_slots, n_ports), np.int32), np.zeros(most_slots, dtype=np.int64)
-    )
+    slots = Plan(np.empty((most_slots, n_ports), np.int32), np.zeros(most_slots, dtype=np.int64))
     return rows, columns, slots
 
 
 def sort_heaviest_first(entries: Entries) -> SortedEntries:
     """Sort entries by descending ticks."""
-    bits = max(1, (entries.n_ports - 1).bit_length())
+    # One number for each entry, which NumPy sorts quickly: how light the entry is, in the upper 32
+    # bits, and its number. The bits of a float, read as an integer, grow with it.
     n_entries = len(entries.ticks)
+    float_bits = entries.ticks.astype(np.float32).view(np.int32) >> _DROPPED_BITS
+    lightness = np.int64(np.iinfo(np.int32).max) - float_bits
+    order = np.sort(lightness << 32 | np.arange(n_entries)) & np.int64(0xFFFFFFFF)
 
-    # Read the floats as integers, whose order is the same; ticks below 2**62 fit a float.
-    float_bits = entries.ticks.astype(np.float32).view(np.int32)
-    by_low_digit = SortedEntries(
-        np.empty(n_entries, np.int64), np.empty(n_entries, np.int64), bits
-    )
     # Places of 32 bits, where these are enough, take less memory and so less time.
-    place_type: type[np.int32 | np.int64] = np.int32 if 2 * bits < 32 else np.int64
-    by_both_digits = SortedEntries(
-        np.empty(n_entries, place_type), np.empty(n_entries, np.int64), bits
-    )
-    counts = np.zeros((2, _DIGITS + 1), dtype=np.int64)
-    _sort_by_digits(entries, float_bits, by_low_digit, by_both_digits, counts)
-    return by_both_digits
+    bits = max(1, (entries.n_ports - 1).bit_length())
+    place_type = np.int32 if 2 * bits < 32 else np.int64
+    places = np.left_shift(entries.row, bits, dtype=place_type) | entries.column
+    return SortedEntries(places[order], entries.ticks[order], bits)
 
 
 def cover_first_fit(entries: Entries, lines: LineSums, shortest: int = 1) -> Plan:
-    """Put each entry, heaviest first, into the first slot that has room.
-
-    A slot is a matching that is held for some ticks, as long as its heaviest entry.
-    """
+    """Put each entry, heaviest first, into the first slot that has room."""
     n_ports = entries.n_ports
     if not len(entries.ticks):
         return Plan.of([], [], n_ports)
     order = sort_heaviest_first(entries)
 
     rows, columns, slots = _lay_out_slots(lines, n_ports)
-    n_slots = _first_fit(order, rows, columns, BIT_OF_RESIDUE, slots)
+    n_slots = _first_fit(order, rows, columns, slots)
     return Plan(slots.matchings[:n_slots], np.maximum(slots.ticks[:n_slots], shortest))
 
 

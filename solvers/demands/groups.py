@@ -23,11 +23,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import IDLE, InputError, Limits, OnEvent, Solution, uncounted
+from optmatch.model import IDLE, InputError, Limits, OnEvent, Solution
 from optmatch.problems import Demand
 from optmatch.problems.demands.bounds import load_lines, order_groups, weigh_groups
 from optmatch.solvers.demands.plans import Plan
-from optmatch.solvers.demands.scheduling import former_plan
+from optmatch.solvers.demands.scheduling import former_plan, route_slots
 from optmatch.solvers.feedforward import holds_every_matching
 from optmatch.solvers.frame import conclude, take_best
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
@@ -53,15 +53,7 @@ class OrderedEntries(NamedTuple):
     source: NDArray[np.int64]  # (entries,): the port that sends
     destination: NDArray[np.int64]  # (entries,): the port that receives
     group: NDArray[np.int64]  # (entries,): the number of the entry's group
-    left: NDArray[np.int64]  # (entries,): ticks that are not served yet; changes
-
-
-class SlotTimes(NamedTuple):
-    """The times that decide how long a slot is."""
-
-    delay: int  # ticks before each slot
-    shortest: int  # no slot is shorter, in ticks
-    bonus: float  # delays by which an entry that ends in a slot counts as more service
+    unserved: NDArray[np.int64]  # (entries,): ticks that are not served yet; changes
 
 
 class GroupSlots(NamedTuple):
@@ -91,11 +83,11 @@ def _choose_entries(entries, first, matching, slots):
 
     # Each entry whose ports are free takes them, in the order.
     count = 0
-    for entry in range(first, len(entries.left)):
+    for entry in range(first, len(entries.unserved)):
         source = entries.source[entry]
         destination = entries.destination[entry]
         is_free = matching[source] < 0 and not slots.is_taken[destination]
-        if entries.left[entry] > 0 and is_free:
+        if entries.unserved[entry] > 0 and is_free:
             matching[source] = destination
             slots.is_taken[destination] = True
             slots.chosen[count] = entry
@@ -104,46 +96,45 @@ def _choose_entries(entries, first, matching, slots):
 
 
 @inner_kernel
-def _choose_length(entries, first, times, chosen, count):
+def _choose_length(entries, first, delay, shortest, bonus, chosen, count):
     """Return the length, of those that one entry needs, that serves most for its time.
 
-    ``chosen[:count]`` are the entries of the slot, `first` is the first one in the order; lengths
-    are in ticks. The service of the group of that first entry counts more. A slot is a matching
-    that is held for some ticks, after a delay; a group (coflow) is a set of entries that is
-    complete when all of them are. The bonus is a number of delays by which an entry that ends in
-    the slot counts as more service.
+    ``chosen[:count]`` are the entries of the slot, `first` is the first one in the order; lengths,
+    the delay and the shortest slot are in ticks. The service of the group of that first entry
+    counts more. An entry that ends in the slot counts as `bonus` delays more of service. For
+    example, with entries of 2 and 6 ticks of the same group, a delay of 2 and a bonus of 1, a slot
+    of 2 ticks has the rate 3 * (4 + 2) / 4 and one of 6 ticks 3 * (4 + 8) / 8: both are 4.5, and
+    the first one is taken.
     """
     best_rate = -1.0
-    best_length = times.shortest
+    best_length = shortest
     for candidate in range(count):
         # The service of all circuits if the slot ends with this entry.
-        length = entries.left[chosen[candidate]]
+        length = entries.unserved[chosen[candidate]]
         total = 0.0
         for position in range(count):
             entry = chosen[position]
-            if entries.left[entry] <= length:
-                service = entries.left[entry] + times.bonus * times.delay
+            if entries.unserved[entry] <= length:
+                service = entries.unserved[entry] + bonus * delay
             else:
                 service = float(length)
 
             # The first entry of the order that waits belongs to the most urgent group.
             is_first_group = entries.group[entry] == entries.group[first]
             total += _FIRST_GROUP_WEIGHT * service if is_first_group else service
-        if total > best_rate * (length + times.delay):
-            best_rate = total / (length + times.delay)
-            best_length = max(length, times.shortest)
+        if total > best_rate * (length + delay):
+            best_rate = total / (length + delay)
+            best_length = max(length, shortest)
     return best_length
 
 
 @kernel
-def _serve_in_order(entries, times, slots):
+def _serve_in_order(entries, delay, shortest, bonus, slots):
     """Make a schedule from an order of entries, and note when each group of them is complete.
 
     Writes ``slots.matchings[slot, source]`` and ``slots.ticks[slot]``, raises
-    ``slots.ends[group]``, the tick at which a group is complete, and uses up ``entries.left``;
-    returns the number of slots. An entry is a demand of a source for a destination, in ticks. A
-    group (coflow) is a set of entries that is complete when all of them are served. A slot is a
-    matching that is held for some ticks, after a delay.
+    ``slots.ends[group]``, the tick at which a group is complete, and uses up ``entries.unserved``;
+    returns the number of slots.
 
     Each slot begins with the first entry that is not finished. It also takes, in the order, each
     later entry whose two ports are still free. It then lasts as long as one of its entries needs,
@@ -152,22 +143,22 @@ def _serve_in_order(entries, times, slots):
     clock = 0
     n_slots = 0
     first = 0
-    while first < len(entries.left):
-        if entries.left[first] == 0:
+    while first < len(entries.unserved):
+        if entries.unserved[first] == 0:
             first += 1
             continue
         count = _choose_entries(entries, first, slots.matchings[n_slots], slots)
-        length = _choose_length(entries, first, times, slots.chosen, count)
+        length = _choose_length(entries, first, delay, shortest, bonus, slots.chosen, count)
 
         # Circuits are up after the delay. An entry is complete when it has been served, which may
         # be before the slot ends.
-        clock += times.delay
+        clock += delay
         for position in range(count):
             entry = slots.chosen[position]
-            if entries.left[entry] <= length:
+            if entries.unserved[entry] <= length:
                 group = entries.group[entry]
-                slots.ends[group] = max(slots.ends[group], clock + entries.left[entry])
-            entries.left[entry] -= min(entries.left[entry], length)
+                slots.ends[group] = max(slots.ends[group], clock + entries.unserved[entry])
+            entries.unserved[entry] -= min(entries.unserved[entry], length)
         clock += length
         slots.ticks[n_slots] = length
         n_slots += 1
@@ -182,18 +173,11 @@ class _GroupPlan(NamedTuple):
     plan: Plan
 
 
-_Costed = tuple[float, tuple[Plan, float]]
-"""A candidate for `take_best`: its cost, and then the plan with its cost."""
-
-
 class _OrderSearch:
     """Local search over orders of the entries of one demand."""
 
     def __init__(self, problem: Demand, rng: np.random.Generator) -> None:
-        """List the entries of a demand and their groups, for a search over orders of service.
-
-        A group (coflow) is a set of entries that counts as complete when all of them are served.
-        """
+        """List the entries of a demand and their groups, for a search over orders of service."""
         self._problem = problem
         self._rng = rng
         self._weights, self._deadlines_s = weigh_groups(problem)
@@ -205,9 +189,7 @@ class _OrderSearch:
     def _serve(self, order: NDArray[np.int64], bonus: float) -> _GroupPlan:
         """Make the plan that serves the demand in a given order, and compute its cost.
 
-        An entry is a demand of a source for a destination, in ticks. A plan is a list of slots,
-        matchings that are held for some ticks. Each slot takes entries greedily in the order, all
-        that fit on free ports. A group (coflow) of entries ends when its last entry is served.
+        Each slot takes entries greedily in the order, all that fit on free ports.
         """
         problem = self._problem
         n_ports = problem.fabric.n_ports
@@ -223,8 +205,9 @@ class _OrderSearch:
         )
 
         # The kernel writes as many slots as it needs; there are no more than entries.
-        times = SlotTimes(problem.delay_ticks, problem.min_slot_ticks, bonus)
-        n_slots = _serve_in_order(entries, times, slots)
+        n_slots = _serve_in_order(
+            entries, problem.delay_ticks, problem.min_slot_ticks, bonus, slots
+        )
         late_s = np.maximum(slots.ends * problem.tick_s - self._deadlines_s, 0)
         plan = Plan(slots.matchings[:n_slots], slots.ticks[:n_slots])
         return _GroupPlan(float((self._weights * late_s).sum()), plan)
@@ -232,8 +215,7 @@ class _OrderSearch:
     def _first_orders(self, former: Plan | None) -> Iterator[NDArray[np.int64]]:
         """Yield some good orders of service, from which a local search begins.
 
-        An entry is a demand of a source for a destination, in ticks. A group (coflow) is a set of
-        entries that is complete when all of them are. There are up to three orders:
+        There are up to three orders:
 
         1. that in which a former plan completed the entries, if there is one;
         2. groups by a primal-dual rule, which weighs how important a group is against how busy it
@@ -278,13 +260,12 @@ class _OrderSearch:
         target = max(0, position + int(self._rng.integers(-n_ports, n_ports + 1)))
         return _put_before(order, np.arange(len(order)) == position, target), bonus
 
-    def candidates(self, former: Plan | None, n_moves: int) -> Iterator[_Costed]:
+    def candidates(self, former: Plan | None, n_moves: int) -> Iterator[tuple[float, _GroupPlan]]:
         """Yield plans with their costs: a local search over orders in which demand is served.
 
-        An entry is a demand of a source for a destination; entries form groups, which are to be
-        complete in time. A plan follows from two things: an order of the entries, in which they
-        are served greedily, and a bonus, by which entries that end within a slot count for more
-        when the length of the slot is chosen.
+        A plan follows from two things: an order of the entries, in which they are served greedily,
+        and a bonus, by which entries that end within a slot count for more when the length of the
+        slot is chosen.
 
         First come some orders from rules, each with all bonuses. Then each step changes the order
         or the bonus of the best plan so far at random (a move); the change is kept if the cost is
@@ -302,7 +283,7 @@ class _OrderSearch:
                     best_cost_s = served.cost_s
                     best_order = order
                     best_bonus = bonus
-                yield served.cost_s, (served.plan, served.cost_s)
+                yield served.cost_s, served
 
         if len(best_order) < 2:
             return
@@ -315,7 +296,7 @@ class _OrderSearch:
                 best_cost_s = served.cost_s
                 best_order = order
                 best_bonus = bonus
-            yield served.cost_s, (served.plan, served.cost_s)
+            yield served.cost_s, served
 
 
 def _put_before(
@@ -361,10 +342,10 @@ def solve_groups(
     clock = limits.start()
     bound_s = problem.lower_bound()
     former = former_plan(problem, start)
-    former_answer: _Costed | None = None
+    former_answer: tuple[float, _GroupPlan] | None = None
     if start is not None and former is not None and start.problem == problem:
         cost_s: Any = start.objective
-        former_answer = cost_s, (former, cost_s)
+        former_answer = cost_s, _GroupPlan(cost_s, former)
 
     search = _OrderSearch(problem, rng)
     n_moves = orders if clock.limits.time_s is None else _ENDLESS
@@ -375,15 +356,9 @@ def solve_groups(
     # Interrupted before the first plan.
     if best is None:
         return conclude(problem, "best", None, bound_s, limit)
-    plan, best_s = best
+    plan = best.plan
 
-    # A fabric of cells needs routes for the slots of the one plan that is returned.
-    states = None
-    if problem.fabric.graph is not None:
-        with uncounted():
-            from optmatch.solvers.feedforward.router import route_cheaply  # loads its kernels
-
-        states = route_cheaply(problem.fabric, plan.matchings).states
+    states = route_slots(problem.fabric, plan)
     schedule = problem.schedule(plan.matchings, plan.ticks, states)
     stats = {"plans": n_orders, "slots": len(plan.ticks)}
-    return conclude(problem, "best", best_s, bound_s, limit, schedule=schedule, stats=stats)
+    return conclude(problem, "best", best.cost_s, bound_s, limit, schedule=schedule, stats=stats)

@@ -31,12 +31,12 @@ _OFTEN = 8  # times that a number occurs as an entry
 def count_terms(demand: NDArray[np.int64]) -> tuple[CountProof | None, int]:
     """Find a lower bound on the number of permutations whose weighted sum is a demand matrix.
 
-    A term is a permutation with a weight; the demand is to be a sum of terms. A term has one entry
-    of each line (row or column). A line of k entries therefore needs k terms. Two lines together
-    may need more: lines of 4 + 3 and of 5 + 2 ticks need 3 terms, since no number of one is in the
-    other.
+    A term has one entry of each line (row or column). A line of k entries therefore needs k terms.
+    Two lines together may need more: lines of 4 + 3 and of 5 + 2 ticks need 3 terms, since no
+    number of one is in the other.
 
-    The proof names the two lines, and is None where a single line, or nothing, gives the bound.
+    Returned are a proof, which names the two lines, and the bound. The proof is None where a
+    single line, or nothing, gives the bound.
     """
     n_ports = len(demand)
     # A multiset for each line: how often each number of ticks occurs.
@@ -119,7 +119,6 @@ def _most_groups(numbers: list[int]) -> int:
 def guess_weights(demand: NDArray[np.int64], most: int) -> Iterator[tuple[list[int], bool]]:
     """Guess which weights a decomposition of a demand into few terms may have.
 
-    A decomposition writes the demand matrix as a sum of terms, permutations with a weight each.
     Each entry is thus a sum of weights. If a line (row or column) has as many entries as there are
     terms, its entries are the weights.
 

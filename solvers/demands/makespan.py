@@ -8,9 +8,8 @@ at most. A *line* is a source or a destination with all its entries.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
 from dataclasses import replace
+from itertools import count, islice, pairwise, takewhile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +29,7 @@ from optmatch.problems import Demand
 from optmatch.solvers.cpsat import Outcome
 from optmatch.solvers.demands.configuration import certify
 from optmatch.solvers.demands.plane_model import MOST_PORTS, finish_small
-from optmatch.solvers.demands.plans import Plan, only_demanded, tidy, trim
+from optmatch.solvers.demands.plans import Plan, only_demanded, read_plan, tidy, trim
 from optmatch.solvers.demands.portfolio import yield_plans
 from optmatch.solvers.demands.scheduling import former_plan, repair, solve_demand
 from optmatch.solvers.demands.tasks import CoverTask
@@ -63,8 +62,7 @@ class SlotModel(ExactModel[Plan]):
     def __init__(self, demand: NDArray[np.int64], k: int, *, shortest: int, most: int) -> None:
         """Write a model for CP-SAT: serve a demand by exactly k slots that are shortest together.
 
-        A slot is a matching of sources with destinations that is held for some ticks. A pair is a
-        source and a destination with a demand. The model minimises the sum of all durations.
+        The model minimises the sum of all durations.
 
         Variables, as attributes:
 
@@ -74,9 +72,9 @@ class SlotModel(ExactModel[Plan]):
         - ``parts[slot][pair]``: the duration of the slot if it connects the pair, else 0;
         - ``ticks_up[pair]``: the sum of the parts, so many ticks the pair is connected.
 
-        Constraints: each pair is connected for its demand at least (`_serve_pair`), and each port
-        has at most one circuit in a slot (`_share_port`). Numbers: ``n``, the number of ports, and
-        ``longest``, in ticks, which no slot exceeds.
+        Constraints: each pair is connected for its demand at least, and each port has at most one
+        circuit in a slot (`_share_port`). Numbers: ``n``, the number of ports, and ``longest``, in
+        ticks, which no slot exceeds.
         """
         super().__init__()
         model = self.model
@@ -94,7 +92,7 @@ class SlotModel(ExactModel[Plan]):
         self.ticks = [model.new_int_var(shortest, self.longest, "") for _ in range(k)]
 
         # An order of the slots by duration leaves one of k! equal plans.
-        for longer, shorter in itertools.pairwise(self.ticks):
+        for longer, shorter in pairwise(self.ticks):
             model.add(longer >= shorter)
         self.total = model.new_int_var(int(sums.max()), most, "")
         model.add(sum(self.ticks) == self.total)
@@ -105,10 +103,14 @@ class SlotModel(ExactModel[Plan]):
         pairs = [(int(i), int(j)) for i, j in np.argwhere(demand)]
         self.uses = [{pair: model.new_bool_var("") for pair in pairs} for _ in range(k)]
         self.parts: list[dict[tuple[int, int], cp_model.IntVar]] = [{} for _ in range(k)]
-        self.ticks_up = {
-            pair: self._serve_pair(pair, int(demand[pair]), int(most - sums[pair]))
-            for pair in pairs
-        }
+        self.ticks_up: dict[tuple[int, int], cp_model.IntVar] = {}
+        for pair in pairs:
+            for ticks, uses, parts in zip(self.ticks, self.uses, self.parts, strict=True):
+                parts[pair] = self.new_amount_if(uses[pair], ticks, self.longest)
+            least = int(demand[pair])
+            self.ticks_up[pair] = model.new_int_var(least, least + int(most - sums[pair]), "")
+            model.add(sum(parts[pair] for parts in self.parts) == self.ticks_up[pair])
+            model.add_bool_or([uses[pair] for uses in self.uses])
 
         # Each source (axis 0) and each destination (axis 1) has one circuit at a time.
         for line in range(self.n):
@@ -117,26 +119,10 @@ class SlotModel(ExactModel[Plan]):
                     pairs_of_line = [pair for pair in pairs if pair[axis] == line]
                     self._share_port(pairs_of_line, entries[entries > 0])
 
-    def _serve_pair(self, pair: tuple[int, int], size: int, spare: int) -> cp_model.IntVar:
-        """Let the circuit of a pair be up long enough, over all slots.
-
-        A slot is a matching that is held for some ticks; a part is the duration of a slot that has
-        the circuit of the pair, and 0 for other slots.
-        """
-        model = self.model
-        for ticks, uses, parts in zip(self.ticks, self.uses, self.parts, strict=True):
-            parts[pair] = self.new_amount_if(uses[pair], ticks, self.longest)
-        ticks_up = model.new_int_var(size, size + spare, "")
-        model.add(sum(parts[pair] for parts in self.parts) == ticks_up)
-        model.add_bool_or([uses[pair] for uses in self.uses])
-        return ticks_up
-
     def _share_port(self, pairs: list[tuple[int, int]], sizes: NDArray[np.int64]) -> None:
         """Let a port have one circuit or none at a time, and bound its slots by its entries.
 
-        ``sizes`` are the ticks of the entries of `pairs`. A line is a source or a destination with
-        all its pairs. In each slot (a matching that is held for some ticks) it serves one of them,
-        or none.
+        ``sizes`` are the ticks of the entries of `pairs`.
         """
         model = self.model
         n_slots = len(self.ticks)
@@ -171,13 +157,7 @@ class SlotModel(ExactModel[Plan]):
 
     def read(self, outcome: Outcome) -> Plan:
         """Return the plan of a solution of CP-SAT."""
-        matchings = np.full((len(self.uses), self.n), -1, dtype=np.int32)
-        for slot, uses in enumerate(self.uses):
-            for (source, destination), use in uses.items():
-                if outcome.holds(use):
-                    matchings[slot, source] = destination
-        ticks = [outcome.value(ticks) for ticks in self.ticks]
-        return Plan(matchings, np.array(ticks, dtype=np.int64))
+        return read_plan(outcome, self.uses, self.ticks, self.n)
 
 
 _WARM_STARTS = 200  # plans before the first model
@@ -209,7 +189,8 @@ def solve_makespan(
     if holds_permutations and has_one_plane and problem.switching == "all-stop":
         search = _MakespanSearch(problem, limits, rng, on_event, start)
         try:
-            limit = search.run()
+            search.warm_start()
+            limit = search.refute_slot_counts()
         except (KeyboardInterrupt, TimeUp) as stop:
             limit = limit_of(stop)
         return certify(search.conclude(limit), search.clock)
@@ -238,11 +219,7 @@ def prove_by_slot_counts(
     rng: np.random.Generator,
     on_event: OnEvent,
 ) -> Solution:
-    """Improve on a schedule by exact models of all numbers of slots, or prove it the best.
-
-    A slot is a matching that is held for some ticks. CP-SAT is asked, for each number of slots in
-    rising order, for a plan that takes less than the best one.
-    """
+    """Improve on a schedule by exact models of all numbers of slots, or prove it the best."""
     search = _MakespanSearch(problem, limits, rng, on_event, None)
     search.best = former_plan(problem, solution)
     try:
@@ -287,9 +264,8 @@ class _MakespanSearch:
     ) -> None:
         """Prepare the search for the shortest plan of a demand, and start its clock.
 
-        A plan is a list of slots, matchings that are held for some ticks. The search goes through
-        the numbers of slots that a plan may have. A line is a source or a destination with all
-        its entries; the busiest lines give first lower bounds:
+        The search goes through the numbers of slots that a plan may have. The busiest lines give
+        first lower bounds:
 
         - ``busiest``: the greatest sum of a line in ticks; all slots together last as long;
         - ``fewest``: the most entries of a line; there are at least as many slots;
@@ -313,25 +289,13 @@ class _MakespanSearch:
         self.bound = round(problem.lower_bound() / problem.tick_s)
         self.by_search = False
 
-    def run(self) -> Limit | None:
-        """Find the best plan, and prove it: quick rules first, then CP-SAT by number of slots.
-
-        Afterwards ``self.best`` is the best plan, and ``self.bound`` a lower bound in ticks.
-        """
-        # Without any demand the plan has no slots.
-        if not self.demand.any():
-            self.best = Plan.of([], [], len(self.demand))
-            return None
-        self._warm_start()
-        return None if self._proved() else self.refute_slot_counts()
-
-    def _proved(self) -> bool:
-        """Tell whether the best plan takes no longer than the bound."""
-        return self.best is not None and self.best.cost(self.delay) <= self.bound
+    def _least_ticks(self) -> float:
+        """Return the time of the best plan in ticks, infinite without one."""
+        return np.inf if self.best is None else self.best.cost(self.delay)
 
     def _take(self, plan: Plan) -> None:
         """Keep a plan that serves the demand if it is better than the best one."""
-        if self.best is None or plan.cost(self.delay) < self.best.cost(self.delay):
+        if plan.cost(self.delay) < self._least_ticks():
             self.best = plan
             self.on_event(NewBest(plan.cost(self.delay) * self.problem.tick_s))
 
@@ -342,18 +306,18 @@ class _MakespanSearch:
             self.by_search = True
             self.on_event(Bound(bound * self.problem.tick_s))
 
-    def _warm_start(self) -> None:
+    def warm_start(self) -> None:
         """Find a first good plan by quick rules; the exact models then look for better ones alone.
 
-        A plan is a list of slots, matchings that are held for some ticks. The plan of a former
-        solution (``self.start``), repaired for this demand, is tried first if there is one. Then
-        come `_WARM_STARTS` plans of quick rules, or `_FEW_STARTS` after a former plan, and no more
-        than the limit of iterations allows. With a limit of time these are the plans with which
-        the method `best` begins, so that `best` in more time has them as well. The search ends
-        early when the best plan meets the lower bound, or when the time is up.
+        The plan of a former solution (``self.start``), repaired for this demand, is tried first if
+        there is one. Then come `_WARM_STARTS` plans of quick rules, or `_FEW_STARTS` after a
+        former plan, and no more than the limit of iterations allows. With a limit of time these
+        are the plans with which the method `best` begins, so that `best` in more time has them as
+        well. The search ends early when the best plan meets the lower bound, or when the time is
+        up.
         """
         deadline = self.clock.deadline_s
-        work = CoverTask.of(self.demand, self.delay, self.shortest)._replace(deadline=deadline)
+        task = CoverTask.of(self.demand, self.delay, self.shortest)._replace(deadline=deadline)
 
         # A former plan leaves less to find, so few plans follow it.
         n_starts = _WARM_STARTS
@@ -361,30 +325,34 @@ class _MakespanSearch:
         if former is not None:
             n_starts = _FEW_STARTS
             self._take(only_demanded(repair(self.problem, former), self.demand, self.shortest))
-            work = work._replace(former=self.best)
+            task = task._replace(former=self.best)
         if self.clock.limits.iterations is not None:
             n_starts = min(n_starts, self.clock.limits.iterations)
 
         # A rule may use circuits without demand and slots longer than needed; both are cut off.
-        for plan in itertools.islice(yield_plans(work), n_starts):
+        for plan in islice(yield_plans(task), n_starts):
             self._take(tidy(only_demanded(plan, self.demand, self.shortest)))
-            if self._proved() or self.clock.remaining_s <= 0:
+            if self._least_ticks() <= self.bound or self.clock.remaining_s <= 0:
                 return
 
     def refute_slot_counts(self) -> Limit | None:
         """Ask CP-SAT for each number of slots, in rising order, whether a plan is better.
 
-        A slot is a matching of sources with destinations that is held for a time; a delay goes
-        before each. The cost of a plan is the sum of all durations and delays, in ticks. A number
-        of slots is settled when no plan of so many slots is cheaper than ``self.best``. Once all
-        numbers up to k are settled, any better plan has k + 1 slots or more, so it costs at least
-        k + 1 delays and the sum of the busiest line: this is what the lower bound ``self.bound``
-        is raised to (`_lift_beyond`). The search ends when that alone is no less than the cost of
-        the best plan.
+        The cost of a plan is the sum of all durations and delays, in ticks. A number of slots is
+        settled when no plan of so many slots is cheaper than ``self.best``. Once all numbers up to
+        k are settled, any better plan has k + 1 slots or more, so it costs at least k + 1 delays
+        and the sum of the busiest line: this is what the lower bound ``self.bound`` is raised to
+        (`_lift_beyond`). The search ends when that alone is no less than the cost of the best
+        plan.
         """
         if self.best is None:
             return Limit.EXHAUSTED
-        slot_counts = self._promising_slot_counts()
+
+        # With more slots than these, delays and the busiest line alone take as long as the best
+        # plan so far.
+        slot_counts = takewhile(
+            lambda k: k * self.delay + self.busiest < self._least_ticks(), count(self.fewest)
+        )
         while True:
             verdict = refute_in_turn(slot_counts, self._ask, self.clock, self._lift_beyond)
 
@@ -392,7 +360,7 @@ class _MakespanSearch:
             # where all are. Its `answer` is the better plan that was found, its `outcome` the
             # run of CP-SAT, None if a limit came before it.
             if verdict.count is None:
-                self._lift(self.best.cost(self.delay))
+                self._lift(int(self._least_ticks()))
                 return None
             if verdict.outcome is None:
                 return verdict.limit
@@ -401,51 +369,31 @@ class _MakespanSearch:
 
             # A limit ended the run: even with a better plan this number of slots stays open.
             if not verdict.outcome.optimal:
-                self._lift_with_open_count(verdict.count, verdict.outcome.lower_bound)
+                self._lift_beyond(verdict.count, verdict.outcome.lower_bound)
                 return verdict.limit
 
             # The best plan of so many slots is known. More slots may be shorter together.
             self._lift_beyond(verdict.count)
 
-    def _promising_slot_counts(self) -> Iterator[int]:
-        """List the numbers of slots with which a plan may be better than the best one so far."""
-        assert self.best is not None
-        slots = self.fewest
-        while slots * self.delay + self.busiest < self.best.cost(self.delay):
-            yield slots
-            slots += 1
+    def _lift_beyond(self, slots: int, durations_bound: float = np.inf) -> None:
+        """Raise the bound to what plans of so many slots and of more take, as fewer are settled.
 
-    def _lift_beyond(self, slots: int) -> None:
-        """Raise the bound to what plans of more slots take, as so many and fewer are settled."""
-        assert self.best is not None
-        with_more_slots = (slots + 1) * self.delay + self.busiest
-        self._lift(min(with_more_slots, self.best.cost(self.delay)))
-
-    def _lift_with_open_count(self, slots: int, durations_bound: float) -> None:
-        """Raise the bound where a number of slots is open, and all smaller ones are settled.
-
-        A plan takes the durations of its slots and a delay for each. It has this number of slots,
-        or more, which take more delays and at least the sum of the busiest line.
+        A plan takes the durations of its slots and a delay for each. Those of so many slots last
+        at least `durations_bound`, infinite if such plans are settled, too; more slots take more
+        delays, and last as long as the busiest line.
         """
-        assert self.best is not None
-        durations = max(self.busiest, int(max(durations_bound, 0.0)))
-        with_more_slots = (slots + 1) * self.delay + self.busiest
-        least = min(with_more_slots, slots * self.delay + durations)
-        self._lift(min(least, self.best.cost(self.delay)))
+        with_so_many = slots * self.delay + max(self.busiest, durations_bound)
+        with_more = (slots + 1) * self.delay + self.busiest
+        self._lift(int(min(with_so_many, with_more, self._least_ticks())))
 
     def _ask(self, slots: int) -> Asked[Plan] | Limit:
-        """Ask CP-SAT for a plan of exactly so many slots that is better than the best one.
-
-        A slot is a matching that is held for some ticks, after a delay; the model minimises the
-        sum of all durations for a fixed number of slots.
-        """
-        assert self.best is not None
+        """Ask CP-SAT for a plan of exactly so many slots that is better than the best one."""
         circuits = slots * np.count_nonzero(self.demand)
         if circuits > _LARGEST:
             return Limit.MEMORY
         if circuits > _WRITTEN_PER_S * self.clock.remaining_s:
             return Limit.TIME
-        most = self.best.cost(self.delay) - 1 - slots * self.delay
+        most = int(self._least_ticks()) - 1 - slots * self.delay
         model = SlotModel(self.demand, slots, shortest=self.shortest, most=most)
         return model, model.solve(self.clock, self.on_event, seed=draw_seed(self.rng))
 

@@ -1,9 +1,8 @@
 """Moves of a large neighbourhood search over plans of a demand, as a kernel.
 
-A plan is a list of slots, matchings that are held for some ticks each, with a delay before each.
 A *move* takes some slots out, short ones rather than long ones, and covers what they served anew;
-the new plan is kept if it is no longer. For few ports a move takes some microseconds, of which
-the same steps by arrays of NumPy take two hundred.
+the new plan is kept if it is no longer. For few ports a move takes some microseconds, of which the
+same steps by arrays of NumPy take two hundred.
 """
 
 from __future__ import annotations
@@ -16,9 +15,14 @@ from numpy.typing import NDArray
 from optmatch.model import counted_time
 from optmatch.solvers.demands.choices import COMPARED, CRITICAL, MEDIAN, RATED, STABLE
 from optmatch.solvers.demands.entries import UNLIMITED_WORK, PortVectors, port_vectors
-from optmatch.solvers.demands.entry_covers import CoverTerms, SlotTable, cover_entries, left_of
+from optmatch.solvers.demands.entry_covers import (
+    CoverTerms,
+    copy_entries,
+    cover_entries,
+    cover_in_batches,
+)
 from optmatch.solvers.demands.plans import Plan, add_service, shorten_slots
-from optmatch.solvers.demands.sorting import sort_first
+from optmatch.solvers.demands.sorting import largest_of, sort_first
 from optmatch.solvers.demands.tasks import CoverTask, Size
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 
@@ -41,10 +45,7 @@ _LONG_ENOUGH_S = 0.005
 """Rounds that take longer than this are measured."""
 
 _SLICE_S = 0.001
-_MOST_AT_ONCE = 128
-"""A move that is a round of its own has a look at the clock about so often, and after so many
-slots at the latest."""
-
+"""A move that is a round of its own has a look at the clock about so often."""
 
 _ROUND_S = 0.0005
 """A round of moves is estimated to take so long, if it has more than one."""
@@ -86,7 +87,9 @@ class MoveScratch(NamedTuple):
     """The memory of a move."""
 
     trial: SlotList  # the plan that the move makes
-    unserved: NDArray[np.int64]  # (n, n): what the slots that stay leave of the demand, in ticks
+    unserved_ticks: NDArray[
+        np.int64
+    ]  # (n, n): what the slots that stay leave of the demand, in ticks
     served: NDArray[np.int64]  # (n, n): how long each circuit is up, in ticks
     key: NDArray[np.float64]  # (room,): the lower, the sooner a slot goes
     sorted_key: NDArray[np.float64]  # (room,): these keys, ascending
@@ -122,15 +125,12 @@ def _copy_slot(source, slot, target, place):
 def _keep_some_slots(current, scratch):
     """Choose at random which slots of a plan stay, long ones rather than short ones.
 
-    A slot is a matching that is held for some ticks. Each slot gets a key: its length as a part of
-    the longest one's, plus a random number from 0 to 1. A random number of slots, those of the
-    lowest keys, are left out: two at least (one of two slots), and never all of them. The others
-    are copied to ``scratch.trial``, in their order.
+    Each slot gets a key: its length as a part of the longest one's, plus a random number from 0 to
+    1. A random number of slots, those of the lowest keys, are left out: two at least (one of two
+    slots), and never all of them. The others are copied to ``scratch.trial``, in their order.
     """
     n_slots = current.n_slots[0]
-    longest = 1
-    for slot in range(n_slots):
-        longest = max(longest, current.ticks[slot])
+    longest = max(1, largest_of(current.ticks, n_slots))
     for slot in range(n_slots):
         scratch.key[slot] = current.ticks[slot] / longest + _draw(scratch.seed)
         scratch.sorted_key[slot] = scratch.key[slot]
@@ -149,30 +149,29 @@ def _keep_some_slots(current, scratch):
 
 
 @inner_kernel
-def _list_unserved(demand, trial, unserved, left):
+def _list_unserved(demand, trial, unserved_ticks, unserved):
     """List, row by row, the entries that some slots leave of a demand.
 
-    Writes ``left.row``, ``left.column`` and ``left.ticks`` by entry, and returns how many entries
-    they have; ``unserved[source, destination]`` is scratch, in ticks. A slot is a matching that is
-    held for some ticks, for which it serves each of its circuits.
+    Writes ``unserved.row``, ``unserved.column`` and ``unserved.ticks`` by entry, and returns how
+    many entries they have; ``unserved_ticks[source, destination]`` is scratch, in ticks.
     """
     for source in range(len(demand)):
         for destination in range(len(demand)):
-            unserved[source, destination] = demand[source, destination]
+            unserved_ticks[source, destination] = demand[source, destination]
     for slot in range(trial.n_slots[0]):
         for source in range(len(demand)):
             destination = trial.matchings[slot, source]
             if destination >= 0:
-                unserved[source, destination] -= trial.ticks[slot]
+                unserved_ticks[source, destination] -= trial.ticks[slot]
 
     # What is left above 0, row by row.
     count = 0
     for source in range(len(demand)):
         for destination in range(len(demand)):
-            if unserved[source, destination] > 0:
-                left.row[count] = source
-                left.column[count] = destination
-                left.ticks[count] = unserved[source, destination]
+            if unserved_ticks[source, destination] > 0:
+                unserved.row[count] = source
+                unserved.column[count] = destination
+                unserved.ticks[count] = unserved_ticks[source, destination]
                 count += 1
     return count
 
@@ -250,36 +249,16 @@ def _drop_needless(demand, trial, shortest):
     return total
 
 
-@inner_kernel
-def _cost_of(slots, delay):
-    """Return the ticks of all slots of a `SlotList`, each with a delay before it."""
-    cost = delay * slots.n_slots[0]
-    for slot in range(slots.n_slots[0]):
-        cost += slots.ticks[slot]
-    return cost
-
-
-@inner_kernel
-def _copy_slots(source, target):
-    """Copy the slots of a `SlotList` to another one with as much room.
-
-    Writes the first slots of `target` and their number, ``target.n_slots[0]``.
-    """
-    for slot in range(source.n_slots[0]):
-        _copy_slot(source, slot, target, slot)
-    target.n_slots[0] = source.n_slots[0]
-
-
 @kernel
-def _begin_move(task, current, scratch, left):
+def _begin_move(task, current, scratch, unserved):
     """Begin a random change of a plan: take some slots out, and list what they served.
 
-    ``scratch.trial`` has the slots that stay; returns how many entries `left` lists, and the terms
-    of the rule. A plan is a list of slots, matchings that are held for some ticks each. The caller
-    covers what is listed by new slots, each chosen by a rule that is drawn here.
+    ``scratch.trial`` has the slots that stay; returns how many entries `unserved` lists, and the
+    terms of the rule. The caller covers what is listed by new slots, each chosen by a rule that is
+    drawn here.
     """
     _keep_some_slots(current, scratch)
-    count = _list_unserved(task.demand, scratch.trial, scratch.unserved, left)
+    count = _list_unserved(task.demand, scratch.trial, scratch.unserved_ticks, unserved)
     rule = _draw_below(scratch.seed, len(task.choices))
     terms = CoverTerms(task.delay, task.shortest, task.choices[rule], task.pressures[rule], 1.0)
     return count, terms
@@ -290,9 +269,8 @@ def _end_move(task, current, scratch, cost):
     """Finish the new plan of a move, and keep it in place of the old one if it is no longer.
 
     Returns the cost of the plan that `current` has afterwards, in ticks with a delay for each
-    slot; `cost` is that of the former one. A plan is a list of slots; a slot is a matching of
-    sources with destinations that is held for some ticks, with a delay before it. The new plan,
-    ``scratch.trial``, is first made as short as its matchings allow:
+    slot; `cost` is that of the former one. The new plan, ``scratch.trial``, is first made as short
+    as its matchings allow:
 
     - slots of the same matching are put together;
     - each slot is shortened to what the demand needs of it, though not below the shortest slot;
@@ -304,36 +282,33 @@ def _end_move(task, current, scratch, cost):
     # Each slot lasts no longer than the demand needs it. The shortest ones come first, since a
     # slot that comes down to nothing saves a delay too.
     _merge_equal_slots(trial)
-    _order_shortest_first(trial, scratch.order)
     n_slots = trial.n_slots[0]
+    _order_shortest_first(trial, scratch.order)
+    ticks = trial.ticks[:n_slots]
+    matchings = trial.matchings[:n_slots]
     scratch.served[:, :] = 0
-    add_service(trial.matchings[:n_slots], trial.ticks[:n_slots], scratch.served)
-    shorten_slots(
-        demand,
-        scratch.served,
-        trial.matchings[:n_slots],
-        trial.ticks[:n_slots],
-        scratch.order[:n_slots],
-        task.shortest,
-    )
+    add_service(matchings, ticks, scratch.served)
+    order = scratch.order[:n_slots]
+    shorten_slots(demand, scratch.served, matchings, ticks, order, task.shortest, True)
 
     # Useless circuits and slots go. The new plan is kept if it is no longer than the old one, so
     # that moves among plans of the same length are possible, too.
     new_cost = _drop_needless(demand, trial, task.shortest) + task.delay * trial.n_slots[0]
     if new_cost <= cost:
         cost = new_cost
-        _copy_slots(trial, current)
+        for slot in range(trial.n_slots[0]):
+            _copy_slot(trial, slot, current, slot)
+        current.n_slots[0] = trial.n_slots[0]
     return cost
 
 
 @kernel
-def _make_moves(task, current, scratch, ports, left, n_moves):
+def _make_moves(task, current, scratch, ports, unserved, n_moves):
     """Try to shorten a plan of slots by random changes, one after the other.
 
     Changes `current` in place, and returns how many moves were made: fewer than `n_moves` when
-    ``ports.work[0]``, the work that is left, falls below 0. A plan is a list of slots; a slot is a
-    matching of sources with destinations that is held for some ticks, with a delay before it. Each
-    change (a move) does three things:
+    ``ports.work[0]``, the work that is left, falls below 0. Each change (a move) does three
+    things:
 
     1. it takes some slots out, at random, short ones rather than long ones;
     2. it covers the demand that they served by new slots, by a rule that is drawn at random;
@@ -341,16 +316,18 @@ def _make_moves(task, current, scratch, ports, left, n_moves):
     """
     trial = scratch.trial
     room = len(trial.ticks)
-    cost = _cost_of(current, task.delay)
+    cost = task.delay * current.n_slots[0]
+    for slot in range(current.n_slots[0]):
+        cost += current.ticks[slot]
     for move in range(n_moves):
         if current.n_slots[0] < 2 or ports.work[0] < 0:
             return move
 
         # Slots that stay, and a cover of what they leave by a rule that is drawn.
-        count, terms = _begin_move(task, current, scratch, left)
+        count, terms = _begin_move(task, current, scratch, unserved)
         n_kept = trial.n_slots[0]
-        new_slots = SlotTable(trial.matchings[n_kept:room], trial.ticks[n_kept:room])
-        n_new, n_unserved = cover_entries(ports, left, count, terms, new_slots)
+        new_slots = Plan(trial.matchings[n_kept:room], trial.ticks[n_kept:room])
+        n_new, n_unserved = cover_entries(ports, unserved, count, terms, new_slots)
         ports.work[0] -= task.demand.size
 
         # A cover that had to end, or that needs too many slots, comes to nothing.
@@ -382,10 +359,10 @@ class MoveSearch:
         self.moves_per_round = int(np.clip(4 * _ROUND_S / size.best_slots_s, 1, _MOST_MOVES))
         self._work_per_s = _WORK_PER_S
         """What the rounds so far did in a second."""
-        self._unserved, self._served = np.empty((2, n_ports, n_ports), dtype=np.int64)
+        self._unserved_ticks, self._served = np.empty((2, n_ports, n_ports), dtype=np.int64)
         self._seed = np.array([1], dtype=np.int64)
         self._ports: PortVectors = port_vectors(n_ports)
-        self._left = left_of(task.entries)
+        self._unserved = copy_entries(task.entries)
         self._make_room(_LEAST_ROOM)
 
     def _make_room(self, n_slots: int) -> None:
@@ -408,7 +385,7 @@ class MoveSearch:
         self._current, trial = slot_lists
         self._scratch = MoveScratch(
             trial=trial,
-            unserved=self._unserved,
+            unserved_ticks=self._unserved_ticks,
             served=self._served,
             key=np.empty(room),
             sorted_key=np.empty(room),
@@ -417,11 +394,9 @@ class MoveSearch:
         )
 
     def play_round(self, plan: Plan, remaining_s: float) -> Plan | None:
-        """Try to shorten a plan by a number of random changes, the moves of one round.
+        """Try to shorten a plan by ``self.moves_per_round`` random changes.
 
-        A plan is a list of slots, matchings that are held for some ticks. Each move takes some
-        slots out and covers the demand that they served anew; the new plan is kept if it is no
-        longer. ``self.moves_per_round`` moves are made.
+        Returns a plan that is no longer; None if the time does not suffice for the whole round.
         """
         n_slots = len(plan.ticks)
         if 2 * n_slots > len(self._current.ticks):
@@ -441,12 +416,9 @@ class MoveSearch:
         return Plan(self._current.matchings[:n_slots].copy(), self._current.ticks[:n_slots].copy())
 
     def _make_short_moves(self, remaining_s: float) -> bool:
-        """Try to shorten the plan in ``self._current`` by a fixed number of random changes.
+        """Make a round of moves from ``self._current``, in place, by one call of a kernel.
 
-        A plan is a list of slots; a slot is a matching of sources with destinations that is held
-        for some ticks. Each change (a move) takes some slots out, and covers the demand that they
-        served by other slots. The new plan is kept if it is no longer. There are
-        ``self.moves_per_round`` moves in a call, which take about a millisecond together.
+        They take about a millisecond together; False if the time was up before the last one.
         """
         # The kernel reads no clock. It gets a budget instead: how many entries it can look at in
         # the seconds that are left. It counts ``work[0]`` down, and ends soon after that is < 0.
@@ -458,7 +430,7 @@ class MoveSearch:
             self._current,
             self._scratch,
             self._ports,
-            self._left,
+            self._unserved,
             self.moves_per_round,
         )
         took_s = counted_time() - began_s
@@ -475,43 +447,31 @@ class MoveSearch:
         return True
 
     def _make_long_move(self, cost: int, deadline: float) -> bool:
-        """Try one random change of the plan in ``self._current``, with looks at the clock.
+        """Make one move from ``self._current``, a plan of `cost` ticks, with looks at the clock.
 
-        A plan is a list of slots; a slot is a matching of sources with destinations that is held
-        for some ticks. The change (a move) takes some slots out, and covers the demand that they
-        served by new slots. The new plan takes the place of ``self._current`` if it is no longer.
-
-        With many ports one move may take minutes. The new slots are therefore made a few at a
-        time, each batch by one call of a compiled kernel. Between two batches the clock is read,
-        and Ctrl-C ends the move.
+        The new plan takes its place if it is no longer; False if the time was up before. With many
+        ports one move may take minutes: between batches of new slots the clock is read, and Ctrl-C
+        ends the move.
         """
         # ``trial`` holds the slots that stay. New ones are appended to it, until none of the
-        # `count` entries that they left of the demand is unserved.
+        # `count` entries that they left of the demand is unserved. A cover for which there is no
+        # room comes to nothing.
         trial = self._scratch.trial
-        ports = self._ports
-        count, terms = _begin_move(self._task, self._current, self._scratch, self._left)
+        count, terms = _begin_move(self._task, self._current, self._scratch, self._unserved)
         n_slots = int(trial.n_slots[0])
-        slots_at_once = 1
-        while count > 0 and n_slots < len(trial.ticks):
-            began_s = counted_time()
-            if began_s >= deadline:
-                return False
+        batches = cover_in_batches(self._ports, self._unserved, count, terms, deadline, _SLICE_S)
+        for slots, n_left in batches:
+            count = n_left
+            end = n_slots + len(slots.ticks)
+            if end > len(trial.ticks):
+                return True
+            trial.matchings[n_slots:end] = slots.matchings
+            trial.ticks[n_slots:end] = slots.ticks
+            n_slots = end
 
-            # The kernel has no clock: it ends after as many looks at entries as fit in the time.
-            ports.work[0] = int(min(UNLIMITED_WORK, (deadline - began_s) * _WORK_PER_S))
-            until = min(len(trial.ticks), n_slots + slots_at_once)
-            new_slots = SlotTable(trial.matchings[n_slots:until], trial.ticks[n_slots:until])
-            n_new, count = cover_entries(ports, self._left, count, terms, new_slots)
-            if ports.work[0] < 0:
-                return False
-
-            # The next batch has as many slots as take about `_SLICE_S` seconds at this speed.
-            n_slots += n_new
-            took_s = max(counted_time() - began_s, 1e-6)
-            slots_at_once = int(np.clip(n_new * _SLICE_S / took_s, 1, _MOST_AT_ONCE))
-
-        # A cover that needs too many slots comes to nothing.
-        if count == 0:
-            trial.n_slots[0] = n_slots
-            _end_move(self._task, self._current, self._scratch, cost)
+        # Entries are unserved yet: the time is up.
+        if count > 0:
+            return False
+        trial.n_slots[0] = n_slots
+        _end_move(self._task, self._current, self._scratch, cost)
         return True

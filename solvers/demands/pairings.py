@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from optmatch.model import IDLE, counted_time
 from optmatch.problems import Demand
-from optmatch.solvers.demands.plans import Plan, join, serve, trim
+from optmatch.solvers.demands.plans import Plan, best_length, join, serve, trim
 from optmatch.solvers.demands.portfolio import yield_plans
 from optmatch.solvers.demands.realisable import shorten
 from optmatch.solvers.demands.tasks import CoverTask
@@ -60,7 +60,7 @@ def suits(problem: Demand) -> bool:
     return problem.fabric.graph is None and problem.fabric.bidirectional
 
 
-def rebuild_pairings(work: CoverTask) -> Iterator[Plan]:
+def rebuild_pairings(task: CoverTask) -> Iterator[Plan]:
     """Make plan after plan for ports that are joined in pairs, each from a plan before it.
 
     A pair needs a number of ticks, which it gets in one slot, or divided between several. The
@@ -74,54 +74,56 @@ def rebuild_pairings(work: CoverTask) -> Iterator[Plan]:
     """
     # Three plans to begin with: first fit, the same with durations by a linear programme, and one
     # whose slots may divide pairs. The search goes on from the shorter of the last two.
-    demand = work.demand
-    if work.deadline < np.inf:
+    demand = task.demand
+    if task.deadline < np.inf:
         now_s = counted_time()
-        part_s = _SHARE_OF_RULES * (work.deadline - now_s)
-        yield from yield_plans(work._replace(deadline=now_s + part_s))
+        part_s = _SHARE_OF_RULES * (task.deadline - now_s)
+        yield from yield_plans(task._replace(deadline=now_s + part_s))
 
     # The first plan of all, then two that are made of it.
-    plan = first_fit(_Pairs.of(demand), Plan.of([], [], len(demand)), work, noise=0.0)
+    plan = first_fit(_Pairs.of(demand), Plan.of([], [], len(demand)), task, noise=0.0)
     yield plan
-    plan = shorten(plan, demand, work.shortest)
+    plan = shorten(plan, demand, task.shortest)
     yield plan
-    divided = trim(cover_dividing(demand.copy(), work, noise=0.0), demand, work.shortest)
+    divided = trim(cover_dividing(demand.copy(), task, noise=0.0), demand, task.shortest)
     yield divided
-    plan = min(plan, divided, key=lambda plan: plan.cost(work.delay))
-    best_cost = plan.cost(work.delay)
+    plan = min(plan, divided, key=lambda plan: plan.cost(task.delay))
+    best_cost = plan.cost(task.delay)
     n_rebuilds = 0
-    while len(plan.ticks) > 1 and (work.n_moves is None or n_rebuilds < _REBUILDS):
+    while len(plan.ticks) > 1 and (task.n_moves is None or n_rebuilds < _REBUILDS):
         # From 2 to 8 slots are taken out, whichever; the others may serve a part of what these
         # did.
         n_rebuilds += 1
-        n_out = int(work.rng.integers(2, max(3, min(len(plan.ticks), 8)) + 1))
+        n_out = int(task.rng.integers(2, max(3, min(len(plan.ticks), 8)) + 1))
         is_kept = np.ones(len(plan.ticks), dtype=np.bool_)
-        is_kept[work.rng.permutation(len(plan.ticks))[:n_out]] = False
+        is_kept[task.rng.permutation(len(plan.ticks))[:n_out]] = False
         staying = plan.take(is_kept)
-        left = np.maximum(demand - serve(staying), 0)
-        noise = float(work.rng.choice([0.05, 0.3, 1.0]))
-        if work.rng.random() < _DIVIDING:
-            rebuilt = trim(join(staying, cover_dividing(left, work, noise)), demand, work.shortest)
+        unserved = np.maximum(demand - serve(staying), 0)
+        noise = float(task.rng.choice([0.05, 0.3, 1.0]))
+        if task.rng.random() < _DIVIDING:
+            rebuilt = trim(
+                join(staying, cover_dividing(unserved, task, noise)), demand, task.shortest
+            )
         else:
-            rebuilt = first_fit(_Pairs.of(left), staying, work, noise)
+            rebuilt = first_fit(_Pairs.of(unserved), staying, task, noise)
 
         # The linear programme takes longer than a rebuild, and is kept for new best plans.
-        cost = rebuilt.cost(work.delay)
+        cost = rebuilt.cost(task.delay)
         if cost < best_cost and len(rebuilt.ticks) <= _MOST_SHORTENED:
-            rebuilt = shorten(rebuilt, demand, work.shortest)
-            cost = rebuilt.cost(work.delay)
+            rebuilt = shorten(rebuilt, demand, task.shortest)
+            cost = rebuilt.cost(task.delay)
 
         # The cube makes small excesses likely and large ones rare.
-        if cost <= best_cost * (1 + _WORSE * work.rng.random() ** 3):
+        if cost <= best_cost * (1 + _WORSE * task.rng.random() ** 3):
             plan = rebuilt
             best_cost = min(best_cost, cost)
         yield rebuilt
 
 
-def cover_dividing(left: NDArray[np.int64], work: CoverTask, noise: float) -> Plan:
+def cover_dividing(unserved: NDArray[np.int64], task: CoverTask, noise: float) -> Plan:
     """Make slots one after another, which may end before their pairs have had all they need.
 
-    Uses up ``left[port, port]``, the ticks that pairs lack, which is symmetric; it is 0 at the
+    Uses up ``unserved[port, port]``, the ticks that pairs lack, which is symmetric; it is 0 at the
     end. `noise` is the standard deviation of the ranking, in mean lengths of pairs. A pair is two
     bidirectional ports that need a circuit. Each slot takes the longest pairs whose ports are
     free, and lasts as long as pays best: by what it serves, and a delay for each pair that it
@@ -129,32 +131,25 @@ def cover_dividing(left: NDArray[np.int64], work: CoverTask, noise: float) -> Pl
     """
     matchings: list[NDArray[np.int32]] = []
     ticks: list[int] = []
-    while left.any():
-        pairs = _Pairs.of(left)
+    while unserved.any():
+        pairs = _Pairs.of(unserved)
         unit = noise * float(pairs.ticks.mean())
-        rank = pairs.ticks + unit * work.rng.standard_normal(len(pairs.ticks))
-        matching = np.full(len(left), IDLE, dtype=np.int32)
+        rank = pairs.ticks + unit * task.rng.standard_normal(len(pairs.ticks))
+        matching = np.full(len(unserved), IDLE, dtype=np.int32)
         _pair_greedily(pairs, np.argsort(-rank, kind="stable"), matching)
 
-        # The length of the best rate, of those at which a pair is complete.
         is_joined = matching[pairs.first] == pairs.second
         needed = pairs.ticks[is_joined]
-        lengths = np.unique(np.maximum(needed, work.shortest))
-
-        # Rows are lengths, columns the pairs of the slot.
-        served = np.minimum(needed, lengths[:, None]).sum(axis=1)
-        n_complete = (needed <= lengths[:, None]).sum(axis=1)
-        rate = (served + work.delay * n_complete) / (lengths + work.delay)
-        length = int(lengths[rate.argmax()])
+        length = best_length(needed, task.delay, task.shortest)
 
         # Take the service off, the same in both directions.
         first = pairs.first[is_joined]
         second = pairs.second[is_joined]
-        left[first, second] -= np.minimum(needed, length)
-        left[second, first] = left[first, second]
+        unserved[first, second] -= np.minimum(needed, length)
+        unserved[second, first] = unserved[first, second]
         matchings.append(matching)
         ticks.append(length)
-    return Plan.of(matchings, ticks, len(left))
+    return Plan.of(matchings, ticks, len(unserved))
 
 
 @kernel
@@ -171,27 +166,27 @@ def _pair_greedily(pairs, order, matching):
             matching[second] = first
 
 
-def first_fit(pairs: _Pairs, base: Plan, work: CoverTask, noise: float) -> Plan:
+def first_fit(pairs: _Pairs, base: Plan, task: CoverTask, noise: float) -> Plan:
     """Put pairs, the longest first, into the slots that they lengthen least, or into new ones.
 
     A slot is free for a pair if it holds neither port. The slots of `base` stay and may become
-    longer; the plan is trimmed to what ``work.demand`` needs. `noise` is the standard deviation of
+    longer; the plan is trimmed to what ``task.demand`` needs. `noise` is the standard deviation of
     the ranking, in a delay and a mean pair together.
     """
-    unit = work.delay + float(pairs.ticks.mean()) if len(pairs.ticks) else 1.0
-    rank = pairs.ticks + noise * unit * work.rng.standard_normal(len(pairs.ticks))
+    unit = task.delay + float(pairs.ticks.mean()) if len(pairs.ticks) else 1.0
+    rank = pairs.ticks + noise * unit * task.rng.standard_normal(len(pairs.ticks))
     order = np.argsort(-rank, kind="stable")
     n_slots = len(base.ticks) + len(order)
-    matchings = np.full((n_slots, len(work.demand)), IDLE, dtype=np.int32)
+    matchings = np.full((n_slots, len(task.demand)), IDLE, dtype=np.int32)
     ticks = np.zeros(n_slots, dtype=np.int64)
     matchings[: len(base.ticks)] = base.matchings
     ticks[: len(base.ticks)] = base.ticks
 
     longest_first = _Pairs(pairs.first[order], pairs.second[order], pairs.ticks[order])
-    _fit_pairs(longest_first, matchings, ticks, len(base.ticks), work.delay)
+    _fit_pairs(longest_first, matchings, ticks, len(base.ticks), task.delay)
     is_used = ticks > 0
-    plan = Plan(matchings, np.maximum(ticks, work.shortest)).take(is_used)
-    return trim(plan, work.demand, work.shortest)
+    plan = Plan(matchings, np.maximum(ticks, task.shortest)).take(is_used)
+    return trim(plan, task.demand, task.shortest)
 
 
 @kernel

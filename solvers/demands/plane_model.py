@@ -15,7 +15,6 @@ from math import factorial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from ortools.sat.python import cp_model
 
 from optmatch.model import (
@@ -31,6 +30,7 @@ from optmatch.model import (
 )
 from optmatch.problems import Demand, PlaneSchedules, completion_s
 from optmatch.solvers.cpsat import Outcome
+from optmatch.solvers.demands.plans import read_plan
 from optmatch.solvers.exact_models import ExactModel, draw_seed
 from optmatch.solvers.frame import stoppable
 
@@ -186,15 +186,27 @@ class PlaneModel(ExactModel[tuple[Schedule, ...]]):
         # Planes are alike: an order of their ends leaves one of many equal plans.
         for later, earlier in pairwise(lasts):
             self.model.add(later >= earlier)
-        self._leave_to_packets(demand, share, end)
+
+        # Packets take the rest that circuits leave, if there are any, until the end: a rest of r
+        # ticks takes r times the denominator of `share` in parts.
+        to_packets = {}
+        for pair in self.pairs:
+            size = int(demand[pair])
+            to_packets[pair] = self.model.new_int_var(0, size if share else 0, "")
+            self.model.add(sum(self.service[pair]) + to_packets[pair] >= size)
+        for axis in (0, 1):
+            for port in range(len(demand)):
+                to_packets_of_port = [
+                    ticks for pair, ticks in to_packets.items() if pair[axis] == port
+                ]
+                self.model.add(share.denominator * sum(to_packets_of_port) <= end)
         self.model.minimize(end)
 
     def _add_plane(self) -> Any:
         """Add one more switch to the model, and the slots in which it serves the demand.
 
-        The model has several switches side by side, called planes. A slot is a matching that a
-        plane holds for some ticks, after a delay. Each plane has room for ``self.slots`` of them;
-        those in use come first, and the others have no ticks and no circuits.
+        Each plane has room for ``self.slots`` of them; those in use come first, and the others
+        have no ticks and no circuits.
 
         It reads ``joined`` (the pairs of ports that may have a circuit) and ``longest`` (the most
         ticks of a slot), and adds to these lists: ``uses``, for each slot the variable of each
@@ -242,42 +254,11 @@ class PlaneModel(ExactModel[tuple[Schedule, ...]]):
         self.ticks.append(ticks)
         return sum(ticks) + problem.delay_ticks * sum(used)
 
-    def _leave_to_packets(
-        self, demand: NDArray[np.int64], share: Fraction, end: cp_model.IntVar
-    ) -> None:
-        """Let packets take the rest that circuits leave, if there are any, until the end.
-
-        A rest of r ticks takes packets r times the denominator of `share` in parts, where a tick
-        has as many parts as its numerator.
-        """
-        left = {}
-        for pair in self.pairs:
-            size = int(demand[pair])
-            left[pair] = self.model.new_int_var(0, size if share else 0, "")
-            self.model.add(sum(self.service[pair]) + left[pair] >= size)
-
-        # Each tick that a port leaves to packets takes as many parts as the denominator.
-        for axis in (0, 1):
-            for port in range(len(demand)):
-                left_of_port = [ticks for pair, ticks in left.items() if pair[axis] == port]
-                self.model.add(share.denominator * sum(left_of_port) <= end)
-
     def read(self, outcome: Outcome) -> tuple[Schedule, ...]:
-        """Read the schedules of all planes; slots without duration are left out.
-
-        ``uses[plane][slot]`` has the literal of each circuit, by source and destination, and
-        ``ticks[plane][slot]`` the duration.
-        """
+        """Read the schedules of all planes; slots without duration are left out."""
         schedules = []
         for uses, ticks in zip(self.uses, self.ticks, strict=True):
-            durations = [outcome.value(duration) for duration in ticks]
-            used_slots = [slot for slot, duration in enumerate(durations) if duration]
-            shape = (len(used_slots), self.problem.fabric.n_ports)
-            matchings = np.full(shape, -1, dtype=np.int32)
-            for matching, slot in zip(matchings, used_slots, strict=True):
-                for (source, destination), circuit in uses[slot].items():
-                    if outcome.holds(circuit):
-                        matching[source] = destination
-            used_ticks = [durations[slot] for slot in used_slots]
-            schedules.append(self.problem.schedule(matchings, used_ticks))
+            plan = read_plan(outcome, uses, ticks, self.problem.fabric.n_ports)
+            plan = plan.take(plan.ticks > 0)
+            schedules.append(self.problem.schedule(plan.matchings, plan.ticks))
         return tuple(schedules)

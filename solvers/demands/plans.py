@@ -7,14 +7,17 @@ by the ticks that its circuit is up, over all slots.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import IDLE
 from optmatch.solvers.kernels.decorators import kernel
+
+if TYPE_CHECKING:
+    from optmatch.solvers.cpsat import Outcome
 
 
 class Plan(NamedTuple):
@@ -51,6 +54,21 @@ def add_service(matchings, ticks, served):
                 served[source, destination] += ticks[slot]
 
 
+def matching_of(
+    pairs: Iterable[tuple[int, int]], n_ports: int, *, is_mutual: bool
+) -> NDArray[np.int32]:
+    """Return ``matching[source]`` of pairs of a source and a destination, -1 (IDLE) elsewhere.
+
+    With `is_mutual` each circuit leads back as well: (0, 2) makes 2 the partner of 0, and 0 of 2.
+    """
+    matching = np.full(n_ports, IDLE, dtype=np.int32)
+    for source, destination in pairs:
+        matching[source] = destination
+        if is_mutual:
+            matching[destination] = source
+    return matching
+
+
 def serve(plan: Plan) -> NDArray[np.int64]:
     """Return how long each circuit is up over all slots of a plan."""
     n = plan.matchings.shape[1]
@@ -69,13 +87,14 @@ def is_mutual(plan: Plan) -> bool:
 
 
 @kernel
-def shorten_slots(demand, served, matchings, ticks, order, shortest):
+def shorten_slots(demand, served, matchings, ticks, order, shortest, may_drop):
     """Shorten slots in an order by the time that no demand needs.
 
-    Changes ``ticks[slot]`` and ``served[source, destination]`` in place. A slot that nothing needs
-    comes down to 0, and any other one no lower than `shortest`. `order` lists the slots that are
-    looked at, each after what those before it have given up. A slot is a matching that is held for
-    some ticks; an entry is served by the ticks that its circuit is up, over all slots.
+    Changes ``ticks[slot]`` and ``served[source, destination]`` in place; `order` lists the slots,
+    each of which is looked at after what those before it have given up. No slot gets shorter than
+    `shortest`, but one that nothing needs comes down to 0 if slots may be dropped. For example, a
+    slot whose circuits have 3 and 5 ticks more than they need becomes 3 ticks shorter, which
+    leaves them 0 and 2 for other slots.
     """
     for slot in order:
         # The least service beyond the demand, of all circuits that have a demand.
@@ -86,8 +105,7 @@ def shorten_slots(demand, served, matchings, ticks, order, shortest):
                 spare = served[source, destination] - demand[source, destination]
                 slack = min(slack, spare)
 
-        # A slot without use goes; others are no shorter than the shortest slot.
-        if slack < ticks[slot]:
+        if slack < ticks[slot] or not may_drop:
             slack = max(0, min(slack, ticks[slot] - shortest))
         if slack > 0:
             ticks[slot] -= slack
@@ -102,11 +120,10 @@ def hold_as_needed(unserved, permutations, ticks):
     """Shorten the slots of a decomposition, one after the other, to what the demand still needs.
 
     Shortens ``ticks[term]``, and takes what is served off ``unserved[source, destination]``, in
-    place. A decomposition writes a matrix as a sum of terms, permutations with weights. The matrix
-    was stuffed: entries were raised until all rows and columns had the same sum. A slot of each
-    term, held for its weight, would therefore serve more than the demand. Each term is held only
-    as long as the circuit that needs it longest, after what the terms before it have served. The
-    last terms are shortened most.
+    place. The matrix was stuffed: entries were raised until all rows and columns had the same sum.
+    A slot of each term, held for its weight, would therefore serve more than the demand. Each term
+    is held only as long as the circuit that needs it longest, after what the terms before it have
+    served. The last terms are shortened most.
     """
     for term in range(len(ticks)):
         # The most that any circuit of the permutation has left to serve.
@@ -125,9 +142,58 @@ def trim(plan: Plan, demand: NDArray[np.int64], shortest: int = 1) -> Plan:
     served = serve(plan)
     ticks = plan.ticks.copy()
     shorten_slots(
-        demand, served, plan.matchings, ticks, np.argsort(ticks, kind="stable"), shortest
+        demand, served, plan.matchings, ticks, np.argsort(ticks, kind="stable"), shortest, True
     )
     return Plan(plan.matchings, ticks).take(ticks > 0)
+
+
+def lengthen(plan: Plan, demand: NDArray[np.int64]) -> Plan:
+    """Let slots last until each entry is served whose circuit a slot has: its longest slot."""
+    ticks = plan.ticks.copy()
+    for source, destination in np.argwhere(demand > serve(plan)):
+        # What slots before have been lengthened by counts, too.
+        has_circuit = plan.matchings[:, source] == destination
+        missing = demand[source, destination] - ticks[has_circuit].sum()
+        if missing > 0 and has_circuit.any():
+            longest_slot = np.where(has_circuit, ticks, -1).argmax()
+            ticks[longest_slot] += missing
+    return Plan(plan.matchings, ticks)
+
+
+def best_length(needed: NDArray[np.int64], delay: int, shortest: int) -> int:
+    """Choose how long to hold a slot: as long as serves most for its time, in ticks.
+
+    ``needed[circuit]`` > 0 are the ticks that its circuits lack. The lengths at which a circuit is
+    complete are compared by what is served, and a delay for each complete circuit, divided by the
+    length and a delay. As an example, circuits lack 3 and 9 ticks, and the delay is 2: a length of
+    3 has the rate (3 + 3 + 2) / 5 = 1.6, and 9 has (3 + 9 + 4) / 11 = 1.45.
+    """
+    lengths = np.unique(np.maximum(needed, shortest))
+
+    # One row for each length, one column for each circuit.
+    served = np.minimum(needed, lengths[:, None]).sum(axis=1)
+    n_complete = (needed <= lengths[:, None]).sum(axis=1)
+    rate = (served + delay * n_complete) / (lengths + delay)
+    return int(lengths[rate.argmax()])
+
+
+def read_plan(
+    outcome: Outcome,
+    uses: Sequence[Mapping[tuple[int, int], Any]],
+    ticks: Sequence[Any],
+    n_ports: int,
+) -> Plan:
+    """Read the slots of a solution of CP-SAT: their circuits, and how long each is held.
+
+    ``uses[slot]`` has the literal of each circuit, by source and destination, and ``ticks[slot]``
+    is the variable of the duration.
+    """
+    matchings = np.full((len(uses), n_ports), IDLE, dtype=np.int32)
+    for matching, circuits in zip(matchings, uses, strict=True):
+        for (source, destination), circuit in circuits.items():
+            if outcome.holds(circuit):
+                matching[source] = destination
+    return Plan(matchings, np.array([outcome.value(length) for length in ticks], dtype=np.int64))
 
 
 def join(first: Plan, second: Plan) -> Plan:

@@ -261,25 +261,6 @@ def _part_of(entries: Entries, numbers: NDArray[np.int64], ticks: NDArray[np.int
     return Entries(entries.n_ports, entries.row[numbers], entries.column[numbers], ticks)
 
 
-def _ticks_of_summands(
-    entries: Entries, weights: Weights, summands: Summands
-) -> NDArray[np.int64]:
-    """Return how long each summand needs a circuit, such that those of an entry add up to it.
-
-    A summand is one weight of which an entry is the sum. It needs its weight; but where amounts
-    were rounded to ticks, the weights of an entry may be some ticks less than it, and the last
-    summand of the entry takes these, too.
-    """
-    ticks = weights.ticks[summands.weight]
-    missing = entries.ticks.copy()
-    np.subtract.at(missing, summands.entry, ticks)
-    last_summand = np.zeros(len(entries.ticks), dtype=np.int64)
-    last_summand[summands.entry] = np.arange(len(summands.entry))
-    decoded = np.unique(summands.entry)
-    ticks[last_summand[decoded]] += np.maximum(missing[decoded], 0)
-    return ticks
-
-
 def yield_planted(task: CoverTask) -> Iterator[Plan]:
     """Find the few permutations of which a demand is the sum, and use them as a schedule.
 
@@ -297,25 +278,28 @@ def yield_planted(task: CoverTask) -> Iterator[Plan]:
         return
     summands = decode(entries, weights, task.deadline)
 
-    ticks_of_summand = _ticks_of_summands(entries, weights, summands)
+    # Each summand needs a circuit for its weight. Where amounts were rounded to ticks, the weights
+    # of an entry may be some ticks less than it: its last summand takes these, too.
+    ticks_of_summand = weights.ticks[summands.weight]
+    missing = entries.ticks.copy()
+    np.subtract.at(missing, summands.entry, ticks_of_summand)
+    last_summand = np.full(len(entries.ticks), -1)
+    last_summand[summands.entry] = np.arange(len(summands.entry))
+    is_decoded = last_summand >= 0
+    ticks_of_summand[last_summand[is_decoded]] += np.maximum(missing[is_decoded], 0)
 
     # The circuits that need one weight are the edges of a graph between sources and destinations.
     # A colouring of these edges divides them into matchings, one for each copy of the weight.
-    plan = Plan.of([], [], entries.n_ports)
+    # Entries that no sum of weights explains are covered apart, at last.
+    parts: list[Entries] = []
     for weight in range(len(weights.ticks)):
         members = np.flatnonzero(summands.weight == weight)
         members = members[np.argsort(summands.entry[members], kind="stable")]
-        if len(members):
-            part = _part_of(entries, summands.entry[members], ticks_of_summand[members])
-            slots = cover_fewest_slots(part, LineSums.of(part), task.shortest, task.deadline)
-            plan = join(plan, slots)
-
-    # Entries that no sum of weights explains are covered apart.
-    is_decoded = np.zeros(len(entries.ticks), dtype=bool)
-    is_decoded[summands.entry] = True
-    undecoded_entries = np.flatnonzero(~is_decoded)
-    if len(undecoded_entries):
-        undecoded_part = _part_of(entries, undecoded_entries, entries.ticks[undecoded_entries])
-        lines = LineSums.of(undecoded_part)
-        plan = join(plan, cover_fewest_slots(undecoded_part, lines, task.shortest, task.deadline))
+        parts.append(_part_of(entries, summands.entry[members], ticks_of_summand[members]))
+    undecoded = np.flatnonzero(~is_decoded)
+    parts.append(_part_of(entries, undecoded, entries.ticks[undecoded]))
+    plan = Plan.of([], [], entries.n_ports)
+    for part in parts:
+        lines = LineSums.of(part)
+        plan = join(plan, cover_fewest_slots(part, lines, task.shortest, task.deadline))
     yield plan

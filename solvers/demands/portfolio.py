@@ -62,34 +62,28 @@ _ALL_MOVES_S = 20.0
 """Without any limit, all moves together take about so long at most."""
 
 
-def plan_quickly(
-    demand: NDArray[np.int64], delay: int, deadline: float, previous: Plan | None = None
-) -> Plan:
-    """Find a schedule for a demand that is as short as the time until the deadline allows."""
-    task = CoverTask.of(demand, delay)._replace(deadline=deadline, n_moves=_moves_until(deadline))
-    return _plan(task, previous, None)
-
-
-def plan_full_matrix(
+def plan_matrix(
     demand: NDArray[np.int64],
-    lines: LineSums,
     delay: int,
     deadline: float,
     previous: Plan | None = None,
+    lines: LineSums | None = None,
 ) -> Plan:
-    """Find a schedule for a demand between most pairs of ports, as short as time allows.
+    """Find a schedule for a full matrix that is as short as the time until the deadline allows.
 
-    Large matrices are not even listed if there is time for the first plan alone.
+    `lines` are its sums, if they are known. Large matrices are not even listed if there is time
+    for the first plan alone.
     """
+    if lines is None:
+        lines = LineSums.of_matrix(demand)
     first: Plan | None = None
     if demand.size >= _MANY_PLACES:
         first = cover_matrix_first_fit(demand, lines)
-        is_late = previous is None and counted_time() >= _before_finish(deadline, first)
+        finish_s = _FINISH_S_PER_PLACE * first.matchings.size
+        is_late = previous is None and counted_time() >= deadline - finish_s
         if is_late or first.cost(delay) <= lines.bound(delay):
             return first
-    n_moves = _moves_until(deadline)
-    entries = Entries.of_matrix(demand)
-    task = CoverTask(entries, lines, demand, delay, deadline=deadline, n_moves=n_moves)
+    task = CoverTask(Entries.of_matrix(demand), lines, demand, delay, deadline=deadline)
     return _plan(task, previous, first)
 
 
@@ -98,16 +92,8 @@ def plan_entries(
 ) -> Plan:
     """Find a schedule for listed entries, as short as the time until the deadline allows."""
     demand = entries.to_matrix() if entries.n_ports <= _MATRIX_PORTS else None
-    n_moves = _moves_until(deadline)
-    task = CoverTask(
-        entries, LineSums.of(entries), demand, delay, deadline=deadline, n_moves=n_moves
-    )
+    task = CoverTask(entries, LineSums.of(entries), demand, delay, deadline=deadline)
     return _plan(task, previous, None)
-
-
-def _moves_until(deadline: float) -> int | None:
-    """Without a limit of time the answer is the same each time: the number of moves is fixed."""
-    return _ROUNDS if deadline == np.inf else None
 
 
 def _plan(task: CoverTask, previous: Plan | None, first: Plan | None) -> Plan:
@@ -118,6 +104,10 @@ def _plan(task: CoverTask, previous: Plan | None, first: Plan | None) -> Plan:
     """
     if not len(task.entries.ticks):
         return Plan.of([], [], task.entries.n_ports)
+
+    # Without a limit of time the answer is the same each time: the number of moves is fixed.
+    if task.deadline == np.inf:
+        task = task._replace(n_moves=_ROUNDS)
 
     # A former plan competes, and prolongs the search by little, so that others miss nothing.
     best: Plan | None = None
@@ -137,11 +127,6 @@ def _plan(task: CoverTask, previous: Plan | None, first: Plan | None) -> Plan:
             break
     assert best is not None
     return best
-
-
-def _before_finish(deadline: float, first: Plan) -> float:
-    """Return when a search has to end, so that its plan can still be tidied before a deadline."""
-    return deadline - _FINISH_S_PER_PLACE * first.matchings.size
 
 
 def list_rules(size: Size) -> list[tuple[float, PlanRule]]:
@@ -169,9 +154,10 @@ def yield_plans(
 
     if task.former is not None:
         plans.append(task.former)
-    late = _before_finish(task.deadline, first)
 
-    # The first rules are made in any case if they take next to no time.
+    # Its plan can still be tidied if the search ends at `late`. The first rules are made in any
+    # case if they take next to no time.
+    late = task.deadline - _FINISH_S_PER_PLACE * first.matchings.size
     late_rules = max(late, began_s + _GRACE_S) if is_timed else np.inf
     moves = _yield_moves(task._replace(deadline=late), size, plans)
     for estimate_s, rule in list_rules(size):

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from optmatch.fabrics import UNREACHED
 from optmatch.model import IDLE, Limits, ignore, uncounted
 from optmatch.problems import AllToAll, Demand
-from optmatch.solvers.demands.plans import Plan, serve, trim
+from optmatch.solvers.demands.plans import Plan, best_length, lengthen, matching_of, serve, trim
 from optmatch.solvers.routing.pathfinder import EFFORTS, Effort
 from optmatch.solvers.routing.router import CellRouter
 
@@ -27,9 +27,9 @@ def shorten(plan: Plan, demand: NDArray[np.int64], shortest: int = 1) -> Plan:
     """Make the slots of a plan as short as can be, with the matchings that they have.
 
     ``demand[source, destination]`` is in ticks, and so is `shortest`, the least duration of a
-    slot. A plan is a list of slots, matchings that are held for some ticks each. A linear
-    programme finds the durations of least sum such that each pair of ports is connected as long as
-    it needs. Its durations are rounded up to whole ticks. The result is never longer than `plan`.
+    slot. A linear programme finds the durations of least sum such that each pair of ports is
+    connected as long as it needs. Its durations are rounded up to whole ticks. The result is never
+    longer than `plan`.
     """
     with uncounted():
         from scipy.optimize import linprog
@@ -72,26 +72,13 @@ def shorten(plan: Plan, demand: NDArray[np.int64], shortest: int = 1) -> Plan:
     if optimum.x is None:
         return trim(plan, demand, shortest)
 
-    # Whole ticks; the plan without the programme may still be shorter.
-    ticks = np.ceil(optimum.x - 1e-6).astype(np.int64)
+    # Whole ticks, with all demand served; the plan without the programme may still be shorter.
+    whole_ticks = np.ceil(optimum.x - 1e-6).astype(np.int64)
+    ticks = lengthen(Plan(plan.matchings, whole_ticks), demand).ticks
     ticks = np.where(ticks > 0, np.maximum(ticks, shortest), 0)
-    rounded = trim(_repair(Plan(plan.matchings, ticks), demand, shortest), demand, shortest)
+    rounded = trim(Plan(plan.matchings, ticks), demand, shortest)
     trimmed = trim(plan, demand, shortest)
     return min(trimmed, rounded, key=lambda plan: (int(plan.ticks.sum()), len(plan.ticks)))
-
-
-def _repair(plan: Plan, demand: NDArray[np.int64], shortest: int) -> Plan:
-    """Lengthen slots until all demand is served: for each pair the longest slot that has it."""
-    ticks = plan.ticks.copy()
-    while True:
-        missing = demand - serve(Plan(plan.matchings, ticks))
-        source, destination = np.unravel_index(int(missing.argmax()), missing.shape)
-        if missing[source, destination] <= 0:
-            return Plan(plan.matchings, ticks)
-        slots = np.flatnonzero(plan.matchings[:, source] == destination)
-        longest_slot = slots[ticks[slots].argmax()]
-        lengthened = int(ticks[longest_slot] + missing[source, destination])
-        ticks[longest_slot] = max(lengthened, shortest)
 
 
 _QUICK = Effort(rounds=24)
@@ -150,8 +137,8 @@ class Realiser:
     def realise(self, plan: Plan) -> Plan:
         """Turn a plan for an ideal switch into one that the fabric can really hold.
 
-        A plan is a list of slots, matchings that are held for some ticks. On a fabric of cells
-        some circuits of a matching may have no routes side by side. The steps:
+        On a fabric of cells some circuits of a matching may have no routes side by side. The
+        steps:
 
         1. The matchings of `plan` are taken as wishes, the longest slot first. Each gets routes
            for as many of its circuits as go, and is held as long as pays best.
@@ -162,22 +149,23 @@ class Realiser:
         as entries.
         """
         shortest = self.problem.min_slot_ticks
-        left = self.demand.copy()
+        unserved = self.demand.copy()
         matchings: list[NDArray[np.int32]] = []
         ticks: list[int] = []
 
-        # ``left[source, destination]``: the ticks that are not served yet. After the last wish
+        # ``unserved[source, destination]``: the ticks that are not served yet. After the last wish
         # `next` gives None, and slots are made from the largest demands.
         wishes = iter(plan.matchings[np.argsort(-plan.ticks, kind="stable")])
-        while left.any():
+        while unserved.any():
             # None: the slots before have served all that this wish asks for.
-            matching = self._slot(next(wishes, None), left)
+            matching = self._slot(next(wishes, None), unserved)
             if matching is None:
                 continue
-            length = max(self._length(matching, left), shortest)
             sources = np.flatnonzero(matching != IDLE)
             destinations = matching[sources]
-            left[sources, destinations] -= np.minimum(left[sources, destinations], length)
+            needed = unserved[sources, destinations]
+            length = best_length(needed[needed > 0], self.problem.delay_ticks, shortest)
+            unserved[sources, destinations] -= np.minimum(needed, length)
             matchings.append(matching)
             ticks.append(length)
 
@@ -186,8 +174,7 @@ class Realiser:
             realised = shorten(realised, self.demand, shortest)
         if self.all_pairs is None:
             return realised
-        delay = self.problem.delay_ticks
-        return min(realised, self.all_pairs, key=lambda plan: plan.cost(delay))
+        return min(realised, self.all_pairs, key=lambda plan: plan.cost(self.problem.delay_ticks))
 
     def _all_to_all(self) -> Plan | None:
         """Hold each matching of an all-to-all as long as the neediest of its circuits.
@@ -215,25 +202,24 @@ class Realiser:
         return plan if (serve(plan) >= self.demand).all() else None
 
     def _slot(
-        self, wish: NDArray[np.int32] | None, left: NDArray[np.int64]
+        self, wish: NDArray[np.int32] | None, unserved: NDArray[np.int64]
     ) -> NDArray[np.int32] | None:
-        """Route the pairs that a slot asks for, then others that fit; None if it asks for none.
-
-        A slot is a matching that is held for some ticks; a wish is one that a plan asks for.
-        """
+        """Route the pairs that a slot asks for, then others that fit; None if it asks for none."""
         wished_pairs: list[Pair] = []
         if wish is not None:
             for source in np.flatnonzero(wish != IDLE):
                 destination = wish[source]
-                if left[source, destination] > 0:
+                if unserved[source, destination] > 0:
                     wished_pairs.append((int(source), int(destination)))
             if not wished_pairs:
                 return None
 
         # The largest first; ports that the wish leaves idle take any other pairs.
-        all_pairs = [(int(source), int(destination)) for source, destination in np.argwhere(left)]
-        wished_pairs.sort(key=lambda pair: -int(left[pair]))
-        all_pairs.sort(key=lambda pair: -int(left[pair]))
+        all_pairs = [
+            (int(source), int(destination)) for source, destination in np.argwhere(unserved)
+        ]
+        wished_pairs.sort(key=lambda pair: -int(unserved[pair]))
+        all_pairs.sort(key=lambda pair: -int(unserved[pair]))
         return self.place([*wished_pairs, *all_pairs])
 
     def place(self, pairs: list[Pair]) -> NDArray[np.int32]:
@@ -247,19 +233,24 @@ class Realiser:
         # An ideal switch holds all pairs with free ports as they are.
         chosen = self._compatible(pairs)
         if not self.has_cells:
-            return self._matching(chosen)
+            return matching_of(chosen, self.n, is_mutual=self.mutual)
 
-        # `routes` is a pair of arrays: the way of each source's circuit, and its length. If all
-        # pairs together have none, one after the other is tried: those that were left out for
-        # their ports get a chance, too.
-        routes = self._route(chosen)
-        if routes is None:
-            chosen, routes = self._pack([*chosen, *pairs])
+        # The router (rip-up and reroute) is asked with more and more effort, from empty routes
+        # each time; it returns a negative number where some circuit found none.
+        order, partner = self._order(chosen)
+        for effort in (_QUICK, EFFORTS[1]):
+            routes, lengths = self.router.empty_routes()
+            if self.router.settle(order, partner, routes, lengths, effort=effort) >= 0:
+                break
+        else:
+            # Pairs are tried one after the other: those that were left out for their ports get a
+            # chance, too.
+            chosen, routes, lengths = self._pack([*chosen, *pairs])
 
         # The states of the cells follow from the routes of the sources.
-        matching = self._matching(chosen)
+        matching = matching_of(chosen, self.n, is_mutual=self.mutual)
         order = np.array([i for i, _ in chosen], dtype=np.int64)
-        self.known[matching.tobytes()] = self.router.states(order, *routes)
+        self.known[matching.tobytes()] = self.router.states(order, routes, lengths)
         return matching
 
     def _compatible(self, pairs: list[Pair]) -> list[Pair]:
@@ -283,42 +274,24 @@ class Realiser:
                 compatible.append((source, destination))
         return compatible
 
-    def _route(
-        self, pairs: list[Pair], efforts: tuple[Effort, ...] = (_QUICK, EFFORTS[1])
-    ) -> tuple[NDArray[np.int32], NDArray[np.int64]] | None:
-        """Find routes through the fabric for all pairs side by side.
-
-        The router (rip-up and reroute) is asked with more and more effort, from empty routes each
-        time.
-        """
-        order, partner = self._order(pairs)
-        for effort in efforts:
-            # The router returns a negative number where some circuit found no way.
-            routes, lengths = self.router.empty_routes()
-            if self.router.settle(order, partner, routes, lengths, effort=effort) >= 0:
-                return routes, lengths
-        return None
-
     def _order(self, pairs: list[Pair]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Order the sources of pairs for the router: those with the longest ways come first.
 
         Long ways have the fewest alternatives, so they are routed while most cells are free.
+        Returned are the sources in this order, and ``partner[source]``, the destination or -1.
         """
-        partner = np.full(self.n, IDLE, dtype=np.int64)
-        for i, j in pairs:
-            partner[i] = j
+        partner = matching_of(pairs, self.n, is_mutual=False).astype(np.int64)
         order = np.array([i for i, _ in pairs], dtype=np.int64)
         least_length = self.router.least[order, partner[order]]
         return order[np.argsort(-least_length, kind="stable")], partner
 
-    def _pack(
-        self, pairs: list[Pair]
-    ) -> tuple[list[Pair], tuple[NDArray[np.int32], NDArray[np.int64]]]:
-        """Choose from a list of circuits those that fit side by side, one after the other.
+    def _pack(self, pairs: list[Pair]) -> tuple[list[Pair], NDArray[np.int32], NDArray[np.int64]]:
+        """Choose from a list of pairs those that fit side by side, one after the other.
 
-        A pair is a circuit from a source to a destination. Each pair in turn gets a route through
-        the fabric; the router may move routes of pairs before it for that. One that gets none
-        beside the others, or whose port is taken, is left out.
+        Each pair in turn gets a route through the fabric; the router may move routes of pairs
+        before it for that. One that gets none beside the others, or whose port is taken, is left
+        out. Returned are the pairs that have one, and their routes with the lengths of these, as
+        the router keeps them.
         """
         chosen: list[Pair] = []
         routes, lengths = self.router.empty_routes()
@@ -339,32 +312,4 @@ class Realiser:
                 chosen = wider
                 routes = new_routes
                 lengths = new_lengths
-        return chosen, (routes, lengths)
-
-    def _matching(self, pairs: list[Pair]) -> NDArray[np.int32]:
-        """Write pairs as a matching."""
-        matching = np.full(self.n, IDLE, dtype=np.int32)
-        for i, j in pairs:
-            matching[i] = j
-            if self.mutual:
-                matching[j] = i
-        return matching
-
-    def _length(self, matching: NDArray[np.int32], left: NDArray[np.int64]) -> int:
-        """Choose how long to hold a slot, by what it serves and finishes for its time.
-
-        Each length at which an entry is finished is rated: the ticks served, and a delay for each
-        entry finished, divided by the time of the slot with its delay.
-        """
-        sources = np.flatnonzero(matching != IDLE)
-        left_of_circuit = left[sources, matching[sources]]
-        lengths = np.unique(left_of_circuit[left_of_circuit > 0])
-        delay = self.problem.delay_ticks
-
-        # Circuits without a demand are complete at any length, and earn nothing.
-        # One row for each length, one column for each circuit.
-        served = np.minimum(left_of_circuit, lengths[:, None]).sum(axis=1)
-        n_complete = (left_of_circuit <= lengths[:, None]).sum(axis=1)
-        n_finished = n_complete - (left_of_circuit == 0).sum()
-        worth = (served + delay * n_finished) / (lengths + delay)
-        return int(lengths[worth.argmax()])
+        return chosen, routes, lengths

@@ -58,22 +58,16 @@ def _load_planted() -> Build:
     return yield_planted
 
 
-def _load_decomposition_in_delays() -> Build:
-    from optmatch.solvers.demands.decompositions import yield_in_delays
+def _load_decomposition(name: str) -> Build:
+    """Load a rule that decomposes the matrix."""
+    from optmatch.solvers.demands import decompositions
 
-    return yield_in_delays
-
-
-def _load_tms() -> Build:
-    from optmatch.solvers.demands.decompositions import yield_tms
-
-    return yield_tms
-
-
-def _load_solstice() -> Build:
-    from optmatch.solvers.demands.decompositions import yield_solstice
-
-    return yield_solstice
+    rules: dict[str, Build] = {
+        "delays": decompositions.yield_in_delays,
+        "solstice": decompositions.yield_solstice,
+        "tms": decompositions.yield_tms,
+    }
+    return rules[name]
 
 
 def _estimate_fewest_slots_s(size: Size, n_sweeps: int) -> float:
@@ -143,13 +137,13 @@ RULES = (
     ),
     PlanRule(
         "decomposition in delays",
-        _load_decomposition_in_delays,
+        partial(_load_decomposition, "delays"),
         _estimate_decomposition_s,
         needs_matrix=True,
     ),
     PlanRule(
         "tms",
-        _load_tms,
+        partial(_load_decomposition, "tms"),
         lambda size: 0.005 + 1e-9 * size.n_ports**2 * (500 + 20 * size.degree),
         2.5,
         needs_matrix=True,
@@ -157,7 +151,7 @@ RULES = (
     ),
     PlanRule(
         "solstice",
-        _load_solstice,
+        partial(_load_decomposition, "solstice"),
         summary="stuff to equal sums, then slots of halving thresholds",
     ),
     PlanRule(

@@ -11,16 +11,18 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from optmatch.fabrics import Fabric
 from optmatch.model import (
     IDLE,
     RTOL,
     Bound,
-    Clock,
     InputError,
     Limits,
     OnEvent,
@@ -29,9 +31,19 @@ from optmatch.model import (
     uncounted,
 )
 from optmatch.problems import ConfigurationProof, Demand, PlaneSchedules, completion_s
-from optmatch.solvers.demands.configuration import bound_of
+from optmatch.solvers.demands import small_meshes
+from optmatch.solvers.demands.configuration import bound_by_prices, bound_of
 from optmatch.solvers.demands.first_fit import complete
-from optmatch.solvers.demands.plans import Plan, is_mutual, only_demanded, serve, tidy, trim
+from optmatch.solvers.demands.plans import (
+    Plan,
+    is_mutual,
+    lengthen,
+    only_demanded,
+    serve,
+    shorten_slots,
+    tidy,
+    trim,
+)
 from optmatch.solvers.demands.tasks import Build, CoverTask
 from optmatch.solvers.feedforward import holds_every_matching
 from optmatch.solvers.frame import ROUNDING, conclude, take_best
@@ -83,20 +95,19 @@ def leave_to_packets(problem: Demand, plan: Plan) -> Plan:
 
 def _ends(problem: Demand, plan: Plan) -> tuple[float, float]:
     """Return when circuits and packets are done, if all planes could end together."""
-    left = np.maximum(problem.directed_ticks - serve(plan), 0)
+    unserved = np.maximum(problem.directed_ticks - serve(plan), 0)
 
     # Packets end with the port that sends or receives most of what circuits leave.
-    busiest = int(max(left.sum(axis=0).max(), left.sum(axis=1).max()))
+    busiest = int(max(unserved.sum(axis=0).max(), unserved.sum(axis=1).max()))
     return plan.cost(problem.delay_ticks) / problem.planes, busiest / problem.packet_share
 
 
 def spread(plan: Plan, problem: Demand) -> list[Plan]:
     """Divide the slots of a plan among several switches, such that all end at about the same time.
 
-    A slot is a matching that is held for some ticks, with a delay before it. A plane is one of
-    several equal switches side by side. At first each slot, the longest first, goes to the plane
-    that would be free first. Then slots or parts of them move from the plane that ends last to the
-    one that ends first, as long as that helps.
+    At first each slot, the longest first, goes to the plane that would be free first. Then slots
+    or parts of them move from the plane that ends last to the one that ends first, as long as that
+    helps.
     """
     if problem.planes == 1:
         return [plan]
@@ -185,9 +196,12 @@ def order_slots(matchings: NDArray[np.int32]) -> NDArray[np.int64]:
     n_shared = np.zeros((n_slots, n_slots), dtype=np.int32)
     last_slot = np.empty(n_ports, dtype=np.int64)
     _count_shared_circuits(matchings, n_shared, last_slot, np.empty(n_slots, dtype=np.int64))
-    order = np.empty(n_slots, dtype=np.int64)
-    _tour_nearest_neighbours(n_shared, order, np.ones(n_slots, dtype=np.bool_))
-    return order
+    is_placed = np.zeros(n_slots, dtype=np.bool_)
+    order = [int(n_shared.sum(axis=1).argmin())]
+    for _ in range(n_slots - 1):
+        is_placed[order[-1]] = True
+        order.append(int(np.where(is_placed, -1, n_shared[order[-1]]).argmax()))
+    return np.array(order)
 
 
 @kernel
@@ -218,45 +232,10 @@ def _count_shared_circuits(matchings, n_shared, last_slot, slot_before):
                 earlier = slot_before[earlier]
 
 
-@kernel
-def _tour_nearest_neighbours(n_shared, order, is_unplaced):
-    """Order slots: first the one least like all others, then always the one most like the last.
-
-    ``n_shared[slot, slot]`` is how many circuits two slots have in common. Writes
-    ``order[place]``, a slot; `is_unplaced`, which is True for all slots before, is used up. Slots
-    that share most circuits stand next to each other.
-    """
-    # The first slot: the one that shares the fewest circuits with all others together.
-    n_slots = len(order)
-    first = 0
-    fewest = -1
-    for slot in range(n_slots):
-        total = 0
-        for other in range(n_slots):
-            total += n_shared[slot, other]
-        if fewest < 0 or total < fewest:
-            first = slot
-            fewest = total
-    order[0] = first
-    is_unplaced[first] = False
-
-    # Then always the slot that shares the most circuits with the last one.
-    for place in range(1, n_slots):
-        nearest = -1
-        most = -1
-        for slot in range(n_slots):
-            if is_unplaced[slot] and n_shared[order[place - 1], slot] > most:
-                nearest = slot
-                most = n_shared[order[place - 1], slot]
-        order[place] = nearest
-        is_unplaced[nearest] = False
-
-
 def keep_circuits(plan: Plan, problem: Demand) -> Plan:
     """Make a plan shorter where circuits that stay up carry data during the delays, too.
 
-    A plan is a list of slots, matchings that are held for some ticks each, with a delay before
-    each. On this kind of switch, a circuit that two slots in a row share stays up during the delay
+    On this kind of switch, a circuit that two slots in a row share stays up during the delay
     between them. For example, with a delay of 3 and two slots of 10 ticks that share a circuit,
     this circuit is served for 23 ticks. If it needs only 20, it has 3 ticks to spare; a slot whose
     circuits all have as much to spare is made 3 ticks shorter.
@@ -277,83 +256,35 @@ def keep_circuits(plan: Plan, problem: Demand) -> Plan:
     ticks = plan.ticks[order].copy()
 
     # ``served[source, destination]``: ticks of slots, and of delays in which a circuit stays up.
-    demand = problem.ticks
-    served = np.zeros_like(demand)
-    _serve_with_kept_circuits(matchings, ticks, problem.delay_ticks, served)
+    n_ports = matchings.shape[1]
+    stays = (matchings[1:] == matchings[:-1]) & (matchings[1:] != IDLE)
+    kept_pairs = (np.arange(n_ports) * n_ports + matchings[1:])[stays]
+    n_kept = np.bincount(kept_pairs, minlength=n_ports**2).reshape(n_ports, n_ports)
+    served = serve(Plan(matchings, ticks)) + problem.delay_ticks * n_kept
+
+    # No slot is dropped, even if it is of no use: the next one may go on with its circuits during
+    # the delay.
     shortest_first = np.argsort(ticks, kind="stable")
-    _shorten_by_spare_service(
-        demand, served, matchings, ticks, shortest_first, problem.min_slot_ticks
-    )
+    shortest = problem.min_slot_ticks
+    shorten_slots(problem.ticks, served, matchings, ticks, shortest_first, shortest, False)
     return Plan(matchings, ticks)
-
-
-@kernel
-def _serve_with_kept_circuits(matchings, ticks, delay, served):
-    """Add up the service of each circuit: slots, and the delays before slots that keep it.
-
-    Adds to ``served[source, destination]``, in ticks like `delay`; slots stand in the order in
-    which they are held.
-    """
-    for slot in range(len(ticks)):
-        for source in range(matchings.shape[1]):
-            destination = matchings[slot, source]
-            if destination < 0:
-                continue
-            served[source, destination] += ticks[slot]
-            if slot > 0 and matchings[slot - 1, source] == destination:
-                served[source, destination] += delay
-
-
-@kernel
-def _shorten_by_spare_service(demand, served, matchings, ticks, order, shortest):
-    """Make slots shorter as far as the demand allows, one slot after the other.
-
-    Changes ``ticks[slot]``, never below `shortest`, and ``served[source, destination]``; `order`
-    lists the slots to shorten. A circuit has ticks to spare if it carries data for longer than its
-    demand needs. A slot is shortened by what the circuit with the least to spare has. For example,
-    with 3 and 5 ticks to spare it becomes 3 ticks shorter, and they have 0 and 2 left for other
-    slots. No slot is left out, even if it is of no use: the next one may go on with its circuits
-    during the delay.
-    """
-    n = len(demand)
-    for slot in order:
-        # `slack`: by how many ticks the slot can be shortened, at first all that it has.
-        slack = ticks[slot]
-        for source in range(n):
-            destination = matchings[slot, source]
-            if destination >= 0:
-                spare = served[source, destination] - demand[source, destination]
-                slack = min(slack, spare)
-        slack = max(0, min(slack, ticks[slot] - shortest))
-        ticks[slot] -= slack
-        for source in range(n):
-            destination = matchings[slot, source]
-            if destination >= 0:
-                served[source, destination] -= slack
 
 
 def repair(problem: Demand, former: Plan) -> Plan:
     """Make a plan of another demand serve this one: slots last longer, and some are added.
 
-    A plan is a list of slots, matchings that are held for some ticks each. A pair of ports that
-    gets too little has its longest slot prolonged. Pairs without any slot get new ones. Then slots
-    are shortened to what this demand needs.
+    An entry that is served too little has its longest slot lengthened; entries without any slot
+    get new ones. Then slots are shortened to what this demand needs.
     """
     plan = tidy(former)
     if problem.packet_share > 0:
         return plan
 
-    # An entry that is served too little makes the longest slot that has its circuit last longer;
-    # entries without such a slot are left to `complete`.
-    demand = problem.ticks
-    for source, destination in np.argwhere(demand > serve(plan)):
-        has_circuit = plan.matchings[:, source] == destination
-        missing = demand[source, destination] - plan.ticks[has_circuit].sum()
-        if missing > 0 and has_circuit.any():
-            longest = np.where(has_circuit, plan.ticks, 0).argmax()
-            plan.ticks[longest] += missing
+    # Entries without a slot that has their circuit are left to `complete`.
+    plan = lengthen(plan, problem.ticks)
     shortest = problem.min_slot_ticks
-    return trim(complete(plan, CoverTask.of(demand, 0, shortest)), demand, shortest)
+    completed = complete(plan, CoverTask.of(problem.ticks, 0, shortest))
+    return trim(completed, problem.ticks, shortest)
 
 
 def former_plan(problem: Demand, start: Solution | None) -> Plan | None:
@@ -393,10 +324,10 @@ def solve_demand(
 ) -> Solution:
     """Run a method on a demand, and return the schedule that ends first.
 
-    A method makes one plan after the other, lists of slots (matchings that are held for some
-    ticks). It plans as if there were one switch that holds every matching. Here each plan becomes
-    a real schedule: circuits get routes, slots are split where their circuits do not fit side by
-    side, and they are divided among the switches (planes), ordered and shortened.
+    A method makes one plan after the other. It plans as if there were one switch that holds every
+    matching. Here each plan becomes a real schedule: circuits get routes, slots are split where
+    their circuits do not fit side by side, and they are divided among the switches (planes),
+    ordered and shortened.
 
     It ends when the method has no more plans, a limit is reached, or a schedule ends as early as
     the lower bound says.
@@ -411,142 +342,91 @@ def solve_demand(
     former = former_plan(problem, start)
     if former is not None:
         former = repair(problem, former)
-
-    # The method sees the demand in ticks alone; what fabric and planes make of a plan is done
-    # here. The entries are listed when the first plan is asked for: a limit that is over only
-    # then does not end the search without any plan.
+    bound_s: float = problem.lower_bound()
+    proof: ConfigurationProof | None = None
     is_limited = limits.time_s is not None or limits.iterations is not None
 
-    def make_task() -> CoverTask:
+    def yield_candidates() -> Iterator[tuple[float, Candidate] | Bound | None]:
+        """Yield an objective with its candidate for each plan, or None if it cannot be better.
+
+        The entries are listed when the first plan is asked for: a limit that is over only then
+        does not end the search without any plan.
+        """
         task = CoverTask.of(problem.ticks, problem.delay_ticks, problem.min_slot_ticks)
-        return task._replace(
+        task = task._replace(
             deadline=clock.deadline_s,
             is_plain=is_plain(problem),
             former=former,
             n_moves=None if is_limited else n_moves,
             rng=rng,
         )
+        finish = _choose_finish(problem)
 
-    search = _CandidateSearch(problem, clock, make_task, build)
-    # The end of packets is no whole number of ticks.
-    rtol = ROUNDING if problem.packet_share == 0 else RTOL
-    best, limit, n_plans = take_best(
-        search.yield_candidates(),
-        search.bound_s,
-        clock,
-        on_event,
-        "plans",
-        rtol=rtol,
-        start=_known_candidate(problem, start),
-    )
-    stats: dict[str, object] = {"plans": n_plans}
-
-    # No plan was made in time: the bound is all that there is.
-    if best is None:
-        return conclude(problem, name, None, search.bound_s, limit, stats=stats)
-    has_one_plane = problem.planes == 1
-    return conclude(
-        problem,
-        name,
-        best.objective,
-        search.bound_s,
-        limit,
-        rtol=rtol,
-        certificate=search.proof,
-        schedule=best.schedules[0] if has_one_plane else None,
-        answer=None if has_one_plane else PlaneSchedules(schedules=best.schedules),
-        stats=stats | {"slots": sum(schedule.n_slots for schedule in best.schedules)},
-    )
-
-
-def _known_candidate(problem: Demand, start: Solution | None) -> tuple[float, Candidate] | None:
-    """Return a former solution of this very problem as an answer, with its objective."""
-    if start is None or start.problem != problem or start.objective is None:
-        return None
-    schedules = (start.schedule,) if start.answer is None else start.answer.schedules
-    return start.objective, Candidate(schedules, start.objective, 0)
-
-
-class _CandidateSearch:
-    """The candidates of a method, and the bound that small meshes add to them.
-
-    Attributes
-    ----------
-    bound_s
-        No schedule is complete earlier, in seconds.
-    proof
-        The prices that prove the bound; None if it is that of the problem itself.
-    """
-
-    def __init__(
-        self, problem: Demand, clock: Clock, make_task: Callable[[], CoverTask], build: Build
-    ) -> None:
-        """Begin with the bound of the problem."""
-        self.bound_s: float = problem.lower_bound()
-        self.proof: ConfigurationProof | None = None
-        self._problem = problem
-        self._clock = clock
-        self._make_task = make_task
-        self._build = build
-
-    def yield_candidates(self) -> Iterator[tuple[float, Candidate] | Bound | None]:
-        """Yield what `take_best` takes: an objective with its candidate, a bound, or None.
-
-        A candidate is what a plan of slots becomes on the fabric: schedules of all planes, with
-        the time at which all demand is served. None is a plan that cannot be better; it counts as
-        an iteration. After the first plan, and only once, small meshes yield a bound, and the plan
-        that goes with it.
-        """
-        task = self._make_task()
-        slots_decide = is_plain(self._problem)
-        finish = _choose_finish(self._problem)
+        # Without any demand there is the empty plan alone.
+        plans = build(task)
+        if not task.demand.any():
+            plans = iter([Plan.of([], [], problem.fabric.n_ports)])
+        elif former is not None:
+            plans = chain([former], plans)
         least_ticks: float = np.inf
-        for plan in self._yield_plans(task):
+        for plan in plans:
             # Where slots and delays alone decide, a longer plan needs no schedule.
-            if slots_decide and plan.cost(task.delay) >= least_ticks:
+            if task.is_plain and plan.cost(task.delay) >= least_ticks:
                 yield None
                 continue
             is_first = least_ticks == np.inf
             candidate = finish(only_demanded(plan, task.demand, task.shortest))
             least_ticks = min(least_ticks, candidate.ticks)
             yield candidate.objective, candidate
-            if is_first and not slots_decide:
-                yield from self._yield_mesh_bound()
+            if is_first and small_meshes.suits(problem):
+                yield from yield_mesh_bound()
 
-    def _yield_plans(self, task: CoverTask) -> Iterator[Plan]:
-        """Yield the plan of a former solution and those of the method, in ticks.
-
-        Without any demand it is the empty plan alone.
-        """
-        if not task.demand.any():
-            yield Plan.of([], [], self._problem.fabric.n_ports)
-            return
-        if task.former is not None:
-            yield task.former
-        yield from self._build(task)
-
-    def _yield_mesh_bound(self) -> Iterator[tuple[float, Candidate] | Bound]:
+    def yield_mesh_bound() -> Iterator[tuple[float, Candidate] | Bound]:
         """Yield the bound of a small mesh, from prices of its entries, and the plan for them.
 
-        Prices are dual variables of the linear programme over all matchings that the mesh can
-        hold. On other fabrics nothing is yielded. ``self.bound_s`` and ``self.proof`` are set if
-        the bound is higher than the one before.
+        Prices are dual variables of the linear programme over all matchings that the mesh holds.
         """
-        with uncounted():
-            from optmatch.solvers.demands import small_meshes
-
-        problem = self._problem
-        if not small_meshes.suits(problem):
-            return
-        prices = small_meshes.bound_on_mesh(problem, self._clock)
-        if prices is not None and bound_of(prices, problem) > self.bound_s:
-            self.bound_s = bound_of(prices, problem)
-            self.proof = prices
-        yield Bound(self.bound_s)
-        plan, states = small_meshes.plan_on_mesh(problem, self._clock)
+        nonlocal bound_s, proof
+        matchings = small_meshes.list_matchings(problem.fabric).matchings
+        prices = bound_by_prices(problem, clock, matchings)
+        if prices is not None and bound_of(prices, problem) > bound_s:
+            bound_s = bound_of(prices, problem)
+            proof = prices
+        yield Bound(bound_s)
+        plan, states = small_meshes.plan_on_mesh(problem, clock)
         if len(plan.ticks):
             candidate = schedule_plan(problem, plan, states)
             yield candidate.objective, candidate
+
+    # A former solution of this very problem is an answer as it is.
+    known: tuple[float, Candidate] | None = None
+    if start is not None and start.problem == problem and start.objective is not None:
+        schedules = (start.schedule,) if start.answer is None else start.answer.schedules
+        known = start.objective, Candidate(schedules, start.objective, 0)
+
+    # The end of packets is no whole number of ticks.
+    rtol = ROUNDING if problem.packet_share == 0 else RTOL
+    best, limit, n_plans = take_best(
+        yield_candidates(), bound_s, clock, on_event, "plans", rtol=rtol, start=known
+    )
+    stats: dict[str, object] = {"plans": n_plans}
+
+    # No plan was made in time: the bound is all that there is.
+    if best is None:
+        return conclude(problem, name, None, bound_s, limit, stats=stats)
+    has_one_plane = problem.planes == 1
+    return conclude(
+        problem,
+        name,
+        best.objective,
+        bound_s,
+        limit,
+        rtol=rtol,
+        certificate=proof,
+        schedule=best.schedules[0] if has_one_plane else None,
+        answer=None if has_one_plane else PlaneSchedules(schedules=best.schedules),
+        stats=stats | {"slots": sum(schedule.n_slots for schedule in best.schedules)},
+    )
 
 
 class Candidate(NamedTuple):
@@ -573,35 +453,36 @@ def is_plain(problem: Demand) -> bool:
 def _choose_finish(problem: Demand) -> Callable[[Plan], Candidate]:
     """Return the function that turns plans into real schedules on the fabric of a problem.
 
-    A plan is a list of matchings with durations, made as if the fabric could hold every matching.
     A candidate is what becomes of it: schedules, with states of the cells (2x2 switches) if there
     are any, and the time at which all is served.
     """
     fabric = problem.fabric
-    if not holds_every_matching(fabric):
-        with uncounted():
-            from optmatch.solvers.demands.realisable import (
-                Realiser,  # other fabrics need no router
-            )
+    if holds_every_matching(fabric):
+        return partial(schedule_plan, problem)
+    with uncounted():
+        from optmatch.solvers.demands.realisable import Realiser  # other fabrics need no router
 
-        # It keeps the routes of matchings that it has found, for later plans.
-        realiser = Realiser(problem)
+    # It keeps the routes of matchings that it has found, for later plans.
+    realiser = Realiser(problem)
 
-        def finish(plan: Plan) -> Candidate:
-            """Route a plan; pairings on a switch that holds all of them stay as they are."""
-            if fabric.graph is None and is_mutual(plan):
-                return schedule_plan(problem, plan)
-            return schedule_plan(problem, realiser.realise(plan), realiser.states)
+    def finish(plan: Plan) -> Candidate:
+        """Route a plan; pairings on a switch that holds all of them stay as they are."""
+        if fabric.graph is None and is_mutual(plan):
+            return schedule_plan(problem, plan)
+        return schedule_plan(problem, realiser.realise(plan), realiser.states)
 
-        return finish
+    return finish
+
+
+def route_slots(fabric: Fabric, plan: Plan) -> NDArray[np.int8] | None:
+    """Find ``states[slot, cell]`` on a fabric that holds every matching; None without cells."""
     if fabric.graph is None:
-        return lambda plan: schedule_plan(problem, plan)
+        return None
     with uncounted():
         from optmatch.solvers.feedforward.router import route_cheaply  # loads its kernels
 
-    return lambda plan: schedule_plan(
-        problem, plan, lambda share: route_cheaply(fabric, share.matchings).states
-    )
+    states: NDArray[np.int8] = route_cheaply(fabric, plan.matchings).states
+    return states
 
 
 def schedule_plan(
@@ -611,9 +492,8 @@ def schedule_plan(
 ) -> Candidate:
     """Make the schedules of a plan, one for each plane.
 
-    `states` finds the states of cells in the slots of a plan. A plan is a list of matchings with
-    durations in ticks, as if there were one plane; a plane is one of several switches side by
-    side.
+    `states` finds the states of cells in the slots of a plan; None for a fabric that holds every
+    matching (`route_slots`).
 
     Slots of the same matching become one, and what a packet network should carry is taken out.
     The rest is spread over the planes. Where circuits that stay keep carrying data, and there is
@@ -631,7 +511,10 @@ def schedule_plan(
     for plan_of_plane in spread(plan, problem):
         if circuits_go_on and is_alone:
             plan_of_plane = keep_circuits(plan_of_plane, problem)
-        cell_states = None if states is None else states(plan_of_plane)
+        if states is None:
+            cell_states = route_slots(problem.fabric, plan_of_plane)
+        else:
+            cell_states = states(plan_of_plane)
         schedules.append(
             problem.schedule(plan_of_plane.matchings, plan_of_plane.ticks, cell_states)
         )

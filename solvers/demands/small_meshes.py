@@ -18,10 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import UNREACHED, Fabric
-from optmatch.model import FREE, IDLE, Clock, Limits, Status, check_time, ignore, uncounted
-from optmatch.problems import ConfigurationProof, Demand, Routing
-from optmatch.solvers.demands.configuration import bound_by_prices
-from optmatch.solvers.demands.plans import Plan
+from optmatch.model import FREE, Clock, Limits, Status, check_time, ignore, uncounted
+from optmatch.problems import Demand, Routing
+from optmatch.solvers.demands.plans import Plan, matching_of
 
 _PORTS = 6  # 76 matchings of so many bidirectional ports
 _IDEAL_PORTS = 8  # 105 ways to join all of so many ports in pairs
@@ -49,14 +48,9 @@ class Held(NamedTuple):
     has_states: NDArray[np.bool_]  # (matchings,): False where it is open whether there are any
 
 
-def bound_on_mesh(problem: Demand, clock: Clock) -> ConfigurationProof | None:
-    """Find a proof that no schedule on a small mesh serves a demand faster than some time."""
-    return bound_by_prices(problem, clock, list_matchings(problem.fabric).matchings)
-
-
 def plan_on_mesh(
     problem: Demand, clock: Clock
-) -> tuple[Plan, Callable[[Plan], NDArray[np.int8] | None]]:
+) -> tuple[Plan, Callable[[Plan], NDArray[np.int8]] | None]:
     """Find the shortest plan on a small mesh: which matchings to hold, and for how long.
 
     All matchings for which the mesh has routes are listed. CP-SAT then chooses the ticks of each,
@@ -77,7 +71,7 @@ def plan_on_mesh(
         lengths = model.read(outcome)
     plan = Plan(matchings, lengths).take(lengths > 0)
     if problem.fabric.graph is None:
-        return plan, lambda _part: None
+        return plan, None
     states = listed.states[listed.has_states]
 
     # States are looked up by the bytes of a matching, as a part of the plan has its own order.
@@ -107,17 +101,15 @@ def list_matchings(fabric: Fabric) -> Held:
             continue
 
         # An ideal switch holds every matching, and has no cells to set.
-        if fabric.graph is None:
-            held.append(pairs)
-            states_of_held.append(np.zeros(0, dtype=np.int8))
-            continue
-        states = _route(fabric, _matching_of(pairs, fabric.n_ports))
+        states: NDArray[np.int8] | None = np.zeros(0, dtype=np.int8)
+        if fabric.graph is not None:
+            states = _route(fabric, matching_of(pairs, fabric.n_ports, is_mutual=True))
         if states is not None:
             held.append(pairs)
             states_of_held.append(states)
 
     # All cells free stands for states that are not known, unless there are no cells to set.
-    matchings = [_matching_of(pairs, fabric.n_ports) for pairs in held]
+    matchings = [matching_of(pairs, fabric.n_ports, is_mutual=True) for pairs in held]
     states_of_cells = np.array(states_of_held, dtype=np.int8).reshape(len(held), fabric.n_cells)
     has_states = (states_of_cells != FREE).any(axis=1) | (fabric.graph is None)
     return Held(
@@ -139,15 +131,6 @@ def _pair_up(ports: tuple[int, ...]) -> Iterator[Pairs]:
         remaining = later_ports[:position] + later_ports[position + 1 :]
         for pairs in _pair_up(remaining):
             yield ((first, partner), *pairs)
-
-
-def _matching_of(pairs: Pairs, n_ports: int) -> NDArray[np.int32]:
-    """Make a matching of pairs of ports."""
-    matching = np.full(n_ports, IDLE, dtype=np.int32)
-    for port, partner in pairs:
-        matching[port] = partner
-        matching[partner] = port
-    return matching
 
 
 def _route(fabric: Fabric, matching: NDArray[np.int32]) -> NDArray[np.int8] | None:

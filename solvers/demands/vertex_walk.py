@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import uncounted
-from optmatch.solvers.demands.plans import Plan
+from optmatch.solvers.demands.plans import Plan, serve
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 
 _MOST_PORTS = 6
@@ -73,11 +73,10 @@ def _leaving_row(walk, column):
     """Find the row whose weight is zero first as that of a column rises (the ratio test).
 
     Returns the row, -1 if no weight ever falls, and by how many ticks the column's weight has
-    risen. Words of the simplex method: the basis is the set of permutations, one for each row,
-    whose weights may be other than 0. ``tableau[row, column]`` says by how much the weight of the
-    row's permutation falls for each tick that the weight of the column's permutation rises.
+    risen. For example, weights of 6 and 5 that fall by 2 and by 1 for each tick are 0 after 3 and
+    5 ticks: the first row leaves, and the rise is 3.
     """
-    weights = walk.tableau[:, walk.tableau.shape[1] - 1]
+    weights = walk.tableau[:, -1]
     leaving = -1
     rise = np.inf
     for row in range(len(walk.basis)):
@@ -90,45 +89,26 @@ def _leaving_row(walk, column):
 
 
 @inner_kernel
-def _count_terms_after(walk, column, leaving, rise):
-    """Count the terms of the vertex at which the weight of a column has risen.
-
-    A term is a permutation with a weight other than 0. ``tableau[row, column]`` says by how much
-    the weight of the row's permutation falls for each tick that the column's rises; the last
-    column has the weights.
-    """
-    weights = walk.tableau[:, walk.tableau.shape[1] - 1]
-    n_terms = 0
-    if rise > _ZERO:
-        n_terms = 1
-    for row in range(len(walk.basis)):
-        if row != leaving and weights[row] - rise * walk.tableau[row, column] > _ZERO:
-            n_terms += 1
-    return n_terms
-
-
-@inner_kernel
 def _pivot(walk, column, leaving):
     """Exchange one permutation of the basis for another one (a pivot of the simplex method).
 
     Changes the tableau, `basis` and `row_of` of the walk: `column` enters, the permutation of the
-    row `leaving` leaves. The demand is a weighted sum of permutations. Those of the basis alone
-    may have weights other than zero. The tableau has a row for each of them and a column for each
-    permutation at all. The exchange is a step of Gauss-Jordan elimination: the column of the
-    permutation that enters becomes 1 in the row that leaves, and 0 in all others.
+    row `leaving` leaves. This is a step of Gauss-Jordan elimination: the column of the permutation
+    that enters becomes 1 in the row that leaves, and 0 in all others.
     """
-    # The row is divided by its number in the column, and then taken off all other rows as often as
-    # makes theirs 0.
+    # The row is divided by its number in the column.
     tableau = walk.tableau
-    n_columns = tableau.shape[1]
-    divisor = tableau[leaving, column]
-    for other in range(n_columns):
-        tableau[leaving, other] /= divisor
+    pivot_row = tableau[leaving]
+    divisor = pivot_row[column]
+    for other in range(len(pivot_row)):
+        pivot_row[other] /= divisor
+
+    # It is then taken off all other rows as often as makes their number 0.
     for row in range(len(walk.basis)):
         factor = tableau[row, column]
         if row != leaving and factor != 0.0:
-            for other in range(n_columns):
-                tableau[row, other] -= factor * tableau[leaving, other]
+            for other in range(len(pivot_row)):
+                tableau[row, other] -= factor * pivot_row[other]
     walk.row_of[walk.basis[leaving]] = -1
     walk.row_of[column] = leaving
     walk.basis[leaving] = column
@@ -138,18 +118,16 @@ def _pivot(walk, column, leaving):
 def _keep_if_whole(walk):
     """Keep the present vertex as the best one if its weights are whole; tell whether they are.
 
-    Writes ``walk.best_basis`` and ``walk.best_weights``, by row of the tableau. Weights are
-    durations of slots in ticks. At a vertex they may be fractions, and slots of those do not
-    exist.
+    Writes ``walk.best_basis`` and ``walk.best_weights``, by row of the tableau. At a vertex
+    weights may be fractions, and slots of so many ticks do not exist.
     """
-    last = walk.tableau.shape[1] - 1
-    for row in range(len(walk.basis)):
-        weight = walk.tableau[row, last]
+    weights = walk.tableau[:, -1]
+    for weight in weights:
         if abs(weight - np.rint(weight)) >= _ZERO:
             return False
-    for row in range(len(walk.basis)):
+    for row in range(len(weights)):
         walk.best_basis[row] = walk.basis[row]
-        walk.best_weights[row] = walk.tableau[row, last]
+        walk.best_weights[row] = weights[row]
     return True
 
 
@@ -169,16 +147,17 @@ def _walk_over_vertices(walk, entering, chances, fewest):
     taken; one that adds k terms is taken with a chance of ``_UPHILL**k``.
     """
     # The vertex at which the walk begins counts, too.
-    last = walk.tableau.shape[1] - 1
+    weights = walk.tableau[:, -1]
     n_terms = 0
-    for row in range(len(walk.basis)):
-        n_terms += walk.tableau[row, last] > _ZERO
+    for weight in weights:
+        n_terms += weight > _ZERO
     if n_terms < fewest and _keep_if_whole(walk):
         fewest = n_terms
 
     for step in range(len(entering)):
         # A permutation that is in the basis cannot enter. The row that leaves is the one whose
-        # weight falls to 0 first, when that of the column has risen to `rise` ticks.
+        # weight falls to 0 first, when that of the column has risen to `rise` ticks; -1 says that
+        # no weight ever falls.
         column = entering[step]
         if walk.row_of[column] >= 0:
             continue
@@ -187,7 +166,12 @@ def _walk_over_vertices(walk, entering, chances, fewest):
             continue
 
         # The terms of the neighbour are known without going there.
-        next_terms = _count_terms_after(walk, column, leaving, rise)
+        next_terms = 0
+        for row in range(len(walk.basis)):
+            weight = weights[row] - rise * walk.tableau[row, column]
+            if row == leaving:
+                weight = rise
+            next_terms += weight > _ZERO
         n_more = next_terms - n_terms
         if n_more > 0 and chances[step] >= _UPHILL**n_more:
             continue
@@ -254,7 +238,6 @@ class VertexWalk:
     def walk(self, fewest: int) -> Plan | None:
         """Look for a decomposition of the demand into fewer terms, by some thousand random steps.
 
-        A term is a permutation with a weight above 0; the weighted sum of all terms is the demand.
         A step goes from one decomposition to another that differs by one permutation (a pivot of
         the simplex method); one that adds terms is rarely taken. The next call goes on where this
         one ended; after some calls the walk begins at another decomposition.
@@ -270,7 +253,16 @@ class VertexWalk:
             The best decomposition on the way; None if none has fewer terms.
         """
         if self._walk is None or self._n_walks % _WALKS_OF_A_START == 0:
-            self._walk = self._start()
+            # A vertex is drawn: the best decomposition for random costs of permutations. Those of
+            # the largest weights come first into the basis.
+            with uncounted():
+                from scipy.optimize import linprog
+
+            costs = self._rng.random(len(self._permutations))
+            vertex = linprog(costs, A_eq=self._equations, b_eq=self._sums, method="highs-ds").x
+            by_weight = np.lexsort((costs, -vertex))
+            is_basic = _independent_rows(self._equations[:, by_weight].T)
+            self._walk = self._at_basis(by_weight[is_basic])
         self._n_walks += 1
         walk = self._walk
         entering = self._rng.integers(len(self._permutations), size=_STEPS)
@@ -278,20 +270,11 @@ class VertexWalk:
 
         # The tableau anew, so that rounding does not add up.
         self._walk = self._at_basis(walk.basis)
-        return self._read(walk) if n_terms < fewest else None
-
-    def _start(self) -> _Walk:
-        """Draw a vertex: the best decomposition for random costs of permutations."""
-        with uncounted():
-            from scipy.optimize import linprog
-
-        costs = self._rng.random(len(self._permutations))
-        vertex = linprog(costs, A_eq=self._equations, b_eq=self._sums, method="highs-ds").x
-
-        # The permutations with the largest weights come first into the basis.
-        by_weight = np.lexsort((costs, -vertex))
-        is_basic = _independent_rows(self._equations[:, by_weight].T)
-        return self._at_basis(by_weight[is_basic])
+        if n_terms >= fewest:
+            return None
+        ticks = np.rint(walk.best_weights).astype(np.int64)
+        plan = Plan(self._permutations[walk.best_basis], ticks).take(ticks > 0)
+        return plan if np.array_equal(serve(plan), self._demand) else None
 
     def _at_basis(self, basis: NDArray[np.int64]) -> _Walk:
         """Compute the tableau of a basis anew, from the equations.
@@ -312,28 +295,19 @@ class VertexWalk:
             np.zeros(len(basis)),
         )
 
-    def _read(self, walk: _Walk) -> Plan | None:
-        """Return the best vertex of a walk as a plan."""
-        ticks = np.rint(walk.best_weights).astype(np.int64)
-        plan = Plan(self._permutations[walk.best_basis], ticks).take(ticks > 0)
-        total = np.zeros_like(self._demand)
-        for permutation, weight in zip(plan.matchings, plan.ticks.tolist(), strict=True):
-            total[np.arange(len(total)), permutation] += weight
-        return plan if np.array_equal(total, self._demand) else None
-
 
 def _independent_rows(matrix: NDArray[np.float64]) -> NDArray[np.int64]:
     """Choose rows that span all others, the first ones first (Gaussian elimination)."""
-    left = matrix.copy()
+    remaining = matrix.copy()
     chosen: list[int] = []
-    for row in range(len(left)):
-        column = int(np.abs(left[row]).argmax())
-        if abs(left[row, column]) < _SMALLEST_PIVOT:
+    for row in range(len(remaining)):
+        column = int(np.abs(remaining[row]).argmax())
+        if abs(remaining[row, column]) < _SMALLEST_PIVOT:
             continue
 
         # The row's largest number becomes the only one of its column below it.
         chosen.append(row)
-        factors = left[row + 1 :, column] / left[row, column]
-        left[row + 1 :] -= factors[:, None] * left[row]
-        left[row + 1 :, column] = 0.0
+        factors = remaining[row + 1 :, column] / remaining[row, column]
+        remaining[row + 1 :] -= factors[:, None] * remaining[row]
+        remaining[row + 1 :, column] = 0.0
     return np.array(chosen, dtype=np.int64)

@@ -21,6 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from optmatch.solvers.demands.words import number_of_bit
 from optmatch.solvers.kernels.decorators import inner_kernel
 
 WORD = 64
@@ -32,13 +33,11 @@ LISTS = 64
 LINE_SUM, THRESHOLD = range(2)
 """Indices of `PeelingWorkspace.state`."""
 
-_EXPONENT = 1022  # of float64, for 0.5
-
 
 class PeelingWorkspace(NamedTuple):
     """The memory of a decomposition between two permutations, and its room to work in."""
 
-    left: NDArray[np.int64]  # by place: what is left of each entry, in the matrix's unit
+    remaining: NDArray[np.int64]  # by place: what is left of each entry, in the matrix's unit
     graph: NDArray[np.int64]  # (n, words): for each row the columns of entries that may be used
     column_of: NDArray[np.int64]  # by row: the column it is matched with, -1 where it waits
     row_of: NDArray[np.int64]  # by column: the row it is matched with, -1 where it is idle
@@ -54,7 +53,7 @@ class PeelingWorkspace(NamedTuple):
     bit: NDArray[np.int64]  # by column: the word with its bit alone
     first: NDArray[np.int64]  # (LISTS): of entries below the threshold, their first places, or -1
     after: NDArray[np.int64]  # by place: the next one of the same list, -1 after the last
-    state: NDArray[np.int64]  # (2,): the sum of each line of `left`, and the threshold
+    state: NDArray[np.int64]  # (2,): the sum of each line of `remaining`, and the threshold
 
 
 def set_up(matrix: NDArray[np.int64]) -> PeelingWorkspace:
@@ -88,7 +87,7 @@ def set_up(matrix: NDArray[np.int64]) -> PeelingWorkspace:
     # All other arrays are scratch, or begin without a matching. The threshold is the sum of a line
     # and 1, more than any entry.
     return PeelingWorkspace(
-        left=np.array(matrix, dtype=np.int64, order="C").ravel(),
+        remaining=np.array(matrix, dtype=np.int64, order="C").ravel(),
         graph=np.zeros((n, len(every)), dtype=np.int64),
         column_of=vector(n, -1),
         row_of=vector(n, -1),
@@ -116,8 +115,8 @@ def _list_of(value, threshold):
     9 (0b1001) differs first in bit 2, so its list is 3.
     """
     differing = value ^ threshold
-    alone = np.float64(differing & ~(differing >> 1))  # no rounding can make it a power of two
-    return max(0, (alone.view(np.int64) >> 52) - _EXPONENT)
+    alone = differing & ~(differing >> 1)  # no rounding to a float can make it a power of two
+    return max(0, number_of_bit(alone) + 1)
 
 
 @inner_kernel
@@ -138,7 +137,7 @@ def lower(space, threshold):
     those of the next, and only the last list that is reached holds some on both sides of the new
     threshold: a radix heap (Ahuja, Mehlhorn, Orlin and Tarjan 1990).
     """
-    left = space.left
+    remaining = space.remaining
     first = space.first
     after = space.after
     n = len(space.word)
@@ -153,8 +152,8 @@ def lower(space, threshold):
             following = after[place]
             # An entry that is still too small joins its list by the new threshold; the next one of
             # the chain was read before, since `after` changes.
-            if left[place] < threshold:
-                wait(space, place, left[place])
+            if remaining[place] < threshold:
+                wait(space, place, remaining[place])
             else:
                 row = place // n
                 column = place - row * n

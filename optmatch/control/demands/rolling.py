@@ -188,9 +188,9 @@ class RollingSchedule:
         state = self._state
         if state.aim == "completion":
             # Most places of a matrix have a demand here, which the trials below seldom come to.
-            from optmatch.solvers.demands.portfolio import plan_quickly
+            from optmatch.solvers.demands.portfolio import plan_matrix
 
-            plan_quickly(np.ones((2, 2), dtype=np.int64), 1, 0.0)
+            plan_matrix(np.ones((2, 2), dtype=np.int64), 1, 0.0)
 
         # Flows that are due are served by the rule of the aim "wait", whatever the aim.
         for aim in ("wait", state.aim):

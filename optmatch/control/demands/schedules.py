@@ -283,7 +283,7 @@ def schedule(
     """
     started_s = counted_time()
     from optmatch.solvers.demands.entries import LineSums
-    from optmatch.solvers.demands.portfolio import plan_entries, plan_full_matrix
+    from optmatch.solvers.demands.portfolio import plan_entries, plan_matrix
 
     # The time counts from the call, so reading the demand is part of it.
     limit_s = np.inf if time_limit_s is None else number("time_limit_s", time_limit_s)
@@ -297,7 +297,7 @@ def schedule(
         if previous is not None:
             former = _former_plan(previous, len(demand.entries), demand.tick_s)
         lines = LineSums.of_matrix(demand.entries)
-        plan = plan_full_matrix(demand.entries, lines, demand.delay_ticks, deadline, former)
+        plan = plan_matrix(demand.entries, demand.delay_ticks, deadline, former, lines)
     else:
         if previous is not None:
             former = _former_plan(previous, demand.entries.n_ports, demand.tick_s)

@@ -453,7 +453,7 @@ class QueuePlan:
         if self.slots is not None and not self.outdated:
             return self.slots
         from optmatch.solvers.demands.plans import Plan
-        from optmatch.solvers.demands.portfolio import plan_quickly
+        from optmatch.solvers.demands.portfolio import plan_matrix
 
         # The whole ticks of each circuit (source, destination) for which something waits; `left`
         # has them as floats, which may be rounded.
@@ -484,7 +484,7 @@ class QueuePlan:
             former_plans.append(Plan(self.slots.matchings, np.array(former_units, dtype=np.int64)))
         limit_s = np.inf if self._limit_s is None else self._limit_s
         plans = [
-            plan_quickly(units, delay, counted_time() + limit_s, former) for former in former_plans
+            plan_matrix(units, delay, counted_time() + limit_s, former) for former in former_plans
         ]
         best = min(plans, key=lambda plan: plan.cost(delay))
         return PlannedSlots(best.matchings, [unit * ticks for ticks in best.ticks.tolist()])

@@ -405,11 +405,6 @@ def _count_up(amount: Fraction | float, noise: float = _NOISE) -> int:
     return nearest if distance <= nearest * Fraction(noise) else ceil(amount)
 
 
-def _count_all_up(amounts: NDArray[np.float64], noise: float = _NOISE) -> NDArray[np.int64]:
-    """Round numbers of an array up to integers, as `_count_up` does."""
-    return _round_up(amounts, noise).astype(np.int64)
-
-
 def _as_integers(values: NDArray[np.float64]) -> tuple[NDArray[np.int64], Fraction] | None:
     """Find the largest unit in which all values are whole numbers, and return the values in it.
 

@@ -19,14 +19,14 @@ from optmatch.solvers.demands.birkhoff import decompose, stuff
 from optmatch.solvers.demands.choices import COMPARED, CRITICAL, MEDIAN, RATED, STABLE
 from optmatch.solvers.demands.decompositions import hold_terms, yield_in_delays
 from optmatch.solvers.demands.entries import Entries, LineSums, assign_entries, port_vectors
-from optmatch.solvers.demands.entry_covers import CHOICES, left_of, yield_cover
+from optmatch.solvers.demands.entry_covers import CHOICES, copy_entries, yield_cover
 from optmatch.solvers.demands.first_fit import (
     complete,
     cover_heaviest_first,
     cover_matrix_first_fit,
 )
 from optmatch.solvers.demands.plans import Plan, serve, trim
-from optmatch.solvers.demands.portfolio import plan_quickly
+from optmatch.solvers.demands.portfolio import plan_matrix
 from optmatch.solvers.demands.realisable import Realiser
 from optmatch.solvers.demands.rules import RULES
 from optmatch.solvers.demands.scheduling import keep_circuits, leave_to_packets, order_slots
@@ -308,7 +308,7 @@ def test_entries_are_assigned_best(data: st.DataObject) -> None:
     rows, columns = np.nonzero(value)
     ticks = np.ones(len(rows), dtype=np.int64)
     entries = Entries(n, rows.astype(np.int32), columns.astype(np.int32), ticks)
-    left = left_of(entries)._replace(value=value[rows, columns])
+    left = copy_entries(entries)._replace(value=value[rows, columns])
     space = port_vectors(n)
     cast(Any, assign_entries)(space, left, len(rows))
     chosen = space.column_of[:n]
@@ -340,21 +340,21 @@ def test_more_time_is_never_worse(
     n = int(rng.integers(3, 13))
     demand = rng.integers(1, 50, (n, n)) * (rng.random((n, n)) < rng.uniform(0.2, 1))
     delay = int(rng.choice([0, 2, 40]))
-    previous = plan_quickly(demand, delay, np.inf) if changed else None
+    previous = plan_matrix(demand, delay, np.inf) if changed else None
     demand[rng.integers(n), rng.integers(n)] += 3
     costs = []
     for limit in (0, 10, 20, 40, 80):
         clock = partial(look, count())
         monkeypatch.setattr(portfolio, "counted_time", clock)
         monkeypatch.setattr(entry_covers, "counted_time", clock)
-        plan = plan_quickly(demand, delay, limit * LOOK_S, previous)
+        plan = plan_matrix(demand, delay, limit * LOOK_S, previous)
         assert (serve(plan) >= demand).all()
         costs.append(plan.cost(delay))
         if changed:
             clock = partial(look, count())
             monkeypatch.setattr(portfolio, "counted_time", clock)
             monkeypatch.setattr(entry_covers, "counted_time", clock)
-            assert plan.cost(delay) <= plan_quickly(demand, delay, limit * LOOK_S).cost(delay)
+            assert plan.cost(delay) <= plan_matrix(demand, delay, limit * LOOK_S).cost(delay)
     assert costs == sorted(costs, reverse=True)
 
 

@@ -143,3 +143,13 @@ def test_prices_of_lines_of_a_trillion_ticks(seed: int) -> None:
     proof = bound_by_prices(problem, om.Limits(time_s=20).start())
     assert proof is not None
     assert bound_of(proof, problem) >= 0.9 * problem.lower_bound()
+
+
+def test_three_ports_are_proved_without_a_limit_where_others_can_check_it() -> None:
+    """Prices prove 21 ticks, of which the busiest lines alone tell 20."""
+    demand = np.array([[6, 3, 0], [2, 3, 6], [3, 0, 2]], dtype=float)
+    problem = om.Demand(om.IdealSwitch(3), demand, delay_s=3.0)
+    solution = om.solve(problem, seed=0)
+    assert (solution.status, solution.objective) == (om.Status.OPTIMAL, 21.0)
+    assert solution.method == "best"
+    assert om.verify(problem, solution).ok

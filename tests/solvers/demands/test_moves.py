@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from optmatch.solvers.demands import moves
+from optmatch.solvers.demands import entry_covers, moves
 from optmatch.solvers.demands.first_fit import cover_heaviest_first
 from optmatch.solvers.demands.moves import MoveSearch
 from optmatch.solvers.demands.plans import Plan, finish_plan, serve
@@ -133,7 +133,8 @@ def test_a_long_move_looks_at_the_clock_on_its_way(monkeypatch: pytest.MonkeyPat
         looks += 1
         return float(looks)
 
-    monkeypatch.setattr(moves, "counted_time", one_second_later)
+    for module in (moves, entry_covers):
+        monkeypatch.setattr(module, "counted_time", one_second_later)
     assert search.play_round(plan, 9.5) is None
     assert looks <= 12
 
@@ -144,7 +145,8 @@ def test_a_long_move_looks_at_the_clock_on_its_way(monkeypatch: pytest.MonkeyPat
         return 0.0
 
     looks = 0
-    monkeypatch.setattr(moves, "counted_time", interrupt_after_a_slot)
+    for module in (moves, entry_covers):
+        monkeypatch.setattr(module, "counted_time", interrupt_after_a_slot)
     with pytest.raises(KeyboardInterrupt):
         search.play_round(plan, np.inf)
     monkeypatch.undo()
