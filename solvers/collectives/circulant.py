@@ -266,7 +266,8 @@ def trim(circulant: Circulant, block_s: float, round_s: float) -> Circulant:
                 continue
             seconds = other.time_s(block_s, round_s, 0.0)
             if seconds < best_s:
-                best, best_s = other, seconds
+                best = other
+                best_s = seconds
         if best is None:
             return circulant
         circulant = best
@@ -289,20 +290,19 @@ def choose(problem: Collective, clock: Clock | None = None) -> Circulant:
     delay_s = problem.delay_s
     round_s = problem.round_s
     block_s = problem.size_bytes / n / (problem.rate_bytes_per_s * problem.lanes)
-    best = route_digits(n, split_rounds(n, (n - 1).bit_length()))
+
+    # Digits of most configurations come first, and are taken however long they take to be written
+    # down. Blocks that go straight to their places take one hop each, over circuits of their own.
+    quick = [route_digits(n, split_rounds(n, k)) for k in range((n - 1).bit_length(), 0, -1)]
+    quick.append(Circulant(np.arange(1, n), np.eye(n, dtype=np.int8)[:, 1:]))
+    best = quick[0]
     best_s = best.time_s(block_s, round_s, delay_s)
-    for k in range((n - 1).bit_length(), 0, -1):
-        digits = route_digits(n, split_rounds(n, k))
-        seconds = digits.time_s(block_s, round_s, delay_s)
-        if seconds < best_s and _is_affordable(digits, clock):
-            best, best_s = digits, seconds
-    straight_s = (n - 2) * delay_s + (n - 1) * (round_s + block_s)
-    if straight_s < best_s:
-        # Each block takes one hop, over circuits of its own.
-        exponents = np.eye(n, dtype=np.int64)[:, 1:]
-        straight = Circulant(np.arange(1, n), exponents)
-        if _is_affordable(straight, clock):
-            best, best_s = straight, straight_s
+    for circulant in quick[1:]:
+        seconds = circulant.time_s(block_s, round_s, delay_s)
+        if seconds < best_s and _is_affordable(circulant, clock):
+            best = circulant
+            best_s = seconds
+
     # bounds_s[k - 1]: a lower bound for k configurations, by the changes between them, the fewest
     # rounds, and the fewest hops of the blocks of a rank.
     counts = np.arange(1, n)
@@ -320,7 +320,8 @@ def choose(problem: Collective, clock: Clock | None = None) -> Circulant:
             circulant = trim(route(n, shifts), block_s, round_s)
             seconds = circulant.time_s(block_s, round_s, delay_s)
             if seconds < best_s and _is_affordable(circulant, clock):
-                best, best_s = circulant, seconds
+                best = circulant
+                best_s = seconds
             if clock is not None and clock.exceeded(0) is not None:
                 return best
     return best

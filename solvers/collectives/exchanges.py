@@ -14,16 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optmatch.model import Clock
 from optmatch.problems import Collective
 from optmatch.problems.collectives.plan import COPY
 from optmatch.solvers.collectives.circulant import list_shifts
-from optmatch.solvers.collectives.level_routes import LEVEL, find_level_routes
+from optmatch.solvers.collectives.level_routes import LEVEL, LevelRoutes, find_level_routes
 from optmatch.solvers.collectives.negotiated_routes import find_fewest_blocks
 from optmatch.solvers.collectives.offers import Offer
 from optmatch.solvers.collectives.plans import Laid, assemble, lay
@@ -52,51 +50,39 @@ SHIFT_SETS = 4
 """Sets of shifts whose rounds are counted, for each number of configurations."""
 
 
-class BlockMoves(NamedTuple):
-    """The ways of all blocks over a graph that stays."""
-
-    distance: IntArray
-    """``distance[destination, rank]``: the fewest hops from a rank to a destination."""
-    at: IntArray
-    """``at[source, destination]``: the rank that holds the block of this pair."""
-    load: NDArray[np.float64]
-    """``load[lane, rank]``: the bytes of the round that goes on; scratch."""
-
-
 @kernel
-def move_blocks(peer, demand, hops):
+def move_blocks(peer, distance, demand, holder, load):
     """Move all data of an all-to-all one hop nearer to their destinations, which is one round.
 
-    ``demand[source, destination]`` is in bytes. Changes ``hops.at[source, destination]``, the rank
-    where a block is, and sets ``hops.load[lane, rank]`` to the bytes over each circuit of the
-    round. ``peer[lane, rank]`` is where a circuit leads, -1 if the port is dark. Each block takes
-    a circuit of the rank where it is, one that leads one hop nearer. If there are several, it
-    takes the circuit that has carried the fewest bytes in this round.
+    Each block takes a circuit of its holder that leads one hop nearer: of several, the one that
+    has carried the fewest bytes in this round. Blocks choose in turn, and later ones see what
+    earlier ones have put on circuits: all blocks that go one place onward first, then those that
+    go two places, and so on, so that the turn changes from source to source.
 
-    Blocks choose in turn, and later ones see what earlier ones have put on circuits. All blocks
-    that go one place onward choose first, then those that go two places, and so on, so that the
-    turn changes from source to source.
+    ``peer[lane, rank]`` is where a circuit leads, -1 if the port is dark; ``distance[destination,
+    rank]`` the fewest hops; ``demand[source, destination]`` in bytes. Changes
+    ``holder[source, destination]``, the rank that holds a block, and sets ``load[lane, rank]`` to
+    the bytes over each circuit of the round.
     """
     n_lanes, n = peer.shape
-    hops.load[:, :] = 0.0
+    load[:, :] = 0.0
     for shift in range(1, n):
-        for first in range(n):
-            # `first` is the source of the block, `rank` the one that holds it now.
-            destination = (first + shift) % n
-            rank = hops.at[first, destination]
-            if rank == destination or demand[first, destination] == 0.0:
+        for source in range(n):
+            destination = (source + shift) % n
+            rank = holder[source, destination]
+            if rank == destination or demand[source, destination] == 0.0:
                 continue
             # The least loaded circuit of the rank among those that lead one hop nearer.
-            nearer = hops.distance[destination, rank] - 1
+            nearer = distance[destination, rank] - 1
             best = -1
             for lane in range(n_lanes):
-                to = peer[lane, rank]
-                if to < 0 or hops.distance[destination, to] != nearer:
+                neighbour = peer[lane, rank]
+                if neighbour < 0 or distance[destination, neighbour] != nearer:
                     continue
-                if best < 0 or hops.load[lane, rank] < hops.load[best, rank]:
+                if best < 0 or load[lane, rank] < load[best, rank]:
                     best = lane
-            hops.load[best, rank] += demand[first, destination]
-            hops.at[first, destination] = peer[best, rank]
+            load[best, rank] += demand[source, destination]
+            holder[source, destination] = peer[best, rank]
 
 
 def list_exchange_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
@@ -149,52 +135,44 @@ def _lay_static(
 
     ``distance[destination, rank]`` is the fewest hops from a rank to a destination.
     """
-    # The demand has source first, so it is transposed. The farthest block says how many rounds.
+    # The first plan. holder[source, destination] is the rank that holds the block, at first its
+    # source; blocks whose holder has changed are the sends of the round. The demand has source
+    # first, so it is transposed; the farthest block says how many rounds.
+    n = problem.n_ranks
+    holder = np.repeat(np.arange(n), n).reshape(n, n)
+    load = np.empty(topology.peer.shape)
+    sends: list[tuple[IntArray, IntArray, IntArray]] = []
     n_rounds = int(distance[problem.demand.T > 0].max(initial=0))
-    best = _lay_block_sends(problem, topology, _move_nearer(problem, topology, distance, n_rounds))
+    for _ in range(n_rounds):
+        before = holder.copy()
+        move_blocks(topology.peer, distance, problem.demand, holder, load)
+        moved = before != holder
+        source, destination = np.nonzero(moved)
+        sends.append((before[moved], holder[moved], source * n + destination))
+    best = _lay_block_sends(problem, topology, sends)
+
+    # Better routes, as long as loads are not level. Large blocks leave them level but for one
+    # block, which can be much; blocks that are not alike do not count as whole numbers.
+    peer = topology.peer
     for more_rounds in (0, 1):
         if best.plan.time_s <= promised_s * LEVEL:
-            break
-        routes = find_level_routes(problem, topology.peer, distance, n_rounds + more_rounds, clock)
-        if routes is not None:
-            laid = _lay_block_sends(problem, topology, routes.sends)
-            best = min(best, laid, key=lambda candidate: candidate.plan.time_s)
-
-    # Large blocks leave circuits that are level but for one block, which can be much. Blocks that
-    # are not alike do not count as whole numbers.
+            return best
+        routes = find_level_routes(problem, peer, distance, n_rounds + more_rounds, clock)
+        best = _keep_faster(problem, topology, best, routes)
     if problem.demand_bytes is None and best.plan.time_s > promised_s * LEVEL:
-        known_s = best.plan.time_s
-        routes = find_fewest_blocks(problem, topology.peer, distance, known_s, clock)
-        if routes is not None:
-            laid = _lay_block_sends(problem, topology, routes.sends)
-            best = min(best, laid, key=lambda candidate: candidate.plan.time_s)
+        routes = find_fewest_blocks(problem, peer, distance, best.plan.time_s, clock)
+        best = _keep_faster(problem, topology, best, routes)
     return best
 
 
-def _move_nearer(
-    problem: Collective, topology: Topology, distance: IntArray, n_rounds: int
-) -> list[tuple[IntArray, IntArray, IntArray]]:
-    """List the sends of an all-to-all in which all data go one hop nearer in each round.
-
-    The result has for each round the ranks that send, those that receive, and the blocks,
-    ``source * n + destination``. A *block* is what one rank sends to one other. In each round it
-    takes a circuit that leads nearer to its destination: the one that has carried the fewest bytes
-    in the round.
-
-    ``distance[destination, rank]`` is the fewest hops from a rank to a destination.
-    """
-    # at[source, destination]: the rank that holds the block; at first its source. The kernel
-    # changes it. Blocks whose holder has changed are the sends of the round.
-    n = problem.n_ranks
-    at = np.repeat(np.arange(n), n).reshape(n, n)
-    hops = BlockMoves(distance, at, np.empty(topology.peer.shape))
-    sends: list[tuple[IntArray, IntArray, IntArray]] = []
-    for _ in range(n_rounds):
-        before = at.copy()
-        move_blocks(topology.peer, problem.demand, hops)
-        first, destination = np.nonzero(before != at)
-        sends.append((before[first, destination], at[first, destination], first * n + destination))
-    return sends
+def _keep_faster(
+    problem: Collective, topology: Topology, best: Laid, routes: LevelRoutes | None
+) -> Laid:
+    """Return the plan of given routes if it is faster than the best one, else this one."""
+    if routes is None:
+        return best
+    laid = _lay_block_sends(problem, topology, routes.sends)
+    return min(best, laid, key=lambda candidate: candidate.plan.time_s)
 
 
 def _lay_block_sends(
@@ -202,32 +180,28 @@ def _lay_block_sends(
     topology: Topology,
     sends: list[tuple[IntArray, IntArray, IntArray]],
 ) -> Laid:
-    """Lay out and time the sends of an all-to-all over circuits that stay."""
-    rounds = as_rounds(sends, COPY, problem.n_ranks**2)
-    if problem.hop_s is not None:
-        return _lay_in_one_round(problem, topology, rounds.sends)
-    matchings = [topology.peer] * rounds.n_rounds
-    return lay(problem, without_nothing(problem, rounds._replace(matchings=matchings)))
+    """Lay out and time the sends of an all-to-all over circuits that stay.
 
-
-def _lay_in_one_round(problem: Collective, topology: Topology, hops: IntArray) -> Laid:
-    """Send each block straight to its destination, forwarded over the circuits of its hops.
-
-    ``hops`` are sends of one circuit each, as if every hop had a round of its own.
+    `sends` has for each round the ranks that send, those that receive, and the chunks,
+    ``source * n + destination``. Where sends may be forwarded inside a round, each block goes
+    straight to its destination in one round, over the circuits of its hops.
     """
     n = problem.n_ranks
-    is_sent = problem.demand.reshape(-1)[hops[:, 3]] > 0
-    by_block = hops[is_sent][np.argsort(hops[is_sent, 3], kind="stable")]
+    rounds = as_rounds(sends, COPY, n**2)
+    if problem.hop_s is None:
+        matchings = [topology.peer] * rounds.n_rounds
+        return lay(problem, without_nothing(problem, rounds._replace(matchings=matchings)))
+
+    hops = without_nothing(problem, rounds).sends
+    by_block = hops[np.argsort(hops[:, 3], kind="stable")]
     blocks, number, n_hops = np.unique(by_block[:, 3], return_inverse=True, return_counts=True)
-    sends = np.zeros((len(blocks), 5), dtype=np.int64)
-    sends[:, 1] = blocks // n
-    sends[:, 2] = blocks % n
-    sends[:, 3] = blocks
-    sends[:, 4] = COPY
+    in_one_round = np.column_stack(
+        [np.zeros_like(blocks), blocks // n, blocks % n, blocks, np.full(len(blocks), COPY)]
+    )
     links = np.column_stack([number.reshape(-1), by_block[:, 1:3]])
     links = links[n_hops[links[:, 0]] > 1]
     epoch_of_round = np.zeros(1, dtype=np.int64)
-    return assemble(problem, sends, n * n, topology.peer[None], epoch_of_round, links=links)
+    return assemble(problem, in_one_round, n * n, topology.peer[None], epoch_of_round, links=links)
 
 
 @kernel
@@ -315,7 +289,10 @@ def list_changing_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
         if clock.exceeded(0) is not None:
             return
         for shifts in _list_shift_sets(problem, n_circulants * n_shifts, clock):
-            for groups in _group_shifts(shifts, n_circulants):
+            # Neighbours in a group, or (of several groups) far from each other.
+            neighbours = shifts.reshape(n_circulants, n_shifts)
+            mixed = shifts.reshape(n_shifts, n_circulants).T
+            for groups in [neighbours, mixed][: min(n_circulants, 2)]:
                 # None: the shifts do not reach all ranks, or do not fit the ports.
                 receipts = _route_offsets(problem, groups)
                 if receipts is not None:
@@ -325,15 +302,6 @@ def list_changing_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
                         name=f"{n_circulants} circulants",
                         build=partial(_lay_routes, problem, receipts),
                     )
-
-
-def _group_shifts(shifts: IntArray, n_circulants: int) -> list[IntArray]:
-    """Divide ascending numbers into equal groups, in one or two ways."""
-    neighbours = shifts.reshape(n_circulants, -1)
-    if n_circulants == 1:
-        return [neighbours]
-    mixed = shifts.reshape(-1, n_circulants).T
-    return [neighbours, mixed]
 
 
 def _list_shift_sets(problem: Collective, size: int, clock: Clock) -> Iterator[IntArray]:

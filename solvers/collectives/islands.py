@@ -35,10 +35,7 @@ from optmatch.solvers.collectives.schemes import Move, Scheme, Shifts, list_sche
 
 WAVES = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32)
 """Numbers of waves that are tried."""
-RATIOS = (1.0, 0.85, 0.7, 0.55, 0.4, 0.25)
-"""Ratios of the size of each wave to the one before that are tried. With equal sizes alone 1 GB
-between two islands of eight ranks takes 0.5 % longer, and planning takes two thirds."""
-SIZED = 12
+SIZED = 32
 """The number of fastest plans whose sizes of waves are optimised by a linear programme."""
 LEAST = 0.05
 """The least size of a wave in that programme, as a part of the mean size."""
@@ -47,8 +44,6 @@ MOST_SENDS = 1 << 25
 SIMILAR = 1.75
 """A plan of one wave with so many times the sends of another one is never left out for it: an
 all-to-all over several hops has more sends than one over single hops, but is many times faster."""
-SMALLEST_RATIO = 1e-3
-"""Geometric sizes are not tried if the last wave would be a smaller part of the first one."""
 
 
 class _WaveOrder(NamedTuple):
@@ -60,8 +55,8 @@ class _WaveOrder(NamedTuple):
     woven: bool = False
     """Whether a phase of one wave shares rounds with earlier phases of later waves."""
     mirrored: bool = False
-    """Whether the waves of an all-reduce are gathered in the order in which their sums are ready,
-    and the first and the last wave are the smallest."""
+    """Whether the waves of an all-reduce are gathered in the order in which their sums are
+    ready."""
 
 
 class _Plan(NamedTuple):
@@ -74,33 +69,40 @@ class _Plan(NamedTuple):
     turns: list[tuple[int, NDArray[np.int64]]]
     """For each pass over the scheme its kind, COPY or REDUCE, and ``turn[move, wave]``, the round
     of each move. An all-reduce has two passes, other operations one."""
-    n_rounds: int
-    """The number of rounds of all passes together."""
+    loads: NDArray[np.float64]
+    """``loads[medium, round, end, wave]``: blocks, if the wave were all of the data. The medium is
+    0 for links inside islands, 1 for rails. An end is a rank of the island as a sender, or, in the
+    second half, as a receiver."""
+    shifts_of_turn: dict[int, Shifts]
+    """The circuits of each round that has sends over rails."""
+
+    @property
+    def n_rounds(self) -> int:
+        """The number of rounds of all passes together."""
+        return self.loads.shape[1]
 
 
 def find_island_plan(problem: Collective, clock: Clock) -> tuple[Laid, Limit | None]:
     """Find a fast plan for ranks in groups, and lay it out for all ranks.
 
-    The ranks of an *island* have fast links among them, and one circuit each to other islands. The
-    search tries all combinations of three choices, and counts the time of each:
-
-    - a *scheme*: which circuits there are, what they carry, and what islands copy inside;
-    - into how many *waves* the data are cut, parts that travel one behind the other, so that
-      islands copy one of them while circuits carry the next one;
-    - the order of the waves in time.
-
-    The fastest ones then get better sizes of waves.
+    The search tries all combinations of a *scheme* (which circuits there are, what they carry, and
+    what islands copy inside), a number of *waves* of equal size, and their order in time, and
+    counts the time of each. The fastest ones then get better sizes of waves. Returns the plan, and
+    the limit that kept the search from other ones: time, memory, or None.
     """
     # A candidate is its time in seconds, its number and the plan. The number stands second, so
     # that equal times keep their order, and plans are not compared.
     candidates: list[tuple[float, int, _Plan]] = []
     limits: set[Limit] = set()
+    fewest_sends = math.inf
     for plan in _list_plans(problem, clock):
         effort_s = _effort_s(problem, plan)
         has_time = effort_s < clock.remaining_s
-        is_first_look = len(plan.waves) == 1 and _has_few_sends(problem, plan, candidates)
+        n_sends = _count_sends(problem, plan)
+        is_first_look = len(plan.waves) == 1 and n_sends <= SIMILAR * fewest_sends
         if has_time or is_first_look:
             candidates.append((_time_s(problem, plan), len(candidates), plan))
+            fewest_sends = min(fewest_sends, n_sends)
         else:
             limits.add(_limit_of_effort(effort_s))
         # The search ends when the time left is just about enough to lay out the best plan.
@@ -109,8 +111,8 @@ def find_island_plan(problem: Collective, clock: Clock) -> tuple[Laid, Limit | N
             limits.add(_limit_of_effort(best_effort_s))
             break
 
-    # Until here sizes of waves are geometric series. Linear programmes choose better ones, but
-    # take long, so only the fastest candidates get them.
+    # Until here all waves are equal. Linear programmes choose better sizes, but take long, so only
+    # the fastest candidates get them.
     fastest = [plan for _, _, plan in sorted(candidates)[:SIZED]]
     best = fastest[0]
     for plan in fastest:
@@ -161,34 +163,24 @@ def _limit_of_effort(effort_s: float) -> Limit:
     return Limit.TIME
 
 
-def _has_few_sends(
-    problem: Collective, plan: _Plan, candidates: list[tuple[float, int, _Plan]]
-) -> bool:
-    """Tell whether a plan has not many more sends than the candidate with the fewest sends."""
-    fewest = min((_count_sends(problem, other) for _, _, other in candidates), default=math.inf)
-    return _count_sends(problem, plan) <= SIMILAR * fewest
-
-
 def _list_plans(problem: Collective, clock: Clock) -> Iterator[_Plan]:
     """List the plans that are compared for a collective between islands.
 
     Schemes are made while there is time, one at least: each lists the sends of an island.
     """
-    operation = problem.operation
-    islands = problem.n_ranks // problem.island
     schemes = list[Scheme]()
-    for scheme in list_schemes(operation, islands, problem.island):
+    for scheme in list_schemes(
+        problem.operation, problem.n_ranks // problem.island, problem.island
+    ):
         schemes.append(scheme)
         if clock.remaining_s <= 0.0:
             break
     for count in WAVES:  # the number of waves
         for scheme in schemes:
             # Without rails there is nothing that several waves could do at the same time.
-            if count > 1 and not scheme.shifts:
-                continue
-            for wave_order in _list_wave_orders(operation, scheme, count):
-                plans = _list_geometric_plans(operation, scheme, count, wave_order)
-                yield min(plans, key=lambda plan: _time_s(problem, plan))
+            if count == 1 or scheme.shifts:
+                for wave_order in _list_wave_orders(problem.operation, scheme, count):
+                    yield _arrange(problem.operation, scheme, count, wave_order)
 
 
 def _list_wave_orders(operation: str, scheme: Scheme, count: int) -> list[_WaveOrder]:
@@ -222,19 +214,6 @@ def _list_wave_orders(operation: str, scheme: Scheme, count: int) -> list[_WaveO
     return orders
 
 
-def _list_geometric_plans(
-    operation: str, scheme: Scheme, count: int, wave_order: _WaveOrder
-) -> list[_Plan]:
-    """List plans that differ only in the sizes of the parts into which the data are cut."""
-    if count == 1:
-        return [_arrange(operation, scheme, count, RATIOS[0], wave_order)]
-    return [
-        _arrange(operation, scheme, count, ratio, wave_order)
-        for ratio in RATIOS
-        if ratio ** (count - 1) >= SMALLEST_RATIO
-    ]
-
-
 def _optimise_wave_sizes(problem: Collective, plan: _Plan) -> _Plan:
     """Make a plan faster by other sizes of the parts into which the data are cut.
 
@@ -249,17 +228,6 @@ def _optimise_wave_sizes(problem: Collective, plan: _Plan) -> _Plan:
     if count == 1:
         return plan
 
-    # loads[medium, round, end, wave]: the blocks, if the wave were all of the data. The medium is
-    # 0 for links inside islands, 1 for circuits between islands. An end is a rank of the island
-    # as a sender, or, in the second half, as a receiver.
-    loads = np.zeros((2, plan.n_rounds, len(plan.scheme.loads[0]), count))
-    for _, turns in plan.turns:
-        for move, load, turn_of_wave in zip(
-            plan.scheme.moves, plan.scheme.loads, turns, strict=True
-        ):
-            for wave, turn in enumerate(turn_of_wave.tolist()):
-                loads[int(move.over), turn, :, wave] += load
-
     # One row of the programme for each round, medium and different load says that the round is
     # long enough: load * sizes + latency <= length. All times are parts of the present time of
     # the plan, so that the numbers are near 1.
@@ -273,7 +241,7 @@ def _optimise_wave_sizes(problem: Collective, plan: _Plan) -> _Plan:
         # A load in blocks times `scale` is its time, in units of the time of the plan.
         scale = block_bytes / rates_bytes_per_s[medium] / plan_s
         for turn in range(plan.n_rounds):
-            different = np.unique(loads[medium, turn] * scale, axis=0)
+            different = np.unique(plan.loads[medium, turn] * scale, axis=0)
             different = different[different.any(axis=1)]
             length_factors = np.zeros((len(different), plan.n_rounds))
             length_factors[:, turn] = -1
@@ -295,14 +263,11 @@ def _optimise_wave_sizes(problem: Collective, plan: _Plan) -> _Plan:
     return min(plan, resized, key=lambda candidate: _time_s(problem, candidate))
 
 
-def _arrange(
-    operation: str, scheme: Scheme, count: int, ratio: float, wave_order: _WaveOrder
-) -> _Plan:
-    """Choose the round of every send of a collective between islands, and how the data are cut.
+def _arrange(operation: str, scheme: Scheme, count: int, wave_order: _WaveOrder) -> _Plan:
+    """Choose the round of every send of a collective between islands, in `count` equal waves.
 
-    The data are cut into `count` waves, whose sizes fall or rise by the factor `ratio`. Sums run
-    backwards in time; an all-reduce has the sums and then the copies, put off until every wave is
-    complete.
+    Sums run backwards in time; an all-reduce has the sums and then the copies, put off until every
+    wave is complete.
     """
     # The first pass: turns[move, wave] are the rounds of copies. Sums go backwards: of 5 rounds,
     # round 0 becomes round 4.
@@ -323,31 +288,29 @@ def _arrange(
         gather = _assign_rounds(scheme, gather_order, wave_order)
         complete = passes[0][1].max(axis=0) + 1
         passes.append((COPY, gather + (complete - gather.min(axis=0)).max()))
+
+    # Add the blocks of each move to the round that it has in each wave.
     n_rounds = 1 + int(passes[-1][1].max())
-    sizes = _size_waves(count, ratio, is_mirrored=wave_order.mirrored)
-    return _Plan(scheme, sizes, passes, n_rounds)
-
-
-def _size_waves(count: int, ratio: float, *, is_mirrored: bool) -> NDArray[np.float64]:
-    """Return the sizes of waves, the parts of data that travel one behind the other."""
-    distances = [float(wave) for wave in range(count)]
-    if is_mirrored:
-        middle = (count - 1) / 2
-        distances = [abs(wave - middle) for wave in range(count)]
-    sizes = np.array([ratio**distance for distance in distances])
-    shares: NDArray[np.float64] = sizes / sizes.sum()
-    return shares
+    loads = np.zeros((2, n_rounds, len(scheme.loads[0]), count))
+    shifts_of_turn: dict[int, Shifts] = {}
+    for _, turns in passes:
+        for move, load, turn_of_wave in zip(scheme.moves, scheme.loads, turns, strict=True):
+            for wave, turn in enumerate(turn_of_wave.tolist()):
+                loads[int(move.over), turn, :, wave] += load
+            if move.over:
+                shifts = scheme.shifts[move.phase]
+                shifts_of_turn |= dict.fromkeys(turn_of_wave.tolist(), shifts)
+    return _Plan(scheme, np.full(count, 1 / count), passes, loads, shifts_of_turn)
 
 
 def _assign_rounds(scheme: Scheme, order: list[int], wave_order: _WaveOrder) -> NDArray[np.int64]:
-    """Return the round of each group of sends, for each part of the data.
+    """Return the round of each move of a scheme, for each wave.
 
-    `order` lists the waves in the order in which they take turns. The result is ``[group, wave]``,
-    a round from 0 on. The data are cut into *waves*, parts that travel one behind the other. They
-    go through *phases*: in each one a wave takes one hop between islands, over circuits called
-    *rails*. Before that, islands copy inside themselves what the phase before has brought, so that
-    it is at the ranks with the right rails. Each wave has two rounds in each phase, therefore: one
-    for rails, and an earlier one for these copies.
+    `order` lists the waves in the order in which they take turns. The result is ``[move, wave]``,
+    a round from 0 on. In each phase a wave takes one hop over rails. Before that, islands copy
+    inside themselves what the phase before has brought, so that it is at the ranks with the right
+    rails. Each wave has two rounds in each phase, therefore: one for rails, and an earlier one for
+    these copies.
     """
     # rail_turn[phase, wave] and link_turn[phase, wave]: each phase of each wave has one round on
     # rails, and one in which islands prepare it. The last row is for copies after the last phase.
@@ -355,7 +318,14 @@ def _assign_rounds(scheme: Scheme, order: list[int], wave_order: _WaveOrder) -> 
     rail_turn = np.zeros((phases + 1, len(order)), dtype=np.int64)
     link_turn = np.zeros((phases + 1, len(order)), dtype=np.int64)
     if wave_order.woven:
-        _weave_phases(scheme, order, rail_turn, link_turn)
+        # Each wave starts one round after the wave before it, and goes on to its next phase at
+        # once: wave k is k rounds behind the first one everywhere.
+        delay_of_wave = np.arange(len(order))
+        last_turn = -1  # the round on rails of the first wave in the phase before
+        for phase in range(phases):
+            link_turn[phase, order] = last_turn + 1 + delay_of_wave
+            last_turn += 1 + scheme.waits[phase]
+            rail_turn[phase, order] = last_turn + delay_of_wave
     else:
         _line_up_phases(scheme, order, wave_order.together, rail_turn, link_turn)
     if phases:
@@ -381,32 +351,6 @@ def _assign_rounds(scheme: Scheme, order: list[int], wave_order: _WaveOrder) -> 
     return from_zero
 
 
-def _weave_phases(
-    scheme: Scheme,
-    order: list[int],
-    rail_turn: NDArray[np.int64],
-    link_turn: NDArray[np.int64],
-) -> None:
-    """Give rounds to parts of the data that follow each other closely, one round apart.
-
-    Writes ``rail_turn[phase, wave]`` and ``link_turn[phase, wave]``, the rounds of a wave on rails
-    and inside islands; ``order[k]`` is the wave that goes k-th.
-
-    Each wave starts one round after the wave before it, and goes on to its next phase at once. Two
-    waves, a and b, in two phases without copies::
-
-        round   0    1      2
-        rails   a1   a2 b1  b2
-    """
-    # Wave k is k rounds behind the first one everywhere.
-    delay_of_wave = np.arange(len(order))
-    last_turn = -1  # the round on rails of the first wave in the phase before
-    for phase in range(len(scheme.shifts)):
-        link_turn[phase, order] = last_turn + 1 + delay_of_wave
-        last_turn += 1 + scheme.waits[phase]
-        rail_turn[phase, order] = last_turn + delay_of_wave
-
-
 def _line_up_phases(
     scheme: Scheme,
     order: list[int],
@@ -418,11 +362,9 @@ def _line_up_phases(
 
     `order` lists the waves in the order in which they take turns; with `together` all share one
     round in each phase but the last. Writes ``rail_turn[phase, wave]`` and
-    ``link_turn[phase, wave]``, the rounds of a wave on rails and inside islands. The data are cut
-    into *waves*. In each *phase* a wave takes one hop over *rails*, the circuits between islands.
-    Before that, islands copy the wave to the ranks whose rails will carry it, one round after the
-    phase before has brought it. Rails take the next free round; if ``scheme.waits[phase]``, it has
-    to come after the copies.
+    ``link_turn[phase, wave]``, the rounds of a wave on rails and inside islands. Islands copy one
+    round after the phase before has brought the data. Rails take the next free round; if
+    ``scheme.waits[phase]``, it has to come after the copies.
 
     Example: two waves, a and b, and two phases, of which the second one waits. While islands copy
     b, rails carry a, so that rails never idle; a single wave would leave them idle in round 1::
@@ -455,37 +397,20 @@ def _line_up_phases(
 def _time_s(problem: Collective, plan: _Plan) -> float:
     """Return the seconds that a plan takes, changes of circuits included.
 
-    Ranks send over circuits between islands (*rails*) and over *links* inside islands, both at the
-    same time. A round lasts until both are done. Each of them takes its latency, and the bytes of
-    the busiest sender or receiver over its rate. A delay is added for each change of circuits.
+    A round lasts until rails and links are done, which send at the same time. Each of them takes
+    its latency, and the bytes of the busiest sender or receiver over its rate. A delay is added
+    for each change of circuits.
     """
-    # rail_blocks[round, end] and link_blocks[round, end]: an end is a rank of the island as a
-    # sender, or, in the second half, as a receiver. shifts_of_turn: the circuits of each round.
-    ends = len(plan.scheme.loads[0])
-    rail_blocks = np.zeros((plan.n_rounds, ends))
-    link_blocks = np.zeros((plan.n_rounds, ends))
-    shifts_of_turn: dict[int, Shifts] = {}
-    # Add the blocks of each move to the round that it has in each wave.
-    for _, turns in plan.turns:
-        for move, load, turn in zip(plan.scheme.moves, plan.scheme.loads, turns, strict=True):
-            blocks_of_wave = plan.waves[:, None] * load
-            if move.over:
-                np.add.at(rail_blocks, turn, blocks_of_wave)
-                shifts_of_turn |= dict.fromkeys(turn.tolist(), plan.scheme.shifts[move.phase])
-            else:
-                np.add.at(link_blocks, turn, blocks_of_wave)
-
     # Rails and links take a latency and the time of the bytes, but nothing where they are idle.
+    busiest_link, busiest_rail = (plan.loads @ plan.waves).max(axis=2)
     block_bytes = problem.size_bytes / problem.n_ranks
-    busiest_rail = rail_blocks.max(axis=1)
-    busiest_link = link_blocks.max(axis=1)
     rails_s = problem.alpha_s + busiest_rail * block_bytes / problem.rate_bytes_per_s
     rails_s *= busiest_rail > 0
     links_s = problem.island_alpha_s + busiest_link * block_bytes / problem.island_rate_bytes_per_s
     links_s *= busiest_link > 0
 
     # Rounds without rails keep the circuits of the round before, so only those with rails count.
-    circuits = [shifts_of_turn[turn] for turn in sorted(shifts_of_turn)]
+    circuits = [plan.shifts_of_turn[turn] for turn in sorted(plan.shifts_of_turn)]
     changes = sum(before != after for before, after in pairwise(circuits))
     return float(np.maximum(rails_s, links_s).sum() + changes * problem.delay_s)
 
@@ -493,86 +418,79 @@ def _time_s(problem: Collective, plan: _Plan) -> float:
 def _lay_on_ranks(problem: Collective, plan: _Plan) -> Laid:
     """Write out the sends and circuits of all ranks from a plan for the data of one island.
 
-    A plan says how the data of island 0 travel. All islands do the same at the same time. A send
-    from island 0 to island 2 therefore becomes one send for each island: from 1 to 3 for the data
-    of island 1, and onward around all islands.
+    All islands do the same at the same time: a send from island 0 to island 2 becomes one send for
+    each island, from 1 to 3 for the data of island 1, and onward around all islands. If all ranks
+    are too many to store, only the chunks of island 0 are. With waves of 0.75 and 0.25, a chunk of
+    100 bytes has the bytes 0 to 74 in the first wave, and 75 to 99 in the second.
     """
     # A chunk of an all-to-all goes from one rank to one other; else it is the data of one rank.
     stored_ranks = _ranks_to_store(problem, plan)
     n_chunks = stored_ranks or problem.n_ranks
     if problem.operation == "all-to-all":
         n_chunks *= problem.n_ranks
-    sends, parts = _list_sends_of_ranks(problem, plan)
 
-    # circuits[round, rank] are the peers in each round. Only rounds whose circuits differ from
-    # those of the round before get an entry of their own; the sum below counts changes, which
-    # gives each round the number of its entry.
-    circuits = _fill_rounds_without_rails(problem, _list_rail_circuits(problem, plan))
-    is_change = np.append(True, (np.diff(circuits, axis=0) != 0).any(axis=1))
+    # In each wave of a move the same sends are made, in another round and of other bytes. The
+    # lists begin with empty arrays, because a plan may have no move at all.
+    block_bytes = problem.size_bytes / problem.n_ranks
+    first_byte_of_wave = block_bytes * (np.cumsum(plan.waves) - plan.waves)
+    bytes_of_wave = block_bytes * plan.waves
+    rows = [np.empty((0, 5), np.int64)]
+    parts_of_rows = [np.empty((0, 2))]
+    for kind, turns in plan.turns:
+        for move, turn_of_wave in zip(plan.scheme.moves, turns, strict=True):
+            source, target, chunk = _ends_and_chunks(problem, move, kind, stored_ranks)
+            for wave, turn in enumerate(turn_of_wave.tolist()):
+                columns = np.broadcast_arrays(turn, source, target, chunk, kind)
+                rows.append(np.stack(columns, axis=-1).reshape(-1, 5))
+                part = (first_byte_of_wave[wave], bytes_of_wave[wave])
+                parts_of_rows.append(np.broadcast_to(part, (len(rows[-1]), 2)))
 
     # Plans list sends by ascending rounds. A plan of one wave sends whole blocks, and needs no
     # parts.
+    sends = np.concatenate(rows)
     by_round = np.argsort(sends[:, 0], kind="stable")
-    sorted_parts = None
+    parts = None
     if len(plan.waves) > 1:
-        sorted_parts = parts[by_round]
+        parts = np.concatenate(parts_of_rows)[by_round]
+
+    # Only rounds whose circuits differ from those of the round before begin an epoch; the sum
+    # counts changes, which gives each round the number of its epoch.
+    circuits = _list_rail_circuits(problem, plan)
+    is_change = np.append(True, (np.diff(circuits, axis=0) != 0).any(axis=1))
     return assemble(
         problem,
         sends[by_round],
         n_chunks,
         circuits[is_change][:, None],
         np.cumsum(is_change) - 1,
-        parts=sorted_parts,
+        parts=parts,
         stored_ranks=stored_ranks,
     )
 
 
-def _list_sends_of_ranks(
-    problem: Collective, plan: _Plan
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """List the sends of a plan, and which bytes of its chunk each of them carries.
-
-    They are those of all chunks, or of the chunks of island 0 if only these are stored.
-
-    With waves of 0.75 and 0.25, a chunk of 100 bytes has the bytes 0 to 74 in the first wave, and
-    75 to 99 in the second.
-
-    Rows of the first result are (round, source, target, chunk, kind), those of the second (first
-    byte, bytes).
-    """
-    block_bytes = problem.size_bytes / problem.n_ranks
-    first_byte_of_wave = block_bytes * (np.cumsum(plan.waves) - plan.waves)
-    bytes_of_wave = block_bytes * plan.waves
-
-    # Each wave of each move becomes a batch of sends, one for each island and row of the move. The
-    # lists begin with empty arrays, because a plan may have no move at all.
-    stored_ranks = _ranks_to_store(problem, plan)
-    sends = [np.empty((0, 5), np.int64)]
-    parts = [np.empty((0, 2))]
-    for kind, turns in plan.turns:
-        for move, turn_of_wave in zip(plan.scheme.moves, turns, strict=True):
-            source, target, chunk = _ends_and_chunks(problem, move, kind, stored_ranks)
-            # In each wave the same sends are made, in another round and of other bytes.
-            for wave, turn in enumerate(turn_of_wave.tolist()):
-                columns = np.broadcast_arrays(turn, source, target, chunk, kind)
-                rows = np.stack(columns, axis=-1).reshape(-1, 5)
-                sends.append(rows)
-                part = (first_byte_of_wave[wave], bytes_of_wave[wave])
-                parts.append(np.broadcast_to(part, (len(rows), 2)))
-    return np.concatenate(sends), np.concatenate(parts)
-
-
 def _list_rail_circuits(problem: Collective, plan: _Plan) -> NDArray[np.int64]:
-    """Return the circuits between islands that each round uses.
+    """Return ``circuits[round, rank]``: the rank to which the rail of a rank leads, -1 if nowhere.
 
-    The result ``circuits[round, rank]`` is the rank to which the circuit of a rank leads; -1 if it
-    leads nowhere, and for all ranks in rounds in which everything is sent inside islands.
+    Rounds that need no rails keep those that are up, so that nothing has to change for them. With
+    letters for the circuits of all ranks, the rounds ``- A - - B -`` become ``A A A A B B``.
     """
+    # A rail leads some islands onward, to the same place there. With 3 islands of 2 ranks and the
+    # shifts 1 and 0, rank 0 sends to 2, 2 to 4, 4 to 0, and ranks 1, 3 and 5 to nobody.
+    islands = problem.n_ranks // problem.island
+    island, place = np.divmod(np.arange(problem.n_ranks), problem.island)
     circuits = np.full((plan.n_rounds, problem.n_ranks), -1)
-    for _, turns in plan.turns:
-        for move, turn_of_wave in zip(plan.scheme.moves, turns, strict=True):
-            if move.over:
-                circuits[turn_of_wave] = _peers_over_rails(problem, plan.scheme.shifts[move.phase])
+    with_rails = sorted(plan.shifts_of_turn)
+    for turn in with_rails:
+        shift = np.array(plan.shifts_of_turn[turn])[place] % islands
+        peer = (island + shift) % islands * problem.island + place
+        circuits[turn] = np.where(shift == 0, -1, peer)
+
+    # The place of the last round with rails up to each round; -1 before the first one.
+    if with_rails:
+        last = np.searchsorted(with_rails, np.arange(plan.n_rounds), "right") - 1
+        circuits = circuits[np.array(with_rails)[np.maximum(last, 0)]]
+    elif not isinstance(problem.start, str):
+        circuits[:] = problem.start
     return circuits
 
 
@@ -614,39 +532,3 @@ def _ends_and_chunks(
     receiver_island, receiver_place = np.divmod(receiver, places)
     receiver = (receiver_island + data_island) % islands * places + receiver_place
     return source, target, (data_island * places + owner_place) * problem.n_ranks + receiver
-
-
-def _peers_over_rails(problem: Collective, shifts: Shifts) -> NDArray[np.int64]:
-    """Return the rank to which each rank sends over its rail, its one circuit to another island.
-
-    ``shifts[place]`` tells how many islands onward the rail of a place leads, to the same place
-    there. The result is ``peer[rank]``, -1 for nobody. With 3 islands of 2 ranks and the shifts 1
-    and 0, rank 0 sends to 2, 2 to 4, 4 to 0, and ranks 1, 3 and 5 to nobody.
-    """
-    places = problem.island
-    islands = problem.n_ranks // places
-    shift_of_place = np.array(shifts)
-    island = np.arange(islands)[:, None]
-    peer = (island + shift_of_place) % islands * places + np.arange(places)
-    return np.where(shift_of_place % islands == 0, -1, peer).reshape(-1)
-
-
-def _fill_rounds_without_rails(
-    problem: Collective, circuits: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """Give rounds that need no circuits those that are up, so that nothing has to change for them.
-
-    Example, with letters for the circuits of all ranks, and - for rounds that need none: the
-    rounds ``- A - - B -`` become ``A A A A B B``.
-
-    ``circuits[round, rank]`` is the peer of each rank, -1 in all places of rounds without rails.
-    """
-    n_rounds = len(circuits)
-    with_rails = np.flatnonzero((circuits >= 0).any(axis=1))
-    if len(with_rails):
-        # The place of the last round with rails up to each round; -1 before the first one.
-        last = np.searchsorted(with_rails, np.arange(n_rounds), "right") - 1
-        return circuits[with_rails[np.maximum(last, 0)]]
-    if isinstance(problem.start, str):
-        return circuits
-    return np.repeat(problem.start.astype(np.int64), n_rounds, axis=0)

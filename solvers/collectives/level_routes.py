@@ -1,18 +1,23 @@
-"""Level routes of all-to-alls over circuits that stay: rip-up and reroute by prices.
+"""Routes of all-to-alls over circuits that stay: rip-up and reroute by prices of loads.
 
-Every block takes a way of its own through a fixed number of rounds. In each round it takes one
-circuit or waits. The time is the sum, over all rounds, of the bytes on the busiest circuit. Blocks
-are ripped up and rerouted one by one, over the way whose circuits are cheapest. The price of a
-circuit in a round grows exponentially with its load (softmax of the loads of the round), more
-steeply from sweep to sweep: multiplicative weights, as in the method of Garg and Koenemann (1998)
-for flows of many commodities, but with blocks that are not split.
+Every block takes a route of its own through a fixed number of rounds. In each round it takes one
+circuit or waits. Blocks are ripped up and rerouted one by one, over the route whose circuits are
+cheapest (`reroute_blocks`). The price of a circuit in a round grows exponentially with its load;
+`LoadPrices` says from which load on, and how steeply.
 
-A *block* is what one rank sends to one other. A *lane* is a port of a rank on some plane. A *way*
-says for each round over which lane a block leaves its rank, or that it waits.
+`find_level_routes` makes the sum over all rounds of the bytes on the busiest circuit small: prices
+are the softmax of the loads of the round, steeper from sweep to sweep. These are multiplicative
+weights, as in the method of Garg and Koenemann (1998) for flows of many commodities, but with
+blocks that are not split. `optmatch.solvers.collectives.negotiated_routes` has the same router
+with capacities.
+
+A *block* is what one rank sends to one other. A *lane* is a port of a rank on some plane. A
+*route* says for each round over which lane a block leaves its rank, or that it waits.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -28,7 +33,7 @@ FloatArray = NDArray[np.float64]
 WAITS = -1
 """In place of a lane: the block stays where it is in this round."""
 NOT_ROUTED = -2
-"""In place of the first lane of a way: the block has no way yet."""
+"""In place of the first lane of a route: the block has no route yet."""
 SWEEPS = 14
 """How often all blocks are rerouted. Half as many leave circuits of 64 ranks 2 % more uneven,
 twice as many 0.5 % less."""
@@ -54,79 +59,129 @@ class RoutedBlocks(NamedTuple):
     """The blocks of an all-to-all, and the circuits that they can take."""
 
     peer: IntArray
-    """``peer[lane, rank]``: the rank to which a port leads, -1 if it is dark."""
+    """``peer[round, lane, rank]``: the rank to which a port leads, -1 if it is dark."""
     distance: IntArray
     """``distance[destination, rank]``: the fewest hops from a rank to a destination."""
     source: IntArray
     """``source[block]``: the rank that sends the block."""
     destination: IntArray
     """``destination[block]``: the rank that receives it in the end."""
-    n_bytes: FloatArray
-    """``n_bytes[block]``: its bytes."""
-    may_go_farther: bool = True
-    """Whether a way may take a circuit that leads farther from the destination."""
+    size: FloatArray
+    """``size[block]``: what it adds to the load of a circuit: its bytes, or 1."""
+    may_go_farther: bool
+    """Whether a route may take a circuit that leads farther from the destination."""
+
+    def list_sends(self, lane_of: NDArray[np.int16]) -> list[tuple[IntArray, IntArray, IntArray]]:
+        """List for each round the ranks that send, those that receive, and the chunks.
+
+        ``lane_of[block, round]`` is the lane that a block takes, or `WAITS`; a chunk has the
+        number ``source * ranks + destination``.
+        """
+        # rank[block]: where the block is before the round.
+        chunk = self.source * self.peer.shape[2] + self.destination
+        rank = self.source.copy()
+        sends = list[tuple[IntArray, IntArray, IntArray]]()
+        for peer, lane in zip(self.peer, lane_of.T, strict=True):
+            moved = np.flatnonzero(lane != WAITS)
+            receiver = peer[lane[moved], rank[moved]]
+            sends.append((rank[moved], receiver, chunk[moved]))
+            rank[moved] = receiver
+        return sends
 
 
-class Ways(NamedTuple):
-    """The ways of all blocks, and what they put on circuits."""
+class BlockRoutes(NamedTuple):
+    """The routes of all blocks, and what they put on circuits."""
 
     lane_of: NDArray[np.int16]
     """``lane_of[block, round]``: the lane that the block takes, or `WAITS`; `NOT_ROUTED` in the
-    first round of a block without a way."""
+    first round of a block without a route."""
     load: FloatArray
-    """``load[round, lane, rank]``: the bytes on the circuit of a port in a round."""
+    """``load[round, lane, rank]``: what blocks put on the circuit of a port in a round."""
     price: FloatArray
-    """``price[round, lane, rank]``: what a byte on this circuit costs."""
+    """``price[round, lane, rank]``: what this circuit costs a block."""
 
 
 class LoadPrices(NamedTuple):
-    """How loads become prices in a sweep; arrays have shape (rounds,) unless said."""
+    """How loads become prices in a sweep.
 
+    The price of a circuit is ``weight * exp((load - reference) / smoothing)``, with an exponent
+    from `least_exponent` to `MOST_EXPONENT`. With a least exponent of 0 all circuits up to the
+    reference cost their weight.
+    """
+
+    weight: FloatArray
+    """``weight[round, lane, rank]``: the price where the exponent is 0. A random part of it lets
+    blocks that have a choice between equals decide differently."""
     reference: FloatArray
-    """The load at which the exponent is 0, in bytes: the largest load when the sweep began."""
-    smoothing: FloatArray
-    """The bytes by which a load has to grow for its price to grow by the factor e."""
-    total: FloatArray
-    """The sum of the exponentials of all circuits when the sweep began."""
-    factor: FloatArray
-    """``factor[round, lane, rank]``: a random factor of the price near 1, shape (rounds, lanes,
-    ranks). Without it blocks that have a choice between equals would all decide alike."""
+    """``reference[round]``: the load at which the exponent is 0."""
+    smoothing: float
+    """By how much a load has to grow for its price to grow by the factor e."""
+    least_exponent: float
+    """The exponent is not below this number."""
+
+    def of_loads(self, load: FloatArray) -> FloatArray:
+        """Return ``price[round, lane, rank]`` of given loads."""
+        exponent = (load - self.reference[:, None, None]) / self.smoothing
+        price: FloatArray = self.weight * np.exp(
+            np.clip(exponent, self.least_exponent, MOST_EXPONENT)
+        )
+        return price
 
 
-class WaySearch(NamedTuple):
-    """Scratch of `find_cheapest_way`: what is known of each rank before each round.
+class RouteSearch(NamedTuple):
+    """Scratch of `find_cheapest_route`: what is known of each rank before each round.
 
     Rounds count from 0, and one more entry is for the end: arrays have shape (rounds + 1, ranks),
     `n_reached` has shape (rounds + 1,).
     """
 
     cost: FloatArray
-    """``cost[round, rank]``: the price of the cheapest way to a rank; infinite if unknown."""
+    """``cost[round, rank]``: the price of the cheapest route to a rank; infinite if unknown."""
     lane_to: NDArray[np.int16]
-    """``lane_to[round, rank]``: the lane over which that way came in the round before, `WAITS` if
-    it was at the rank already."""
+    """``lane_to[round, rank]``: the lane over which that route came in the round before, `WAITS`
+    if it was at the rank already."""
     rank_before: IntArray
-    """``rank_before[round, rank]``: where that way was one round before."""
+    """``rank_before[round, rank]``: where that route was one round before."""
     reached: IntArray
-    """``reached[round, place]``: the ranks that some way reaches, in any order."""
+    """``reached[round, place]``: the ranks that some route reaches, in any order."""
     n_reached: IntArray
     """``n_reached[round]``: how many these are."""
 
 
 @inner_kernel
-def _change_load(ways, prices, circuit, n_bytes):
-    """Add bytes to the load of one circuit in one round, and set its new price."""
-    round_index, lane, rank = circuit
-    ways.load[round_index, lane, rank] += n_bytes
-    above_bytes = ways.load[round_index, lane, rank] - prices.reference[round_index]
-    exponent = min(above_bytes / prices.smoothing[round_index], MOST_EXPONENT)
-    price = np.exp(exponent) / prices.total[round_index]
-    ways.price[round_index, lane, rank] = price * prices.factor[round_index, lane, rank]
+def _put_on_route(blocks, block, routes, prices, size):
+    """Add a size to the loads of all circuits on the route of a block, and set their prices.
+
+    Writes ``routes.load`` and ``routes.price``; a size below 0 takes the block off its route.
+    """
+    rank = blocks.source[block]
+    for round_index in range(len(blocks.peer)):
+        lane = routes.lane_of[block, round_index]
+        if lane != WAITS:
+            routes.load[round_index, lane, rank] += size
+            above = routes.load[round_index, lane, rank] - prices.reference[round_index]
+            exponent = min(above / prices.smoothing, MOST_EXPONENT)
+            factor = np.exp(max(exponent, prices.least_exponent))
+            routes.price[round_index, lane, rank] = prices.weight[round_index, lane, rank] * factor
+            rank = blocks.peer[round_index, lane, rank]
+
+
+@inner_kernel
+def _exceeds_load(blocks, block, routes, most_load):
+    """Tell whether some circuit on the route of a block has more than ``most_load[round]``."""
+    rank = blocks.source[block]
+    for round_index in range(len(most_load)):
+        lane = routes.lane_of[block, round_index]
+        if lane != WAITS:
+            if routes.load[round_index, lane, rank] > most_load[round_index]:
+                return True
+            rank = blocks.peer[round_index, lane, rank]
+    return False
 
 
 @inner_kernel
 def _reach_rank(search, round_index, rank, cost, lane, rank_before):
-    """Note a way that is at a rank before a round, if it is cheaper than the one that is known.
+    """Note a route that is at a rank before a round, if it is cheaper than the one that is known.
 
     Changes ``search.cost``, ``lane_to`` and ``rank_before`` at ``[round_index, rank]``, and adds a
     rank that is new in the round to ``search.reached``.
@@ -141,24 +196,23 @@ def _reach_rank(search, round_index, rank, cost, lane, rank_before):
 
 
 @inner_kernel
-def find_cheapest_way(blocks, block, ways, search):
-    """Find the cheapest way of one block of data to its destination, in a fixed number of rounds.
+def find_cheapest_route(blocks, block, routes, search):
+    """Find the cheapest route of one block to its destination, in a fixed number of rounds.
 
-    Writes ``ways.lane_of[block, round]``, and returns how many circuits were looked at. In each
+    Writes ``routes.lane_of[block, round]``, and returns how many circuits were looked at. In each
     round the block goes over one circuit, at the price that this circuit has in the round, or
-    waits, which costs nothing. The method is dynamic programming: round by round, the cheapest way
-    to each rank that can be reached is found. Ranks that are too far from the destination for the
-    rounds that are left are not looked at. ``search.cost`` has to be infinite everywhere, and is
-    so again afterwards.
+    waits, which costs nothing. The method is dynamic programming: round by round, the cheapest
+    route to each rank that can be reached is found. Ranks that are too far from the destination
+    for the rounds that are left are not looked at. ``search.cost`` has to be infinite everywhere,
+    and is so again afterwards.
     """
-    n_lanes = blocks.peer.shape[0]
-    n_rounds = ways.lane_of.shape[1]
+    n_rounds, n_lanes = blocks.peer.shape[:2]
     destination = blocks.destination[block]
     n_looks = 0
     search.n_reached[:] = 0
     _reach_rank(search, 0, blocks.source[block], 0.0, WAITS, blocks.source[block])
     for round_index in range(n_rounds):
-        # From each rank that some way reaches before the round, the block waits or takes a lane.
+        # From each rank that some route reaches before the round, the block waits or takes a lane.
         n_rounds_left = n_rounds - round_index - 1
         for place in range(search.n_reached[round_index]):
             rank = search.reached[round_index, place]
@@ -171,17 +225,17 @@ def find_cheapest_way(blocks, block, ways, search):
 
             # Over a lane, at its price, to a rank that is still near enough.
             for lane in range(n_lanes):
-                peer = blocks.peer[lane, rank]
+                peer = blocks.peer[round_index, lane, rank]
                 if peer >= 0 and blocks.distance[destination, peer] <= most_hops_left:
-                    over_lane = cost + ways.price[round_index, lane, rank]
+                    over_lane = cost + routes.price[round_index, lane, rank]
                     _reach_rank(search, round_index + 1, peer, over_lane, lane, rank)
             n_looks += n_lanes
 
-    # The way is read backwards from the destination. Then the costs that were written, and only
+    # The route is read backwards from the destination. Then the costs that were written, and only
     # these, become infinite again for the next call.
     rank = destination
     for round_index in range(n_rounds, 0, -1):
-        ways.lane_of[block, round_index - 1] = search.lane_to[round_index, rank]
+        routes.lane_of[block, round_index - 1] = search.lane_to[round_index, rank]
         rank = search.rank_before[round_index, rank]
     for round_index in range(n_rounds + 1):
         for place in range(search.n_reached[round_index]):
@@ -190,36 +244,80 @@ def find_cheapest_way(blocks, block, ways, search):
 
 
 @kernel
-def reroute_blocks(blocks, order, ways, prices, search):
-    """Reroute blocks of an all-to-all, one after another, each over its cheapest way.
+def reroute_blocks(blocks, order, routes, prices, search, most_load):
+    """Rip up and reroute blocks one after another, each over its cheapest route.
 
-    The bytes of a block are first taken off the circuits of its old way, and then put on those of
-    the new one; prices follow.
-
-    `search`: scratch of the search for one way.
+    Changes `routes`: a block is taken off the circuits of its old route, and put on those of the
+    new one; prices follow. Blocks all of whose circuits carry ``most_load[round]`` at most stay as
+    they are. Returns how many circuits were looked at.
     """
-    n_rounds = ways.lane_of.shape[1]
     n_looks = 0
     for block in order:
-        n_bytes = blocks.n_bytes[block]
-        # Take the bytes off the old way, which is followed from the source; then put them on the
-        # new one.
-        is_routed = ways.lane_of[block, 0] != NOT_ROUTED
-        rank = blocks.source[block]
-        for round_index in range(n_rounds):
-            lane = ways.lane_of[block, round_index]
-            if is_routed and lane != WAITS:
-                _change_load(ways, prices, (round_index, lane, rank), -n_bytes)
-                rank = blocks.peer[lane, rank]
-
-        n_looks += find_cheapest_way(blocks, block, ways, search)
-        rank = blocks.source[block]
-        for round_index in range(n_rounds):
-            lane = ways.lane_of[block, round_index]
-            if lane != WAITS:
-                _change_load(ways, prices, (round_index, lane, rank), n_bytes)
-                rank = blocks.peer[lane, rank]
+        if routes.lane_of[block, 0] != NOT_ROUTED:
+            if not _exceeds_load(blocks, block, routes, most_load):
+                continue
+            _put_on_route(blocks, block, routes, prices, -blocks.size[block])
+        n_looks += find_cheapest_route(blocks, block, routes, search)
+        _put_on_route(blocks, block, routes, prices, blocks.size[block])
     return n_looks
+
+
+def begin_routing(blocks: RoutedBlocks) -> tuple[BlockRoutes, RouteSearch]:
+    """Allocate what `reroute_blocks` changes: no block has a route, and no circuit a load."""
+    n_rounds, _, n_ranks = blocks.peer.shape
+    routes = BlockRoutes(
+        lane_of=np.full((len(blocks.source), n_rounds), NOT_ROUTED, dtype=np.int16),
+        load=np.zeros(blocks.peer.shape),
+        price=np.zeros(blocks.peer.shape),
+    )
+    shape = (n_rounds + 1, n_ranks)
+    search = RouteSearch(
+        cost=np.full(shape, np.inf),
+        lane_to=np.zeros(shape, dtype=np.int16),
+        rank_before=np.zeros(shape, dtype=np.int64),
+        reached=np.zeros(shape, dtype=np.int64),
+        n_reached=np.zeros(n_rounds + 1, dtype=np.int64),
+    )
+    return routes, search
+
+
+def list_level_routes(blocks: RoutedBlocks, clock: Clock) -> Iterator[BlockRoutes]:
+    """Yield the routes of all blocks after each of `SWEEPS` sweeps, in which loads get more level.
+
+    The arrays are the same each time, and change from sweep to sweep. The routes end early if the
+    clock has run out, or after `MOST_STEPS` looks at circuits; a sweep that is cut off yields
+    nothing.
+    """
+    # The mean load of a circuit, if all blocks take shortest routes: each block loads as many
+    # circuits as its distance, and a dark port is no circuit.
+    n_hops = blocks.distance[blocks.destination, blocks.source]
+    mean_load = float(n_hops @ blocks.size) / np.count_nonzero(blocks.peer >= 0)
+    routes, search = begin_routing(blocks)
+    reroutes_all = np.full(len(blocks.peer), -1.0)
+    rng = np.random.default_rng(0)
+
+    # `smoothing` is by how many bytes more the price of a circuit becomes e times as high. It
+    # falls from sweep to sweep, so prices become steeper: first routes are short, then loads are
+    # level.
+    n_looks = 0
+    for smoothing in mean_load * np.geomspace(FIRST_SMOOTHING, LAST_SMOOTHING, SWEEPS):
+        if clock.exceeded(0) is not None or n_looks > MOST_STEPS:
+            return
+        # The prices of a round are the softmax of its loads when the sweep begins, times a random
+        # factor. Dark ports have no load, but must not count in the sum.
+        busiest = routes.load.max(axis=(1, 2))
+        prices = LoadPrices(np.ones(routes.load.shape), busiest, smoothing, -np.inf)
+        total = (prices.of_loads(routes.load) * (blocks.peer >= 0)).sum(axis=(1, 2))
+        factor = rng.uniform(1 - JITTER, 1 + JITTER, size=routes.load.shape)
+        prices = prices._replace(weight=factor / total[:, None, None])
+        routes.price[:] = prices.of_loads(routes.load)
+        order = rng.permutation(len(blocks.source))
+        for first in range(0, len(order), BLOCKS_BETWEEN_LOOKS_AT_CLOCK):
+            if first > 0 and clock.exceeded(0) is not None:
+                return
+            portion = order[first : first + BLOCKS_BETWEEN_LOOKS_AT_CLOCK]
+            n_looks += reroute_blocks(blocks, portion, routes, prices, search, reroutes_all)
+        yield routes
 
 
 class LevelRoutes(NamedTuple):
@@ -240,106 +338,14 @@ def find_level_routes(
     ``peer[lane, rank]`` is where a circuit leads, -1 for none; ``distance[destination, rank]`` is
     in hops. The result is None if there was no time for a whole sweep.
     """
-    # At first no block has a way, and no circuit a load. `lane_of[block, round]` is the port over
-    # which a block leaves its rank in a round; `load` and `price[round, lane, rank]` are the bytes
-    # on a circuit and what a byte on it costs.
-    n = problem.n_ranks
-    source, destination = np.nonzero(problem.demand)
-    blocks = RoutedBlocks(peer, distance, source, destination, problem.demand[source, destination])
-    n_blocks = len(source)
-    ways = Ways(
-        lane_of=np.full((n_blocks, n_rounds), NOT_ROUTED, dtype=np.int16),
-        load=np.zeros((n_rounds, *peer.shape)),
-        price=np.zeros((n_rounds, *peer.shape)),
-    )
-    search = new_search(n, n_rounds)
-    # The mean bytes on a circuit in a round, if all blocks take shortest ways: each block loads as
-    # many circuits as its distance, and a dark port is no circuit.
-    mean_load = (distance * problem.demand.T).sum() / np.count_nonzero(peer >= 0) / n_rounds
-    rng = np.random.default_rng(0)
-
-    # `smoothing` is by how many bytes more the price of a circuit becomes e times as high. It
-    # falls from sweep to sweep, so prices become steeper: first ways are short, then loads are
-    # level.
-    best_lanes: NDArray[np.int16] | None = None
-    best_bytes = np.inf
-    n_looks = 0
-    for smoothing in mean_load * np.geomspace(FIRST_SMOOTHING, LAST_SMOOTHING, SWEEPS):
-        if clock.exceeded(0) is not None or n_looks > MOST_STEPS:
-            break
-        # The loads of all ways so far make the first prices of the sweep.
-        prices = _set_prices(ways, peer, smoothing, rng)
-        order = rng.permutation(n_blocks)
-        is_cut_off = False
-        for first in range(0, n_blocks, BLOCKS_BETWEEN_LOOKS_AT_CLOCK):
-            if first > 0 and clock.exceeded(0) is not None:
-                is_cut_off = True
-                break
-            portion = order[first : first + BLOCKS_BETWEEN_LOOKS_AT_CLOCK]
-            n_looks += reroute_blocks(blocks, portion, ways, prices, search)
-        # In a first sweep that is cut off, some blocks have no way; in a later one, the ways of
-        # some blocks are of the sweep before, and loads have not settled.
-        if is_cut_off:
-            break
-        busiest_bytes = float(ways.load.max(axis=(1, 2)).sum())
-        if busiest_bytes < best_bytes:
-            best_bytes = busiest_bytes
-            best_lanes = ways.lane_of.copy()
-    if best_lanes is None:
-        return None
-    return LevelRoutes(list_sends(blocks, best_lanes, n), best_bytes)
-
-
-def new_search(n_ranks: int, n_rounds: int) -> WaySearch:
-    """Allocate the scratch of the search for the cheapest way of a block.
-
-    Returns costs are infinite, which says that no way to a rank is known.
-    """
-    shape = (n_rounds + 1, n_ranks)
-    return WaySearch(
-        cost=np.full(shape, np.inf),
-        lane_to=np.zeros(shape, dtype=np.int16),
-        rank_before=np.zeros(shape, dtype=np.int64),
-        reached=np.zeros(shape, dtype=np.int64),
-        n_reached=np.zeros(n_rounds + 1, dtype=np.int64),
-    )
-
-
-def _set_prices(
-    ways: Ways, peer: IntArray, smoothing: float, rng: np.random.Generator
-) -> LoadPrices:
-    """Set the prices of all circuits to the softmax of the loads of their round.
-
-    Writes ``ways.price[round, lane, rank]``, the softmax times a random factor near 1, from
-    ``ways.load`` of the same shape; `smoothing` is the load in which prices grow by a factor e.
-    ``peer[lane, rank]`` is the rank to which a port leads, -1 if it is dark.
-    """
-    # Dark ports have no load, but must not count in the sum.
-    reference = ways.load.max(axis=(1, 2))
-    exponentials = np.exp((ways.load - reference[:, None, None]) / smoothing)
-    total = (exponentials * (peer >= 0)).sum(axis=(1, 2))
-    factor = rng.uniform(1 - JITTER, 1 + JITTER, size=ways.price.shape)
-    ways.price[:] = factor * exponentials / total[:, None, None]
-    return LoadPrices(reference, np.full(len(reference), smoothing), total, factor)
-
-
-def list_sends(
-    blocks: RoutedBlocks, lane_of: NDArray[np.int16], n_ranks: int
-) -> list[tuple[IntArray, IntArray, IntArray]]:
-    """List the sends of each round, given over which lane each block leaves its rank.
-
-    ``lane_of[block, round]`` is the lane (a port of every rank) that a block takes, or `WAITS`.
-
-    A round has the ranks that send, those that receive, and the chunks,
-    ``source * n_ranks + destination``.
-    """
-    # rank[block]: where the block is before the round.
-    chunk = blocks.source * n_ranks + blocks.destination
-    rank = blocks.source.copy()
-    sends = list[tuple[IntArray, IntArray, IntArray]]()
-    for lane in lane_of.T:
-        moved = np.flatnonzero(lane != WAITS)
-        receiver = blocks.peer[lane[moved], rank[moved]]
-        sends.append((rank[moved], receiver, chunk[moved]))
-        rank[moved] = receiver
-    return sends
+    demand = problem.demand
+    source, destination = np.nonzero(demand)
+    peer_by_round = np.repeat(peer[None], n_rounds, axis=0)
+    sizes = demand[source, destination]
+    blocks = RoutedBlocks(peer_by_round, distance, source, destination, sizes, True)
+    best: LevelRoutes | None = None
+    for routes in list_level_routes(blocks, clock):
+        busiest_bytes = float(routes.load.max(axis=(1, 2)).sum())
+        if best is None or busiest_bytes < best.busiest_bytes:
+            best = LevelRoutes(blocks.list_sends(routes.lane_of), busiest_bytes)
+    return best

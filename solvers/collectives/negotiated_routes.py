@@ -3,15 +3,14 @@
 The time is given as a number of blocks: in each round a circuit may carry a few whole blocks, its
 *capacity*, and the capacities of all rounds add up to that number. The method is PathFinder of
 McMurchie and Ebeling (1995). Blocks may overuse circuits at first. Those that do are ripped up and
-rerouted one by one, over the ways that are cheapest. Overuse costs more from sweep to sweep, and a
-circuit that was overused in earlier sweeps stays dearer, so blocks that have another way give it
-up to those that have none. The search ends when no circuit is overused.
+rerouted one by one, over the routes that are cheapest. Overuse costs more from sweep to sweep, and
+a circuit that was overused in earlier sweeps stays dearer, so blocks that have another route give
+it up to those that have none. The search ends when no circuit is overused.
 
 With level loads as the aim (`level_routes`), the busiest circuits of all rounds carry 8 blocks
 between 16 ranks with four ports; capacities are met with 7, where counting says 6.6.
 
-A *block* is what one rank sends to one other. A *lane* is a port of a rank on some plane. A *way*
-says for each round over which lane a block leaves its rank, or that it waits.
+The router is that of `optmatch.solvers.collectives.level_routes`, with loads that count blocks.
 """
 
 from __future__ import annotations
@@ -19,24 +18,17 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optmatch.model import Clock
 from optmatch.problems import Collective
 from optmatch.solvers.collectives.level_routes import (
-    NOT_ROUTED,
-    WAITS,
     LevelRoutes,
+    LoadPrices,
     RoutedBlocks,
-    Ways,
-    find_cheapest_way,
-    list_sends,
-    new_search,
+    begin_routing,
+    reroute_blocks,
 )
 from optmatch.solvers.collectives.topologies import IntArray
-from optmatch.solvers.kernels.decorators import inner_kernel, kernel
-
-FloatArray = NDArray[np.float64]
 
 SWEEPS = 60
 """After so many sweeps a search gives up. Between 16 and 64 ranks those that end take 4 to 50;
@@ -50,7 +42,7 @@ MUCH_OVERUSE = 0.03
 """How much that is, as a part of all hops. No search that ended had more than 2.6 %; circuits that
 are uneven by nature, as in graphs of de Bruijn, keep 3 to 20 % for ever."""
 FIRST_PENALTY = 0.5
-"""By how much of itself a price grows for each block over capacity, in the first sweep."""
+"""By how much of itself a price grows for a block over capacity, in the first sweep."""
 PENALTY_GROWTH = 1.3
 """The factor of the penalty from sweep to sweep, as in routers of integrated circuits."""
 LARGEST_PENALTY = 1000.0
@@ -77,70 +69,6 @@ class CapacitySearch(NamedTuple):
     """Whether so much was overused that some percent more capacity would not help."""
 
 
-class Congestion(NamedTuple):
-    """What the circuits of each round may carry, and what overuse costs in this sweep."""
-
-    capacity: IntArray
-    """``capacity[round]``: how many blocks a circuit may carry in the round."""
-    base_price: FloatArray
-    """``base_price[round, lane, rank]``: the price of a circuit that is not overused: 1, and 1
-    more for each block over capacity in each sweep before, and a random part."""
-    penalty: float
-    """By how much of the base price the price grows for each block over capacity."""
-
-
-@inner_kernel
-def _change_use(ways, congestion, circuit, n_blocks):
-    """Change how many blocks one circuit carries in one round, and set its price for one more."""
-    round_index, lane, rank = circuit
-    ways.load[round_index, lane, rank] += n_blocks
-    with_one_more = ways.load[round_index, lane, rank] + 1
-    overuse = max(0.0, with_one_more - congestion.capacity[round_index])
-    factor = 1 + congestion.penalty * overuse
-    ways.price[round_index, lane, rank] = congestion.base_price[round_index, lane, rank] * factor
-
-
-@inner_kernel
-def _overuses_circuit(blocks, block, ways, capacity):
-    """Tell whether some circuit on the way of a block carries more blocks than it may."""
-    rank = blocks.source[block]
-    for round_index in range(len(capacity)):
-        lane = ways.lane_of[block, round_index]
-        if lane != WAITS:
-            if ways.load[round_index, lane, rank] > capacity[round_index]:
-                return True
-            rank = blocks.peer[lane, rank]
-    return False
-
-
-@inner_kernel
-def _change_use_of_way(blocks, block, ways, congestion, n_blocks):
-    """Put a block on all circuits of its way, or take it off them."""
-    rank = blocks.source[block]
-    for round_index in range(ways.lane_of.shape[1]):
-        lane = ways.lane_of[block, round_index]
-        if lane != WAITS:
-            _change_use(ways, congestion, (round_index, lane, rank), n_blocks)
-            rank = blocks.peer[lane, rank]
-
-
-@kernel
-def reroute_over_capacity(blocks, order, ways, congestion, search, reroutes_all):
-    """Rip up and reroute, one after another, all blocks or those that overuse a circuit.
-
-    `search`: scratch of the search for one way.
-    """
-    n_looks = 0
-    for block in order:
-        if not reroutes_all and not _overuses_circuit(blocks, block, ways, congestion.capacity):
-            continue
-        if ways.lane_of[block, 0] != NOT_ROUTED:
-            _change_use_of_way(blocks, block, ways, congestion, -1)
-        n_looks += find_cheapest_way(blocks, block, ways, search)
-        _change_use_of_way(blocks, block, ways, congestion, 1)
-    return n_looks
-
-
 def find_routes_within_capacity(
     problem: Collective, peer: IntArray, distance: IntArray, capacity: IntArray, clock: Clock
 ) -> CapacitySearch:
@@ -150,41 +78,39 @@ def find_routes_within_capacity(
     leads, -1 for none, and ``distance[destination, rank]`` is in hops. The circuits are the same
     in all rounds. The method is negotiated congestion, which may fail where routes exist.
     """
-    n = problem.n_ranks
+    # Loads and capacities are in blocks.
     n_rounds = len(capacity)
     source, destination = np.nonzero(problem.demand)
-    n_bytes = problem.demand[source, destination]
-    blocks = RoutedBlocks(peer, distance, source, destination, n_bytes, may_go_farther=False)
-    ways = Ways(
-        lane_of=np.full((len(source), n_rounds), NOT_ROUTED, dtype=np.int16),
-        load=np.zeros((n_rounds, *peer.shape)),
-        price=np.ones((n_rounds, *peer.shape)),
-    )
-    search = new_search(n, n_rounds)
+    peer_by_round = np.repeat(peer[None], n_rounds, axis=0)
+    sizes = np.ones(len(source))
+    blocks = RoutedBlocks(peer_by_round, distance, source, destination, sizes, False)
+    routes, search = begin_routing(blocks)
     rng = np.random.default_rng(0)
 
-    overuse_before = np.zeros(ways.load.shape)
+    overuse_before = np.zeros(routes.load.shape)
     penalty = FIRST_PENALTY
     n_looks = 0
     for sweep in range(SWEEPS):
         if clock.exceeded(0) is not None or n_looks > MOST_LOOKS:
             break
-        # A circuit that would not be overused by one block more costs its base price.
-        base_price = 1 + overuse_before + rng.uniform(0, JITTER, size=ways.load.shape)
-        overuse_by_next = np.maximum(0, ways.load + 1 - capacity[:, None, None])
-        ways.price[:] = base_price * (1 + penalty * overuse_by_next)
-        congestion = Congestion(capacity, base_price, penalty)
+        # A circuit that would not be overused by one block more costs its weight: 1, 1 more for
+        # each block over capacity in each sweep before, and a random part.
+        weight = 1 + overuse_before + rng.uniform(0, JITTER, size=routes.load.shape)
+        prices = LoadPrices(weight, capacity - 1.0, 1 / np.log1p(penalty), 0.0)
+        routes.price[:] = prices.of_loads(routes.load)
+        most_load = capacity.astype(np.float64)
+        if sweep < WHOLE_SWEEPS:
+            most_load[:] = -1.0  # all blocks are rerouted
         order = rng.permutation(len(source))
-        reroutes_all = sweep < WHOLE_SWEEPS
-        n_looks += reroute_over_capacity(blocks, order, ways, congestion, search, reroutes_all)
+        n_looks += reroute_blocks(blocks, order, routes, prices, search, most_load)
 
-        overuse = np.maximum(0, ways.load - capacity[:, None, None])
+        overuse = np.maximum(0, routes.load - capacity[:, None, None])
         if not overuse.any():
-            busiest_blocks = ways.load.max(axis=(1, 2)).sum()
-            busiest_bytes = float(busiest_blocks * n_bytes.max())
-            return CapacitySearch(LevelRoutes(list_sends(blocks, ways.lane_of, n), busiest_bytes))
+            busiest_blocks = float(routes.load.max(axis=(1, 2)).sum())
+            busiest_bytes = busiest_blocks * float(problem.demand.max())
+            return CapacitySearch(LevelRoutes(blocks.list_sends(routes.lane_of), busiest_bytes))
         # Between few ranks single blocks are some percent, which says nothing.
-        is_much = overuse.sum() > max(n, MUCH_OVERUSE * ways.load.sum())
+        is_much = overuse.sum() > max(problem.n_ranks, MUCH_OVERUSE * routes.load.sum())
         if is_much and sweep + 1 >= SWEEPS_BEFORE_VERDICT:
             return CapacitySearch(None, is_hopeless=True)
         overuse_before += overuse

@@ -121,13 +121,10 @@ def read_steps(problem: Collective, rounds: Rounds | None) -> Steps:
 
 
 def share(steps: Steps, clock: Clock, *, prove: bool = True) -> tuple[Shares, float]:
-    """Share the bytes of each round among several switches, so that the last round ends early.
+    """Share the work of each step among the planes, so that the last step ends early.
 
-    Three methods follow each other:
-
-    1. beam search proposes which planes take part in which steps;
-    2. a linear programme finds the best shares for each proposal;
-    3. local search lets single planes join or leave steps.
+    Beam search proposes which planes take part in which steps, a linear programme finds the best
+    shares for each proposal, and local search lets single planes join or leave steps.
 
     Returns the best shares and a lower bound of their time in seconds. The bound is 0 unless
     `prove` asks for a mixed-integer programme and the case is small enough; it may also find
@@ -149,7 +146,22 @@ def share(steps: Steps, clock: Clock, *, prove: bool = True) -> tuple[Shares, fl
         candidate = _balance(steps, used)
         if candidate.time_s < best.time_s * (1 - 1e-12):
             best = candidate
-    best = _improve(steps, best, clock, tries)
+
+    # Local search: for each pair of a step and a plane the plane joins the step, or leaves it
+    # unless it is the only one there, and all work is shared out anew. The first change that is
+    # faster is kept, until none of any pair is.
+    is_improved = True
+    while is_improved and clock.exceeded(1) is None:
+        is_improved = False
+        for step, plane in np.ndindex(best.share_s.shape):
+            used = best.share_s > 0
+            used[step, plane] ^= True
+            if used[step].any() and tries > 0 and clock.exceeded(1) is None:
+                tries -= 1
+                candidate = _balance(steps, used)
+                if candidate.time_s < best.time_s * (1 - 1e-9):
+                    best = candidate
+                    is_improved = True
 
     # A proof may find better shares, too. The bound is the time of the best shares once it has
     # come so near.
@@ -184,20 +196,30 @@ class _Schedule(NamedTuple):
 
 
 def _search_beam(steps: Steps) -> list[NDArray[np.bool_]]:
-    """Propose which switches take part in which rounds, by beam search.
+    """Propose arrays ``used[step, plane]``, all True first, and others by beam search.
 
-    A schedule says which planes take part in the steps until now. Step by step, each schedule is
-    continued with several sets of planes, and the `BEAM` best ones of all these stay.
+    Step by step, each schedule of the steps until now is continued with several sets of planes,
+    and the `BEAM` best ones of all these stay.
     """
     idle = tuple(_Plane(held, 0.0) for held in steps.held.tolist())
     schedules = [_Schedule(0.0, idle, ())]
-    for step in range(len(steps.work_s)):
+    for step, configuration in enumerate(steps.configuration.tolist()):
         # Schedules are alike if their planes hold the same circuits and equally many planes take
         # part in this step. Among these only the best one is kept: the sum of its end and of the
         # mean time at which planes are free is least.
         best_of_state: dict[tuple[int, tuple[int, ...]], tuple[float, _Schedule]] = {}
         for schedule in schedules:
-            begin_s = [_begin_s(steps, step, schedule.time_s, plane) for plane in schedule.planes]
+            # When each plane can begin to send: with its circuits, after the step before, and
+            # when all ranks are ready.
+            step_s = max(schedule.time_s, float(steps.ready_s[step]))
+            delays_s = [
+                steps.delay_s * (plane.held not in (configuration, ANY))
+                for plane in schedule.planes
+            ]
+            begin_s = [
+                max(step_s, plane.free_s + delay_s) + steps.alpha_s
+                for plane, delay_s in zip(schedule.planes, delays_s, strict=True)
+            ]
             order = sorted(range(steps.planes), key=begin_s.__getitem__)
             for chosen in _list_plane_sets(order, schedule.planes):
                 extended = _extend(steps, step, schedule, chosen, begin_s)
@@ -221,22 +243,13 @@ def _search_beam(steps: Steps) -> list[NDArray[np.bool_]]:
     return candidates
 
 
-def _begin_s(steps: Steps, step: int, now_s: float, plane: _Plane) -> float:
-    """Return when a plane can begin to send in a step, in seconds."""
-    circuits_s = plane.free_s
-    if plane.held not in (int(steps.configuration[step]), ANY):
-        circuits_s = plane.free_s + steps.delay_s
-    return max(now_s, float(steps.ready_s[step]), circuits_s) + steps.alpha_s
-
-
 def _extend(
     steps: Steps, step: int, schedule: _Schedule, chosen: tuple[int, ...], begin_s: list[float]
 ) -> _Schedule:
-    """Add a round to a schedule, such that all switches that take part in it end at the same time.
+    """Add a step to a schedule, such that all planes that take part in it end at the same time.
 
-    A round is called a *step*, and a switch a *plane*. The *work* of a step is for how many
-    seconds one plane alone would send; the planes that take part share it. Those planes stay out
-    that could only begin when the others have ended.
+    `chosen` are planes, those that can begin first in front. Those stay out that could only begin
+    when the others have ended.
 
     Example: 6 s of work, and planes that can begin at 0, 2 and 9 s. The first two end at (0 + 2 +
     6) / 2 = 4 s, and the third one stays out.
@@ -261,8 +274,7 @@ def _extend(
 def _list_plane_sets(order: list[int], planes: tuple[_Plane, ...]) -> list[tuple[int, ...]]:
     """List the sets of planes among which the beam search tries to share out one step.
 
-    `order` lists the numbers of planes, those that are free earliest first. A step is one round of
-    sends, whose data the planes of a set carry together, each some part.
+    `order` lists the numbers of planes, those that can begin first in front; so do the sets.
     """
     # The number of sets that are returned grows as log p, p^2 and 2^p in these three cases.
     n_planes = len(order)
@@ -287,38 +299,11 @@ def _list_plane_sets(order: list[int], planes: tuple[_Plane, ...]) -> list[tuple
     return plane_sets
 
 
-def _improve(steps: Steps, best: Shares, clock: Clock, tries: int) -> Shares:
-    """Let single planes leave or join steps while that helps (local search).
-
-    A *step* is a round of an algorithm, and a *plane* a switch that changes circuits by itself.
-    For each pair of them the plane joins the step, or leaves it if it took part, and a linear
-    programme shares out all work anew. A change is kept if it is faster; the search ends when no
-    pair is left whose change would be.
-    """
-    is_improved = True
-    while is_improved and clock.exceeded(1) is None:
-        is_improved = False
-        for step, plane in np.ndindex(best.share_s.shape):
-            # One plane joins a step, or leaves it unless it is the only one there.
-            used = best.share_s > 0
-            used[step, plane] ^= True
-            if not used[step].any() or tries <= 0 or clock.exceeded(1) is not None:
-                continue
-            # All other pairs stay as they are; how long each plane sends is found anew.
-            tries -= 1
-            candidate = _balance(steps, used)
-            if candidate.time_s < best.time_s * (1 - 1e-9):
-                best = candidate
-                is_improved = True
-    return best
-
-
 def _balance(steps: Steps, used: NDArray[np.bool_]) -> Shares:
-    """Find how long each switch sends in each round, given which switches take part.
+    """Find the shares of all planes, given ``used[step, plane]``, which of them take part.
 
-    A round is called a *step*, a switch a *plane*, and the seconds for which a plane sends in a
-    step its *share*. The shares of a step add up to its work. A linear programme minimises the end
-    of the last step. If it is too large or fails, all planes that take part have equal shares.
+    A linear programme minimises the end of the last step. If it is too large or fails, all planes
+    that take part have equal shares.
     """
     amounts = used.astype(np.float64)
     unit_s = float((steps.work_s + steps.alpha_s).sum())
@@ -368,26 +353,98 @@ def _prove_bound(steps: Steps, best: Shares, clock: Clock) -> tuple[float, NDArr
 def _solve_programme(
     steps: Steps, used: NDArray[np.bool_], unit_s: float, remaining_s: float | None = None
 ) -> Any:
-    """Find how several switches should share the bytes of all rounds.
+    """Find how several planes should share the bytes of all steps, to end soonest.
 
-    The end of the last round is minimised. A switch is called a *plane*, and a round a *step*.
-    Each plane may send for some time in each step, its *share*, and change its circuits between
-    steps. A *part* is a pair of a step and a plane that may take part in it.
+    Without `remaining_s` all parts in ``used[step, plane]`` are used: a linear programme. With it
+    the search also chooses which of them are: a mixed-integer programme, in which nothing lasts
+    longer than one unit, `unit_s` seconds. There are p parts, numbered by step and then by plane,
+    and s steps. The columns of the result are
 
-    - Without `remaining_s` all parts are used: a linear programme.
-    - With it the search also chooses which parts are used: a mixed-integer programme.
+    - 0 to p - 1: whether a part is used, 0 or 1;
+    - p to 2 p - 1: when a part starts;
+    - 2 p to 3 p - 1: the share of a part;
+    - 3 p to 3 p + s - 1: when a step ends.
     """
     with uncounted():
         from scipy.optimize import Bounds, LinearConstraint, milp
         from scipy.sparse import csr_array
 
-    # The rows: the shares of each step do its work, and the rules of each part.
     is_choice = remaining_s is not None
-    programme = _ShareProgramme(steps, used, unit_s, is_choice=is_choice)
+    step_of_part, plane_of_part = np.nonzero(used)
+    n_parts = len(step_of_part)
+    start = n_parts  # the first columns of starts, of shares, and of the ends of steps
+    share = 2 * n_parts
+    end = 3 * n_parts
+    n_columns = end + len(used)
+    work = steps.work_s / unit_s
+    alpha = steps.alpha_s / unit_s
+    delay = steps.delay_s / unit_s
+
+    # Rows say that some columns times factors add up to a number or more; entries are their row,
+    # column and factor.
+    least: list[float] = []
+    entries: list[tuple[int, int, float]] = []
+
+    def require(at_least: float, *terms: tuple[int, float]) -> None:
+        """Add a row."""
+        entries.extend((len(least), column, factor) for column, factor in terms)
+        least.append(at_least)
+
+    # The planes that take part in a step do its work together.
     for step in range(len(used)):
-        programme.share_out(step)
-    for part, (step, plane) in enumerate(np.argwhere(used).tolist()):
-        programme.add_part(part, step, plane)
+        require(
+            work[step], *((share + part, 1.0) for part in np.flatnonzero(step_of_part == step))
+        )
+
+    for part, step in enumerate(step_of_part.tolist()):
+        plane = plane_of_part[part]
+        # No share is more than the work of its step. A step ends when its planes have spent their
+        # latency and sent their shares; and begins when the step before, in the column before, has
+        # ended.
+        require(0.0, (part, work[step]), (share + part, -1.0))
+        require(0.0, (end + step, 1.0), (start + part, -1.0), (share + part, -1.0), (part, -alpha))
+        if step:
+            require(0.0, (start + part, 1.0), (end + step - 1, -1.0))
+
+        # The first part that a plane uses waits for its first circuits: start >= first_begin *
+        # (used - sum of used over the earlier parts). If an earlier part is used, the right side
+        # is 0 or less, and the row says nothing.
+        earlier = np.flatnonzero(plane_of_part[:part] == plane).tolist()
+        first_begin = _first_begin_s(steps, step, plane) / unit_s
+        earlier_terms = [(other, first_begin) for other in earlier]
+        require(0.0, (start + part, 1.0), (part, -first_begin), *earlier_terms)
+
+        # After an earlier part with other circuits there is a delay. If all parts are used, only
+        # the last one of the plane before this one matters; else it may be any of them. With M
+        # longer than anything, and `used` 0 or 1: start >= end of the earlier part + delay
+        # - M (1 - used) - M (1 - used(earlier)) - M used(each part between), where the end is
+        # start, share, and latency if used. In the row all constants are in the least value.
+        longest = 1.0 + delay
+        candidates = range(len(earlier))
+        if not is_choice:
+            candidates = candidates[-1:]
+        for index in candidates:
+            other = earlier[index]
+            other_configuration = steps.configuration[step_of_part[other]]
+            if other_configuration != steps.configuration[step]:
+                require(
+                    delay - 2 * longest,
+                    (start + part, 1.0),
+                    (start + other, -1.0),
+                    (share + other, -1.0),
+                    (other, -alpha - longest),
+                    (part, -longest),
+                    *((between, longest) for between in earlier[index + 1 :]),
+                )
+
+    # Limits of columns. Unless it is a choice all parts are used. No part starts, and no step
+    # ends, before its ranks are ready; a choice allows one unit, with a margin for rounding.
+    low = np.zeros(n_columns)
+    low[start:share] = steps.ready_s[step_of_part] / unit_s
+    low[end:] = steps.ready_s / unit_s
+    low[:n_parts] = not is_choice
+    high = np.full(n_columns, 1.0 + 1e-9 if is_choice else np.inf)
+    high[:n_parts] = 1.0
 
     # A proof needs no gap between the answer and the bound; nodes are limited beside the time.
     options: dict[str, Any] = {}
@@ -395,173 +452,23 @@ def _solve_programme(
         options = {"mip_rel_gap": 0.0, "node_limit": 5_000}
     if remaining_s is not None and np.isfinite(remaining_s):
         options["time_limit"] = max(remaining_s, 0.01)
-    n_columns = len(programme.low)
-    row, column, factor = zip(*programme.entries, strict=True)
-    table = csr_array((factor, (row, column)), shape=(len(programme.row_low), n_columns))
+    row, column, factor = zip(*entries, strict=True)
+    table = csr_array((factor, (row, column)), shape=(len(least), n_columns))
     goal = np.zeros(n_columns)
     goal[-1] = 1.0  # the end of the last step
     is_whole = np.zeros(n_columns)
-    is_whole[: programme.n_parts] = is_choice
+    is_whole[:n_parts] = is_choice
     return milp(
         goal,
-        constraints=LinearConstraint(table, lb=np.array(programme.row_low)),
+        constraints=LinearConstraint(table, lb=np.array(least)),
         integrality=is_whole,
-        bounds=Bounds(programme.low, programme.high),
+        bounds=Bounds(low, high),
         options=options,
     )
 
 
-class _ShareProgramme:
-    """The columns and rows of the programme of `_solve_programme`; all rows say "at least".
-
-    Parameters
-    ----------
-    steps
-        The work of all steps.
-    used
-        ``used[step, plane]``: the parts of the programme.
-    unit_s
-        The unit of times.
-    is_choice
-        Whether parts may stay unused, and nothing lasts longer than one unit.
-    """
-
-    def __init__(
-        self, steps: Steps, used: NDArray[np.bool_], unit_s: float, *, is_choice: bool
-    ) -> None:
-        """Lay out the columns of the programme and their limits; it has no rows yet.
-
-        The programme shares out the bytes of each round, called a *step*, among several switches,
-        called *planes*. A *part* is a pair of a step and a plane that may take part in it. Its
-        *share* is for how long the plane sends in the step. There are p parts, numbered by step
-        and then by plane, and s steps. The columns are:
-
-        - 0 to p - 1: whether a part is used, 0 or 1;
-        - p to 2 p - 1: when a part starts;
-        - 2 p to 3 p - 1: the share of a part;
-        - 3 p to 3 p + s - 1: when a step ends.
-        """
-        self.steps = steps
-        self.unit_s = unit_s
-        self.is_choice = is_choice
-        self.n_parts = int(used.sum())
-        self.part_of = np.full(used.shape, -1)
-        """``part_of[step, plane]``: the number of the part; -1 if the plane has no part in it."""
-        self.part_of[used] = np.arange(self.n_parts)
-        self.step_of_part = np.nonzero(used)[0]
-        # Work by step, latency and delay are in units.
-        self.work = steps.work_s / unit_s
-        self.alpha = steps.alpha_s / unit_s
-        self.delay = steps.delay_s / unit_s
-
-        # The first columns of starts, of shares, and of the ends of steps.
-        self.start = self.n_parts
-        self.share = 2 * self.n_parts
-        self.end = 3 * self.n_parts
-
-        # Limits of columns. Unless it is a choice all parts are used. No step ends before its
-        # ranks are ready; a choice allows one unit, with a margin for rounding.
-        n_columns = self.end + len(used)
-        self.low = np.zeros(n_columns)
-        self.low[self.end :] = steps.ready_s / unit_s
-        self.low[: self.n_parts] = not is_choice
-        self.high = np.full(n_columns, 1.0 + 1e-9 if is_choice else np.inf)
-        self.high[: self.n_parts] = 1.0
-
-        self.entries: list[tuple[int, int, float]] = []
-        """The row, column and factor of each entry of the matrix that is not 0."""
-        self.row_low: list[float] = []
-        """The least value of each row."""
-
-    def require(self, least: float, *terms: tuple[int, float]) -> None:
-        """Add a row to the programme: some columns times factors add up to a number or more."""
-        row = len(self.row_low)
-        self.entries.extend((row, column, factor) for column, factor in terms)
-        self.row_low.append(least)
-
-    def share_out(self, step: int) -> None:
-        """Add the row of a round, called a *step*: all switches together send its bytes."""
-        parts_of_step = self.part_of[step]
-        parts = parts_of_step[parts_of_step >= 0].tolist()
-        terms = [(self.share + part, 1.0) for part in parts]
-        self.require(float(self.work[step]), *terms)
-
-    def add_part(self, part: int, step: int, plane: int) -> None:
-        """Add the rows that say when one switch can begin to send in a round, and has ended it.
-
-        The programme shares the bytes of each round among several switches, called *planes*, which
-        change their circuits by themselves. A round is called a *step*. A pair of a step and a
-        plane that may take part in it is a *part*. The columns (variables) of a part are
-
-        - ``part``: 1 if the part is used, 0 if not;
-        - ``self.start + part``: when the plane begins with it;
-        - ``self.share + part``: for how long the plane sends.
-
-        A part does not start before its ranks are ready either; that is a lower limit of its
-        column, ``self.low``.
-        """
-        start = self.start + part
-        share = self.share + part
-        end = self.end + step
-        self.low[start] = self.steps.ready_s[step] / self.unit_s
-
-        # Three rows: work * used - share >= 0, as no share is more than the work of its step;
-        # end - start - share - latency * used >= 0; and start >= the end of the step before, whose
-        # column is end - 1.
-        self.require(0.0, (part, float(self.work[step])), (share, -1.0))
-        self.require(0.0, (end, 1.0), (start, -1.0), (share, -1.0), (part, -self.alpha))
-        if step:
-            self.require(0.0, (start, 1.0), (end - 1, -1.0))
-
-        earlier = [other for other in self.part_of[:step, plane].tolist() if other >= 0]
-        first_begin = _first_begin_s(self.steps, step, plane) / self.unit_s
-        self._begin_with_first_circuits(part, earlier, first_begin)
-        self._wait_for_other_circuits(part, step, earlier)
-
-    def _begin_with_first_circuits(
-        self, part: int, earlier: list[int], first_begin: float
-    ) -> None:
-        """Add the row that lets the first part that a plane uses wait for its first circuits."""
-        # The row is start >= first_begin * (used - sum of used over the earlier parts). If an
-        # earlier part is used, the right side is 0 or less, and the row says nothing.
-        earlier_terms = [(other, first_begin) for other in earlier]
-        self.require(0.0, (self.start + part, 1.0), (part, -first_begin), *earlier_terms)
-
-    def _wait_for_other_circuits(self, part: int, step: int, earlier: list[int]) -> None:
-        """Add the rows that let a part wait until its plane has changed its circuits."""
-        # After an earlier part with other circuits there is a delay. If all parts are used, only
-        # the last one of the plane before this one matters; else it may be any of them.
-        candidates = range(len(earlier))
-        if not self.is_choice:
-            candidates = candidates[-1:]
-        for index in candidates:
-            other_step = self.step_of_part[earlier[index]]
-            if self.steps.configuration[other_step] != self.steps.configuration[step]:
-                self._separate(part, earlier[index], earlier[index + 1 :])
-
-    def _separate(self, part: int, before: int, between: list[int]) -> None:
-        """Let a part start a delay after an earlier part of its plane with other circuits."""
-        # With u = 1 for a part that is used and 0 else: start >= end of `before` + delay
-        # - M (1 - u(part)) - M (1 - u(before)) - M u(each of `between`), where an end is start,
-        # share, and latency if used. In the row all constants are in the least value.
-        longest = 1.0 + self.delay
-        self.require(
-            self.delay - 2 * longest,
-            (self.start + part, 1.0),
-            (self.start + before, -1.0),
-            (self.share + before, -1.0),
-            (before, -self.alpha - longest),
-            (part, -longest),
-            *((other, longest) for other in between),
-        )
-
-
 def _first_begin_s(steps: Steps, step: int, plane: int) -> float:
-    """Return when a plane that was not used before can take part in a step, in seconds.
-
-    ``configuration[step]`` is the number of the circuits of each step; ``held[plane]``, the
-    circuits with which a plane begins; and the delay of a change.
-    """
+    """Return when a plane that was not used before can take part in a step, in seconds."""
     if int(steps.held[plane]) in (ANY, int(steps.configuration[step])):
         return 0.0
     return steps.delay_s
@@ -570,8 +477,7 @@ def _first_begin_s(steps: Steps, step: int, plane: int) -> float:
 def _time_shares(steps: Steps, amounts: NDArray[np.float64]) -> Shares:
     """Start each plane in each step as early as steps and circuits allow.
 
-    A *step* is a round of an algorithm; a *plane* is a switch that carries a share of its bytes. A
-    plane changes its circuits as soon as it has ended its last step, and begins a step when that
+    A plane changes its circuits as soon as it has ended its last step, and begins a step when that
     change and the step before have ended, and the ranks are ready.
 
     ``amounts[step, plane]``: seconds of sending; 0 where a plane does not take part.

@@ -44,17 +44,6 @@ class CircuitChoice(NamedTuple):
     """``number[round]``: which of them a round has."""
 
 
-class _RoundDemands(NamedTuple):
-    """The sends of all rounds of an algorithm."""
-
-    partner: IntArray
-    """``partner[round, rank]``: to whom a rank sends, -1 for nobody."""
-    amount: FloatArray
-    """``amount[round, rank]``: how many bytes."""
-    adds: NDArray[np.bool_]
-    """``adds[round]``: whether any of it is added up, not copied."""
-
-
 def choice_effort_s(rounds: Rounds) -> float:
     """Estimate how many seconds of CPU `choose` takes for the rounds of an algorithm."""
     # The first send of each round stands for its circuits: where its ends are others than those of
@@ -79,14 +68,17 @@ def choose(problem: Collective, rounds: Rounds) -> CircuitChoice:
     two times: when the round before has ended over the same circuits, or a delay after the
     earliest end of the round before over any circuits.
     """
-    # `cost_s[number, round]` is how long a round takes over each entry of the pool.
+    # `cost_s[number, round]` is how long a round takes over each entry of the pool, and
+    # `adds[round]` tells whether any of it is added up, not copied.
     partner = rounds.partners(problem.n_ranks)
     n_rounds = len(partner)
     adds = np.zeros(n_rounds, dtype=np.bool_)
     adds[rounds.sends[rounds.sends[:, 4] == REDUCE, 0]] = True
-    demands = _RoundDemands(partner, rounds.bytes_sent(problem), adds)
+    sent_bytes = rounds.bytes_sent(problem)
     pool, is_there = _make_pool(problem, partner)
-    cost_s = np.array([_time_over(problem, circuits, demands) for circuits in pool])
+    cost_s = np.array(
+        [_time_over(problem, circuits, partner, sent_bytes, adds) for circuits in pool]
+    )
     cost_s = cost_s.reshape(len(pool), n_rounds)
 
     # Forwards: when each round can end over each entry of the pool, and over which entry the round
@@ -133,74 +125,50 @@ def rewire(problem: Collective, rounds: Rounds, choice: CircuitChoice | None = N
     circuits = choice.pool[choice.number[begins_epoch]]
     circuits = np.repeat(circuits[:, None], problem.lanes, axis=1)
 
-    # hops[0] has the first hop of every send, hops[1] the second hop of those that have one, and
-    # so on. Each is an array of rows of send, from and to.
-    hops = _follow_circuits(rounds, choice.pool[choice.number])
+    # Follow all sends along circuits until they arrive. hops[0] has the first hop of every send,
+    # hops[1] the second hop of those that have one, and so on: rows of send, from and to.
+    next_rank = choice.pool[choice.number]  # [round, rank]
+    turn, rank, target = rounds.sends.T[:3]
+    send = np.arange(len(rank))
+    hops = []
+    while len(send):
+        onward = next_rank[turn[send], rank]
+        hops.append(np.column_stack([send, rank, onward]))
+        is_on_its_way = onward != target[send]
+        send = send[is_on_its_way]
+        rank = onward[is_on_its_way]
 
-    # Each hop in a round of its own: an epoch gets as many rounds as there are hops in its rounds.
+    # Each hop in a round of its own. All first hops of a round become a new round, all its second
+    # hops the next one, and so on, as many as its longest send has.
     if problem.hop_s is None:
-        sends, n_hops_of_round = _make_hops_rounds(rounds, hops, len(epoch_of_round))
-        epoch_of_round = np.repeat(epoch_of_round, n_hops_of_round)
-        return assemble(problem, sends, rounds.chunk_count, circuits, epoch_of_round)
+        n_hops_of_round = np.zeros(len(epoch_of_round), dtype=np.int64)
+        for number, rows in enumerate(hops, 1):
+            n_hops_of_round[turn[rows[:, 0]]] = number
+        first_of_round = np.cumsum(n_hops_of_round) - n_hops_of_round
+        parts = [np.empty((0, 5), dtype=np.int64)]
+        for number, rows in enumerate(hops):
+            whole_send = rounds.sends[rows[:, 0]]
+            new_turn = first_of_round[whole_send[:, 0]] + number
+            parts.append(np.column_stack([new_turn, rows[:, 1:], whole_send[:, 3:]]))
+        sends = np.concatenate(parts)
+        return assemble(
+            problem,
+            sends[np.argsort(sends[:, 0], kind="stable")],
+            rounds.chunk_count,
+            circuits,
+            np.repeat(epoch_of_round, n_hops_of_round),
+        )
 
     # All hops in the round of the send. `links` are the rows of all hops of forwarded sends,
     # sorted by send, and for each send in the order of its hops. A send is forwarded if it has a
     # second hop; the plan lists no links for others.
-    is_forwarded = np.zeros(len(rounds.sends), dtype=np.bool_)
-    if len(hops) > 1:
-        is_forwarded[hops[1][:, 0]] = True
     links = np.concatenate([np.empty((0, 3), dtype=np.int64), *hops])
+    is_forwarded = np.bincount(links[:, 0], minlength=len(rounds.sends)) > 1
     links = links[is_forwarded[links[:, 0]]]
     links = links[np.argsort(links[:, 0], kind="stable")]
     return assemble(
         problem, rounds.sends, rounds.chunk_count, circuits, epoch_of_round, links=links
     )
-
-
-def _follow_circuits(rounds: Rounds, next_rank: IntArray) -> list[IntArray]:
-    """Follow all sends along circuits until they arrive.
-
-    ``next_rank[round, rank]`` tells where the circuits of a round lead.
-    """
-    turn, rank, target = rounds.sends.T[:3]
-    send = np.arange(len(rank))
-    rows_of_hop = []
-    while len(send):
-        onward = next_rank[turn, rank]
-        rows_of_hop.append(np.column_stack([send, rank, onward]))
-
-        # Only sends that have not arrived go on.
-        is_on_its_way = onward != target
-        send = send[is_on_its_way]
-        turn = turn[is_on_its_way]
-        target = target[is_on_its_way]
-        rank = onward[is_on_its_way]
-    return rows_of_hop
-
-
-def _make_hops_rounds(
-    rounds: Rounds, hops: list[IntArray], n_rounds: int
-) -> tuple[IntArray, IntArray]:
-    """Make each circuit that a send goes over a round of its own, where a round allows only one.
-
-    All first hops of a round become a new round, all its second hops the next one, and so on.
-    ``hops[0]`` has the first hop of each send, ``hops[1]`` the second hop of those that have one,
-    and so on, each as rows of send (its number), from and to. Returns the new sends by round, and
-    how many new rounds each old one has become: rounds whose longest sends have 2 and 1 hops
-    become rounds 0, 1 and 2.
-    """
-    # A round becomes as many rounds as its longest send has hops.
-    n_hops = np.zeros(n_rounds, dtype=np.int64)
-    for number, rows in enumerate(hops, 1):
-        n_hops[rounds.sends[rows[:, 0], 0]] = number
-    first_of_round = np.cumsum(n_hops) - n_hops
-    parts = [np.empty((0, 5), dtype=np.int64)]
-    for number, rows in enumerate(hops):
-        whole_send = rounds.sends[rows[:, 0]]
-        turn = first_of_round[whole_send[:, 0]] + number
-        parts.append(np.column_stack([turn, rows[:, 1:], whole_send[:, 3:]]))
-    sends = np.concatenate(parts)
-    return sends[np.argsort(sends[:, 0], kind="stable")], n_hops
 
 
 def _make_pool(problem: Collective, partner: IntArray) -> tuple[IntArray, NDArray[np.bool_]]:
@@ -238,21 +206,29 @@ def _make_pool(problem: Collective, partner: IntArray) -> tuple[IntArray, NDArra
     return pool, (pool == there).all(axis=1)
 
 
-def _time_over(problem: Collective, circuits: IntArray, demands: _RoundDemands) -> FloatArray:
+def _time_over(
+    problem: Collective,
+    circuits: IntArray,
+    partner: IntArray,
+    sent_bytes: FloatArray,
+    adds: NDArray[np.bool_],
+) -> FloatArray:
     """Return how long each round of an algorithm takes if it has the given circuits.
 
-    Each rank transmits to one other at most, so circuits make rings and lines, and there is only
-    one way between two ranks. A send whose receiver is no neighbour is forwarded along this way:
-    inside its round if the problem states the time of a hop, else in a round of its own for each
-    hop.
+    Circuits make rings and lines, so there is only one way between two ranks. A send whose
+    receiver is no neighbour is forwarded along this way: inside its round if the problem states
+    the time of a hop, else in a round of its own for each hop. A round is infinitely long if its
+    circuits cannot carry its sends.
 
-    ``circuits[rank]`` is the rank to which it transmits, -1 for none.
+    ``circuits[rank]`` is the rank to which it transmits, -1 for none. ``partner[round, rank]``
+    tells to whom a rank sends, -1 for nobody, and ``sent_bytes[round, rank]`` how much;
+    ``adds[round]`` whether any of it is added up.
     """
     # One entry for each send: its round, source, target and bytes.
     lines = _unroll(circuits)
-    turn, rank = np.nonzero(demands.partner >= 0)
-    target = demands.partner[turn, rank]
-    amount = demands.amount[turn, rank]
+    turn, rank = np.nonzero(partner >= 0)
+    target = partner[turn, rank]
+    amount = sent_bytes[turn, rank]
 
     # `lines.place` numbers the ranks along rings and lines, `lines.first` is the first place of
     # the ring or line of a rank, and `lines.ring_length` the length of its ring (0 on a line). A
@@ -262,7 +238,7 @@ def _time_over(problem: Collective, circuits: IntArray, demands: _RoundDemands) 
     hops = np.where(ahead > 0, ahead, ahead + lines.ring_length[rank])
     is_lost = lines.first[rank] != lines.first[target]
     is_lost |= (ahead < 0) & (lines.ring_length[rank] == 0)
-    n_rounds = len(demands.partner)
+    n_rounds = len(partner)
     longest = np.zeros(n_rounds, dtype=np.int64)
     np.maximum.at(longest, turn, np.where(is_lost, 0, hops))
     rate = problem.rate_bytes_per_s * problem.lanes
@@ -270,7 +246,7 @@ def _time_over(problem: Collective, circuits: IntArray, demands: _RoundDemands) 
         moved = _bytes_of_hop_rounds(turn, np.where(is_lost, 0, hops), amount, n_rounds)
         seconds = moved / rate + problem.alpha_s * longest
         # A sum cannot be forwarded: the rank that forwards it would add its own data.
-        seconds[demands.adds & (longest > 1)] = np.inf
+        seconds[adds & (longest > 1)] = np.inf
     else:
         busiest = _load_circuits(lines, turn, (rank, target), amount, n_rounds)
         seconds = problem.alpha_s + problem.hop_s * longest + busiest / rate

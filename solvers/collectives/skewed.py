@@ -14,7 +14,6 @@ Words that are used here:
 - the *rest* is what direct rounds leave of all blocks. It goes over a *circulant*, a sequence of
   configurations in each of which every rank sends to the rank some places (a *shift*) onward. A
   *move* of the rest is one hop of the blocks of some offsets, the same for all ranks;
-- a *row* is a send of a plan: round, source, destination, chunk and kind;
 - an *epoch* is a number of rounds in a row with the same circuits.
 """
 
@@ -123,20 +122,12 @@ def _list_direct_schedules(problem: Collective, clock: Clock) -> Iterator[list[D
             schedule = min(plans, key=lambda plan: plan.cost(task.delay), default=None)
             if schedule is not None:
                 slot_bytes = schedule.ticks.astype(np.float64) * tick_bytes
-                slots = Slots(schedule.matchings, slot_bytes)
-                yield _make_direct_rounds(problem, slots)
+                yield _make_direct_rounds(problem, schedule.matchings, slot_bytes)
 
 
-class Slots(NamedTuple):
-    """The slots of a schedule of an optical switch."""
-
-    matchings: NDArray[np.int32]
-    """``matchings[slot, rank]``: to whom a rank sends, -1 for nobody."""
-    slot_bytes: FloatArray
-    """``slot_bytes[slot]``: how much a rank can send in a slot."""
-
-
-def _make_direct_rounds(problem: Collective, slots: Slots) -> list[DirectRound]:
+def _make_direct_rounds(
+    problem: Collective, matchings: NDArray[np.int32], slot_bytes: FloatArray
+) -> list[DirectRound]:
     """Make direct rounds of the slots of a schedule, and say what they carry of which block.
 
     A round has several slots, each with one lane or more to itself (`_share_rounds`); slots with
@@ -144,23 +135,27 @@ def _make_direct_rounds(problem: Collective, slots: Slots) -> list[DirectRound]:
     their blocks need: each carries what is left of its block, and a round that would carry nothing
     is left out. Example: a block of 5 bytes, slots of 3 and 4 bytes with its circuit: it is sent
     as 3 and 2.
+
+    ``matchings[slot, rank]`` tells to whom a rank sends, -1 for nobody, and ``slot_bytes[slot]``
+    how much it can send in the slot.
     """
     if problem.lanes > 1:
-        order = np.argsort(-slots.slot_bytes, kind="stable")
-        slots = Slots(slots.matchings[order], slots.slot_bytes[order])
+        order = np.argsort(-slot_bytes, kind="stable")
+        matchings = matchings[order]
+        slot_bytes = slot_bytes[order]
     left = problem.demand.copy()
     rounds: list[DirectRound] = []
     slot = 0
-    for lanes_of_slots in _share_rounds(problem, slots.slot_bytes):
+    for lanes_of_slots in _share_rounds(problem, slot_bytes):
         peer = np.full((problem.lanes, problem.n_ranks), IDLE, dtype=np.int64)
         sent_bytes = np.zeros((problem.lanes, problem.n_ranks))
         busiest_s = 0.0
         lane = 0
         for n_lanes in lanes_of_slots:
             # The circuits of a slot carry what is left of their blocks, if it is not too much.
-            source = np.flatnonzero(slots.matchings[slot] != IDLE)
-            target = slots.matchings[slot, source]
-            amount = np.minimum(left[source, target], slots.slot_bytes[slot])
+            source = np.flatnonzero(matchings[slot] != IDLE)
+            target = matchings[slot, source]
+            amount = np.minimum(left[source, target], slot_bytes[slot])
             left[source, target] -= amount
             has_bytes = amount > 0
             peer[lane : lane + n_lanes, source[has_bytes]] = target[has_bytes]
@@ -281,10 +276,9 @@ def _leave_after(
     """
     left = problem.demand.copy()
     for count, direct_round in enumerate(direct, start=1):
-        for lane in range(problem.lanes):
-            source = np.flatnonzero(direct_round.sent_bytes[lane] > 0)
-            target = direct_round.peer[lane, source]
-            left[source, target] -= direct_round.sent_bytes[lane, source]
+        lane, source = np.nonzero(direct_round.sent_bytes)
+        target = direct_round.peer[lane, source]
+        np.subtract.at(left, (source, target), direct_round.sent_bytes[lane, source])
         if count in counts:
             yield count, left
 
@@ -378,19 +372,20 @@ def _lay_skewed(problem: Collective, direct: list[DirectRound], rest: Circulant 
     # All lists are filled round by round. A block is sent from its first byte on, so the bytes
     # that were sent of it say where its next part begins.
     sent_bytes = np.zeros((n, n))  # of each block, from its beginning on
-    rows = [np.empty((0, 5), dtype=np.int64)]
+    turns: list[int] = []  # for each send its round
+    sends = [np.empty((0, 3), dtype=np.int64)]  # source, target and chunk
     parts = [np.empty((0, 2))]  # for each send the first byte of its block, and the bytes
     circuits: list[IntArray] = []  # for each round peer[lane, rank], -1 of dark ports
 
     # Direct rounds: each rank sends a part of the block for its peer.
-    for turn, direct_round in enumerate(direct):
-        for lane in range(lanes):
-            source = np.flatnonzero(direct_round.sent_bytes[lane] > 0)
-            target = direct_round.peer[lane, source]
-            amount = direct_round.sent_bytes[lane, source]
-            rows.append(_as_rows(turn, source, target, source * n + target))
-            parts.append(np.column_stack([sent_bytes[source, target], amount]))
-            sent_bytes[source, target] += amount
+    for direct_round in direct:
+        for peer, amounts in zip(direct_round.peer, direct_round.sent_bytes, strict=True):
+            source = np.flatnonzero(amounts)
+            target = peer[source]
+            turns += [len(circuits)] * len(source)
+            sends.append(np.column_stack([source, target, source * n + target]))
+            parts.append(np.column_stack([sent_bytes[source, target], amounts[source]]))
+            sent_bytes[source, target] += amounts[source]
         circuits.append(direct_round.peer)
 
     # The rest of each block goes in one part, from the first byte that was not sent on. Sums of
@@ -412,25 +407,20 @@ def _lay_skewed(problem: Collective, direct: list[DirectRound], rest: Circulant 
             if not len(source):
                 continue
             next_rank = (holder + int(rest.shifts[config])) % n
-            rows.append(_as_rows(len(circuits), holder, next_rank, source * n + target))
+            turns += [len(circuits)] * len(holder)
+            sends.append(np.column_stack([holder, next_rank, source * n + target]))
             parts.append(np.column_stack([sent_bytes[source, target], left[source, target]]))
             circuits.append(np.tile((ranks + int(rest.shifts[config])) % n, (lanes, 1)))
 
     # Rounds with the same circuits as the one before are in the same epoch, which begins without a
     # change of circuits.
-    peer = np.array(circuits)
-    changes = np.append(True, (np.diff(peer, axis=0) != 0).any(axis=(1, 2)))
+    peers = np.array(circuits)
+    changes = np.append(True, (np.diff(peers, axis=0) != 0).any(axis=(1, 2)))
     return assemble(
         problem,
-        np.concatenate(rows),
+        np.column_stack([turns, np.concatenate(sends), np.full(len(turns), COPY)]),
         n * n,
-        peer[changes],
+        peers[changes],
         np.cumsum(changes) - 1,
         parts=np.concatenate(parts),
     )
-
-
-def _as_rows(turn: int, source: IntArray, target: IntArray, chunk: IntArray) -> IntArray:
-    """Return rows of sends that copy chunks in one round."""
-    kind = np.full(len(source), COPY)
-    return np.column_stack([np.full(len(source), turn), source, target, chunk, kind])

@@ -37,6 +37,7 @@ from optmatch.solvers.collectives.ways import (
     Sequence,
     draw_paths,
     exchange,
+    find_cheapest_paths,
     list_paths,
 )
 
@@ -58,7 +59,7 @@ SIMPLEX = 5_000
 
 DRAWN = 24
 """From so many ranks on paths are drawn by prices, as a list of them all has too many."""
-SWEEPS = 3
+EXCHANGES = 3
 """Times that all configurations are changed by the prices of the best sequence."""
 
 
@@ -98,16 +99,17 @@ class SplitSearch:
     """
 
     def __init__(self, problem: Collective, clock: Clock) -> None:
-        """Begin a search for a fast plan of an uneven all-to-all; there is none yet.
-
-        Circuits of each round and the paths of data over them are searched for in turn.
-        """
+        """Measure the all-to-all; there is no plan yet."""
         self.problem = problem
         self.clock = clock
         self.demand_s = problem.demand / problem.rate_bytes_per_s
         """``demand_s[source, destination]``: how long a circuit takes for a block."""
         self.each_s = problem.round_s
         """The fixed seconds of a round."""
+        self.chunk = np.flatnonzero(self.demand_s)
+        """``chunk[block]``: ``source * ranks + destination`` of each block that has bytes."""
+        self.block_s = self.demand_s.reshape(-1)[self.chunk]
+        """``block_s[block]``: how long a circuit takes for each of these blocks."""
         busiest_s = max(float(self.demand_s.sum(axis=axis).max()) for axis in (0, 1))
         self.least_s = busiest_s / problem.lanes
         """How long the busiest rank sends or receives, without detours: the unit of programmes."""
@@ -133,15 +135,9 @@ class SplitSearch:
     def run(self) -> Laid | None:
         """Search for a fast plan of the all-to-all, and return the best one.
 
-        A *sequence* says which circuits there are in each round. For each sequence that is tried,
-        a linear programme shares out the data among paths over its circuits. The search has two
-        stages:
-
-        1. new sequences: all short ones if there are few ranks, else greedy ones;
-        2. local search from the best of them: the first change that makes it faster is taken,
-           until none does.
-
-        The result is None if no sequence has paths for all data, or time was too short.
+        New sequences come first: all short ones if there are few ranks, else greedy ones. Then
+        local search takes the first change of the best of them that makes it faster, until none
+        does. The result is None if no sequence has paths for all data, or time was too short.
         """
         # The first stage.
         first_sequences = self._list_greedy_sequences()
@@ -166,11 +162,9 @@ class SplitSearch:
         return self.effort > 0 and self.clock.exceeded(0) is None
 
     def fixed_s(self, sequence: Sequence) -> float:
-        """Return the fixed time of given circuits: their rounds and changes, without any data.
+        """Return the seconds of the rounds of a sequence and of its changes, without any data.
 
-        A *sequence* says which circuits there are in each round. If they differ between two
-        rounds, that costs a delay. The first circuits cost one, too, unless the problem starts
-        with them.
+        The first circuits cost a delay, too, unless the problem starts with them.
         """
         # The start is "free" (the first circuits are there), "dark" (none are), or an array like
         # one round of the sequence, in which -1 stands for nobody.
@@ -185,11 +179,7 @@ class SplitSearch:
         return self.each_s * len(sequence) + self.problem.delay_s * n_delays
 
     def _try(self, sequence: Sequence) -> bool:
-        """Find routes over a sequence of circuits, and keep it if it is the fastest until now.
-
-        A sequence says which circuits there are in each round. A linear programme shares out the
-        data of the all-to-all among paths over these circuits.
-        """
+        """Find routes over a sequence, and keep it if it is the fastest until now."""
         # Without a look at routes: it is known, or too long even if nothing took a detour. The
         # key of a sequence are the bytes of its array.
         limit_s = np.inf
@@ -211,11 +201,7 @@ class SplitSearch:
         return True
 
     def _list_greedy_sequences(self) -> Iterator[Sequence]:
-        """Yield a few greedy sequences of circuits, of the lengths that are estimated as fastest.
-
-        The result ``sequence[round, lane, rank]`` tells to whom a rank transmits; itself stands
-        for nobody.
-        """
+        """Yield a few greedy sequences, of the lengths that are estimated as fastest."""
         # The `TRIED` lengths with the best estimates, in the order of the number of
         # configurations.
         best_lengths = sorted(self._estimate_lengths())[:TRIED]
@@ -277,9 +263,8 @@ class SplitSearch:
     def _make_greedy(self, n_configs: int, held: int, n_early: int) -> Sequence:
         """Choose circuits for all rounds of an all-to-all, in turn, by what is left to send.
 
-        Circuits stay for some rounds, and then others are set up. At any time each port of a rank
-        has one circuit, so the circuits of a *lane* (one port of every rank) are a matching of
-        senders and receivers. A maximum-weight matching is taken, lane after lane:
+        There are `n_configs` configurations of `held` rounds. The circuits of a lane are a
+        matching of senders and receivers. A maximum-weight matching is taken, lane after lane:
 
         - a circuit is worth what is left of the data from its sender to its receiver. It is taken
           to carry no more of them than an even part of all work: what the busiest rank sends or
@@ -288,11 +273,8 @@ class SplitSearch:
 
         The data that a chosen circuit carries are taken off those that are left.
 
-        Some ranks may be late. A round with a circuit of such a rank would have to wait for it.
-        The first sets of circuits can therefore leave out the ranks that are ready last.
-
-        The result ``sequence[round, lane, rank]`` tells to whom a rank transmits; itself stands
-        for nobody.
+        A round with a circuit of a late rank would have to wait for it. The first `n_early`
+        configurations therefore leave out the ranks that are ready last.
         """
         with uncounted():
             from scipy.optimize import linear_sum_assignment
@@ -337,9 +319,6 @@ class SplitSearch:
 
         The caller has to time each sequence before it takes the next one: it puts the seconds into
         ``self.routed``, from which the best ones are taken here.
-
-        The result ``sequence[round, lane, rank]`` tells to whom a rank transmits; itself stands
-        for nobody.
         """
         choices = self._list_all_circuits()
         for n_rounds in (1, 2, 3):
@@ -372,99 +351,63 @@ class SplitSearch:
     def _change(self, best: _Routed) -> Iterator[Sequence]:
         """Yield what the local search tries next: other circuits for rounds, the best bet first.
 
-        Between more ranks each trial takes long. There, all sets of circuits change at once (two
-        circuits exchange their receivers), and then come sequences with one round twice.
-
-        The result ``sequence[round, lane, rank]`` tells to whom a rank transmits; itself stands
-        for nobody.
+        Few ranks try all circuits of a round; more of them only those which the dual prices say
+        are worth most, and still more exchange the receivers of circuits in all rounds at once, as
+        each trial takes long.
         """
-        if self.problem.n_ranks >= DRAWN:
-            yield from self._exchange_ends(best)
+        n_ranks = self.problem.n_ranks
+        lanes = self.problem.lanes
+        n_rounds = len(best.sequence)
+        if n_ranks >= DRAWN:
+            changed = best.sequence
+            for _ in range(EXCHANGES):
+                for _ in range(2):
+                    changed = exchange(changed, self.demand_s, best.sequence, best.price)
+                yield changed
         else:
+            # Other circuits in one round (of more than a few ranks in one lane of it), then one
+            # round less, then one round more.
             shortest_first = np.argsort(best.loads, kind="stable").tolist()
-            yield from self._replace_rounds(best, shortest_first)
-            if len(best.sequence) > 1:
+            choices = self._list_all_circuits() if n_ranks <= FEW else []
+            for turn in shortest_first:
+                if n_ranks > FEW:
+                    worthiest = self._choose_worthiest_circuits(best, turn)
+                    choices = [best.sequence[turn].copy() for _ in range(lanes)]
+                    for lane, peer_of_lane in enumerate(choices):
+                        peer_of_lane[lane] = worthiest
+                for peer_of_lane in choices:
+                    changed = best.sequence.copy()
+                    changed[turn] = peer_of_lane
+                    yield changed
+            if n_rounds > 1:
                 for turn in shortest_first:
                     yield np.delete(best.sequence, turn, axis=0)
-            yield from self._add_rounds(best)
-        for turn in range(len(best.sequence)):
+            for turn in range(n_rounds + 1):
+                if n_ranks > FEW:
+                    worthiest = self._choose_worthiest_circuits(best, turn)
+                    choices = [np.repeat(worthiest[None], lanes, axis=0)]
+                for peer_of_lane in choices:
+                    yield np.insert(best.sequence, turn, peer_of_lane, axis=0)
+
+        # And the circuits of one round for one round longer.
+        for turn in range(n_rounds):
             yield np.insert(best.sequence, turn, best.sequence[turn], axis=0)
-
-    def _exchange_ends(self, best: _Routed) -> Iterator[Sequence]:
-        """Yield sequences in which circuits of all rounds have exchanged their receivers.
-
-        The result ``sequence[round, lane, rank]`` tells to whom a rank transmits; itself stands
-        for nobody.
-        """
-        changed = best.sequence
-        for _ in range(SWEEPS):
-            for _ in range(2):
-                changed = exchange(changed, self.demand_s, best.sequence, best.price)
-            yield changed
-
-    def _replace_rounds(self, best: _Routed, turns: list[int]) -> Iterator[Sequence]:
-        """Yield sequences in which the circuits of one round are others.
-
-        `turns` lists the rounds in the order in which they are tried;
-        ``sequence[round, lane, rank]`` is the rank to which a circuit leads. Between more ranks
-        one lane of one round at a time gets those circuits that would save most, by the dual
-        prices of a linear programme.
-        """
-        if self.problem.n_ranks <= FEW:
-            for turn, peer_of_lane in product(turns, self._list_all_circuits()):
-                changed = best.sequence.copy()
-                changed[turn] = peer_of_lane
-                yield changed
-            return
-        for turn, lane in product(turns, range(self.problem.lanes)):
-            changed = best.sequence.copy()
-            changed[turn, lane] = self._choose_worthiest_circuits(best, turn)
-            yield changed
-
-    def _add_rounds(self, best: _Routed) -> Iterator[Sequence]:
-        """Yield sequences with one round more, before each round and after the last one.
-
-        Few ranks try all circuits of the new round; more of them only those which the dual prices
-        say are worth most. The result ``sequence[round, lane, rank]`` tells to whom a rank
-        transmits; itself stands for nobody.
-        """
-        for turn in range(len(best.sequence) + 1):
-            if self.problem.n_ranks <= FEW:
-                choices = self._list_all_circuits()
-            else:
-                worthiest = self._choose_worthiest_circuits(best, turn)
-                choices = [np.repeat(worthiest[None], self.problem.lanes, axis=0)]
-            for peer_of_lane in choices:
-                yield np.insert(best.sequence, turn, peer_of_lane, axis=0)
 
     def _choose_worthiest_circuits(self, best: _Routed, turn: int) -> NDArray[np.int64]:
         """Choose circuits for one more round, or for other ones in a round, that would save most.
 
-        A *block* is what one rank sends to one other, over circuits of later and later rounds. A
-        linear programme for the present circuits has told two prices:
-
-        - the *price* of a circuit: what the plan loses for each second that a block uses it;
-        - the *worth* of a block: what the plan would save if the block were a second shorter.
-
-        The result ``peer[rank]`` tells to whom each rank would transmit; itself stands for nobody.
+        A circuit from u to v in round `turn` would let a block of worth w go at the price of its
+        path to u before this round, and from v on after it: it saves w less both. The matching of
+        most savings is the result ``peer[rank]``: to whom each rank would transmit.
         """
         with uncounted():
             from scipy.optimize import linear_sum_assignment
 
-        # Cheapest paths by dynamic programming over rounds: cost_before[source, rank] in the
-        # rounds before `turn`, and cost_after[rank, target] from `turn` on. In a round a path
-        # takes one circuit at most, hence all lanes start from the costs without this round.
+        # cost_before[source, rank] of the cheapest paths in the rounds before `turn`, and
+        # cost_after[rank, target] of those from `turn` on.
         n = self.problem.n_ranks
-        cost_before = np.where(np.eye(n) > 0, 0.0, np.inf)  # cost_before[source, rank]
-        for earlier in range(turn):
-            unchanged = cost_before.copy()
-            for peer, price in zip(best.sequence[earlier], best.price[earlier], strict=True):
-                cost_before[:, peer] = np.minimum(cost_before[:, peer], unchanged + price)
-        cost_after = np.where(np.eye(n) > 0, 0.0, np.inf)  # cost_after[rank, target]
-        for later in range(len(best.sequence) - 1, turn - 1, -1):
-            unchanged = cost_after.copy()
-            for peer, price in zip(best.sequence[later], best.price[later], strict=True):
-                cost_after = np.minimum(cost_after, price[:, None] + unchanged[peer])
+        cost_before = find_cheapest_paths(best.sequence[:turn], best.price[:turn])[-1]
+        cost_after = find_cheapest_paths(best.sequence[turn:], best.price[turn:])[-1]
 
         # worth_at[u, target]: the worth of a block to this target less its prices up to u, for the
         # source for which this is most. value[u, v]: this less the prices from v on, for the best
@@ -483,10 +426,8 @@ class SplitSearch:
         """Share out the data of an all-to-all among paths over given circuits, to end soonest.
 
         Between few ranks all short paths are listed, between many some good ones are drawn. A
-        linear programme then says how much each path carries.
-
-        The programme counts in seconds for which one circuit sends. It also tells two dual prices,
-        by which the search chooses other circuits afterwards.
+        linear programme then says how much each path carries, and its dual prices are kept. The
+        result is None if some block has no path, or for want of time.
         """
         n = self.problem.n_ranks
         if n < DRAWN:
@@ -499,7 +440,7 @@ class SplitSearch:
         # A programme that would not end in time is not begun. Its time is estimated by the seconds
         # for each path of the last programme, and half of that more. Paths that had to be drawn
         # count as work, too.
-        n_paths = len(paths.source)
+        n_paths = len(paths.block)
         if 1.5 * n_paths * self.path_s > self.clock.remaining_s:  # it would not stop in time
             return None
         began_s = self.clock.elapsed_s
@@ -512,47 +453,34 @@ class SplitSearch:
         # The amounts on paths, in seconds of a circuit; the programme counts in units of
         # `least_s`. It keeps to its equations up to a tolerance only, so the paths of each block
         # are scaled such that they carry all of it.
-        rounds, lanes, _ = sequence.shape
-        wanted = self.demand_s > 0
-        block_of_path = self._number_blocks()[paths.source, paths.target]
         share = np.where(solved.x[:n_paths] < 1e-9, 0.0, solved.x[:n_paths])
         amounts = share * self.least_s
-        carried = np.bincount(block_of_path, weights=amounts, minlength=int(wanted.sum()))
+        carried = np.bincount(paths.block, weights=amounts, minlength=len(self.chunk))
         # Blocks that are tiny beside the others are lost in the tolerance: they go over the first
         # of their paths.
-        blocks, first_path = np.unique(block_of_path, return_index=True)
+        blocks, first_path = np.unique(paths.block, return_index=True)
         is_lost = carried[blocks] == 0.0
         amounts[first_path[is_lost]] = self.least_s
         carried[blocks[is_lost]] = self.least_s
-        amounts = amounts * (self.demand_s[wanted] / carried)[block_of_path]
+        amounts = amounts * (self.block_s / carried)[paths.block]
 
         # The dual prices of the rows of blocks, 0 for blocks without bytes, and of the rows of
         # circuits, which are the first ones of all inequalities.
-        worth = np.zeros((n, n))
-        worth[wanted] = solved.eqlin.marginals
-        marginals = solved.ineqlin.marginals[: rounds * lanes * n]
-        price = np.maximum(-marginals, 0.0).reshape(rounds, lanes, n)
+        worth = np.zeros(n * n)
+        worth[self.chunk] = solved.eqlin.marginals
+        marginals = solved.ineqlin.marginals[: sequence.size]
+        price = np.maximum(-marginals, 0.0).reshape(sequence.shape)
 
         # In the solution the lengths of rounds follow the amounts on paths.
-        loads = solved.x[n_paths : n_paths + rounds]
+        loads = solved.x[n_paths : n_paths + len(sequence)]
+        worth = worth.reshape(n, n)
         routed = _Routed(0.0, sequence, amounts, paths, loads, worth, price)
         return routed._replace(time_s=self._lay(routed).plan.time_s)
-
-    def _number_blocks(self) -> NDArray[np.int64]:
-        """Return the numbers of the blocks (what one rank sends to one other) that have bytes.
-
-        The result ``number[source, target]`` is from 0, row by row; entries of blocks without
-        bytes mean nothing.
-        """
-        wanted = self.demand_s > 0
-        return np.cumsum(wanted.reshape(-1)).reshape(wanted.shape) - 1
 
     def _solve_programme(self, sequence: Sequence, paths: Paths) -> Any:
         """Choose how much of each block goes over each path, by a linear programme.
 
-        A *block* is what one rank sends to one other. A round is as long as its busiest circuit
-        has to transmit. All quantities are in units of `least_s`, the seconds for which the
-        busiest rank sends or receives.
+        All quantities are in units of `least_s`.
 
         - Variables: the amount on each path, then the length of each round.
         - Inequalities, one for each circuit: the amounts of all paths over it are at most the
@@ -562,15 +490,13 @@ class SplitSearch:
 
         If ranks are late there is one variable more: when the first round with one of these
         begins. That is no earlier than they are ready, nor than the rounds before it end.
-
-        ``sequence[round, lane, rank]`` is the rank to which a rank transmits.
         """
         with uncounted():
             from scipy.optimize import linprog
             from scipy.sparse import csr_array
 
         rounds, lanes, n = sequence.shape
-        n_paths = len(paths.source)
+        n_paths = len(paths.block)
         n_circuits = rounds * lanes * n
 
         # Entries (row, column, factor) of the inequalities: 1 for each path over a circuit, -1 for
@@ -590,7 +516,9 @@ class SplitSearch:
             # before that rank is ready. One more inequality says that the rounds before end until
             # then, with their fixed times. The objective is now this begin and the lengths of the
             # rounds from there on; rounds before it count through the begin alone.
-            first = self._first_late_round(sequence, paths)
+            enters = sequence[turn, lane, rank]
+            is_late = ~(self.prompt[rank] & self.prompt[enters])
+            first = int(turn[is_late].min(initial=rounds))
             lengths_before = np.arange(n_paths, n_paths + first)
             begin = n_paths + rounds
             row = np.append(row, np.full(first + 1, n_circuits))
@@ -603,11 +531,9 @@ class SplitSearch:
             low = np.append(low, self.problem.late.max() / self.least_s)
 
         # The equations, over the blocks that have bytes.
-        wanted = self.demand_s > 0
-        block_of_path = self._number_blocks()[paths.source, paths.target]
-        blocks_shape = int(wanted.sum()), len(goal)
         carried = csr_array(
-            (np.ones(n_paths), (block_of_path, np.arange(n_paths))), shape=blocks_shape
+            (np.ones(n_paths), (paths.block, np.arange(n_paths))),
+            shape=(len(self.chunk), len(goal)),
         )
 
         # The simplex method is faster for few paths, an interior-point method for many.
@@ -619,26 +545,17 @@ class SplitSearch:
             A_ub=csr_array((factor, (row, column)), shape=(len(most), len(goal))),
             b_ub=most,
             A_eq=carried,
-            b_eq=self.demand_s[wanted] / self.least_s,
+            b_eq=self.block_s / self.least_s,
             bounds=np.column_stack([low, np.full(len(goal), np.inf)]),
             method="highs-ds" if n_paths < SIMPLEX else "highs-ipm",
             options=options,
         )
 
-    def _first_late_round(self, sequence: Sequence, paths: Paths) -> int:
-        """Return the first round in which a path leaves or enters a rank that is ready last."""
-        _, turn, lane, rank = paths.hop.T
-        leaves_late = ~self.prompt[rank]
-        enters_late = ~self.prompt[sequence[turn, lane, rank]]
-        return int(turn[leaves_late | enters_late].min(initial=len(sequence)))
-
     def _lay(self, routed: _Routed) -> Laid:
         """Make the plan, in bytes, of circuits by round and paths of data over them.
 
-        A *block* is what one rank sends to one other. Each *path* carries some bytes in a row of
-        one block, over circuits of later and later rounds. Each circuit that it takes is a *hop*,
-        and becomes one send of the plan. If several paths share a block, their bytes lie in it end
-        to end.
+        Each circuit that a path takes becomes one send of the plan. If several paths share a
+        block, their bytes lie in it end to end.
 
         Example: a block of 8 bytes has two paths, with 3 and 5 bytes. The sends of the first one
         carry 3 bytes from byte 0 on, those of the second one 5 bytes from byte 3 on.
@@ -647,8 +564,16 @@ class SplitSearch:
         paths = routed.paths
         n = problem.n_ranks
         amounts = routed.amounts * problem.rate_bytes_per_s  # from here on bytes, by path
-        block = paths.source * n + paths.target
-        begin = _lay_parts_end_to_end(block, amounts)
+        block = self.chunk[paths.block]
+
+        # begin[path]: where the part of its block begins. Parts of a block lie end to end, so a
+        # part begins at the bytes of those before it, less what came before its block.
+        used = np.flatnonzero(amounts > 0)
+        used = used[np.argsort(block[used], kind="stable")]
+        bytes_before = np.cumsum(amounts[used]) - amounts[used]
+        first_of_block = np.searchsorted(block[used], block[used])
+        begin = np.zeros(len(amounts))
+        begin[used] = bytes_before - bytes_before[first_of_block]
 
         # The hops of paths that carry something become sends: rows of round, source, destination,
         # chunk and kind. Rounds without sends drop out, and the others are numbered anew
@@ -668,29 +593,8 @@ class SplitSearch:
 
         # If each block takes one path, whole blocks are sent, and parts need not be said.
         parts: NDArray[np.float64] | None = None
-        block_of_used_path = block[amounts > 0]
-        is_some_block_cut = len(np.unique(block_of_used_path)) < len(block_of_used_path)
+        is_some_block_cut = len(np.unique(block[used])) < len(used)
         if is_some_block_cut:
             parts = np.column_stack([begin[path], amounts[path]])
         epoch_of_round = np.cumsum(changes) - 1
         return assemble(problem, sends, n * n, circuits[changes], epoch_of_round, parts=parts)
-
-
-def _lay_parts_end_to_end(
-    block: NDArray[np.int64], amounts: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Return where the part of its block begins that each path carries, in bytes.
-
-    ``block[path]`` is the number of the block that a path carries a part of. ``amounts[path]`` is
-    the bytes of this part, 0 for paths that carry nothing.
-    """
-    used = np.flatnonzero(amounts > 0)
-    used = used[np.argsort(block[used], kind="stable")]
-    begin_in_all = np.cumsum(amounts[used]) - amounts[used]
-
-    # Begins count from the first part of the block.
-    is_first = np.append(True, np.diff(block[used]) != 0)
-    n_parts_of_block = np.diff([*np.flatnonzero(is_first), len(used)])
-    begin = np.zeros(len(amounts))
-    begin[used] = begin_in_all - np.repeat(begin_in_all[is_first], n_parts_of_block)
-    return begin

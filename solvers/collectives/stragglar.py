@@ -50,6 +50,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -138,33 +139,23 @@ def choose_runs(n_active: int, surplus: int, shortest: int = 0) -> WasteCounts |
     return None
 
 
-class _Doubles:
-    """The state of doubles that waste in runs, round by round; lists are by double.
+@dataclass
+class _Double:
+    """The state of a rank with two active chunks, round by round."""
 
-    A double is a rank with two chunks that spread; in a run it keeps one of them, round by round,
-    and gives other ones.
-
-    Parameters
-    ----------
-    n_doubles
-        The number of doubles.
-    may_lose
-        Whether doubles in a run of length 3 face the absent rank, once each.
-    """
-
-    def __init__(self, n_doubles: int, *, may_lose: bool) -> None:
-        """Begin with doubles that are free: in no run, and without a swap to come."""
-        self.rounds_left = [0] * n_doubles
-        """After how many rounds the run of a double ends: how far the class that it wastes next is
-        from q - 2. 0 if its next move begins a run."""
-        self.has_met = [False] * n_doubles
-        """Whether a double has met the late rank."""
-        self.has_lost = [not may_lose] * n_doubles
-        """Whether a double has faced the absent rank, or never does."""
-        self.swaps_left = [0] * n_doubles
-        """Swaps to come after the exchange with the late rank."""
-        self.next_loser = -1
-        """The double that faces the absent rank in the next round; -1 if none does."""
+    number: int
+    """Its column of the plan."""
+    has_lost: bool
+    """Whether it has faced the absent rank, or never does."""
+    rounds_left: int = 0
+    """After how many rounds its run ends, in which it wastes class q - 2; 0 if its next move
+    begins a run."""
+    swaps_left: int = 0
+    """Swaps to come after the exchange with the late rank."""
+    has_met: bool = False
+    """Whether it has met the late rank."""
+    loses_next: bool = False
+    """Whether it faces the absent rank in the next round."""
 
 
 def plan_runs(n_active: int, waste: WasteCounts, n_chunks: int, *, odd: bool) -> NDArray[np.int8]:
@@ -181,13 +172,30 @@ def plan_runs(n_active: int, waste: WasteCounts, n_chunks: int, *, odd: bool) ->
     """
     n_rounds = n_chunks + n_active - 1
     moves = np.full((n_rounds, waste.n_doubles), IDLE, dtype=np.int8)
+    never_loses = not (odd and waste.third > 0)
+    doubles = [_Double(number, never_loses) for number in range(waste.n_doubles)]
 
-    # The first q - 1 rounds bring all doubles to their places in runs; then rounds are planned one
-    # by one, for the doubles alone.
-    doubles = _Doubles(waste.n_doubles, may_lose=odd and waste.third > 0)
-    _plan_ramp(n_active, waste.n_runs_of_length, doubles, moves)
+    # The ramp brings doubles to all places in runs: so many rounds of the run are left, and so
+    # many are past. A double at such a place took its second chunk in round q - 2 - rounds_past,
+    # as class q - 3 - rounds_past - rounds_left. In round q - 1 it has class q - 2 - rounds_left,
+    # so that it has class q - 2 in just so many rounds. With q = 5 and two runs of length 2 in
+    # each round there are four doubles: two take class 1 in round 2, and have no round left, two
+    # take class 1 in round 3, and have one round left.
+    n_runs_of_length = waste.n_runs_of_length
+    longest = len(n_runs_of_length) - 1
+    waiting = iter(doubles)
+    for rounds_left in range(longest + 1):
+        for rounds_past in range(longest - rounds_left, -1, -1):
+            # The run has length rounds_left + rounds_past + 1, which is this number plus one.
+            for _ in range(n_runs_of_length[rounds_left + rounds_past]):
+                double = next(waiting)
+                taken_class = n_active - 3 - rounds_past - rounds_left
+                moves[n_active - 2 - rounds_past, double.number] = taken_class
+                double.rounds_left = rounds_left
+
+    # Then rounds are planned one by one, for the doubles alone.
     for round_ in range(n_active - 1, n_rounds):
-        _plan_round(round_, n_active, waste.n_runs_of_length, doubles, moves[round_])
+        _plan_round(n_active, n_runs_of_length, doubles, moves[round_], round_ >= n_active)
 
     # Two doubles that both hold back class q - 2 have no run of length 3 in which to go without a
     # chunk. Then double 0 is without a partner in the last round. It holds the oldest chunk by
@@ -200,131 +208,66 @@ def plan_runs(n_active: int, waste: WasteCounts, n_chunks: int, *, odd: bool) ->
     return moves
 
 
-def _plan_ramp(
-    n_active: int, n_runs_of_length: list[int], doubles: _Doubles, moves: NDArray[np.int8]
-) -> None:
-    """Plan the first rounds, in which each rank that is to hold two chunks gets its second one.
-
-    Writes ``moves[round, double]``, the class that a double takes, and sets
-    ``doubles.rounds_left``. Example with q = 5 and two runs of length 2 in each round. There are
-    four doubles. Two of them get a chunk of class 1 in round 2, and have no round left in their
-    run after the first rounds. The two others get a chunk of class 1 in round 3, and have one
-    round left.
-
-    ``n_runs_of_length[k]`` tells how many runs of length k + 1 begin in a round.
-    """
-    double = 0
-    longest = len(n_runs_of_length) - 1
-
-    # Go through all places in a run: how many rounds of it are left, and how many are past.
-    for rounds_left in range(longest + 1):
-        for rounds_past in range(longest - rounds_left, -1, -1):
-            # A double at this place took its second chunk in round q - 2 - rounds_past, as class
-            # q - 3 - rounds_past - rounds_left. In round q - 1 it has class q - 2 - rounds_left,
-            # so that it has class q - 2 in just so many rounds. The length of such a run is
-            # rounds_left + rounds_past + 1; `n_runs_of_length[0]` are runs of length 1.
-            for _ in range(n_runs_of_length[rounds_left + rounds_past]):
-                round_ = n_active - 2 - rounds_past
-                moves[round_, double] = n_active - 3 - rounds_past - rounds_left
-                doubles.rounds_left[double] = rounds_left
-                double += 1
-
-
 def _plan_round(
-    round_: int,
     n_active: int,
     n_runs_of_length: list[int],
-    doubles: _Doubles,
+    doubles: list[_Double],
     moves: NDArray[np.int8],
+    is_after_ramp: bool,
 ) -> None:
-    """Plan what the ranks with two chunks do in one round of an all-reduce around a late rank.
+    """Plan one round of the doubles, each of which swaps, is in a run, or is free.
 
-    Writes ``moves[double]``, of the round `round_`, and changes `doubles` accordingly; `n_active`
-    is q. In each round the late rank meets one other rank, and one more chunk begins to be copied
-    from rank to rank. The *class* of a chunk is its age: for how many rounds it has been copied,
-    from 0 to q - 1. A *double* is a rank that holds two chunks and gives one of them. It is in one
-    of three states:
-
-    - in a *run*: for one to three rounds in a row it holds the same chunk back, and gives others;
-    - swapping, after it met the late rank: for q - 2 rounds it gives its young chunk for one of
-      class q - 2;
-    - free: it may meet the late rank, or begin a run.
-
-    ``n_runs_of_length[k]`` tells how many runs of k + 1 rounds begin in each round.
+    Writes ``moves[double]`` of the round, and changes `doubles`. In each round
+    ``n_runs_of_length[k]`` doubles begin a run of k + 1 rounds; q is `n_active`. Example with q =
+    5 and one run of length 3 for each round. Round by round a double takes class 0 (its run
+    begins), then class 3 and class 3 again, while it keeps the first chunk, which grows older:
+    class 1, 2, 3. In the next round it is free, and begins a new run.
     """
-    # These doubles are free in this round; all others go on with what they do.
-    free = [
-        double
-        for double in range(len(moves))
-        if not doubles.swaps_left[double] and not doubles.rounds_left[double]
-    ]
-    n_swapping = sum(swaps > 0 for swaps in doubles.swaps_left)
-    _continue_runs(n_active, doubles, moves, may_lose=round_ >= n_active)
+    free = [double for double in doubles if not double.swaps_left and not double.rounds_left]
+    n_swapping = sum(double.swaps_left > 0 for double in doubles)
 
-    # One free double that has not met the late rank comes last, if there is any.
-    free.sort(key=lambda double: (not doubles.has_met[double], doubles.has_lost[double]))
+    # A double in a run gives the oldest chunk, and takes one of class q - 2, to give that in the
+    # next round. If the number of ranks is odd, one double in a run of length 3 may be without a
+    # partner in the next round. It has to give class q - 2 then, so it takes class q - 3 now.
+    may_lose = is_after_ramp
+    for double in doubles:
+        if double.swaps_left:
+            moves[double.number] = SWAP
+            double.swaps_left -= 1
+        elif double.rounds_left:
+            moves[double.number] = n_active - 2
+            if double.loses_next:
+                moves[double.number] = LOSE
+                double.loses_next = False
+                double.has_lost = True
+            elif may_lose and double.rounds_left == 2 and not double.has_lost:
+                moves[double.number] = n_active - 3
+                double.loses_next = True
+                may_lose = False
+            double.rounds_left -= 1
 
-    # This double meets the late rank, unless too many swap already. Each swap makes one holder
-    # less of a chunk of class q - 2, just as a run of length 1 does, so a double that swaps takes
-    # the place of such a run. It swaps until its new chunk, which has class 0 in the next round,
-    # has class q - 2.
-    may_exchange = round_ >= n_active and n_swapping < n_runs_of_length[0]
-    if may_exchange and not doubles.has_met[free[-1]]:
+    # A free double that has not met the late rank, which comes last if there is any, meets it,
+    # unless too many swap already. Each swap makes one holder less of a chunk of class q - 2, just
+    # as a run of length 1 does, so a double that swaps takes the place of such a run. It swaps
+    # until its new chunk, which has class 0 in the next round, has class q - 2.
+    free.sort(key=lambda double: (not double.has_met, double.has_lost))
+    if is_after_ramp and n_swapping < n_runs_of_length[0] and not free[-1].has_met:
         double = free.pop()
-        moves[double] = EXCHANGE
-        doubles.has_met[double] = True
-        doubles.swaps_left[double] = n_active - 2
+        moves[double.number] = EXCHANGE
+        double.has_met = True
+        double.swaps_left = n_active - 2
 
     # The other free doubles begin new runs, the longest first; what is left begins runs of length
     # 1. For a run of length k + 1 a double takes a chunk of class q - 3 - k, which it begins to
     # hold back in the next round, as class q - 2 - k.
     for k in range(len(n_runs_of_length) - 1, -1, -1):
-        n_begin = n_runs_of_length[k]
-        beginning = free[:n_begin] if k > 0 else free
-        for double in beginning:
-            moves[double] = n_active - 3 - k
-            doubles.rounds_left[double] = k
+        n_begin = len(free)
+        if k > 0:
+            n_begin = n_runs_of_length[k]
+        for double in free[:n_begin]:
+            moves[double.number] = n_active - 3 - k
+            double.rounds_left = k
         free = free[n_begin:]
-
-
-def _continue_runs(
-    n_active: int, doubles: _Doubles, moves: NDArray[np.int8], *, may_lose: bool
-) -> None:
-    """Plan one round of the ranks with two chunks that go on with what they did in the last round.
-
-    Writes ``moves[double]`` of those doubles alone, and counts their rounds down in `doubles`;
-    `n_active` is q. Chunks are copied from rank to rank for q rounds, and are named by age: class
-    c has been spreading for c rounds, and class q - 1 is the oldest. A *double* is a rank that
-    holds two chunks. Three kinds of doubles go on:
-
-    - one that is in a *run*, which means that it holds the same chunk back for some rounds: it
-      gives the oldest chunk, and takes one of class q - 2, to give that in the next round;
-    - one that met the late rank some rounds ago: it *swaps*, gives its young chunk for one of
-      class q - 2;
-    - one that was chosen to be without a partner in this round, as one of an odd number of ranks
-      is. The round before this one it took class q - 3 in place of q - 2.
-    """
-    # This double was chosen in the round before; -1 if none was.
-    loser = doubles.next_loser
-    doubles.next_loser = -1
-    for double in range(len(moves)):
-        if doubles.swaps_left[double]:
-            moves[double] = SWAP
-            doubles.swaps_left[double] -= 1
-        elif double == loser:
-            moves[double] = LOSE
-            doubles.has_lost[double] = True
-            doubles.rounds_left[double] -= 1
-        elif doubles.rounds_left[double]:
-            # The run goes on. A double with two rounds left, which has not been without a partner,
-            # may be chosen for the next round. It has to give class q - 2 then, so it takes class
-            # q - 3 now.
-            moves[double] = n_active - 2
-            is_candidate = doubles.rounds_left[double] == 2 and not doubles.has_lost[double]
-            if is_candidate and doubles.next_loser < 0 and may_lose:
-                moves[double] = n_active - 3
-                doubles.next_loser = double
-            doubles.rounds_left[double] -= 1
 
 
 ORDERS = 200
@@ -377,9 +320,14 @@ def schedule(n: int, seed: int = 0) -> Sends:
     n = integer("n", n, at_least=2)
 
     # A stored schedule is used where the method below takes one round more.
+    # Of that the copies are known; in round t rank t meets the late one.
     copies = stored()["copies"].get(str(n))
     if copies is not None:
-        return _with_exchanges(n, copies)
+        late_rank = n - 1
+        rows = [(rank, rank, late_rank, rank, REDUCE) for rank in range(late_rank)]
+        rows += [(rank, late_rank, rank, rank, REDUCE) for rank in range(late_rank)]
+        rows += [(*copy, COPY) for copy in copies]
+        return np.array(sorted(rows, key=lambda row: row[0]), dtype=np.int32)
     is_odd = n % 2 == 1
 
     # `n_ranks` counts all ranks but the late one. For odd n one more stands for the missing
@@ -399,19 +347,21 @@ def schedule(n: int, seed: int = 0) -> Sends:
     best: Sends | None = None
     for moves in _list_plans(n, n_active):
         for _ in range(ORDERS if is_odd else 1):
-            # Lay the plan on ranks: draw orders, and write the sends into `rows`; no rank has any
+            # Lay the plan on ranks: draw orders, and write the sends into `log`; no rank has any
             # whole chunk at first. A plan that cannot be laid in these orders gives -1.
             n_orders = len(moves) if is_odd else _EVEN_ORDERS
             orders = rng.permuted(np.tile(np.arange(n_ranks), (n_orders, 1)), axis=1)
             lacks = np.ones((n - 1, n_ranks), dtype=np.bool_)
-            rows = np.empty((n * (n - 1), 5), dtype=np.int32)
-            log = SendLog(rows, np.zeros(1, dtype=np.int64))
+            log = SendLog(
+                rows=np.empty((n * (n - 1), 5), dtype=np.int32),
+                n_written=np.zeros(1, dtype=np.int64),
+            )
             n_sends = lay(n_active, moves, orders, log, lacks, workspace)
             if n_sends < 0:
                 continue
 
             # Chunks that ranks have missed come in rounds at the end; one such round is the least.
-            sends = _add_missed_chunks(rows[:n_sends], lacks[:, : n - 1])
+            sends = _add_missed_chunks(log.rows[:n_sends], lacks[:, : n - 1])
             if best is None or sends[-1, 0] < best[-1, 0]:
                 best = sends
             if best[-1, 0] + 1 <= fewest_rounds:
@@ -435,15 +385,6 @@ def _count_surplus(n: int) -> int:
 def stored() -> Any:
     """Return the content of the file `STORED`: schedules and searches by number of ranks."""
     return json.loads(STORED.read_text("utf-8"))
-
-
-def _with_exchanges(n: int, copies: list[list[int]]) -> Sends:
-    """Complete a stored schedule with the rounds in which each rank meets the late one."""
-    late_rank = n - 1
-    rows = [(rank, rank, late_rank, rank, REDUCE) for rank in range(late_rank)]
-    rows += [(rank, late_rank, rank, rank, REDUCE) for rank in range(late_rank)]
-    rows += [(round_, source, target, chunk, COPY) for round_, source, target, chunk in copies]
-    return np.array(sorted(rows, key=lambda row: row[0]), dtype=np.int32)
 
 
 def _list_plans(n: int, n_active: int) -> Iterator[NDArray[np.int8]]:

@@ -225,14 +225,9 @@ def _sort_ranks(turn, order, ranks):
 def _meet_late(number, partner, lacks, log, ranks):
     """Let a rank meet the late one in a round, and write what the two send each other.
 
-    Writes ``ranks.owner`` and ``ranks.met``, two rows of `log`, and ``lacks[number, partner]``. A
-    chunk has two names: its number is the round t of its meeting (in `lacks` and `owner`), and
-    sends name it by the rank that owns it.
-
+    Writes ``ranks.owner`` and ``ranks.met``, two rows of `log`, and ``lacks[number, partner]``.
     Example: rank 4 meets the late rank in round 2. Chunk number 2 is thus the chunk that rank 4
     owns, ``owner[2] = 4``, and both sends have 4 in the column of the chunk.
-
-    ``lacks[chunk, rank]`` tells whether the rank lacks the whole chunk.
     """
     n_chunks = lacks.shape[0]
 
@@ -258,16 +253,12 @@ def _repay(turn, lacks, ranks):
     """Find partners for the ranks that went without a chunk in a swap of the last round.
 
     Pairs are written to `ranks`, with the chunks that both give; False if a rank that is owed a
-    chunk finds nobody. Chunks are copied from rank to rank for q rounds; the *oldest* one is in
-    its last round. In a *swap* a rank got a younger chunk in place of the oldest one, which it is
-    *owed*. In this round it gets the owed chunk from a *payer*: a rank that has it, and would give
+    chunk finds nobody. It gets the owed chunk from a *payer*: a rank that has it, and would give
     the oldest chunk of this round otherwise. The payer takes the young chunk for it.
 
     Example with q = 4: in round 9 rank 7 got chunk 7 in a swap, and is owed chunk 5. In round 10
     chunk 6 is the oldest. A rank that holds chunk 6, and got chunk 5 before, gives chunk 5 to rank
     7, and takes chunk 7.
-
-    ``lacks[chunk, rank]`` tells whether the rank lacks the chunk summed over all ranks.
     """
     last_chunk = lacks.shape[0] - 1
     for creditor in range(len(ranks.owed)):
@@ -332,15 +323,18 @@ def _swap(turn, ranks):
 def _face_absent(turn, ranks):
     """Choose the rank that has no partner in a round, if the number of ranks is odd.
 
-    False if there is none. Sets ``ranks.taken`` of this rank, and counts the chunk that it misses
-    in ``ranks.missed``; before round q there is none to miss. It is the double whose move is
-    `LOSE` or `REST`, if there is one. Otherwise, of the ranks that give class q - 2, it is the one
+    Sets ``ranks.taken`` of this rank, and counts the chunk that it misses in ``ranks.missed``;
+    before round q there is none to miss, and before round q - 1 nobody has to be chosen. False if
+    nobody can be. It is the double whose move is `LOSE` or `REST`, if there is one. Otherwise, of
+    the ranks that give class q - 2, it is the one
 
     1. that has missed the fewest chunks before;
     2. of equals, that is no double;
     3. of equals, that has met the late rank, which all ranks have to meet once.
     """
     n_doubles = len(turn.moves)
+    if turn.absent < 0 or turn.number < turn.n_active - 1:
+        return True
 
     # The double that is planned to be without a partner, if there is one.
     loser = -1
@@ -402,24 +396,25 @@ def _take_planned_classes(turn, n_chunks, ranks):
 
 @inner_kernel
 def _pair_rest(n_active, ranks):
-    """Pair the ranks that give the oldest chunk with all that give younger ones.
+    """Pair each rank that gives a younger chunk with one that gives the oldest, which takes it.
 
-    Writes ``ranks.mate`` of the ranks that give the oldest chunk, and uses up ``ranks.size``;
-    False if somebody is left without a partner. Chunks are copied from rank to rank for q rounds,
-    and are named by age: class c has been spreading for c rounds, and class q - 1 is the oldest.
-    In a pair one rank gives the oldest chunk, and the other one a younger chunk for it.
+    The receivers are the free ranks with the oldest chunk. A rank that takes class q - 2 holds the
+    oldest chunk in the next round already, one that takes class 0 only q - 1 rounds later; and
+    each rank has to meet the late rank once, while it holds the oldest chunk. Therefore chunks are
+    given out from old to young classes, first to receivers that have not met the late rank.
 
-    The rule matters for the late rank, which every rank has to meet once, while it holds the
-    oldest chunk. A rank that takes class q - 2 holds the oldest chunk in the next round already;
-    one that takes class 0 only q - 1 rounds later. Hence ranks that have not met the late rank
-    take the older classes.
+    Example with q = 4. Ranks 1, 2 and 3 hold the oldest chunk, and only rank 3 has not met the
+    late rank. Rank 5 gives class 2, ranks 6 and 7 give class 1: rank 3 takes class 2 of rank 5,
+    ranks 1 and 2 take class 1.
+
+    Writes ``ranks.mate`` of the receivers, and uses up ``ranks.size``; False if a giver is left
+    without a partner.
     """
     bucket = ranks.bucket
     size = ranks.size
     oldest_class = n_active - 1
 
-    # Put the free ranks with the oldest chunk into three groups, which use the three buckets
-    # behind those of the classes.
+    # Three stacks of receivers, in the buckets behind those of the classes.
     not_met = n_active
     met_and_missed = n_active + 1
     met_all = n_active + 2
@@ -427,20 +422,18 @@ def _pair_rest(n_active, ranks):
     for index in range(size[oldest_class]):
         rank = bucket[oldest_class, index]
         if not ranks.taken[rank]:
-            group = met_all
+            stack = met_all
             if not ranks.met[rank]:
-                group = not_met
+                stack = not_met
             elif ranks.missed[rank]:
-                group = met_and_missed
-            bucket[group, size[group]] = rank
-            size[group] += 1
+                stack = met_and_missed
+            bucket[stack, size[stack]] = rank
+            size[stack] += 1
 
-    # Go from older to younger classes; each rank that gives one gets a partner from the groups.
-    # All that have not met the late rank come first.
     for given_class in range(oldest_class - 1, -1, -1):
-        # Then come those that have missed a chunk; but they come last where class q - 3 is taken.
-        # A rank that takes it gives class q - 2 in the next round, may be without a partner then,
-        # and should have missed nothing before.
+        # Of those that have met the late rank, ranks that have missed a chunk come first; but last
+        # for class q - 3. A rank that takes it gives class q - 2 in the next round, may be without
+        # a partner then, and should have missed nothing before.
         second = met_and_missed
         third = met_all
         if given_class == n_active - 3:
@@ -450,16 +443,15 @@ def _pair_rest(n_active, ranks):
             giver = bucket[given_class, index]
             if ranks.taken[giver]:
                 continue
-            # The partner comes from the first of the three groups that is not empty.
-            group = third
+            stack = third
             if size[not_met] > 0:
-                group = not_met
+                stack = not_met
             elif size[second] > 0:
-                group = second
-            if size[group] == 0:
+                stack = second
+            if size[stack] == 0:
                 return False
-            size[group] -= 1
-            ranks.mate[bucket[group, size[group]]] = giver
+            size[stack] -= 1
+            ranks.mate[bucket[stack, size[stack]]] = giver
     return True
 
 
@@ -511,52 +503,18 @@ def _exchange_chunks(turn, lacks, log, ranks):
             ranks.owed[mate] = oldest
 
 
-@inner_kernel
-def _pair_ranks(turn, n_chunks, lacks, ranks):
-    """Choose partners in a round for all ranks but the one that meets the late rank.
-
-    ``lacks[chunk, rank]`` tells whether the rank lacks the chunk summed over all ranks.
-    """
-    if not _repay(turn, lacks, ranks):
-        return False
-    if not _swap(turn, ranks):
-        return False
-    if turn.absent >= 0 and turn.number >= turn.n_active - 1 and not _face_absent(turn, ranks):
-        return False
-    if not _take_planned_classes(turn, n_chunks, ranks):
-        return False
-    return _pair_rest(turn.n_active, ranks)
-
-
 @kernel
 def lay(n_active, moves, orders, log, lacks, ranks):
     """Choose partners, and write the sends, for all rounds of an all-reduce with one late rank.
 
-    Appends rows to `log` and returns how many sends it has, -1 if a round has no pairing; `lacks`
-    and `ranks` are changed as chunks spread. When the late rank comes, the others have added up
-    their data already. Each of them has one chunk of that sum, in which only the data of the late
-    rank are missing. From then on two things happen in every round:
+    In every round one rank meets the late rank: the two exchange what they have of one chunk, and
+    both add, which makes the chunk whole. All other ranks are paired: one gives the oldest chunk,
+    and gets a younger one for it.
 
-    - one rank *meets* the late rank. The two exchange what they have of one chunk, and both add:
-      this chunk is whole. The chunk that becomes whole in round t is called chunk number t;
-    - all other ranks are paired, and give each other copies of whole chunks.
-
-    A chunk is given from rank to rank in the q rounds after its meeting, and is at all ranks then.
-    In a pair one rank gives the oldest chunk and gets a younger one for it.
-
-    Most ranks have one chunk to give. For all other ranks partners are chosen here.
-
-    `ranks`, scratch memory from `new_ranks`; all of it is written here. By rank it has:
-
-    - ``hold[slot, rank]``: the numbers of the one or two chunks that a rank can give, `NONE` in an
-    empty slot;
-    - ``owed[rank]``: the number of a chunk that it gets one round later than usual, or `NONE`;
-    - ``met[rank]``: 1 if it has met the late rank, else 0;
-    - ``missed[rank]``: how many chunks it has missed because it had no partner.
-
+    Writes `log` and ``lacks[chunk, rank]``, whether the rank lacks the whole chunk; `ranks` is
+    scratch from `new_ranks`. Returns how many sends there are, -1 if a round has no pairing.
     ``moves[round, double]`` is the plan. ``orders[k]`` lists all ranks but the late one, in the
     order in which they are looked at in the rounds k, k + len(orders), and so on.
-    ``lacks[chunk, rank]`` tells whether the rank lacks the whole chunk.
     """
     n_chunks = lacks.shape[0]
     n_ranks = orders.shape[1]
@@ -585,7 +543,11 @@ def lay(n_active, moves, orders, log, lacks, ranks):
         if partner < 0 or (ranks.met[partner] and number < n_chunks):
             return -1
         _meet_late(number, partner, lacks, log, ranks)
-        if not _pair_ranks(turn, n_chunks, lacks, ranks):
+        # All others get partners: first those whose moves are planned, then the rest.
+        is_paired = _repay(turn, lacks, ranks) and _swap(turn, ranks)
+        is_paired = is_paired and _face_absent(turn, ranks)
+        is_paired = is_paired and _take_planned_classes(turn, n_chunks, ranks)
+        if not (is_paired and _pair_rest(n_active, ranks)):
             return -1
         _exchange_chunks(turn, lacks, log, ranks)
 

@@ -220,80 +220,41 @@ class DoublesSearch:
         return [allowed[number] for number in order]
 
     def _list_options(self, turn: int, double: Double) -> list[_Option]:
-        """List what one double can do in a round; a double is a rank that holds two chunks.
+        """List what one double can do in a round.
+
+        Without the oldest chunk it gives one of its two chunks, for the oldest one, which stops
+        spreading now, and *wastes* the other one. With it, it gives the oldest chunk, and wastes
+        the younger one, which it keeps for itself in this round.
 
         Example with q = 4. A double holds the classes 0 and 2. It has two options: give class 0
         and waste class 2, or give class 2 and waste class 0. A round later both are a round older,
         1 and 3.
         """
-        # Both chunks are younger than the oldest.
-        if double.old < self.q - 1:
-            return self._options_with_young_chunks(turn, double)
-
-        # Else it holds the oldest chunk. Before round q the oldest class stands for an empty
-        # place. A double with two empty places in round q - 1 gets one chunk at most in this
-        # round, but needs two after it.
-        no_chunk = self._class_without_chunk(turn)
-        if turn == self.q - 1 and double.young == no_chunk:  # too late for two chunks
-            return []
-        return self._options_with_oldest_chunk(turn, double, no_chunk)
-
-    def _class_without_chunk(self, turn: int) -> int:
-        """Return the number that stands for an empty place among the classes of a double."""
-        return self.q - 1 if turn < self.q else self.q
-
-    def _age(self, double: Double, turn: int, kept: tuple[int, int]) -> Double:
-        """Return what a rank with two chunks holds in the next round, when these are older."""
-        no_chunk = self._class_without_chunk(turn)
-        classes = [c if c == no_chunk else c + 1 for c in kept]
-        return Double(min(classes), max(classes), double.met, double.lost)
-
-    def _options_with_young_chunks(self, turn: int, double: Double) -> list[_Option]:
-        """List what a double can do without the oldest chunk: it gives one of its two chunks.
-
-        Chunks are named by age: class c has been spreading for c rounds, and class q - 1 is the
-        oldest. Its partner gives the oldest chunk in return, which stops spreading now, so nothing
-        else changes.
-
-        Example: a double with the classes 0 and 2 gives class 0 and wastes class 2, or the other
-        way round; in the next round it holds the classes 1 and 3.
-        """
-        young = double.young
-        old = double.old
-        after = self._age(double, turn, (young, old))
-        options = [_Option(SEND + young, old, after), _Option(SEND + old, young, after)]
-
-        # One of an odd number of ranks has no partner. A double can be this rank once, while its
-        # older chunk is the oldest but one; before round q there is no oldest chunk to be missed.
-        may_lose = old == self.q - 2 and not double.lost and self.n_losers > 0
-        if may_lose and turn >= self.q:
-            options.append(_Option(LOSE, young, after._replace(lost=True)))
-        return options
-
-    def _options_with_oldest_chunk(
-        self, turn: int, double: Double, no_chunk: int
-    ) -> list[_Option]:
-        """List what a double can do that holds the oldest chunk, which it gives for another one.
-
-        A *double* is a rank that holds two chunks that are still being copied from rank to rank.
-        Chunks are named by age: class c has been spreading for c rounds, and class q - 1 is the
-        oldest. The double gives the oldest chunk, and *wastes* the younger one, which it keeps for
-        itself in this round. In place of the oldest chunk it
-
-        - takes a chunk of any other class from a rank that gives it;
-        - or meets the late rank, and gets the newest chunk from it;
-        - or swaps: it gives its young chunk, not the oldest, for one of class q - 2. It wastes
-          nothing.
-
-        Before round q no chunk is as old as that. A double with an empty place then moves as if it
-        gave the oldest chunk. Before round q - 1 it may also take nothing, and may give its young
-        chunk meanwhile.
-        """
         q = self.q
         young = double.young
+        if double.old < q - 1:
+            after = self._age(double, turn, (young, double.old))
+            options = [
+                _Option(SEND + young, double.old, after),
+                _Option(SEND + double.old, young, after),
+            ]
+
+            # One of an odd number of ranks has no partner. A double can be this rank once, while
+            # its older chunk is the oldest but one; before round q no chunk could be missed.
+            may_lose = double.old == q - 2 and not double.lost and self.n_losers > 0
+            if may_lose and turn >= q:
+                options.append(_Option(LOSE, young, after._replace(lost=True)))
+            return options
+
+        # Else it holds the oldest chunk; before round q the oldest class stands for an empty
+        # place, and the double moves as if it gave a chunk. A double with two empty places in
+        # round q - 1 gets one chunk at most in this round, but needs two after it.
+        no_chunk = self._class_without_chunk(turn)
         wasted = young
         if young == no_chunk:
             wasted = NO_WASTE
+            if turn == q - 1:
+                return []
 
         # It takes any class but its own. After the last chunk no new ones come, and the ranks that
         # would have them have copies of the last chunk instead. All these classes are the same
@@ -314,13 +275,23 @@ class DoublesSearch:
         if turn >= q and young <= q - 3:
             options.append(_Option(SWAP, NO_WASTE, self._age(double, turn, (young, q - 2))))
 
-        # In the ramp there is no oldest chunk yet, so it may also take nothing.
+        # In the ramp it may also take nothing, and may give its young chunk meanwhile.
         if turn < q - 1:
             after = self._age(double, turn, (young, no_chunk))
             options.append(_Option(IDLE, wasted, after))
             if young != no_chunk:
                 options.append(_Option(SEND + young, NO_WASTE, after))
         return options
+
+    def _class_without_chunk(self, turn: int) -> int:
+        """Return the number that stands for an empty place among the classes of a double."""
+        return self.q - 1 if turn < self.q else self.q
+
+    def _age(self, double: Double, turn: int, kept: tuple[int, int]) -> Double:
+        """Return what a rank with two chunks holds in the next round, when these are older."""
+        no_chunk = self._class_without_chunk(turn)
+        classes = [c if c == no_chunk else c + 1 for c in kept]
+        return Double(min(classes), max(classes), double.met, double.lost)
 
     def _add_option(
         self, turn: int, step: DoublesStep, option: _Option, budgets: Budgets
@@ -376,36 +347,37 @@ class DoublesSearch:
         budgets: Budgets,
         debts: tuple[int, ...],
     ) -> Budgets | None:
-        """Check the moves of all doubles in a round, and count what they have still to hold back.
+        """Return the budgets after a round, or None if its moves cannot lead to a whole plan.
 
-        Returns the budgets after the round, in which each chunk is one class older; None if some
-        double can no longer meet the late rank, a budget cannot come to 0 in time, or a class has
-        fewer givers than takers.
+        They cannot if too few rounds are left for meetings, if a chunk can no longer come to just
+        the wanted number of ranks, if more doubles take a chunk than ranks give it, or if after
+        the ramp some rank is without a chunk. `doubles` hold what they had before the round.
 
         Example with q = 4 and a surplus of 1. A new chunk has a budget of 1. When it has class 2,
         one double wastes it for a round, which takes 2^0 = 1 off the budget. It is 0 when the
         chunk has class 3, the oldest, as it has to be.
         """
-        # Every double has to meet the late rank in time.
-        if not self._has_rounds_for_meetings(turn, step):
+        # Rounds turn + 1 to n_chunks - 1 are left in which doubles can meet the late rank, and
+        # rounds turn + 1 to n_chunks + q - 2 in which one can be without a partner.
+        q = self.q
+        n_to_meet = sum(not double.met for double in step.doubles)
+        n_to_lose = self.n_losers - sum(double.lost for double in step.doubles)
+        has_meetings = n_to_meet <= max(0, self.n_chunks - 1 - turn)
+        if not has_meetings or n_to_lose > self.n_chunks + q - 2 - turn:
             return None
 
-        # A new chunk begins with the whole surplus; all others have grown older by one class.
-        q = self.q
+        # A new chunk begins with the whole surplus; all others have grown older by one class. The
+        # last chunk, and numbers after it, may be wasted without limit.
         budgets_after = [self.surplus] + [0] * (q - 1)
         for c in range(min(turn, q - 1)):
-            # The last chunk, and numbers after it, may be wasted without limit.
-            is_last_chunk = turn - 1 - c >= self.n_chunks - 1
-            if is_last_chunk:
+            if turn - 1 - c >= self.n_chunks - 1:
                 continue
 
             # Class q - 2 is the last one that can be wasted. After it 0 must be left of the
             # budget; but each swap of the round takes one rank from this chunk by itself, so as
-            # many must be left as there are swaps.
-            #
-            # In a younger class c, all doubles together must be able to waste what is left. One
-            # double that wastes the chunk in all rounds to come takes 2^(q - 3 - c) + ... + 2 + 1
-            # = 2^(q - 2 - c) - 1 ranks from it.
+            # many must be left as there are swaps. In a younger class c, one double that wastes
+            # the chunk in all rounds to come takes 2^(q - 3 - c) + ... + 2 + 1 =
+            # 2^(q - 2 - c) - 1 ranks from it; all together must be able to waste what is left.
             budget = budgets[c] - (step.wasted[c] << (q - 2 - c))
             budgets_after[c + 1] = budget
             if c == q - 2:
@@ -413,7 +385,16 @@ class DoublesSearch:
                     return None
             elif budget > self.n_doubles * ((1 << (q - 2 - c)) - 1):
                 return None
-            if not self._has_enough_givers(c, step, doubles, budgets[c], debts):
+
+            # The chunk is given by ranks that hold it alone and pay no debt with it, and by
+            # doubles that give it. One of class q - 2 may have to be without a partner, if the
+            # number of ranks is odd. With 4 holders, two of them doubles, one of which gives it, 3
+            # ranks give the chunk, and at most 3 doubles can take it.
+            n_doubles_with_it = sum(c in (double.young, double.old) for double in doubles)
+            n_givers = self._count_holders(c, budgets[c]) - n_doubles_with_it - debts.count(c)
+            n_givers += step.moves.count(SEND + c)
+            goes_to_absent = c == q - 2 and self.n_losers > 0 and LOSE not in step.moves
+            if step.asked[c] + goes_to_absent > n_givers:
                 return None
 
         # After the first q rounds every rank but the late one must hold one active chunk, and
@@ -425,39 +406,6 @@ class DoublesSearch:
             if holders != n_ranks + self.n_doubles:
                 return None
         return tuple(budgets_after)
-
-    def _has_rounds_for_meetings(self, turn: int, step: DoublesStep) -> bool:
-        """Tell whether enough rounds are left for what each double has to do once."""
-        # Rounds turn + 1 to n_chunks - 1 are left for meetings.
-        n_to_meet = sum(not double.met for double in step.doubles)
-        if n_to_meet > max(0, self.n_chunks - 1 - turn):
-            return False
-
-        # Rounds turn + 1 to n_chunks + q - 2 are left in which a double can be without a partner.
-        n_to_lose = self.n_losers - sum(double.lost for double in step.doubles)
-        return n_to_lose <= self.n_chunks + self.q - 2 - turn
-
-    def _has_enough_givers(
-        self,
-        c: int,
-        step: DoublesStep,
-        doubles: tuple[Double, ...],
-        budget: int,
-        debts: tuple[int, ...],
-    ) -> bool:
-        """Tell whether as many ranks give a certain chunk in a round as are wanted to take it.
-
-        Example: 4 ranks hold the chunk, two of them are doubles, and one of these gives it. Then 3
-        ranks give it, and at most 3 doubles can take it.
-        """
-        # Ranks with this chunk alone that are free to give it, and doubles that do.
-        n_doubles_with_it = sum(c in (double.young, double.old) for double in doubles)
-        n_doubles_that_give = sum(move == SEND + c for move in step.moves)
-        n_other_givers = self._count_holders(c, budget) - n_doubles_with_it - debts.count(c)
-
-        # If the number of ranks is odd, one of class q - 2 may have to be without a partner.
-        goes_to_absent = c == self.q - 2 and self.n_losers > 0 and LOSE not in step.moves
-        return step.asked[c] + goes_to_absent <= n_other_givers + n_doubles_that_give
 
     def _count_holders(self, c: int, budget: int) -> int:
         """Return how many ranks hold a chunk that has been copied for so many rounds.

@@ -24,6 +24,8 @@ DRAWS = 300
 """Times that paths are drawn."""
 KEPT = 5
 """How many paths of a block are kept: those that carry the most."""
+NO_LANE = -1
+"""In place of a lane: a path waits in this round."""
 NO_PATH = 99.0
 """The cost of ranks that no path joins; circuits cost less than ten each."""
 
@@ -34,10 +36,8 @@ Sequence = IntArray
 class Paths(NamedTuple):
     """Paths of blocks, by number."""
 
-    source: IntArray
-    """``source[path]``: the rank whose block it carries, where the path begins."""
-    target: IntArray
-    """``target[path]``: the rank to which the block goes, where the path ends."""
+    block: IntArray
+    """``block[path]``: the block that it carries, among those that have bytes, row by row."""
     hop: IntArray
     """Rows of path, round, lane and rank that sends, by path and then by round."""
 
@@ -51,20 +51,19 @@ def list_paths(demand_s: FloatArray, sequence: Sequence, every: bool) -> Paths |
     Example: the circuit 0 -> 1 in round 0, and 1 -> 2 and 0 -> 2 in round 1. The block from 0 to 2
     has two paths: directly in round 1, or over rank 1 in both rounds.
 
-    Once a block has `ENOUGH` paths, no longer ones are listed for it.
+    Once a block has `ENOUGH` paths, no longer ones are listed for it, unless `every` path is
+    wanted.
 
     ``demand_s[source, target]`` is the size of the block of each pair of ranks, as the seconds
-    that one circuit takes for it; shape (ranks, ranks). ``sequence[round, lane, rank]`` is the
-    rank to which a rank transmits; its own number stands for nobody. Returns ``source[path]`` and
-    ``target[path]``, the ranks at the ends of each path, and ``hop``, an int array of shape (hops,
-    4): rows of path, round, lane, and the rank that sends. It is None if some block has no path,
-    or there are more paths than `MOST`.
+    that one circuit takes for it. The result is None if some block has no path, or there are more
+    paths than `MOST`.
     """
     rounds, lanes, n = sequence.shape
     ranks = np.arange(n)
     wanted = demand_s > 0
     n_paths = np.zeros((n, n), dtype=np.int64)
-    ends = [np.empty((0, 2), np.int64)]
+    number_of_block = np.cumsum(wanted.reshape(-1)).reshape(wanted.shape) - 1
+    blocks = [np.empty(0, np.int64)]
     hops = [np.empty((0, 4), np.int64)]
     total = 0
 
@@ -99,7 +98,7 @@ def list_paths(demand_s: FloatArray, sequence: Sequence, every: bool) -> Paths |
                 number = total + np.arange(len(source))
                 total += len(source)
                 n_new[source, target] += 1
-                ends.append(np.column_stack([source, target]))
+                blocks.append(number_of_block[source, target])
                 for hop, (turn, lane) in enumerate(zip(turns, chosen_lanes, strict=True)):
                     same_turn = np.full(len(source), turn)
                     same_lane = np.full(len(source), lane)
@@ -114,184 +113,105 @@ def list_paths(demand_s: FloatArray, sequence: Sequence, every: bool) -> Paths |
         return None
     rows = np.concatenate(hops)
     rows = rows[np.lexsort((rows[:, 1], rows[:, 0]))]
-    source, target = np.concatenate(ends).T
-    return Paths(source, target, rows)
-
-
-class _Draw(NamedTuple):
-    """The cheapest path of each block, by the prices of one draw."""
-
-    used: NDArray[np.bool_]
-    """``used[step, block]``: whether the path takes a circuit of this step."""
-    loads: FloatArray
-    """``loads[step, rank]``: the seconds that all paths together put on a circuit."""
-
-
-class _Steps:
-    """A sequence as steps, one for each lane of each round, with the blocks that it carries.
-
-    Parameters
-    ----------
-    demand_s
-        ``demand_s[source, target]``: the block of each pair of ranks, in seconds of a circuit;
-        blocks of 0 are left out, and the others numbered row by row.
-    sequence
-        ``sequence[round, lane, rank]``: to whom a rank transmits; itself stands for nobody.
-    """
-
-    def __init__(self, demand_s: FloatArray, sequence: Sequence) -> None:
-        """List the lanes of all rounds one after another, and the blocks that have bytes.
-
-        ``demand_s[source, target]`` tells how long one circuit takes for a block, in seconds.
-        ``sequence[round, lane, rank]`` tells to whom a rank transmits; itself stands for nobody.
-        """
-        self.rounds, self.lanes, self.n = sequence.shape
-        self.peer = sequence.reshape(-1, self.n)
-        """``peer[step, rank]``: to whom a rank transmits; itself stands for nobody."""
-        self.source, self.target = np.nonzero(demand_s)
-        self.amount_s = demand_s[self.source, self.target]
-        """``amount_s[block]``: how long one circuit takes for the block from its source to its
-        target, in seconds."""
-        self.origins: list[IntArray] = []
-        """For each step the ranks that have a circuit to another rank, ascending."""
-        self.origin_of = np.zeros_like(self.peer)
-        """``origin_of[step, rank]``: which rank transmits to this one; 0 also where none does."""
-        for step, peer in enumerate(self.peer):
-            origin = np.flatnonzero(peer != np.arange(self.n))
-            self.origins.append(origin)
-            self.origin_of[step, peer[origin]] = origin
-
-    def draw(self, price: FloatArray) -> _Draw | None:
-        """Find the cheapest path of each block, by dynamic programming over rounds.
-
-        A path takes circuits of later and later rounds, at most one in each round, and costs the
-        sum of their prices.
-
-        ``price[step, rank]`` is the price of the circuit over which a rank sends. The result
-        ``used[step, block]`` tells whether the path of a block takes a circuit of the step, and
-        ``loads[step, rank]``, the seconds that all blocks together take on each circuit. It is
-        None if some block has no path.
-        """
-        n_steps = len(self.peer)
-
-        # Forwards: cost[rank, source] is the price of the cheapest path from a source to a rank
-        # over all steps until now. improves[step, rank, source]: whether a step made it cheaper.
-        cost = np.where(np.eye(self.n) > 0, 0.0, np.inf)
-        improves = np.zeros((n_steps, self.n, self.n), dtype=np.bool_)
-        before = cost
-        for step, origin in enumerate(self.origins):
-            # The first lane of a round: all its lanes start from the costs before the round.
-            if step % self.lanes == 0:
-                before = cost.copy()
-            peer = self.peer[step, origin]
-            over_circuit = before[origin] + price[step, origin, None]
-            improves[step, peer] = over_circuit < cost[peer]
-            cost[peer] = np.minimum(cost[peer], over_circuit)
-        if not np.isfinite(cost[self.target, self.source]).all():
-            return None
-
-        # Backwards from the targets: a block came over the last step that improved its cost, at
-        # most one of each round. Steps of a round are tried from where the block is after the
-        # round (`rank_after`), since all of them started from the costs before it.
-        used = np.zeros((n_steps, len(self.source)), dtype=np.bool_)
-        loads = np.zeros((n_steps, self.n))
-        rank = self.target.copy()
-        rank_after = rank
-        may_move = np.ones(len(rank), dtype=np.bool_)
-
-        # From the target backwards: a path comes over the circuit of a step if that makes it
-        # cheaper, at most one in each round.
-        for step in reversed(range(n_steps)):
-            if step % self.lanes == self.lanes - 1:
-                rank_after = rank.copy()
-                may_move = np.ones(len(rank), dtype=np.bool_)
-            moved = np.flatnonzero(may_move & improves[step, rank_after, self.source])
-            rank[moved] = self.origin_of[step, rank_after[moved]]
-            may_move[moved] = False
-            used[step, moved] = True
-            loads[step] = np.bincount(rank[moved], self.amount_s[moved], self.n)
-        return _Draw(used, loads)
-
-    def list_hops(self, used: NDArray[np.bool_], block: IntArray) -> IntArray:
-        """List rows of path, round, lane and rank of paths, of which ``used[step, path]`` tells.
-
-        ``used[step, path]`` tells whether a path takes a circuit of this step, a lane of a round.
-        ``block[path]`` is the number of the block that a path carries.
-        """
-        rank = self.source[block]
-        rows = []
-        for step, peer in enumerate(self.peer):
-            path = np.flatnonzero(used[step])
-            turn = np.full(len(path), step // self.lanes)
-            lane = np.full(len(path), step % self.lanes)
-            rows.append(np.column_stack([path, turn, lane, rank[path]]))
-            rank[path] = peer[rank[path]]
-        hops = np.concatenate(rows)
-        return hops[np.argsort(hops[:, 0], kind="stable")]
+    return Paths(np.concatenate(blocks), rows)
 
 
 def draw_paths(demand_s: FloatArray, sequence: Sequence) -> Paths | None:
-    """Find a few good paths of each block, by a search that makes busy circuits dear.
+    """Find a few good paths of each block, which together load the circuits of a round evenly.
 
-    All blocks together should load the circuits of a round evenly.
-
-    The method is that of Frank and Wolfe. It draws `DRAWS` times the cheapest path of every block.
-    A draw number k = 0, 1, ... takes over the part 2 / (k + 2) of all blocks: all of them at
-    first, then two thirds, a half, and so on. After each draw the busiest circuits of a round get
-    higher prices.
-
-    ``demand_s[source, target]`` is the size of the block of each pair of ranks, as the seconds
-    that one circuit takes for it; shape (ranks, ranks). ``sequence[round, lane, rank]`` is the
-    rank to which a rank transmits; its own number stands for nobody. The result is None if some
-    block has no path.
+    The method is that of Frank and Wolfe. It draws `DRAWS` times the cheapest path of every block,
+    at prices that grow exponentially with the loads of circuits. Draw k = 0, 1, ... takes over the
+    part 2 / (k + 2) of all blocks: all of them at first, then two thirds, a half, and so on.
+    ``demand_s[source, target]`` is the size of each block, as the seconds that one circuit takes
+    for it. The result is None if some block has no path.
     """
-    steps = _Steps(demand_s, sequence)
-    n_steps = len(steps.peer)
-    n_blocks = len(steps.source)
+    rounds, lanes, n = sequence.shape
+    source, target = np.nonzero(demand_s)
+    n_blocks = len(source)
+
+    # origin[round, lane, rank]: which rank transmits to this one; itself if none does.
+    origin = np.broadcast_to(np.arange(n), sequence.shape).copy()
+    circuits = np.nonzero(sequence != np.arange(n))  # arrays of round, lane and sender
+    origin[*circuits[:2], sequence[circuits]] = circuits[2]
+
+    # A path has a name, by which it is known again: the sum of random numbers of its block and of
+    # each of its circuits.
     rng = np.random.default_rng(0)
-
-    # Paths of several draws that are equal have to be recognised. Each step (a lane of a round)
-    # and each block has a random number, its mark. The sum of the marks of a block and of the
-    # steps of its path is the name of the path; equal names are equal paths.
-    marks = rng.integers(1 << 62, size=(n_steps + 1, n_blocks), dtype=np.int64)
-    step_mark = marks[:-1, 0]
-    block_mark = marks[-1]
-    names = np.empty((DRAWS, n_blocks), dtype=np.int64)
-    used = np.zeros((DRAWS, n_steps, n_blocks), dtype=np.bool_)
-    price = np.ones((n_steps, steps.n))
-    loads = np.zeros((n_steps, steps.n))
-    for number in range(DRAWS):
-        drawn = steps.draw(price)
-        if drawn is None:
+    block_mark = rng.integers(1 << 62, size=n_blocks)
+    lane_mark = rng.integers(1 << 62, size=(rounds, lanes))
+    names = np.tile(block_mark, (DRAWS, 1))
+    lane_of = np.full((DRAWS, rounds, n_blocks), NO_LANE, dtype=np.int16)
+    price = np.ones(sequence.shape)
+    loads = np.zeros(sequence.shape)
+    for draw in range(DRAWS):
+        # Backwards from the targets: a block came over a circuit of the round if that made its
+        # path cheaper, over the lane of the cheapest one.
+        cost = find_cheapest_paths(sequence, price)
+        if not np.isfinite(cost[-1, source, target]).all():
             return None
-        used[number] = drawn.used
-        names[number] = block_mark + step_mark @ drawn.used
-
-        # The mean of all draws: the new paths carry the part 2 / (number + 2) of all blocks, and
-        # those of earlier draws the rest.
-        loads += 2 / (number + 2) * (drawn.loads - loads)
+        drawn_loads = np.zeros((rounds, lanes * n))
+        rank = target.copy()
+        for turn in reversed(range(rounds)):
+            moved = np.flatnonzero(cost[turn + 1, source, rank] < cost[turn, source, rank])
+            senders = origin[turn][:, rank[moved]]  # [lane, moved block]
+            costs = cost[turn, source[moved], senders]
+            costs += np.take_along_axis(price[turn], senders, axis=1)
+            lane = costs.argmin(axis=0)
+            rank[moved] = senders[lane, np.arange(len(moved))]
+            lane_of[draw, turn, moved] = lane
+            names[draw, moved] += lane_mark[turn, lane]
+            block_s = demand_s[source[moved], target[moved]]
+            drawn_loads[turn] = np.bincount(lane * n + rank[moved], block_s, lanes * n)
 
         # The price of a circuit is exp(load / smoothing), such that all prices of a round add up
-        # to 1 (a softmax). `longest` is the load of the busiest circuit of the round. The
-        # smoothing falls from draw to draw, until in the end almost only the busiest circuit has a
-        # price.
-        longest = loads.reshape(steps.rounds, -1).max(axis=1).repeat(steps.lanes)[:, None]
-        smoothing = longest.mean() * 0.2 * 0.03 ** (number / DRAWS)
+        # to 1 (a softmax). The smoothing falls from draw to draw, until in the end almost only the
+        # busiest circuit has a price.
+        loads += 2 / (draw + 2) * (drawn_loads.reshape(sequence.shape) - loads)
+        longest = loads.max(axis=(1, 2), keepdims=True)
+        smoothing = longest.mean() * 0.2 * 0.03 ** (draw / DRAWS)
         price = np.exp((loads - longest) / smoothing)
-        price /= price.reshape(steps.rounds, -1).sum(axis=1).repeat(steps.lanes)[:, None]
+        price /= price.sum(axis=(1, 2), keepdims=True)
 
-    # Draw number k counts k + 1 times for its paths, as later draws carry more in the end.
+    # Draw number k counts k + 1 times for its paths, as later draws carry more in the end. The
+    # heaviest paths of each block are kept, which come first in `order` among those of the block.
     _, first, path_of_draw = np.unique(names, return_index=True, return_inverse=True)
     draw_weight = np.arange(1, DRAWS + 1).repeat(n_blocks)
     weight = np.bincount(path_of_draw.reshape(-1), draw_weight)
     first_draw, block = np.divmod(first, n_blocks)
     order = np.lexsort((-weight, block))
     place_in_block = np.arange(len(order)) - np.searchsorted(block[order], block[order])
-    # `order` has the paths of block 0 first, the heaviest one first, then those of block 1.
     kept = order[place_in_block < KEPT]
+    first_draw = first_draw[kept]
     block = block[kept]
-    hops = steps.list_hops(used[first_draw[kept], :, block].T, block)
-    return Paths(steps.source[block], steps.target[block], hops)
+    rank = source[block]
+    rows = []
+    for turn in range(rounds):
+        lane = lane_of[first_draw, turn, block]
+        path = np.flatnonzero(lane != NO_LANE)
+        rows.append(np.column_stack([path, np.full(len(path), turn), lane[path], rank[path]]))
+        rank[path] = sequence[turn, lane[path], rank[path]]
+    hops = np.concatenate(rows)
+    return Paths(block, hops[np.argsort(hops[:, 0], kind="stable")])
+
+
+def find_cheapest_paths(sequence: Sequence, price: FloatArray) -> FloatArray:
+    """Return the costs of the cheapest paths between all ranks before each round, and at the end.
+
+    A path takes one circuit at most in each round, in the order of rounds, and waits in others.
+    ``price[round, lane, rank]`` is that of the circuit over which a rank sends. The result
+    ``cost[round, source, rank]`` is the sum of the prices up to this round, infinite without a
+    path; ``cost[-1]`` has those over all rounds. Cost O(rounds lanes ranks^2).
+    """
+    rounds, lanes, n = sequence.shape
+    cost = np.empty((rounds + 1, n, n))
+    cost[0] = np.where(np.eye(n) > 0, 0.0, np.inf)
+    for turn, lane in product(range(rounds), range(lanes)):
+        if lane == 0:
+            cost[turn + 1] = cost[turn]
+        peer = sequence[turn, lane]
+        over_circuit = cost[turn] + price[turn, lane]
+        cost[turn + 1][:, peer] = np.minimum(cost[turn + 1][:, peer], over_circuit)
+    return cost
 
 
 def exchange(
@@ -303,8 +223,12 @@ def exchange(
     for it. ``price[round, lane, rank]`` is a number for each circuit of `best`, high where it is
     busy. Returns a changed copy of the sequence.
     """
-    # toll[rank, peer]: what any circuit from one rank to another costs, up or not.
-    toll = _toll_of_circuits(best, price)
+    # toll[rank, peer]: what any circuit from one rank to another costs, up or not, by how busy the
+    # two ranks are.
+    n_ranks = best.shape[2]
+    sent = price.sum(axis=(0, 1))
+    received = np.bincount(best.reshape(-1), price.reshape(-1), n_ranks)
+    toll = 2.0 + sent[:, None] / sent.mean() + received / received.mean()
     changed = sequence.copy()
 
     # Rounds `first` to `last` - 1 have the same circuits. Paths come to these rounds at the costs
@@ -312,27 +236,15 @@ def exchange(
     is_first = np.append(True, (np.diff(sequence, axis=0) != 0).any(axis=(1, 2)))
     for first, last in pairwise([*np.flatnonzero(is_first).tolist(), len(sequence)]):
         peer = changed[first, 0]
-        before = _cheapest_paths(changed[:first], toll)
-        after = _cheapest_paths(changed[last:], toll)
+        tolls = toll[np.arange(n_ranks), changed]
+        before = np.minimum(find_cheapest_paths(changed[:first], tolls[:first])[-1], NO_PATH)
+        after = np.minimum(find_cheapest_paths(changed[last:], tolls[last:])[-1], NO_PATH)
         gain = _gains_of_exchange(peer, toll, demand_s, before, after)
 
         # Pairs of ranks that save most exchange their peers; no rank is in two of the pairs.
         for a, b in _choose_exchanges(gain):
             changed[first:last, 0, [a, b]] = changed[first:last, 0, [b, a]]
     return changed
-
-
-def _toll_of_circuits(best: Sequence, price: FloatArray) -> FloatArray:
-    """Set the price of each possible circuit by how busy its two ranks are in the best sequence.
-
-    ``best[round, lane, rank]`` is the rank to which a rank transmits. ``price[round, lane, rank]``
-    is the price of each of these circuits, high where it is busy.
-    """
-    n_ranks = best.shape[2]
-    sent = price.sum(axis=(0, 1))
-    received = np.bincount(best.reshape(-1), price.reshape(-1), n_ranks)
-    toll: FloatArray = 2.0 + sent[:, None] / sent.mean() + received / received.mean()
-    return toll
 
 
 def _choose_exchanges(gain: FloatArray) -> list[tuple[int, int]]:
@@ -413,22 +325,3 @@ def _gains_of_exchange(
         gain[a, b] = ((cheapest[0] - cost) * demand_s).sum(axis=(1, 2))
         gain[a, b[(peer[b] == a) | (peer[a] == b)]] = 0.0  # a rank would face itself
     return gain
-
-
-def _cheapest_paths(sequence: Sequence, toll: FloatArray) -> FloatArray:
-    """Return the costs of the cheapest paths between all ranks over some rounds.
-
-    A path takes one circuit at most in each round, in the order of rounds, and waits in others.
-
-    ``sequence[round, lane, rank]`` tells to whom a rank transmits; itself stands for nobody.
-    ``toll[rank, peer]``: what a circuit between the two costs. The result ``cost[source, target]``
-    is the sum of the tolls of its circuits; `NO_PATH` without a path.
-    """
-    n = len(toll)
-    cost = np.where(np.eye(n) > 0, 0.0, NO_PATH)
-    for peer_of_lane in sequence:
-        before = cost.copy()
-        for peer in peer_of_lane:
-            over_circuit = before + toll[np.arange(n), peer]
-            cost[:, peer] = np.minimum(cost[:, peer], over_circuit)
-    return cost

@@ -11,16 +11,15 @@ which one mainly sends and the other mainly receives, neither can use all its ci
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import count, islice
-from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from optmatch.problems.collectives.fields import CollectiveFields
 from optmatch.problems.collectives.sum_sends import least_sum_sends
 
 IntArray = NDArray[np.int64]
@@ -146,33 +145,10 @@ def hops_within(
     return hops[1:n_ranks]
 
 
-def late_times(n_ranks: int, late_s: Mapping[str, float]) -> FloatArray:
-    """Return when each rank is ready, in seconds; ``late_s`` has only the ranks that are late."""
-    ready = np.zeros(n_ranks)
-    for rank, delay in late_s.items():
-        ready[int(rank)] = delay
-    return ready
-
-
-def even_demand(n_ranks: int, size_bytes: float) -> FloatArray:
-    """Return the bytes from each rank to each other one, where all blocks are equal."""
-    even_bytes = np.full((n_ranks, n_ranks), size_bytes / n_ranks)
-    np.fill_diagonal(even_bytes, 0.0)
-    return even_bytes
-
-
-def plain_fields(problem: Any) -> SimpleNamespace:
-    """Return the declared fields of a collective and what follows from them, without its class."""
-    plain = SimpleNamespace(**{part.name: getattr(problem, part.name) for part in fields(problem)})
-    plain.lanes = plain.planes * plain.ports
-    plain.late = late_times(plain.n_ranks, plain.late_s)
-    return plain
-
-
-def bound_terms(problem: Any) -> BoundTerms:
+def bound_terms(problem: CollectiveFields) -> BoundTerms:
     """Return the best lower bound of the time of a collective without islands."""
     if problem.steps is not None:
-        return BoundTerms(_bound_steps(problem), "steps")
+        return BoundTerms(_bound_steps(problem, problem.steps), "steps")
     bound = _bound_without_waiting(problem)
     return max(bound, _bound_late(problem)) if problem.late.any() else bound
 
@@ -199,44 +175,49 @@ class _Traffic(NamedTuple):
         return float(carried.max()) + self.idle_bytes
 
 
-def _measure_traffic(problem: Any) -> _Traffic:
+def _measure_traffic(problem: CollectiveFields) -> _Traffic:
     """Measure what the ranks of a collective have to send or to receive, whatever the plan.
 
     A *block* is what one rank sends to one other rank in an all-to-all, in bytes. Blocks may have
     different sizes; all other operations have no blocks.
     """
+    # All ranks but one send or receive an n-th of the buffer to or from each rank. Gossip takes
+    # 2 (n - 1) messages: a byte of an all-reduce is sent so often.
     n_others = problem.n_ranks - 1
+    least_bytes = n_others * problem.block_bytes
+    if problem.operation == "all-reduce":
+        least_bytes *= 2
+    if problem.operation == "broadcast" and n_others:
+        least_bytes = problem.size_bytes
+    n_known = problem.n_ranks
     sorted_bytes = np.zeros((2, n_others))
     idle_bytes = 0.0
     tells_all = problem.operation != "broadcast"
-    if problem.operation == "all-to-all" and problem.demand_bytes is None:
+    demand = problem.demand_bytes
+    if demand is None and problem.operation == "all-to-all":
         # All blocks are equal.
-        sorted_bytes[:] = problem.size_bytes / problem.n_ranks
+        sorted_bytes[:] = problem.block_bytes
         tells_all = problem.size_bytes > 0
-    elif problem.operation == "all-to-all":
-        # Sorted rows ascend. Read backwards without their first entry they descend, and one block
-        # of 0 bytes is left out: that of a rank for itself. Rows 3 0 5 become 5 3.
-        demand = problem.demand_bytes
-        sent_and_received = (demand, demand.T)
+    elif demand is not None:
+        # The size is the busiest row or column already. Sorted rows ascend. Read backwards without
+        # their first entry they descend, and one block of 0 bytes is left out: that of a rank for
+        # itself. Rows 3 0 5 become 5 3.
+        least_bytes = problem.size_bytes
+        is_wanted = demand > 0
+        n_known = 1 + max(int(is_wanted.sum(axis=axis).max()) for axis in (0, 1))
+        tells_all = bool((is_wanted.sum(axis=1) == n_others).all())
         sorted_bytes = np.array(
-            [np.sort(blocks, axis=1)[:, :0:-1].mean(axis=0) for blocks in sent_and_received]
+            [np.sort(blocks, axis=1)[:, :0:-1].mean(axis=0) for blocks in (demand, demand.T)]
         )
 
         # A rank is busy for the larger one of the bytes that it sends and that it receives. The
         # larger one of two numbers is their mean plus half of their difference.
-        surplus_bytes = demand.sum(axis=1) - demand.T.sum(axis=1)
+        surplus_bytes = demand.sum(axis=1) - demand.sum(axis=0)
         idle_bytes = float(np.abs(surplus_bytes).mean()) / 2
-        tells_all = bool(((demand > 0).sum(axis=1) == n_others).all())
-    return _Traffic(
-        least_bytes=_least_bytes(problem),
-        n_known=_most_partners(problem) + 1,
-        sorted_bytes=sorted_bytes,
-        idle_bytes=idle_bytes,
-        tells_all=tells_all,
-    )
+    return _Traffic(least_bytes, n_known, sorted_bytes, idle_bytes, tells_all)
 
 
-def _bound_without_waiting(problem: Any) -> BoundTerms:
+def _bound_without_waiting(problem: CollectiveFields) -> BoundTerms:
     """Bound the time of a collective as if no rank were late.
 
     A *configuration* is a set of circuits that is held for some rounds; between two of them there
@@ -259,14 +240,14 @@ def _bound_without_waiting(problem: Any) -> BoundTerms:
     if problem.planes > 1:
         # Planes that change while others send hide all delays but the first one.
         n_rounds = _doublings(traffic.n_known, problem.lanes)
-        rounds_s = (problem.alpha_s + (problem.hop_s or 0.0)) * n_rounds
-        seconds = _first_delay_s(problem) + rounds_s + _sending_s(problem, traffic.least_bytes)
+        rounds_s = problem.round_s * n_rounds
+        seconds = problem.first_delay_s + rounds_s + problem.sending_s(traffic.least_bytes)
         terms.append(BoundTerms(seconds, "reach" if problem.alpha_s > 0 else "bytes"))
     return min(terms)
 
 
 def _bound_configurations(
-    problem: Any,
+    problem: CollectiveFields,
     traffic: _Traffic,
     configurations: int,
     hops: IntArray,
@@ -320,8 +301,8 @@ def _bound_configurations(
     has_detours = bool(traffic.sorted_bytes.any()) and round_s > 0
     last_rounds = rounds + MOST_MORE
     for n_rounds in range(rounds, last_rounds + 1):
-        seconds = _first_delay_s(problem) + fixed_s + n_rounds * round_s
-        seconds += _sending_s(problem, least_bytes)
+        seconds = problem.first_delay_s + fixed_s + n_rounds * round_s
+        seconds += problem.sending_s(least_bytes)
         is_last = not has_detours or seconds >= best_s
         if not is_last and n_rounds < last_rounds:
             # In so few rounds data cannot wait for the shortest way. `detours` has the hops that
@@ -330,7 +311,7 @@ def _bound_configurations(
                 problem.n_ranks, configurations, n_rounds, problem.lanes, problem.two_way
             )
             carried_bytes = max(least_bytes, traffic.bytes_over(detours))
-            seconds += _sending_s(problem, carried_bytes - least_bytes)
+            seconds += problem.sending_s(carried_bytes - least_bytes)
             if carried_bytes > traffic.least_bytes * (1 + _ROUNDING):
                 name = "distance"
             is_last = carried_bytes <= least_bytes * (1 + _ROUNDING)
@@ -341,7 +322,7 @@ def _bound_configurations(
     return found
 
 
-def _count_rounds(problem: Any, traffic: _Traffic, configurations: int) -> int:
+def _count_rounds(problem: CollectiveFields, traffic: _Traffic, configurations: int) -> int:
     """Bound the rounds in which all ranks know what they need, with K sets of circuits in a row.
 
     Returns a lower bound; -1 if so few configurations cannot do.
@@ -349,19 +330,14 @@ def _count_rounds(problem: Any, traffic: _Traffic, configurations: int) -> int:
     rounds = fewest_rounds(traffic.n_known, configurations, problem.lanes, problem.two_way)
     if rounds < 0 or not traffic.tells_all:
         return rounds
-    if _leaves_rank_over(problem, configurations):
+    # Pairs of an odd number of ranks leave one over (gossip).
+    n_ranks = problem.n_ranks
+    is_paired = problem.lanes == 1 and problem.two_way and n_ranks % 2 == 1
+    if is_paired and 2 ** (configurations - 1) < n_ranks:
         return -1
     if configurations == 1:
-        n_ranks = problem.n_ranks
-        if is_no_graph(n_ranks, problem.lanes, diameter=rounds, two_way=problem.two_way):
-            return rounds + 1
+        rounds += is_no_graph(n_ranks, problem.lanes, diameter=rounds, two_way=problem.two_way)
     return rounds
-
-
-def _leaves_rank_over(problem: Any, configurations: int) -> bool:
-    """Tell whether pairs of an odd number of ranks need more configurations (gossip)."""
-    is_paired = problem.lanes == 1 and problem.two_way and problem.n_ranks % 2 == 1
-    return bool(is_paired and 2 ** (configurations - 1) < problem.n_ranks)
 
 
 def is_no_graph(n_ranks: int, degree: int, diameter: int, two_way: bool) -> bool:
@@ -376,7 +352,7 @@ def is_no_graph(n_ranks: int, degree: int, diameter: int, two_way: bool) -> bool
     return n_ranks == most_ranks - 1
 
 
-def _bound_static_sums(problem: Any, fewest: int) -> BoundTerms:
+def _bound_static_sums(problem: CollectiveFields, fewest: int) -> BoundTerms:
     """Bound the time of an all-reduce over circuits that never change.
 
     With few rounds a byte has to be sent more often, as it cannot wait to be added up. Each number
@@ -384,7 +360,7 @@ def _bound_static_sums(problem: Any, fewest: int) -> BoundTerms:
     (`least_sum_sends`), which all circuits share. The least of them holds for all plans.
     """
     n_ranks = problem.n_ranks
-    send_s = _sending_s(problem, problem.size_bytes) / n_ranks
+    send_s = problem.sending_s(problem.size_bytes) / n_ranks
     gossip_sends = 2.0 * (n_ranks - 1)
     best = BoundTerms(math.inf, "reach", 1)
     n_rounds = fewest
@@ -399,10 +375,10 @@ def _bound_static_sums(problem: Any, fewest: int) -> BoundTerms:
             name = "distance"
         best = min(best, BoundTerms(seconds, name, 1))
         n_rounds = most_rounds + 1
-    return best._replace(seconds=_first_delay_s(problem) + best.seconds)
+    return best._replace(seconds=problem.first_delay_s + best.seconds)
 
 
-def _bound_pipeline(problem: Any, distance: int) -> BoundTerms:
+def _bound_pipeline(problem: CollectiveFields, distance: int) -> BoundTerms:
     """Bound the time of a broadcast over circuits that never change.
 
     The data leave one rank, the root. Some rank is `distance` circuits (hops) away from it, or
@@ -421,7 +397,7 @@ def _bound_pipeline(problem: Any, distance: int) -> BoundTerms:
       1 / ceil(m / g) of them or more.
     """
     # `whole_s` is how long one rank sends the whole buffer over all its ports, and `gap` is g.
-    whole_s = _sending_s(problem, problem.size_bytes)
+    whole_s = problem.sending_s(problem.size_bytes)
     gap = distance - 1
     least_s = math.inf
     for window in range(1, distance + 1):
@@ -454,11 +430,11 @@ def _bound_pipeline(problem: Any, distance: int) -> BoundTerms:
             least_s = min(least_s, whole_s)
     else:
         least_s = min(least_s, problem.alpha_s + whole_s)
-    seconds = _first_delay_s(problem) + least_s
+    seconds = problem.first_delay_s + least_s
     return BoundTerms(seconds, "cut" if whole_s > 0 else "reach", 1)
 
 
-def _bound_by_cuts(problem: Any, distance: int, window: int) -> float:
+def _bound_by_cuts(problem: CollectiveFields, distance: int, window: int) -> float:
     """Bound the time in which circuits carry the bytes of a broadcast, by cuts one after another.
 
     All bytes have to pass each cut. Near the root, and near the farthest rank, cuts have few
@@ -470,7 +446,7 @@ def _bound_by_cuts(problem: Any, distance: int, window: int) -> float:
     """
     lanes = problem.lanes
     onward = lanes - 1 if problem.two_way else lanes
-    whole_s = _sending_s(problem, problem.size_bytes)
+    whole_s = problem.sending_s(problem.size_bytes)
 
     # Cuts near the root or near the rank are narrow; one at hop j has the circuits of a tree.
     cuts_s = 0.0
@@ -485,7 +461,7 @@ def _bound_by_cuts(problem: Any, distance: int, window: int) -> float:
     return cuts_s
 
 
-def _bound_in_fewest_rounds(problem: Any, distance: int) -> float:
+def _bound_in_fewest_rounds(problem: CollectiveFields, distance: int) -> float:
     """Bound the time of a broadcast that has as many rounds as the farthest rank is hops away.
 
     Two circuits that lead to one rank leave out another rank, and all that would be reached from
@@ -513,18 +489,7 @@ def _bound_in_fewest_rounds(problem: Any, distance: int) -> float:
     return float(total_s)
 
 
-def _first_delay_s(problem: Any) -> float:
-    """Return the delay before the first circuits are there, in seconds."""
-    is_dark = isinstance(problem.start, str) and problem.start == "dark"
-    return float(problem.delay_s) if is_dark else 0.0
-
-
-def _sending_s(problem: Any, n_bytes: float) -> float:
-    """Return how long a rank sends so many bytes over all its lanes."""
-    return n_bytes / float(problem.lanes * problem.rate_bytes_per_s)
-
-
-def _bound_late(problem: Any) -> BoundTerms:
+def _bound_late(problem: CollectiveFields) -> BoundTerms:
     """Bound the time by the bytes that the last late rank still has to send or to receive.
 
     Nothing of this rank moves before it is ready. From then on it takes the start-ups of the
@@ -550,7 +515,7 @@ def _bound_late(problem: Any) -> BoundTerms:
         if problem.operation == "broadcast" and last_rank != problem.root:
             n_partners = 1
     else:
-        own_bytes = problem.size_bytes * (n_ranks - 1) / n_ranks
+        own_bytes = problem.block_bytes * (n_ranks - 1)
     if not own_bytes:
         return BoundTerms(0.0, "late")
 
@@ -559,12 +524,12 @@ def _bound_late(problem: Any) -> BoundTerms:
     if problem.hop_s is None:
         rounds_s = problem.alpha_s * _doublings(n_partners + 1, problem.lanes)
     else:
-        rounds_s = problem.alpha_s + problem.hop_s
-    seconds = late_s[last_rank] + rounds_s + _sending_s(problem, own_bytes)
+        rounds_s = problem.round_s
+    seconds = late_s[last_rank] + rounds_s + problem.sending_s(own_bytes)
     return BoundTerms(float(seconds), "late")
 
 
-def _bound_steps(problem: Any) -> float:
+def _bound_steps(problem: CollectiveFields, steps: FloatArray) -> float:
     """Bound the time of a list of steps over several planes, in seconds.
 
     A *plane* is a switch that changes its circuits by itself. A step needs certain circuits, and
@@ -574,10 +539,9 @@ def _bound_steps(problem: Any) -> float:
     - all planes together have some work: bytes, start-ups, and a delay for each set of circuits
       that is not there from the beginning. It is at best divided evenly among them.
 
-    Returns seconds; 0 if there are no steps.
+    Returns seconds; 0 if there are no steps. Rows of `steps` are a configuration and bytes.
     """
-    configurations = problem.steps[:, 0]
-    step_bytes = problem.steps[:, 1]
+    step_bytes = steps[:, 1]
     if not len(step_bytes):
         return 0.0
     n_planes = problem.planes
@@ -590,38 +554,10 @@ def _bound_steps(problem: Any) -> float:
 
     # Each configuration is set up on some plane; at first one may be there on each.
     n_free = 0 if is_dark else n_planes
-    n_changes = max(0, len(np.unique(configurations)) - n_free)
+    n_changes = max(0, len(np.unique(steps[:, 0])) - n_free)
     step_s = problem.alpha_s + step_bytes / rate_bytes_per_s
     work_s = float(step_s.sum() + problem.delay_s * n_changes)
     return float(max(chain_s, work_s / n_planes))
-
-
-def _least_bytes(problem: Any) -> float:
-    """Return the bytes that the busiest rank has to send or to receive at least.
-
-    Sizes are of a buffer of S bytes at each of n ranks.
-    """
-    n_ranks = problem.n_ranks
-    size_bytes = problem.size_bytes
-    if n_ranks == 1:
-        return 0.0
-    if problem.operation == "all-to-all":
-        # The size of an uneven one is its busiest row or column already.
-        own_part = 1 / n_ranks if problem.demand_bytes is None else 0.0
-        return float(size_bytes * (1 - own_part))
-    if problem.operation == "broadcast":
-        return float(size_bytes)
-    # Gossip takes 2 (n - 1) messages: a byte of an all-reduce is sent so often.
-    n_times = 2 if problem.operation == "all-reduce" else 1
-    return float(n_times * size_bytes * (n_ranks - 1) / n_ranks)
-
-
-def _most_partners(problem: Any) -> int:
-    """Return how many others some rank has to reach, or to hear from, at most."""
-    if problem.demand_bytes is None:
-        return int(problem.n_ranks) - 1
-    is_wanted = problem.demand_bytes > 0
-    return max(int(is_wanted.sum(axis=axis).max()) for axis in (0, 1))
 
 
 def _doublings(n_known: int, lanes: int) -> int:

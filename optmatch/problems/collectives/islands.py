@@ -11,14 +11,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from itertools import islice, repeat
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from optmatch.problems.collectives.bounds import (
-    BoundTerms,
-    bound_terms,
-    distances,
-    plain_fields,
-)
+from optmatch.problems.collectives.bounds import BoundTerms, bound_terms, distances
+from optmatch.problems.collectives.fields import CollectiveFields, plain_fields
 from optmatch.problems.collectives.sums import MOST_PROGRAMMED, bound_sums_s
 
 MOST_ROUNDS = 64
@@ -99,13 +95,13 @@ def extra_rounds(islands: int, members: int, static: bool) -> Iterator[int]:
             yield from repeat(0)
 
 
-def bound_collective(problem: Any) -> BoundTerms:
+def bound_collective(problem: CollectiveFields) -> BoundTerms:
     """Return the best lower bound of the time of a collective, counted from declared fields."""
     plain = plain_fields(problem)
     return bound_islands(plain) if plain.island > 1 else bound_terms(plain)
 
 
-def bound_islands(problem: Any) -> BoundTerms:
+def bound_islands(problem: CollectiveFields) -> BoundTerms:
     """Return the best lower bound of the time of a collective between islands.
 
     The rails may be set up once or several times in a row, with a delay between. Each number of
@@ -113,12 +109,11 @@ def bound_islands(problem: Any) -> BoundTerms:
     all plans. Another bound is how much rails and links can carry together, and the larger one of
     the two is the result.
     """
-    members = problem.island
-    islands = problem.n_ranks // members
     # Each of n blocks comes to, or leaves, n - 1 ranks; in an all-reduce it does both. With one
     # island all of that goes over links.
+    islands = problem.n_islands
     n_times = 2 if problem.operation == "all-reduce" else 1
-    moved_bytes = n_times * (problem.n_ranks - 1) * _block_bytes(problem)
+    moved_bytes = n_times * (problem.n_ranks - 1) * problem.block_bytes
     if islands == 1:
         link_s = moved_bytes / problem.island_rate_bytes_per_s
         return BoundTerms(problem.island_alpha_s + link_s, "cut")
@@ -127,11 +122,10 @@ def bound_islands(problem: Any) -> BoundTerms:
     total_rate_bytes_per_s = problem.island_rate_bytes_per_s + problem.rate_bytes_per_s
     together = BoundTerms(moved_bytes / total_rate_bytes_per_s, "cut", 1)
 
-    is_dark = isinstance(problem.start, str) and problem.start == "dark"
     terms: list[BoundTerms] = []
-    hops_of_configurations = islice(distances(islands, members), islands)
+    hops_of_configurations = islice(distances(islands, problem.island), islands)
     for configurations, hops in enumerate(hops_of_configurations, start=1):
-        delays_s = (configurations - 1 + is_dark) * problem.delay_s
+        delays_s = (configurations - 1) * problem.delay_s + problem.first_delay_s
         if terms and delays_s >= min(terms).seconds:
             break
         # For an all-to-all, the hops from an island to all others together, if all can be reached.
@@ -146,21 +140,7 @@ def bound_islands(problem: Any) -> BoundTerms:
     return max(min(terms), together)
 
 
-def _block_bytes(problem: Any) -> float:
-    """Return the bytes of a block, an n-th of the buffer."""
-    return float(problem.size_bytes / problem.n_ranks)
-
-
-class _RoundsBound(NamedTuple):
-    """The time of bytes with so many rounds over rails, without start-ups and delays."""
-
-    rails_s: float
-    """The seconds in which rails (circuits between islands) carry bytes."""
-    rest_s: float
-    """The seconds in which links inside islands carry what came last, without rails beside."""
-
-
-def _bound_rounds(problem: Any, configurations: int, n_hops: float) -> float:
+def _bound_rounds(problem: CollectiveFields, configurations: int, n_hops: float) -> float:
     """Bound from below how long a collective takes with a given number of circuit sets.
 
     The time to change circuits is not counted here.
@@ -176,8 +156,6 @@ def _bound_rounds(problem: Any, configurations: int, n_hops: float) -> float:
     Nobody knows how many rounds the best plan has, so the least of these bounds is the result. The
     bounds of an all-reduce are raised by linear programmes, up to `MOST_PROGRAMMED` rounds.
     """
-    members = problem.island
-    islands = problem.n_ranks // members
     is_sum = problem.operation == "all-reduce"
     is_gather = problem.operation in _GATHERS
 
@@ -189,25 +167,27 @@ def _bound_rounds(problem: Any, configurations: int, n_hops: float) -> float:
     # inside islands alone that are needed beside them; -1 if not all ranks can be reached.
     least_s = math.inf
     seconds_of_rounds = dict[int, float]()
-    all_rounds = enumerate(extra_rounds(islands, members, configurations == 1), start=1)
+    all_rounds = enumerate(
+        extra_rounds(problem.n_islands, problem.island, configurations == 1), start=1
+    )
     for rounds, n_extra in all_rounds:
         # No plan has so few rounds: some rank is not reached, or some circuits have no round.
         if n_extra < 0 or rounds < configurations:
             continue
-        bound = _bound_bytes(problem, configurations, n_hops, rounds, n_extra)
+        rails_s, rest_s = _bound_bytes(problem, configurations, n_hops, rounds, n_extra)
         # A gather needs one round without rails: each island has more ranks than circuits begin.
         links_s = max(n_extra, int(is_gather)) * problem.island_alpha_s
         rounds_s = rounds * problem.alpha_s
-        seconds_of_rounds[rounds] = rounds_s + links_s + bound.rails_s + bound.rest_s
+        seconds_of_rounds[rounds] = rounds_s + links_s + rails_s + rest_s
         least_s = min(least_s, seconds_of_rounds[rounds])
 
         # Another round would only add its start-up: nothing is left for it to shorten.
-        if bound.rest_s == 0.0 and n_extra == 0 and rounds > counted_rounds:
+        if rest_s == 0.0 and n_extra == 0 and rounds > counted_rounds:
             break
         if rounds >= MOST_ROUNDS or rounds_s > least_s:
             # All numbers of rounds beyond these have one bound together, without a rest.
             more_s = (rounds + 1) * problem.alpha_s + is_gather * problem.island_alpha_s
-            more_s += bound.rails_s
+            more_s += rails_s
             least_s = min(least_s, more_s)
             seconds_of_rounds[MOST_ROUNDS + 1] = more_s
             break
@@ -218,7 +198,7 @@ def _bound_rounds(problem: Any, configurations: int, n_hops: float) -> float:
     return _bound_programmed(problem, seconds_of_rounds)
 
 
-def _bound_programmed(problem: Any, seconds_of_rounds: dict[int, float]) -> float:
+def _bound_programmed(problem: CollectiveFields, seconds_of_rounds: dict[int, float]) -> float:
     """Bound an all-reduce by linear programmes where these can say more than the counts.
 
     ``seconds_of_rounds[rounds]`` has the bounds by counting, and receives those of the programmes.
@@ -226,8 +206,6 @@ def _bound_programmed(problem: Any, seconds_of_rounds: dict[int, float]) -> floa
     rounds holds. Counting bounds each of them; a programme may raise that for 2 rounds up to
     `MOST_PROGRAMMED`.
     """
-    members = problem.island
-    islands = problem.n_ranks // members
     costs = (
         problem.alpha_s,
         problem.rate_bytes_per_s,
@@ -242,41 +220,40 @@ def _bound_programmed(problem: Any, seconds_of_rounds: dict[int, float]) -> floa
     # programme, as it would only raise them.
     for rounds in sorted(seconds_of_rounds, key=seconds_of_rounds.__getitem__):
         if 1 < rounds <= MOST_PROGRAMMED and seconds_of_rounds[rounds] < least_s:
-            programme_s = bound_sums_s(islands, members, problem.size_bytes, costs, rounds)
+            programme_s = bound_sums_s(
+                problem.n_islands, problem.island, problem.size_bytes, costs, rounds
+            )
             seconds_of_rounds[rounds] = max(seconds_of_rounds[rounds], programme_s)
         least_s = min(least_s, seconds_of_rounds[rounds])
     return least_s
 
 
 def _bound_bytes(
-    problem: Any, configurations: int, n_hops: float, rounds: int, n_extra: int
-) -> _RoundsBound:
-    """Bound the time of the bytes with so many rounds over rails."""
-    islands = problem.n_ranks // problem.island
-    if problem.operation == "all-to-all":
-        return _RoundsBound(_exchange_s(problem, configurations, n_hops, rounds), 0.0)
-    if problem.operation in _GATHERS:
-        return _bound_gather(problem, rounds, n_extra)
-    if rounds == 1:
-        # All islands send all that they have to all others.
-        sent_bytes = (islands - 1) * islands * _block_bytes(problem)
-        return _RoundsBound(sent_bytes / problem.rate_bytes_per_s, 0.0)
-    return _bound_sum(problem, rounds)
+    problem: CollectiveFields, configurations: int, n_hops: float, rounds: int, n_extra: int
+) -> tuple[float, float]:
+    """Bound the time of the bytes with so many rounds over rails, without start-ups and delays.
 
-
-def _bound_gather(problem: Any, rounds: int, n_extra: int) -> _RoundsBound:
-    """Bound the time of the bytes of an all-gather or a reduce-scatter.
-
-    A reduce-scatter is an all-gather backwards.
+    Returns the seconds in which rails carry bytes, and the seconds in which links inside islands
+    carry what came last, without rails beside. A reduce-scatter is an all-gather backwards.
     """
     members = problem.island
-    islands = problem.n_ranks // members
-    block_bytes = _block_bytes(problem)
-    moved_bytes = (islands - 1) * block_bytes
+    n_others = problem.n_islands - 1
+    block_bytes = problem.block_bytes
+    if problem.operation == "all-to-all":
+        return _exchange_s(problem, configurations, n_hops, rounds), 0.0
+    if problem.operation == "all-reduce" and rounds == 1:
+        # All islands send all that they have to all others.
+        sent_bytes = n_others * problem.n_islands * block_bytes
+        return sent_bytes / problem.rate_bytes_per_s, 0.0
+    if problem.operation == "all-reduce":
+        return _bound_sum(problem, rounds)
+
+    # A gather. In one round all of an island goes over the circuits of some pair, of which one has
+    # `n_circuits_of_pair` or fewer.
+    moved_bytes = n_others * block_bytes
     rails_s = moved_bytes / problem.rate_bytes_per_s
     if rounds == 1:
-        # All of an island goes over the circuits of some pair, or over its only one.
-        n_circuits_of_pair = members // (islands - 1)  # of the pair that has the fewest of them
+        n_circuits_of_pair = members // n_others
         rails_s = members * block_bytes / n_circuits_of_pair / problem.rate_bytes_per_s
 
     # Either members told each other their blocks before the first round over rails, which takes a
@@ -285,25 +262,25 @@ def _bound_gather(problem: Any, rounds: int, n_extra: int) -> _RoundsBound:
     if n_extra < 2:
         alone_s = _rest_s(problem, moved_bytes, rounds, members, block_bytes)
         rest_s = min(rest_s + problem.island_alpha_s, alone_s)
-    return _RoundsBound(rails_s, rest_s)
+    return rails_s, rest_s
 
 
-def _bound_sum(problem: Any, rounds: int) -> _RoundsBound:
+def _bound_sum(problem: CollectiveFields, rounds: int) -> tuple[float, float]:
     """Bound the time of the bytes of an all-reduce with R >= 2 rounds between islands.
 
     There are I islands. Each byte has to be added up over all islands and brought back: 2 (I - 1)
-    messages over rails, which all rails share.
+    messages over rails, which all rails share. Returns the same as `_bound_bytes`.
     """
     members = problem.island
-    islands = problem.n_ranks // members
-    block_bytes = _block_bytes(problem)
+    islands = problem.n_islands
+    block_bytes = problem.block_bytes
     moved_bytes = 2 * (islands - 1) * block_bytes
     rails_s = moved_bytes / problem.rate_bytes_per_s
     # All ranks want each sum, and 2 (I - 1) messages carry it: so many ranks for each message.
     copies = members * islands / (2 * (islands - 1))
     rest_s = _rest_s(problem, moved_bytes, rounds, copies, moved_bytes)
     if rounds > 2:
-        return _RoundsBound(rails_s, rest_s)
+        return rails_s, rest_s
 
     # Two rounds: a sum that is whole before the second round has come from all islands in the
     # first one. Hence a byte over rails makes up for at most `spread` of the bytes that are
@@ -312,11 +289,11 @@ def _bound_sum(problem: Any, rounds: int) -> _RoundsBound:
     wanted_bytes = 2 * members * islands * block_bytes
     left_s = (wanted_bytes - spread * moved_bytes) / problem.island_rate_bytes_per_s
     both_s = min(rails_s + left_s, wanted_bytes / spread / problem.rate_bytes_per_s)
-    return _RoundsBound(max(rails_s + rest_s, both_s), 0.0)
+    return max(rails_s + rest_s, both_s), 0.0
 
 
 def _rest_s(
-    problem: Any, moved_bytes: float, rounds: int, copies: float, first_bytes: float
+    problem: CollectiveFields, moved_bytes: float, rounds: int, copies: float, first_bytes: float
 ) -> float:
     """Bound the seconds that islands need, at the end, to hand on what came last.
 
@@ -354,7 +331,9 @@ def _rest_s(
     return rest_s
 
 
-def _exchange_s(problem: Any, configurations: int, n_hops: float, rounds: int) -> float:
+def _exchange_s(
+    problem: CollectiveFields, configurations: int, n_hops: float, rounds: int
+) -> float:
     """Bound from below how long the bytes of an all-to-all between islands take.
 
     An *island* is a group of ranks with fast links among them. Each rank also has a *rail*, a
@@ -363,8 +342,8 @@ def _exchange_s(problem: Any, configurations: int, n_hops: float, rounds: int) -
     It takes time on each of them.
     """
     members = problem.island
-    block_bytes = _block_bytes(problem)
-    n_others = problem.n_ranks // members - 1
+    block_bytes = problem.block_bytes
+    n_others = problem.n_islands - 1
     n_blocks = members * (n_hops or n_others)
 
     # With one configuration an island can have so few circuits that at least `n_single` of the

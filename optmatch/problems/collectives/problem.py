@@ -3,49 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from optmatch.fabrics import Fabric, IdealSwitch
+from optmatch.fabrics import IdealSwitch
 from optmatch.model import (
     IDLE,
     LONGEST_S,
-    Amount,
-    Axes,
-    Count,
-    Displayed,
     FrozenMap,
-    GivenOrNone,
-    GivenOrText,
-    Index,
     InputError,
-    Positive,
-    Range,
     check_fields,
     check_size,
-    given,
     integer,
 )
-from optmatch.problems.collectives.bounds import BoundTerms, even_demand, late_times
+from optmatch.problems.collectives.bounds import BoundTerms
+from optmatch.problems.collectives.fields import CollectiveFields
 from optmatch.problems.collectives.islands import bound_collective
 from optmatch.problems.collectives.plan import CollectivePlan
 
-Operation = Literal["all-reduce", "reduce-scatter", "all-gather", "all-to-all", "broadcast"]
-"""The kind of operation."""
-OPERATIONS: tuple[Operation, ...] = get_args(Operation)
 STARTS = ("free", "dark")
 _SHORTEST_S = 1e-30
 """A shorter time is no time of bytes: parts of it would be 0."""
 
-_Steps = Annotated[GivenOrNone[np.float64], Axes(2, 2), Range(0)]
-_Demand = Annotated[GivenOrNone[np.float64], Axes(2), Range(0)]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Collective(Displayed):
+class Collective(CollectiveFields):
     """Run a collective over circuits that may change between its rounds, as fast as possible.
 
     In a *round* each rank sends to the ranks to which its circuits lead. A round lasts
@@ -127,30 +112,6 @@ class Collective(Displayed):
     (0.003002, 'reach')
     """
 
-    operation: Operation
-    n_ranks: Count
-    size_bytes: Amount
-    alpha_s: Amount = field(default=0.0, kw_only=True)
-    hop_s: Amount | None = field(default=None, kw_only=True)
-    rate_bytes_per_s: Positive = field(default=50e9, kw_only=True)
-    delay_s: Amount = field(default=0.0, kw_only=True)
-    ports: Count = field(default=1, kw_only=True)
-    planes: Count = field(default=1, kw_only=True)
-    two_way: bool = field(default=False, kw_only=True)
-    start: Annotated[GivenOrText[np.int32], Axes(2), Range(-1)] = given(
-        default="free", kw_only=True
-    )
-    steps: _Steps = given(default=None, kw_only=True)
-    late_s: Mapping[str, Amount] = field(default=FrozenMap(), kw_only=True)
-    demand_bytes: _Demand = given(default=None, kw_only=True)
-    root: Index = field(default=0, kw_only=True)
-    align_bytes: Index = field(default=0, kw_only=True)
-    fabric: Fabric = field(default=None, kw_only=True)  # type: ignore[assignment]
-    island: Count = field(default=1, kw_only=True, metadata={"brief": True})
-    island_rate_bytes_per_s: Positive = field(
-        default=450e9, kw_only=True, metadata={"brief": True}
-    )
-    island_alpha_s: Amount = field(default=0.0, kw_only=True, metadata={"brief": True})
     kind: ClassVar[str] = "collective"
     answer_class: ClassVar[type[CollectivePlan] | None] = CollectivePlan
     objectives: ClassVar[dict[str, str]] = {"collective": "s"}
@@ -186,31 +147,6 @@ class Collective(Displayed):
         _set_steps(self)
         _check_times(self)
         _check_islands(self)
-
-    @property
-    def lanes(self) -> int:
-        """The ports of a rank, on all planes together."""
-        return self.planes * self.ports
-
-    @property
-    def round_s(self) -> float:
-        """Seconds of a round whose data go over one circuit, without the time of their bytes."""
-        return self.alpha_s + (self.hop_s or 0.0)
-
-    @property
-    def late(self) -> NDArray[np.float64]:
-        """``late[rank]``: when the rank is ready, in seconds."""
-        return late_times(self.n_ranks, self.late_s)
-
-    @property
-    def demand(self) -> NDArray[np.float64]:
-        """``demand[source, destination]`` of an all-to-all, in bytes; 0 on the diagonal.
-
-        If no demand is given, the data of each rank are n equal parts, one for each rank.
-        """
-        if self.demand_bytes is not None:
-            return self.demand_bytes
-        return even_demand(self.n_ranks, self.size_bytes)
 
     def bounds(self) -> BoundTerms:
         """Return the best lower bound, the terms that it is made of, and its name."""

@@ -100,32 +100,6 @@ class Costs(NamedTuple):
     """How much a round inside islands grows for each send of every byte."""
 
 
-class _Inequalities:
-    """Rows ``coefficients @ variables >= least`` of the programme.
-
-    Parameters
-    ----------
-    n_variables
-        The number of columns.
-    """
-
-    def __init__(self, n_variables: int) -> None:
-        """Begin without a row."""
-        self.n_variables = n_variables
-        self.rows: list[FloatArray] = []
-        """The coefficients of each inequality, one for each variable."""
-        self.least: list[float] = []
-        """The least value of each row."""
-
-    def require(self, at_least: float, *terms: Term) -> None:
-        """Add the inequality that the sum of some terms is at least a number."""
-        row = np.zeros(self.n_variables)
-        for columns, coefficients in terms:
-            row[columns] += coefficients
-        self.rows.append(row)
-        self.least.append(at_least)
-
-
 @lru_cache(maxsize=4096)
 def bound_sums_s(
     islands: int,
@@ -157,16 +131,29 @@ def bound_sums_s(
         inside_send=bytes_of_rank / (island_rate * least_s),
     )
 
-    # The rows of each round, those of all rounds together, and the goal: the sum of all lengths.
-    variables = _number_variables(rounds)
-    inequalities = _Inequalities(variables.n_columns)
-    for round_ in range(rounds):
-        _require_gossip(inequalities, variables, (islands, members), (round_, rounds))
-        _require_length(inequalities, variables, relative, (round_, rounds))
-    _require_totals(inequalities, variables, islands, n_ranks)
-    most = _limit_variables(variables, relative, islands, rounds)
+    # Columns by round: five kinds with one each, then the shares with three; columns by time after
+    # them. The goal is the sum of all lengths.
+    by_round = [slice(k * rounds, (k + 1) * rounds) for k in range(5)]
+    times = 2 * rounds + 1
+    variables = Variables(
+        *by_round,
+        share=slice(5 * rounds, 8 * rounds),
+        inside=slice(8 * rounds, 8 * rounds + times),
+        length=slice(8 * rounds + times, 8 * rounds + 2 * times),
+    )
+    gossip_rows, gossip_least = _list_gossip(variables, relative, islands, members, rounds)
     goal = np.zeros(variables.n_columns)
     goal[variables.length] = 1.0
+
+    # The largest value of each variable; shares are 1 at most.
+    most = np.full(variables.n_columns, 1.0)
+    most[variables.collecting] = _MOST / relative.send
+    most[variables.spreading] = _MOST / relative.send
+    most[variables.collected] = islands - 1
+    most[variables.informed] = islands - 1
+    most[variables.excess] = 2 * rounds * _MOST / relative.send
+    most[variables.inside] = _MOST / relative.inside_send
+    most[variables.length] = _MOST
 
     # Links inside islands have time before the first and after the last round over rails only if
     # a round inside islands is spent there. All four cases are possible, the fastest one counts.
@@ -176,144 +163,131 @@ def bound_sums_s(
         limits = most.copy()
         limits[first_and_last] = np.array(is_spent) * _MOST / relative.inside_send
         rows, least = _require_lengths_inside(variables, relative, is_spent)
-        all_rows = np.vstack([inequalities.rows, rows])
-        all_least = np.append(inequalities.least, least)
+        all_rows = np.vstack([gossip_rows, rows])
+        all_least = np.append(gossip_least, least)
         bounds.append(_bound_programme(all_rows, all_least, goal, limits))
     return min(_MOST, *bounds) * least_s
 
 
-def _number_variables(rounds: int) -> Variables:
-    """Give columns of a linear programme to its variables, for so many rounds over rails."""
-    # Five kinds with one column a round, then the shares with three: eight columns a round.
-    by_round = [slice(k * rounds, (k + 1) * rounds) for k in range(5)]
-    first_time = 8 * rounds
-    times = 2 * rounds + 1
-    return Variables(
-        collecting=by_round[0],
-        spreading=by_round[1],
-        collected=by_round[2],
-        informed=by_round[3],
-        excess=by_round[4],
-        share=slice(5 * rounds, first_time),
-        inside=slice(first_time, first_time + times),
-        length=slice(first_time + times, first_time + 2 * times),
-    )
+def _list_gossip(
+    variables: Variables, costs: Costs, islands: int, members: int, rounds: int
+) -> tuple[FloatArray, FloatArray]:
+    """List which sends an all-reduce needs in each round over rails, and in all together.
 
-
-def _require_gossip(
-    inequalities: _Inequalities,
-    variables: Variables,
-    sizes: tuple[int, int],
-    place: tuple[int, int],
-) -> None:
-    """Add to a linear programme which sends an all-reduce needs in one of its rounds over rails.
-
-    An all-reduce adds up the data of all ranks and brings the sum to each of them. The programme
-    bounds its time from below.
-
-    In numbers, for round r::
-
-        g * collected(up to r)  <=  collecting(up to r) + inside(before r)
-        g * informed(from r)    <=  spreading(from r) + inside(after r)
-        collected(r)            <=  collecting(r)
-        informed(r)             <=  spreading(r)
+    Returns rows of coefficients, and for each row its least value: ``rows @ x >= least``.
     """
-    # Coefficients by round: 1 for the rounds up to this one, for those from it on, and for itself.
-    # Times are numbered: pause 0, round 0 at time 1, pause 2, round 1 at time 3, and so on.
-    _, members = sizes
-    round_, rounds = place
-    all_rounds = np.arange(rounds)
-    all_times = np.arange(2 * rounds + 1)
-    up_to = 1.0 * (all_rounds <= round_)
-    since = 1.0 * (all_rounds >= round_)
-    in_round = 1.0 * (all_rounds == round_)
-    time = 2 * round_ + 1
+    rows: list[FloatArray] = []
+    least: list[float] = []
 
-    # Each member of an island that is collected up to this round sends over a rail itself, or has
-    # told another member inside the island before.
-    inequalities.require(
-        0.0,
-        (variables.inside, all_times < time),
-        (variables.collecting, up_to),
-        (variables.collected, -members * up_to),
-    )
+    def require(at_least: float, *terms: Term) -> None:
+        """Add the inequality that the sum of some terms is at least a number."""
+        row = np.zeros(variables.n_columns)
+        for columns, coefficients in terms:
+            row[columns] += coefficients
+        rows.append(row)
+        least.append(at_least)
 
-    # Each member of an island that is informed from this round on hears over a rail, or is told
-    # inside the island after it.
-    inequalities.require(
-        0.0,
-        (variables.inside, all_times > time),
-        (variables.spreading, since),
-        (variables.informed, -members * since),
-    )
-
-    # In each round there are as many sends as islands are collected, or informed, or more.
-    inequalities.require(0.0, (variables.collecting, in_round), (variables.collected, -in_round))
-    inequalities.require(0.0, (variables.spreading, in_round), (variables.informed, -in_round))
-    _require_islands(inequalities, variables, sizes[0], place)
-
-
-def _require_islands(
-    inequalities: _Inequalities, variables: Variables, islands: int, place: tuple[int, int]
-) -> None:
-    """Add to a linear programme how many islands have sent, or heard, by one of its rounds.
-
-    All islands but one are collected once and informed once: collected up to some round t, and
-    informed from it on. Hence, for any round r, at least I - 1 islands are collected up to r
-    or informed after r. For r = t both hold, but for a few islands; with f first islands (see
-    above) this is::
-
-        f = 1 or more than 3     at least 2 (I - 1) less the excess
-        f = 2                    at least 2 (I - 1) - 1 less the excess
-        f = 3                    at least 2 (I - 1) - 2 less the excess
-    """
-    round_, rounds = place
     other_islands = islands - 1
     all_rounds = np.arange(rounds)
-    up_to = 1.0 * (all_rounds <= round_)
-    in_round = 1.0 * (all_rounds == round_)
-    after = 1.0 * (all_rounds > round_)
+    all_times = np.arange(2 * rounds + 1)
+    for round_ in range(rounds):
+        # Coefficients by round: 1 for the rounds up to this one, for those from it on, and so on.
+        # Times are numbered: pause 0, round 0 at time 1, pause 2, round 1 at time 3, and so on.
+        up_to = 1.0 * (all_rounds <= round_)
+        since = 1.0 * (all_rounds >= round_)
+        in_round = 1.0 * (all_rounds == round_)
+        time = 2 * round_ + 1
 
-    # The row requires I - 1 of all bytes. Bytes whose t is this round need I - 1 more (f = 1 or
-    # f > 3), I - 2 more (f = 2) or I - 3 more (f = 3): this is subtracted on the left side, times
-    # the share of these bytes. The excess is added there, as it makes them need less. `np.kron`
-    # puts the three numbers at the columns of this round in the three classes of f.
-    more_if_here = [-other_islands, 1 - other_islands, 2 - other_islands]
-    inequalities.require(
-        other_islands,
-        (variables.collected, up_to),
-        (variables.informed, after),
-        (variables.excess, in_round),
-        (variables.share, np.kron(more_if_here, in_round)),
+        # Each member of an island that is collected up to this round sends over a rail itself, or
+        # has told another member inside the island before: g * collected(up to r) <=
+        # collecting(up to r) + inside(before r).
+        require(
+            0.0,
+            (variables.inside, all_times < time),
+            (variables.collecting, up_to),
+            (variables.collected, -members * up_to),
+        )
+
+        # Each member of an island that is informed from this round on hears over a rail, or is
+        # told inside the island after it: g * informed(from r) <= spreading(from r) +
+        # inside(after r).
+        require(
+            0.0,
+            (variables.inside, all_times > time),
+            (variables.spreading, since),
+            (variables.informed, -members * since),
+        )
+
+        # There are as many sends as islands are collected, or informed, or more.
+        require(0.0, (variables.collecting, in_round), (variables.collected, -in_round))
+        require(0.0, (variables.spreading, in_round), (variables.informed, -in_round))
+
+        # All islands but one are collected once and informed once: collected up to some round t,
+        # and informed from it on. Hence, for any round r, at least I - 1 islands are collected up
+        # to r or informed after r. Bytes whose t is this round need I - 1 more (f = 1 or f > 3,
+        # with f first islands), I - 2 more (f = 2) or I - 3 more (f = 3), less their excess: this
+        # is subtracted on the left side, times the share of these bytes. `np.kron` puts the three
+        # numbers at the columns of this round in the three classes of f.
+        after = 1.0 * (all_rounds > round_)
+        more_if_here = [-other_islands, 1 - other_islands, 2 - other_islands]
+        require(
+            other_islands,
+            (variables.collected, up_to),
+            (variables.informed, after),
+            (variables.excess, in_round),
+            (variables.share, np.kron(more_if_here, in_round)),
+        )
+
+        # The same with the islands that are collected before this round. Bytes whose t is this
+        # round need I - 1 (f = 1 or f > 3), 2 I - 5 (f = 2) or 2 I - 6 (f = 3). The excess counts
+        # if t is this round or the one before.
+        more_if_here = [0, 3 - other_islands, 4 - other_islands]
+        here_or_before = in_round + (all_rounds == round_ - 1)
+        require(
+            other_islands,
+            (variables.collected, up_to - in_round),
+            (variables.informed, after),
+            (variables.excess, here_or_before),
+            (variables.share, np.kron(more_if_here, in_round)),
+        )
+
+        # A round lasts at least as long as its start-up and all bytes sent over rails.
+        require(
+            costs.round_,
+            (variables.length, 1.0 * (all_times == time)),
+            (variables.collecting, -costs.send * in_round),
+            (variables.spreading, -costs.send * in_round),
+        )
+
+    # In all rounds together: the excess of a byte is what its sends over rails are more than
+    # 2 (I - 1). A byte with three first islands has an excess of 1 or more: its mean is at least
+    # the share of such bytes.
+    require(
+        2 * other_islands,
+        (variables.collecting, 1.0),
+        (variables.spreading, 1.0),
+        (variables.excess, -1.0),
     )
+    is_of_three = np.repeat([0.0, 0.0, -1.0], rounds)
+    require(0.0, (variables.excess, 1.0), (variables.share, is_of_three))
 
-    # The same with the islands that are collected before this round. Bytes whose t is this round
-    # need I - 1 (f = 1 or f > 3), 2 I - 5 (f = 2) or 2 I - 6 (f = 3). The excess counts if t is
-    # this round or the one before.
-    more_if_here = [0, 3 - other_islands, 4 - other_islands]
-    here_or_before = in_round + (all_rounds == round_ - 1)
-    inequalities.require(
-        other_islands,
-        (variables.collected, up_to - in_round),
-        (variables.informed, after),
-        (variables.excess, here_or_before),
-        (variables.share, np.kron(more_if_here, in_round)),
+    # One of the first islands needs neither be collected nor informed; every other island is
+    # collected once, and informed once. A sum that is equal to a number takes two rows: at least
+    # the number, and its negative at least the negative number.
+    for islands_by_round in (variables.collected, variables.informed):
+        require(other_islands, (islands_by_round, 1.0))
+        require(-other_islands, (islands_by_round, -1.0))
+
+    # Gossip among n ranks takes 2 (n - 1) sends, over rails and inside islands together. The first
+    # half of each byte ends with some round, and therefore all shares add up to 1.
+    require(
+        2 * (islands * members - 1),
+        (variables.collecting, 1.0),
+        (variables.spreading, 1.0),
+        (variables.inside, 1.0),
     )
-
-
-def _require_length(
-    inequalities: _Inequalities, variables: Variables, costs: Costs, place: tuple[int, int]
-) -> None:
-    """Add that a round lasts at least as long as its start-up and all bytes sent over rails."""
-    round_, rounds = place
-    in_round = 1.0 * (np.arange(rounds) == round_)
-    at_time = 1.0 * (np.arange(2 * rounds + 1) == 2 * round_ + 1)
-    inequalities.require(
-        costs.round_,
-        (variables.length, at_time),
-        (variables.collecting, -costs.send * in_round),
-        (variables.spreading, -costs.send * in_round),
-    )
+    require(1.0, (variables.share, 1.0))
+    return np.array(rows), np.array(least)
 
 
 def _require_lengths_inside(
@@ -339,69 +313,6 @@ def _require_lengths_inside(
     least = np.where(is_round, min(costs.round_, costs.island_round), 0.0)
     least[[0, -1]] = costs.island_round * np.array(is_spent)
     return rows, least
-
-
-def _require_totals(
-    inequalities: _Inequalities, variables: Variables, islands: int, n_ranks: int
-) -> None:
-    """Add to a linear programme what an all-reduce needs in all its rounds together.
-
-    An all-reduce adds up the data of all ranks and brings the sum to each of them. The programme
-    bounds its time from below.
-
-    Variables are means over the bytes. Sums over all rounds, with I islands and n ranks::
-
-        collecting + spreading - excess         >=  2 (I - 1)
-        excess - share with 3 first islands     >=  0
-        collected                                =  I - 1       (two rows)
-        informed                                 =  I - 1       (two rows)
-        collecting + spreading + inside         >=  2 (n - 1)
-        share                                   >=  1
-    """
-    other_islands = islands - 1
-    rounds = variables.collecting.stop - variables.collecting.start
-
-    # The excess of a byte is what its sends over rails are more than 2 (I - 1). A byte with three
-    # first islands has an excess of 1 or more: its mean is at least the share of such bytes.
-    inequalities.require(
-        2 * other_islands,
-        (variables.collecting, 1.0),
-        (variables.spreading, 1.0),
-        (variables.excess, -1.0),
-    )
-    is_of_three = np.repeat([0.0, 0.0, -1.0], rounds)
-    inequalities.require(0.0, (variables.excess, 1.0), (variables.share, is_of_three))
-
-    # One of the first islands needs neither be collected nor informed; every other island is
-    # collected once, and informed once. A sum that is equal to a number takes two rows: at least
-    # the number, and its negative at least the negative number.
-    for islands_by_round in (variables.collected, variables.informed):
-        inequalities.require(other_islands, (islands_by_round, 1.0))
-        inequalities.require(-other_islands, (islands_by_round, -1.0))
-
-    # Gossip among n ranks takes 2 (n - 1) sends, over rails and inside islands together. The first
-    # half of each byte ends with some round, and therefore all shares add up to 1.
-    inequalities.require(
-        2 * (n_ranks - 1),
-        (variables.collecting, 1.0),
-        (variables.spreading, 1.0),
-        (variables.inside, 1.0),
-    )
-    inequalities.require(1.0, (variables.share, 1.0))
-
-
-def _limit_variables(variables: Variables, costs: Costs, islands: int, rounds: int) -> FloatArray:
-    """Return the largest value of each variable of the linear programme."""
-    # Columns that are not set below are shares.
-    most = np.full(variables.n_columns, 1.0)
-    most[variables.collecting] = _MOST / costs.send
-    most[variables.spreading] = _MOST / costs.send
-    most[variables.collected] = islands - 1
-    most[variables.informed] = islands - 1
-    most[variables.excess] = 2 * rounds * _MOST / costs.send
-    most[variables.inside] = _MOST / costs.inside_send
-    most[variables.length] = _MOST
-    return most
 
 
 def _bound_programme(

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from optmatch.model import IDLE, RTOL, Schedule, Solution
 from optmatch.problems import Collective, CollectivePlan
-from optmatch.problems.collectives.bounds import plain_fields
+from optmatch.problems.collectives.fields import plain_fields
 from optmatch.problems.collectives.islands import bound_collective
 from optmatch.problems.collectives.plan import COPY, KEEP, REDUCE, REPLACE, SUM
 from optmatch.verify.bounds import check_solution

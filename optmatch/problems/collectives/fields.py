@@ -1,0 +1,118 @@
+"""The declared fields of a collective, and what follows from them without a search."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Annotated, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.fabrics import Fabric
+from optmatch.model import (
+    Amount,
+    Axes,
+    Count,
+    Displayed,
+    FrozenMap,
+    GivenOrNone,
+    GivenOrText,
+    Index,
+    Positive,
+    Range,
+    given,
+)
+
+Operation = Literal["all-reduce", "reduce-scatter", "all-gather", "all-to-all", "broadcast"]
+"""The kind of operation."""
+OPERATIONS: tuple[Operation, ...] = get_args(Operation)
+
+_Steps = Annotated[GivenOrNone[np.float64], Axes(2, 2), Range(0)]
+_Demand = Annotated[GivenOrNone[np.float64], Axes(2), Range(0)]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CollectiveFields(Displayed):
+    """The fields of a `Collective`, unchecked, for the bounds that are counted from them."""
+
+    operation: Operation
+    n_ranks: Count
+    size_bytes: Amount
+    alpha_s: Amount = field(default=0.0, kw_only=True)
+    hop_s: Amount | None = field(default=None, kw_only=True)
+    rate_bytes_per_s: Positive = field(default=50e9, kw_only=True)
+    delay_s: Amount = field(default=0.0, kw_only=True)
+    ports: Count = field(default=1, kw_only=True)
+    planes: Count = field(default=1, kw_only=True)
+    two_way: bool = field(default=False, kw_only=True)
+    start: Annotated[GivenOrText[np.int32], Axes(2), Range(-1)] = given(
+        default="free", kw_only=True
+    )
+    steps: _Steps = given(default=None, kw_only=True)
+    late_s: Mapping[str, Amount] = field(default=FrozenMap(), kw_only=True)
+    demand_bytes: _Demand = given(default=None, kw_only=True)
+    root: Index = field(default=0, kw_only=True)
+    align_bytes: Index = field(default=0, kw_only=True)
+    fabric: Fabric = field(default=None, kw_only=True)  # type: ignore[assignment]
+    island: Count = field(default=1, kw_only=True, metadata={"brief": True})
+    island_rate_bytes_per_s: Positive = field(
+        default=450e9, kw_only=True, metadata={"brief": True}
+    )
+    island_alpha_s: Amount = field(default=0.0, kw_only=True, metadata={"brief": True})
+
+    @property
+    def lanes(self) -> int:
+        """The ports of a rank, on all planes together."""
+        return self.planes * self.ports
+
+    @property
+    def round_s(self) -> float:
+        """Seconds of a round whose data go over one circuit, without the time of their bytes."""
+        return self.alpha_s + (self.hop_s or 0.0)
+
+    @property
+    def first_delay_s(self) -> float:
+        """Seconds before any first circuits are there; 0 where some are at the start."""
+        is_dark = isinstance(self.start, str) and self.start == "dark"
+        return self.delay_s if is_dark else 0.0
+
+    @property
+    def late(self) -> NDArray[np.float64]:
+        """``late[rank]``: when the rank is ready, in seconds."""
+        ready = np.zeros(self.n_ranks)
+        for rank, delay in self.late_s.items():
+            ready[int(rank)] = delay
+        return ready
+
+    @property
+    def demand(self) -> NDArray[np.float64]:
+        """``demand[source, destination]`` of an all-to-all, in bytes; 0 on the diagonal.
+
+        If no demand is given, the data of each rank are n equal parts, one for each rank.
+        """
+        if self.demand_bytes is not None:
+            return self.demand_bytes
+        even_bytes = np.full((self.n_ranks, self.n_ranks), self.block_bytes)
+        np.fill_diagonal(even_bytes, 0.0)
+        return even_bytes
+
+    @property
+    def block_bytes(self) -> float:
+        """An n-th of the buffer, in bytes: the block of a rank."""
+        return self.size_bytes / self.n_ranks
+
+    @property
+    def n_islands(self) -> int:
+        """The number of islands."""
+        return self.n_ranks // self.island
+
+    def sending_s(self, n_bytes: float) -> float:
+        """Return how long a rank sends so many bytes over all its lanes, in seconds."""
+        return n_bytes / (self.lanes * self.rate_bytes_per_s)
+
+
+def plain_fields(problem: CollectiveFields) -> CollectiveFields:
+    """Return the declared fields of a collective without its class, which could say otherwise."""
+    declared = {part.name: getattr(problem, part.name) for part in fields(CollectiveFields)}
+    return CollectiveFields(**declared)
