@@ -194,18 +194,11 @@ def _bound_rounds(problem: CollectiveFields, configurations: int, n_hops: float)
     if not is_sum:
         return least_s
 
-    # The counts of an all-reduce leave out how its sums and copies depend on each other.
-    return _bound_programmed(problem, seconds_of_rounds)
-
-
-def _bound_programmed(problem: CollectiveFields, seconds_of_rounds: dict[int, float]) -> float:
-    """Bound an all-reduce by linear programmes where these can say more than the counts.
-
-    ``seconds_of_rounds[rounds]`` has the bounds by counting, and receives those of the programmes.
-    How many rounds over rails the best plan has is not known, so the least bound of all numbers of
-    rounds holds. Counting bounds each of them; a programme may raise that for 2 rounds up to
-    `MOST_PROGRAMMED`.
-    """
+    # The counts of an all-reduce leave out how its sums and copies depend on each other: linear
+    # programmes can raise them for 2 rounds up to `MOST_PROGRAMMED`. How many rounds over rails
+    # the best plan has is not known, so the least bound of all numbers of rounds holds. The least
+    # counts come first: once a bound is at most the count of all others, they need no programme,
+    # as it would only raise them.
     costs = (
         problem.alpha_s,
         problem.rate_bytes_per_s,
@@ -216,15 +209,14 @@ def _bound_programmed(problem: CollectiveFields, seconds_of_rounds: dict[int, fl
         seconds for rounds, seconds in seconds_of_rounds.items() if rounds > MOST_PROGRAMMED
     ]
     least_s = min(unprogrammed_s, default=math.inf)
-    # The least counts come first: once a bound is at most the count of all others, they need no
-    # programme, as it would only raise them.
     for rounds in sorted(seconds_of_rounds, key=seconds_of_rounds.__getitem__):
-        if 1 < rounds <= MOST_PROGRAMMED and seconds_of_rounds[rounds] < least_s:
+        seconds = seconds_of_rounds[rounds]
+        if 1 < rounds <= MOST_PROGRAMMED and seconds < least_s:
             programme_s = bound_sums_s(
                 problem.n_islands, problem.island, problem.size_bytes, costs, rounds
             )
-            seconds_of_rounds[rounds] = max(seconds_of_rounds[rounds], programme_s)
-        least_s = min(least_s, seconds_of_rounds[rounds])
+            seconds = max(seconds, programme_s)
+        least_s = min(least_s, seconds)
     return least_s
 
 

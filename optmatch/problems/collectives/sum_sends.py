@@ -36,20 +36,8 @@ interval scheduling).
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
-from typing import NamedTuple
-
-
-class _Window(NamedTuple):
-    """Rounds in which at least so many sends are made; rounds count from 1."""
-
-    first: int
-    """The first round."""
-    last: int
-    """The last round."""
-    n_sends: float
-    """The fewest sends of a byte in these rounds."""
-
 
 MOST_LENGTHS = 3
 """Distances L that are looked at: the largest one that some ranks must have, and those below it.
@@ -66,67 +54,52 @@ def least_sum_sends(n_ranks: int, rounds: int, lanes: int, two_way: bool) -> flo
     With few rounds data cannot wait for others, so the byte is sent more often.
     """
     # `onward` circuits lead on from a rank: all but the one over which data came, if circuits are
-    # two-way. `lengths` are distances that some ranks must have from each rank, the largest first.
+    # two-way. Some rank must be `longest` circuits away from each rank: with two one-way circuits
+    # of each rank at most 1 + 2 + 4 = 7 ranks are within two circuits, so of 8 one is three away.
     gossip_sends = 2.0 * (n_ranks - 1)
     onward = lanes - 1 if two_way else lanes
     if onward < 1:
         return gossip_sends
-    windows: list[_Window] = []
-    lengths = _list_lengths(n_ranks, lanes, onward, rounds)
+    longest = 1
+    while longest < rounds and _count_within(longest, lanes, onward, n_ranks) < n_ranks:
+        longest += 1
     if onward == 1:
-        return max(gossip_sends, *(_count_around(n_ranks, rounds, k, two_way) for k in lengths))
+        # Circuits make rings. Fewer than `length` circuits lead to `n_near` ranks; the others are
+        # far, and one send brings data of one rank to `n_reached` of these at most.
+        most_sends = gossip_sends
+        for length in range(longest, 0, -1):
+            n_near = min(n_ranks, 1 + (length - 1) * (2 if two_way else 1))
+            n_reached = _count_reached(0, rounds - length, 1, two_way)
+            sends_in_window = n_ranks * math.ceil((n_ranks - n_near) / n_reached)
+            n_windows = rounds // (rounds - length + 1)
+            most_sends = max(most_sends, float(sends_in_window * n_windows))
+        return most_sends
 
     # For each distance L (`length`) and hop j: at least `n_far` ranks are L or more circuits away
     # from a rank u, and one send can be hop j of the data of u for `n_reached` of them at most.
     # The data of u therefore need n_far / n_reached sends, rounded up (`-(-a // b)`), and those of
     # all n ranks n times as many. A send can be hop j for onward ** (j - 1) ranks u at most.
-    for length in lengths[:MOST_LENGTHS]:
+    # A window is its first round and the fewest sends in it, listed by its last round.
+    windows_by_end: dict[int, list[tuple[int, float]]] = {}
+    for length in range(longest, max(longest - MOST_LENGTHS, 0), -1):
         n_far = n_ranks - _count_within(length - 1, lanes, onward, n_ranks)
         for hop in range(1, length + 1):
             n_reached = _count_reached(length - hop, rounds - hop, onward, two_way)
             n_sends = n_ranks * -(-n_far // n_reached) / onward ** (hop - 1)
-            windows.append(_Window(hop, rounds - length + hop, n_sends))
+            windows_by_end.setdefault(rounds - length + hop, []).append((hop, n_sends))
             # The same backwards in time: hop j is counted from the end of the way then, so it is
             # made in the window of hop L - j + 1.
-            windows.append(_Window(length - hop + 1, rounds - hop + 1, n_sends))
-    return max(gossip_sends, _add_up_windows(windows, rounds))
+            mirrored = (length - hop + 1, n_sends)
+            windows_by_end.setdefault(rounds - hop + 1, []).append(mirrored)
 
-
-def _count_around(n_ranks: int, rounds: int, length: int, two_way: bool) -> float:
-    """Bound how often a byte of an all-reduce is sent over circuits that make rings."""
-    # Fewer than `length` circuits lead to `n_near` ranks; the others are far. One send brings data
-    # of one rank to `n_reached` of these at most, and -(-a // b) is a / b rounded up.
-    n_near = min(n_ranks, 1 + (length - 1) * (2 if two_way else 1))
-    n_reached = _count_reached(0, rounds - length, 1, two_way)
-    sends_in_window = n_ranks * -(-(n_ranks - n_near) // n_reached)
-    return float(sends_in_window * (rounds // (rounds - length + 1)))
-
-
-def _add_up_windows(windows: list[_Window], rounds: int) -> float:
-    """Return the most sends of windows without a common round (weighted interval scheduling)."""
-    windows_by_end: dict[int, list[_Window]] = {}
-    for window in windows:
-        windows_by_end.setdefault(window.last, []).append(window)
-
-    # `most_by[t]`: the largest sum of windows that end by round t.
+    # Weighted interval scheduling: `most_by[t]` is the largest sum of windows without a common
+    # round that end by round t.
     most_by = [0.0] * (rounds + 1)
     for round_ in range(1, rounds + 1):
         most_by[round_] = most_by[round_ - 1]
-        for window in windows_by_end.get(round_, ()):
-            most_by[round_] = max(most_by[round_], most_by[window.first - 1] + window.n_sends)
-    return most_by[rounds]
-
-
-def _list_lengths(n_ranks: int, lanes: int, onward: int, rounds: int) -> range:
-    """List the distances in circuits that some rank must have from each rank, descending.
-
-    For example, with two one-way circuits of each rank at most 1 + 2 + 4 = 7 ranks are within two
-    circuits. With 8 ranks one is three circuits away, so the distances are 3, 2 and 1.
-    """
-    length = 1
-    while length < rounds and _count_within(length, lanes, onward, n_ranks) < n_ranks:
-        length += 1
-    return range(length, 0, -1)
+        for first, n_sends in windows_by_end.get(round_, ()):
+            most_by[round_] = max(most_by[round_], most_by[first - 1] + n_sends)
+    return max(gossip_sends, most_by[rounds])
 
 
 def _count_within(hops: int, lanes: int, onward: int, most: int) -> int:

@@ -141,7 +141,7 @@ def bound_sums_s(
         inside=slice(8 * rounds, 8 * rounds + times),
         length=slice(8 * rounds + times, 8 * rounds + 2 * times),
     )
-    gossip_rows, gossip_least = _list_gossip(variables, relative, islands, members, rounds)
+    rows, least = _list_inequalities(variables, relative, islands, members, rounds)
     goal = np.zeros(variables.n_columns)
     goal[variables.length] = 1.0
 
@@ -162,19 +162,18 @@ def bound_sums_s(
     for is_spent in ((False, False), (False, True), (True, False), (True, True)):
         limits = most.copy()
         limits[first_and_last] = np.array(is_spent) * _MOST / relative.inside_send
-        rows, least = _require_lengths_inside(variables, relative, is_spent)
-        all_rows = np.vstack([gossip_rows, rows])
-        all_least = np.append(gossip_least, least)
-        bounds.append(_bound_programme(all_rows, all_least, goal, limits))
+        least[[-times, -1]] = relative.island_round * np.array(is_spent)
+        bounds.append(_bound_programme(rows, least, goal, limits))
     return min(_MOST, *bounds) * least_s
 
 
-def _list_gossip(
+def _list_inequalities(
     variables: Variables, costs: Costs, islands: int, members: int, rounds: int
 ) -> tuple[FloatArray, FloatArray]:
-    """List which sends an all-reduce needs in each round over rails, and in all together.
+    """List which sends an all-reduce needs, and how long they take.
 
-    Returns rows of coefficients, and for each row its least value: ``rows @ x >= least``.
+    Returns rows of coefficients, and for each row its least value: ``rows @ x >= least``. The last
+    rows are the lengths of all times; those of the first and of the last pause are 0 here.
     """
     rows: list[FloatArray] = []
     least: list[float] = []
@@ -287,32 +286,17 @@ def _list_gossip(
         (variables.inside, 1.0),
     )
     require(1.0, (variables.share, 1.0))
+
+    # What is sent inside islands takes its time, in rounds and pauses: length - inside_send *
+    # inside >= fixed length. That of a round is the smaller one of those of a round over rails and
+    # of one inside islands, that of a pause 0.
+    for time in all_times.tolist():
+        at_time = 1.0 * (all_times == time)
+        fixed = min(costs.round_, costs.island_round) * (time % 2)
+        require(
+            fixed, (variables.length, at_time), (variables.inside, -costs.inside_send * at_time)
+        )
     return np.array(rows), np.array(least)
-
-
-def _require_lengths_inside(
-    variables: Variables, costs: Costs, is_spent: tuple[bool, bool]
-) -> tuple[FloatArray, FloatArray]:
-    """Return rows of a linear programme: what is sent inside islands takes its time.
-
-    Time is divided into pause, round, pause, ..., pause, where rounds go over rails, and bytes may
-    go inside islands in both. Each row says for one of these times::
-
-        length - inside_send * inside  >=  fixed length
-
-    The fixed length of a round is the smaller one of those of a round over rails and of one inside
-    islands; that of the first and the last pause is that of a round inside islands if it is spent,
-    that of all others 0.
-    """
-    # Row k has the length of time k and what is sent inside islands in it.
-    times = variables.length.stop - variables.length.start
-    rows = np.zeros((times, variables.n_columns))
-    rows[:, variables.inside] = -costs.inside_send * np.eye(times)
-    rows[:, variables.length] = np.eye(times)
-    is_round = np.arange(times) % 2 == 1
-    least = np.where(is_round, min(costs.round_, costs.island_round), 0.0)
-    least[[0, -1]] = costs.island_round * np.array(is_spent)
-    return rows, least
 
 
 def _bound_programme(
