@@ -35,6 +35,9 @@ from optmatch.solvers.collectives.schemes import Move, Scheme, Shifts, list_sche
 
 WAVES = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32)
 """Numbers of waves that are tried."""
+RATIO = 0.7
+"""The ratio of the size of each wave to the one before, tried beside equal sizes. With equal sizes
+alone 1 GB between two islands of eight ranks takes 0.2 % longer."""
 SIZED = 32
 """The number of fastest plans whose sizes of waves are optimised by a linear programme."""
 LEAST = 0.05
@@ -79,15 +82,15 @@ class _Plan(NamedTuple):
     @property
     def n_rounds(self) -> int:
         """The number of rounds of all passes together."""
-        return self.loads.shape[1]
+        return int(self.loads.shape[1])
 
 
 def find_island_plan(problem: Collective, clock: Clock) -> tuple[Laid, Limit | None]:
     """Find a fast plan for ranks in groups, and lay it out for all ranks.
 
     The search tries all combinations of a *scheme* (which circuits there are, what they carry, and
-    what islands copy inside), a number of *waves* of equal size, and their order in time, and
-    counts the time of each. The fastest ones then get better sizes of waves. Returns the plan, and
+    what islands copy inside), a number of *waves*, and their order in time, and counts the time
+    of each. The fastest ones then get better sizes of waves. Returns the plan, and
     the limit that kept the search from other ones: time, memory, or None.
     """
     # A candidate is its time in seconds, its number and the plan. The number stands second, so
@@ -111,8 +114,8 @@ def find_island_plan(problem: Collective, clock: Clock) -> tuple[Laid, Limit | N
             limits.add(_limit_of_effort(best_effort_s))
             break
 
-    # Until here all waves are equal. Linear programmes choose better sizes, but take long, so only
-    # the fastest candidates get them.
+    # Until here waves are equal, or fall. Linear programmes choose better sizes, but take long, so
+    # only the fastest candidates get them.
     fastest = [plan for _, _, plan in sorted(candidates)[:SIZED]]
     best = fastest[0]
     for plan in fastest:
@@ -180,7 +183,10 @@ def _list_plans(problem: Collective, clock: Clock) -> Iterator[_Plan]:
             # Without rails there is nothing that several waves could do at the same time.
             if count == 1 or scheme.shifts:
                 for wave_order in _list_wave_orders(problem.operation, scheme, count):
-                    yield _arrange(problem.operation, scheme, count, wave_order)
+                    equal = _arrange(problem.operation, scheme, count, wave_order)
+                    sizes = RATIO ** np.arange(count)
+                    falling = equal._replace(waves=sizes / sizes.sum())
+                    yield min(equal, falling, key=lambda plan: _time_s(problem, plan))
 
 
 def _list_wave_orders(operation: str, scheme: Scheme, count: int) -> list[_WaveOrder]:

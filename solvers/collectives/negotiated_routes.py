@@ -96,9 +96,9 @@ def find_routes_within_capacity(
         # A circuit that would not be overused by one block more costs its weight: 1, 1 more for
         # each block over capacity in each sweep before, and a random part.
         weight = 1 + overuse_before + rng.uniform(0, JITTER, size=routes.load.shape)
-        prices = LoadPrices(weight, capacity - 1.0, 1 / np.log1p(penalty), 0.0)
-        routes.price[:] = prices.of_loads(routes.load)
         most_load = capacity.astype(np.float64)
+        prices = LoadPrices(weight, most_load - 1, 1 / np.log1p(penalty), 0.0)
+        routes.price[:] = prices.of_loads(routes.load)
         if sweep < WHOLE_SWEEPS:
             most_load[:] = -1.0  # all blocks are rerouted
         order = rng.permutation(len(source))

@@ -392,9 +392,8 @@ def _solve_programme(
 
     # The planes that take part in a step do its work together.
     for step in range(len(used)):
-        require(
-            work[step], *((share + part, 1.0) for part in np.flatnonzero(step_of_part == step))
-        )
+        parts = np.flatnonzero(step_of_part == step).tolist()
+        require(work[step], *((share + part, 1.0) for part in parts))
 
     for part, step in enumerate(step_of_part.tolist()):
         plane = plane_of_part[part]

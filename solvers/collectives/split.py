@@ -466,14 +466,13 @@ class SplitSearch:
 
         # The dual prices of the rows of blocks, 0 for blocks without bytes, and of the rows of
         # circuits, which are the first ones of all inequalities.
-        worth = np.zeros(n * n)
-        worth[self.chunk] = solved.eqlin.marginals
+        worth = np.zeros((n, n))
+        worth.reshape(-1)[self.chunk] = solved.eqlin.marginals
         marginals = solved.ineqlin.marginals[: sequence.size]
         price = np.maximum(-marginals, 0.0).reshape(sequence.shape)
 
         # In the solution the lengths of rounds follow the amounts on paths.
         loads = solved.x[n_paths : n_paths + len(sequence)]
-        worth = worth.reshape(n, n)
         routed = _Routed(0.0, sequence, amounts, paths, loads, worth, price)
         return routed._replace(time_s=self._lay(routed).plan.time_s)
 

@@ -61,6 +61,9 @@ class CollectiveFields(Displayed):
     )
     island_alpha_s: Amount = field(default=0.0, kw_only=True, metadata={"brief": True})
 
+    def __post_init__(self) -> None:
+        """Check nothing: a `Collective` checks its fields here."""
+
     @property
     def lanes(self) -> int:
         """The ports of a rank, on all planes together."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -29,7 +28,6 @@ _SHORTEST_S = 1e-30
 """A shorter time is no time of bytes: parts of it would be 0."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Collective(CollectiveFields):
     """Run a collective over circuits that may change between its rounds, as fast as possible.
 
@@ -112,6 +110,7 @@ class Collective(CollectiveFields):
     (0.003002, 'reach')
     """
 
+    __slots__ = ()
     kind: ClassVar[str] = "collective"
     answer_class: ClassVar[type[CollectivePlan] | None] = CollectivePlan
     objectives: ClassVar[dict[str, str]] = {"collective": "s"}

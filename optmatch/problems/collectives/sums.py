@@ -136,7 +136,11 @@ def bound_sums_s(
     by_round = [slice(k * rounds, (k + 1) * rounds) for k in range(5)]
     times = 2 * rounds + 1
     variables = Variables(
-        *by_round,
+        collecting=by_round[0],
+        spreading=by_round[1],
+        collected=by_round[2],
+        informed=by_round[3],
+        excess=by_round[4],
         share=slice(5 * rounds, 8 * rounds),
         inside=slice(8 * rounds, 8 * rounds + times),
         length=slice(8 * rounds + times, 8 * rounds + 2 * times),
