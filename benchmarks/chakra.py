@@ -17,11 +17,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from optmatch.io.rails.chakra.messages import COLLECTIVE, COMPUTE, SEND
-from optmatch.io.rails.chakra.options import TraceOptions
-from optmatch.io.rails.chakra.step import step_of
+from optmatch.io.rails.chakra.messages import COLLECTIVE, COMPUTE, SEND, Node, trace_bytes
+from optmatch.io.rails.chakra.step import TraceOptions, step_of
 from optmatch.io.rails.chakra.traces import read_trace
-from optmatch.io.rails.chakra.writer import Node, trace_bytes
 
 
 def nodes(kind: str, count: int) -> Iterator[Node]:

@@ -87,10 +87,13 @@ from .simulation.demands import simulate as simulate
 from .simulation.rails.replay import simulate_rails as simulate_rails
 from .solvers.reroutes.states import fill_rack as fill_rack
 from .studies.all_to_all import study_yield as study_yield
-from .studies.comparisons import compare_fabrics as compare_fabrics
-from .studies.methods import compare_methods as compare_methods, vary as vary
+from .studies.comparisons import (
+    compare_fabrics as compare_fabrics,
+    compare_methods as compare_methods,
+    vary as vary,
+)
+from .sweeps.store import Task as Task
 from .sweeps.sweep import sweep as sweep
-from .sweeps.tasks import Task as Task
 from .switches.player import play as play
 from .verify import (
     Report as Report,

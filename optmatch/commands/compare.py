@@ -78,7 +78,7 @@ def compare(ctx: click.Context, /, files: tuple[str, ...], **options: Any) -> No
     if are_fabrics:
         study = _measure_fabrics(options)
     else:
-        from optmatch.studies.methods import compare_methods
+        from optmatch.studies.comparisons import compare_methods
 
         problems = {name_of(file): read_problem(file) for file in files}
         names = None if options["methods"] is None else read_names(options["methods"])

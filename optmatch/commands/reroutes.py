@@ -28,7 +28,7 @@ from optmatch.commands.shared.options import (
 from optmatch.commands.shared.outcome import STDIN
 from optmatch.fabrics import RackFabric
 from optmatch.io import load, parse_json
-from optmatch.io.contents import read_bytes
+from optmatch.io.text import read_bytes
 from optmatch.model import InputError, Solution
 from optmatch.model.files import is_stream
 from optmatch.problems import Reroute, Transition
@@ -120,8 +120,8 @@ def _read_config(path: str, port_sides: str | None, shape: dict[str, Any]) -> Re
     Without ``--loss`` and ``--size`` in `shape` it is an ideal switch that fits. A table of sides
     of several switches is an `InputError`.
     """
-    from optmatch.io.switches.ports import read_port_tables
-    from optmatch.io.switches.reroutes import read_running_state
+    from optmatch.io.switches.circuits import read_port_tables
+    from optmatch.io.switches.sonic import read_running_state
 
     ports = None
     if port_sides is not None:

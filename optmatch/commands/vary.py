@@ -65,7 +65,7 @@ def vary(ctx: click.Context, /, file: str, **options: Any) -> None:
 
     Of several methods it says where one falls below another. Ctrl-C ends with what is there.
     """
-    from optmatch.studies.methods import find_field, vary as run
+    from optmatch.studies.comparisons import find_field, vary as run
 
     problem = read_problem(file)
     if len(options["names"]) != len(options["values"]):

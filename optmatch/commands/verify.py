@@ -22,7 +22,7 @@ from optmatch.commands.shared.outcome import (
 from optmatch.model import unit_of, write_score
 
 if TYPE_CHECKING:
-    from optmatch.io.switches.comparing import NearestState
+    from optmatch.io.switches.exports import NearestState
     from optmatch.model import Solution
     from optmatch.verify import Report
 
@@ -101,7 +101,7 @@ def verify(
             solution = read_solution(file)
             code = _verify_schedule(file, solution, options, as_json)
             if against is not None:
-                from optmatch.io.switches.comparing import compare_with_config
+                from optmatch.io.switches.exports import compare_with_config
 
                 nearest = compare_with_config(solution, against, ports=ports)
                 code_of_switch = _print_comparison(file, nearest, against, as_json)
@@ -148,8 +148,8 @@ def _verify_store(file: str, discard: bool, as_json: bool) -> int:
     With `discard` those that do not are removed. The exit code is that of a failed check if an
     answer is wrong or damaged, else that of unproved claims if there are any, else 0.
     """
-    from optmatch.sweeps.checks import check_store
     from optmatch.sweeps.store import Store
+    from optmatch.sweeps.sweep import check_store
 
     # All verdicts are counted from 0, so that the JSON object names each of them.
     n_of_verdict = dict.fromkeys(("ok", "unproved", "violated", "damaged", "none"), 0)

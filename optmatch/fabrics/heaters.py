@@ -24,7 +24,7 @@ from optmatch.fabrics.fabric import Fabric
 from optmatch.fabrics.netlists.circuits import cell_circuits, with_cell_phases
 from optmatch.fabrics.waveguides import heat_shares
 from optmatch.model import FREE, InputError
-from optmatch.model.cells import CellDevice
+from optmatch.model.device import CellDevice
 from optmatch.model.heaters import ARMS, Heater
 
 _WHOLE_TURN_RAD = 2 * math.pi

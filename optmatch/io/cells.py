@@ -1,19 +1,40 @@
-"""Tables of the cells of a chip: CSV or JSON, beside the fabric."""
+"""The cells of a chip in files: what was measured of them, their phases, and their heaters."""
 
 from __future__ import annotations
 
+import json
+import logging
+import math
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from optmatch.fabrics import CellGraph, Fabric
 from optmatch.fabrics.fabric import numbers_of_names
-from optmatch.io.contents import read_bytes
-from optmatch.io.records import check_names, csv_records, json_records, read_entry
-from optmatch.io.text import csv_text, layout
-from optmatch.model import CELL_FIELDS, CellDevice, Device, FormatError, InputError, naming
+from optmatch.fabrics.heaters import HeaterTable, plan_heater_steps
+from optmatch.fabrics.netlists.circuits import cell_circuits, find_differences
+from optmatch.io.fields import check_names, csv_records, json_records, read_entry, shorten
+from optmatch.io.text import csv_text, layout, read_bytes
+from optmatch.model import (
+    BAR,
+    CELL_FIELDS,
+    CROSS,
+    DEVICES,
+    FREE,
+    CellDevice,
+    Device,
+    FormatError,
+    InputError,
+    Solution,
+    naming,
+)
+from optmatch.model.accounts import Level, accounting, assume, take
 from optmatch.model.files import path_name
+from optmatch.model.heaters import ARMS, Heater
 
 CELLS_FORMAT = "optmatch/cell-device/1"
 _PHASES = ("bar_phase_rad", "cross_phase_rad")
@@ -70,8 +91,9 @@ def read_cells(
                 text = "is missing" if cell is None else f"= {cell:g}"
                 raise FormatError(f"cell {text}: cells are 0 .. {n_cells - 1}", where=place)
             if cell in measured:
-                message = f"cell {cell:g}: is there already, {place_of_cell[int(cell)]}"
-                raise FormatError(message, where=place)
+                raise FormatError(
+                    f"cell {cell:g}: is there already, {place_of_cell[int(cell)]}", where=place
+                )
             measured[int(cell)] = row
             place_of_cell[int(cell)] = place
             # Each row is tried as a chip of one cell, since its place is known only here. That
@@ -110,3 +132,332 @@ def write_cells(cells: CellDevice, *, names: Sequence[str] = (), as_json: bool =
         rows = [dict(zip(header, row, strict=True)) for row in zip(*columns, strict=True)]
         return layout({"format": CELLS_FORMAT, "cells": rows}) + "\n"
     return csv_text([header, *zip(*columns, strict=True)], quoted=False)
+
+
+_HEATERS_FORMAT = "optmatch/heaters/1"
+
+_COLUMNS = {
+    "a_rad": "a_rad",
+    "a": "a_rad",
+    "b_rad_per_v2": "b_rad_per_v2",
+    "b": "b_rad_per_v2",
+    "v": "volts",
+    "phase_rad": "phases_rad",
+    "phase": "phases_rad",
+    "resistance_ohm": "resistance_ohm",
+    "resistance": "resistance_ohm",
+    "max_v": "max_v",
+    "settling_s": "settling_s",
+}
+"""Columns of a calibration, and fields of `Heater`; short names without units are taken, too."""
+
+_LEVEL = Level(
+    "column",
+    ("cell", "arm", *_COLUMNS),
+    dict.fromkeys(("a_within_rad", "b_within_rad_per_v2"), "how certain a calibration is"),
+)
+
+_COMMENT = re.compile(rb"^[ \t]*#.*", re.MULTILINE)
+
+
+def read_heaters(path: str | os.PathLike[str], fabric: Fabric) -> dict[tuple[int, int], Heater]:
+    """Read how the heaters of a chip turn the phase of light, by pairs of cell and arm.
+
+    The file is CSV with the columns ``cell`` and ``arm``, and either ``a_rad, b_rad_per_v2`` (one
+    line for a heater) or ``v, phase_rad`` (a line for each point); ``resistance_ohm``, ``max_v``
+    and ``settling_s`` may follow. Or it is JSON with ``"format": "optmatch/heaters/1"`` and under
+    ``"heaters"`` objects with the same names, where ``v`` and ``phase_rad`` are lists. Cells and
+    heaters are stated by name or number.
+    """
+    name = path_name(path)
+    content = read_bytes(path)
+    with naming(name), accounting(name):
+        if content.lstrip()[:1] == b"{":
+            records = json_records(content, name, _HEATERS_FORMAT, "heaters")
+        else:
+            records = csv_records(_COMMENT.sub(b"", content), name)
+
+        # By cell and arm: what the lines so far have stated, and where the first one stands.
+        points: dict[tuple[int, int], dict[str, Any]] = {}
+        places: dict[tuple[int, int], str] = {}
+        for place, _, entries in records:
+            row = {key: entry for key, entry in entries.items() if entry is not None}
+            take(_LEVEL, row, place)
+
+            # A cell is stated by its name or its number.
+            text = str(row.get("cell", "")).strip()
+            if not text:
+                raise FormatError("cell is missing", where=place)
+            try:
+                cell = fabric.find_cell(text)
+            except InputError as exc:
+                raise FormatError(exc.message, where=place) from None
+            if not 0 <= cell < fabric.n_cells:
+                allowed = f"cells are 0 .. {fabric.n_cells - 1}"
+                raise FormatError(f"cell {shorten(text)}: {allowed}", where=place)
+
+            arm = _find_arm(fabric, cell, row.get("arm", ""), place)
+            fields = _fields_of_row(row, place)
+            former = points.setdefault((cell, arm), {"volts": [], "phases_rad": []})
+
+            # Points of further lines are appended; all else must be as in the first line.
+            for field, value in fields.items():
+                if field in ("volts", "phases_rad"):
+                    former[field] += list(np.atleast_1d(value))
+                elif former.setdefault(field, value) != value:
+                    raise FormatError(
+                        f"{field} = {value:g}: {former[field]:g} stands above", where=place
+                    )
+            # Only a heater with points may have several lines.
+            if not former["volts"] and (cell, arm) in places:
+                message = f"cell {fabric.cell_names[cell]}, arm {arm}: is there already"
+                raise FormatError(f"{message}, {places[cell, arm]}", where=place)
+            places.setdefault((cell, arm), place)
+        # Fields of points are left out of a heater with coefficients.
+        heaters = {}
+        for (cell, arm), fields in points.items():
+            if not fields["volts"]:
+                del fields["volts"], fields["phases_rad"]
+            with naming(f"{name}: {places[cell, arm]}"):
+                heaters[cell, arm] = Heater(cell=cell, arm=arm, **fields)
+        return heaters
+
+
+def _fields_of_row(row: Mapping[str, Any], place: str) -> dict[str, Any]:
+    """Return the fields of `Heater` that a row states, as numbers or lists of numbers."""
+    fields: dict[str, Any] = {}
+    for key, entry in row.items():
+        if key not in _COLUMNS:
+            continue
+        field = _COLUMNS[key]
+        if field in fields:
+            raise FormatError(f"{key}: the same is there by another name", where=place)
+        if isinstance(entry, list) and field in ("volts", "phases_rad"):
+            fields[field] = [read_entry(key, number, place) for number in entry]
+        else:
+            fields[field] = read_entry(key, entry, place)
+
+    # A point is a voltage and the phase at it.
+    if ("volts" in fields) != ("phases_rad" in fields):
+        raise FormatError("v and phase_rad go together", where=place)
+    return fields
+
+
+def _find_arm(fabric: Fabric, cell: int, name: Any, place: str) -> int:
+    """Find the arm, 1 or 2, of a cell by its number or the name of a heater on it.
+
+    If none is stated, it is the one arm that has a heater; and arm 1, which the account says,
+    where the heaters of the cell are not known. An arm without a heater is refused, as is a
+    missing name where both arms have one.
+    """
+    text = str(name).strip()
+    circuit = cell_circuits(fabric)[cell]
+    cell_name = fabric.cell_names[cell]
+
+    # The circuit of a switch of which only the name is known is assumed.
+    is_assumed = circuit is not None and circuit.parts[0].name == f"{cell_name}.splitter"
+    if text in ("1", "2") and (circuit is None or is_assumed):
+        return int(text)
+    if circuit is None:
+        if text:
+            raise FormatError(f"arm {shorten(text)}: arms are 1, 2", where=place)
+        assume(f"cell {cell_name}: no arm is stated, and arm 1 is taken")
+        return 1
+
+    # A heater may be called without the instance that it is in, which the cell tells.
+    heated = [arm for arm, heaters in zip(ARMS, circuit.arms, strict=True) if heaters]
+    if not text and len(heated) == 1:
+        return heated[0]
+    for arm in heated:
+        heaters = circuit.arms[arm - 1]
+        short_names = [heater.rpartition(".")[2] for heater in heaters]
+        if text in (str(arm), *heaters, *short_names):
+            return arm
+    allowed = ", ".join(
+        f"{arm} ({', '.join(circuit.arms[arm - 1])})" if arm in heated else f"no heater on {arm}"
+        for arm in sorted(ARMS, key=lambda arm: arm not in heated)
+    )
+    stated = f"arm {shorten(text)}" if text else "arm is missing"
+    raise FormatError(
+        f"{stated}: the heaters of cell {cell_name} are on arms {allowed}",
+        where=place,
+    )
+
+
+_DRIVE_CONVENTION = (
+    "lines are steps in their order; a heater turns the phase of its arm by turn_rad from that"
+    " without voltage; the difference of a cell is arm 1 less arm 2: pi is bar and 0 is cross, or"
+    " what its netlist says"
+)
+"""The convention of drive tables."""
+
+
+def write_drive_table(
+    solution: Solution,
+    *,
+    heaters: str | os.PathLike[str] | None = None,
+    most_mw: float | None = None,
+    cells: CellDevice | None = None,
+) -> str:
+    """Write which heater gets which voltage in each slot, in the order of the steps, as CSV.
+
+    `cells` is the chip, for heat that reaches other cells, for phases, and for power and settling
+    times of heaters that the calibrations do not state. Numbers that are not known are empty.
+    """
+    states = stated_cells(solution)
+    fabric = solution.problem.fabric
+    if heaters is None:
+        raise InputError("calibrations of the heaters are needed (--heaters)", where="heaters")
+    table = HeaterTable(
+        heaters=read_heaters(heaters, fabric),
+        cells=CellDevice.of(DEVICES["ideal"], fabric.n_cells) if cells is None else cells,
+    )
+
+    # The convention stands in the first line, the names of columns in the second one; then a line
+    # for each heater that changes, empty where a number is not known.
+    rows: list[Sequence[Any]] = [
+        ("slot", "cell", "arm", "state", "turn_rad", "v", "power_mw", "total_mw", "settling_s")
+    ]
+    circuits = cell_circuits(fabric)
+    for step in plan_heater_steps(fabric, states, table, most_mw=most_mw):
+        # The name of the heater on an arm, or the number of the arm if it has none or several.
+        circuit = circuits[step.cell]
+        names = () if circuit is None else circuit.arms[step.arm - 1]
+        name = names[0] if len(names) == 1 else str(step.arm)
+        state_name = "cross" if step.state else "bar"
+        numbers = (step.turn_rad, step.volts, step.power_mw, step.total_mw, step.settling_s)
+        entries = [None if math.isnan(number) else float(number) for number in numbers]
+        rows.append((step.slot, fabric.cell_names[step.cell], name, state_name, *entries))
+    return csv_text(rows, note=_DRIVE_CONVENTION, quoted=False)
+
+
+_log = logging.getLogger("optmatch")
+
+CONVENTION = (
+    "T = j e^{j phi} [[sin theta, cos theta], [cos theta, -sin theta]], from (a1, a2) to (b1, b2):"
+    " theta is half the difference of the phases of both arms, phi half their sum;"
+    " theta = 0 is cross, theta = pi/2 is bar"
+)
+"""The convention of phases; `Device` computes with the same."""
+
+_STATE_NAMES = {BAR: "bar", CROSS: "cross"}
+_SMARTLIGHT = {BAR: "=", CROSS: "x"}
+
+
+def stated_cells(solution: Solution) -> NDArray[np.int8]:
+    """Return ``states[slot, cell]`` of a solution; one without a schedule or cells is refused."""
+    if solution.schedule is None:
+        outcome = f"{solution.problem.kind}, {solution.status.value}"
+        raise InputError(f"{outcome}: there is no schedule with cell states")
+    if solution.schedule.cell_states is None:
+        raise InputError("a switch without cells: there are no cell states to write")
+    return solution.schedule.cell_states
+
+
+def _cell_labels(solution: Solution) -> list[int] | list[str]:
+    """Return how cells are called in files: by their names, or by numbers if they have none."""
+    graph: CellGraph = solution.problem.fabric.graph
+    return graph.list_cells(range(graph.n_cells))
+
+
+class _CellPhases(NamedTuple):
+    """The phases that set one cell in one slot."""
+
+    slot: int
+    cell: int | str
+    """The name of the cell, or its number."""
+    state: int
+    theta_rad: float | None
+    """Half the phase of arm 1 less that of arm 2; None where the arms are of unlike length, and
+    the phase without power is not known."""
+    phi_rad: float | None
+    """Half their sum; 0 where both arms have a phase shifter, which share the difference."""
+    shifters: dict[str, float]
+    """The phase of each phase shifter of the cell by name, from 0 to a whole turn; empty where the
+    parts of the cell are not known."""
+
+
+def _find_phases(solution: Solution) -> Iterator[_CellPhases]:
+    """Yield the phases of every cell that is set, slot by slot; free cells are left out.
+
+    Where the arms of a cell differ in length, its phases depend on the wavelength, and are left
+    out with a warning.
+    """
+    fabric = solution.problem.fabric
+    labels = _cell_labels(solution)
+    circuits = cell_circuits(fabric)
+    difference_rad = find_differences(fabric)
+    for slot, row in enumerate(stated_cells(solution).tolist()):
+        for cell, state in enumerate(row):
+            if state == FREE:
+                continue
+            circuit = circuits[cell]
+            if circuit is not None and circuit.longer_um:
+                _log.warning(
+                    "cell %s: no phases are written, since its arms differ by %.6g um",
+                    labels[cell],
+                    abs(circuit.longer_um),
+                )
+                yield _CellPhases(slot, labels[cell], state, None, None, {})
+                continue
+
+            # Half of the difference between both arms, as in the convention of interferometers.
+            # Their phases are phi + theta and phi - theta; an arm without a shifter has the phase
+            # 0, and the first shifter of an arm has all its phase.
+            theta_rad = float(difference_rad[cell, state]) / 2
+            arm_1, arm_2 = ((), ()) if circuit is None else circuit.arms
+
+            # An arm without a shifter cannot share the difference.
+            phi_rad = 0.0
+            if circuit is not None and not arm_2:
+                phi_rad = theta_rad
+            elif circuit is not None and not arm_1:
+                phi_rad = -theta_rad
+            shifters = dict.fromkeys((*arm_1, *arm_2), 0.0)
+            for arm, phase_rad in ((arm_1, phi_rad + theta_rad), (arm_2, phi_rad - theta_rad)):
+                if arm:
+                    shifters[arm[0]] = math.fmod(phase_rad + 2 * math.pi, 2 * math.pi)
+            yield _CellPhases(slot, labels[cell], state, theta_rad, phi_rad, shifters)
+
+
+def write_smartlight(solution: Solution) -> str:
+    """Write the set cells of each slot as the SmartLight API takes them.
+
+    A slot is a line with a JSON list of ``[cell, "x" | "="]``, cross and bar, as for
+    ``manual_circuit_configuration``.
+    """
+    states = stated_cells(solution)
+    labels = _cell_labels(solution)
+    lines = []
+    for row in states.tolist():
+        entries = [
+            [labels[cell], _SMARTLIGHT[state]] for cell, state in enumerate(row) if state != FREE
+        ]
+        lines.append(json.dumps(entries) + "\n")
+    return "".join(lines)
+
+
+def write_phases_csv(solution: Solution) -> str:
+    """Write slot, cell, state and both phases of every set cell as CSV."""
+    rows: list[Sequence[Any]] = [("slot", "cell", "state", "theta_rad", "phi_rad")]
+    for entry in _find_phases(solution):
+        state = _STATE_NAMES[entry.state]
+        rows.append((entry.slot, entry.cell, state, entry.theta_rad, entry.phi_rad))
+    return csv_text(rows, note=CONVENTION, quoted=False)
+
+
+def write_phases_json(solution: Solution) -> str:
+    """Write the phases of every set cell as one JSON object, with the convention of the phases."""
+    slots: list[list[dict[str, object]]] = [[] for _ in stated_cells(solution)]
+    for entry in _find_phases(solution):
+        row: dict[str, object] = {
+            "cell": entry.cell,
+            "state": _STATE_NAMES[entry.state],
+            "theta_rad": entry.theta_rad,
+            "phi_rad": entry.phi_rad,
+        }
+        if entry.shifters:
+            row["shifters_rad"] = entry.shifters
+        slots[entry.slot].append(row)
+    tree = {"format": "optmatch/phases/1", "convention": CONVENTION, "slots": slots}
+    return layout(tree) + "\n"

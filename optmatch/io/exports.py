@@ -14,14 +14,14 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypedDict, Unpack
 
-from optmatch.io.arrays import detach
+from optmatch.io import cells
+from optmatch.io.cells import write_drive_table
 from optmatch.io.collectives.msccl import write_msccl
 from optmatch.io.collectives.mscclpp import write_mscclpp
 from optmatch.io.collectives.traces import write_traces
-from optmatch.io.files import save_tree
-from optmatch.io.heaters import write_drive_table
-from optmatch.io.netlists import gdsfactory, phases
-from optmatch.io.rails import simulators, timeline
+from optmatch.io.files import detach, save_tree
+from optmatch.io.netlists import gdsfactory
+from optmatch.io.rails import timeline
 from optmatch.io.rails.triggers import TRIGGER_FORMAT, trigger_tree
 from optmatch.io.switches import polatis, sonic
 from optmatch.io.switches.exports import write_commands, write_sonic_configs
@@ -90,7 +90,13 @@ class Exporter(NamedTuple):
         """
         for option in options:
             if option not in self.options:
-                raise InputError(_no_option(option), where=option)
+                takers = [
+                    name for name, exporter in EXPORTERS.items() if option in exporter.options
+                ]
+                raise InputError(
+                    f"{option}: not for this format, only for {', '.join(takers) or 'none'}",
+                    where=option,
+                )
         kind = solution.problem.kind
         if self.kinds and kind not in self.kinds:
             raise InputError(
@@ -105,21 +111,18 @@ _JOB = ("rail-job",)
 _CELL_NAMES = ("component", "pins")
 
 
-def _no_option(option: str) -> str:
-    """Say that a format does not take an option, and which ones do."""
-    takers = [name for name, exporter in EXPORTERS.items() if option in exporter.options]
-    return f"{option}: not for this format, only for {', '.join(takers) or 'none'}"
-
-
 def _csv(solution: Solution) -> str:
     """Write the phases of the cells; of what has no cells the timeline."""
     if solution.schedule is not None and solution.schedule.cell_states is not None:
-        return phases.write_phases_csv(solution)
+        return cells.write_phases_csv(solution)
     return timeline.timeline_csv(solution)
 
 
 def _traces(solution: Solution) -> Exported:
-    return (write_traces if solution.problem.kind == "collective" else simulators.traces)(solution)
+    """Write the sends of a collective, or the step of a rail job."""
+    if solution.problem.kind == "collective":
+        return write_traces(solution)
+    return timeline.traces(solution)
 
 
 EXPORTERS: dict[str, Exporter] = {
@@ -133,13 +136,13 @@ EXPORTERS: dict[str, Exporter] = {
         "the same as trace events, for ui.perfetto.dev", (), timeline.trace_events
     ),
     "astra-bw": Exporter(
-        "astra-sim circuit schedules: blocks BW of GB/s", (), simulators.bandwidths, rated=True
+        "astra-sim circuit schedules: blocks BW of GB/s", (), timeline.bandwidths, rated=True
     ),
-    "astra-lt": Exporter("their latencies: blocks LT of ns", (), simulators.latencies),
+    "astra-lt": Exporter("their latencies: blocks LT of ns", (), timeline.latencies),
     "astra-network": Exporter(
-        "network.yml of astra-sim, with the delay", (), simulators.network, rated=True
+        "network.yml of astra-sim, with the delay", (), timeline.network, rated=True
     ),
-    "astra-groups": Exporter("communicator groups, JSON", _JOB, simulators.communicators),
+    "astra-groups": Exporter("communicator groups, JSON", _JOB, timeline.communicators),
     "triggers": Exporter(
         "what the controller of each rail waits for, and what it then sets, JSON",
         _JOB,
@@ -154,7 +157,7 @@ EXPORTERS: dict[str, Exporter] = {
     "openoptics": Exporter(
         "OpenOptics circuits: [time_slice, node1, node2, port1, port2], JSON",
         (),
-        simulators.circuit_list,
+        timeline.circuit_list,
     ),
     "timeline": Exporter(
         "operations, circuits and reconfigurations with their times, CSV",
@@ -173,7 +176,7 @@ EXPORTERS: dict[str, Exporter] = {
     "json": Exporter(
         "phases theta and phi of all set cells, with their convention",
         (),
-        phases.write_phases_json,
+        cells.write_phases_json,
         cells=True,
     ),
     "heaters": Exporter(
@@ -186,7 +189,7 @@ EXPORTERS: dict[str, Exporter] = {
     "smartlight": Exporter(
         'a line for each slot: [cell, "x" | "="] of all set cells, JSON',
         (),
-        phases.write_smartlight,
+        cells.write_smartlight,
         cells=True,
     ),
     "netlist": Exporter(

@@ -1,18 +1,24 @@
-"""Frozen data classes as JSON objects, by their fields: a new one needs no code here."""
+"""Records in files: data classes as JSON objects, by their fields, and tables as CSV or JSON.
+
+A new data class needs no code here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import csv
+import io
+import math
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from enum import Enum
-from functools import cache, partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from optmatch.fabrics import FABRICS, Fabric
-from optmatch.io.text import place_in, plain, pointer
-from optmatch.model import FormatError, InputError
+from optmatch.io.text import decode, parse_json, place_in, plain, pointer
+from optmatch.model import FormatError, InputError, number
 from optmatch.model.declarations import (
     Array,
     Choice,
@@ -86,40 +92,38 @@ def from_object(
     get the value and its pointer. Errors name the place in the file.
     """
     check_object(tree, where)
-    tree = _without_removed_fields(tree, getattr(cls, "removed_fields", ()), where)
-    field_of_name: dict[str, Field[Any]] = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]
-    check_keys(
-        tree,
-        where,
-        allowed=(*tags, *field_of_name),
-        required=[name for name, field in field_of_name.items() if _is_required(field)],
-    )
-
-    # Each value is read by the form of its field, and the constructor checks it.
-    values = {}
-    for name in field_of_name:
-        if name in tree:
-            read = nested.get(name) or _reader(forms_of(cls)[name])
-            values[name] = read(tree[name], pointer(where, name))
-    try:
-        return cls(**values)
-    except InputError as exc:
-        if not exc.where.startswith("/"):
-            exc.where = place_in(exc.where, exc.message, frozenset(field_of_name), where) or "/"
-        raise
-
-
-def _without_removed_fields(
-    tree: Mapping[str, Any], removed: Collection[str], where: str
-) -> Mapping[str, Any]:
-    """Leave out fields that a class once had; refuse one that says something."""
+    removed = getattr(cls, "removed_fields", ())
     for name in removed:
         if tree.get(name) is not None:
             raise FormatError(
                 f"key {name!r}: this field is gone, and only null may be here",
                 where=pointer(where, name),
             )
-    return {name: entry for name, entry in tree.items() if name not in removed}
+    field_of_name: dict[str, Field[Any]] = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]
+    check_keys(
+        {name: entry for name, entry in tree.items() if name not in removed},
+        where,
+        allowed=(*tags, *field_of_name),
+        required=[
+            name
+            for name, field in field_of_name.items()
+            if field.default is MISSING and field.default_factory is MISSING
+        ],
+    )
+
+    # Each value is read by the form of its field, and the constructor checks it.
+    values = {}
+    for name in field_of_name:
+        if name in nested and name in tree:
+            values[name] = nested[name](tree[name], pointer(where, name))
+        elif name in tree:
+            values[name] = _read_value(forms_of(cls)[name], tree[name], pointer(where, name))
+    try:
+        return cls(**values)
+    except InputError as exc:
+        if not exc.where.startswith("/"):
+            exc.where = place_in(exc.where, exc.message, frozenset(field_of_name), where) or "/"
+        raise
 
 
 def check_object(tree: Any, where: str) -> None:
@@ -174,90 +178,156 @@ def _check_numbers(tree: Any, where: str) -> None:
         raise FormatError(f"{shorten(tree)}: a number is expected here", where=where)
 
 
-def _is_required(field: Field[Any]) -> bool:
-    """Tell whether a field has no default, so that a file has to state it."""
-    return field.default is MISSING and field.default_factory is MISSING
+def _read_value(form: Form, tree: Any, where: str) -> Any:
+    """Read a JSON value by the form of its field, the type hint.
 
-
-@cache
-def _reader(form: Form) -> Callable[[Any, str], Any]:
-    """Find the function that reads values of a form, the type of a field.
-
-    It takes the JSON value and its pointer. Plain values are returned as they are, since the
-    constructor checks them.
+    Plain values are returned as they are, since the constructor checks them.
     """
     match form:
         case Choice(parts):
-            return _choice(parts)
+            return _read_choice(parts, tree, where)
         case Array():
-            return _array
+            if not isinstance(tree, np.ndarray | list):
+                raise FormatError(
+                    f"{shorten(tree)}: a list of numbers is expected here", where=where
+                )
+            _check_numbers(tree, where)
         case Instance(cls) if issubclass(cls, Fabric):
+            check_object(tree, where)
             classes = {name: entry for name, entry in FABRICS.items() if issubclass(entry, cls)}
-            return partial(_fabric, classes)
+            return from_object(choose(tree, "type", classes, where), tree, where, tags=("type",))
+
+        # Members of an enumeration stand by their values, records as objects.
         case Instance(cls) if issubclass(cls, Enum):
-            return partial(_member, cls)
+            names = [member.value for member in cls]
+            if tree not in names:
+                raise FormatError(f"{shorten(tree)}: one of {', '.join(names)}", where=where)
+            return cls(tree)
         case Instance(cls) if is_dataclass(cls):
-            return partial(from_object, cls)
+            return from_object(cls, tree, where)
         case Listed(part) if not isinstance(part, Plain | Word):
-            return partial(_sequence, _reader(part))
+            if not isinstance(tree, list):
+                raise FormatError(f"{shorten(tree)}: a list is expected here", where=where)
+            return tuple(
+                _read_value(part, entry, pointer(where, index)) for index, entry in enumerate(tree)
+            )
         case Mapped(part):
-            return partial(_members, _reader(part))
-        case Plain(span=Range(infinite=True)):
-            return lambda tree, where: float(tree) if tree in ("inf", "-inf") else tree
-    return lambda tree, where: tree
+            check_object(tree, where)
+            return {
+                key: _read_value(part, entry, pointer(where, key)) for key, entry in tree.items()
+            }
+        case Plain(span=Range(infinite=True)) if tree in ("inf", "-inf"):
+            return float(tree)
+    return tree
 
 
-def _choice(parts: tuple[Form, ...]) -> Callable[[Any, str], Any]:
-    """Make a reader of values that may have one of several forms, by what a value looks like.
+def _read_choice(parts: tuple[Form, ...], tree: Any, where: str) -> Any:
+    """Read a value that may have one of several forms, by what it looks like.
 
     A list is read as an array or a sequence, an object as a class or a mapping; plain values are
     left to the constructor.
     """
     rows = [part for part in parts if isinstance(part, Array | Listed)]
     records = [part for part in parts if isinstance(part, Instance | Mapped)]
-    plain = next((_reader(part) for part in parts if isinstance(part, Plain)), None)
-
-    def read(tree: Any, where: str) -> Any:
-        """Read a value by the form that it looks like."""
-        fitting = records if isinstance(tree, dict) else rows
-        if (rows and isinstance(tree, list | np.ndarray)) or (records and tree is not None):
-            return _reader((fitting or records)[0])(tree, where)
-        return tree if plain is None else plain(tree, where)
-
-    return read
+    plain_parts = [part for part in parts if isinstance(part, Plain)]
+    fitting = records if isinstance(tree, dict) else rows
+    if (rows and isinstance(tree, list | np.ndarray)) or (records and tree is not None):
+        return _read_value((fitting or records)[0], tree, where)
+    return _read_value(plain_parts[0], tree, where) if plain_parts else tree
 
 
-def _array(tree: Any, where: str) -> Any:
-    """Read an array: a list of numbers, or what stood in the file beside this one."""
-    if not isinstance(tree, np.ndarray | list):
-        raise FormatError(f"{shorten(tree)}: a list of numbers is expected here", where=where)
-    _check_numbers(tree, where)
-    return tree
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
+"""A number as spreadsheets write it."""
 
 
-def _fabric(class_of_type: Mapping[str, Callable[..., Any]], tree: Any, where: str) -> Any:
-    """Read a fabric: its type says which."""
-    check_object(tree, where)
-    fabric_class = choose(tree, "type", class_of_type, where)
-    return from_object(fabric_class, tree, where, tags=("type",))
+class Record(NamedTuple):
+    """A line of CSV or an object of JSON."""
+
+    place: str
+    """``line 3``, or a JSON pointer, for messages."""
+    number: int
+    """The number of the line, from 1 up, or the place in the list, from 0."""
+    entries: dict[str, Any]
+    """By column the text of an entry that is not empty; or the value of each key."""
 
 
-def _member(kind: type[Enum], tree: Any, where: str) -> Any:
-    """Read a member of an enumeration by its value."""
-    names = [member.value for member in kind]
-    if tree not in names:
-        raise FormatError(f"{shorten(tree)}: one of {', '.join(names)}", where=where)
-    return kind(tree)
+def csv_records(
+    content: bytes,
+    path: str,
+    known: Collection[str] | None = None,
+    *,
+    needed: Collection[str] = (),
+    may_be_short: bool = False,
+) -> list[Record]:
+    """Read a table of CSV; empty entries are left out, and blanks around others.
+
+    The first line that is not empty names the columns: each once, all of those that are `needed`,
+    and none that is not `known` (None: any). Lines with too many entries are refused, and, unless
+    they `may_be_short`, with too few.
+    """
+    reader = csv.reader(io.StringIO(decode(content, path)))
+    names: list[str] = []
+    records = []
+    try:
+        for row in reader:
+            # An entry between quotes may go over several lines: the last one is the place.
+            place = f"line {reader.line_num}"
+            entries = [entry.strip() for entry in row]
+            if not row:
+                continue
+            if not names:
+                names = entries
+                check_names("column", names, known, place)
+                for name in sorted(set(needed).difference(names)):
+                    raise FormatError(f"column {name!r} is missing", where=place)
+                continue
+
+            # A row: its entries by column, without the empty ones.
+            if len(entries) > len(names) or (len(entries) < len(names) and not may_be_short):
+                raise FormatError(f"{len(entries)} entries, {len(names)} names", where=place)
+            filled = {name: entry for name, entry in zip(names, entries, strict=False) if entry}
+            records.append(Record(place, reader.line_num, filled))
+    except csv.Error as exc:
+        raise FormatError(f"not CSV: {exc}", where=f"line {reader.line_num}") from None
+    if not names:
+        raise FormatError("a line with the names of the columns is expected")
+    return records
 
 
-def _sequence(read: Callable[[Any, str], Any], tree: Any, where: str) -> Any:
-    """Read a list whose entries are all read alike."""
-    if not isinstance(tree, list):
-        raise FormatError(f"{shorten(tree)}: a list is expected here", where=where)
-    return tuple(read(part, pointer(where, index)) for index, part in enumerate(tree))
+def json_records(content: bytes, path: str, form: str, key: str) -> list[Record]:
+    """Read ``{"format": form, key: [...]}``, a list of objects."""
+    tree = parse_json(content, path)
+    check_format(tree, "", form)
+    check_keys(tree, "", allowed=("format", key), required=())
+    return list_records(tree.get(key), pointer("", key))
 
 
-def _members(read: Callable[[Any, str], Any], tree: Any, where: str) -> Any:
-    """Read an object whose values are all read alike."""
-    check_object(tree, where)
-    return {key: read(part, pointer(where, key)) for key, part in tree.items()}
+def list_records(rows: Any, where: str) -> list[Record]:
+    """Return the objects of a list, which stands at a JSON pointer; anything else is refused."""
+    if not isinstance(rows, list):
+        raise FormatError("a list of objects is expected", where=where or "/")
+    for index, row in enumerate(rows):
+        check_object(row, pointer(where, index))
+    return [Record(pointer(where, index), index, row) for index, row in enumerate(rows)]
+
+
+def check_names(
+    noun: str, names: Sequence[str], known: Collection[str] | None, where: str
+) -> None:
+    """Refuse names of columns or keys, which `noun` says, that are unknown or there twice."""
+    for name in names:
+        if known is not None and name not in known:
+            listed = ", ".join(known)
+            raise FormatError(f"{noun} {shorten(name)}: known are {listed}", where=where)
+        if names.count(name) > 1:
+            raise FormatError(f"{noun} {shorten(name)} is there twice", where=where)
+
+
+def read_entry(name: str, entry: Any, place: str) -> float:
+    """Return the finite number that an entry of CSV or a value of JSON is."""
+    value = entry
+    if isinstance(entry, str) and _NUMBER.fullmatch(entry):
+        value = float(entry)
+    if type(value) not in (int, float):
+        raise FormatError(f"{name} = {shorten(entry)}: a number is expected", where=place)
+    return number(f"{place}, {name}", value, at_least=-math.inf)

@@ -1,19 +1,39 @@
-"""Files: whole or not at all, and never over another one by accident."""
+"""Files: whole or not at all, never over another one by accident, with large arrays beside them.
+
+An `.npz` with the arrays is bound to its file by its name and its SHA-256.
+"""
 
 from __future__ import annotations
 
+import io
+import json
 import os
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
-from optmatch.io.arrays import array_file, attach, detach
-from optmatch.io.contents import read_bytes
-from optmatch.io.fields import check_format
-from optmatch.io.problems import PROBLEM_FORMAT, problem_from_tree, problem_to_tree
-from optmatch.io.recognition import describe_tree
-from optmatch.io.schedules import SCHEDULE_FORMAT, solution_from_tree, solution_to_tree
-from optmatch.io.text import layout, parse_json
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.io.fields import check_format, check_keys, check_object, shorten
+from optmatch.io.problems import (
+    PROBLEM_FORMAT,
+    SCHEDULE_FORMAT,
+    problem_from_tree,
+    problem_to_tree,
+    solution_from_tree,
+    solution_to_tree,
+)
+from optmatch.io.text import (
+    describe_tree,
+    digest,
+    layout,
+    parse_json,
+    plain,
+    read_arrays,
+    read_bytes,
+    replace_entries,
+)
 from optmatch.model import FormatError, InputError, Problem, Solution, naming
 from optmatch.model.files import (
     check_target as check_target,
@@ -22,6 +42,128 @@ from optmatch.model.files import (
     path_name,
     replace_file,
 )
+
+MOST_BYTES = 1_000_000
+"""Arrays that together take more bytes than this as JSON lie in a file of their own."""
+
+_SMALL = 100  # arrays of up to so many entries stay readable even then
+_KEYS = ("file", "sha256")
+_LONGEST_NAME = 255  # bytes; file systems take no longer one
+
+
+def detach(tree: dict[str, Any], name: str | None) -> tuple[dict[str, Any], bytes]:
+    """Turn the arrays of a tree into lists or, if they are too large, into references.
+
+    Returns the plain tree and the content of a NumPy archive, empty if there is none. Where an
+    array was taken out stands ``{"npz": its name}``, and the entry ``"arrays"`` names the file.
+    Its name begins with `name` (None keeps all arrays in the text) and contains the digest of the
+    content, so a text never meets the arrays of another.
+    """
+    if name is None:
+        return plain(tree), b""
+    array_at: dict[str, NDArray[Any]] = {}
+
+    def note(entry: Any, where: str) -> Any:
+        """Note an array by its JSON pointer."""
+        if isinstance(entry, np.ndarray):
+            array_at[where] = entry
+        return entry
+
+    # An entry takes two bytes at least as text, which decides most cases at once.
+    replace_entries(tree, note)
+    n_bytes = 2 * sum(array.size for array in array_at.values())
+    if n_bytes <= MOST_BYTES:
+        texts = (json.dumps(array.tolist(), separators=(",", ":")) for array in array_at.values())
+        n_bytes = sum(map(len, texts))
+    if n_bytes <= MOST_BYTES:
+        return plain(tree), b""
+    large: dict[str, Any] = {}
+
+    def refer(entry: Any, where: str) -> Any:
+        """Take out a large array, under its JSON pointer with points as a name."""
+        if not isinstance(entry, np.ndarray) or entry.size <= _SMALL:
+            return entry
+        array_name = where.strip("/").replace("/", ".")
+        large[array_name] = entry
+        return {"npz": array_name}
+
+    referring = replace_entries(tree, refer)
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **large)
+    content = buffer.getvalue()
+    sha256 = digest(content)
+    arrays = {"file": f"{name}.{sha256[:8]}.npz", "sha256": sha256}
+    return {**plain(referring), "arrays": arrays}, content
+
+
+def attach(tree: dict[str, Any], folder: Path | None) -> dict[str, Any]:
+    """Put the arrays of the file in `folder` back where a tree refers to them.
+
+    A tree without the entry ``"arrays"`` stays as it is. A file of arrays that is absent, changed,
+    or lacks an array is a `FormatError`.
+    """
+    if "arrays" not in tree:
+        return tree
+    tree = dict(tree)
+    named = tree.pop("arrays")
+    check_object(named, "/arrays")
+    check_keys(named, "/arrays", allowed=_KEYS, required=_KEYS)
+    arrays = _read_archive(named, folder)
+
+    def put_back(entry: Any, where: str) -> Any:
+        """Return the array that a reference names, other entries as they are."""
+        if not isinstance(entry, dict) or set(entry) != {"npz"} or not where:
+            return entry
+        name = entry["npz"]
+        if not isinstance(name, str) or name not in arrays:
+            raise FormatError(f"npz = {name!r}: the file of arrays has no such array", where=where)
+        if arrays[name].dtype.kind not in "iuf":
+            raise FormatError(f"npz = {name!r}: its entries are no numbers", where=where)
+        return arrays[name]
+
+    return replace_entries(tree, put_back)  # type: ignore[no-any-return]
+
+
+def array_file(tree: Any) -> str | None:
+    """Return the name of the file of arrays that a tree refers to, if it is a plain name."""
+    named = tree.get("arrays") if isinstance(tree, dict) else None
+    name = named.get("file") if isinstance(named, dict) else None
+    if not isinstance(name, str) or len(name.encode(errors="replace")) > _LONGEST_NAME:
+        return None
+    return name if Path(name).name == name else None
+
+
+def _read_archive(named: dict[str, Any], folder: Path | None) -> dict[str, NDArray[Any]]:
+    """Read the archive of arrays that a file names, in its folder.
+
+    `named` is ``{"file": name, "sha256": digest}``; a name that is not plain, no regular file, and
+    another digest are refused.
+    """
+    name = array_file({"arrays": named})
+    if name is None or not name.endswith(".npz"):
+        raise FormatError(
+            f"file = {shorten(named['file'])}: the name of an .npz file in the same folder",
+            where="/arrays/file",
+        )
+    if folder is None:
+        raise FormatError(f"{name} lies beside a file, not beside a stream", where="/arrays/file")
+
+    # The archive has to be the one that the file was written with.
+    target = folder / name
+    if not target.is_file() or target.is_symlink():
+        reason = "no regular file" if target.exists() else "No such file or directory"
+        raise FormatError(f"{name} cannot be read: {reason}", where="/arrays/file")
+    try:
+        content = read_bytes(target)
+        if digest(content) != named["sha256"]:
+            stated = shorten(named["sha256"], 66)
+            raise FormatError(f"sha256 = {stated}, but {name} has another", where="/arrays/sha256")
+        return read_arrays(content, name)
+    except FormatError as exc:
+        # The archive is a part of the file that names it, which the caller puts into the message.
+        exc.where = exc.where or "/arrays/file"
+        exc.path = ""
+        raise
 
 
 def save(obj: Problem | Solution, path: str | os.PathLike[str], *, force: bool = False) -> None:
@@ -79,7 +221,12 @@ def save_tree(tree: dict[str, Any], path: str | os.PathLike[str], *, force: bool
 
     tree, arrays = detach(tree, target.name.removesuffix(".json"))
     with locked(target.parent):  # the named arrays stay while others replace the file
-        former_arrays = _former_arrays(target)
+        former_arrays = None
+        with suppress(OSError, FormatError):  # absent, or none of ours
+            former_name = array_file(parse_json(target.read_bytes(), str(target))) or ""
+            is_own = former_name.startswith(target.name.removesuffix(".json") + ".")
+            if is_own and former_name.endswith(".npz"):
+                former_arrays = target.with_name(former_name)
         array_name = array_file(tree)
         array_path = None if array_name is None else target.with_name(array_name)
         if array_path is not None:
@@ -193,22 +340,3 @@ def _read(content: str | bytes, path: str, folder: Path | None) -> Problem | Sol
         if check_format(tree, "", PROBLEM_FORMAT, SCHEDULE_FORMAT) == PROBLEM_FORMAT:
             return problem_from_tree(attach(tree, folder))
         return solution_from_tree(attach(tree, folder))
-
-
-def _former_arrays(target: Path) -> Path | None:
-    """Find the file of arrays that a file which is to be replaced has named.
-
-    None if its name shows that it is not one of ours, which may not be deleted.
-    """
-    if not target.is_file():
-        return None
-    try:
-        name = array_file(parse_json(target.read_bytes(), str(target)))
-    except (OSError, FormatError):
-        return None
-    if name is None:
-        return None
-    is_own_name = name.startswith(target.name.removesuffix(".json") + ".")
-    if not (is_own_name and name.endswith(".npz")):
-        return None
-    return target.with_name(name)

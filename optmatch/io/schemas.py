@@ -19,8 +19,13 @@ import numpy as np
 
 from optmatch.fabrics import FABRICS, Fabric
 from optmatch.io.exports import EXPORTERS
-from optmatch.io.problems import DEVICE_FORMAT, PROBLEM_FORMAT
-from optmatch.io.schedules import CERTIFICATES, SCHEDULE_FORMAT, Prices
+from optmatch.io.problems import (
+    CERTIFICATES,
+    DEVICE_FORMAT,
+    PROBLEM_FORMAT,
+    SCHEDULE_FORMAT,
+    Prices,
+)
 from optmatch.io.text import layout
 from optmatch.model import Device, Schedule, Solution
 from optmatch.model.declarations import (
@@ -82,7 +87,10 @@ class _Definitions:
         `tags` are entries in front of the fields, such as ``kind``, with their schemas; `special`
         has those of single fields.
         """
-        meanings = _meanings(cls)
+        # What the docstring says of each field, in words of JSON.
+        meanings = {}
+        for name, meaning in meanings_of(cls).items():
+            meanings[name] = meaning.replace("``", "").replace("None", "null")
         forms = forms_of(cls)
         properties = {}
         for name, form in forms.items():
@@ -229,14 +237,6 @@ def _plain(kind: type, span: Range) -> Tree:
     if math.isfinite(span.most):
         tree["maximum"] = span.most
     return {"anyOf": [tree, {"enum": ["inf", "-inf"]}]} if span.infinite else tree
-
-
-def _meanings(cls: type) -> dict[str, str]:
-    """Return what the docstring of a data class says of each field, in words of JSON."""
-    meanings = {}
-    for name, meaning in meanings_of(cls).items():
-        meanings[name] = meaning.replace("``", "").replace("None", "null")
-    return meanings
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.io.contents import check_content, read_bytes, unzip
+from optmatch.io.text import check_content, read_bytes, unzip
 from optmatch.model import FormatError, SolverUnavailable, naming
 from optmatch.model.files import path_name
 from optmatch.problems import Jobs, Resources
@@ -116,63 +116,46 @@ def read_jobs(path: str | os.PathLike[str], resources: Resources) -> Jobs:
 def _read_columns(name: str) -> Columns:
     """Read all columns of a table, CSV or Parquet, perhaps gzipped, as numbers by their names.
 
-    Empty entries, and columns that are there twice, are refused.
+    Texts, empty entries, and columns that are there twice, are refused.
     """
     try:
         import pyarrow as pa
+        from pyarrow import csv, parquet
     except ImportError as exc:
         raise SolverUnavailable("tables need pyarrow: pip install 'optmatch[parquet]'") from exc
     content = unzip(read_bytes(name), name)
     is_parquet = content[:4] == b"PAR1"
     if not is_parquet and not content.endswith(b"\n"):
         raise FormatError("the last line does not end: the file is cut off", path=name)
+    source = pa.BufferReader(content)
     try:
-        table = _read_parquet(content, name) if is_parquet else _read_csv(content)
+        if is_parquet:
+            # The size that the metadata state is checked before the table is read.
+            metadata = parquet.read_metadata(source)
+            groups = map(metadata.row_group, range(metadata.num_row_groups))
+            n_bytes = sum(group.total_byte_size for group in groups)
+            n_entries = max(metadata.num_rows * metadata.num_columns, n_bytes // 8)
+            check_content("entries", n_entries, name)
+            table = parquet.read_table(source)
+        else:
+            # Only an empty entry is missing: ``nan`` is a number, which is refused later.
+            options = csv.ConvertOptions(null_values=[""])
+            table = csv.read_csv(source, convert_options=options)
         names = table.column_names
     except (pa.ArrowException, OSError, UnicodeDecodeError) as exc:
         first_line = str(exc).partition("\n")[0]
         raise FormatError(f"cannot be read: {first_line}", path=name) from exc
     if len(set(names)) < len(names):
         raise FormatError("two columns have one name", path=name)
-    return {
-        key: _read_column(key, column, table.num_rows, name)
-        for key, column in zip(names, table.columns, strict=True)
-    }
 
-
-def _read_parquet(content: bytes, name: str) -> Any:
-    """Read a Parquet file, once the size that its metadata state is checked."""
-    from pyarrow import BufferReader, parquet
-
-    source = BufferReader(content)
-    metadata = parquet.read_metadata(source)
-    group_bytes = [
-        metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups)
-    ]
-    n_entries = max(metadata.num_rows * metadata.num_columns, sum(group_bytes) // 8)
-    check_content("entries", n_entries, name)
-    return parquet.read_table(source)
-
-
-def _read_csv(content: bytes) -> Any:
-    """Read CSV; only an empty entry is missing: ``nan`` is a number, which is refused later."""
-    from pyarrow import BufferReader, csv
-
-    options = csv.ConvertOptions(null_values=[""])
-    return csv.read_csv(BufferReader(content), convert_options=options)
-
-
-def _read_column(key: str, column: Any, n_rows: int, name: str) -> NDArray[Any]:
-    """Return a column of a table as an array of numbers; refuse texts and empty entries."""
-    import pyarrow as pa
-
-    kind = column.type
-    if not n_rows:
-        return np.zeros(0)
-    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
-        raise FormatError(f"column {key!r}: numbers are expected, not {kind}", path=name)
-    if column.null_count:
-        row = int(np.flatnonzero(column.is_null().to_numpy())[0])
-        raise FormatError(f"column {key!r}, row {row}: empty", path=name)
-    array: NDArray[Any] = column.to_numpy()
-    return array
+    columns = {}
+    for key, column in zip(names, table.columns, strict=True):
+        kind = column.type
+        is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
+        if table.num_rows and not is_number:
+            raise FormatError(f"column {key!r}: numbers are expected, not {kind}", path=name)
+        if table.num_rows and column.null_count:
+            row = int(np.flatnonzero(column.is_null().to_numpy())[0])
+            raise FormatError(f"column {key!r}, row {row}: empty", path=name)
+        columns[key] = column.to_numpy() if table.num_rows else np.zeros(0)
+    return columns

@@ -1,25 +1,29 @@
 # The public names, each once: `__init__.py` reads this list, and imports a name on its first use.
-from .cells import (
-    CELL_FIELDS as CELL_FIELDS,
-    ON_CHIP as ON_CHIP,
-    CellDevice as CellDevice,
-    cells_of as cells_of,
-)
 from .declarations import (
     LONGEST_S as LONGEST_S,
     Amount as Amount,
     Axes as Axes,
     Count as Count,
+    FrozenMap as FrozenMap,
     Given as Given,
     GivenOrNone as GivenOrNone,
     GivenOrText as GivenOrText,
     Index as Index,
     Positive as Positive,
     Range as Range,
+    Value as Value,
     check_fields as check_fields,
     given as given,
 )
-from .device import DEVICES as DEVICES, Device as Device, find_device as find_device
+from .device import (
+    CELL_FIELDS as CELL_FIELDS,
+    DEVICES as DEVICES,
+    ON_CHIP as ON_CHIP,
+    CellDevice as CellDevice,
+    Device as Device,
+    cells_of as cells_of,
+    find_device as find_device,
+)
 from .display import (
     Displayed as Displayed,
     figures_of as figures_of,
@@ -90,4 +94,3 @@ from .solution import (
     Stats as Stats,
     Status as Status,
 )
-from .values import FrozenMap as FrozenMap, Value as Value

@@ -177,15 +177,13 @@ def accounting(path: str | os.PathLike[str] = "") -> Iterator[_Account]:
         _log.warning("%s%s", name, "; ".join(sentences))
 
 
-def take(level: Level, names: Iterable[str], where: str = "") -> None:
-    """Account for names in the open account; see `_Account.take`."""
-    account = _OPEN.get()
-    if account is not None:
+def take(level: Level, names: Iterable[str], where: str = "", path: str = "") -> None:
+    """Account for names in the open account, or in one of their own; see `_Account.take`."""
+    with accounting(path) as account:
         account.take(level, names, where)
 
 
 def assume(sentence: str) -> None:
-    """Add a sentence to the open account on what is not understood, and what is assumed for it."""
-    account = _OPEN.get()
-    if account is not None:
+    """Add a sentence to the account on what is not understood, and what is assumed for it."""
+    with accounting() as account:
         account.assume(sentence)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from optmatch.model.declarations import Value
 from optmatch.model.numbers import real_array
-from optmatch.model.values import Value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

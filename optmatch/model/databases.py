@@ -82,7 +82,10 @@ class Database:
         read_only: bool = False,
         exclusive: bool = False,
     ) -> None:
-        """Open the file; the parameters are those of the class."""
+        """Open the file; the parameters are those of the class.
+
+        A file that is absent is made with its tables, unless it is opened for queries alone.
+        """
         self.path: str = path_name(path)
         self._layout = layout
         file = file_path(path)
@@ -93,7 +96,31 @@ class Database:
 
         with self.errors_by_name():
             if read_only:
-                self.connection = self._connect_to_read()
+                # Even a reader of a write-ahead log needs to write beside the file: ``mode=rw``
+                # removes such files at its end, ``mode=ro`` leaves them, ``immutable=1`` does
+                # without in folders where nothing can be written. The first that works is taken.
+                modes = ["mode=rw", "mode=ro", "immutable=1"]
+
+                # The log of a writer, which is there already, must not be removed.
+                if Path(f"{self.path}-wal").exists():
+                    modes.remove("mode=rw")
+
+                uri = Path(self.path).resolve().as_uri()
+                for mode in modes:
+                    db = sqlite3.connect(
+                        f"{uri}?{mode}", uri=True, timeout=_LOCK_WAIT_S, isolation_level=None
+                    )
+                    try:
+                        db.execute("SELECT count(*) FROM sqlite_master")
+                        db.execute("PRAGMA query_only = ON")
+                    except (sqlite3.Error, UnicodeDecodeError) as exc:
+                        db.close()
+                        is_last = mode == modes[-1]
+                        if is_last or not isinstance(exc, sqlite3.OperationalError):
+                            raise
+                    else:
+                        break
+                self.connection = db
             else:
                 self.connection = sqlite3.connect(
                     self.path,
@@ -111,36 +138,6 @@ class Database:
             except BaseException:
                 self.connection.close()
                 raise
-
-    def _connect_to_read(self) -> sqlite3.Connection:
-        """Open the database for queries alone, in the first mode of access that works here.
-
-        Even a reader of a write-ahead log needs to write beside the file. ``mode=rw`` removes such
-        files at its end, ``mode=ro`` leaves them, ``immutable=1`` does without in folders where
-        nothing can be written.
-        """
-        modes = ["mode=rw", "mode=ro", "immutable=1"]
-
-        # The log of a writer, which is there already, must not be removed.
-        if Path(f"{self.path}-wal").exists():
-            modes.remove("mode=rw")
-
-        uri = Path(self.path).resolve().as_uri()
-        for mode in modes:
-            db = sqlite3.connect(
-                f"{uri}?{mode}", uri=True, timeout=_LOCK_WAIT_S, isolation_level=None
-            )
-            try:
-                db.execute("SELECT count(*) FROM sqlite_master")
-                db.execute("PRAGMA query_only = ON")
-            except (sqlite3.Error, UnicodeDecodeError) as exc:
-                db.close()
-                is_last = mode == modes[-1]
-                if is_last or not isinstance(exc, sqlite3.OperationalError):
-                    raise
-            else:
-                break
-        return db
 
     def _prepare_tables(self, read_only: bool, first_lock: str) -> None:
         """Check that the database is of this kind, and write its tables if it is empty.
@@ -208,8 +205,9 @@ class Database:
         try:
             yield
         except UnicodeDecodeError as exc:  # SQLite quotes damaged bytes in its message
-            message = "damaged, it holds bytes that are no text"
-            raise UnusableStoreError(message, path=self.path) from exc
+            raise UnusableStoreError(
+                "damaged, it holds bytes that are no text", path=self.path
+            ) from exc
         except sqlite3.Error as exc:
             code = getattr(exc, "sqlite_errorcode", 0) & 0xFF  # without what exactly failed
             if code in _FAULTS_OF_FILES:

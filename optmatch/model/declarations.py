@@ -1,4 +1,4 @@
-"""The values that fields of a data class may hold: type hints check values and describe files.
+"""Frozen data classes, and what their fields may hold: type hints check values, describe files.
 
 A field such as ``delay_s: Amount`` says that it is a number >= 0. The constructor checks it by
 `check_fields`, files are read by it, and the JSON Schemas are made from it.
@@ -7,13 +7,15 @@ A field such as ``delay_s: Amount`` says that it is a number >= 0. The construct
 from __future__ import annotations
 
 import inspect
+import json
 import math
 import re
 import types
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from functools import cache
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, field, fields
+from functools import cache, partial
 from itertools import chain
+from types import MappingProxyType
 from typing import (
     TYPE_CHECKING,
     Annotated,
@@ -209,8 +211,9 @@ class Word:
     def check(self, name: str, value: Any) -> Any:
         """Return a word if it is one of those that are allowed."""
         if not self.takes(value):
-            named = f"{name} = {shorten(value)}: one of {', '.join(self.options)}"
-            raise InputError(named, where=name)
+            raise InputError(
+                f"{name} = {shorten(value)}: one of {', '.join(self.options)}", where=name
+            )
         return value
 
 
@@ -342,8 +345,9 @@ class Mapped:
     def check(self, name: str, value: Any) -> Any:
         """Return the mapping; its keys are texts and its parts are checked."""
         if not self.takes(value) or not all(isinstance(key, str) for key in value):
-            named = f"{name} = {shorten(value)}: a mapping of texts is expected"
-            raise InputError(named, where=name)
+            raise InputError(
+                f"{name} = {shorten(value)}: a mapping of texts is expected", where=name
+            )
         for key, entry in value.items():
             self.part.check(f"{name}[{key}]", entry)
         return value
@@ -371,8 +375,9 @@ class Choice:
         form = next((part for part in self.parts if part.takes(value)), self.parts[-1])
         words = [part.wanted for part in self.parts if isinstance(part, Plain | Word | Listed)]
         if len(words) == len(self.parts) > 1 and not form.takes(value):
-            named = f"{name} = {shorten(value)}: {' or '.join(words)} is expected"
-            raise InputError(named, where=name)
+            raise InputError(
+                f"{name} = {shorten(value)}: {' or '.join(words)} is expected", where=name
+            )
         return form.check(name, value)
 
 
@@ -389,8 +394,9 @@ class Instance:
     def check(self, name: str, value: Any) -> Any:
         """Return an object if it is one of the wanted class."""
         if not self.takes(value):
-            named = f"{name} = {shorten(value)}: a {self.cls.__name__} is expected"
-            raise InputError(named, where=name)
+            raise InputError(
+                f"{name} = {shorten(value)}: a {self.cls.__name__} is expected", where=name
+            )
         return value
 
 
@@ -537,3 +543,119 @@ def shorten(value: Any, most: int = 60) -> str:
     if len(text) <= most:
         return text
     return text[:most] + "..."
+
+
+_SHOWN = 16
+"""Representations show arrays and tuples of up to so many entries."""
+
+
+class Value:
+    """Mixin for frozen data classes whose fields may be arrays.
+
+    A generated ``__eq__`` fails on arrays, and unpickled arrays are writeable again; so equality
+    and hash go over the content, and pickling goes through the constructor, which checks and
+    freezes anew. The representation shows the shape of large arrays, and no fields that have their
+    default. Fields are checked by their declarations, unless a class has a constructor of its own.
+    """
+
+    __slots__ = ()
+
+    def __init_subclass__(cls) -> None:
+        # ``dataclass`` generates a representation unless the class itself has one
+        cls.__repr__ = cls.__repr__  # type: ignore[method-assign]
+
+    def __repr__(self) -> str:
+        """Return the call that makes the object, without fields that have their default."""
+        arguments = []
+        for part in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, part.name)
+            if part.repr and not _is_default(part, value):
+                arguments.append(f"{part.name}={_brief(value)}")
+        return f"{type(self).__name__}({', '.join(arguments)})"
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    def _state(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+
+    def _set(self, **values: Any) -> None:
+        """Replace the values that the constructor was given by checked ones."""
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    def _freeze(self, ndim: int, dtype: type[np.generic], *names: str) -> None:
+        """Put read-only arrays in place of fields, see `frozen`."""
+        self._set(**{name: frozen(name, getattr(self, name), ndim, dtype) for name in names})
+
+    def _key(self) -> tuple[Any, ...]:
+        return (type(self), *(_hashable(value) for value in self._state().values()))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Value) or type(other) is not type(self):
+            return NotImplemented
+        return self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(type(self), **self._state()), ()
+
+
+class FrozenMap(Mapping[str, Any]):
+    """A read-only mapping of plain JSON values that hashes and pickles by content."""
+
+    __slots__ = ("_items",)
+
+    def __init__(self, items: Mapping[str, Any] | None = None) -> None:
+        self._items = MappingProxyType(dict(items or {}))
+
+    def __getitem__(self, key: str) -> Any:
+        return self._items[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __repr__(self) -> str:
+        return repr(dict(self._items))
+
+    def __hash__(self) -> int:
+        return hash(json.dumps(dict(self._items), sort_keys=True))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FrozenMap, (dict(self._items),)
+
+
+def _is_default(field: Field[Any], value: Any) -> bool:
+    """Tell whether a value is the default of a field, and of the same type."""
+    default = field.default
+    if field.default_factory is not MISSING:
+        default = field.default_factory()
+    if isinstance(value, np.ndarray) and isinstance(default, np.ndarray):
+        return bool(np.array_equal(value, default))
+    return value is default or (type(value) is type(default) and bool(value == default))
+
+
+def _brief(value: Any) -> str:
+    """Show a field in short: of many numbers the type and the shape.
+
+    Collections of more than `_SHOWN` entries are not written out.
+    """
+    if isinstance(value, np.ndarray):
+        if value.size > _SHOWN:
+            return f"<{value.dtype} {' x '.join(map(str, value.shape))}>"
+        return repr(value.tolist())
+    if isinstance(value, (tuple, list, Mapping)) and len(value) > _SHOWN:
+        return f"<{len(value)} entries>"
+    return repr(value)
+
+
+def _hashable(value: Any) -> Any:
+    """Return what stands for a value in comparisons: of an array its shape, type and bytes."""
+    if isinstance(value, np.ndarray):
+        return value.shape, value.dtype.str, value.tobytes()
+    return value

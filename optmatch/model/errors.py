@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 _MOST_LETTERS = 3900  # of a message, so that with its end it stays below 4,000
 
@@ -67,7 +68,7 @@ class InputError(OptMatchError, ValueError):
         return _printable(": ".join(part for part in parts if part))
 
     def __reduce__(self) -> tuple[object, ...]:  # keyword-only arguments survive a process pool
-        return _rebuild, (type(self), self.message, self.where, self.path)
+        return partial(type(self), self.message, where=self.where, path=self.path), ()
 
 
 def _printable(text: str) -> str:
@@ -80,10 +81,6 @@ def _printable(text: str) -> str:
         n_omitted = len(text) - _MOST_LETTERS
         text = f"{text[:_MOST_LETTERS]} ... and {n_omitted} more letters"
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
-def _rebuild(kind: type[InputError], message: str, where: str, path: str) -> InputError:
-    return kind(message, where=where, path=path)
 
 
 @contextmanager

@@ -56,8 +56,10 @@ def path_name(path: object, where: str = "path") -> str:
     try:
         os.fsencode(name)
     except UnicodeEncodeError:
-        message = "has letters in its name that no file can have: it cannot be read or written"
-        raise FormatError(message, path=name) from None
+        raise FormatError(
+            "has letters in its name that no file can have: it cannot be read or written",
+            path=name,
+        ) from None
     return name
 
 
@@ -142,7 +144,31 @@ def replace_file(target: Path, content: bytes) -> None:
         if is_stream(target):
             target.write_bytes(content)
         else:
-            _replace(target, content)
+            # Parts that killed runs have left beside the file (.NAME.PID-MACHINE-RANDOM.part) are
+            # removed if no living process writes them, or if they are a day old: which processes
+            # of other machines live cannot be seen from here.
+            for part in target.parent.glob(f".{escape(target.name)}.*.part"):
+                writer = part.name.removesuffix(".part").rpartition(".")[2]
+                pid, _, machine = writer.partition("-")
+                if not pid.isdecimal():
+                    continue
+                with suppress(OSError):  # another process may remove the file now, too
+                    has_ended = machine.startswith(_HERE) and not _is_alive(int(pid))
+                    if has_ended or part.stat().st_mtime < time.time() - _DAY_S:
+                        part.unlink()
+
+            part = target.with_name(
+                f".{target.name}.{os.getpid()}-{_HERE}-{os.urandom(4).hex()}.part"
+            )
+            try:
+                with part.open("xb") as file:
+                    file.write(content)
+                    file.flush()
+                    os.fsync(file.fileno())
+                part.replace(target)
+            except BaseException:
+                part.unlink(missing_ok=True)
+                raise
     except OSError as exc:
         exc.filename = os.fspath(target)
         exc.filename2 = None
@@ -200,41 +226,6 @@ def lock_at_once(file: IO[Any]) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-def _replace(target: Path, content: bytes) -> None:
-    """Write a file beside the target, to the disk, and let it take the place of the target.
-
-    A killed run leaves the other file, which `_remove_stale_parts` finds by its name later.
-    """
-    _remove_stale_parts(target)
-    part = target.with_name(f".{target.name}.{os.getpid()}-{_HERE}-{os.urandom(4).hex()}.part")
-    try:
-        with part.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(target)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
-
-
-def _remove_stale_parts(target: Path) -> None:
-    """Remove what killed runs have left beside a file.
-
-    These are parts, called ``.NAME.PID-MACHINE-RANDOM.part``, of no living process, or a day old:
-    which processes of other machines live cannot be seen from here.
-    """
-    for part in target.parent.glob(f".{escape(target.name)}.*.part"):
-        writer = part.name.removesuffix(".part").rpartition(".")[2]
-        pid, _, machine = writer.partition("-")
-        if not pid.isdecimal():
-            continue
-        with suppress(OSError):  # another process may remove the file now, too
-            has_ended = machine.startswith(_HERE) and not _is_alive(int(pid))
-            if has_ended or part.stat().st_mtime < time.time() - _DAY_S:
-                part.unlink()
 
 
 def _is_alive(pid: int) -> bool:

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model.declarations import Amount, Index, Positive
+from optmatch.model.declarations import Amount, Index, Positive, Value
 from optmatch.model.errors import InputError
-from optmatch.model.values import Value
 
 ARMS = (1, 2)
 """The arms of a cell: its difference of phases is that of arm 1 less that of arm 2."""

@@ -59,9 +59,11 @@ def frozen(name: str, value: ArrayLike, ndim: int, dtype: type[np.generic]) -> N
     if array.ndim != ndim:
         raise InputError(f"{name} has {array.ndim} dimensions, not {ndim}")
 
-    # Most arrays are float64 already: then only infinite numbers and NaN are wrong.
+    # Most arrays are float64 already: then only infinite numbers and NaN are wrong, and the least
+    # or the greatest number shows them.
     is_same_type = source is value and source.dtype == array.dtype == np.float64
-    if not (is_same_type and array.size and _is_all_finite(array)):
+    has_numbers = is_same_type and array.size > 0
+    if not (has_numbers and np.isfinite(array.min()) and np.isfinite(array.max())):
         _refuse_changed_entries(name, value, source, array)
 
     array += np.zeros(1, dtype=dtype)  # -0.0 becomes 0.0: one content, one digest
@@ -124,11 +126,6 @@ def _refuse_changed_entries(
         raise InputError(f"{name}[{', '.join(map(str, place))}] = {exact[place]}: {rule}")
 
 
-def _is_all_finite(array: NDArray[np.float64]) -> bool:
-    """Tell whether all numbers are finite: if the least and the greatest are, and none is NaN."""
-    return bool(np.isfinite(array.min()) and np.isfinite(array.max()))
-
-
 def plain_array(name: str, value: Any) -> NDArray[Any]:
     """Return an array of whatever type its entries have: the one door for arrays from outside.
 
@@ -170,7 +167,15 @@ def plain_array(name: str, value: Any) -> NDArray[Any]:
     if isinstance(value, list | tuple):
         _check_parts(name, value)
     if hasattr(value, "toarray") and hasattr(value, "nnz"):
-        return _full_matrix(name, value)
+        # A sparse matrix becomes full; entries of one place add up, in 64 bits.
+        listed = value.tocoo()
+        check_size("entries", math.prod(listed.shape), name)
+        wide = {"b": np.int64, "i": np.int64, "u": np.uint64, "f": np.float64}
+        full = np.zeros(listed.shape, dtype=wide.get(listed.data.dtype.kind, listed.data.dtype))
+        np.add.at(full, tuple(listed.coords), listed.data)
+        if full.dtype.kind in "iu" and np.abs(listed.data.astype(np.float64)).sum() >= 2.0**63:
+            raise InputError(f"{name}: its entries add up to 2**63 or more", where=name)
+        return full
     _check_order(name, value)
     try:
         return np.asarray(value)
@@ -260,21 +265,6 @@ def _check_order(name: str, value: Any) -> None:
         )
 
 
-def _full_matrix(name: str, matrix: Any) -> NDArray[Any]:
-    """Make a sparse matrix full; entries of one place add up, in 64 bits.
-
-    Small integers would overflow in the sums of their own type.
-    """
-    listed = matrix.tocoo()
-    check_size("entries", math.prod(listed.shape), name)
-    wide = {"b": np.int64, "i": np.int64, "u": np.uint64, "f": np.float64}
-    full = np.zeros(listed.shape, dtype=wide.get(listed.data.dtype.kind, listed.data.dtype))
-    np.add.at(full, tuple(listed.coords), listed.data)
-    if full.dtype.kind in "iu" and np.abs(listed.data.astype(np.float64)).sum() >= 2.0**63:
-        raise InputError(f"{name}: its entries add up to 2**63 or more", where=name)
-    return full
-
-
 def real_array(name: str, value: ArrayLike) -> NDArray[np.float64]:
     """Return numbers of any shape as float64; NaN, for what is not known, is a number too.
 
@@ -291,20 +281,6 @@ def real_array(name: str, value: ArrayLike) -> NDArray[np.float64]:
         If `value` is no array of numbers.
     """
     return np.asarray(_cast(name, value, np.float64)[1])
-
-
-def _exact_float(name: str, value: int) -> float:
-    """Return a large whole number as a float, and refuse one that no float of 53 bits equals."""
-    try:
-        exact = float(value)
-    except OverflowError:
-        exact = np.inf
-    if exact != value:
-        text = "a number of more than 30 digits"
-        if abs(value) < 10**30:
-            text = str(value)
-        raise InputError(f"{name} = {text}: above 2**53, and no float is equal to it", where=name)
-    return exact
 
 
 _LARGEST_INTEGER = 10**38
@@ -404,7 +380,21 @@ def number(name: str, value: Any, *, at_least: float = 0.0) -> float:
     if isinstance(value, bool) or is_duration or not is_number:
         raise InputError(f"{name} = {value!r:.60}: not a number", where=name)
     if isinstance(value, int) and abs(value) > 2**53:
-        value = _exact_float(name, value)
+        # A large whole number becomes a float, if one of 53 bits equals it.
+        try:
+            exact = float(value)
+        except OverflowError:
+            exact = np.inf
+        if exact != value:
+            text = "a number of more than 30 digits"
+            if abs(value) < 10**30:
+                text = str(value)
+            raise InputError(
+                f"{name} = {text}: above 2**53, and no float is equal to it", where=name
+            )
+        value = exact
+
+    # Every number is finite, and in range.
     if not np.isfinite(value):
         raise InputError(f"{name} = {value}: not finite", where=name)
     if value < at_least:

@@ -15,12 +15,12 @@ from optmatch.model.declarations import (
     Given,
     GivenOrNone,
     Range,
+    Value,
     check_fields,
     given,
 )
 from optmatch.model.errors import InputError
 from optmatch.model.numbers import check_length, check_time
-from optmatch.model.values import Value
 
 IDLE = -1
 """In a matching: this source port has no circuit."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypedDict, get_args
 
-from optmatch.model.declarations import Amount, Index, check_fields
+from optmatch.model.declarations import Amount, FrozenMap, Index, Value, check_fields
 from optmatch.model.display import dataframe, figures_of, titled, view_of_solution
 from optmatch.model.errors import InputError
 from optmatch.model.numbers import integer
@@ -23,7 +23,6 @@ from optmatch.model.problem import (
     write_score,
 )
 from optmatch.model.schedule import Schedule
-from optmatch.model.values import FrozenMap, Value
 
 
 class Stats(TypedDict, total=False):

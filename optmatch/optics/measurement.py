@@ -25,8 +25,7 @@ from optmatch.model import (
     frozen,
     integer,
 )
-from optmatch.model.cells import CellDevice, cells_of
-from optmatch.model.device import Device
+from optmatch.model.device import CellDevice, Device, cells_of
 from optmatch.optics.cells import cell_matrices
 from optmatch.optics.figures import Loop, Optics
 from optmatch.optics.loops import find_loops

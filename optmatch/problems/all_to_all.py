@@ -109,11 +109,11 @@ class AllToAll(Displayed):
         # A delay that cells decide needs the settling times of their devices.
         if self.delay_s == "cells":
             if self.cells is None:
-                message = "delay_s = 'cells': a device of each cell is needed"
-                raise InputError(message, where="delay_s")
+                raise InputError(
+                    "delay_s = 'cells': a device of each cell is needed", where="delay_s"
+                )
             if not self.cells.settling_s.any():
-                message = "delay_s = 'cells': no cell has a settling time"
-                raise InputError(message, where="delay_s")
+                raise InputError("delay_s = 'cells': no cell has a settling time", where="delay_s")
         check_size("entries", self.fabric.n_ports**2, "fabric")
 
     @property

@@ -139,8 +139,9 @@ def compare_costs(sizes: Sequence[int], prices: Prices) -> tuple[CostComparison,
         n = integer("n_gpus", size, at_least=1)
         per_server = prices.gpus_per_server
         if n % per_server:
-            message = f"n_gpus = {n}: no multiple of {per_server} GPUs per server"
-            raise InputError(message, where="n_gpus")
+            raise InputError(
+                f"n_gpus = {n}: no multiple of {per_server} GPUs per server", where="n_gpus"
+            )
         servers = n // per_server
 
         # A fat tree of switches of k ports joins k**3 / 4 GPUs; k is rounded to a whole number.

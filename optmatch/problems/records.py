@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from optmatch.model import InputError
-from optmatch.model.declarations import Choice, Form, Instance, forms_of
+from optmatch.model.declarations import Choice, Instance, forms_of
 
 T = TypeVar("T")
 
@@ -58,33 +58,24 @@ def build_record(cls: type[T], table: Mapping[str, Any], where: str) -> T:
         raise InputError(f"{table!r}: a table is expected", where=where)
     for key in table:
         if key not in forms:
-            text = f"unknown key {key!r}; {cls.__name__} has {', '.join(forms)}"
-            raise InputError(text, where=where)
+            raise InputError(
+                f"unknown key {key!r}; {cls.__name__} has {', '.join(forms)}", where=where
+            )
     for field in fields(declared):
-        has_default = field.default is not MISSING or field.default_factory is not MISSING
-        if field.name not in table and not has_default:
+        if field.name not in table and field.default is field.default_factory is MISSING:
             raise InputError(f"key {field.name!r} is missing", where=where)
 
-    # Fields that are data classes are built first.
+    # Fields that are data classes, perhaps or None, are built first.
     values = {}
     for key, value in table.items():
-        nested = _find_data_class(forms[key])
-        if nested is not None:
-            value = build_record(nested, value, f"{where}.{key}")
+        form = forms[key]
+        for part in form.parts if isinstance(form, Choice) else (form,):
+            if isinstance(part, Instance) and is_dataclass(part.cls):
+                value = build_record(part.cls, value, f"{where}.{key}")
+                break
         values[key] = value
     try:
         return cls(**values)
     except InputError as exc:
-        place = where
-        if exc.where:
-            place += f".{exc.where}"
+        place = f"{where}.{exc.where}" if exc.where else where
         raise InputError(exc.message, where=place) from exc
-
-
-def _find_data_class(form: Form) -> type[Any] | None:
-    """Return the data class that a field holds, None if it holds plain values."""
-    parts = form.parts if isinstance(form, Choice) else (form,)
-    for part in parts:
-        if isinstance(part, Instance) and is_dataclass(part.cls):
-            return part.cls
-    return None

@@ -317,12 +317,14 @@ def check_cells(fabric: Fabric, objective: str, cells: CellDevice | None) -> Non
     """
     if cells is None:
         if objective in ON_CHIP:
-            message = f"cells: a device of each cell is needed for {objective}"
-            raise InputError(message, where="cells")
+            raise InputError(
+                f"cells: a device of each cell is needed for {objective}", where="cells"
+            )
         return
     if objective not in (*ON_CHIP, "total-cells"):
-        message = f"cells: a device of each cell is of no use for {objective}"
-        raise InputError(message, where="cells")
+        raise InputError(
+            f"cells: a device of each cell is of no use for {objective}", where="cells"
+        )
     if cells.n_cells != fabric.n_cells:
         raise InputError(
             f"cells: a device of {cells.n_cells} cells, a fabric of {fabric.n_cells}",

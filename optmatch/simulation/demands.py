@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from optmatch.model import IDLE, Amount, Axes, InputError, Schedule, Solution, Value
 from optmatch.model.declarations import form_of
-from optmatch.model.html_tables import html_summary
+from optmatch.model.display import html_summary
 from optmatch.model.problem import write_amount
 from optmatch.problems import Demand, PlaneSchedules
 

@@ -32,7 +32,7 @@ from optmatch.model import (
 from optmatch.model.declarations import Amount, form_of
 from optmatch.problems import AllToAll, Routing
 from optmatch.studies.outcome import Row, Study
-from optmatch.sweeps.streams import Submits, in_order
+from optmatch.sweeps.processes import Submits, in_order
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -72,7 +72,34 @@ def _judge_part(part: Part, on_event: OnEvent = ignore) -> tuple[Table, Limit | 
             n_survived = table.counts["survived"]
             is_power_of_two = n_survived.bit_count() <= 1
             if verdict.outcome == "survived" and is_power_of_two:
-                _verify_repair(part.solution.problem, sample, verdict)
+                problem = part.solution.problem
+                broken_fabric = Faulty.of(problem.fabric, sample)
+                matchings = np.asarray(verdict.matchings)
+                cell_states = np.asarray(verdict.states)
+
+                # An all-to-all is checked as a whole; of other problems each matching by itself.
+                claims: list[tuple[Any, Schedule]] = []
+                if isinstance(problem, AllToAll):
+                    schedule = Schedule(
+                        matchings=matchings,
+                        durations_s=np.full(len(matchings), problem.slot_s),
+                        cell_states=cell_states,
+                    )
+                    whole_problem = replace(problem, fabric=broken_fabric, delay_s=0.0)
+                    claims.append((whole_problem, schedule))
+                else:
+                    for matching, states in zip(matchings, cell_states, strict=True):
+                        schedule = Schedule(
+                            matchings=matching[None],
+                            durations_s=np.ones(1),
+                            cell_states=states[None],
+                        )
+                        claims.append((Routing(broken_fabric, matching), schedule))
+
+                for question, schedule in claims:
+                    report = verify(question, schedule)
+                    if not report.valid:
+                        raise VerificationError(f"a repaired schedule: {report.complaint}")
 
             # Each fault is also judged alone, which tells whether it would be enough.
             outcomes_alone = [repair.judge((fault,)).outcome for fault in sample]
@@ -142,37 +169,6 @@ class Table:
         self.lost += later.lost
         self.open += later.open
         self.alone = np.where(later.broken > 0, later.alone, self.alone)
-
-
-def _verify_repair(problem: Any, sample: Sequence[Fault], verdict: Any) -> None:
-    """Let the verifier check the repaired slots on the broken fabric.
-
-    A wrong one is a VerificationError.
-    """
-    broken_fabric = Faulty.of(problem.fabric, sample)
-    matchings = np.asarray(verdict.matchings)
-    cell_states = np.asarray(verdict.states)
-
-    # An all-to-all is checked as a whole; of other problems each matching by itself.
-    claims: list[tuple[Any, Schedule]] = []
-    if isinstance(problem, AllToAll):
-        schedule = Schedule(
-            matchings=matchings,
-            durations_s=np.full(len(matchings), problem.slot_s),
-            cell_states=cell_states,
-        )
-        claims.append((replace(problem, fabric=broken_fabric, delay_s=0.0), schedule))
-    else:
-        for matching, states in zip(matchings, cell_states, strict=True):
-            schedule = Schedule(
-                matchings=matching[None], durations_s=np.ones(1), cell_states=states[None]
-            )
-            claims.append((Routing(broken_fabric, matching), schedule))
-
-    for question, schedule in claims:
-        report = verify(question, schedule)
-        if not report.valid:
-            raise VerificationError(f"a repaired schedule: {report.complaint}")
 
 
 CELL_FAULTS: tuple[FaultKind, ...] = get_args(FaultKind)[:3]

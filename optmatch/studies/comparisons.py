@@ -1,10 +1,15 @@
-"""Fabrics side by side, on the same matchings."""
+"""Fabrics side by side; methods side by side, on several problems or over values of fields."""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from dataclasses import fields, is_dataclass, replace
+from difflib import get_close_matches
+from itertools import combinations, product
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,23 +18,31 @@ from optmatch.control.routing.router import settle_free_cells
 from optmatch.entrances import solve
 from optmatch.fabrics import Fabric, FeedForward
 from optmatch.fabrics.waveguides import measure_area, measure_waveguides
-from optmatch.io.text import plain
+from optmatch.kinds import check_method_name, fitting_methods
 from optmatch.model import (
     Device,
     InputError,
+    Limits,
     OnEvent,
+    Problem,
     Schedule,
     Solution,
     Tick,
     find_device,
     ignore,
+    is_known,
 )
 from optmatch.model.comparison import FabricRow
 from optmatch.model.declarations import form_of
 from optmatch.model.numbers import plain_array
+from optmatch.model.problem import split_unit, unit_of, write_amount
 from optmatch.optics import measure_optics
 from optmatch.problems import Routing
-from optmatch.studies.outcome import Row, Study
+from optmatch.studies.outcome import Row as TableRow, RowsStudy
+from optmatch.sweeps.processes import Submits
+from optmatch.sweeps.reports import compare_rows
+from optmatch.sweeps.store import Row, Task
+from optmatch.sweeps.sweep import sweep
 from optmatch.verify.routing.replay import count_toggles
 
 if TYPE_CHECKING:
@@ -42,7 +55,7 @@ _FABRIC_COLUMNS = (
 )
 
 
-class FabricComparison(list[FabricRow], Study):
+class FabricComparison(RowsStudy[FabricRow]):
     """A comparison of fabrics: the list of their rows, which is a study, too.
 
     Parameters
@@ -53,11 +66,7 @@ class FabricComparison(list[FabricRow], Study):
         False if the comparison was interrupted, so that fabrics are missing.
     """
 
-    __slots__ = ("_complete",)
-
-    def __init__(self, rows: Iterable[FabricRow] = (), *, complete: bool = True) -> None:
-        super().__init__(rows)
-        self._complete = complete
+    __slots__ = ()
 
     @property
     def name(self) -> str:
@@ -65,20 +74,10 @@ class FabricComparison(list[FabricRow], Study):
         return "fabrics"
 
     @property
-    def complete(self) -> bool:
-        """Whether all fabrics have their row."""
-        return self._complete
-
-    @property
-    def tables(self) -> dict[str, list[Row]]:
+    def tables(self) -> dict[str, list[TableRow]]:
         """The table "fabrics": the size of each fabric, and the worst figures of its circuits."""
         rows = [{name: getattr(row, name) for name in _FABRIC_COLUMNS} for row in self]
         return {"fabrics": rows}
-
-    def to_object(self) -> dict[str, Any]:
-        """Return the comparison as an object for JSON, with its table as ``rows``."""
-        content: dict[str, Any] = plain({"of": self.name, "rows": self.tables["fabrics"]})
-        return content
 
     def plot(self, *, fig: Figure | None = None) -> Figure:
         """Draw losses and crosstalk of all circuits, cells, area and toggles of each fabric."""
@@ -169,75 +168,459 @@ def compare_fabrics(
             solutions.append(solve(problem, seed=seed, time_limit_s=time_limit_s))
             on_event(Tick(phase=f"matchings on {name}", done=k + 1, total=len(problems)))
         time_s = time.perf_counter() - started
-        rows.append(_measure(name, fabric, solutions, cell_device, seed, time_s))
+
+        # All matchings are measured together, as slots of one schedule; free cells leak least.
+        schedules = [solution.schedule for solution in solutions if solution.schedule is not None]
+        graph: Any = fabric.graph
+        toggles = 0
+        cells = np.empty(0, dtype=np.int32)
+        loss = np.empty(0)
+        ratio = np.empty(0)
+        if schedules:
+            together = Schedule(
+                matchings=np.concatenate([schedule.matchings for schedule in schedules]),
+                durations_s=np.ones(len(schedules)),
+                cell_states=np.concatenate([np.asarray(s.cell_states) for s in schedules]),
+            )
+            toggles = count_toggles(together)
+
+            # `settled` are the states of all cells, those without light in the ones that leak
+            # least. Figures are of the circuits that have light.
+            settled = settle_free_cells(solutions[0].problem, together, cell_device, seed=seed)
+            optics = measure_optics(
+                solutions[0].problem, together, cell_device, idle=settled, seed=seed
+            )
+            cells = optics.cells[optics.lit]
+            loss = optics.insertion_loss_db[optics.lit]
+            ratio = optics.signal_to_crosstalk_db[optics.lit]
+        rows.append(
+            FabricRow(
+                name=name,
+                ports=fabric.n_ports,
+                cells=fabric.n_cells,
+                stages=fabric.n_stages if isinstance(fabric, FeedForward) else None,
+                crossings=int(measure_waveguides(graph).crossings.sum()) // 2,
+                area_cells=measure_area(graph),
+                matchings=len(solutions),
+                routed=len(schedules),
+                route_cells=cells,
+                insertion_loss_db=loss,
+                signal_to_crosstalk_db=ratio,
+                toggles=toggles,
+                time_s=time_s,
+            )
+        )
     return rows
 
 
-def _measure(
-    name: str,
-    fabric: Fabric,
-    solutions: Sequence[Solution],
-    device: Device,
-    seed: int,
-    time_s: float,
-) -> FabricRow:
-    """Measure the routes and the light of some matchings on one fabric.
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from optmatch.plotting.comparison import Line
+
+_MOST_BARS = 12
+"""So many problems are drawn as bars; more of them as a performance profile."""
+
+
+class Crossing(NamedTuple):
+    """Where one line of a variation falls below another."""
+
+    value: float
+    """The value of the first field, between two values that were solved."""
+    before: str
+    """The line that is lower at smaller values."""
+    after: str
+    """The line that is lower at larger values."""
+
+
+class MethodComparison(RowsStudy[Row]):
+    """Methods side by side: the list of their rows, which is a study, too.
 
     Parameters
     ----------
-    name
-        The name of the row.
-    fabric
-        A fabric with cells.
-    solutions
-        The answer to each matching, in order; those without routes are left out of the figures.
-    device
-        The device model of its cells.
+    rows
+        The result of each method on each problem.
+    complete
+        False if the comparison was interrupted, so that results are missing.
+    units
+        The units of objectives, by the name of the problem.
+    values
+        The values of the fields that vary, by the name of the problem; empty if none do.
+    """
+
+    __slots__ = ("_units", "_values")
+
+    def __init__(
+        self,
+        rows: Iterable[Row] = (),
+        *,
+        complete: bool = True,
+        units: Mapping[str, str] | None = None,
+        values: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None:
+        super().__init__(rows, complete=complete)
+        self._units = units or {}
+        self._values = values or {}
+
+    @property
+    def name(self) -> str:
+        """What was done: "methods" were compared, or in a "variation" fields varied."""
+        return "variation" if self._values else "methods"
+
+    @property
+    def tables(self) -> dict[str, list[TableRow]]:
+        """The rows, with the values of fields that vary; and where lines of a variation cross."""
+        tables = {self.name: [self._tabulate(row) for row in self]}
+        if self._values:
+            tables["crossings"] = [crossing._asdict() for crossing in self.crossings()]
+        return tables
+
+    def _tabulate(self, row: Row) -> TableRow:
+        """Return a row of the table; what is not known is None."""
+        cells: TableRow = dict(self._values.get(row.name) or {"name": row.name, "kind": row.kind})
+        has_gap = row.gap is not None and np.isfinite(row.gap)
+        return cells | {
+            "method": row.method,
+            "status": row.status,
+            "objective": row.objective,
+            "lower_bound": row.lower_bound if is_known(row.lower_bound) else None,
+            "unit": self._units.get(row.name, ""),
+            "gap": row.gap if has_gap else None,
+            "proof": row.proof,
+            "time_s": row.time_s,
+            "reason": row.reason,
+        }
+
+    def lines(self) -> list[Line]:
+        """Return the objectives over the first field that varies, a line for each method.
+
+        Lines are of each combination of a method and values of the other fields.
+
+        Raises
+        ------
+        InputError
+            If no field varies, or objectives have levels.
+        """
+        from optmatch.plotting.comparison import Line
+
+        rows_of_line: dict[tuple[str, str], list[Row]] = {}
+        for row in self:
+            if row.name in self._values and isinstance(row.objective, int | float):
+                _, *others = self._values[row.name].items()
+                words = ", ".join(_describe_value(name, value) for name, value in others)
+                rows_of_line.setdefault((row.method, words), []).append(row)
+        if not rows_of_line:
+            raise InputError("no objectives over a field to draw", where="fields")
+        return [
+            Line(
+                method,
+                others,
+                [next(iter(self._values[row.name].values())) for row in rows],
+                [float(row.objective) for row in rows],  # type: ignore[arg-type]
+                [float(row.lower_bound) if is_known(row.lower_bound) else np.nan for row in rows],  # type: ignore[arg-type]
+            )
+            for (method, others), rows in rows_of_line.items()
+        ]
+
+    def crossings(self) -> list[Crossing]:
+        """Return where lines cross, by the value of the first field.
+
+        Between two values that were solved, lines are taken to be straight. Lines that touch and
+        part again do not cross; values that are no numbers have no order.
+        """
+        crossings = []
+        for first, second in combinations(self.lines(), 2):
+            objective_of = dict(zip(second.values, second.objectives, strict=True))
+            last: tuple[float, float] | None = None  # a value, and first minus second there
+            for value, objective in sorted(zip(first.values, first.objectives, strict=True)):
+                if value not in objective_of or not isinstance(value, int | float):
+                    continue
+                difference = objective - objective_of[value]
+                if abs(difference) <= 1e-9 * abs(objective):
+                    continue
+
+                # The sign has changed: both lines cross in between, by linear interpolation.
+                if last is not None and last[1] * difference < 0:
+                    share = last[1] / (last[1] - difference)
+                    labels = (first.label, second.label)
+                    before, after = labels if difference > 0 else labels[::-1]
+                    crossings.append(Crossing(last[0] + share * (value - last[0]), before, after))
+                last = (value, difference)
+        return sorted(crossings)
+
+    def plot(self, *, fig: Figure | None = None) -> Figure:
+        """Draw lines over the field that varies, else bars by problem, or profiles of many.
+
+        Bars are objectives over the smallest one of their problem. Of more than a dozen problems a
+        performance profile shows how often each method is within a factor of the best objective,
+        and of the shortest time.
+        """
+        from optmatch.plotting import comparison
+
+        if self._values:
+            unit = next(iter(self._units.values()), "")
+            field = next(iter(next(iter(self._values.values()))))
+            return comparison.plot_variation(self.lines(), field, unit, self.crossings(), fig=fig)
+        if len({row.name for row in self}) > _MOST_BARS:
+            ratios = compare_rows((row.method, row) for row in self)
+            return comparison.plot_profiles(ratios.quality, ratios.time, fig=fig)
+        return comparison.plot_methods(self, fig=fig)
+
+
+def compare_methods(
+    problems: Mapping[str, Problem] | Iterable[Problem],
+    methods: Sequence[str] | None = None,
+    *,
+    seed: int = 0,
+    time_limit_s: float | None = None,
+    on_event: OnEvent = ignore,
+) -> MethodComparison:
+    """Solve the same problems by several methods, and put the results into a table.
+
+    Parameters
+    ----------
+    problems
+        Problems by name; or problems without names, which are named by kind and place, as
+        ``"demand 0"``.
+    methods
+        Names of methods. One that does not accept a problem has a row with status ``"refused"``.
+        None compares, for each problem, all methods that accept it.
     seed
-        Draws the phase errors of the device.
-    time_s
-        How long all matchings took to route.
+        The seed of the random numbers of each method.
+    time_limit_s
+        The limit in seconds for each method on each problem; None for none.
+    on_event
+        Called with the events of the methods.
 
     Returns
     -------
-    FabricRow
-        Counts of cells, crossings and toggles (cells that change from one matching to the next),
-        and for each circuit its cells, its loss and its ratio of signal to crosstalk in dB.
-    """
-    # All matchings are measured together, as slots of one schedule; free cells leak least.
-    schedules = [solution.schedule for solution in solutions if solution.schedule is not None]
-    graph: Any = fabric.graph
-    toggles = 0
-    cells = np.empty(0, dtype=np.int32)
-    loss = np.empty(0)
-    ratio = np.empty(0)
-    if schedules:
-        together = Schedule(
-            matchings=np.concatenate([schedule.matchings for schedule in schedules]),
-            durations_s=np.ones(len(schedules)),
-            cell_states=np.concatenate([np.asarray(s.cell_states) for s in schedules]),
-        )
-        toggles = count_toggles(together)
+    MethodComparison
+        A list of rows, by problem, then by method, in the given orders; each has the status, the
+        objective, the bound and the time. Every answer has been verified. After Ctrl-C it has the
+        rows that are there, and is not ``complete``.
 
-        # `settled` are the states of all cells, those without light in the ones that leak least.
-        # Figures are of the circuits that have light.
-        settled = settle_free_cells(solutions[0].problem, together, device, seed=seed)
-        optics = measure_optics(solutions[0].problem, together, device, idle=settled, seed=seed)
-        cells = optics.cells[optics.lit]
-        loss = optics.insertion_loss_db[optics.lit]
-        ratio = optics.signal_to_crosstalk_db[optics.lit]
-    return FabricRow(
-        name=name,
-        ports=fabric.n_ports,
-        cells=fabric.n_cells,
-        stages=fabric.n_stages if isinstance(fabric, FeedForward) else None,
-        crossings=int(measure_waveguides(graph).crossings.sum()) // 2,
-        area_cells=measure_area(graph),
-        matchings=len(solutions),
-        routed=len(schedules),
-        route_cells=cells,
-        insertion_loss_db=loss,
-        signal_to_crosstalk_db=ratio,
-        toggles=toggles,
-        time_s=time_s,
+    Raises
+    ------
+    InputError
+        If there is no method of some name, or `problems` holds something else.
+
+    See Also
+    --------
+    vary : The same problem with other values of its fields.
+    sweep : Many problems on many processes, and a file that keeps the results.
+
+    Examples
+    --------
+    >>> import optmatch as om
+    >>> problem = om.Demand.from_matrix([[0, 3], [2, 0]], delay_s=0.0)
+    >>> for row in om.compare_methods({"small": problem}, ["eclipse", "spectra", "negotiated"]):
+    ...     print(row.method, row.status, row.objective)
+    eclipse optimal 3.0
+    spectra optimal 3.0
+    negotiated refused None
+    """
+    if not isinstance(problems, Mapping):
+        listed = None
+        if not isinstance(problems, Problem):
+            with suppress(TypeError):  # an array without axes is an iterable by its type alone
+                listed = list(problems)
+        if listed is None:
+            raise InputError(
+                f"problems of type {type(problems).__name__}: problems by name, or a list of"
+                " problems, are expected",
+                where="problems",
+            )
+        problems = {
+            f"{getattr(problem, 'kind', 'problem')} {place}": problem
+            for place, problem in enumerate(listed)
+        }
+    for name, problem in problems.items():
+        if not isinstance(problem, Problem):
+            raise InputError(
+                f"{name!r} is of type {type(problem).__name__}: a problem is expected",
+                where="problems",
+            )
+    named_problems = dict(problems)
+
+    methods = _check_methods(methods)
+    tasks = [
+        Task(problem, method, seed=seed, limits=Limits(time_s=time_limit_s), name=name)
+        for name, problem in named_problems.items()
+        for method in (fitting_methods(problem) if methods is None else methods)
+    ]
+    return _solve_in_order(tasks, on_event=on_event)
+
+
+def vary(
+    problem: Problem,
+    fields: Mapping[str, Sequence[Any]],
+    methods: Sequence[str] | None = None,
+    *,
+    seed: int = 0,
+    time_limit_s: float | None = None,
+    store: str | os.PathLike[str] | None = None,
+    executor: Submits | None = None,
+    n_workers: int = 0,
+    on_event: OnEvent = ignore,
+) -> MethodComparison:
+    """Solve a problem for each value of a field, or of several, by one method or several.
+
+    The result says how the objective depends on the field, and where one method falls below
+    another: from which delay on fixed circuits are better, or which algorithm of a collective is
+    the fastest for which size.
+
+    Parameters
+    ----------
+    problem
+        The problem.
+    fields
+        The values of each field by its name, as ``{"delay_s": [1e-5, 1e-3]}``. A field of a part
+        of the problem is named with the part where several have such a field, as
+        ``"network.delay_s"``. Of several fields all combinations are solved.
+    methods
+        Names of methods; None for the default one.
+    seed
+        The seed of the random numbers of each solve.
+    time_limit_s
+        The limit in seconds for each solve; None for none.
+    store
+        A file that keeps the results, as of `sweep`: what it has is not solved again.
+    executor, n_workers
+        As of `sweep`, where 0 solves in this process.
+    on_event
+        Called with the events of methods, in this process, and with a `Tick` after each solve.
+
+    Returns
+    -------
+    MethodComparison
+        A list of rows, by values, then by method. ``crossings()`` says where lines cross, and
+        ``plot()`` draws them with their bounds. After Ctrl-C it has the rows that are there.
+
+    Raises
+    ------
+    InputError
+        If the problem has no such field, a value is out of its range, or no method has a name.
+
+    See Also
+    --------
+    compare_methods : Several problems.
+
+    Examples
+    --------
+    >>> import optmatch as om
+    >>> problem = om.Collective("all-gather", 8, 1e6, alpha_s=1e-6, rate_bytes_per_s=50e9)
+    >>> study = om.vary(problem, {"delay_s": [1e-6, 1e-4]}, ["ring", "bruck"])
+    >>> [(row.method, round(1e6 * row.objective, 1)) for row in study]
+    [('ring', 24.5), ('bruck', 22.5), ('ring', 24.5), ('bruck', 220.5)]
+    >>> [(f"{crossing.value:.2g} s", crossing.after) for crossing in study.crossings()]
+    [('2e-06 s', 'ring')]
+    """
+    form_of(Problem).check("problem", problem)
+    checked = form_of(Mapping[str, Sequence[Any]]).check("fields", fields)
+    if not checked or not all(len(values) for values in checked.values()):
+        raise InputError("fields: one field or more, each with values", where="fields")
+    paths = {name: find_field(problem, name) for name in checked}
+    named_methods: Sequence[str | None] = _check_methods(methods) or [None]
+
+    values_of_name: dict[str, dict[str, Any]] = {}
+    tasks = []
+    for combination in product(*checked.values()):
+        values = dict(zip(checked, combination, strict=True))
+        varied: Any = problem
+        for name, value in values.items():
+            varied = _with_field(varied, paths[name], value)
+        task_name = ", ".join(f"{name}={value}" for name, value in values.items())
+        values_of_name[task_name] = values
+        tasks += [
+            Task(varied, method, seed=seed, limits=Limits(time_s=time_limit_s), name=task_name)
+            for method in named_methods
+        ]
+    return _solve_in_order(
+        tasks,
+        values=values_of_name,
+        store=store,
+        executor=executor,
+        n_workers=n_workers,
+        on_event=on_event,
     )
+
+
+def _solve_in_order(
+    tasks: Sequence[Task],
+    *,
+    values: Mapping[str, Mapping[str, Any]] | None = None,
+    n_workers: int = 0,
+    **options: Any,
+) -> MethodComparison:
+    """Run a sweep, and return its rows in the order of the tasks; Ctrl-C ends it early.
+
+    The rows of tasks that are equal but for their names are one row of the sweep.
+    """
+    row_of_key: dict[str, Row] = {}
+    complete = True
+    try:
+        for row in sweep(tasks, n_workers=n_workers, **options):
+            row_of_key[row.key] = row
+    except KeyboardInterrupt:
+        complete = False
+    rows = [replace(row_of_key[t.key()], name=t.name) for t in tasks if t.key() in row_of_key]
+    units = {task.name: unit_of(task.problem) for task in tasks}
+    return MethodComparison(rows, complete=complete, units=units, values=values)
+
+
+def find_field(record: Any, name: str) -> tuple[str, ...]:
+    """Return the names that lead from a problem to one of its fields, the field last.
+
+    A name without dots may be that of a field of the problem, else of one of its parts.
+    """
+    first, *rest = name.split(".")
+    level: list[tuple[tuple[str, ...], Any]] = [((), record)]
+    known_names: list[str] = []
+    while level:
+        found = []
+        parts = []
+        for path, part in level:
+            for field in fields(part):
+                known_names.append(".".join([*path, field.name]))
+                value = getattr(part, field.name)
+                if is_dataclass(value):
+                    parts.append(((*path, field.name), value))
+                if field.name == first:
+                    found.append(((*path, field.name), value))
+
+        # The nearest level that has the field counts; two of them there are refused.
+        if len(found) > 1:
+            listed = ", ".join(".".join([*path, *rest]) for path, _ in found)
+            raise InputError(f"{name!r}: which of {listed}?", where="fields")
+        if found:
+            (path, value), *_ = found
+            return path + find_field(value, ".".join(rest)) if rest else path
+        level = parts
+
+    # No level has it: the nearest name is proposed.
+    words = {word.rpartition(".")[2]: word for word in reversed(known_names)}
+    close = get_close_matches(first, words, n=1, cutoff=0.5)
+    hint = f"perhaps {words[close[0]]!r}" if close else f"fields are {', '.join(known_names)}"
+    raise InputError(f"{name!r}: no field of this problem; {hint}", where="fields")
+
+
+def _with_field(record: Any, path: Sequence[str], value: Any) -> Any:
+    """Return a record with another value of a field, which may be one of its parts' fields."""
+    first, *rest = path
+    if rest:
+        value = _with_field(getattr(record, first), rest, value)
+    return replace(record, **{first: value})
+
+
+def _describe_value(name: str, value: Any) -> str:
+    """Return a field and its value with its unit, in words."""
+    words, unit = split_unit(name.rpartition(".")[2])
+    return f"{words} {write_amount(value, unit) if isinstance(value, float) else value}"
+
+
+def _check_methods(methods: Sequence[str] | None) -> Sequence[str] | None:
+    """Check that there are methods of these names."""
+    methods = form_of(Sequence[str] | None).check("methods", methods)
+    for method in methods or ():
+        check_method_name(method, where="methods")
+    return methods

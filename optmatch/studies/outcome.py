@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from optmatch.io.text import plain
 from optmatch.model.display import dataframe
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+T = TypeVar("T")
 
 Row = dict[str, Any]
 """Figures by name."""
@@ -71,3 +73,32 @@ class Study(ABC):
         InputError
             If there is nothing to draw.
         """
+
+
+class RowsStudy(list[T], Study):
+    """A comparison: the list of its rows, which is a study, too.
+
+    Parameters
+    ----------
+    rows
+        What was compared.
+    complete
+        False if the comparison was interrupted, so that rows are missing.
+    """
+
+    __slots__ = ("_complete",)
+
+    def __init__(self, rows: Iterable[T] = (), *, complete: bool = True) -> None:
+        super().__init__(rows)
+        self._complete = complete
+
+    @property
+    def complete(self) -> bool:
+        """Whether all rows are there."""
+        return self._complete
+
+    def to_object(self) -> dict[str, Any]:
+        """Return the comparison as an object for JSON, with its first table as ``rows``."""
+        tables = dict(self.tables)
+        content: dict[str, Any] = plain({"of": self.name, "rows": tables.pop(self.name), **tables})
+        return content

@@ -108,7 +108,12 @@ class Library:
         FormatError
             If there is no index, or it has another format.
         """
-        self.folder: Path = Path(folder or os.environ.get(FOLDER) or _shipped_folder())
+        # The shipped folder is in the installed package; in a checkout it lies beside the package.
+        package = Path(optmatch.__file__).resolve().parent
+        shipped = package / "instances"
+        if not shipped.is_dir():
+            shipped = package.parent / "instances"
+        self.folder: Path = Path(folder or os.environ.get(FOLDER) or shipped)
         path = self.folder / _INDEX
         try:
             tree = parse_json(path.read_bytes(), str(path))
@@ -231,18 +236,12 @@ class Library:
             for entry in self:
                 if entry.kind == kind:
                     best_known = describe_best(entry)
-                    source = _code_if_command(entry.source)
+                    is_command = entry.source.startswith("optmatch ")
+                    source = f"`{entry.source}`" if is_command else entry.source
                     lines.append(
                         f"| `{entry.name}` | {entry.question} | {best_known} | {source} |"
                     )
         return "\n".join(lines) + "\n"
-
-
-def _shipped_folder() -> Path:
-    """Return the folder in the installed package; in a checkout it lies beside the package."""
-    package = Path(optmatch.__file__).resolve().parent
-    inside = package / "instances"
-    return inside if inside.is_dir() else package.parent / "instances"
 
 
 def describe_best(entry: Entry, *, brief: bool = False) -> str:
@@ -347,8 +346,3 @@ def _make_record(solution: Solution, bound: Score | None, bound_by: str) -> Reco
         time_s=float(f"{solution.time_s:.2g}"),
         bound_by=bound_by,
     )
-
-
-def _code_if_command(source: str) -> str:
-    """Mark a source as code in Markdown if it is a command."""
-    return f"`{source}`" if source.startswith("optmatch ") else source

@@ -16,7 +16,7 @@ from optmatch.model import Score, SolverUnavailable, gap_between, write_score
 from optmatch.plotting.comparison import Spread, draw_profile, draw_spreads
 from optmatch.plotting.drawing import blank_figure
 from optmatch.plotting.files import figure_svg
-from optmatch.sweeps.tasks import COLUMNS, DAMAGED, FAILED, REFUSED, Row
+from optmatch.sweeps.store import COLUMNS, DAMAGED, FAILED, REFUSED, Row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -187,7 +187,34 @@ def compare_rows(labelled_rows: Iterable[tuple[str, Row]]) -> _Ratios:
         contests[row.problem_sha256, row.seed].append((label, row))
     ratios = _Ratios(defaultdict(list), defaultdict(list), defaultdict(list))
     for contest in contests.values():
-        _compare_methods(contest, ratios)
+        objectives = [row.objective for _, row in contest if row.objective is not None]
+        if not objectives:
+            continue  # proved to be infeasible, or too hard for all
+        best = min(objectives)
+        qualities = [_objective_ratio(row.objective, best) for _, row in contest]
+
+        # Times compare among the methods that have found the best objective.
+        shortest_s = min(
+            row.time_s
+            for (_, row), quality in zip(contest, qualities, strict=True)
+            if quality == 1.0
+        )
+
+        for (label, row), quality in zip(contest, qualities, strict=True):
+            ratios.quality[label].append(quality)
+            if quality != 1.0:
+                time_ratio = math.inf
+            elif shortest_s:
+                time_ratio = max(1.0, row.time_s / shortest_s)
+            else:
+                time_ratio = 1.0
+            ratios.time[label].append(time_ratio)
+
+            # Equal methods share the mean of their places: two best ones are both at 1.5.
+            if row.objective is not None:
+                n_better = sum(other < quality for other in qualities)
+                n_equal = qualities.count(quality)
+                ratios.rank[label].append(1 + n_better + (n_equal - 1) / 2)
     return ratios
 
 
@@ -259,41 +286,6 @@ def _method_row(label: str, rows: list[Row], ratios: _Ratios) -> dict[str, Any]:
         "median_time_s": median(times_s) if times_s else None,
         "total_time_s": math.fsum(times_s),
     }
-
-
-def _compare_methods(contest: list[tuple[str, Row]], ratios: _Ratios) -> None:
-    """Compare the answers of all methods to one problem with one seed.
-
-    Each method gets its objective over the best one, its time over the shortest one (infinite
-    unless it found the best objective), and its rank, which a method without an answer has none
-    of.
-    """
-    objectives = [row.objective for _, row in contest if row.objective is not None]
-    if not objectives:
-        return  # proved to be infeasible, or too hard for all
-    best = min(objectives)
-    qualities = [_objective_ratio(row.objective, best) for _, row in contest]
-
-    # Times compare among the methods that have found the best objective.
-    shortest_s = min(
-        row.time_s for (_, row), quality in zip(contest, qualities, strict=True) if quality == 1.0
-    )
-
-    for (label, row), quality in zip(contest, qualities, strict=True):
-        ratios.quality[label].append(quality)
-        if quality != 1.0:
-            time_ratio = math.inf
-        elif shortest_s:
-            time_ratio = max(1.0, row.time_s / shortest_s)
-        else:
-            time_ratio = 1.0
-        ratios.time[label].append(time_ratio)
-
-        # Equal methods share the mean of their places: two best ones are both at 1.5.
-        if row.objective is not None:
-            n_better = sum(other < quality for other in qualities)
-            n_equal = qualities.count(quality)
-            ratios.rank[label].append(1 + n_better + (n_equal - 1) / 2)
 
 
 def _objective_ratio(objective: Score | None, best: Score) -> float:
@@ -394,13 +386,32 @@ def html_page(report: SweepReport, title: str) -> str:
     for kind in report.kinds:
         parts.append(f"<h2>{html.escape(kind.kind)}</h2>")
         parts.append(_html_table(kind.table))
+        # Gaps are shown in per cent: their mean, least and largest value by number.
         charts: list[str] = []
         for grid in kind.grids:
-            parts.append(f"<h3>{html.escape(_describe_grid(grid))}</h3>")
-            parts.append(_html_table(_grid_rows(grid)))
+            heading = f"{grid.family}: mean gap in % by number {grid.place} of the name"
+            parts.append(f"<h3>{html.escape(heading)}</h3>")
+            mean_gaps = grid.table()
+            for means in mean_gaps:
+                for method in grid.gaps:
+                    gap = means[method]
+                    means[method] = None if gap is None else 100 * gap
+            parts.append(_html_table(mean_gaps))
             with _chart(charts, "Gap against size", "gap, %") as ax:
                 label = f"number {grid.place} in {grid.family}"
-                draw_spreads(ax, _gap_spreads(grid), label)
+
+                # The spread of the gaps of each method.
+                curves = {}
+                for method, gaps_of_number in grid.gaps.items():
+                    numbers = sorted(gaps_of_number)
+                    gaps = [[100 * gap for gap in gaps_of_number[number]] for number in numbers]
+                    curves[method] = Spread(
+                        numbers,
+                        [fmean(each) for each in gaps],
+                        list(map(min, gaps)),
+                        list(map(max, gaps)),
+                    )
+                draw_spreads(ax, curves, label)
         with _chart(charts, "How near methods come to the best", "% of the tasks") as ax:
             draw_profile(ax, kind.quality, "objective, times the best")
         with _chart(charts, "How quick they are if they find the best", "% of the tasks") as ax:
@@ -418,23 +429,6 @@ def html_page(report: SweepReport, title: str) -> str:
     return "\n".join(parts) + "</html>\n"
 
 
-def _describe_grid(grid: _Grid) -> str:
-    """Return the head of the table of a grid."""
-    return f"{grid.family}: mean gap in % by number {grid.place} of the name"
-
-
-def _grid_rows(grid: _Grid) -> list[dict[str, Any]]:
-    """Return the table of a grid with gaps in per cent."""
-    rows = []
-    for row in grid.table():
-        shown_row = dict(row)
-        for method in grid.gaps:
-            gap = shown_row[method]
-            shown_row[method] = None if gap is None else 100 * gap
-        rows.append(shown_row)
-    return rows
-
-
 @contextmanager
 def _chart(charts: list[str], title: str, ylabel: str) -> Iterator[Axes]:
     """Make axes as wide as a phone, and add the picture of what the block draws to the charts."""
@@ -447,18 +441,6 @@ def _chart(charts: list[str], title: str, ylabel: str) -> Iterator[Axes]:
     ax.tick_params(labelsize=12)
     figure.legend(*ax.get_legend_handles_labels(), loc="outside lower left", fontsize=12)
     charts.append(figure_svg(figure))
-
-
-def _gap_spreads(grid: _Grid) -> dict[str, Spread]:
-    """Return the mean, least and largest gap of each method over the numbers, in per cent."""
-    curves = {}
-    for method, gaps_of_number in grid.gaps.items():
-        numbers = sorted(gaps_of_number)
-        gaps = [[100 * gap for gap in gaps_of_number[number]] for number in numbers]
-        curves[method] = Spread(
-            numbers, [fmean(each) for each in gaps], list(map(min, gaps)), list(map(max, gaps))
-        )
-    return curves
 
 
 def _html_table(rows: Sequence[dict[str, Any]], style: str = "") -> str:

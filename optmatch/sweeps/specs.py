@@ -7,19 +7,19 @@ import re
 import tomllib
 from collections.abc import Callable, Iterator
 from difflib import get_close_matches
-from itertools import product
+from itertools import chain, product
 from math import prod
 from pathlib import Path
 from typing import Any
 
 from optmatch.io import load
-from optmatch.io.contents import decode, read_bytes
 from optmatch.io.fields import from_object
+from optmatch.io.text import decode, read_bytes
 from optmatch.kinds import check_method_name, default_method
 from optmatch.model import FormatError, InputError, Limits, Problem, check_size, naming
 from optmatch.model.files import file_path, path_name
 from optmatch.problems import PROBLEMS
-from optmatch.sweeps.tasks import Task
+from optmatch.sweeps.store import Task
 
 DEFAULT = "default"
 """Stands for the default method of a kind."""
@@ -76,8 +76,16 @@ def _read_tasks(
 
     Example: two problems with three methods and the seeds 0 and 1 are twelve tasks.
     """
-    # Everything is checked before the first problem is read, which may take long.
-    _check_keys(tree)
+    # Everything is checked before the first problem is read, which may take long: first that the
+    # keys are known and their values of the right types.
+    for key, value in tree.items():
+        types = _TYPES_OF_KEY.get(key)
+        if types is None:
+            raise InputError(_unknown_name(key, list(_TYPES_OF_KEY)), where=key)
+        if not isinstance(value, types):
+            allowed = " or ".join(_WORD_OF_TYPE[allowed_type] for allowed_type in types)
+            raise InputError(f"{key} = {value!r}: {allowed} is expected", where=key)
+
     methods = tree.get("methods", [DEFAULT])
     _check_methods(methods)
     limits = from_object(Limits, tree.get("limits", {}), "limits")
@@ -92,7 +100,14 @@ def _read_tasks(
 
     # All methods and seeds of a problem come before the next problem is read.
     n_tasks = 0
-    for name, problem in _read_problems(tree, folder, generate):
+    problems = chain(
+        _read_files(tree.get("problems", []), folder),
+        *(
+            _generate_problems(block, f"generate[{k}]", generate)
+            for k, block in enumerate(tree.get("generate", []))
+        ),
+    )
+    for name, problem in problems:
         methods_of_kind = methods
         if isinstance(methods, dict):
             methods_of_kind = methods.get(problem.kind, [DEFAULT])
@@ -108,17 +123,6 @@ def _read_tasks(
                 yield Task(problem, method_name, seed=seed, limits=limits, name=name)
     if n_tasks == 0:
         raise InputError("no tasks: problems, methods or seeds are empty", where="problems")
-
-
-def _check_keys(tree: dict[str, Any]) -> None:
-    """Refuse keys that a spec does not have, and values of a wrong type."""
-    for key, value in tree.items():
-        types = _TYPES_OF_KEY.get(key)
-        if types is None:
-            raise InputError(_unknown_name(key, list(_TYPES_OF_KEY)), where=key)
-        if not isinstance(value, types):
-            allowed = " or ".join(_WORD_OF_TYPE[allowed_type] for allowed_type in types)
-            raise InputError(f"{key} = {value!r}: {allowed} is expected", where=key)
 
 
 def _check_methods(methods: Any) -> None:
@@ -140,15 +144,6 @@ def _unknown_name(name: str, allowed: list[str]) -> str:
     close = get_close_matches(name, allowed, n=1)
     hint = f"perhaps {close[0]!r}" if close else f"known are {', '.join(allowed)}"
     return f"{name}: no such name; {hint}"
-
-
-def _read_problems(
-    tree: dict[str, Any], folder: Path, generate: Callable[[str], Problem]
-) -> Iterator[tuple[str, Problem]]:
-    """Yield names and problems: those of files, then those of commands."""
-    yield from _read_files(tree.get("problems", []), folder)
-    for k, block in enumerate(tree.get("generate", [])):
-        yield from _generate_problems(block, f"generate[{k}]", generate)
 
 
 def _read_files(patterns: list[Any], folder: Path) -> Iterator[tuple[str, Problem]]:

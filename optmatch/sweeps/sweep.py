@@ -1,4 +1,4 @@
-"""Solve many problems by many methods, on any executor, and keep each row as it comes."""
+"""Solve many problems by many methods, on any executor; keep and verify each row as it comes."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import BrokenExecutor, CancelledError
 from contextlib import contextmanager
+from functools import lru_cache
 from multiprocessing import parent_process
 from pathlib import Path
+from typing import Literal, NamedTuple
 
-from optmatch.entrances import solve
+from optmatch.entrances import solve, verify
 from optmatch.io.problems import problem_digest
 from optmatch.model import (
     InputError,
@@ -22,10 +24,19 @@ from optmatch.model import (
     ignore,
 )
 from optmatch.model.declarations import form_of
-from optmatch.sweeps.processes import Processes, WorkerDied
-from optmatch.sweeps.store import Store
-from optmatch.sweeps.streams import Submits, stream
-from optmatch.sweeps.tasks import FAILED, REFUSED, Row, Task, empty_row, row_of
+from optmatch.sweeps.processes import Processes, Submits, WorkerDied, stream
+from optmatch.sweeps.store import (
+    DAMAGED,
+    FAILED,
+    REFUSED,
+    Row,
+    Store,
+    StoreError,
+    Task,
+    empty_row,
+    key_of,
+    row_of,
+)
 
 GRACE_S = 300.0
 """Seconds beyond twice its time limit after which a task is ended from outside.
@@ -96,14 +107,27 @@ def sweep(
     ...     [(row.seed, row.status, row.objective) for row in om.sweep(tasks, executor)]
     [(0, 'optimal', 50.0), (1, 'optimal', 50.0)]
     """
-    task_of_key = _tasks_by_key(tasks)
+    # Tasks by their keys, digests of all that determines the result. Neighbours often have the
+    # same problem, whose digest is computed once.
+    task_of_key: dict[str, Task] = {}
+    last_problem: Problem | None = None
+    problem_sha256 = ""
+    for task in tasks:
+        form_of(Task).check("tasks", task)
+        if task.problem is not last_problem:
+            last_problem = task.problem
+            problem_sha256 = problem_digest(task.problem)
+        task_of_key.setdefault(task.key(problem_sha256), task)
+    task_of_key = task_of_key
+
     open_store = None if store is None else Store(store)
     n_done = 0
     try:
-        # Rows of the store come first, and their tasks are not run again.
+        # Rows of the store come first, and their tasks are not run again; damaged ones always are.
         if open_store is not None:
             for row in open_store.rows():
-                if row.key in task_of_key and _is_settled(row, retry):
+                is_settled = row.done or (row.status in (REFUSED, FAILED) and not retry)
+                if row.key in task_of_key and is_settled:
                     del task_of_key[row.key]
                     n_done += 1
                     yield row
@@ -117,29 +141,6 @@ def sweep(
     finally:
         if open_store is not None:
             open_store.close()
-
-
-def _is_settled(row: Row, retry: bool) -> bool:
-    """Tell whether the task of a stored row need not run again; damaged rows always do."""
-    return row.done or (row.status in (REFUSED, FAILED) and not retry)
-
-
-def _tasks_by_key(tasks: Iterable[Task]) -> dict[str, Task]:
-    """Return the tasks by their keys, digests of all that determines the result.
-
-    Of equal tasks the first one counts. Neighbours often have the same problem, whose digest is
-    computed once.
-    """
-    task_of_key: dict[str, Task] = {}
-    last_problem: Problem | None = None
-    problem_sha256 = ""
-    for task in tasks:
-        form_of(Task).check("tasks", task)
-        if task.problem is not last_problem:
-            last_problem = task.problem
-            problem_sha256 = problem_digest(task.problem)
-        task_of_key.setdefault(task.key(problem_sha256), task)
-    return task_of_key
 
 
 def _run_tasks(
@@ -270,3 +271,95 @@ def _memory_limit(max_growth_bytes: int | None) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_DATA, (soft_limit, hard_limit))
+
+
+# Columns of a row that repeat a field of the solution.
+_REPEATED_FIELDS = "objective", "lower_bound", "method", "seed"
+
+Verdict = Literal["ok", "unproved", "violated", "damaged", "none"]
+
+
+class Checked(NamedTuple):
+    """The result of checking one row.
+
+    Parameters
+    ----------
+    row
+        The row as the store has it.
+    verdict
+        ``"ok"``; ``"unproved"``: nothing is violated, but a claim lacks a proof; ``"violated"``;
+        ``"damaged"``: the row and its answer contradict each other; ``"none"``: there is no
+        answer.
+    complaint
+        Why the verdict is not ``"ok"``; else empty.
+    """
+
+    row: Row
+    verdict: Verdict
+    complaint: str
+
+
+def check_store(store: Store) -> Iterator[Checked]:
+    """Verify each answer of a store, and that its row describes this answer.
+
+    Parameters
+    ----------
+    store
+        An open store.
+
+    Yields
+    ------
+    Checked
+        One for each row, in the order of the store.
+    """
+    # Neighbouring rows often have the same problem: it is read once for all of them.
+    read_problem = lru_cache(1)(store.problem)
+
+    for row in store.rows(answers=True):
+        if row.answer is None:
+            yield Checked(row, "damaged" if row.status == DAMAGED else "none", row.error)
+            continue
+        try:
+            verdict, complaint = _check_row(row, read_problem(row.problem_sha256))
+        except (StoreError, InputError) as exc:
+            yield Checked(row, "damaged", str(exc))
+        else:
+            yield Checked(row, verdict, complaint)
+
+
+def _check_row(row: Row, problem: Problem) -> tuple[Verdict, str]:
+    """Check one row of a store that has an answer.
+
+    Parameters
+    ----------
+    row
+        The row, with its packed answer.
+    problem
+        The problem of its task.
+
+    Returns
+    -------
+    verdict : str
+        "ok"; "damaged" if columns disagree with the answer; "violated" if the answer breaks a
+        rule; "unproved" if a claim could not be checked.
+    complaint : str
+        The reason; empty if nothing is wrong.
+    """
+    # The key must be the digest of the columns that identify the task.
+    if row.key != key_of(row.problem_sha256, row.method, row.seed, row.options, row.version):
+        return "damaged", "its key is not that of its task"
+
+    # Columns that repeat the answer must agree with it.
+    solution = row.solution(problem)
+    fields = {name: getattr(solution, name) for name in _REPEATED_FIELDS}
+    fields["status"] = solution.status.value
+    for name, value in fields.items():
+        if getattr(row, name) != value:
+            return "damaged", f"{name} is not that of its answer"
+
+    report = verify(problem, solution)
+    if not report.valid:
+        return "violated", report.complaint
+    if not report.ok:
+        return "unproved", "; ".join(map(str, report.unproved))
+    return "ok", ""

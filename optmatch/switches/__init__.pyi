@@ -1,17 +1,13 @@
 # The public names, each once: `__init__.py` reads this list, and imports a name on its first use.
 from .drivers.dry import DrySwitch as DrySwitch
-from .drivers.opening import open_switch as open_switch
+from .drivers.opening import (
+    Conditions as Conditions,
+    open_switch as open_switch,
+    read_losses as read_losses,
+)
 from .drivers.polatis import PolatisSwitch as PolatisSwitch
 from .drivers.sonic import SonicSwitch as SonicSwitch
 from .journal import MeasuredDelays as MeasuredDelays, measured_delays as measured_delays
-from .losses import Conditions as Conditions, read_losses as read_losses
-from .names import (
-    CrossConnect as CrossConnect,
-    Difference as Difference,
-    PortTable as PortTable,
-    difference_between as difference_between,
-    read_port_tables as read_port_tables,
-)
 from .player import (
     PlayedMoment as PlayedMoment,
     PlayOptions as PlayOptions,
@@ -19,9 +15,14 @@ from .player import (
     play as play,
 )
 from .protocol import (
+    CrossConnect as CrossConnect,
+    Difference as Difference,
+    PortTable as PortTable,
     Switch as Switch,
     SwitchError as SwitchError,
     SwitchReading as SwitchReading,
     Tuning as Tuning,
+    difference_between as difference_between,
+    read_port_tables as read_port_tables,
 )
 from .reroutes.watcher import Watcher as Watcher, WatchEvent as WatchEvent

@@ -15,7 +15,7 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from optmatch.io.contents import read_bytes
+from optmatch.io.text import read_bytes
 from optmatch.model import FormatError, InputError
 from optmatch.model.declarations import Amount, Index, form_of
 from optmatch.model.files import file_path, lock_at_once, path_name
@@ -93,7 +93,12 @@ class PlayJournal:
                 raise InputError("another player is writing this journal", path=name)
             if resume:
                 self._read_former(header, name)
-                self._cut_unfinished_line()
+
+                # A last line that a crash has cut off is removed: the next one would continue
+                # it, and nobody could read the two.
+                end_of_lines = read_bytes(self.path).rfind(b"\n") + 1
+                self._file.seek(end_of_lines)
+                self._file.truncate()
             else:
                 self.write(sync=True, format=_JOURNAL_FORMAT, **header)
         except BaseException:
@@ -145,15 +150,6 @@ class PlayJournal:
             elif entry.get("event") in ("applying", "tuned"):
                 is_tuned = entry["event"] == "tuned"
                 self.position = Position(int(entry["round"]), int(entry["moment"]), is_tuned)
-
-    def _cut_unfinished_line(self) -> None:
-        """Go to the end of the file, and remove a last line that a crash has cut off.
-
-        The next line would continue it otherwise, and nobody could read the two.
-        """
-        end_of_lines = read_bytes(self.path).rfind(b"\n") + 1
-        self._file.seek(end_of_lines)
-        self._file.truncate()
 
     def write(self, *, sync: bool = False, **entry: Any) -> None:
         """Add a line with the fields of an event.
@@ -208,23 +204,17 @@ def read_entries(path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
                 path=name,
                 where=f"line {number}",
             )
-        _check_entry(entry, name, number)
+
+        # Fields of the event are there, and of their types; events that nothing reads need none.
+        event = entry.get("event")
+        fields = _FIELDS_OF_EVENT.get(event, {}) if isinstance(event, str) else {}
+        for field, form in fields.items():
+            try:
+                form.check(field, entry.get(field))
+            except InputError as error:
+                raise FormatError(str(error), path=name, where=f"line {number}") from None
+
         yield entry
-
-
-def _check_entry(entry: dict[str, Any], name: str, number: int) -> None:
-    """Refuse an entry that lacks a field of its event, or has one of another type.
-
-    `_FIELDS_OF_EVENT` has the fields; events that nothing reads need none. Messages name the line,
-    counted from 1.
-    """
-    event = entry.get("event")
-    fields = _FIELDS_OF_EVENT.get(event, {}) if isinstance(event, str) else {}
-    for field, form in fields.items():
-        try:
-            form.check(field, entry.get(field))
-        except InputError as error:
-            raise FormatError(str(error), path=name, where=f"line {number}") from None
 
 
 class MeasuredDelays(NamedTuple):

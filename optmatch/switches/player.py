@@ -35,8 +35,13 @@ from optmatch.model import (
 from optmatch.model.declarations import Amount, Index, form_of
 from optmatch.model.files import path_name
 from optmatch.switches.journal import PlayJournal
-from optmatch.switches.matching import match_all_switches, own_circuits
-from optmatch.switches.protocol import CLAIM_EVERY_S, Switch, SwitchError
+from optmatch.switches.protocol import (
+    CLAIM_EVERY_S,
+    Switch,
+    SwitchError,
+    match_all_switches,
+    own_circuits,
+)
 from optmatch.switches.threads import run_in_thread, run_side_by_side
 
 _PREPARE_S = 0.03
@@ -155,18 +160,12 @@ class PlayReport:
         return figures
 
 
-class _PlannedChange(NamedTuple):
-    """One switch goes on to one of its states."""
-
-    switch: int
-    state: int
-
-
 class _Moment(NamedTuple):
     """A point in time at which one or more switches change."""
 
     start_s: float
-    changes: tuple[_PlannedChange, ...]
+    state_of_switch: dict[int, int]
+    """``state_of_switch[switch]``: the state to which each switch goes on."""
     planned_delay_s: float
     hold_s: float
     """How long the circuits carry data until the next moment begins."""
@@ -180,7 +179,7 @@ def _list_moments(switches: Sequence[NamedSwitch]) -> tuple[_Moment, ...]:
     the last of them is tuned, and how long their circuits are held from then on.
     """
     # The key of a moment is its time; states without times are told apart by their numbers.
-    changes_at: dict[tuple[float, int], list[_PlannedChange]] = {}
+    states_at: dict[tuple[float, int], dict[int, int]] = {}
     ready_at: dict[tuple[float, int], float] = {}
     end_s = 0.0
     for index, switch in enumerate(switches):
@@ -189,19 +188,19 @@ def _list_moments(switches: Sequence[NamedSwitch]) -> tuple[_Moment, ...]:
         for state in range(plan.n_states):
             order = 0 if is_timed else state
             key = (float(plan.starts_s[state]), order)
-            changes_at.setdefault(key, []).append(_PlannedChange(index, state))
+            states_at.setdefault(key, {})[index] = state
             ready_at[key] = max(ready_at.get(key, 0.0), float(plan.ready_s[state]))
             end_s = max(end_s, float(plan.ends_s[state]))
 
     # A moment is held until the next one begins, the last one until the plan ends.
-    keys = sorted(changes_at)
+    keys = sorted(states_at)
     next_starts_s = [*(start_s for start_s, _order in keys[1:]), end_s]
     moments = []
     for key, next_start_s in zip(keys, next_starts_s, strict=True):
         moments.append(
             _Moment(
                 start_s=key[0],
-                changes=tuple(changes_at[key]),
+                state_of_switch=states_at[key],
                 planned_delay_s=ready_at[key] - key[0],
                 hold_s=max(0.0, next_start_s - ready_at[key]),
             )
@@ -333,7 +332,18 @@ class _Player:
         self.switches = match_all_switches(self.plans, switch)
         self.moments = _list_moments(self.plans)
         self.own_sides = [_own_sides(plan, options.only_ports) for plan in self.plans]
-        self._check_durations()
+        # Only a plan that is played by its own times has durations to keep; moments of plans
+        # without times last 0 seconds and are passed over.
+        keeps_times = options.pace == "times" and not options.stretch
+        for place, moment in enumerate(self.moments):
+            timed = keeps_times and moment.hold_s + moment.planned_delay_s > 0
+            if timed and moment.hold_s < options.own_delay_s:
+                raise InputError(
+                    f"slot {place} lasts {moment.hold_s:.6g} s, less than the"
+                    f" {options.own_delay_s:.6g} s that the switch needs for a change:"
+                    " --stretch holds it as long",
+                    where=f"slot {place}",
+                )
 
         # What the journal and the claims on the switches say of this run.
         self.plan_digest = digest(dumps(solution).encode())
@@ -344,31 +354,6 @@ class _Player:
         """The circuits of ours that each switch should hold at present."""
         self.before: list[frozenset[CrossConnect]] = list(self.expected)
         """The circuits of ours that each switch held before the first change."""
-
-    def _check_durations(self) -> None:
-        """Refuse moments that end before the switch can be ready, unless they may be stretched.
-
-        Only a plan that is played by its own times (``pace="times"``) has durations to keep;
-        moments of plans without times last 0 seconds and are passed over. A switch needs
-        `own_delay_s` seconds to carry out a change.
-
-        Raises
-        ------
-        InputError
-            Naming the moment, which messages call a slot.
-        """
-        options = self.options
-        if options.pace != "times" or options.stretch:
-            return
-        for place, moment in enumerate(self.moments):
-            timed = moment.hold_s + moment.planned_delay_s > 0
-            if timed and moment.hold_s < options.own_delay_s:
-                raise InputError(
-                    f"slot {place} lasts {moment.hold_s:.6g} s, less than the"
-                    f" {options.own_delay_s:.6g} s that the switch needs for a change:"
-                    " --stretch holds it as long",
-                    where=f"slot {place}",
-                )
 
     def run(self, stop: threading.Event) -> PlayReport:
         """Claim the switches, play the plan, and release them.
@@ -437,7 +422,16 @@ class _Player:
 
         for index, plan in enumerate(self.plans):
             present = own_circuits(self.switches[index], self.own_sides[index])
-            self._refuse_foreign(index, present)
+            # Circuits on our ports that no state of the plan has are refused, or removed by the
+            # first change.
+            planned = {circuit for k in range(plan.plan.n_states) for circuit in plan.circuits(k)}
+            foreign = sorted(set(present) - planned)
+            if foreign and not self.options.take_over:
+                raise SwitchError(
+                    f"{self.switches[index].name}: circuit {foreign[0].name} is on a port of the"
+                    f" plan and is none of its circuits ({len(foreign)} such); --take-over removes"
+                    " them"
+                )
             self.expected[index] = present
 
             names_before = None
@@ -471,22 +465,6 @@ class _Player:
             self.owner = self.journal.owner
         else:
             self._note(sync=True, event="claim", owner=self.owner)
-
-    def _refuse_foreign(self, index: int, present: Iterable[CrossConnect]) -> None:
-        """Refuse circuits on our ports of a switch that no state of the plan has.
-
-        With the option `take_over` they are accepted, and the first change removes them.
-        """
-        if self.options.take_over:
-            return
-        plan = self.plans[index]
-        planned = {circuit for k in range(plan.plan.n_states) for circuit in plan.circuits(k)}
-        foreign = sorted(set(present) - planned)
-        if foreign:
-            raise SwitchError(
-                f"{self.switches[index].name}: circuit {foreign[0].name} is on a port of the plan"
-                f" and is none of its circuits ({len(foreign)} such); --take-over removes them"
-            )
 
     def _play_rounds(self, stop: threading.Event) -> PlayReport:
         """Play all moments, round after round, until `stop` ends it before the next moment.
@@ -537,12 +515,11 @@ class _Player:
         """
         targets: dict[int, frozenset[CrossConnect]] = {}
         differences: dict[int, Difference] = {}
-        for change in self.moments[place].changes:
-            self.switches[change.switch].claim(self.owner)
-            present = self._compare(change.switch)
-            target = frozenset(self.plans[change.switch].circuits(change.state))
-            targets[change.switch] = target
-            differences[change.switch] = difference_between(present, target)
+        for index, state in self.moments[place].state_of_switch.items():
+            self.switches[index].claim(self.owner)
+            present = self._compare(index)
+            targets[index] = frozenset(self.plans[index].circuits(state))
+            differences[index] = difference_between(present, targets[index])
 
         prepared = _PreparedMoment(round_number, place, targets, differences, due_s)
         is_change = prepared.n_changed > 0
@@ -657,23 +634,18 @@ class _Player:
         end_s = time.monotonic() + hold_s
         self._pass_time(end_s - _PREPARE_S, stop)
 
+        # Without a limit of rounds no moment is the last one.
+        next_round = round_number
+        next_place = place + 1
+        if next_place == len(self.moments):
+            next_round += 1
+            next_place = 0
+        is_last = self.options.rounds is not None and next_round >= self.options.rounds
         prepared = None
-        following = self._following(round_number, place)
-        if following is not None and not stop.is_set():
-            prepared = self._prepare(*following, end_s)
+        if not is_last and not stop.is_set():
+            prepared = self._prepare(next_round, next_place, end_s)
         self._pass_time(end_s, stop)
         return prepared
-
-    def _following(self, round_number: int, place: int) -> tuple[int, int] | None:
-        """Return the round and the place of the moment after one; None after the last one.
-
-        Both count from 0. Without a limit of rounds no moment is the last.
-        """
-        if place + 1 < len(self.moments):
-            return round_number, place + 1
-        if self.options.rounds is not None and round_number + 1 >= self.options.rounds:
-            return None
-        return round_number + 1, 0
 
     def _pass_time(self, end_s: float, stop: threading.Event) -> None:
         """Wait until a time of the monotonic clock, or until `stop` is set.

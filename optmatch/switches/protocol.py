@@ -1,12 +1,22 @@
-"""What a driver of a switch has to do: read circuits, change them, wait until light passes."""
+"""What a driver of a switch has to do, the names that it gets, and addresses of switches."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence, Set
 from typing import NamedTuple, Protocol, runtime_checkable
+from urllib.parse import SplitResult, parse_qs, urlsplit
 
-from optmatch.io.switches.circuits import CrossConnect, Difference
-from optmatch.model import OptMatchError
+from optmatch.io.switches.circuits import (
+    CrossConnect as CrossConnect,
+    Difference as Difference,
+    PortTable as PortTable,
+    difference_between as difference_between,
+    read_port_tables as read_port_tables,
+    with_a_side_of,
+)
+from optmatch.io.switches.exports import NamedSwitch
+from optmatch.model import InputError, OptMatchError
 
 CLAIM_EVERY_S = 5.0
 """How often the claim on a switch is renewed by those who play or watch. A claim of SONiC's driver
@@ -83,3 +93,134 @@ class Switch(Protocol):
 
     def close(self) -> None:
         """Close connections."""
+
+
+def match_switches(
+    plans: Sequence[NamedSwitch], switch: Switch | Mapping[str, Switch], *, partial: bool = False
+) -> tuple[Switch | None, ...]:
+    """Assign real switches, which can be driven, to the switches that a plan or a state has.
+
+    Parameters
+    ----------
+    plans
+        The planned switches: for each its circuits over time (``plan.plan``) and the names of its
+        ports.
+    switch
+        The real switch if one is planned, or real switches by the names of planned ones
+        (``rail 0``), or of the files that are written for them (``rail-0``).
+    partial
+        Whether planned switches may go without a real one; they have None then.
+
+    Returns
+    -------
+    tuple
+        The real switch of each planned one, in the order of `plans`; None for one without.
+
+    Raises
+    ------
+    InputError
+        If a name is unknown, or a planned switch goes without a real one and may not.
+    """
+    if not isinstance(switch, Mapping):
+        if len(plans) != 1:
+            names = ", ".join(plan.plan.name for plan in plans[:4])
+            raise InputError(
+                f"the plan has {len(plans)} switches ({names} ...): name a switch for each",
+                where="switch",
+            )
+        if not partial and not isinstance(switch, Switch):
+            raise InputError(f"switch = {switch!r:.60}: a switch is expected", where="switch")
+        return (switch,)
+
+    # A planned switch is looked for by its own name, then by that of its file.
+    matched = []
+    known_names: set[str] = set()
+    for plan in plans:
+        name = plan.plan.name
+        file_name = plan.plan.file_name
+        known_names.update((name, file_name))
+        matched.append(switch.get(name, switch.get(file_name)))
+        if matched[-1] is None and not partial:
+            raise InputError(f"no switch is given for {name!r}", where="switch")
+
+    # A name that is none of the plan is a slip.
+    unknown = sorted(set(switch) - known_names)
+    if unknown:
+        raise InputError(f"the plan has no switch {unknown[0]!r}", where="switch")
+    return tuple(matched)
+
+
+def match_all_switches(
+    plans: Sequence[NamedSwitch], switch: Switch | Mapping[str, Switch]
+) -> tuple[Switch, ...]:
+    """Assign a real switch to each switch of a plan, none of which may go without."""
+    matched = match_switches(plans, switch)
+    return tuple(each_switch for each_switch in matched if each_switch is not None)
+
+
+def own_circuits(switch: Switch, sides: Set[str]) -> frozenset[CrossConnect]:
+    """Read the circuits of a switch, and return those that have one of our sides at either end."""
+    return with_a_side_of(switch.read_circuits(), sides)
+
+
+_EXPECTED = "an address such as redis://127.0.0.1:6379, scpi://HOST or dry: is expected"
+
+_DATABASE_SCHEMES = ("redis", "rediss", "unix")
+_HOST_SCHEMES = ("redis", "rediss", "scpi")
+
+
+def split_address(url: str) -> SplitResult:
+    """Split the address of a switch into the parts of `urllib.parse`.
+
+    Refused are hosts and ports that are none, passwords with letters that end the name of a host,
+    and Redis addresses without a host or with a database. The message has no part that could
+    belong to a password.
+
+    Examples
+    --------
+    >>> split_address("scpi://[::1]:5025").hostname
+    '::1'
+    """
+    # A slash, a question mark or a hash in a password ends the host for every reader of addresses,
+    # and the rest of the password, up to the @ before the true host, becomes a path.
+    scheme, _, behind_scheme = url.partition("://")
+    authority = re.split(r"[/?#]", behind_scheme, maxsplit=1)[0]
+    is_socket = scheme.lower() == "unix"
+    if is_socket and authority and "@" not in authority:
+        raise InputError("switch: a socket has three slashes, as unix:///FILE", where="switch")
+    if scheme.lower() in _HOST_SCHEMES and "@" in behind_scheme[len(authority) :]:
+        raise InputError(
+            "switch: there is an @ behind the host; in a password / is written as %2F, ? as %3F"
+            " and # as %23",
+            where="switch",
+        )
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise InputError(
+            "switch: no host or no port can be read, which is a number below 65536; in a password"
+            " [ is written as %5B and ] as %5D",
+            where="switch",
+        ) from None
+
+    if parts.scheme in _DATABASE_SCHEMES:
+        has_place = bool(parts.path) if is_socket else bool(parts.hostname)
+        if not has_place or port == 0:
+            raise InputError(f"switch: {_EXPECTED}", where="switch")
+        has_number = not is_socket and parts.path.strip("/") != ""
+        if has_number or "db" in parse_qs(parts.query):
+            raise InputError(
+                "switch: the address names a database; those of SONiC have the numbers 4"
+                " (CONFIG_DB) and 6 (STATE_DB), which the address leaves out",
+                where="switch",
+            )
+    return parts
+
+
+def refuse_address(parts: SplitResult) -> InputError:
+    """Return the error for an address that no driver takes, without its password."""
+    url = parts.geturl()
+    if "@" in url:
+        url = f"{parts.scheme}://..."
+    return InputError(f"switch {url[:80]!r}: {_EXPECTED}", where="switch")

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import RTOL, FrozenMap, Proof, is_known
-from optmatch.model.html_tables import html_summary
+from optmatch.model.display import html_summary
 
 SHOWN = 20
 """How many violations and notes `str` of a report shows; the report has them all."""

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from optmatch.fabrics import Fabric
 from optmatch.model import Clock, Limit, Limits, OnEvent, Solution, Status, ignore, uncounted
-from optmatch.model.cells import ON_CHIP
+from optmatch.model.device import ON_CHIP
 from optmatch.problems import Routing
 from optmatch.solvers.feedforward.router import MICRO_DB, cost_states, count_cells, route_cheaply
 from optmatch.solvers.frame import conclude, only_better, stoppable, take_best, unite

@@ -10,7 +10,7 @@ import pytest
 import optmatch as om
 from optmatch.fabrics.heaters import HeaterStep, HeaterTable, plan_heater_steps
 from optmatch.fabrics.waveguides import heat_shares
-from optmatch.io.heaters import read_heaters
+from optmatch.io.cells import read_heaters
 from optmatch.model import BAR, CellDevice
 from optmatch.model.heaters import Heater
 from tests.helpers.command import call

@@ -8,8 +8,9 @@ from optmatch.io.rails.chakra.messages import (
     COLLECTIVE,
     COLLECTIVES,
     SEND,
+    Node,
+    trace_bytes,
 )
-from optmatch.io.rails.chakra.writer import Node, trace_bytes
 
 
 def trace(folder: Path, *ranks: list[Node], name: str = "run", **how: Any) -> list[Path]:

@@ -24,7 +24,7 @@ import numpy as np
 import redis
 
 import optmatch as om
-from optmatch.io.switches.ports import PortTable
+from optmatch.io.switches.circuits import PortTable
 from optmatch.switches import PlayOptions, SonicSwitch, Watcher, WatchEvent, play
 from optmatch.switches.journal import read_entries
 from tests.helpers.sonic_agent import RedisServer, SonicAgent

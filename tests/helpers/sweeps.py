@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 import optmatch as om
-from optmatch.sweeps.checks import check_store
 from optmatch.sweeps.store import Store
+from optmatch.sweeps.sweep import check_store
 
 
 def small_tasks(n: int) -> list[om.Task]:

@@ -14,8 +14,7 @@ import pytest
 
 import optmatch as om
 from optmatch.io import dumps, loads, read_matrix, read_netlist
-from optmatch.io.contents import read_arrays, read_bytes, unzip
-from optmatch.io.text import as_cell
+from optmatch.io.text import as_cell, read_arrays, read_bytes, unzip
 from tests.helpers.command import DATA, call
 
 
@@ -145,7 +144,7 @@ def test_yaml_refers_to_nothing_around_it(tmp_path: Path) -> None:
 def test_what_lies_beside_a_file_is_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("optmatch.io.arrays.MOST_BYTES", -1)
+    monkeypatch.setattr("optmatch.io.files.MOST_BYTES", -1)
     problem = om.Demand(om.IdealSwitch(20), np.ones((20, 20)) - np.eye(20))
     om.save(problem, tmp_path / "a.json")
     (arrays,) = tmp_path.glob("*.npz")
@@ -181,8 +180,8 @@ def test_a_pipe_is_waited_for_aloud(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     pipe = tmp_path / "pipe.json"
     os.mkfifo(pipe)
     text = dumps(om.AllToAll(om.HexMesh(2, 2, ports=4)))
-    monkeypatch.setattr("optmatch.io.contents._PATIENCE_S", 0.0)
-    monkeypatch.setattr("optmatch.io.contents._log.warning", lambda *_: pipe.write_text(text))
+    monkeypatch.setattr("optmatch.io.text._PATIENCE_S", 0.0)
+    monkeypatch.setattr("optmatch.io.text._log.warning", lambda *_: pipe.write_text(text))
     shown = call("info", pipe)
     assert shown.exit_code == 0, shown.output
     assert "hex-mesh" in shown.stdout

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 import optmatch as om
-from optmatch.io.matrices.flows import read_flows
 from optmatch.io.matrices.reader import read_traffic
+from optmatch.io.matrices.tables import read_flows
 from optmatch.io.rails.chakra.traces import read_trace
 from optmatch.io.rails.kineto.recordings import read_recording
 

@@ -158,7 +158,7 @@ def test_a_write_that_fails_leaves_the_old_file(
 
 def test_two_that_write_the_same_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for least in ("MOST_BYTES", "_SMALL"):
-        monkeypatch.setattr(f"optmatch.io.arrays.{least}", 1)
+        monkeypatch.setattr(f"optmatch.io.files.{least}", 1)
     path, old = tmp_path / "a.json", ideal_solution()
     om.save(old, path)
     assert len(list(tmp_path.glob("*.npz"))) == 1

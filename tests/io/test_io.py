@@ -260,8 +260,8 @@ def test_a_solution_comes_back_from_two_files(
 ) -> None:
     folder = tmp_path_factory.mktemp("two")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("optmatch.io.arrays.MOST_BYTES", -1)
-        patch.setattr("optmatch.io.arrays._SMALL", 0)
+        patch.setattr("optmatch.io.files.MOST_BYTES", -1)
+        patch.setattr("optmatch.io.files._SMALL", 0)
         om.save(solution, folder / "a.json")
     tree = json.loads((folder / "a.json").read_text())
     assert ("arrays" in tree) and (folder / tree["arrays"]["file"]).exists()
@@ -319,8 +319,8 @@ def test_a_file_of_a_kind_that_is_gone_is_refused_in_one_line(kind: str, tmp_pat
 def test_arrays_of_every_kind_may_lie_beside_the_file(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("optmatch.io.arrays.MOST_BYTES", 0)
-    monkeypatch.setattr("optmatch.io.arrays._SMALL", 0)
+    monkeypatch.setattr("optmatch.io.files.MOST_BYTES", 0)
+    monkeypatch.setattr("optmatch.io.files._SMALL", 0)
     given = om.load(file)
     om.save(given, tmp_path / "x.json")
     assert om.load(tmp_path / "x.json") == given

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from optmatch.io.recognition import describe_content
+from optmatch.io.text import describe_content
 from tests.helpers.command import call
 
 FILES = {

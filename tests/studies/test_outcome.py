@@ -12,7 +12,7 @@ import pytest
 import optmatch as om
 from optmatch.plotting import methods_data, plot_methods
 from optmatch.studies import MethodComparison, Study
-from optmatch.sweeps.tasks import Row, empty_row
+from optmatch.sweeps.store import Row, empty_row
 
 DEMAND = om.Demand.from_matrix([[0, 3, 1], [2, 0, 2], [0, 1, 0]], delay_s=1.0)
 

@@ -12,7 +12,7 @@ import pytest
 import optmatch as om
 from optmatch.commands.shared.options import BYTES, Duration
 from optmatch.commands.vary import read_values
-from optmatch.studies.methods import find_field
+from optmatch.studies.comparisons import find_field
 from tests.helpers.command import call
 
 GATHER = om.Collective("all-gather", 8, 1e6, alpha_s=1e-6, rate_bytes_per_s=50e9)

@@ -17,8 +17,7 @@ from optmatch.commands.sweep import generated
 from optmatch.model import InputError, Tick
 from optmatch.sweeps.reports import make_report
 from optmatch.sweeps.specs import read_spec
-from optmatch.sweeps.store import Store
-from optmatch.sweeps.tasks import Row
+from optmatch.sweeps.store import Row, Store
 from tests.helpers.command import INSTANCES, call
 
 SPEC = """

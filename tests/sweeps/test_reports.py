@@ -11,7 +11,7 @@ import pytest
 
 from optmatch.commands.shared.outcome import print_table
 from optmatch.sweeps.reports import html_page, make_report
-from optmatch.sweeps.tasks import Row
+from optmatch.sweeps.store import Row
 from tests.helpers.browsers import open_html
 from tests.plotting.test_viewer import browser
 

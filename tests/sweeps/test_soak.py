@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import optmatch as om
+from optmatch.sweeps.processes import dask_client
 from optmatch.sweeps.store import Store
-from optmatch.sweeps.streams import dask_client
 from optmatch.sweeps.sweep import ExecutorLost
 from tests.helpers.sweeps import check, command, small_tasks, start_cluster
 

@@ -15,9 +15,8 @@ import pytest
 
 import optmatch as om
 from optmatch.commands.shared.outcome import CHECK_FAILED
-from optmatch.sweeps.store import Store, StoreError
+from optmatch.sweeps.store import Row, Store, StoreError
 from optmatch.sweeps.sweep import run_task
-from optmatch.sweeps.tasks import Row
 from tests.helpers.command import call
 
 PROBLEM = om.Routing(om.IdealSwitch(4), np.array([1, 0, 3, 2], np.int32))

@@ -8,7 +8,7 @@ import pytest
 
 import optmatch as om
 from optmatch.model import OnEvent, ignore
-from optmatch.sweeps.streams import in_order, stream
+from optmatch.sweeps.processes import in_order, stream
 
 
 class Backwards(Executor):

@@ -22,8 +22,7 @@ from optmatch.switches import (
     open_switch,
     play,
 )
-from optmatch.switches.matching import own_circuits
-from optmatch.switches.protocol import Tuning
+from optmatch.switches.protocol import Tuning, own_circuits
 from tests.helpers.sonic_agent import RedisServer, SonicAgent, needs_redis, sonic_switch
 
 pytestmark = [pytest.mark.slow, needs_redis]

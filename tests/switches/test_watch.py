@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import optmatch as om
+from optmatch.io.switches.circuits import PortTable
 from optmatch.io.switches.plans import switches_of_state
-from optmatch.io.switches.ports import PortTable
 from optmatch.model import LimitReached, TimeUp, check_time
 from optmatch.switches import (
     CrossConnect,
@@ -23,7 +23,7 @@ from optmatch.switches import (
     WatchEvent,
 )
 from optmatch.switches.protocol import Tuning
-from optmatch.switches.reroutes.readings import StatusReader
+from optmatch.switches.reroutes.watcher import StatusReader
 from tests.helpers.sonic_agent import needs_redis, sonic_switch
 
 
@@ -407,9 +407,9 @@ def test_a_switch_that_does_not_answer_holds_up_the_others_once() -> None:
 
     reader = StatusReader({0: SilentSwitch(), 1: FailingSwitch()})
     for _number in range(3):
-        readings = reader.read()
-        assert list(readings.statuses) == [1] and list(readings.errors) == [0]
-        assert "no answer within 1 s" in readings.errors[0]
+        statuses, errors = reader.read()
+        assert list(statuses) == [1] and list(errors) == [0]
+        assert "no answer within 1 s" in errors[0]
     assert len(reader._unanswered) == 1
     ended.set()
     reader.close()

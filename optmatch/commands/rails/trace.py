@@ -128,12 +128,10 @@ def rail_trace(
     # with `kineto` the files `files` of PyTorch's profiler; `phases`, a list of phases; or
     # `recordings`, the beginning of their names. `groups` is a file with the ranks of groups.
     # `output` is the problem file that is written. `options` are fields of the network of rails.
-    from optmatch.io.rails.chakra.options import TraceOptions
-    from optmatch.io.rails.chakra.step import read_step
-    from optmatch.io.rails.groups import read_groups
+    from optmatch.io.rails.chakra.demand import read_groups
+    from optmatch.io.rails.chakra.step import TraceOptions, read_step
     from optmatch.io.rails.kineto.job import read_kineto_step
-    from optmatch.io.rails.phases import read_phase_list
-    from optmatch.io.rails.recordings import read_recorded_step
+    from optmatch.io.rails.phases import read_phase_list, read_recorded_step
 
     # Exactly one source is there, and no options that are for another one.
     traces = given_traces(kineto, files)

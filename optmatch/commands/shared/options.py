@@ -475,7 +475,7 @@ def read_fabric_and_problem(file: str, options: dict[str, Any]) -> tuple[Fabric,
 
 def _is_tagged_json(file: str) -> bool:
     """Tell whether a file is JSON with the key ``format``, as problems and schedules are."""
-    from optmatch.io.contents import read_bytes
+    from optmatch.io.text import read_bytes
 
     content = read_bytes(file)
     try:
@@ -697,7 +697,7 @@ def executing(jobs: int | None, dask: str | None) -> Iterator[Any]:
     They are a client of Dask, processes of this machine, or None if all is to run in this process.
     """
     if dask is not None:
-        from optmatch.sweeps.streams import dask_client
+        from optmatch.sweeps.processes import dask_client
 
         with dask_client(dask, jobs) as client:
             yield client
@@ -766,7 +766,7 @@ def _read_stated_losses(shape: dict[str, Any]) -> None:
     if len(point) > 2:
         raise click.UsageError("--loss-at: a frequency in THz, and perhaps degrees Celsius")
     if not isinstance(shape["loss"], np.ndarray):
-        from optmatch.io.switches.losses import Conditions
+        from optmatch.io.switches.sonic import Conditions
         from optmatch.switches import read_losses
 
         shape["loss"] = read_losses(shape["loss"], conditions=Conditions(*point))

@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from optmatch.control.demands.flows import Counts, Flow, FlowQueue, Place, Urgency, Waiting
 from optmatch.fabrics import Fabric
-from optmatch.io.contents import read_bytes
 from optmatch.io.fields import check_format, from_object, to_object
-from optmatch.io.text import layout, parse_json
+from optmatch.io.text import layout, parse_json, read_bytes
 from optmatch.model import IDLE, InputError
 from optmatch.model.declarations import Amount, Axes, Count, Index, Positive, check_fields
 from optmatch.model.errors import naming

@@ -1,39 +1,57 @@
-"""Demand matrices from the files of other tools: rows are sources."""
+"""Demand matrices from the files of other tools: rows are sources.
+
+Tables of text have a module of their own. Here are Matrix Market, arrays of NumPy and SciPy,
+instances of QOBLIB, and networks of SNDlib (XML and JSON) and REPETITA.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+from xml.etree import ElementTree
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.io.contents import check_content, read_arrays, read_bytes, unzip
 from optmatch.io.fields import shorten
-from optmatch.io.matrices.flows import (
+from optmatch.io.matrices.tables import (
+    LAYOUTS,
     is_coflow_benchmark,
     read_coflow_benchmark,
+    read_table,
+    stated_unit,
     traffic_of_flows,
 )
-from optmatch.io.matrices.market import read_market
-from optmatch.io.matrices.networks import (
-    is_sndlib_json,
-    read_repetita,
-    read_sndlib_json,
-    read_sndlib_xml,
+from optmatch.io.matrices.traffic import (
+    BYTES,
+    EXACT as EXACT,
+    Traffic,
+    check_matrix,
+    check_sparse,
+    is_whole,
+    number_ports,
+    read_number,
+    size_unit,
+    sparse_matrix,
+    warn_of_rate,
 )
-from optmatch.io.matrices.numbers import EXACT as EXACT
-from optmatch.io.matrices.tables import LAYOUTS, read_table
-from optmatch.io.matrices.traffic import Traffic, check_matrix, check_sparse
-from optmatch.io.rails.chakra.demand import read_chakra
+from optmatch.io.rails.chakra.demand import read_chakra, read_groups
 from optmatch.io.rails.chakra.traces import is_trace, siblings
-from optmatch.io.rails.groups import read_groups
-from optmatch.io.recognition import describe_tree, describing
-from optmatch.io.text import parse_json, pointer
+from optmatch.io.text import (
+    check_content,
+    decode,
+    describe_tree,
+    describing,
+    parse_json,
+    pointer,
+    read_arrays,
+    read_bytes,
+    unzip,
+)
 from optmatch.model import FormatError, InputError, frozen, largest, naming
-from optmatch.model.accounts import Level, accounting
+from optmatch.model.accounts import Level, accounting, take
 from optmatch.model.files import file_path, path_name
 from optmatch.problems.demands.matrices import (
     fill_matrix,
@@ -41,6 +59,380 @@ from optmatch.problems.demands.matrices import (
     is_sparse,
     sparse_entries,
 )
+
+
+class _NodeDemand(NamedTuple):
+    """What one node of a network sends to another."""
+
+    place: str
+    """The file and the place in it, for messages."""
+    source: str
+    target: str
+    amount: float
+
+
+_NOT_TRAFFIC = "about links and routes, not about the traffic"
+_NOT_READ = "they are not read, as if they were not there"
+_XML_TAGS = Level(
+    "tag of a network",
+    (
+        *("network", "networkStructure", "nodes", "node", "meta", "unit"),
+        *("demands", "demand", "source", "target", "routingUnit", "demandValue"),
+    ),
+    {
+        **dict.fromkeys(("granularity", "time", "origin"), "says when it was measured"),
+        **dict.fromkeys(("coordinates", "x", "y"), "places of nodes are no traffic"),
+        **dict.fromkeys(("links", "link", "*Module*", "*apacity", "*ost"), _NOT_TRAFFIC),
+        **dict.fromkeys(("admissiblePaths", "admissiblePath", "linkId"), _NOT_TRAFFIC),
+        "maxPathLength": _NOT_TRAFFIC,
+    },
+    _NOT_READ,
+)
+_JSON_KEYS = Level(
+    "key of a demand",
+    ("source", "target", "demand_value", "routing_unit"),
+    {
+        **dict.fromkeys(("id", "name"), "a label"),
+        **dict.fromkeys(("max_path_length", "admissible_paths"), _NOT_TRAFFIC),
+    },
+    _NOT_READ,
+)
+_SNDLIB_RATES = {"BITPERSEC": "bit/s", "KBITPERSEC": "kbit/s", "MBITPERSEC": "Mbit/s"}
+_SNDLIB_RATES |= {"GBITPERSEC": "Gbit/s", "TBITPERSEC": "Tbit/s"}
+
+
+def _bytes_each(unit: str, path: str) -> float:
+    """Return the bytes of the unit of demands that a network's description names; 1 without one.
+
+    The numbers of a rate are kept, with a warning.
+    """
+    named = unit.strip()
+    if named == "":
+        return 1.0
+    size = size_unit(_SNDLIB_RATES.get(named.upper(), named), path)
+    if size is None:
+        raise FormatError(f"unit {shorten(named)}: bytes, bits or a rate of them", path=path)
+    warn_of_rate(size)
+    return size.bytes_each
+
+
+def _check_routing_unit(routing_unit: str, place: str) -> None:
+    """Refuse a demand of which one unit takes another capacity than 1."""
+    if routing_unit.strip() and read_number(routing_unit.strip(), place) != 1.0:
+        raise FormatError(
+            f"routing unit {shorten(routing_unit.strip())}: only demands of the routing unit 1 are"
+            " read",
+            path=place,
+        )
+
+
+def read_sndlib_xml(content: bytes, path: str) -> Traffic:
+    """Read the demands between the nodes of a network of SNDlib [1]_, in the unit of the file.
+
+    All nodes are ports, in the order of the file, whether they have a demand or not. Demands of
+    one pair add up.
+
+    References
+    ----------
+    .. [1] Orlowski, Wessäly, Pióro and Tomaszewski (2010). SNDlib 1.0 -- Survivable network design
+       library. *Networks* 55(3). https://doi.org/10.1002/net.20371
+    """
+    if b"<!DOCTYPE" in content:
+        raise FormatError("a document type in it: SNDlib has none", path=path)
+    try:
+        root = ElementTree.fromstring(content)
+    except (ElementTree.ParseError, ValueError, LookupError) as exc:
+        raise FormatError(f"not XML: {exc}", path=path) from exc
+    for element in root.iter():
+        element.tag = str(element.tag).rpartition("}")[2]  # without the name space
+    take(_XML_TAGS, dict.fromkeys(element.tag for element in root.iter()), path=path)
+
+    # Nodes by their ids, the unit of all demands, and the demands.
+    nodes = [node.get("id", "") for node in root.iter("node")]
+    if root.tag != "network" or not nodes:
+        raise FormatError("no network of SNDlib: nodes are missing", path=path)
+
+    # Demands are in one unit, and each has its ends and its amount.
+    unit = "".join(element.text or "" for element in root.iter("unit"))
+    bytes_each = _bytes_each(unit, path)
+    demands = []
+    for number, demand in enumerate(root.iter("demand")):
+        place = f"{path}: demand {demand.get('id', number)}"
+        ends = [(demand.findtext(key) or "").strip() for key in ("source", "target")]
+        amount = (demand.findtext("demandValue") or "").strip()
+        _check_routing_unit(demand.findtext("routingUnit") or "", place)
+        size_bytes = bytes_each * read_number(amount, place)
+        demands.append(_NodeDemand(place, ends[0], ends[1], size_bytes))
+    return _traffic_of_nodes(nodes, demands, path)
+
+
+def is_sndlib_json(tree: Any) -> bool:
+    """Tell whether a JSON file is a network of SNDlib, as sikorski-as/sndlib writes it."""
+    return isinstance(tree, dict) and isinstance(tree.get("nodes"), list) and "demands" in tree
+
+
+def read_sndlib_json(tree: dict[str, Any], path: str) -> Traffic:
+    """Read the demands of a network of SNDlib in JSON, as `read_sndlib_xml` does.
+
+    The file has ``nodes``, each with an ``id``, and ``demands``, each with ``source``, ``target``
+    and ``demand_value``.
+    """
+    nodes = []
+    for k, node in enumerate(tree["nodes"]):
+        if not isinstance(node, dict) or not isinstance(node.get("id"), str):
+            raise FormatError("a node has an id", path=path, where=pointer("", "nodes", k))
+        nodes.append(node["id"])
+
+    # The unit of all demands, and then the demands.
+    meta = tree.get("meta")
+    unit = tree.get("unit", meta.get("unit", "") if isinstance(meta, dict) else "")
+    bytes_each = _bytes_each(str(unit), path)
+    demands = []
+    listed = tree["demands"]
+    for k, demand in enumerate(listed if isinstance(listed, list) else [None]):
+        where = pointer("", "demands", k)
+        if not isinstance(demand, dict):
+            raise FormatError("a demand is an object", path=path, where=where)
+        take(_JSON_KEYS, demand, where, path)
+
+        # The amount is a number in the unit of the network.
+        amount = demand.get("demand_value")
+        if isinstance(amount, bool) or not isinstance(amount, int | float):
+            raise FormatError(
+                f"demand_value = {shorten(amount)}: a number is expected", path=path, where=where
+            )
+        _check_routing_unit(str(demand.get("routing_unit", "")), path)
+        value = bytes_each * read_number(repr(amount), path)
+        source, target = str(demand.get("source")), str(demand.get("target"))
+        demands.append(_NodeDemand(f"{path}:{where}", source, target, value))
+    return _traffic_of_nodes(nodes, demands, path)
+
+
+def _traffic_of_nodes(nodes: list[str], demands: list[_NodeDemand], path: str) -> Traffic:
+    """Make a sparse matrix of demands (source, target, amount) between nodes, which are ports.
+
+    Demands of one pair add up.
+    """
+    if len(set(nodes)) != len(nodes):
+        raise FormatError("two nodes have the same id", path=path)
+    port_of = {node: port for port, node in enumerate(nodes)}
+    for demand in demands:
+        for node in (demand.source, demand.target):
+            if node not in port_of:
+                raise FormatError(f"{shorten(node)}: no node of this network", path=demand.place)
+    matrix = sparse_matrix(
+        [port_of[demand.source] for demand in demands],
+        [port_of[demand.target] for demand in demands],
+        [demand.amount for demand in demands],
+        (len(nodes), len(nodes)),
+        path,
+    )
+    return Traffic(matrix, tuple(nodes))
+
+
+_REPETITA_COLUMNS = ["label", "src", "dest", "bw"]
+
+
+def read_repetita(content: bytes, path: str) -> Traffic:
+    """Read a ``.demands`` file of REPETITA [1]_: numbers of nodes, from 0, and a bandwidth.
+
+    Nodes have the labels of the ``.graph`` file beside it, if there is one: ``Abilene.graph`` of
+    ``Abilene.0000.demands``.
+
+    References
+    ----------
+    .. [1] Gay, Schaus and Vissicchio (2017). REPETITA: Repeatable experiments for performance
+       evaluation of traffic-engineering algorithms. https://arxiv.org/abs/1710.08665
+    """
+    lines = [
+        (f"{path}:{number}", line.split())
+        for number, line in enumerate(decode(content, path).splitlines(), start=1)
+        if line.strip()
+    ]
+    if not lines or lines[0][1][0].upper() != "DEMANDS":
+        raise FormatError("DEMANDS and their number are expected", path=f"{path}:1")
+    header = lines[0][1]
+    body = [(place, words) for place, words in lines[1:] if words[0].lower() != "label"]
+    for place, words in lines[1:]:
+        if words[0].lower() == "label" and [word.lower() for word in words] != _REPETITA_COLUMNS:
+            raise FormatError(
+                f"columns {shorten(' '.join(words))}: {' '.join(_REPETITA_COLUMNS)} are expected",
+                path=place,
+            )
+    if len(header) > 1 and (not is_whole(header[1]) or int(header[1]) != len(body)):
+        raise FormatError(
+            f"{len(body)} demands, but {shorten(header[1])} are announced", path=lines[0][0]
+        )
+    # Each line: a label, source, target, bandwidth.
+    nodes = _repetita_labels(path)
+    sources, targets, amounts = [], [], []
+    for place, words in body:
+        if len(words) != 4 or not (is_whole(words[1]) and is_whole(words[2])):
+            raise FormatError(
+                f"{shorten(' '.join(words))}: a label, two numbers of nodes and a bandwidth are"
+                " expected",
+                path=place,
+            )
+        if nodes is not None and max(int(words[1]), int(words[2])) >= len(nodes):
+            raise FormatError(f"the graph beside it has nodes 0 .. {len(nodes) - 1}", path=place)
+        sources.append(words[1])
+        targets.append(words[2])
+        amounts.append(read_number(words[3], place))
+    source_ports, target_ports, numbers = number_ports(sources, targets, path)
+    n_ports = len(numbers if nodes is None else nodes)
+    matrix = sparse_matrix(source_ports, target_ports, amounts, (n_ports, n_ports), path)
+    return Traffic(matrix, None if nodes is None else tuple(nodes))
+
+
+def _repetita_labels(path: str) -> list[str] | None:
+    """Return the labels of nodes, by number, in the graph beside a file; None without a graph."""
+    stem = file_path(path).name.partition(".")[0]
+    graph = file_path(path).with_name(f"{stem}.graph")
+    if not graph.is_file():
+        return None
+    name = str(graph)
+
+    # The first line is ``NODES 11``; a line of column names may follow, then a line for each node
+    # that begins with its label.
+    lines = decode(read_bytes(graph), name).splitlines()
+    words = lines[0].split() if lines else []
+    if len(words) != 2 or words[0].upper() != "NODES" or not is_whole(words[1]):
+        raise FormatError("NODES and their number are expected", path=f"{name}:1")
+    rows = [line.split() for line in lines[1:] if line.strip()]
+    if rows and rows[0][0].lower() == "label":
+        rows = rows[1:]
+    labels = [row[0] for row in rows[: int(words[1])]]
+    if len(labels) < int(words[1]) or len(set(labels)) < len(labels):
+        raise FormatError(f"{words[1]} nodes of different labels are expected", path=name)
+    return labels
+
+
+_HEADER = "%%MatrixMarket matrix coordinate|array real|integer|pattern general|symmetric"
+_FIELDS = ("real", "double", "integer", "unsigned-integer", "pattern")
+
+T = TypeVar("T")
+
+_Line = tuple[str, list[str]]
+"""The place of a line that is no comment, and its words."""
+
+
+def read_market(content: bytes, path: str) -> Any:
+    """Read a matrix in the format Matrix Market: sparse of coordinates, else full.
+
+    Entries that occur twice add up, as the format wants it.
+    """
+    numbered = enumerate(decode(content, path).split("\n"), start=1)
+    lines = [(f"{path}:{number}", line) for number, line in numbered if line.strip()]
+
+    # The first line is such as ``%%MatrixMarket matrix coordinate real general``. Kinds of
+    # matrices that are no demand are refused.
+    place = f"{path}:1"
+    words = (lines[0][1] if lines else "").lower().split()
+    if len(words) != 5 or words[:2] != ["%%matrixmarket", "matrix"]:
+        raise FormatError(f"not Matrix Market: {_HEADER} is expected", path=place)
+    layout, field, symmetry = words[2:]
+    if field not in _FIELDS or symmetry not in ("general", "symmetric"):
+        raise FormatError(
+            f"{field} {symmetry}: a demand is real, general or symmetric", path=place
+        )
+    if layout not in ("coordinate", "array") or (layout, field) == ("array", "pattern"):
+        raise FormatError(f"{layout} {field}: {_HEADER} is expected", path=place)
+
+    # Of a symmetric matrix one half is stated. The line of sizes has rows, columns, and of
+    # coordinates the number of entries.
+    is_symmetric = symmetry == "symmetric"
+    body = [(place, line.split()) for place, line in lines[1:] if line.lstrip()[:1] != "%"]
+    if not body:
+        raise FormatError("the line with the size is missing", path=f"{path}:{len(lines) + 1}")
+
+    unit = stated_unit(content, path)
+    if unit is not BYTES:
+        raise FormatError(f"the entries are in {unit.text}: bytes are expected", path=path)
+    place, sizes = body[0]
+    n_sizes = 3 if layout == "coordinate" else 2
+    if len(sizes) != n_sizes or not all(word.isascii() and word.isdecimal() for word in sizes):
+        raise FormatError(
+            f"{shorten(' '.join(sizes))}: {n_sizes} whole numbers are expected", path=place
+        )
+    if max(map(len, sizes)) > 18:
+        raise FormatError(f"{shorten(max(sizes, key=len))}: a size far too large", path=place)
+
+    # Only a square matrix can be symmetric, and its parts are as many as announced.
+    rows, columns, *count = map(int, sizes)
+    if is_symmetric and rows != columns:
+        raise FormatError(f"{rows} x {columns}: symmetric, but not square", path=place)
+    if layout == "array":
+        check_content("entries", rows * columns, path)
+        return _read_array(body[1:], (rows, columns), is_symmetric, path)
+    check_content("entries", count[0], path)
+    n_words = 2 if field == "pattern" else 3
+    entries = _counted(body[1:], count[0], path)
+    return _read_coordinates(entries, (rows, columns), n_words, is_symmetric, path)
+
+
+def _read_coordinates(
+    lines: Sequence[_Line], shape: tuple[int, int], n_words: int, is_symmetric: bool, path: str
+) -> Any:
+    """Read entries by row and column, both from 1; of a symmetric matrix one half.
+
+    A line has `n_words`: row, column, and value; entries of a pattern have no value, and are 1.
+    """
+    places: list[tuple[int, int]] = []
+    values: list[float] = []
+    for place, words in lines:
+        if len(words) != n_words:
+            raise FormatError(f"{shorten(' '.join(words))}: no entry", path=place)
+        for word, largest_index in zip(words, shape, strict=False):
+            if not (is_whole(word) and 1 <= int(word) <= largest_index):
+                raise FormatError(
+                    f"{shorten(word)}: rows or columns are 1 .. {largest_index}", path=place
+                )
+        row = int(words[0]) - 1
+        column = int(words[1]) - 1
+        value = 1.0 if n_words == 2 else read_number(words[2], place)
+
+        # An entry beside the diagonal of a symmetric matrix counts at two places.
+        places.append((row, column))
+        values.append(value)
+        if is_symmetric and row != column:
+            places.append((column, row))
+            values.append(value)
+
+    # Entries of one place add up.
+    pairs = np.array(places, dtype=np.int64).reshape(-1, 2)
+    return sparse_matrix(pairs[:, 0], pairs[:, 1], np.array(values), shape, path)
+
+
+def _read_array(
+    lines: Sequence[_Line], shape: tuple[int, int], symmetric: bool, path: str
+) -> NDArray[np.float64]:
+    """Read a full matrix column by column; a symmetric one has columns from the diagonal on.
+
+    There may be any number of values on a line.
+    """
+    rows, columns = shape
+    needed = rows * (rows + 1) // 2 if symmetric else rows * columns
+    entries = [(place, word) for place, words in lines for word in words]
+    values = np.array(
+        [read_number(word, place) for place, word in _counted(entries, needed, path)]
+    )
+    if not symmetric:
+        return values.reshape(rows, columns, order="F")
+    matrix = np.zeros((rows, rows))
+    # The lower half by columns is, transposed, the upper half by rows.
+    row_of, column_of = np.triu_indices(rows)
+    matrix[row_of, column_of] = values
+    matrix[column_of, row_of] = values
+    return matrix
+
+
+def _counted(entries: Sequence[T], count: int, path: str) -> Sequence[T]:
+    """Return entries, each with its place in front, if they are as many as were announced."""
+    if len(entries) != count:
+        place = entries[count][0] if len(entries) > count else path  # type: ignore[index]
+        raise FormatError(f"{len(entries)} entries, but {count} are announced", path=place)
+    return entries
+
 
 STDIN = "-"
 _STDIN_NAME = "<stdin>"
@@ -117,12 +509,24 @@ def read_traffic(
     """
     if layout is not None and layout not in LAYOUTS:
         raise InputError(f"layout = {layout!r}: one of {', '.join(LAYOUTS)}", where="layout")
+
+    # The reader of a file is that of its ending, of stdin that of its first bytes.
     is_stdin = path_name(path) == STDIN
     file = _STDIN_NAME if is_stdin else path_name(path)
-    reader = None if is_stdin else _reader_of_suffix(path)
-    content = unzip(_read_stdin() if is_stdin else read_bytes(path), file)
-    if reader is None:
+    if is_stdin:
+        packed = sys.stdin.buffer.read(largest("bytes") + 1)
+        check_content("bytes", len(packed), _STDIN_NAME)
+        content = unzip(packed, file)
         reader = _reader_of_content(content)
+    else:
+        suffix = _suffix_of(path)
+        if suffix not in _READERS:
+            known_suffixes = ", ".join([*_READERS, ".et"])
+            raise FormatError(
+                f"suffix {suffix!r}: matrices end in {known_suffixes}", path=path_name(path)
+            )
+        reader = _READERS[suffix]
+        content = unzip(read_bytes(path), file)
     # Whatever was read becomes one matrix of float64, and errors name the file.
     with naming(file), accounting(file):
         if layout is not None and reader is not _read_text:
@@ -213,30 +617,12 @@ def read_matrix(
     return fill_matrix(sparse_entries(matrix), "matrix").copy()
 
 
-def _read_stdin() -> bytes:
-    """Read stdin to its end; a `FormatError` if it is too large."""
-    content = sys.stdin.buffer.read(largest("bytes") + 1)
-    check_content("bytes", len(content), _STDIN_NAME)
-    return content
-
-
 def _suffix_of(path: str | os.PathLike[str]) -> str:
     """Return the ending of a file in small letters, before that of gzip; empty without one."""
     endings = [suffix.lower() for suffix in file_path(path).suffixes]
     if endings[-1:] == [".gz"]:
         endings.pop()
     return endings[-1] if endings else ""
-
-
-def _reader_of_suffix(path: str | os.PathLike[str]) -> Reader:
-    """Return the reader of files with this ending, before that of gzip; others are refused."""
-    suffix = _suffix_of(path)
-    if suffix not in _READERS:
-        known_suffixes = ", ".join([*_READERS, ".et"])
-        raise FormatError(
-            f"suffix {suffix!r}: matrices end in {known_suffixes}", path=path_name(path)
-        )
-    return _READERS[suffix]
 
 
 def _reader_of_content(content: bytes) -> Reader:
@@ -280,39 +666,33 @@ def _read_npy(content: bytes, path: str) -> Any:
     """Read an array, arrays by name, or the sparse matrix that SciPy saves as several arrays."""
     arrays = read_arrays(content, path)
     if {"format", "shape", "data"} <= set(arrays):
-        return _read_sparse_arrays(arrays, path)
+        # `scipy.sparse.save_npz` writes ``format`` (csr, csc, bsr, coo or dia), ``shape``,
+        # ``data``, and the indices of that format.
+        from scipy.sparse import bsr_array, coo_array, csc_array, csr_array, dia_array
+
+        layout = arrays["format"].item()
+        layout = layout.decode() if isinstance(layout, bytes) else str(layout)
+        compressed = {"csr": csr_array, "csc": csc_array, "bsr": bsr_array}
+
+        # Arrays that contradict each other make SciPy raise errors of several kinds.
+        try:
+            shape = tuple(int(side) for side in arrays["shape"])
+            if arrays["data"].dtype.kind not in "iufb" or len(shape) != 2:
+                raise ValueError(f"data of {arrays['data'].dtype}, shape {shape}")
+            if layout in compressed:
+                parts = (arrays["data"], arrays["indices"], arrays["indptr"])
+                matrix = compressed[layout](parts, shape=shape)
+                matrix.check_format(full_check=True)
+            elif layout == "coo":
+                matrix = coo_array((arrays["data"], (arrays["row"], arrays["col"])), shape=shape)
+            elif layout == "dia":
+                matrix = dia_array((arrays["data"], arrays["offsets"]), shape=shape)
+            else:
+                raise ValueError(f"format {layout!r}")
+        except (ValueError, KeyError, TypeError, IndexError) as exc:
+            raise FormatError(f"is no sparse matrix of SciPy: {exc}", path=path) from exc
+        return matrix.tocsr()
     return arrays[""] if list(arrays) == [""] else arrays
-
-
-def _read_sparse_arrays(arrays: Mapping[str, NDArray[Any]], path: str) -> Any:
-    """Make the sparse matrix of the arrays that `scipy.sparse.save_npz` writes, by name.
-
-    They are ``format`` (csr, csc, bsr, coo or dia), ``shape``, ``data``, and the indices of that
-    format.
-    """
-    from scipy.sparse import bsr_array, coo_array, csc_array, csr_array, dia_array
-
-    layout = arrays["format"].item()
-    layout = layout.decode() if isinstance(layout, bytes) else str(layout)
-    compressed = {"csr": csr_array, "csc": csc_array, "bsr": bsr_array}
-    # Arrays that contradict each other make SciPy raise errors of several kinds.
-    try:
-        shape = tuple(int(side) for side in arrays["shape"])
-        if arrays["data"].dtype.kind not in "iufb" or len(shape) != 2:
-            raise ValueError(f"data of {arrays['data'].dtype}, shape {shape}")
-        if layout in compressed:
-            parts = (arrays["data"], arrays["indices"], arrays["indptr"])
-            matrix = compressed[layout](parts, shape=shape)
-            matrix.check_format(full_check=True)
-        elif layout == "coo":
-            matrix = coo_array((arrays["data"], (arrays["row"], arrays["col"])), shape=shape)
-        elif layout == "dia":
-            matrix = dia_array((arrays["data"], arrays["offsets"]), shape=shape)
-        else:
-            raise ValueError(f"format {layout!r}")
-    except (ValueError, KeyError, TypeError, IndexError) as exc:
-        raise FormatError(f"is no sparse matrix of SciPy: {exc}", path=path) from exc
-    return matrix.tocsr()
 
 
 def _read_json(content: bytes, path: str) -> Any:
@@ -337,23 +717,25 @@ def _read_json(content: bytes, path: str) -> Any:
             f" {_QOBLIB!r}) or a network of SNDlib (nodes and demands) is expected"
         )
         raise FormatError(f"{rule}{describe_tree(tree)}", path=path)
-    with accounting(path) as account:
-        for entry in instances.values():
-            account.take(_INSTANCE, entry)
-    return {key: _unstack(entry, pointer("", key)) for key, entry in instances.items()}
+    for entry in instances.values():
+        take(_INSTANCE, entry, path=path)
 
-
-def _unstack(entry: dict[str, Any], where: str) -> NDArray[np.float64]:
-    """Return the matrix of an instance of QOBLIB: ``n``, and n * n numbers column by column."""
-    stacked, n = entry[_QOBLIB], entry.get("n")
-    if type(n) is not int or n < 1 or not isinstance(stacked, list) or len(stacked) != n * n:
-        raise FormatError(f"n = {shorten(n)} does not fit its matrix", where=pointer(where, "n"))
-    for k, value in enumerate(stacked):
-        if type(value) not in (int, float):
+    # An instance is ``n``, and n * n numbers column by column.
+    matrices = {}
+    for key, entry in instances.items():
+        stacked = entry[_QOBLIB]
+        n = entry.get("n")
+        if type(n) is not int or n < 1 or not isinstance(stacked, list) or len(stacked) != n * n:
             raise FormatError(
-                f"{shorten(value)}: a number is expected", where=pointer(where, _QOBLIB, k)
+                f"n = {shorten(n)} does not fit its matrix", where=pointer("", key, "n")
             )
-    return np.array(stacked).reshape(n, n, order="F")
+        for k, value in enumerate(stacked):
+            if type(value) not in (int, float):
+                raise FormatError(
+                    f"{shorten(value)}: a number is expected", where=pointer("", key, _QOBLIB, k)
+                )
+        matrices[key] = np.array(stacked).reshape(n, n, order="F")
+    return matrices
 
 
 Reader = Callable[[bytes, str], Any]

@@ -1,4 +1,4 @@
-"""Tables of text (CSV, TSV, blanks): matrices with or without names, and lists of edges.
+"""Tables of text (CSV, TSV, blanks): matrices with or without names, lists of edges or flows.
 
 A table is read only if it can mean one thing. Each layout of `LAYOUTS` says by `_possible_layouts`
 whether it fits; where two fit, the table is refused and both are named.
@@ -7,32 +7,41 @@ whether it fits; where two fit, the table is refused and both are named.
 from __future__ import annotations
 
 import csv
+import os
 import re
 from collections import Counter
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from optmatch.io.contents import decode
 from optmatch.io.fields import shorten
-from optmatch.io.matrices.columns import (
+from optmatch.io.matrices.traffic import (
     BYTES,
     DESTINATION_WORDS,
     SOURCE_WORDS,
     TIME_WORDS,
     UNUSED_BESIDE_BYTES,
+    Traffic,
     Unit,
+    check_order,
+    is_number,
+    is_whole,
+    number_ports,
+    read_number,
     seconds_each,
     size_unit,
+    sparse_matrix,
+    traffic_of_labels,
     traffic_unit,
     unit_in_words,
     warn_of_rate,
 )
-from optmatch.io.matrices.numbers import is_number, is_whole, read_number
-from optmatch.io.matrices.traffic import Traffic, check_order, traffic_of_labels
+from optmatch.io.text import check_content, decode, read_bytes, unzip
 from optmatch.model import FormatError
-from optmatch.model.accounts import Level, accounting
+from optmatch.model.accounts import Level, assume, take
+from optmatch.model.files import path_name
 from optmatch.problems.demands.matrices import names_of_ports
 
 LAYOUTS = {
@@ -76,7 +85,17 @@ def read_table(content: bytes, path: str, layout: str | None = None) -> Traffic:
     rows = split_rows(content, path)
     if not rows or rows[0].fields == [""]:
         raise FormatError("no numbers in it", path=path)
-    _refuse_times(rows[0], path)
+
+    # A list of flows with times is no matrix.
+    words = {field.lower() for field in rows[0].fields}
+    has_time = any(seconds_each(field, TIME_WORDS) is not None for field in rows[0].fields)
+    if has_time and words & SOURCE_WORDS and words & DESTINATION_WORDS:
+        raise FormatError(
+            "a list of flows with their times: `optmatch simulate` replays it, and"
+            " optmatch.io.read_flows reads it",
+            path=path,
+        )
+
     if layout is None:
         layout = _only_layout(rows, path)
     stated = stated_unit(content, path)
@@ -126,14 +145,11 @@ def split_rows(content: bytes, path: str) -> list[Row]:
         else:
             fields = next(csv.reader([line], delimiter=separator, skipinitialspace=True))
         rows.append(Row(place, [field.strip() for field in fields]))
-    return _with_decimal_points(rows) if separator in (";", "\t") else rows
+    if separator not in (";", "\t"):
+        return rows
 
-
-def _with_decimal_points(rows: Sequence[Row]) -> list[Row]:
-    """Write numbers that have decimal commas with points, ``1,5`` as ``1.5``.
-
-    They are refused if all of them could as well have commas before thousands, as 1,234.
-    """
+    # Numbers that have decimal commas get points, ``1,5`` as ``1.5``. They are refused if all of
+    # them could as well have commas before thousands, as 1,234.
     with_comma = [
         (row.place, field)
         for row in rows
@@ -173,18 +189,6 @@ def _with_decimal_points(rows: Sequence[Row]) -> list[Row]:
     ]
 
 
-def _refuse_times(header: Row, path: str) -> None:
-    """Refuse a list of flows with times, which is no matrix."""
-    words = {field.lower() for field in header.fields}
-    has_time = any(seconds_each(field, TIME_WORDS) is not None for field in header.fields)
-    if has_time and words & SOURCE_WORDS and words & DESTINATION_WORDS:
-        raise FormatError(
-            "a list of flows with their times: `optmatch simulate` replays it, and"
-            " optmatch.io.read_flows reads it",
-            path=path,
-        )
-
-
 def _only_layout(rows: Sequence[Row], path: str) -> str:
     """Return the only key of `LAYOUTS` that fits, or the nearest one if none does.
 
@@ -208,7 +212,11 @@ def _only_layout(rows: Sequence[Row], path: str) -> str:
 
 
 def _possible_layouts(rows: Sequence[Row]) -> list[str]:
-    """List the keys of `LAYOUTS` by which a table can be read, from what its fields look like."""
+    """List the keys of `LAYOUTS` by which a table can be read, from what its fields look like.
+
+    A table with the header of a list of edges, and one with an empty corner above names, can be
+    read in one way alone.
+    """
     # A first line that names the columns of edges, or an empty corner above names, decides.
     body = [row.fields for row in rows[1:]]
     if _header_of_edges(rows[0], body) is not None:
@@ -217,45 +225,33 @@ def _possible_layouts(rows: Sequence[Row]) -> list[str]:
     if corner_is_empty and _is_labelled(rows):
         return ["labelled"]
 
-    # Otherwise all layouts count that the fields allow. A matrix has lines of equal length.
+    # Otherwise all layouts count that the fields allow. A matrix has lines of equal length, and
+    # its names are no numbers; but numbers may be labels of a square matrix, as pandas writes
+    # them: above it if all are different (`to_csv(index=False)`), or beside it if they count its
+    # rows.
     layouts = []
-    is_rectangle = len({len(row.fields) for row in rows}) == 1
-    if is_rectangle and all(is_number(field) for row in rows for field in row.fields):
-        layouts.append("numbers")
-    if is_rectangle and _has_header(rows):
-        layouts.append("header")
-    if is_rectangle and _has_index(rows):
-        layouts.append("index")
+    if len({len(row.fields) for row in rows}) == 1:
+        first = rows[0].fields
+        labels = [row.fields[0] for row in rows]
+        numeric = np.array([[is_number(field) for field in row.fields] for row in rows])
+        n_rows, n_columns = numeric.shape
+        is_header = not numeric[0].any()
+        if n_rows - 1 == n_columns >= 2 and all(map(is_whole, first)):
+            is_header = len(set(first)) == n_columns
+
+        # Which layouts have numbers where they need them.
+        is_index = not numeric[:, 0].any() or (n_rows == n_columns - 1 >= 2 and _counts(labels))
+        if numeric.all():
+            layouts.append("numbers")
+        if n_rows > 1 and numeric[1:].all() and is_header:
+            layouts.append("header")
+        if n_columns > 1 and numeric[:, 1:].all() and is_index:
+            layouts.append("index")
     if _is_labelled(rows):
         layouts.append("labelled")
     if _could_be_edges(rows):
         layouts.append("edges")
     return layouts
-
-
-def _has_header(rows: Sequence[Row]) -> bool:
-    """Tell whether the first line can have names of columns, above lines of numbers alone."""
-    first = rows[0].fields
-    body = [row.fields for row in rows[1:]]
-    if not body or not all(is_number(field) for fields in body for field in fields):
-        return False
-    if not any(map(is_number, first)):
-        return True
-    # Numbers as labels, above a square matrix: `DataFrame.to_csv(index=False)`.
-    is_square = len(body) == len(first) >= 2
-    return is_square and all(map(is_whole, first)) and len(set(first)) == len(first)
-
-
-def _has_index(rows: Sequence[Row]) -> bool:
-    """Tell whether the first column can have names of rows, beside numbers alone."""
-    labels = [row.fields[0] for row in rows]
-    if not all(len(row.fields) > 1 and all(map(is_number, row.fields[1:])) for row in rows):
-        return False
-    if not any(map(is_number, labels)):
-        return True
-    # Numbers that count the rows of a square matrix: `DataFrame.to_csv(header=False)`.
-    is_square = len(rows) == len(rows[0].fields) - 1 >= 2
-    return is_square and _counts(labels)
 
 
 def _is_labelled(rows: Sequence[Row]) -> bool:
@@ -277,9 +273,11 @@ def _is_labelled(rows: Sequence[Row]) -> bool:
 
 
 def _split_header(fields: list[str], width: int) -> tuple[str, list[str]]:
-    """Split a header into its corner above the names of rows, and the names of columns.
+    """Return the corner of a header, above the names of rows, and the names of columns.
 
-    The corner is empty if other lines have one field more: R's `write.table` writes none.
+    The fields "from", "a" and "b" above lines of 3 fields are the corner "from" and the columns
+    "a" and "b". The corner is empty if other lines have one field more than the header: R's
+    `write.table` writes none.
     """
     if len(fields) == width - 1:
         return "", fields
@@ -313,22 +311,15 @@ def _header_of_edges(header: Row, body: Sequence[list[str]]) -> _EdgeColumns | N
     has_traffic = any(traffic_unit(header.fields[column], header.place) for column in others)
     if is_square and not has_traffic:
         return None
-    amount, unit = _find_traffic(header, others)
-    return _EdgeColumns(sources[0], destinations[0], amount, unit)
 
-
-def _find_traffic(header: Row, columns: Sequence[int]) -> tuple[int, Unit]:
-    """Find the one column of traffic among some columns of a header, and its unit.
-
-    `columns` are those behind source and destination. A column that counts something beside a
-    column of bytes is passed over; any other column is refused.
-    """
-    units = {column: traffic_unit(header.fields[column], header.place) for column in columns}
+    # A column that counts something beside a column of bytes is passed over; any other column is
+    # refused.
+    units = {column: traffic_unit(header.fields[column], header.place) for column in others}
     of_traffic = {column: unit for column, unit in units.items() if unit is not None}
     if len(of_traffic) > 1:
         names = ", ".join(shorten(header.fields[column]) for column in of_traffic)
         raise FormatError(f"several columns of traffic, {names}: keep one", path=header.place)
-    for column in columns:
+    for column in others:
         name = header.fields[column]
         is_count = name.lower().removeprefix("n_").strip() in UNUSED_BESIDE_BYTES
         if column not in of_traffic and not (of_traffic and is_count):
@@ -340,22 +331,11 @@ def _find_traffic(header: Row, columns: Sequence[int]) -> tuple[int, Unit]:
 
     # The counts beside the bytes are passed over, and told to be.
     ((amount, unit),) = of_traffic.items()
-    passed_over = [header.fields[column] for column in columns if column != amount]
+    passed_over = [header.fields[column] for column in others if column != amount]
     used = tuple(name for name in header.fields if name not in passed_over)
     reasons = dict.fromkeys(passed_over, "the bytes stand beside it")
-    with accounting() as account:
-        account.take(Level("column", used, reasons), header.fields)
-    return amount, unit
-
-
-def _unit_of_unknown(header: Row) -> Unit:
-    """Return the unit of the last of three columns without known names; bytes by default."""
-    name = header.fields[-1]
-    unit = traffic_unit(name, header.place) or unit_in_words(name, header.place)
-    if unit is None:
-        with accounting() as account:
-            account.assume(f"column {shorten(name)} is read as bytes")
-    return unit or BYTES
+    take(Level("column", used, reasons), header.fields)
+    return _EdgeColumns(sources[0], destinations[0], amount, unit)
 
 
 def _could_be_edges(rows: Sequence[Row]) -> bool:
@@ -403,7 +383,12 @@ def _read_edges(rows: Sequence[Row], path: str, stated: Unit) -> Traffic:
         width = len(rows[0].fields)
         rows = rows[1:]
     elif not is_number(rows[0].fields[-1]):
-        columns = _EdgeColumns(0, 1, 2, _unit_of_unknown(rows[0]))
+        # Without known names of columns the last one has the amounts.
+        name = rows[0].fields[-1]
+        named_unit = traffic_unit(name, rows[0].place) or unit_in_words(name, rows[0].place)
+        if named_unit is None:
+            assume(f"column {shorten(name)} is read as bytes")
+        columns = _EdgeColumns(0, 1, 2, named_unit or BYTES)
         width = len(rows[0].fields)
         rows = rows[1:]
 
@@ -428,7 +413,10 @@ def _read_edges(rows: Sequence[Row], path: str, stated: Unit) -> Traffic:
 
 
 def _read_matrix(rows: Sequence[Row], layout: str, path: str) -> Traffic:
-    """Read a matrix and the names of its rows and columns, in one layout of `LAYOUTS`."""
+    """Read a matrix and the names of its rows and columns, in one layout of `LAYOUTS`.
+
+    Names that are there twice, or in another order beside than above, are refused.
+    """
     has_index = layout in ("index", "labelled")
     body = rows[1:] if layout in ("header", "labelled") else rows
 
@@ -454,27 +442,326 @@ def _read_matrix(rows: Sequence[Row], layout: str, path: str) -> Traffic:
             f"{len(columns)} names of columns, but {len(matrix[0])} columns of numbers",
             path=rows[0].place,
         )
-    labels = [row.fields[0] for row in body] if has_index else []
-    return Traffic(np.array(matrix), _common_names(labels, columns, len(matrix), path))
-
-
-def _common_names(
-    row_labels: Sequence[str], column_labels: Sequence[str], n_rows: int, path: str
-) -> tuple[str, ...] | None:
-    """Return the names of the ports that rows and columns are; None if ports have no names.
-
-    Names that are there twice, or in another order beside than above, are refused.
-    """
-    for labels in (row_labels, column_labels):
+    row_labels = [row.fields[0] for row in body] if has_index else []
+    for labels in (row_labels, columns):
         for label, count in Counter(labels).most_common(1):
             if count > 1:
                 raise FormatError(f"{shorten(label)} names {count} rows or columns", path=path)
 
-    # Labels of rows that only count are none, as those that pandas writes beside named columns.
-    rows_only_count = _counts(row_labels) and set(row_labels) != set(column_labels)
-    if len(column_labels) == n_rows and (not row_labels or rows_only_count):
-        return names_of_ports(column_labels)
-    if len(row_labels) == len(column_labels):
-        check_order(row_labels, column_labels, path)
-    is_square = len(column_labels) in (0, n_rows)
-    return names_of_ports(row_labels) if row_labels and is_square else None
+    # The names of the ports are those of rows and columns, in the same order. Labels of rows that
+    # only count are none, as those that pandas writes beside named columns.
+    n_rows = len(matrix)
+    names = None
+    rows_only_count = _counts(row_labels) and set(row_labels) != set(columns)
+    if len(columns) == n_rows and (not row_labels or rows_only_count):
+        names = names_of_ports(columns)
+    else:
+        if len(row_labels) == len(columns):
+            check_order(row_labels, columns, path)
+        if row_labels and len(columns) in (0, n_rows):
+            names = names_of_ports(row_labels)
+    return Traffic(np.array(matrix), names)
+
+
+_MEGABYTE = 1e6
+_COFLOW_WORDS = frozenset(["coflow", "group", "job"])
+_WEIGHT_WORDS = frozenset(["weight", "priority"])
+_DEADLINE_WORDS = frozenset(["deadline", "due"])
+_NEEDED_COLUMNS = ("time", "source", "destination", "bytes")
+
+
+class _Column(NamedTuple):
+    """A column of a table of flows."""
+
+    number: int
+    factor: float
+    """Seconds or bytes of one unit of its numbers; 1 of a column without a unit."""
+
+
+class FlowList(NamedTuple):
+    """Flows in the order of their arrival; all arrays have the shape (flows,).
+
+    Examples
+    --------
+    >>> first = FlowList(np.array([0.5]), *np.array([[0], [1], [30], [0]]), 2, None)
+    >>> first.n_ports, first.size_bytes.tolist()
+    (2, [30])
+    """
+
+    time_s: NDArray[np.float64]
+    """When they arrive, ascending, in seconds."""
+    source: NDArray[np.int64]
+    destination: NDArray[np.int64]
+    size_bytes: NDArray[np.float64]
+    coflow: NDArray[np.int64]
+    """The number of the coflow that a flow belongs to; without coflows the number of the flow."""
+    n_ports: int
+    names: tuple[str, ...] | None
+    """The names of the ports; None if they only count from 0."""
+    weight: NDArray[np.float64] | None = None
+    """How much the wait of each flow counts, > 0; None: all the same."""
+    deadline_s: NDArray[np.float64] | None = None
+    """When each flow should be complete, as of the same clock as `time_s`; infinite where a flow
+    has no deadline. None if no flow has one."""
+
+
+def read_flows(path: str | os.PathLike[str]) -> FlowList:
+    r"""Read flows with their arrival times.
+
+    Parameters
+    ----------
+    path
+        CSV whose first line names its columns, in any order: time (in seconds), source,
+        destination, bytes, and perhaps coflow, weight and deadline (in seconds, of the same clock;
+        an empty field is none); or a trace of coflow-benchmark [1]_, whose bytes from a reducer
+        come in equal parts from all mappers. Either may be packed by gzip.
+
+    Returns
+    -------
+    FlowList
+        In the order of arrival; flows of the same time in the order of the file.
+
+    Raises
+    ------
+    FormatError
+        Naming file, line and value of the first thing that does not fit.
+
+    References
+    ----------
+    .. [1] Chowdhury, Zhong and Stoica (2014). Efficient coflow scheduling with Varys. *SIGCOMM*.
+       https://doi.org/10.1145/2619239.2626315
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = pathlib.Path(folder) / "flows.csv"
+    ...     _ = file.write_text("time,source,destination,bytes\n0.5,a,b,30\n0,b,a,12\n")
+    ...     flows = read_flows(file)
+    >>> flows.time_s.tolist(), flows.source.tolist(), flows.names
+    ([0.0, 0.5], [1, 0], ('a', 'b'))
+    """
+    name = path_name(path)
+    content = unzip(read_bytes(path), name)
+    if is_coflow_benchmark(content):
+        return read_coflow_benchmark(content, name)
+    rows = split_rows(content, name)
+    if not rows:
+        raise FormatError("no flows in it", path=name)
+    if stated_unit(content, name) is not BYTES:
+        raise FormatError("a unit in a comment: name it in the header of its column", path=name)
+
+    # Columns are ``source``, ``destination``, ``bytes`` and ``time``, and perhaps ``coflow``,
+    # ``weight`` and ``deadline``. Flows with one label in ``coflow`` belong together; without
+    # the column each flow is a coflow of its own.
+    column_of = _find_columns(rows[0])
+    for row in rows[1:]:
+        if len(row.fields) != len(rows[0].fields):
+            raise FormatError(
+                f"{len(row.fields)} fields, but {len(rows[0].fields)} columns", path=row.place
+            )
+
+    def texts(column: str) -> list[str]:
+        """Return the fields of a column, line by line."""
+        return [row.fields[column_of[column].number] for row in rows[1:]]
+
+    def numbers(column: str) -> list[float]:
+        """Return the amounts of a column in seconds or bytes, line by line."""
+        places = [row.place for row in rows[1:]]
+        factor = column_of[column].factor
+        fields = zip(texts(column), places, strict=True)
+        return [factor * _amount(text, place) for text, place in fields]
+
+    # Ports are numbered by their names.
+    size_bytes = np.array(numbers("bytes"), dtype=np.float64)
+    source, destination, names = number_ports(texts("source"), texts("destination"), name)
+
+    # Flows with the same label are one coflow; coflows are numbered as they come.
+    coflows = np.arange(len(rows) - 1)
+    if "coflow" in column_of:
+        number_of = {label: k for k, label in enumerate(dict.fromkeys(texts("coflow")))}
+        coflows = np.array([number_of[label] for label in texts("coflow")], dtype=np.int64)
+
+    # Weights are above 0; the first that is not is named.
+    weight = None
+    if "weight" in column_of:
+        weight = np.array(numbers("weight"))
+        for flow in np.flatnonzero(weight == 0)[:1]:
+            raise FormatError("weight 0: > 0 is expected", path=rows[1 + flow].place)
+    deadline_s = None
+    if "deadline" in column_of:
+        # An empty field is no deadline, which is infinite.
+        deadline_s = np.full(len(rows) - 1, np.inf)
+        for flow, (text, row) in enumerate(zip(texts("deadline"), rows[1:], strict=True)):
+            if text:
+                deadline_s[flow] = column_of["deadline"].factor * _amount(text, row.place)
+    return _in_order(
+        FlowList(
+            time_s=np.array(numbers("time")),
+            source=source,
+            destination=destination,
+            size_bytes=size_bytes,
+            coflow=coflows,
+            n_ports=len(names),
+            names=names_of_ports(names),
+            weight=weight,
+            deadline_s=deadline_s,
+        )
+    )
+
+
+def _find_columns(header: Row) -> dict[str, _Column]:
+    """Find which column of a table of flows is which, by the words of its first line.
+
+    The keys are ``"time"``, ``"source"``, ``"destination"``, ``"bytes"``, and perhaps
+    ``"coflow"``, ``"weight"`` and ``"deadline"``. Counts of packets are passed over, rates
+    refused.
+    """
+    words = [field.lower() for field in header.fields]
+    found: dict[str, list[_Column]] = {}
+
+    # Other tools call the bytes of an edge its weight: beside a column of bytes it is a weight.
+    units = [traffic_unit(field, header.place) for field in header.fields]
+    has_bytes = any(
+        unit is not None and word not in _WEIGHT_WORDS
+        for word, unit in zip(words, units, strict=True)
+    )
+
+    # A word may name a weight or bytes: it is a weight if another column has the bytes.
+    for index, (word, unit) in enumerate(zip(words, units, strict=True)):
+        time_s = seconds_each(word, TIME_WORDS)
+        deadline_s = seconds_each(word, _DEADLINE_WORDS)
+        if word in SOURCE_WORDS:
+            found.setdefault("source", []).append(_Column(index, 1.0))
+        elif word in DESTINATION_WORDS:
+            found.setdefault("destination", []).append(_Column(index, 1.0))
+        elif time_s is not None:
+            found.setdefault("time", []).append(_Column(index, time_s))
+        elif word in _WEIGHT_WORDS and has_bytes:
+            found.setdefault("weight", []).append(_Column(index, 1.0))
+        elif unit is not None and not unit.is_rate:
+            found.setdefault("bytes", []).append(_Column(index, unit.bytes_each))
+        elif word in _COFLOW_WORDS:
+            found.setdefault("coflow", []).append(_Column(index, 1.0))
+        elif word in _WEIGHT_WORDS:
+            found.setdefault("weight", []).append(_Column(index, 1.0))
+        elif deadline_s is not None:
+            found.setdefault("deadline", []).append(_Column(index, deadline_s))
+        elif word not in UNUSED_BESIDE_BYTES:
+            raise FormatError(
+                f"column {shorten(header.fields[index])} is unknown", path=header.place
+            )
+
+    # Each column is there once.
+    for column in [*_NEEDED_COLUMNS, *found]:
+        count = len(found.get(column, ()))
+        if count != 1:
+            raise FormatError(
+                f"{count} columns of {column}: time, source, destination, bytes are"
+                " expected, and perhaps coflow, weight and deadline",
+                path=header.place,
+            )
+    return {column: matching[0] for column, matching in found.items()}
+
+
+def _amount(text: str, place: str) -> float:
+    """Read a number that is finite and not negative."""
+    value = read_number(text, place)
+    if not 0 <= value < float("inf"):
+        raise FormatError(f"{shorten(text)}: must be finite and >= 0", path=place)
+    return value
+
+
+def _in_order(flows: FlowList) -> FlowList:
+    """Sort flows by arrival; those of the same time keep their order."""
+    order = np.argsort(flows.time_s, kind="stable")
+    columns: dict[str, Any] = {
+        name: column[order]
+        for name, column in flows._asdict().items()
+        if isinstance(column, np.ndarray)
+    }
+    return flows._replace(**columns)
+
+
+def is_coflow_benchmark(content: bytes) -> bool:
+    """Tell whether the first 100 000 bytes of a text are a trace of coflow-benchmark.
+
+    Its first line has two counts, and its second one ends with a reducer, ``rack:megabytes``.
+    """
+    first, _, later_lines = content[:100_000].decode(errors="replace").partition("\n")
+    counts = first.split()
+    second = later_lines.partition("\n")[0].split()
+    has_reducers = bool(second) and ":" in second[-1]
+    return len(counts) == 2 and all(map(is_whole, counts)) and has_reducers
+
+
+def read_coflow_benchmark(content: bytes, path: str) -> FlowList:
+    """Read a trace in the format of coflow-benchmark: groups of transfers between racks.
+
+    The first line has the numbers of racks and of coflows. The line ``7 500 2 0 3 1 5:10.0`` is
+    coflow 7, which arrives after 500 ms: 2 mappers, racks 0 and 3, send 10 megabytes in all to 1
+    reducer, rack 5. Racks, which are ports, count from 0. Each mapper and reducer have a flow.
+    """
+    numbered = enumerate(decode(content, path).splitlines(), start=1)
+    lines = [(f"{path}:{number}", line.split()) for number, line in numbered if line.strip()]
+    n_ports, n_coflows = (int(word) for word in lines[0][1])
+    check_content("ports", n_ports, path)
+    if len(lines) - 1 != n_coflows:
+        raise FormatError(
+            f"{len(lines) - 1} coflows, but {n_coflows} are announced", path=lines[0][0]
+        )
+    # A row for each flow, that is for each mapper and reducer of a coflow: when it arrives, the
+    # number of its coflow, source and destination rack, and bytes.
+    flows: list[tuple[float, int, int, int, float]] = []
+    for coflow, (place, words) in enumerate(lines[1:]):
+        arrival_s = _amount(words[1], place) / 1e3 if len(words) > 1 else 0.0
+        for mapper, reducer, size_bytes in _coflow_flows(words, n_ports, place):
+            flows.append((arrival_s, coflow, mapper, reducer, size_bytes))
+    columns = np.array(flows, dtype=np.float64).reshape(-1, 5).T
+    return _in_order(
+        FlowList(
+            time_s=columns[0],
+            source=columns[2].astype(np.int64),
+            destination=columns[3].astype(np.int64),
+            size_bytes=columns[4],
+            coflow=columns[1].astype(np.int64),
+            n_ports=n_ports,
+            names=names_of_ports(tuple(map(str, range(n_ports)))),
+        )
+    )
+
+
+def _coflow_flows(words: list[str], n_ports: int, place: str) -> Iterator[tuple[int, int, float]]:
+    """Yield mapper, reducer and bytes of the flows of one coflow, a line as words.
+
+    Each mapper sends its part to each reducer: the bytes of the reducer by the number of mappers.
+    """
+    n_mappers = int(words[2]) if len(words) > 2 and is_whole(words[2]) else len(words)
+    mappers = words[3 : 3 + n_mappers]
+    reducers = words[4 + n_mappers :]
+    count = words[3 + n_mappers] if len(words) > 3 + n_mappers else ""
+    if len(mappers) != n_mappers or count != str(len(reducers)):
+        raise FormatError(
+            "a number, ms, the number of mappers and their racks, the number of reducers and"
+            " rack:megabytes of each are expected",
+            path=place,
+        )
+    if not mappers and reducers:
+        raise FormatError("a coflow without mappers, whose reducers receive bytes", path=place)
+
+    # What a reducer receives comes in equal parts from all mappers.
+    for reducer in reducers:
+        rack, _, megabytes = reducer.partition(":")
+        for port in (*mappers, rack):
+            if not is_whole(port) or int(port) >= n_ports:
+                raise FormatError(f"{shorten(port)}: racks are 0 .. {n_ports - 1}", path=place)
+        size_bytes = _amount(megabytes, place) * _MEGABYTE / n_mappers
+        for mapper in mappers:
+            yield int(mapper), int(rack), size_bytes
+
+
+def traffic_of_flows(flows: FlowList, path: str) -> Traffic:
+    """Add up flows, whenever they arrive, as one demand."""
+    shape = (flows.n_ports, flows.n_ports)
+    matrix = sparse_matrix(flows.source, flows.destination, flows.size_bytes, shape, path)
+    return Traffic(matrix, flows.names)

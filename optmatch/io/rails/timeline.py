@@ -1,18 +1,24 @@
-"""Timelines: operations, circuits, reconfigurations with their times, as CSV and for Perfetto."""
+"""Operations, circuits and reconfigurations over time: as CSV, for Perfetto, for simulators."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
-from optmatch.io.rails.topologies import Topologies, answer_of, topologies
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.io.rails.chakra.demand import groups_text
+from optmatch.io.rails.chakra.messages import step_traces
 from optmatch.io.text import csv_text
-from optmatch.model import Solution
+from optmatch.model import InputError, Solution, number
 from optmatch.problems import Demand, RailJob, Step
 from optmatch.problems.rails.execution.plan import RailPlan
-from optmatch.problems.rails.training.step import COMPUTE, OPERATIONS, SEND
+from optmatch.problems.rails.training.step import COMPUTE, OPERATIONS, SCALE_UP, SEND
+from optmatch.problems.topologies import TimedCircuit, Topologies, answer_of, topologies
 
 _NS_PER_S = 1e9
 
@@ -23,13 +29,13 @@ class Span(NamedTuple):
     what: str
     """``"operation"``, ``"circuit"`` or ``"reconfiguration"``."""
     name: str
-    group: str
-    rank: int | str
-    peer: int | str
-    switch: str
-    start_s: float
-    end_s: float
-    size_bytes: float | str
+    group: str = ""
+    rank: int | str = ""
+    peer: int | str = ""
+    switch: str = ""
+    start_s: float = 0.0
+    end_s: float = 0.0
+    size_bytes: float | str = ""
     via: str = ""
     """The ranks that forward it, in order."""
     port_name: str = ""
@@ -47,17 +53,38 @@ def spans(solution: Solution) -> Iterator[Span]:
     reconfigurations of each switch. Begin and end are in seconds.
     """
     answer = answer_of(solution)
+    problem = solution.problem
     system = topologies(solution)
-    if isinstance(answer, RailPlan) and isinstance(solution.problem, RailJob):
-        yield from _operation_spans(solution.problem.step(), answer)
+    if isinstance(answer, RailPlan) and isinstance(problem, RailJob):
+        yield from _operation_spans(problem.step(), answer)
     else:
-        fabric = solution.problem.fabric
-        labels = () if fabric is None else fabric.labels
-        circuits = _circuit_spans(system, labels)
-        if isinstance(solution.problem, Demand) and not solution.problem.packet_bytes_per_s:
-            yield from _with_bytes(circuits, solution.problem)
-        else:
-            yield from circuits
+        # Nodes that have no label in the fabric have their number as name.
+        labels = () if problem.fabric is None else problem.fabric.labels
+        names = [*labels, *map(str, range(len(labels), system.n_nodes))]
+        circuits = system.list_circuits()
+
+        # What each circuit of a demand carries: what is left of its pair, and as much as it has
+        # time for. Circuits of several planes take turns by their begin.
+        size_bytes: dict[TimedCircuit, float] = {}
+        if isinstance(problem, Demand) and not problem.packet_bytes_per_s:
+            left_bytes = problem.demand_bytes.copy()
+            for circuit in sorted(circuits, key=lambda circuit: circuit.start_s):
+                pair = (circuit.source, circuit.destination)
+                room_bytes = (circuit.end_s - circuit.start_s) * problem.rate_bytes_per_s
+                size_bytes[circuit] = min(float(left_bytes[pair]), room_bytes)
+                left_bytes[pair] -= size_bytes[circuit]
+        for circuit in circuits:
+            yield Span(
+                what="circuit",
+                name=f"{names[circuit.source]} to {names[circuit.destination]}",
+                rank=circuit.source,
+                peer=circuit.destination,
+                switch=system.switches[circuit.switch].name,
+                start_s=circuit.start_s,
+                end_s=circuit.end_s,
+                size_bytes=size_bytes.get(circuit, ""),
+                port_name=names[circuit.source],
+            )
 
     for switch in system.switches:
         times_s = zip(switch.starts_s.tolist(), switch.ready_s.tolist(), strict=True)
@@ -66,13 +93,9 @@ def spans(solution: Solution) -> Iterator[Span]:
                 yield Span(
                     what="reconfiguration",
                     name=f"to state {state}",
-                    group="",
-                    rank="",
-                    peer="",
                     switch=switch.name,
                     start_s=start_s,
                     end_s=ready_s,
-                    size_bytes="",
                 )
 
 
@@ -110,13 +133,9 @@ def _operation_spans(step: Step, plan: RailPlan) -> Iterator[Span]:
         span = Span(
             what="operation",
             name=OPERATIONS[kind],
-            group="",
             rank=int(step.rank[operation]),
-            peer="",
-            switch="",
             start_s=float(plan.start_s[operation]),
             end_s=float(plan.end_s[operation]),
-            size_bytes="",
             via=" ".join(forwarders.get(operation, ())),
         )
         if kind != COMPUTE:
@@ -131,47 +150,6 @@ def _operation_spans(step: Step, plan: RailPlan) -> Iterator[Span]:
         yield span
 
 
-def _circuit_spans(system: Topologies, labels: tuple[str, ...]) -> Iterator[Span]:
-    """Yield the circuits of each switch, state by state, from when they are up to its end.
-
-    Nodes beyond `labels` have their number as name.
-    """
-    names = [*labels, *map(str, range(len(labels), system.n_nodes))]
-    for switch in system.switches:
-        times_s = zip(switch.ready_s.tolist(), switch.ends_s.tolist(), strict=True)
-        for state, (start_s, end_s) in enumerate(times_s):
-            for source, destination, _, _ in switch.circuits(state).tolist():
-                yield Span(
-                    what="circuit",
-                    name=f"{names[source]} to {names[destination]}",
-                    group="",
-                    rank=source,
-                    peer=destination,
-                    switch=switch.name,
-                    start_s=start_s,
-                    end_s=end_s,
-                    size_bytes="",
-                    port_name=names[source],
-                )
-
-
-def _with_bytes(circuits: Iterable[Span], demand: Demand) -> list[Span]:
-    """State what each circuit of a demand carries: what is left, and as much as it has time for.
-
-    Circuits that are up at the same time on several planes take turns by their begin.
-    """
-    spans_with_bytes = list(circuits)
-    left_bytes = demand.demand_bytes.copy()
-    for place in sorted(range(len(spans_with_bytes)), key=lambda k: spans_with_bytes[k].start_s):
-        span = spans_with_bytes[place]
-        room_bytes = (span.end_s - span.start_s) * demand.rate_bytes_per_s
-        pair = (int(span.rank), int(span.peer))
-        size_bytes = min(float(left_bytes[pair]), room_bytes)
-        left_bytes[pair] -= size_bytes
-        spans_with_bytes[place] = span._replace(size_bytes=size_bytes)
-    return spans_with_bytes
-
-
 class _Tracks:
     """The processes and threads of a trace of events; each gets its number when it is new."""
 
@@ -183,14 +161,28 @@ class _Tracks:
         """For each track, when the last event ends on its thread and on those beside it."""
 
     def place(
-        self, process: str, thread: str, start_ns: int, end_ns: int
+        self, span: Span, start_ns: int, end_ns: int
     ) -> tuple[dict[str, int], list[dict[str, Any]]]:
-        """Choose the thread of a process on which an event is drawn, so that none overlap.
+        """Choose process and thread of an event, so that no events of a thread overlap.
 
-        Returns the keys ``pid`` and ``tid`` of the event, and the events that name process and
-        thread, if they are new. An event that would overlap another one on the thread "tp" goes to
-        "tp (2)", or "tp (3)" if that is in use, too.
+        There is a process for each rank, switch or port; and a thread for what a rank computes,
+        for each of its groups, and of messages for each other rank and direction. An event that
+        would overlap another one on the thread "tp" goes to "tp (2)", or "tp (3)" if that is in
+        use, too. Returns the keys ``pid`` and ``tid`` of the event, and the events that name
+        process and thread, if they are new.
         """
+        process = f"rank {span.rank}"
+        thread = "compute"
+        if span.what == "reconfiguration":
+            process = span.switch
+            thread = "reconfigurations"
+        elif span.what == "circuit":
+            process = f"port {span.port_name}"
+            thread = span.switch
+        elif span.group:
+            peer = f", {span.name} {span.peer}" if span.peer != "" else ""
+            thread = f"{span.group}{peer}"
+
         named = []
         if process not in self._pid_of_process:
             pid = len(self._pid_of_process) + 1
@@ -215,8 +207,8 @@ class _Tracks:
         return {"pid": pid, "tid": self._tid_of_thread[process, thread]}, named
 
 
-_Ends = tuple[object, object, str, str]
-"""Sender, receiver, group and name of a message."""
+_Message = tuple[object, object, str]
+"""Sender, receiver and group."""
 
 
 def _events(solution: Solution) -> Iterator[dict[str, Any]]:
@@ -224,16 +216,16 @@ def _events(solution: Solution) -> Iterator[dict[str, Any]]:
 
     Slices ("ph": "X", with begin "ts" and duration "dur" in microseconds) come in the order of
     `spans`; before the first slice of a track comes an event that names the track. An arrow from
-    each send to its receive comes at last.
+    each send to its receive, two events, comes at last.
     """
     # Times become whole nanoseconds first, so that what ends when something begins stays so.
     tracks = _Tracks()
-    arrow_ends: dict[_Ends, list[dict[str, Any]]] = {}
+    sends: dict[_Message, list[dict[str, Any]]] = {}
+    receives: dict[_Message, list[dict[str, Any]]] = {}
     for span in spans(solution):
         start_ns = round(span.start_s * _NS_PER_S)
         end_ns = round(span.end_s * _NS_PER_S)
-        process, thread = _choose_track(span)
-        track, named = tracks.place(process, thread, start_ns, end_ns)
+        track, named = tracks.place(span, start_ns, end_ns)
         yield from named
         arguments: dict[str, Any] = {
             "group": span.group,
@@ -250,17 +242,21 @@ def _events(solution: Solution) -> Iterator[dict[str, Any]]:
             "dur": _microseconds(end_ns - start_ns),
             "args": {key: value for key, value in arguments.items() if value != ""},
         }
-
-        # Both ends of a message are kept: arrows join them when all slices are there.
         if span.name == "send":
             arrow_start = {**track, "ts": _microseconds(start_ns)}
-            ends = (span.rank, span.peer, span.group, "send")
-            arrow_ends.setdefault(ends, []).append(arrow_start)
+            sends.setdefault((span.rank, span.peer, span.group), []).append(arrow_start)
         elif span.name == "recv":
             arrow_end = {**track, "ts": _microseconds(end_ns)}
-            ends = (span.peer, span.rank, span.group, "recv")
-            arrow_ends.setdefault(ends, []).append(arrow_end)
-    yield from _arrows(arrow_ends)
+            receives.setdefault((span.peer, span.rank, span.group), []).append(arrow_end)
+
+    # The k-th send between two ranks of a group belongs to the k-th receive.
+    number = 0
+    for message, starts in sends.items():
+        for start, end in zip(starts, receives.get(message, []), strict=False):
+            number += 1
+            arrow = {"id": number, "name": "message", "cat": "message"}
+            yield {"ph": "s", **arrow, **start}
+            yield {"ph": "f", **arrow, **end, "bp": "e"}
 
 
 def _microseconds(time_ns: int) -> float:
@@ -273,40 +269,6 @@ def _microseconds(time_ns: int) -> float:
     return time_us if time_us * 1e3 >= time_ns else math.nextafter(time_us, math.inf)
 
 
-def _arrows(arrow_ends: dict[_Ends, list[dict[str, Any]]]) -> Iterator[dict[str, Any]]:
-    """Join the k-th send between two ranks to the k-th receive, by an arrow of two events.
-
-    `arrow_ends` has the tracks and times of the messages, by sender, receiver, group and
-    ``"send"`` or ``"recv"``.
-    """
-    number = 0
-    for (sender, receiver, group, name), starts in arrow_ends.items():
-        if name != "send":
-            continue
-        ends = arrow_ends.get((sender, receiver, group, "recv"), [])
-        for start, end in zip(starts, ends, strict=False):
-            number += 1
-            arrow = {"id": number, "name": "message", "cat": "message"}
-            yield {"ph": "s", **arrow, **start}
-            yield {"ph": "f", **arrow, **end, "bp": "e"}
-
-
-def _choose_track(span: Span) -> tuple[str, str]:
-    """Choose process and thread of an event, by their names.
-
-    There is a process for each rank, switch or port; and a thread for what a rank computes, for
-    each of its groups, and of messages for each other rank and direction.
-    """
-    if span.what == "reconfiguration":
-        return span.switch, "reconfigurations"
-    if span.what == "circuit":
-        return f"port {span.port_name}", span.switch
-    if not span.group:
-        return f"rank {span.rank}", "compute"
-    peer = f", {span.name} {span.peer}" if span.peer != "" else ""
-    return f"rank {span.rank}", f"{span.group}{peer}"
-
-
 def _name_event(what: str, pid: int, tid: int, value: str | int) -> dict[str, Any]:
     """Return an event that names a process or a thread, or says in which order it comes."""
     key = "sort_index" if what.endswith("index") else "name"
@@ -317,3 +279,168 @@ def tabulate(solution: Solution) -> dict[str, Any]:
     """List `spans` column by column: the table of a kind that has no other."""
     rows = list(spans(solution))
     return {column: [getattr(row, column) for row in rows] for column in _COLUMNS}
+
+
+_GIGA = 1e9
+
+
+def _rated(solution: Solution, rate_bytes_per_s: float | None) -> Topologies:
+    """Return the topologies of a solution, each switch with its rate in bytes per second.
+
+    The given rate counts for problems without a rate of their own; these need it.
+    """
+    system = topologies(solution)
+    if hasattr(solution.problem, "rate_bytes_per_s") or isinstance(solution.problem, RailJob):
+        return system
+    if rate_bytes_per_s is None:
+        kind = solution.problem.kind
+        rule = f"a problem of kind {kind} has no bytes: state what a circuit carries (--rate)"
+        raise InputError(f"rate: {rule}", where="rate")
+    rate = number("rate", rate_bytes_per_s)
+    switches = tuple(switch._replace(bytes_per_s=rate) for switch in system.switches)
+    return system._replace(switches=switches)
+
+
+def bandwidths(solution: Solution, rate_bytes_per_s: float | None = None) -> str:
+    """Write the circuits as blocks ``BW topology`` for astra-sim, in GB/s, sources in rows.
+
+    A topology is all circuits that are there at a time, in the order of first use; 0 is the
+    initial one. In a rail job the nodes are ranks, and the links inside servers are in every
+    topology; of other problems they are ports.
+    """
+    system = _rated(solution, rate_bytes_per_s)
+    return _format_blocks("BW", (rates / _GIGA for rates in _list_rates(solution, system)))
+
+
+def latencies(solution: Solution) -> str:
+    """Write blocks ``LT topology`` for astra-sim: the latency of each link in nanoseconds.
+
+    Rows are sources; 0 where there is no link. Links inside servers are in every topology.
+    """
+    latency_ns = _latency_ns(solution)
+    all_rates = _list_rates(solution, topologies(solution))
+    return _format_blocks("LT", (np.where(rates > 0, latency_ns, 0.0) for rates in all_rates))
+
+
+def network(solution: Solution, rate_bytes_per_s: float | None = None) -> str:
+    """Write ``network.yml`` of astra-sim: number of nodes, largest bandwidth, latency, delay.
+
+    Bandwidths are in GB/s, times in nanoseconds.
+    """
+    system = _rated(solution, rate_bytes_per_s)
+    all_rates = _list_rates(solution, system)
+    largest_rate = max((float(rates.max(initial=0)) for rates in all_rates), default=0)
+    return (
+        "topology: [FullyConnected]\n"
+        f"npus_count: [{system.n_nodes}]\n"
+        f"bandwidth: [{_format_number(largest_rate / _GIGA)}]  # GB/s\n"
+        f"latency: [{_format_number(_latency_ns(solution))}]  # ns\n"
+        f"reconfig_time: [{_format_number(system.delay_s * 1e9)}]  # ns\n"
+    )
+
+
+def _latency_ns(solution: Solution) -> float:
+    """Return the latency of a link of a rail job, in nanoseconds; 0 of other problems."""
+    if not isinstance(solution.problem, RailJob):
+        return 0.0
+    return 1e9 * solution.problem.network.latency_s
+
+
+def _group_numbers(step: Step) -> dict[str, str]:
+    """Name groups by whole numbers, as astra-sim wants, from 1 in the order of the groups.
+
+    Their own names count if these are numbers.
+    """
+    names = [group.name for group in step.groups]
+    if all(name.isdecimal() for name in names):
+        return {name: name for name in names}
+    return {name: str(number) for number, name in enumerate(names, start=1)}
+
+
+def communicators(solution: Solution) -> str:
+    """Write the ranks of the communicator groups of a rail job as JSON, by number of the group."""
+    step = _job(solution).step()
+    numbers = _group_numbers(step)
+    return groups_text({numbers[group.name]: group.ranks for group in step.groups})
+
+
+def traces(solution: Solution) -> dict[str, bytes]:
+    """Write the step of a rail job as Chakra traces, with groups named by numbers.
+
+    The contents stand by the ends of file names, ``.RANK.et``.
+    """
+    step = _job(solution).step()
+    numbers = _group_numbers(step)
+    groups = tuple(replace(group, name=numbers[group.name]) for group in step.groups)
+    contents = step_traces(replace(step, groups=groups))
+    return {f".{rank}.et": content for rank, content in enumerate(contents)}
+
+
+def _format_blocks(kind: str, matrices: Iterable[NDArray[np.float64]]) -> str:
+    """Write a block of rows, under the word `kind` and its number, for each square matrix."""
+    blocks = []
+    for topology, matrix in enumerate(matrices):
+        # Few entries of a large matrix differ from 0: only these are formatted.
+        cells = [["0"] * len(matrix) for _ in matrix]
+        for row, column in np.argwhere(matrix).tolist():
+            cells[row][column] = _format_number(float(matrix[row, column]))
+        lines = "".join(" ".join(row) + "\n" for row in cells)
+        blocks.append(f"{kind} {topology}\n{lines}END\n")
+    return "\n".join(blocks)
+
+
+def _format_number(value: float) -> str:
+    """Write a number with as many digits as bring it back, without an empty fraction."""
+    return str(int(value)) if value == int(value) else repr(float(value))
+
+
+def _job(solution: Solution) -> RailJob:
+    """Return the rail job of a solution; other problems have no groups."""
+    if not isinstance(solution.problem, RailJob):
+        rule = "only rail jobs have communicator groups"
+        raise InputError(f"a problem of kind {solution.problem.kind}: {rule}")
+    return solution.problem
+
+
+def _list_rates(solution: Solution, system: Topologies) -> Iterator[NDArray[np.float64]]:
+    """Yield ``rates[source, destination]`` of each topology, in bytes per second.
+
+    The links inside servers of a rail job are in all of them.
+    """
+    inside = np.zeros((system.n_nodes, system.n_nodes))
+    job = solution.problem
+    if isinstance(job, RailJob):
+        for group in job.groups():
+            if group.rail == SCALE_UP:
+                inside[np.ix_(group.ranks, group.ranks)] = job.network.scale_up_bytes_per_s
+        np.fill_diagonal(inside, 0)
+    for topology in range(len(system.states)):
+        yield system.rates(topology) + inside
+
+
+def circuit_list(solution: Solution) -> str:
+    """Write ``[time slice, node 1, node 2, port 1, port 2]`` for each circuit, as JSON.
+
+    A slice is one state of all switches, in the order of time; a port is the plane or the port of
+    the GPU. A line is for both ways if all circuits go both ways. If not, node 1 sends to node 2,
+    and port p becomes 2 p, which sends, and 2 p + 1, which receives.
+    """
+    # By slice the circuits: source and destination node, source and destination port.
+    system = topologies(solution)
+    circuits_of_slice = [
+        list(map(tuple, system.circuits(topology).tolist())) for topology in system.topology
+    ]
+    are_both_ways = all(
+        {(target, source, back, port) for source, target, port, back in circuits} == set(circuits)
+        for circuits in circuits_of_slice
+    )
+
+    lines = []
+    for slice_, circuits in enumerate(circuits_of_slice):
+        for source, target, port, target_port in circuits:
+            if not are_both_ways:
+                # A port becomes two: the even one sends, the odd one receives.
+                lines.append([slice_, source, target, 2 * port, 2 * target_port + 1])
+            elif (source, port) <= (target, target_port):
+                lines.append([slice_, source, target, port, target_port])
+    return "[\n" + ",\n".join(map(json.dumps, lines)) + "\n]\n" if lines else "[]\n"

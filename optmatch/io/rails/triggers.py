@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from optmatch.io.arrays import attach
-from optmatch.io.contents import read_bytes
 from optmatch.io.fields import check_format, from_object, shorten, to_object
+from optmatch.io.files import attach
 from optmatch.io.problems import problem_digest
-from optmatch.io.text import parse_json
+from optmatch.io.text import parse_json, read_bytes
 from optmatch.model import FormatError, InputError, Solution, naming
 from optmatch.model.files import file_path, path_name
 from optmatch.problems import RailJob

@@ -1,16 +1,22 @@
-"""Answers with circuits as files for switches: what each holds, and what changes in between."""
+"""Answers with circuits as files for switches, or beside what a switch holds."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from optmatch.io.switches import sonic
-from optmatch.io.switches.circuits import CrossConnect, Difference, difference_between
-from optmatch.io.switches.planned import PlannedSwitch
-from optmatch.io.switches.plans import list_planned_switches
-from optmatch.io.switches.ports import PortTable, read_port_tables
+from optmatch.io.switches.circuits import (
+    CrossConnect,
+    Difference,
+    PortTable,
+    difference_between,
+    read_port_tables,
+    with_a_side_of,
+)
+from optmatch.io.switches.plans import PlannedSwitch, list_planned_switches
+from optmatch.io.switches.sonic import read_config
 from optmatch.model import InputError, Solution
 from optmatch.model.files import path_name
 
@@ -53,22 +59,22 @@ def name_ports(
     # Names of ports are those of the fabric, which its switches share; racks have others.
     labels = {plan.labels for plan in plans}
     tables = read_port_tables(ports, *(labels if len(labels) == 1 else ()))
-    return tuple(NamedSwitch(plan, _table_of(plan, tables, path_name(ports))) for plan in plans)
 
-
-def _table_of(plan: PlannedSwitch, tables: dict[str, PortTable], path: str) -> PortTable:
-    """Return the table of port names of a switch: its own, or the one for all.
-
-    Tables stand by the name of a switch (``rail 3``) or of its file (``rail-3``), the one for all
-    by the empty name.
-    """
-    table = tables.get(plan.name, tables.get(plan.file_name, tables.get("")))
-    if table is None:
-        raise InputError(f"there are no ports of switch {plan.name!r}", path=path)
-    n_ports = plan.matchings.shape[1]
-    if table.n_ports < n_ports:
-        raise InputError(f"{plan.name}: {table.n_ports} ports, {n_ports} are needed", path=path)
-    return table
+    # A switch has its own table, by its name (``rail 3``) or that of its file (``rail-3``), or
+    # the one for all.
+    named = []
+    for plan in plans:
+        path = path_name(ports)
+        table = tables.get(plan.name, tables.get(plan.file_name, tables.get("")))
+        if table is None:
+            raise InputError(f"there are no ports of switch {plan.name!r}", path=path)
+        n_ports = plan.matchings.shape[1]
+        if table.n_ports < n_ports:
+            raise InputError(
+                f"{plan.name}: {table.n_ports} ports, {n_ports} are needed", path=path
+            )
+        named.append(NamedSwitch(plan, table))
+    return tuple(named)
 
 
 def write_sonic_configs(
@@ -88,53 +94,44 @@ def write_sonic_configs(
     files = {}
     switches = name_switches(solution, ports)
     for switch in switches:
-        for state in _chosen_states(switch, slot):
-            place = _place(switch.plan, state, several_switches=len(switches) > 1)
+        for before, state in _chosen_changes(switch, slot, from_slot):
+            place = f".{switch.plan.file_name}" if len(switches) > 1 else ""
+            if switch.plan.n_states > 1:
+                place += f".slot-{state:03}"
             if from_slot is None:
                 circuits = switch.circuits(state)
                 files[f"{place}.json"] = sonic.write_config(circuits, switch.ports)
             else:
-                before = _state_before(switch, state, from_slot)
                 files[f"{place}.patch.json"] = sonic.write_patch(switch.change(before, state))
     return _unless_single(files)
 
 
-def _chosen_states(switch: NamedSwitch, slot: int | None) -> range:
-    """Return the numbers of the states that are asked for: one that the switch has, or all."""
+def _chosen_changes(
+    switch: NamedSwitch, slot: int | None, from_slot: int | str | None
+) -> Iterator[tuple[int | None, int]]:
+    """Yield the state before and the state after each change that is asked for.
+
+    The state after is `slot`, or each one if it is None. The one before is `from_slot`, with
+    ``"previous"`` the one before in the order of the plan, and None for a dark switch.
+    """
     n_states = switch.plan.n_states
-    if slot is None:
-        return range(n_states)
-    if not 0 <= slot < n_states:
+    if slot is not None and not 0 <= slot < n_states:
         raise InputError(
             f"slot {slot}: {switch.plan.name} has slots 0 .. {n_states - 1}", where="slot"
         )
-    return range(slot, slot + 1)
-
-
-def _state_before(switch: NamedSwitch, state: int, from_slot: int | str | None) -> int | None:
-    """Return the state that a change to `state` begins with; None if the switch is dark then.
-
-    `from_slot` is a number, ``"previous"`` for the one before `state`, which is a dark switch for
-    state 0, or None for a dark switch.
-    """
-    if from_slot is None:
-        return None
-    if from_slot == "previous":
-        return state - 1 if state > 0 else None
-    n_states = switch.plan.n_states
-    if not isinstance(from_slot, int) or not 0 <= from_slot < n_states:
-        raise InputError(
-            f"from_slot {from_slot!r}: 'previous', or one of 0 .. {n_states - 1} of"
-            f" {switch.plan.name}",
-            where="from_slot",
-        )
-    return from_slot
-
-
-def _place(plan: PlannedSwitch, state: int, *, several_switches: bool) -> str:
-    """Return the middle of a file's name: the switch, if there are several, and the state."""
-    switch = f".{plan.file_name}" if several_switches else ""
-    return f"{switch}.slot-{state:03}" if plan.n_states > 1 else switch
+    for state in range(n_states) if slot is None else (slot,):
+        if from_slot is None or (from_slot == "previous" and state == 0):
+            yield None, state
+        elif from_slot == "previous":
+            yield state - 1, state
+        elif not isinstance(from_slot, int) or not 0 <= from_slot < n_states:
+            raise InputError(
+                f"from_slot {from_slot!r}: 'previous', or one of 0 .. {n_states - 1} of"
+                f" {switch.plan.name}",
+                where="from_slot",
+            )
+        else:
+            yield from_slot, state
 
 
 def _unless_single(files: dict[str, str]) -> str | dict[str, str]:
@@ -169,9 +166,9 @@ def write_commands(
     files = {}
     for switch in name_switches(solution, ports):
         lines = []
-        for state in _chosen_states(switch, slot):
-            # Of all slots each follows the one before; of one slot the comment says what it does.
-            before = _state_before(switch, state, "previous" if slot is None else from_slot)
+        # Of all slots each follows the one before; of one slot the comment says what it does.
+        start = "previous" if slot is None else from_slot
+        for before, state in _chosen_changes(switch, slot, start):
             begin = ""
             if slot is not None:
                 begin = f", from slot {before}" if before is not None else ", from a dark switch"
@@ -180,3 +177,42 @@ def write_commands(
             lines += lines_of(switch.change(before, state), switch.ports.n_ports)
         files[f".{switch.plan.file_name}.txt"] = "".join(f"{line}\n" for line in lines)
     return _unless_single(files)
+
+
+class NearestState(NamedTuple):
+    """The state of a plan that a configuration is nearest to."""
+
+    switch: str
+    state: int
+    difference: Difference
+    """What would have to change on the switch to reach the state; empty if it is there."""
+
+
+def compare_with_config(
+    solution: Solution,
+    config: str | os.PathLike[str],
+    *,
+    ports: str | os.PathLike[str] | None = None,
+) -> NearestState:
+    """Return the switch and state of a plan that differ least from a SONiC ``config_db.json``.
+
+    The difference is the number of circuits to remove and to add; of equal ones the first counts.
+    Circuits with no side of the plan's switch are others' and do not count. Without a file of
+    names, port p has the sides ``(p + 1)A`` and ``(p + 1)B``.
+    """
+    present = read_config(config).circuits
+    nearest: NearestState | None = None
+    fewest_changes = float("inf")
+
+    # The first of the states with the fewest changes is kept.
+    for switch in name_switches(solution, ports):
+        own_circuits = with_a_side_of(present, switch.ports.port_of_side.keys())
+        for state in range(switch.plan.n_states):
+            difference = difference_between(own_circuits, switch.circuits(state))
+            n_changes = len(difference.removals) + len(difference.additions)
+            if n_changes < fewest_changes:
+                fewest_changes = n_changes
+                nearest = NearestState(switch.plan.name, state, difference)
+    if nearest is None:
+        raise InputError("the plan has no slots, so that there is nothing to compare")
+    return nearest

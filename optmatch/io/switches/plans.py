@@ -1,17 +1,25 @@
-"""What each switch of an answer holds, state by state: schedules, rails, transitions, slices."""
+"""What each switch of an answer holds, state by state: schedules, rails, transitions, slices.
+
+A server of racks is a switch between the ports of its chips and its fibres. Its inputs are the
+transmitters of its chips, then the fibres that arrive; its outputs are the receivers of its chips,
+then the fibres that leave, both ascending. An inter-rack switch has fibres alone. Where light does
+not pass servers (`RackFabric.through` is False), each chip has fibres of its own and only the
+inter-rack switches hold anything.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import RackFabric
-from optmatch.io.rails.topologies import Switch, topologies
-from optmatch.io.switches.planned import PlannedSwitch
-from optmatch.io.switches.racks import FibreRoute, rack_nodes
+from optmatch.fabrics.racks.rack import AXES
 from optmatch.model import IDLE, InputError, Solution
 from optmatch.problems import (
     Allocation,
@@ -22,6 +30,228 @@ from optmatch.problems import (
     Transition,
 )
 from optmatch.problems.reroutes.transition import DROP, RAISE
+from optmatch.problems.topologies import topologies
+
+FibreRoute = Sequence[int]
+"""The fibres that a circuit passes, in the order of its light."""
+
+
+class _RackNode(NamedTuple):
+    """A server or an inter-rack switch, seen as a switch of its own."""
+
+    name: str
+    n_ports: int
+    """The larger of its numbers of inputs and outputs."""
+    labels: tuple[str, ...]
+    """``labels[k]``: what is at input k and at output k."""
+
+
+class RackPart(NamedTuple):
+    """A part of racks that can fail."""
+
+    kind: str
+    """``port`` or ``fibre``."""
+    number: int
+
+
+class RackNodes:
+    """The switches of some racks, and how circuits pass them.
+
+    Parameters
+    ----------
+    rack
+        Racks with ideal interposers.
+    """
+
+    def __init__(self, rack: RackFabric) -> None:
+        """Give numbers to the inputs and outputs of all switches of racks.
+
+        Servers come first, then inter-rack switches. A server has the ports of its chips first,
+        then its fibres; an inter-rack switch has fibres alone. Fibres of one switch have the order
+        of their numbers, separately for those that leave it (outputs) and those that arrive
+        (inputs).
+        """
+        self.rack = rack
+        tails, heads = rack.edges[rack.edge_of_fibre].T
+        self.tail_of_fibre: NDArray[np.int64] = tails.astype(np.int64)
+        self.head_of_fibre: NDArray[np.int64] = heads.astype(np.int64)
+        n_nodes = rack.n_servers + rack.n_rack_switches
+        self.n_chip_ports = rack.chips_per_server * rack.ports_per_chip
+        first_place = np.where(np.arange(n_nodes) < rack.n_servers, self.n_chip_ports, 0)
+        self.input_of_fibre: NDArray[np.int64] = first_place[self.head_of_fibre] + _places(
+            self.head_of_fibre, n_nodes
+        )
+        """The input of its head at which each fibre arrives."""
+        self.output_of_fibre: NDArray[np.int64] = first_place[self.tail_of_fibre] + _places(
+            self.tail_of_fibre, n_nodes
+        )
+        """The output of its tail at which each fibre leaves."""
+
+    def list_nodes(self) -> list[_RackNode]:
+        """Return all switches: the servers, if light passes them, then the inter-rack switches.
+
+        The ports of a server are those of its chips, then its places for fibres; those of an
+        inter-rack switch are the low and the high end of each rack in turn.
+        """
+        rack = self.rack
+        # As many fibres arrive at a switch as leave it, so that those that leave count its ports.
+        leaving = np.bincount(self.tail_of_fibre, minlength=rack.n_servers)
+        nodes = []
+        if rack.through:
+            for server in range(rack.n_servers):
+                fibres = int(leaving[server])
+                first_chip = server * rack.chips_per_server
+                labels = [
+                    *(
+                        f"chip {chip} port {port}"
+                        for chip in range(first_chip, first_chip + rack.chips_per_server)
+                        for port in range(rack.ports_per_chip)
+                    ),
+                    *(f"fibre place {place}" for place in range(fibres)),
+                ]
+                nodes.append(_RackNode(f"server {server}", len(labels), tuple(labels)))
+        for switch, (axis, first, second) in enumerate(rack.rack_switches.tolist()):
+            fibres = int(leaving[rack.n_servers + switch])
+            nodes.append(
+                _RackNode(
+                    f"inter-rack switch {switch} ({AXES[axis]} {first} {second})",
+                    fibres,
+                    tuple(f"rack {k // 2} {('low', 'high')[k % 2]}" for k in range(fibres)),
+                )
+            )
+        return nodes
+
+    def connections_of(
+        self, source_port: int, destination_port: int, route: FibreRoute
+    ) -> Iterable[tuple[int, int, int]]:
+        """Yield the connection in each switch that a circuit passes, from source to destination.
+
+        A connection is the place of the switch in `list_nodes`, and which of its inputs it joins
+        to which output; in servers the ports of chips come first, then fibres. Fibres that do not
+        join the two ports, one after the other, are an `InputError`.
+        """
+        rack = self.rack
+        n_inner = rack.chips_per_server * rack.ports_per_chip
+
+        # Each fibre has to begin where the one before ends. Where light passes servers, the
+        # first one begins at the server of the source and the last one ends at that of the
+        # destination.
+        name = f"the circuit from port {source_port} to port {destination_port}"
+        for arriving, leaving in pairwise(route):
+            if self.head_of_fibre[arriving] != self.tail_of_fibre[leaving]:
+                raise InputError(
+                    f"{name}: fibre {leaving} does not begin where fibre {arriving} ends",
+                    where="fibres",
+                )
+
+        # Where light passes servers, a circuit begins and ends at those of its chips.
+        if self.rack.through:
+            n_ports_of_server = self.rack.chips_per_server * self.rack.ports_per_chip
+            server = source_port // n_ports_of_server
+            last_server = destination_port // n_ports_of_server
+            if route and self.tail_of_fibre[route[0]] != server:
+                raise InputError(
+                    f"{name}: fibre {route[0]} does not begin at server {server}", where="fibres"
+                )
+            if route:
+                server = int(self.head_of_fibre[route[-1]])
+            if server != last_server:
+                raise InputError(
+                    f"{name}: its fibres do not end at server {last_server}", where="fibres"
+                )
+
+        if rack.through:
+            source_server = source_port // n_inner
+            if not route:
+                yield source_server, source_port % n_inner, destination_port % n_inner
+                return
+            output = int(self.output_of_fibre[route[0]])
+            yield source_server, source_port % n_inner, output
+
+        # Between two fibres lies a switch: a server that light passes, or an inter-rack switch.
+        for arriving, leaving in pairwise(route):
+            node = int(self.head_of_fibre[arriving])
+            place = node if rack.through else node - rack.n_servers
+            yield place, int(self.input_of_fibre[arriving]), int(self.output_of_fibre[leaving])
+
+        if rack.through:
+            entry = int(self.input_of_fibre[route[-1]])
+            yield destination_port // n_inner, entry, destination_port % n_inner
+
+    def part_at(self, node: int, place: int, *, is_input: bool) -> RackPart:
+        """Return the port of a chip, or the fibre, that is at an input or an output of a switch.
+
+        `node` is its place in `list_nodes`, and `place` counts chips first, then fibres: those
+        that arrive at inputs, or leave at outputs.
+        """
+        rack = self.rack
+        is_server = rack.through and node < rack.n_servers
+        if is_server and place < self.n_chip_ports:
+            return RackPart("port", node * self.n_chip_ports + place)
+        # Nodes of the racks begin with the servers even where light does not pass them.
+        graph_node = node if rack.through else node + rack.n_servers
+        is_there = (self.tail_of_fibre == graph_node) & (self.output_of_fibre == place)
+        if is_input:
+            is_there = (self.head_of_fibre == graph_node) & (self.input_of_fibre == place)
+        return RackPart("fibre", int(np.flatnonzero(is_there)[0]))
+
+
+def _places(node_of_fibre: NDArray[np.int64], n_nodes: int) -> NDArray[np.int64]:
+    """Return the place of each fibre among those of the same node, ascending by fibre.
+
+    Nodes 5, 3, 5 of fibres 0, 1, 2 give the places 0, 0, 1.
+    """
+    order = np.argsort(node_of_fibre, kind="stable")
+    first = np.searchsorted(node_of_fibre[order], np.arange(n_nodes))
+    places = np.empty(len(node_of_fibre), dtype=np.int64)
+    # Sorted by node, the place of a fibre is its distance from the first one of its node.
+    places[order] = np.arange(len(order)) - first[node_of_fibre[order]]
+    return places
+
+
+@lru_cache(maxsize=4)
+def rack_nodes(rack: RackFabric) -> RackNodes:
+    """Return the switches of racks; the last few are remembered."""
+    return RackNodes(rack)
+
+
+class PlannedSwitch(NamedTuple):
+    """One switch, and what it holds over time.
+
+    Times are seconds from the beginning of the plan. A transition has no times: its states follow
+    each other as soon as the one before is there.
+    """
+
+    name: str
+    """Such as ``switch``, ``plane 1``, ``rail 3``, ``server 2``."""
+    labels: tuple[str, ...]
+    """``labels[port]``: what is at the port."""
+    matchings: NDArray[np.int32]
+    """``matchings[state, source] = destination``, -1 where idle; shape (states, ports)."""
+    starts_s: NDArray[np.float64]
+    """``starts_s[state]``: when the switch begins to change to the state."""
+    ready_s: NDArray[np.float64]
+    """``ready_s[state]``: when its circuits carry data."""
+    ends_s: NDArray[np.float64]
+    """``ends_s[state]``: when the next state begins, or the plan ends."""
+
+    @property
+    def n_states(self) -> int:
+        """The number of states."""
+        return len(self.matchings)
+
+    @property
+    def file_name(self) -> str:
+        """The name as a part of file names: letters, digits and hyphens.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> none = np.zeros(0)
+        >>> PlannedSwitch("rail 3", (), np.zeros((0, 2), np.int32), none, none, none).file_name
+        'rail-3'
+        """
+        return re.sub(r"[^a-z0-9]+", "-", self.name.lower()).strip("-")
 
 
 class _LitCircuit(NamedTuple):
@@ -52,94 +282,93 @@ def list_planned_switches(solution: Solution) -> tuple[PlannedSwitch, ...]:
     if isinstance(answer, Transition) and isinstance(problem, Reroute):
         return switches_of_transition(problem, answer)
     if isinstance(answer, Allocation) and isinstance(problem, SliceAllocation):
-        return _switches_of_slice(problem.fabric, answer)
-    if isinstance(problem, Collective) and _has_epochs_alone(solution):
-        return _switches_of_epochs(problem, answer)
+        # ``allocation.fibres`` has rows of a circuit and a fibre that it passes, in the order of
+        # its way.
+        route_of_circuit: dict[int, list[int]] = {}
+        for circuit, fibre in answer.fibres.tolist():
+            route_of_circuit.setdefault(circuit, []).append(fibre)
+        lit = [
+            _LitCircuit(source, destination, route_of_circuit.get(circuit, []))
+            for circuit, (source, destination) in enumerate(answer.circuits.tolist())
+        ]
+        return _rack_switches(problem.fabric, [lit])
+
+    # A collective that changes all planes at once says which rounds use which circuits, but not
+    # when a round ends, unless it sends nothing or has given steps, and no circuits of ours.
+    if (
+        isinstance(problem, Collective)
+        and isinstance(answer, CollectivePlan)
+        and solution.schedule is None
+        and not answer.shares_bytes.size
+        and answer.circuits.size
+    ):
+        # A plane is a switch to which each rank has some ports (lanes); an epoch is the time for
+        # which circuits stay. Port ``lane`` of a rank is port ``rank * ports + lane`` of its
+        # switch.
+        n_ports = problem.ports
+        rank_labels = tuple(
+            f"{rank}.{lane}" if n_ports > 1 else str(rank)
+            for rank in range(problem.n_ranks)
+            for lane in range(n_ports)
+        )
+        switches = []
+        for plane in range(problem.planes):
+            # circuits[epoch, lane, rank] is the rank that this lane leads to, on the same lane; as
+            # a row of ports, lanes of a rank stand together.
+            peers = answer.circuits[:, plane * n_ports : (plane + 1) * n_ports].swapaxes(1, 2)
+            matchings = np.where(peers == IDLE, IDLE, peers * n_ports + np.arange(n_ports))
+            name = f"plane {plane}" if problem.planes > 1 else "switch"
+            rows = matchings.reshape(answer.n_epochs, -1).astype(np.int32)
+            switches.append(_without_times(name, rank_labels, rows))
+        return tuple(switches)
 
     # All others have a time for each state.
     timed_switches = topologies(solution).switches
-    labels: tuple[str, ...] = ()
+    node_labels: tuple[str, ...] = ()
     if problem.fabric is not None:
-        labels = problem.fabric.labels
-    return tuple(
-        _planned(switch, labels, single=len(timed_switches) == 1) for switch in timed_switches
-    )
+        node_labels = problem.fabric.labels
+    planned = []
+    for switch in timed_switches:
+        # ``switch.node`` and ``switch.port`` say which port of the fabric each of its ports
+        # serves, and which of several there.
+        several_ports = bool(switch.port.max(initial=0))
+        port_labels = []
+        for node, port in zip(switch.node.tolist(), switch.port.tolist(), strict=True):
+            label = node_labels[node] if node < len(node_labels) else str(node)
+            port_labels.append(f"{label}.{port}" if several_ports else label)
+        is_single_plane = len(timed_switches) == 1 and switch.name.startswith("plane")
+        planned.append(
+            PlannedSwitch(
+                name="switch" if is_single_plane else switch.name,
+                labels=tuple(port_labels),
+                matchings=switch.matchings,
+                starts_s=switch.starts_s,
+                ready_s=switch.ready_s,
+                ends_s=switch.ends_s,
+            )
+        )
+    return tuple(planned)
 
 
-def _planned(switch: Switch, labels: Sequence[str], *, single: bool) -> PlannedSwitch:
-    """Return a switch of schedules or of rails as a planned switch, with labels of its ports.
-
-    ``switch.node`` and ``switch.port`` say which port of the fabric each of its ports serves, and
-    which of several there. A `single` switch is called ``switch``, not ``plane 0``.
-    """
-    several_ports = bool(switch.port.max(initial=0))
-    names = []
-    for node, port in zip(switch.node.tolist(), switch.port.tolist(), strict=True):
-        name = labels[node] if node < len(labels) else str(node)
-        names.append(f"{name}.{port}" if several_ports else name)
-    return PlannedSwitch(
-        name="switch" if single and switch.name.startswith("plane") else switch.name,
-        labels=tuple(names),
-        matchings=switch.matchings,
-        starts_s=switch.starts_s,
-        ready_s=switch.ready_s,
-        ends_s=switch.ends_s,
-    )
-
-
-def _has_epochs_alone(solution: Solution) -> bool:
-    """Tell whether a plan says which rounds use which circuits, but not when a round ends.
-
-    Such is the plan of a collective that changes all planes at once, unless it sends nothing or
-    has given steps, and no circuits of ours.
-    """
-    plan = solution.answer
-    if not isinstance(plan, CollectivePlan) or not isinstance(solution.problem, Collective):
-        return False
-    return solution.schedule is None and not plan.shares_bytes.size and plan.circuits.size > 0
-
-
-def _switches_of_epochs(problem: Collective, plan: CollectivePlan) -> tuple[PlannedSwitch, ...]:
-    """Return the planes of a collective as switches, with a state without times for each epoch.
-
-    A plane is a switch to which each rank has some ports (lanes); an epoch is the time for which
-    circuits stay. Port ``lane`` of a rank is port ``rank * ports + lane`` of its switch.
-    """
-    n_ports = problem.ports
-    labels = tuple(
-        f"{rank}.{lane}" if n_ports > 1 else str(rank)
-        for rank in range(problem.n_ranks)
-        for lane in range(n_ports)
-    )
-    switches = []
-    for plane in range(problem.planes):
-        # circuits[epoch, lane, rank] is the rank that this lane leads to, on the same lane; as a
-        # row of ports, lanes of a rank stand together.
-        peers = plan.circuits[:, plane * n_ports : (plane + 1) * n_ports].swapaxes(1, 2)
-        matchings = np.where(peers == IDLE, IDLE, peers * n_ports + np.arange(n_ports))
-        name = f"plane {plane}" if problem.planes > 1 else "switch"
-        rows = matchings.reshape(plan.n_epochs, -1).astype(np.int32)
-        switches.append(_without_times(name, labels, rows))
-    return tuple(switches)
-
-
-def _lit_circuits_by_step(
-    problem: Reroute, transition: Transition
-) -> list[dict[int, _LitCircuit]]:
-    """List the circuits that a switch is told to hold, in the beginning and after each step.
-
-    A failure takes the light of the circuits it hits, but the switch holds them still: the second
-    entry is without them. A step darkens a circuit (`DROP`), raises one (`RAISE`), or sets a cell,
-    which changes no circuit. A state has the two ports and the fibres of each circuit, by its
-    number in the problem; fabrics with cells have no fibres.
-    """
-    has_fibres = problem.fabric.graph is None
+def _lit_circuits(problem: Reroute) -> dict[int, _LitCircuit]:
+    """Return the circuits of a running state, by number; fabrics with cells have no fibres."""
     lit = {}
     for circuit, (source, destination) in enumerate(problem.circuits.tolist()):
-        route = problem.routes[circuit] if has_fibres else ()
+        route = problem.routes[circuit] if problem.fabric.graph is None else ()
         lit[circuit] = _LitCircuit(source, destination, route)
+    return lit
+
+
+def switches_of_transition(problem: Reroute, transition: Transition) -> tuple[PlannedSwitch, ...]:
+    """Return what each switch is told to hold, in the beginning and after each step.
+
+    A failure takes the light of the circuits it hits, but the switch holds them still: the second
+    state is without them. A step darkens a circuit (`DROP`), raises one (`RAISE`), or sets a cell,
+    which changes no circuit.
+    """
     hit = set(np.flatnonzero(problem.hit).tolist())
-    states = [lit, {circuit: ends for circuit, ends in lit.items() if circuit not in hit}]
+    first = _lit_circuits(problem)
+    states = [first, {circuit: ends for circuit, ends in first.items() if circuit not in hit}]
 
     # New ends are listed by the place of a circuit among those that change.
     place_of_circuit = {circuit: k for k, circuit in enumerate(transition.changed.tolist())}
@@ -150,16 +379,10 @@ def _lit_circuits_by_step(
         elif kind == RAISE:
             place = place_of_circuit[circuit]
             source, destination = transition.circuits[place].tolist()
-            route = transition.routes[place] if has_fibres else ()
+            route = transition.routes[place] if problem.fabric.graph is None else ()
             lit[circuit] = _LitCircuit(source, destination, route)
         states.append(lit)
-    return states
-
-
-def switches_of_transition(problem: Reroute, transition: Transition) -> tuple[PlannedSwitch, ...]:
-    """Return what each switch holds before a failure, without circuits hit, after each step."""
-    states = [list(lit.values()) for lit in _lit_circuits_by_step(problem, transition)]
-    return _switches_of_states(problem, states)
+    return _switches_of_states(problem, [list(lit.values()) for lit in states])
 
 
 def switches_of_state(problem: Reroute) -> tuple[PlannedSwitch, ...]:
@@ -167,12 +390,7 @@ def switches_of_state(problem: Reroute) -> tuple[PlannedSwitch, ...]:
 
     There is a single switch, or in racks each server and each inter-rack switch.
     """
-    has_fibres = problem.fabric.graph is None
-    lit = [
-        _LitCircuit(source, destination, problem.routes[circuit] if has_fibres else ())
-        for circuit, (source, destination) in enumerate(problem.circuits.tolist())
-    ]
-    return _switches_of_states(problem, [lit])
+    return _switches_of_states(problem, [list(_lit_circuits(problem).values())])
 
 
 def _switches_of_states(
@@ -193,22 +411,6 @@ def _switches_of_states(
             if fabric.bidirectional:
                 matchings[state, circuit.destination_port] = circuit.source_port
     return (_without_times("switch", fabric.labels, matchings),)
-
-
-def _switches_of_slice(rack: RackFabric, allocation: Allocation) -> tuple[PlannedSwitch, ...]:
-    """Return the switches of racks with the one state that a slice needs.
-
-    ``allocation.fibres`` has rows of a circuit and a fibre that it passes, in the order of its
-    way.
-    """
-    route_of_circuit: dict[int, list[int]] = {}
-    for circuit, fibre in allocation.fibres.tolist():
-        route_of_circuit.setdefault(circuit, []).append(fibre)
-    lit = [
-        _LitCircuit(source, destination, route_of_circuit.get(circuit, []))
-        for circuit, (source, destination) in enumerate(allocation.circuits.tolist())
-    ]
-    return _rack_switches(rack, [lit])
 
 
 def _rack_switches(

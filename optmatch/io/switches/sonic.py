@@ -1,8 +1,13 @@
-"""SONiC for optical circuit switches: configuration, JSON patches, commands; written and read.
+"""SONiC for optical circuit switches: configuration, patches, commands, and measured losses.
 
 The names are those of the design document of SONiC (``doc/ocs/ocs_hld.md``, revision 0.5) and of
 its developer guide (revision 0.2). They differ in one field: the state of a port is called
 ``state`` in the first and ``config_status`` on the virtual switch; both are read.
+
+SONiC keeps in STATE_DB what the factory measured: the loss of every possible circuit, at some
+optical frequencies and temperatures, and how accurate that is. The key of a row is
+``OCS_FACTORY_INSERTION_LOSS|1A-2B|229.100|25.00``: circuit, frequency in THz, temperature in
+degrees Celsius.
 """
 
 from __future__ import annotations
@@ -11,20 +16,26 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from optmatch.io.contents import read_bytes
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.fabrics import IdealSwitch
 from optmatch.io.fields import check_object
+from optmatch.io.matrices.reader import read_matrix
 from optmatch.io.switches.circuits import (
     SIDE_NAME,
     CrossConnect,
     Difference,
+    PortTable,
     check_sides,
     circuit_named,
+    number_ports,
     sort_circuits,
 )
-from optmatch.io.switches.ports import PortTable
-from optmatch.io.text import layout, parse_json, pointer
-from optmatch.model import FormatError, InputError, naming
+from optmatch.io.text import layout, parse_json, pointer, read_bytes
+from optmatch.model import FormatError, InputError, check_size, naming, number
 from optmatch.model.files import path_name
+from optmatch.problems import Reroute
 
 PORT_TABLE = "OCS_PORT"
 CIRCUIT_TABLE = "OCS_CROSS_CONNECT"
@@ -57,19 +68,19 @@ def command_lines(difference: Difference) -> list[str]:
     >>> command_lines(Difference((), pairs))
     ['config ocs cross-connect add 1A..4A-11B..14B safe']
     """
-    lines = []
-    for specification in _join_up_to(_ranges(difference.removals)):
-        lines.append(f"config ocs cross-connect delete {specification}")
-    for specification in _join_up_to(_ranges(difference.additions)):
-        lines.append(f"config ocs cross-connect add {specification} safe")
-    return lines
+    commands = [
+        f"config ocs cross-connect delete {ranges}" for ranges in _ranges(difference.removals)
+    ]
+    for ranges in _ranges(difference.additions):
+        commands.append(f"config ocs cross-connect add {ranges} safe")
+    return commands
 
 
 def _ranges(circuits: Sequence[CrossConnect]) -> list[str]:
-    """Write circuits, by A side, as names, and runs of them as ranges.
+    """Write circuits, by A side, as names, and runs of them as ranges, in lines of commas.
 
-    Both sides of a run count upwards by one: ``1A-11B``, ``2A-12B``, ``3A-13B`` become
-    ``1A..3A-11B..13B``.
+    Both sides of a run count upwards by one, in the same modules: ``1A-11B``, ``2A-12B``,
+    ``3A-13B`` become ``1A..3A-11B..13B``. There are as few lines as fit a terminal.
     """
     runs: list[list[CrossConnect]] = []
     for circuit in circuits:
@@ -78,15 +89,18 @@ def _ranges(circuits: Sequence[CrossConnect]) -> list[str]:
         else:
             runs.append([circuit])
 
-    texts = []
+    lines: list[str] = []
     for run in runs:
+        first = run[0]
+        last = run[-1]
+        text = f"{first.a_side}..{last.a_side}-{first.b_side}..{last.b_side}"
         if len(run) == 1:
-            texts.append(run[0].name)
+            text = first.name
+        if lines and len(lines[-1]) + 1 + len(text) <= _MOST_LETTERS_OF_A_COMMAND:
+            lines[-1] += f",{text}"
         else:
-            first = run[0]
-            last = run[-1]
-            texts.append(f"{first.a_side}..{last.a_side}-{first.b_side}..{last.b_side}")
-    return texts
+            lines.append(text)
+    return lines
 
 
 def _continues(before: CrossConnect, circuit: CrossConnect) -> bool:
@@ -102,17 +116,6 @@ def _continues(before: CrossConnect, circuit: CrossConnect) -> bool:
         if int(later["number"]) != int(earlier["number"]) + 1:
             return False
     return True
-
-
-def _join_up_to(texts: Sequence[str]) -> list[str]:
-    """Join texts by commas, in this order, into as few lines as fit a terminal."""
-    lines: list[str] = []
-    for text in texts:
-        if lines and len(lines[-1]) + 1 + len(text) <= _MOST_LETTERS_OF_A_COMMAND:
-            lines[-1] += f",{text}"
-        else:
-            lines.append(text)
-    return lines
 
 
 def write_config(circuits: Iterable[CrossConnect], ports: PortTable) -> str:
@@ -203,3 +206,245 @@ def state_of_port(row: Mapping[str, Any]) -> str:
         if field in row:
             return str(row[field])
     return "normal"
+
+
+BLOCKED = "force_blocked"
+"""The configured state of a port that carries no light."""
+
+
+def read_running_state(
+    path: str | os.PathLike[str],
+    ports: PortTable | None = None,
+    switch: IdealSwitch | None = None,
+) -> Reroute:
+    """Read which circuits a switch holds from its configuration, as the state of a rerouting.
+
+    The configuration is the ``config_db.json`` of a SONiC switch. Ports that no circuit uses are
+    spares, and ports that it blocks count as failed. Circuits of other ports than those of `ports`
+    are left out; None takes all ports, port p at the sides ``(p + 1)A`` and ``(p + 1)B``. The
+    `switch` may state losses; None is an ideal one of that many ports.
+    """
+    config = read_config(path)
+    with naming(path_name(path)):
+        if ports is None:
+            sides = [side for circuit in config.circuits for side in circuit]
+            ports = number_ports([*sides, *config.state_of_side], PORT_TABLE)
+        if switch is None:
+            switch = IdealSwitch(ports.n_ports)
+        if switch.n_ports != ports.n_ports:
+            raise InputError(f"{ports.n_ports} ports, but the switch has {switch.n_ports}")
+        # A circuit of ours has both sides on our ports, one of others none.
+        circuits = []
+        for circuit in config.circuits:
+            n_ours = sum(side in ports.port_of_side for side in circuit)
+            if n_ours == 1:
+                raise InputError(f"circuit {circuit.name}: only one of its sides is of our ports")
+            if n_ours == 2:
+                circuits.append([ports.port_of_side[side] for side in circuit])
+
+        # What is neither used nor blocked can take over.
+        used = {port for circuit in circuits for port in circuit}
+        blocked = {
+            ports.port_of_side[side]
+            for side, state in config.state_of_side.items()
+            if state == BLOCKED and side in ports.port_of_side
+        }
+        spares = [port for port in range(ports.n_ports) if port not in used | blocked]
+        return Reroute(
+            switch,
+            np.array(circuits, dtype=np.int32).reshape(-1, 2),
+            spares=tuple(spares),
+            failed_ports=tuple(sorted(blocked)),
+        )
+
+
+LOSS_TABLE = "OCS_FACTORY_INSERTION_LOSS"
+
+LossRows = Mapping[str, Mapping[str, Any]]
+"""The rows of the table: their fields, by the key without the name of the table."""
+
+
+class Conditions(NamedTuple):
+    """At which frequency and temperature losses are wanted, and whether with their accuracy."""
+
+    frequency_thz: float | None = None
+    """The optical frequency; None for the worst of all that were measured."""
+    temperature_c: float | None = None
+    """The temperature; None for the worst of all that were measured."""
+    add_accuracy: bool = True
+    """Whether the stated accuracy is added, so that no loss is larger than it is said to be."""
+
+
+class _Measured(NamedTuple):
+    """One row of the table."""
+
+    circuit: CrossConnect
+    frequency_thz: float
+    temperature_c: float
+    loss_db: float
+
+
+def read_losses(
+    path: str | os.PathLike[str],
+    ports: PortTable | None = None,
+    conditions: Conditions | None = None,
+) -> NDArray[np.float64]:
+    """Read the loss of every circuit of a switch from a file.
+
+    Parameters
+    ----------
+    path
+        A ``.json`` file with the table of SONiC, ``{"OCS_FACTORY_INSERTION_LOSS": {...}}``, or as
+        a dump of the database with keys ``OCS_FACTORY_INSERTION_LOSS|...``; or a matrix in any
+        format that demands are read from, CSV among them, in dB.
+    ports
+        The sides of our ports; None: port p is at the sides ``(p + 1)A`` and ``(p + 1)B``.
+    conditions
+        Of a table of SONiC: frequency and temperature, between which losses are interpolated.
+
+    Returns
+    -------
+    NDArray
+        ``loss_db[source, destination]``; float64, shape (ports, ports).
+
+    Raises
+    ------
+    FormatError
+        If a row of the table cannot be read; the message names it.
+    InputError
+        If a circuit of our ports was not measured, or the conditions lie outside of what was.
+    """
+    name = path_name(path)
+    if not name.lower().endswith(".json"):
+        matrix = np.asarray(read_matrix(path), dtype=np.float64)
+        if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+            raise FormatError(f"shape {matrix.shape}: losses of all pairs are a square", path=name)
+        return matrix
+    tree = parse_json(read_bytes(path), name)
+
+    # Three forms are read: an object with the table under its name, as in ``config_db.json``; an
+    # object with a key ``OCS_FACTORY_INSERTION_LOSS|...`` for each row; a dump of the database,
+    # in which the fields of a row are under ``value``, beside its type.
+    entries = tree.items() if isinstance(tree, dict) else ()
+    rows: dict[str, Any] = {}
+    for key, entry in entries:
+        if key.startswith(f"{LOSS_TABLE}|"):
+            is_dumped = isinstance(entry, dict) and isinstance(entry.get("value"), dict)
+            rows[key.partition("|")[2]] = entry["value"] if is_dumped else entry
+    if isinstance(tree, dict) and isinstance(tree.get(LOSS_TABLE), dict):
+        rows = tree[LOSS_TABLE]
+    elif not rows:
+        raise FormatError(f"an object with the table {LOSS_TABLE} is expected", path=name)
+    with naming(name):
+        return matrix_of_losses(rows, ports, conditions)
+
+
+def matrix_of_losses(
+    rows: LossRows, ports: PortTable | None = None, conditions: Conditions | None = None
+) -> NDArray[np.float64]:
+    """Make ``loss_db[source, destination]`` of the rows of SONiC's table of factory losses.
+
+    Losses were measured at some frequencies and temperatures. Between these they are interpolated,
+    and without a frequency or a temperature the largest loss is taken. Keys are such as
+    ``1A-2B|193.1|25.00``: circuit, frequency in THz and temperature in degrees Celsius. Rows of
+    ports that `ports` does not name are passed over; None names port p ``(p + 1)A`` and ``(p +
+    1)B``. A circuit that was not measured at all points, and conditions outside of them, are an
+    `InputError`.
+
+    Examples
+    --------
+    >>> rows = {
+    ...     f"{a}A-{b}B|{thz}|25.00": {"loss_dB": str(a + b + thz), "accuracy_dB": "0.5"}
+    ...     for a in (1, 2) for b in (1, 2) for thz in (190, 196)
+    ... }
+    >>> matrix_of_losses(rows, conditions=Conditions(193.0, add_accuracy=False)).tolist()
+    [[195.0, 196.0], [196.0, 197.0]]
+    """
+    conditions = conditions or Conditions()
+    measured = [_read_row(key, row, conditions) for key, row in rows.items()]
+    if ports is None:
+        ports = number_ports((side for row in measured for side in row.circuit), LOSS_TABLE)
+
+    # loss_db[frequency, temperature, source, destination], not a number where nothing was measured
+    frequencies_thz = sorted({row.frequency_thz for row in measured})
+    temperatures_c = sorted({row.temperature_c for row in measured})
+    n_points = len(frequencies_thz) * len(temperatures_c)
+    check_size("entries", n_points * ports.n_ports**2, LOSS_TABLE)
+    loss_db = np.full(
+        (len(frequencies_thz), len(temperatures_c), ports.n_ports, ports.n_ports), np.nan
+    )
+    index_of_thz = {thz: index for index, thz in enumerate(frequencies_thz)}
+    index_of_c = {celsius: index for index, celsius in enumerate(temperatures_c)}
+
+    # Rows of ports that are none of ours are passed over.
+    for row in measured:
+        source = ports.port_of_side.get(row.circuit.a_side)
+        destination = ports.port_of_side.get(row.circuit.b_side)
+        if source is None or destination is None:
+            continue  # a port of the switch that is none of ours
+        point = index_of_thz[row.frequency_thz], index_of_c[row.temperature_c]
+        loss_db[(*point, source, destination)] = row.loss_db
+
+    # Only the first circuit that lacks a measurement is named.
+    for source, destination in np.argwhere(np.isnan(loss_db).any(axis=(0, 1)))[:1].tolist():
+        circuit = CrossConnect(ports.sides[source].a_side, ports.sides[destination].b_side)
+        raise InputError(
+            f"{LOSS_TABLE}: the loss of {circuit.name} was not measured at all frequencies and"
+            " temperatures",
+            where=LOSS_TABLE,
+        )
+    # Each call interpolates along the first axis and removes it.
+    loss_db = _interpolate(loss_db, frequencies_thz, conditions.frequency_thz, "frequency_thz")
+    return _interpolate(loss_db, temperatures_c, conditions.temperature_c, "temperature_c")
+
+
+def _read_row(key: str, row: Any, conditions: Conditions) -> _Measured:
+    """Read one row of the table of factory losses, with its accuracy added if asked for.
+
+    The key is circuit, frequency in THz and temperature in degrees Celsius, as
+    ``1A-2B|193.1|25.00``.
+    """
+    place = pointer("", LOSS_TABLE, key)
+    parts = key.split("|")
+    if len(parts) != 3:
+        raise FormatError("a key CIRCUIT|THZ|CELSIUS is expected", where=place)
+    if not isinstance(row, Mapping) or "loss_dB" not in row:
+        raise FormatError("an object with loss_dB is expected", where=place)
+    # Entries of the database are texts, also those that are numbers.
+    try:
+        circuit = circuit_named(parts[0])
+        frequency_thz = number("frequency", float(parts[1]))
+        temperature_c = number("temperature", float(parts[2]), at_least=-300.0)
+        loss_db = number("loss_dB", float(row["loss_dB"]))
+        accuracy_db = number("accuracy_dB", float(row.get("accuracy_dB", 0.0)))
+    except InputError as error:
+        raise FormatError(error.message, where=place) from None
+    except (TypeError, ValueError) as error:
+        raise FormatError(f"a number is expected: {error}", where=place) from None
+    if conditions.add_accuracy:
+        loss_db += accuracy_db
+    return _Measured(circuit, frequency_thz, temperature_c, loss_db)
+
+
+def _interpolate(
+    loss_db: NDArray[np.float64], measured_at: list[float], value: float | None, name: str
+) -> NDArray[np.float64]:
+    """Interpolate losses in dB linearly along their first axis; None takes the worst of all.
+
+    The points `measured_at` ascend, and losses are not extrapolated beyond them; `name` is what
+    messages call the axis.
+    """
+    if value is None:
+        return np.asarray(loss_db.max(axis=0))
+    first = measured_at[0]
+    last = measured_at[-1]
+    if not first <= value <= last:
+        raise InputError(
+            f"{name} = {value:g}: losses were measured from {first:g} to {last:g}", where=name
+        )
+    upper = int(np.searchsorted(measured_at, value))
+    if measured_at[upper] == value:
+        return np.asarray(loss_db[upper])
+    # The share of the upper point: with points 190 and 196, a value of 193 has 0.5.
+    share = (value - measured_at[upper - 1]) / (measured_at[upper] - measured_at[upper - 1])
+    return np.asarray((1 - share) * loss_db[upper - 1] + share * loss_db[upper])

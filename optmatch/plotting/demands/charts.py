@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import IDLE, Schedule, Solution, write_amount
+from optmatch.model import Schedule, Solution, write_amount
 from optmatch.plotting import palette
 from optmatch.plotting.blocks import MOST_ROWS, choose_evenly
 from optmatch.plotting.drawing import Axes, figure_of, size_in_inches
@@ -21,6 +21,7 @@ from optmatch.plotting.figures import (
 from optmatch.plotting.slots import answered
 from optmatch.plotting.viewer import pack_bars, page_data, scene
 from optmatch.problems import Demand
+from optmatch.problems.topologies import topologies
 
 _LABEL_INCHES = 0.13
 """Rows that are lower than this have colours but no numbers."""
@@ -80,40 +81,34 @@ def gantt_data(solution: Solution) -> GanttData:
     problem, _ = answered(solution, Demand, object)
     answer: Any = solution.schedule or solution.answer
     schedules: tuple[Schedule, ...] = getattr(answer, "schedules", (answer,))
-    columns = []
-    for plane, schedule in enumerate(schedules):
-        slot, source = np.nonzero(schedule.matchings != IDLE)
-        start_s = (schedule.ends_s - schedule.durations_s)[slot]
+    bars = topologies(solution).list_circuits()
 
-        # With per-circuit switching, a circuit that the slot before has too stays up during the
-        # delay between both.
-        if problem.switching == "per-circuit" and schedule.n_slots:
-            stays = np.zeros(schedule.matchings.shape, dtype=bool)
-            stays[1:] = schedule.matchings[1:] == schedule.matchings[:-1]
-            start_s = start_s - schedule.delay_s * stays[slot, source]
-        destination = schedule.matchings[slot, source].astype(np.int64)
-        planes = np.full(len(slot), plane)
-        columns.append((source, destination, planes, start_s, schedule.ends_s[slot]))
+    # With per-circuit switching, a circuit that the slot before has too stays up during the delay
+    # between both.
+    if problem.switching == "per-circuit":
+        held = {(bar.switch, bar.state, bar.source, bar.destination) for bar in bars}
+        for place, bar in enumerate(bars):
+            if (bar.switch, bar.state - 1, bar.source, bar.destination) in held:
+                delay_s = schedules[bar.switch].delay_s
+                bars[place] = bar._replace(start_s=bar.start_s - delay_s)
 
-    # Bars in the order of their starts: earlier ones send first.
-    joined = [np.concatenate(parts) for parts in zip(*columns, strict=True)]
-    order = np.argsort(joined[3], kind="stable")
-    source, destination, planes, start_s, end_s = (column[order] for column in joined)
-
-    # Earlier bars of a pair of ports use up a part of its demand, here in seconds of sending.
+    # Bars in the order of their starts: earlier bars of a pair of ports use up a part of its
+    # demand, here in seconds of sending.
+    bars.sort(key=lambda bar: bar.start_s)
     remaining_s = problem.demand_bytes / problem.rate_bytes_per_s
-    sent_s = start_s.copy()
-    for bar, flow in enumerate(zip(source.tolist(), destination.tolist(), strict=True)):
-        used_s = min(float(remaining_s[flow]), end_s[bar] - start_s[bar])
+    sent_s = np.empty(len(bars))
+    for place, bar in enumerate(bars):
+        flow = (bar.source, bar.destination)
+        used_s = min(float(remaining_s[flow]), bar.end_s - bar.start_s)
         remaining_s[flow] -= used_s
-        sent_s[bar] += used_s
+        sent_s[place] = bar.start_s + used_s
     return GanttData(
-        source=source,
-        destination=destination,
-        plane=planes,
-        start_s=start_s,
+        source=np.array([bar.source for bar in bars], dtype=np.int64),
+        destination=np.array([bar.destination for bar in bars], dtype=np.int64),
+        plane=np.array([bar.switch for bar in bars], dtype=np.int64),
+        start_s=np.array([bar.start_s for bar in bars], dtype=np.float64),
         sent_s=sent_s,
-        end_s=end_s,
+        end_s=np.array([bar.end_s for bar in bars], dtype=np.float64),
         makespan_s=max(float(schedule.makespan_s) for schedule in schedules),
         lower_bound_s=solution.lower_bound,
         n_ports=problem.fabric.n_ports,

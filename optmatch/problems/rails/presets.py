@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from optmatch.model import InputError, Positive, Value, check_fields, integer
-from optmatch.model.values import FrozenMap
+from optmatch.model.declarations import FrozenMap
 from optmatch.problems.rails.problem import RailJob
 from optmatch.problems.rails.training.network import RailNetwork
 from optmatch.problems.rails.training.parallelism import Parallelism

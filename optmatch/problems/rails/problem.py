@@ -10,7 +10,7 @@ import numpy as np
 
 from optmatch.fabrics import Fabric
 from optmatch.model import Displayed, InputError, check_fields, check_size
-from optmatch.model.values import FrozenMap
+from optmatch.model.declarations import FrozenMap
 from optmatch.problems.collectives.steps import ALGORITHMS, Algorithm
 from optmatch.problems.rails.execution.plan import RailPlan, ranks_of_rails
 from optmatch.problems.rails.training.layout import list_stages, make_groups, place_ranks

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from optmatch.model import IDLE, Amount, InputError, Value, integer, number
 from optmatch.model.declarations import form_of
-from optmatch.model.html_tables import html_summary
+from optmatch.model.display import html_summary
 from optmatch.model.problem import write_amount
 from optmatch.problems import RailJob
 from optmatch.problems.rails.execution.derivation import derive_triggers

@@ -72,15 +72,9 @@ class PolatisSwitch:
         self._time_limit_s = time_limit_s
         self._connection: socket.socket | None = None
         self._unread = b""
-        self.n_ports: int = self._read_size()
 
-    def _read_size(self) -> int:
-        """Ask the switch for its size, and return its number of ports.
-
-        The switch answers ``"inputs,outputs"``, in quotation marks or without. One port is one
-        input and one output: if both numbers differ, or the answer has another form, the
-        connection is closed and an error raised.
-        """
+        # The switch answers ``"inputs,outputs"``, in quotation marks or without. One port is one
+        # input and one output.
         size = self._ask(READ_SIZE)
         inputs, _, outputs = size.strip().strip('"').partition(",")
         is_number = inputs.isdecimal() and len(inputs) <= _MOST_DIGITS
@@ -89,7 +83,7 @@ class PolatisSwitch:
             raise SwitchError(
                 f"{self.name}: size {size[:40]!r}: as many inputs as outputs are expected"
             )
-        return int(inputs)
+        self.n_ports: int = int(inputs)
 
     def read(self) -> SwitchReading:
         """Return all circuits; the switch says nothing about its ports."""

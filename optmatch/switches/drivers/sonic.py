@@ -21,12 +21,17 @@ from optmatch.io.switches.circuits import (
     list_circuits,
     sort_circuits,
 )
-from optmatch.io.switches.losses import LOSS_TABLE, LossRows
-from optmatch.io.switches.sonic import CIRCUIT_TABLE, PORT_TABLE, circuit_of_row, state_of_port
+from optmatch.io.switches.sonic import (
+    CIRCUIT_TABLE,
+    LOSS_TABLE,
+    PORT_TABLE,
+    LossRows,
+    circuit_of_row,
+    state_of_port,
+)
 from optmatch.model import InputError, SolverUnavailable
 from optmatch.model.declarations import Amount, form_of
-from optmatch.switches.drivers.addresses import split_address
-from optmatch.switches.protocol import SwitchError, SwitchReading, Tuning
+from optmatch.switches.protocol import SwitchError, SwitchReading, Tuning, split_address
 
 CONFIG_DB = 4
 STATE_DB = 6
@@ -283,7 +288,20 @@ class SonicSwitch:
         check_difference(difference)
         if difference.moves_a_side and not self._one_transaction:
             self._persist(lambda: self._transact(difference.removals, ()))
-            self._await_removal(difference.removals)
+
+            # The agent may take both transactions as one bulk, of which it carries out the
+            # additions first. Rows of removed circuits are therefore waited for, for a while.
+            keys = [
+                f"{CIRCUIT_TABLE}{spelling}|{circuit.name}"
+                for circuit in difference.removals
+                for spelling in self._spellings
+            ]
+            give_up_s = time.monotonic() + _REMOVAL_S
+            while (
+                self._persist(lambda: self._state.exists(*keys)) and time.monotonic() < give_up_s
+            ):
+                time.sleep(_POLL_S)
+
             self._persist(lambda: self._transact((), difference.additions))
         elif not difference.is_empty:
             self._persist(lambda: self._transact(difference.removals, difference.additions))
@@ -353,21 +371,6 @@ class SonicSwitch:
                 pipeline.hmget(key, *fields)
             rows = pipeline.execute()
         return rows
-
-    def _await_removal(self, circuits: Sequence[CrossConnect]) -> None:
-        """Wait until STATE_DB has no rows of removed circuits, for `_REMOVAL_S` seconds at most.
-
-        Without that the agent may take both transactions as one bulk, of which it carries out the
-        additions first. After that time the change goes on all the same.
-        """
-        keys = [
-            f"{CIRCUIT_TABLE}{spelling}|{circuit.name}"
-            for circuit in circuits
-            for spelling in self._spellings
-        ]
-        give_up_s = time.monotonic() + _REMOVAL_S
-        while self._persist(lambda: self._state.exists(*keys)) and time.monotonic() < give_up_s:
-            time.sleep(_POLL_S)
 
     def wait(self, circuits: Sequence[CrossConnect], time_limit_s: float) -> Tuning:
         """Wait until STATE_DB says of both sides of each circuit that they are tuned.

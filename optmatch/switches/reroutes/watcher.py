@@ -14,6 +14,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -26,18 +27,88 @@ from optmatch.control.reroutes.rerouter import Rerouter
 from optmatch.fabrics import RackFabric
 from optmatch.io.switches.circuits import CrossConnect, Difference, difference_between
 from optmatch.io.switches.exports import NamedSwitch, name_ports
-from optmatch.io.switches.plans import switches_of_state, switches_of_transition
-from optmatch.io.switches.racks import RackPart, rack_nodes
+from optmatch.io.switches.plans import (
+    RackPart,
+    rack_nodes,
+    switches_of_state,
+    switches_of_transition,
+)
 from optmatch.io.text import digest
 from optmatch.model import Clock, InfeasibleError, InputError, LimitReached, Limits
 from optmatch.model.declarations import Amount, form_of
 from optmatch.model.files import path_name
 from optmatch.problems import Reroute
 from optmatch.problems.reroutes.transition import DROP, RAISE
-from optmatch.switches.matching import match_switches, own_circuits
-from optmatch.switches.protocol import CLAIM_EVERY_S, Switch, SwitchError
-from optmatch.switches.reroutes.readings import StatusReader
+from optmatch.switches.protocol import (
+    CLAIM_EVERY_S,
+    Switch,
+    SwitchError,
+    match_switches,
+    own_circuits,
+)
 from optmatch.switches.threads import run_in_thread, run_side_by_side
+
+_LONGEST_READING_S = 1.0
+"""A switch that has not answered by then counts as lost. Its thread goes on waiting, and the other
+switches are read without it. Readings take milliseconds; half of it would call a switch lost whose
+machine is merely busy, twice of it would hold up the failures of all other switches as long."""
+
+
+class StatusReader:
+    """Reads the status of all ports of some switches, each switch in a thread of its own.
+
+    A switch that does not answer holds up the others once, for a second, and from then on no more.
+    """
+
+    def __init__(self, switches: Mapping[int, Switch]) -> None:
+        """Start a pool of threads, one for each switch.
+
+        Readings name switches by their numbers here.
+        """
+        self._switches = switches
+        self._pool = ThreadPoolExecutor(
+            max_workers=max(1, len(switches)), thread_name_prefix="optmatch reading"
+        )
+        self._unanswered: dict[int, Future[Mapping[str, str]]] = {}
+        """Readings of former looks that have not ended yet, by switch."""
+
+    def read(self) -> tuple[dict[int, Mapping[str, str]], dict[int, str]]:
+        """Read all switches once, side by side: their statuses and errors, by switch.
+
+        Returns ``statuses[switch][side]`` (``tuned``, ``tuning``, ``failed`` or ``blocked``) of
+        those that have answered within a second, and ``errors[switch]``, why it could not be read,
+        of the others. A switch that has not answered at a former look is not asked again before it
+        does.
+        """
+        # Switches that owe an answer from a former look are not waited for.
+        new_readings = {
+            index: self._pool.submit(switch.read_statuses)
+            for index, switch in self._switches.items()
+            if index not in self._unanswered
+        }
+        wait(new_readings.values(), _LONGEST_READING_S)
+
+        statuses: dict[int, Mapping[str, str]] = {}
+        errors: dict[int, str] = {}
+        for index, reading in (self._unanswered | new_readings).items():
+            if not reading.done():
+                self._unanswered[index] = reading
+                name = self._switches[index].name
+                errors[index] = f"{name}: no answer within {_LONGEST_READING_S:g} s"
+                continue
+
+            # The switch has answered now, or failed to.
+            self._unanswered.pop(index, None)
+            try:
+                statuses[index] = reading.result()
+            except SwitchError as error:
+                errors[index] = str(error)
+        return statuses, errors
+
+    def close(self) -> None:
+        """End all threads but those that still wait for a switch."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
 
 _QUICK_S = 0.05
 """How long the first search for an answer to a failure may take. Racks of 64 chips take 1 ms, and
@@ -201,7 +272,14 @@ class Watcher:
         self._reader = StatusReader(dict(self._watched()))
         self._lost: set[int] = set()
         """Switches that could not be read at the last look."""
-        self._owner = f"optmatch watch {_name_of_owner(controller)}"
+        # Switches are claimed under a name that the path of a controller and the name of this
+        # machine decide; without a path it is random. The files of a controller are open in one
+        # process alone: whoever can open them knows that the former watcher has ended, and has its
+        # name, so that its claims need not expire first.
+        name = uuid.uuid4().hex
+        if controller.path is not None:
+            name = digest(f"{socket.gethostname()}:{controller.path.resolve()}".encode())
+        self._owner = f"optmatch watch {name[:12]}"
         self._claimed: set[int] = set()
         """Switches that were claimed at least once, and are released at the end."""
         self._next_claim_s = 0.0
@@ -271,11 +349,23 @@ class Watcher:
         """
         try:
             self.reconcile()
-            self._warm_up()
+
+            # The first answer loads compiled kernels, which takes seconds: one is asked for
+            # ahead.
+            state = self.controller.state
+            if len(state.circuits):
+                with suppress(InputError, InfeasibleError, LimitReached):
+                    self.controller.what_if(port=int(state.circuits[0, 0]))
+
             while not stop.is_set():
                 self.look()
                 if self._tuning:
-                    self._watch_tuning(stop, poll_s)
+                    # Circuits that were sent are looked at until all are tuned, or the next look
+                    # is due.
+                    next_look_s = time.monotonic() + poll_s
+                    while self._tuning and time.monotonic() < next_look_s:
+                        stop.wait(min(poll_s, _TUNING_POLL_S))
+                        self._check_tuning()
                 elif not self.search_on(stop, poll_s=poll_s):
                     stop.wait(poll_s)
         finally:
@@ -286,23 +376,6 @@ class Watcher:
                     # that has ended the watch, nor keeps the other switches claimed.
                     with suppress(SwitchError):
                         switch.release(self._owner)
-
-    def _watch_tuning(self, stop: threading.Event, poll_s: float) -> None:
-        """Wait until all circuits that were sent are tuned, or until the next look is due.
-
-        That is `poll_s` seconds from now; `stop` shortens the pauses between two questions.
-        """
-        next_look_s = time.monotonic() + poll_s
-        while self._tuning and time.monotonic() < next_look_s:
-            stop.wait(min(poll_s, _TUNING_POLL_S))
-            self._check_tuning()
-
-    def _warm_up(self) -> None:
-        """Ask for one answer ahead: the first one loads compiled kernels, which takes seconds."""
-        state = self.controller.state
-        if len(state.circuits):
-            with suppress(InputError, InfeasibleError, LimitReached):
-                self.controller.what_if(port=int(state.circuits[0, 0]))
 
     def reconcile(self) -> None:
         """Compare what the switches hold with the record of the controller.
@@ -356,7 +429,27 @@ class Watcher:
         failed_parts = self._read_failed_parts()
         self._check_tuning()
         self._claim()
-        self._forget_recovered(failed_parts)
+
+        # Failures of parts that work again are taken off the record, if nothing was changed for
+        # them. A part whose circuits have moved away stays out of use: `Rerouter.repair` makes
+        # it a spare.
+        state = self.controller.state
+        for part in self._known_parts.difference(failed_parts):
+            self._known_parts.discard(part)
+            self._open_failures.pop(part, None)
+
+            # The record says whether another part has taken over.
+            replaced = state.failed_ports if part.kind == "port" else state.failed_fibres
+            message = f"{part.kind} {part.number} works again"
+            if part.number in replaced:
+                message += "; it stays out of use until it is repaired on record"
+            else:
+                with suppress(InputError):  # the record never had it
+                    if part.kind == "port":
+                        self.controller.repair(port=part.number)
+                    else:
+                        self.controller.repair(fibre=part.number)
+            self.on_event(WatchEvent("recovered", message))
 
         new_parts = [part for part in failed_parts if part not in self._known_parts]
         if not new_parts:
@@ -408,8 +501,18 @@ class Watcher:
         self._next_reading_s = time.monotonic() + poll_s
 
         def is_interrupted() -> bool:
-            """Tell whether the watch ends, or a switch reports another failure."""
-            return (stop is not None and stop.is_set()) or self._has_news(poll_s)
+            """Tell whether the watch ends, or a switch reports another failure.
+
+            A search asks this every few milliseconds; switches are read every `poll_s` seconds.
+            """
+            if stop is not None and stop.is_set():
+                return True
+            if time.monotonic() < self._next_reading_s:
+                return False
+            failed_parts = self._read_failed_parts()
+            self._claim()  # a search may take longer than a claim lasts
+            self._next_reading_s = time.monotonic() + poll_s
+            return not self._known_parts.issuperset(failed_parts)
 
         for part in unfinished:
             clock = _SearchClock(is_interrupted)
@@ -422,19 +525,6 @@ class Watcher:
                 break
         return bool(unfinished)
 
-    def _has_news(self, poll_s: float) -> bool:
-        """Tell whether a switch reports another failure now, which is to be answered first.
-
-        A search for an answer asks this every few milliseconds; the switches are read, and claims
-        on them renewed, every `poll_s` seconds at most.
-        """
-        if time.monotonic() < self._next_reading_s:
-            return False
-        failed_parts = self._read_failed_parts()
-        self._claim()  # a search may take longer than a claim lasts
-        self._next_reading_s = time.monotonic() + poll_s
-        return not self._known_parts.issuperset(failed_parts)
-
     def _read_failed_parts(self) -> tuple[RackPart, ...]:
         """Read all switches, and return each part once that any of them reports as failed.
 
@@ -442,63 +532,32 @@ class Watcher:
         failures that it reported last. It is told as lost once, and as back when it can be read
         again; `_lost` has the numbers of the switches that are lost at present.
         """
-        readings = self._reader.read()
-        for index, message in readings.errors.items():
+        statuses_of_switch, errors = self._reader.read()
+        for index, message in errors.items():
             if index not in self._lost:
                 self.on_event(WatchEvent("lost", message))
             self._lost.add(index)
 
-        for index, statuses in readings.statuses.items():
+        for index, statuses in statuses_of_switch.items():
             if index in self._lost:
                 self._lost.discard(index)
                 self._next_claim_s = 0.0  # its claim may have expired in the meantime
                 name = self._plans[index].plan.name
                 self.on_event(WatchEvent("back", f"{name}: can be read again"))
-            self._note_statuses(index, statuses)
+
+            # A side that has failed stays so until the switch says that it is ``tuned``:
+            # ``blocked``, as it may be without a circuit, says nothing of its light.
+            failed = self._failed_sides[index]
+            port_of_side = self._plans[index].ports.port_of_side
+            for side, status in statuses.items():
+                if status == "failed" and side in port_of_side:
+                    failed[side] = self._part_of(index, port_of_side[side], side)
+                elif status == "tuned":
+                    failed.pop(side, None)
 
         # A fibre may be reported by the switches at both of its ends.
         parts = {part for failed in self._failed_sides for part in failed.values()}
         return tuple(sorted(parts))
-
-    def _note_statuses(self, index: int, statuses: Mapping[str, str]) -> None:
-        """Note which of our sides of a switch have failed.
-
-        A side that has failed stays so until the switch says that it is ``tuned``: ``blocked``, as
-        it may be without a circuit, says nothing of its light.
-        """
-        failed = self._failed_sides[index]
-        port_of_side = self._plans[index].ports.port_of_side
-        for side, status in statuses.items():
-            if status == "failed" and side in port_of_side:
-                failed[side] = self._part_of(index, port_of_side[side], side)
-            elif status == "tuned":
-                failed.pop(side, None)
-
-    def _forget_recovered(self, failed_parts: Sequence[RackPart]) -> None:
-        """Take failures off the record whose parts work again, if nothing was changed for them.
-
-        A part whose circuits have moved away stays out of use: it is told that it works again, and
-        `Rerouter.repair` makes it a spare. If it fails once more, nothing has to change.
-        """
-        state = self.controller.state
-        for part in self._known_parts.difference(failed_parts):
-            self._known_parts.discard(part)
-            self._open_failures.pop(part, None)
-            replaced = state.failed_ports if part.kind == "port" else state.failed_fibres
-            message = f"{part.kind} {part.number} works again"
-            if part.number in replaced:
-                message += "; it stays out of use until it is repaired on record"
-            else:
-                with suppress(InputError):  # the record never had it
-                    self._repair(part)
-            self.on_event(WatchEvent("recovered", message))
-
-    def _repair(self, part: RackPart) -> None:
-        """Tell the controller that a part works again."""
-        if part.kind == "port":
-            self.controller.repair(port=part.number)
-        else:
-            self.controller.repair(fibre=part.number)
 
     def _part_of(self, index: int, port: int, side: str) -> RackPart:
         """Return the part of the state that is at a side of a port of a switch.
@@ -587,7 +646,15 @@ class Watcher:
         has been raised: within a change removals come first anyway. Each change but the last one
         is waited for; the last one is returned, with what was sent to each switch.
         """
-        problem = _with_failure(proposal)
+        # The state that the proposal was made for, with the parts that failed in it.
+        state = proposal.state
+        failed: dict[str, Any] = {
+            name: (*getattr(state, name), *parts)
+            for name, parts in proposal.failure._asdict().items()
+            if parts
+        }
+        problem = dataclasses.replace(state, **failed)
+
         plans = switches_of_transition(problem, proposal.transition)
         steps = proposal.transition.steps[:, 0].tolist()
 
@@ -596,7 +663,11 @@ class Watcher:
         for last in _last_states_of_changes(steps):
             # Switches change side by side; the next change waits for all of them.
             for index, difference in sent:
-                self._wait(index, difference.additions)
+                switch = self._switches[index]
+                assert switch is not None
+                tuning = switch.wait(difference.additions, self.time_limit_s)
+                for circuit, status in tuning.status_of_untuned.items():
+                    self._tell_untuned(index, circuit, status)
             sent = []
 
             # Of each switch the circuits that differ are sent.
@@ -607,36 +678,22 @@ class Watcher:
                 old_circuits = ports.circuits_of(plan.matchings[before])
                 new_circuits = ports.circuits_of(plan.matchings[last])
                 sent.append((index, difference_between(old_circuits, new_circuits)))
-            self._send(sent)
+
+            # Switches change side by side, as each may wait for its removals. If one has to
+            # change that is not watched, nothing is sent.
+            calls: list[Callable[[], object]] = []
+            for index, difference in sent:
+                switch = self._switches[index]
+                if switch is None:
+                    name = self._plans[index].plan.name
+                    raise SwitchError(f"{name} has to change, and is not watched")
+                calls.append(partial(switch.apply, difference))
+            run_side_by_side(calls)
+            for index, difference in sent:
+                self._drop_removed(index, difference)
+
             before = last
         return sent
-
-    def _send(self, changes: Sequence[tuple[int, Difference]]) -> None:
-        """Send changes to their switches side by side, as each may wait for its removals.
-
-        If a switch has to change that is not watched, nothing is sent.
-        """
-        calls: list[Callable[[], object]] = []
-        for index, difference in changes:
-            switch = self._switches[index]
-            if switch is None:
-                name = self._plans[index].plan.name
-                raise SwitchError(f"{name} has to change, and is not watched")
-            calls.append(partial(switch.apply, difference))
-        run_side_by_side(calls)
-        for index, difference in changes:
-            self._drop_removed(index, difference)
-
-    def _wait(self, index: int, circuits: Sequence[CrossConnect]) -> None:
-        """Wait until circuits that were sent to a switch are tuned, and tell of the others.
-
-        The wait ends after the time limit of the watcher.
-        """
-        switch = self._switches[index]
-        assert switch is not None
-        tuning = switch.wait(circuits, self.time_limit_s)
-        for circuit, status in tuning.status_of_untuned.items():
-            self._tell_untuned(index, circuit, status)
 
     def _tell_untuned(self, index: int, circuit: CrossConnect, status: str) -> None:
         """Tell that a circuit carries no light; a port that has failed is answered by a look."""
@@ -741,30 +798,6 @@ class Watcher:
                 if index not in self._lost:
                     switch.claim(self._owner)
                     self._claimed.add(index)
-
-
-def _name_of_owner(controller: Rerouter) -> str:
-    """Return a name of twelve characters under which switches are claimed.
-
-    The path of a controller and the name of this machine decide it; without a path it is random.
-    The files of a controller are open in one process alone. Whoever can open them knows that the
-    former watcher has ended, and has its name, so that its claims need not expire first.
-    """
-    if controller.path is None:
-        return uuid.uuid4().hex[:12]
-    place = f"{socket.gethostname()}:{controller.path.resolve()}"
-    return digest(place.encode())[:12]
-
-
-def _with_failure(proposal: Proposal) -> Reroute:
-    """Return the state that a proposal was made for, with the parts that failed in it."""
-    state = proposal.state
-    failed: dict[str, Any] = {
-        name: (*getattr(state, name), *parts)
-        for name, parts in proposal.failure._asdict().items()
-        if parts
-    }
-    return dataclasses.replace(state, **failed)
 
 
 def _last_states_of_changes(steps: Sequence[int]) -> list[int]:

@@ -16,7 +16,7 @@ import optmatch as om
 from optmatch.cli import main
 from optmatch.control import FlowReplay, replay_flows
 from optmatch.io import read_flows
-from optmatch.io.matrices.flows import FlowList
+from optmatch.io.matrices.tables import FlowList
 
 DELAY_S = 1.0
 

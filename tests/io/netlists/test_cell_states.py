@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 import optmatch as om
 from optmatch.fabrics import netlist_from_tree
+from optmatch.io.cells import CONVENTION
 from optmatch.io.exports import export, exported
-from optmatch.io.netlists.phases import CONVENTION
 from optmatch.model import BAR, CROSS, FREE
 from optmatch.model.device import transfer
 from optmatch.model.files import replace_file

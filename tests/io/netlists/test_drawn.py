@@ -13,8 +13,7 @@ import optmatch as om
 from optmatch.fabrics import netlist_from_tree
 from optmatch.fabrics.light import trace
 from optmatch.fabrics.waveguides import measure_waveguides
-from optmatch.io.cells import read_cells
-from optmatch.io.heaters import read_heaters
+from optmatch.io.cells import read_cells, read_heaters
 from optmatch.model import CellDevice
 from tests.helpers.command import call
 

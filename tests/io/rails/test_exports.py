@@ -18,13 +18,12 @@ from hypothesis import given
 import optmatch as om
 from optmatch.cli import main
 from optmatch.io.exports import EXPORTERS, export, exported
-from optmatch.io.rails.chakra.options import TraceOptions
-from optmatch.io.rails.chakra.step import read_step
-from optmatch.io.rails.groups import read_groups
-from optmatch.io.rails.topologies import topologies
+from optmatch.io.rails.chakra.demand import read_groups
+from optmatch.io.rails.chakra.step import TraceOptions, read_step
 from optmatch.model import Status
 from optmatch.problems import Group, PlaneSchedules, RailJob, Step
 from optmatch.problems.rails.training.step import OPERATIONS
+from optmatch.problems.topologies import topologies
 from tests.helpers.command import call, process
 from tests.helpers.plans import demands, pipeline, rails
 from tests.helpers.rails import PAIR, make_job, small_job

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 import optmatch as om
-from optmatch.io.rails.chakra.options import TraceOptions
-from optmatch.io.rails.chakra.step import read_step
+from optmatch.io.rails.chakra.step import TraceOptions, read_step
 from optmatch.io.rails.kineto.job import list_calls, read_kineto_demand, read_kineto_step
 from optmatch.io.rails.kineto.recordings import read_recording
 

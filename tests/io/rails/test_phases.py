@@ -12,14 +12,13 @@ from hypothesis import given, strategies as st
 
 import optmatch as om
 from optmatch.io import loads
-from optmatch.io.rails.chakra.messages import COLLECTIVE
-from optmatch.io.rails.chakra.options import TraceOptions
-from optmatch.io.rails.chakra.writer import Node, step_traces, trace_bytes
-from optmatch.io.rails.groups import groups_text
-from optmatch.io.rails.phases import read_phase_list
-from optmatch.io.rails.recordings import (
+from optmatch.io.rails.chakra.demand import groups_text
+from optmatch.io.rails.chakra.messages import COLLECTIVE, Node, step_traces, trace_bytes
+from optmatch.io.rails.chakra.step import TraceOptions
+from optmatch.io.rails.phases import (
     PhaseRecord,
     phases_of_step,
+    read_phase_list,
     read_recorded_step,
     read_recording,
     windows_s,

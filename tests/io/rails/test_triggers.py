@@ -83,7 +83,7 @@ def test_what_is_wrong_is_refused(
 def beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
     """Write a trigger file whose arrays are taken as large; return it and that of its arrays."""
     for name in ("MOST_BYTES", "_SMALL"):
-        monkeypatch.setattr(f"optmatch.io.arrays.{name}", 0)
+        monkeypatch.setattr(f"optmatch.io.files.{name}", 0)
     file, arrays = map(Path, export(solved(), "triggers", tmp_path / "triggers.json"))
     return file, arrays
 

@@ -12,12 +12,15 @@ import pytest
 
 import optmatch as om
 from optmatch.io.exports import exported
-from optmatch.io.switches.circuits import CrossConnect, difference_between, sort_circuits
-from optmatch.io.switches.planned import PlannedSwitch
-from optmatch.io.switches.plans import list_planned_switches
+from optmatch.io.switches.circuits import (
+    CrossConnect,
+    PortTable,
+    difference_between,
+    read_port_tables,
+    sort_circuits,
+)
+from optmatch.io.switches.plans import PlannedSwitch, list_planned_switches, rack_nodes
 from optmatch.io.switches.polatis import read_lists, write_lists
-from optmatch.io.switches.ports import PortTable, read_port_tables
-from optmatch.io.switches.racks import rack_nodes
 from optmatch.io.switches.sonic import command_lines, read_config
 from optmatch.model import FormatError, InputError
 from tests.helpers.answers import PROBLEMS, answer_named

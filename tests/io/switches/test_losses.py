@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from optmatch.io.switches.losses import Conditions, matrix_of_losses
-from optmatch.io.switches.ports import PortSides, PortTable
+from optmatch.io.switches.circuits import PortSides, PortTable
+from optmatch.io.switches.sonic import Conditions, matrix_of_losses
 from optmatch.model import FormatError, InputError
 from optmatch.switches import read_losses
 

@@ -7,8 +7,8 @@ import pytest
 
 import optmatch as om
 from optmatch.io import loads
-from optmatch.io.switches.ports import PortSides, PortTable
-from optmatch.io.switches.reroutes import read_running_state
+from optmatch.io.switches.circuits import PortSides, PortTable
+from optmatch.io.switches.sonic import read_running_state
 from optmatch.model import InputError
 from tests.helpers.command import call
 

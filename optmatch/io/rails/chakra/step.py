@@ -5,17 +5,22 @@ from __future__ import annotations
 import heapq
 import logging
 import os
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import cast
 
 import numpy as np
-from numpy.typing import NDArray
 
-from optmatch.io.rails.chakra.demand import FROM_ROOT, check_root, members_of, roots_of
+from optmatch.io.rails.chakra.demand import (
+    FROM_ROOT,
+    Members,
+    check_root,
+    members_of,
+    pair_messages,
+    read_groups,
+    roots_of,
+)
 from optmatch.io.rails.chakra.messages import COLLECTIVE, COLLECTIVES, RECEIVE, SEND
-from optmatch.io.rails.chakra.options import TraceOptions
-from optmatch.io.rails.chakra.pairs import Members, pair_messages
 from optmatch.io.rails.chakra.traces import (
     MISSING,
     Integers,
@@ -25,8 +30,7 @@ from optmatch.io.rails.chakra.traces import (
     read_traces,
     siblings,
 )
-from optmatch.io.rails.groups import read_groups
-from optmatch.model import FormatError, InputError
+from optmatch.model import Count, FormatError, FrozenMap, InputError, Positive, Value
 from optmatch.problems.rails.training.network import RailNetwork
 from optmatch.problems.rails.training.step import (
     COMPUTE as COMPUTE_OPERATION,
@@ -38,24 +42,56 @@ from optmatch.problems.rails.training.step import (
 )
 from optmatch.problems.rails.training.times import ends_s, events, list_circle, streams
 
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TraceOptions(Value):
+    """Options for what traces leave open.
+
+    Parameters
+    ----------
+    gpus_per_server, stride
+        How many GPUs a server has, and how far apart their ranks are: 1 if they are neighbours,
+        the degree of data parallelism if its ranks come first.
+    dimensions
+        The dimensions of groups by name. Of the others, one that sends and receives is a
+        pipeline, one with an all-to-all has experts, one inside a server is tensor parallel, and
+        the rest is data parallel.
+    leave_out
+        Names of groups whose collectives take no time, such as the one of all ranks.
+    flops_per_s
+        What a GPU reaches: the time of computations that have operations but no duration; None
+        if they take none.
+    """
+
+    gpus_per_server: Count = 1
+    stride: Count = 1
+    dimensions: Mapping[str, Dimension] = FrozenMap()
+    leave_out: tuple[str, ...] = ()
+    flops_per_s: Positive | None = None
+
+    def rail(self, ranks: Sequence[int]) -> int | None:
+        """Return the rail of a group, -1 inside a server, None if there are several.
+
+        A rail joins the GPUs of one number in all servers.
+        """
+        # A rank is (block * gpus_per_server + rail) * stride + place: servers of a block are
+        # interleaved, `stride` of them, and `place` says which one it is.
+        block, place = np.divmod(np.asarray(ranks), self.stride)
+        server, rail = np.divmod(block, self.gpus_per_server)
+        if len(set(zip(server.tolist(), place.tolist(), strict=True))) == 1:
+            return -1
+        return int(rail[0]) if (rail == rail[0]).all() else None
+
+    def rank(self, server: int, place: int) -> int:
+        """Return the rank of the GPU of a server at a place, its rail; both count from 0."""
+        block, offset = divmod(server, self.stride)
+        return (block * self.gpus_per_server + place) * self.stride + offset
+
+
 _log = logging.getLogger("optmatch")
 
 _MOST_NAMED_NODES = 8
 """The most nodes of a circle that a message names behind the first one."""
-
-
-def _can_start(step: Step) -> bool:
-    """Tell whether a step can end if each send waits until its receive is ready.
-
-    It cannot if operations then wait for each other in a circle.
-    """
-    if not (step.kind == RECV).any():
-        return True
-    try:
-        ends_s(events(step, RailNetwork(gpus_per_server=1), {}))
-    except InputError:
-        return False
-    return True
 
 
 def _send_eagerly(step: Step) -> Step:
@@ -161,7 +197,15 @@ def step_of(traces: Sequence[Trace], groups: Members, options: TraceOptions) -> 
     draft.match_collectives()
     draft.match_messages()
     step = draft.make_step()
-    return step if _can_start(step) else _send_eagerly(step)
+
+    # Each send waits until its receive is ready, unless operations then wait for each other in a
+    # circle.
+    if (step.kind == RECV).any():
+        try:
+            ends_s(events(step, RailNetwork(gpus_per_server=1), {}))
+        except InputError:
+            return _send_eagerly(step)
+    return step
 
 
 class _Draft:
@@ -234,36 +278,31 @@ class _Draft:
         rank = self.nodes.rank[operations]
         group = self.nodes.column("group")[operations]
         for places in alike(rank, group):
-            self._read_collectives_of_group(operations[places])
+            # Collectives of a group that is left out, or that has one rank, stay computations,
+            # which take no time. Unknown types, groups and roots are refused.
+            collectives = operations[places]
+            first = int(collectives[0])
+            name = self.nodes.group_name(first) or ALL_RANKS
+            if name in self.options.leave_out:
+                continue
+            types = self.told_collective[collectives]
+            is_unknown = (types < 0) | (types >= len(COLLECTIVES))
+            for operation in collectives[is_unknown][:1].tolist():
+                raise self.nodes.fail(
+                    operation,
+                    f"comm_type = {self.told_collective[operation]}: no type of collective;"
+                    " --lenient takes it as computation",
+                )
 
-    def _read_collectives_of_group(self, operations: Integers) -> None:
-        """Set kind and group of the collectives of one rank in one group, at least one.
+            ranks = members_of(self.nodes, first, self.members)
+            is_foreign_root = ~np.isin(self.root[collectives], [MISSING, *ranks])
+            for operation in collectives[is_foreign_root][:1].tolist():
+                check_root(self.nodes, operation, int(self.root[operation]), ranks)
 
-        Those of a group that is left out (`TraceOptions.leave_out`), or that has one rank, stay
-        computations, which take no time. Unknown types, groups and roots are refused.
-        """
-        first = int(operations[0])
-        name = self.nodes.group_name(first) or ALL_RANKS
-        if name in self.options.leave_out:
-            return
-        types = self.told_collective[operations]
-        is_unknown = (types < 0) | (types >= len(COLLECTIVES))
-        for operation in operations[is_unknown][:1].tolist():
-            rule = (
-                f"comm_type = {self.told_collective[operation]}: no type of collective; --lenient"
-                " takes it as computation"
-            )
-            raise self.nodes.fail(operation, rule)
-
-        ranks = members_of(self.nodes, first, self.members)
-        is_foreign_root = ~np.isin(self.root[operations], [MISSING, *ranks])
-        for operation in operations[is_foreign_root][:1].tolist():
-            check_root(self.nodes, operation, int(self.root[operation]), ranks)
-
-        # Some producers write groups of one rank, which sends nothing.
-        if len(ranks) > 1:
-            self.kind[operations] = _KIND_OF_COLLECTIVE[types]
-            self.group[operations] = self.find_group(name, ranks)
+            # Some producers write groups of one rank, which sends nothing.
+            if len(ranks) > 1:
+                self.kind[collectives] = _KIND_OF_COLLECTIVE[types]
+                self.group[collectives] = self.find_group(name, ranks)
 
     def match_collectives(self) -> None:
         """Find which operations of different ranks are parts of the same collective.
@@ -274,8 +313,9 @@ class _Draft:
         """
         is_unsized = (self.group != MISSING) & (self.size_bytes < 0)
         for operation in np.flatnonzero(is_unsized)[:1].tolist():
-            rule = "comm_size is missing or negative; --lenient takes it as computation"
-            raise self.nodes.fail(operation, rule)
+            raise self.nodes.fail(
+                operation, "comm_size is missing or negative; --lenient takes it as computation"
+            )
 
         # The collectives of group g are ``by_group[bounds[g]:bounds[g + 1]]``, in their order.
         by_group = np.argsort(self.group, kind="stable")
@@ -286,47 +326,48 @@ class _Draft:
             operations_of_rank = [
                 operations[self.nodes.rank[operations] == rank] for rank in self.group_ranks[group]
             ]
+            # If one rank has 10 and another 8, the last 2 of the first rank have no counterpart.
+            # They become computation that lasts as long as the trace says, or are refused where
+            # nothing may be left out; the rank that has most of them names them.
+            longest = max(operations_of_rank, key=len)
+            n_common = min(map(len, operations_of_rank))
+            for rank, operations in zip(self.group_ranks[group], operations_of_rank, strict=True):
+                for operation in longest[len(operations) :].tolist():
+                    rule = f"group {name}: rank {rank} has no part in this collective"
+                    self.nodes.skip(operation, rule)
+            for operations in operations_of_rank:
+                self._turn_into_computation(operations[n_common:])
             # table[rank, k]: the k-th collective at a rank.
-            table = np.stack(self._cut_to_common_length(name, group, operations_of_rank))
-            self._fill_sizes(table)
+            table = np.stack([operations[:n_common] for operations in operations_of_rank])
+
+            # From a root only the root may say what there is, and an ``all_to_allv`` ends when
+            # its largest part does: the largest size of a collective counts where ranks may tell
+            # less.
+            from_root = [COLLECTIVES.index(name) for name in FROM_ROOT]
+            may_be_less = (self.size_bytes[table] == 0) & np.isin(
+                self.collective[table], from_root
+            )
+            may_be_less |= self.collective[table] == COLLECTIVES.index("ALL_TO_ALL")
+            largest = self.size_bytes[table].max(axis=0, initial=0)
+            largest_at_each_rank = np.broadcast_to(largest, table.shape)
+            self.size_bytes[table[may_be_less]] = largest_at_each_rank[may_be_less]
+
             for row in table:
-                self._check_alike(name, row, table[0])
+                # Kinds, sizes and, where both tell one, roots agree.
+                differs = self.collective[row] != self.collective[table[0]]
+                differs |= self.size_bytes[row] != self.size_bytes[table[0]]
+                tell_roots = (self.root[row] != MISSING) & (self.root[table[0]] != MISSING)
+                differs |= tell_roots & (self.root[row] != self.root[table[0]])
+                for place in np.flatnonzero(differs)[:1].tolist():
+                    other = int(table[0][place])
+                    other_place = f"{self.nodes.place(other)} of rank {self.nodes.rank[other]}"
+                    raise self.nodes.fail(
+                        int(row[place]),
+                        f"group {name}: kind, size or root differs from {other_place}",
+                    )
             n_collectives = table.shape[1]
             self.match[table] = self.n_matches + np.arange(n_collectives)
             self.n_matches += n_collectives
-
-    def _fill_sizes(self, table: NDArray[np.int64]) -> None:
-        """Let the largest size of a collective, ``table[:, k]``, count where ranks may tell less.
-
-        From a root only the root may say what there is. An ``all_to_allv`` ends when its largest
-        part does.
-        """
-        from_root = [COLLECTIVES.index(name) for name in FROM_ROOT]
-        may_be_less = (self.size_bytes[table] == 0) & np.isin(self.collective[table], from_root)
-        may_be_less |= self.collective[table] == COLLECTIVES.index("ALL_TO_ALL")
-        largest = self.size_bytes[table].max(axis=0, initial=0)
-        largest_at_each_rank = np.broadcast_to(largest, table.shape)
-        self.size_bytes[table[may_be_less]] = largest_at_each_rank[may_be_less]
-
-    def _cut_to_common_length(
-        self, name: str, group: int, operations_of_rank: list[Integers]
-    ) -> list[Integers]:
-        """Return the first collectives of each rank of a group, as many as all ranks have.
-
-        If one rank has 10 and another 8, the last 2 of the first rank have no counterpart. They
-        become computation that lasts as long as the trace says, or are refused where nothing may
-        be left out.
-        """
-        # The rank that has most of them names those that another rank lacks.
-        longest = max(operations_of_rank, key=len)
-        n_common = min(map(len, operations_of_rank))
-        for rank, operations in zip(self.group_ranks[group], operations_of_rank, strict=True):
-            for operation in longest[len(operations) :].tolist():
-                rule = f"group {name}: rank {rank} has no part in this collective"
-                self.nodes.skip(operation, rule)
-        for operations in operations_of_rank:
-            self._turn_into_computation(operations[n_common:])
-        return [operations[:n_common] for operations in operations_of_rank]
 
     def _turn_into_computation(self, operations: Integers) -> None:
         """Let operations, given by their numbers, be computation that takes as long as they took.
@@ -338,21 +379,6 @@ class _Draft:
         self.peer[operations] = MISSING
         self.match[operations] = MISSING
         self.takes_no_time[operations] = False
-
-    def _check_alike(self, name: str, operations: Integers, others: Integers) -> None:
-        """Refuse collectives that differ from their counterparts in type, size or root.
-
-        Both arrays go entry by entry. Roots are compared where both tell one.
-        """
-        differs = self.collective[operations] != self.collective[others]
-        differs |= self.size_bytes[operations] != self.size_bytes[others]
-        tell_roots = (self.root[operations] != MISSING) & (self.root[others] != MISSING)
-        differs |= tell_roots & (self.root[operations] != self.root[others])
-        for place in np.flatnonzero(differs)[:1].tolist():
-            other = int(others[place])
-            other_place = f"{self.nodes.place(other)} of rank {self.nodes.rank[other]}"
-            rule = f"group {name}: kind, size or root differs from {other_place}"
-            raise self.nodes.fail(int(operations[place]), rule)
 
     def match_messages(self) -> None:
         """Pair each send with its receive: set `peer`, `match`, `kind` and `group` at both ends.
@@ -385,8 +411,7 @@ class _Draft:
             ranks = tuple(self.members.get(group, ends))
             for rank in ends:
                 if rank not in ranks:
-                    rule = f"rank {rank} is no member of group {group}"
-                    raise self.nodes.fail(operation, rule)
+                    raise self.nodes.fail(operation, f"rank {rank} is no member of group {group}")
 
             # Without a group of its own, a pair of ranks is one.
             if not group or group in groups_of_collectives:
@@ -443,8 +468,9 @@ class _Draft:
             ranks = self.group_ranks[number]
             rail = self.options.rail(ranks)
             if rail is None:
-                rule = f"group {name}: its ranks are on several rails and several servers"
-                raise self._fail_group(number, rule)
+                raise self._fail_group(
+                    number, f"group {name}: its ranks are on several rails and several servers"
+                )
 
             # What a group does tells its dimension, unless the options do.
             if number in has_messages:
@@ -464,11 +490,11 @@ class _Draft:
             for rank in ranks:
                 other = group_of_rank.setdefault((dimension, rank), group)
                 if set(other.ranks) != set(ranks):
-                    rule = (
+                    raise self._fail_group(
+                        number,
                         f"rank {rank} is in the groups {other.name} and {name}, both {dimension}:"
-                        " tell the dimension of one of them"
+                        " tell the dimension of one of them",
                     )
-                    raise self._fail_group(number, rule)
         return groups
 
     def _fail_group(self, group: int, message: str) -> FormatError:
@@ -539,8 +565,9 @@ def _sort_topologically(trace: Trace) -> Integers:
     circle = list_circle(trace.parents[is_held].tolist(), child_of_dependency[is_held].tolist())
     named_nodes = circle[1 : 1 + _MOST_NAMED_NODES]
     ways = ", ".join(str(trace.node_id[node]) for node in named_nodes) or "nothing"
-    rule = f"waits for itself, in a circle of {len(circle)} nodes by way of {ways}"
-    raise trace.fail(circle[0], rule)
+    raise trace.fail(
+        circle[0], f"waits for itself, in a circle of {len(circle)} nodes by way of {ways}"
+    )
 
 
 def _join_dependencies(

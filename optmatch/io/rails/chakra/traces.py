@@ -1,11 +1,13 @@
-"""Chakra execution traces: the computations and sends of each rank of a job, node by node."""
+"""Chakra execution traces, binary or JSON: computations and sends of each rank, node by node."""
 
 from __future__ import annotations
 
+import json
+import logging
 import os
 import re
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -13,8 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.io.contents import read_bytes, unzip
-from optmatch.io.rails.chakra.json_traces import is_json_trace, json_nodes
+from optmatch.io.fields import shorten
 from optmatch.io.rails.chakra.messages import (
     ATTRIBUTE_NAMES,
     ATTRIBUTES,
@@ -22,17 +23,231 @@ from optmatch.io.rails.chakra.messages import (
     COLLECTIVES,
     COMPUTE,
     LARGEST,
+    NODE_TYPES,
     RECEIVE,
     SEND,
+    Node,
     check_dimensions,
     messages,
     read_booleans,
+    trace_bytes,
 )
-from optmatch.io.rails.chakra.writer import trace_bytes
-from optmatch.io.recognition import describe_content
+from optmatch.io.text import decode, describe_content, parse_json, read_bytes, unzip
 from optmatch.model import FormatError
-from optmatch.model.accounts import accounting
+from optmatch.model.accounts import Level, accounting, take
 from optmatch.model.files import file_path, path_name
+
+_log = logging.getLogger("optmatch")
+
+_GRAPH = "workload_graph"
+_DESCRIPTION_KEYS = {"version", "attr"}
+"""The keys of the object that stands in front of the nodes of the jsonizer."""
+
+_SPELLINGS = {
+    "id": ("Id", "id"),
+    "name": ("Name", "name"),
+    "kind": ("NodeType", "type"),
+    "duration_us": ("runtime", "durationMicros", "duration_micros"),
+    "data_deps": ("data_deps", "dataDeps"),
+    "ctrl_deps": ("ctrl_deps", "ctrlDeps"),
+}
+"""The keys of a node: Chakra's own tools and test data write each in several ways."""
+
+_KEYS = Level(
+    "key of nodes",
+    (*(key for keys in _SPELLINGS.values() for key in keys), *ATTRIBUTE_NAMES.used, "attr"),
+    {
+        **ATTRIBUTE_NAMES.harmless,
+        **dict.fromkeys(("inputs", "outputs", "ioInfo", "io_info"), "dependencies are listed"),
+        "startTimeMicros": "a node begins when what it waits for has ended",
+        "start_time_micros": "a node begins when what it waits for has ended",
+    },
+    ATTRIBUTE_NAMES.assumed,
+)
+
+_WHOLE_NUMBER = re.compile(r"-?[0-9]{1,20}")
+
+
+class _Place(NamedTuple):
+    """Where a node stands, for messages, and how its numbers may be written."""
+
+    path: str
+    where: str
+    numbers_as_text: bool
+    """The jsonizer writes integers of 64 bits as text."""
+
+    def fail(self, message: str) -> FormatError:
+        """Return an error about the node."""
+        return FormatError(message, where=self.where, path=self.path)
+
+
+def json_nodes(content: bytes, path: str) -> list[Node]:
+    """Read the nodes of a trace in JSON, in the order of the file, with durations in microseconds.
+
+    The content is ``{"workload_graph": [{"Id": 1, "NodeType": 7, "comm_size": 8}, ...]}``, or what
+    Chakra's jsonizer writes, object after object: what describes the trace, then nodes such as
+    ``{"id": "1", "type": "COMM_COLL_NODE", "attr": [...]}``. Keys may have the spelling of either
+    form; those that are not read are named in a warning.
+    """
+    if _GRAPH.encode() in content:
+        tree = parse_json(content, path)
+        entries = tree.get(_GRAPH) if isinstance(tree, dict) else None
+        if not isinstance(entries, list):
+            raise FormatError(
+                f"{shorten(entries)}: a list of nodes", where=f"/{_GRAPH}", path=path
+            )
+        places = [_Place(path, f"/{_GRAPH}/{index}", False) for index in range(len(entries))]
+    elif is_json_trace(content):
+        _, *entries = _read_objects(content, path)
+        places = [_Place(path, f"object {index}", True) for index in range(1, len(entries) + 1)]
+    else:
+        rule = "no Chakra trace, which has workload_graph, or nodes after version"
+        raise FormatError(f"{rule}{describe_content(content)}", path=path)
+
+    nodes = [_read_node(entry, place) for entry, place in zip(entries, places, strict=True)]
+    for entry in entries:
+        take(_KEYS, entry, path=path)
+    return nodes
+
+
+def is_json_trace(content: bytes) -> bool:
+    """Tell a trace from other JSON, by its key or by the object that stands first.
+
+    A trace has the key ``workload_graph``, or begins with an object that has no keys but
+    ``version`` and ``attr``.
+    """
+    if _GRAPH.encode() in content:
+        return True
+    try:
+        first = next(_read_objects(content, ""), None)
+    except FormatError:
+        return False
+    return isinstance(first, dict) and first.keys() <= _DESCRIPTION_KEYS
+
+
+def _read_objects(content: bytes, path: str) -> Iterator[Any]:
+    """Yield values of JSON that follow each other, with white space between them."""
+    text = decode(content, path)
+    decoder = json.JSONDecoder()
+    position = 0
+    while position < len(text):
+        if text[position].isspace():
+            position += 1
+            continue
+        try:
+            value, position = decoder.raw_decode(text, position)
+        except (ValueError, RecursionError) as exc:
+            raise FormatError(f"{exc}: no object of JSON", path=path) from exc
+        yield value
+
+
+def _read_node(entry: Any, place: _Place) -> Node:
+    """Read one node of a trace, whose keys may have any of their known spellings.
+
+    Of its attributes those of `ATTRIBUTES` are read: names of groups as texts, others as whole
+    numbers.
+    """
+    if not isinstance(entry, dict):
+        raise place.fail(f"{shorten(entry)}: a node is an object")
+    id_key = _find_key(entry, "id", place)
+    if id_key in entry:
+        place = place._replace(where=f"node {entry[id_key]}")
+
+    kind_key = _find_key(entry, "kind", place)
+    kind_name = entry.get(kind_key, 0)
+    if kind_name in NODE_TYPES:
+        kind = NODE_TYPES.index(kind_name)
+    else:
+        kind = _read_count(entry, "kind", place)
+
+    # Attributes stand in a list of their own, or beside the other keys. In the list each has the
+    # key ``name`` and, under a key that tells its width (as ``int64Val``), its value.
+    entries = entry.get("attr", [])
+    listed = {}
+    for attribute in entries if isinstance(entries, list) else [entries]:
+        if not isinstance(attribute, dict) or not isinstance(attribute.get("name"), str):
+            raise place.fail(f"{shorten(attribute)}: an attribute has a name")
+        take(ATTRIBUTE_NAMES, [attribute["name"]], place.where, place.path)
+        contents = [value for key, value in attribute.items() if key not in ("name", "docString")]
+        listed[attribute["name"]] = contents[0] if contents else None
+
+    # Names of groups are texts, all others whole numbers.
+    values = entry | listed
+    attributes: dict[str, bool | int | str] = {}
+    for name in ATTRIBUTES:
+        if name == "pg_name" and name in values:
+            attributes[name] = str(values[name])
+        elif name in values:
+            attributes[name] = _read_whole(name, values[name], place)
+
+    # Collectives name the dimensions that take part.
+    if kind == COLLECTIVE:
+        involved = values.get("involved_dim", [])
+        if isinstance(involved, dict):
+            involved = involved.get("values", [])
+        if not isinstance(involved, list) or not all(isinstance(one, bool) for one in involved):
+            raise place.fail(f"involved_dim = {shorten(involved)}: a list of true and false")
+        try:
+            check_dimensions(involved, has_group=bool(attributes.get("pg_name")))
+        except FormatError as exc:
+            raise place.fail(exc.message) from None
+
+    return Node(
+        id=_read_count(entry, "id", place),
+        kind=kind,
+        name=str(entry.get(_find_key(entry, "name", place), "")),
+        parents=_read_list(entry, "data_deps", place),
+        control_parents=_read_list(entry, "ctrl_deps", place),
+        duration_us=_read_count(entry, "duration_us", place),
+        attributes=attributes,
+    )
+
+
+def _find_key(entry: dict[str, Any], field: str, place: _Place) -> str:
+    """Return the spelling that a node has of a key of `_SPELLINGS`; the first one without any.
+
+    Several spellings are refused.
+    """
+    spellings = _SPELLINGS[field]
+    present = [key for key in spellings if key in entry]
+    if len(present) > 1:
+        raise place.fail(f"{' and '.join(present)} are the same key: one of them is expected")
+    return present[0] if present else spellings[0]
+
+
+def _read_whole(name: str, value: Any, place: _Place) -> int:
+    """Return a whole number of less than 64 bits; the jsonizer writes it as a text of digits."""
+    if place.numbers_as_text and isinstance(value, str) and _WHOLE_NUMBER.fullmatch(value):
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise place.fail(f"{name} = {shorten(value)}: a whole number is expected")
+    if not -LARGEST < value < LARGEST:
+        raise place.fail(f"{name} = {value}: numbers are below 2**63")
+    return value
+
+
+def _read_count(entry: dict[str, Any], field: str, place: _Place) -> int:
+    """Return a whole number >= 0; 0 if the node does not have the key."""
+    key = _find_key(entry, field, place)
+    return _check_count(key, entry.get(key, 0), place)
+
+
+def _read_list(entry: dict[str, Any], field: str, place: _Place) -> list[int]:
+    """Return a list of whole numbers >= 0; an empty one if the node does not have the key."""
+    key = _find_key(entry, field, place)
+    numbers = entry.get(key, [])
+    if not isinstance(numbers, list):
+        raise place.fail(f"{key}: a list is expected")
+    return [_check_count(key, number, place) for number in numbers]
+
+
+def _check_count(name: str, value: Any, place: _Place) -> int:
+    """Return a whole number >= 0."""
+    number = _read_whole(name, value, place)
+    if number < 0:
+        raise place.fail(f"{name} = {number}: must be >= 0")
+    return number
+
 
 MISSING = -1
 """In a column: the node does not say."""
@@ -220,12 +435,30 @@ def read_trace(path: str | os.PathLike[str], *, skipped: list[str] | None = None
     """
     file = path_name(path)
     content = _read_content(path)
-    rank = _parse_name(path).rank
+    rank = int(_parse_name(path)["rank"])
     with accounting(file):
         if file.endswith(".json"):
             # The nodes become the same messages as in an .et file, which have the same checks.
             content = trace_bytes(json_nodes(content, file))
-        trace = _find_parents(decode_nodes(content, file, rank, skipped))
+
+        # Numbers of nodes, which are there once each, in `parents` become places of nodes.
+        trace = decode_nodes(content, file, rank, skipped)
+        ids = trace.node_id
+        order = np.argsort(ids, kind="stable")
+        sorted_ids = ids[order]
+        for place in np.flatnonzero(sorted_ids[1:] == sorted_ids[:-1])[:1].tolist():
+            raise FormatError("is there twice", where=f"node {sorted_ids[place]}", path=trace.path)
+
+        # Each parent is searched among the sorted numbers, which may find the end, or another
+        # number. Dependencies on nodes that are not there are left out or refused.
+        place_in_sorted = np.searchsorted(sorted_ids, trace.parents)
+        is_known = place_in_sorted < len(ids)
+        is_known[is_known] = sorted_ids[place_in_sorted[is_known]] == trace.parents[is_known]
+        for dependency in np.flatnonzero(~is_known).tolist():
+            node = int(np.searchsorted(trace.first_parent, dependency, side="right")) - 1
+            trace.skip(node, f"waits for node {trace.parents[dependency]}, which is not there")
+        parents = order[place_in_sorted[is_known]].astype(np.int64)
+        trace = trace.keep_parents(is_known)._replace(parents=parents)
     return trace if skipped is None else _without_attributes(trace)
 
 
@@ -236,10 +469,11 @@ def read_traces(
 
     Ranks that are absent or there twice are refused.
     """
-    path_of_rank = {_parse_name(path).rank: path for path in paths}
+    path_of_rank = {int(_parse_name(path)["rank"]): path for path in paths}
     if sorted(path_of_rank) != list(range(len(paths))):
-        rule = f"ranks {sorted(path_of_rank)}: a file for each of 0 .. {len(paths) - 1}"
-        raise FormatError(rule)
+        raise FormatError(
+            f"ranks {sorted(path_of_rank)}: a file for each of 0 .. {len(paths) - 1}"
+        )
     return [read_trace(path_of_rank[rank], skipped=skipped) for rank in range(len(paths))]
 
 
@@ -253,8 +487,8 @@ def siblings(path: str | os.PathLike[str]) -> list[Path]:
     endings = ["et", "json"]
     if stem.endswith((".et", ".json")):
         name = _parse_name(path)
-        stem = name.stem
-        endings = [name.ending]
+        stem = name["stem"]
+        endings = [name["ending"]]
 
     folder = file_path(path).parent
     files = list(folder.iterdir()) if folder.is_dir() else []
@@ -265,8 +499,7 @@ def siblings(path: str | os.PathLike[str]) -> list[Path]:
         ]
         if sibling_paths:
             return sorted(sibling_paths)
-    rule = f"no file name.RANK.et is there{_describe_file(path)}"
-    raise FormatError(rule, path=path_name(path))
+    raise FormatError(f"no file name.RANK.et is there{_describe_file(path)}", path=path_name(path))
 
 
 def is_trace(path: str | os.PathLike[str]) -> bool:
@@ -301,8 +534,7 @@ class _NodeColumns:
         and `first_parent`.
         """
         if node.duration_micros >= LARGEST:
-            rule = f"duration_micros = {node.duration_micros}: numbers are below 2**63"
-            raise FormatError(rule)
+            raise FormatError(f"duration_micros = {node.duration_micros}: numbers are below 2**63")
         row = [MISSING] * len(ATTRIBUTES)
         involved: list[bool] = []
         for attribute in node.attr:
@@ -354,7 +586,20 @@ def decode_nodes(content: bytes, path: str, rank: int, skipped: list[str] | None
 
     parse_node = messages().node.FromString
     columns = _NodeColumns()
-    end = _skip_description(content, path)
+
+    # Parsed as a node, the description of the trace, which comes first, has neither number nor
+    # type.
+    start, end = _locate_message(content, 0)
+    try:
+        description: Any = messages().node.FromString(content[start:end])
+        is_node = bool(description.id or description.type)
+    except DecodeError:
+        is_node = True
+    if end > len(content) or is_node:
+        raise FormatError(
+            f"byte 0: a trace begins with a description of it{describe_content(content)}",
+            path=path,
+        )
 
     # Messages follow each other, each behind its length. A file that ends within one is cut off,
     # which happens to long runs; a message that cannot be read before the end is a damaged file.
@@ -384,9 +629,8 @@ def decode_nodes(content: bytes, path: str, rank: int, skipped: list[str] | None
             columns.append(node)
         except FormatError as exc:
             raise FormatError(str(exc), where=f"node {node.id}", path=path) from None
-    with accounting(path) as account:
-        names = sorted(name.decode(errors="replace") for name in columns.attribute_names)
-        account.take(ATTRIBUTE_NAMES, names)
+    names = sorted(name.decode(errors="replace") for name in columns.attribute_names)
+    take(ATTRIBUTE_NAMES, names, path=path)
     return columns.make_trace(path, rank, skipped)
 
 
@@ -409,25 +653,6 @@ def _locate_message(content: bytes, at: int) -> tuple[int, int]:
     return at, len(content) + 1
 
 
-def _skip_description(content: bytes, path: str) -> int:
-    """Return the byte of the first node, behind the message that describes the trace.
-
-    Parsed as a node, a description has neither number nor type.
-    """
-    from google.protobuf.message import DecodeError
-
-    start, end = _locate_message(content, 0)
-    try:
-        description: Any = messages().node.FromString(content[start:end])
-        is_node = bool(description.id or description.type)
-    except DecodeError:
-        is_node = True
-    if end > len(content) or is_node:
-        rule = f"byte 0: a trace begins with a description of it{describe_content(content)}"
-        raise FormatError(rule, path=path)
-    return end
-
-
 def _read_attribute(attribute: Any, groups: dict[str, int]) -> int:
     """Return the value of an attribute of a node as a whole number of at most 64 bits.
 
@@ -447,45 +672,14 @@ def _read_attribute(attribute: Any, groups: dict[str, int]) -> int:
     return value
 
 
-class _FileName(NamedTuple):
-    """The parts of ``name.RANK.et``."""
-
-    rank: int
-    stem: str
-    ending: str
-
-
-def _parse_name(path: str | os.PathLike[str]) -> _FileName:
-    """Split the name of a trace into its rank, the part before it, and its ending."""
+def _parse_name(path: str | os.PathLike[str]) -> re.Match[str]:
+    """Split the name of a trace into ``"stem"``, ``"rank"`` (digits) and ``"ending"``."""
     match = _FILE_NAME.fullmatch(file_path(path).name)
     if match is None:
-        rule = f"a trace is named name.RANK.et or .json{_describe_file(path)}"
-        raise FormatError(rule, path=path_name(path))
-    return _FileName(int(match["rank"]), match["stem"], match["ending"])
-
-
-def _find_parents(trace: Trace) -> Trace:
-    """Replace numbers of nodes in `parents` by places of nodes.
-
-    Dependencies on nodes that are not there are left out or refused; a number that is there twice
-    is refused.
-    """
-    ids = trace.node_id
-    order = np.argsort(ids, kind="stable")
-    sorted_ids = ids[order]
-    for place in np.flatnonzero(sorted_ids[1:] == sorted_ids[:-1])[:1].tolist():
-        raise FormatError("is there twice", where=f"node {sorted_ids[place]}", path=trace.path)
-
-    # Numbers of nodes are arbitrary: each parent is searched among the sorted ones, and the first
-    # search may find the end, or another number.
-    place_in_sorted = np.searchsorted(sorted_ids, trace.parents)
-    is_known = place_in_sorted < len(ids)
-    is_known[is_known] = sorted_ids[place_in_sorted[is_known]] == trace.parents[is_known]
-    for dependency in np.flatnonzero(~is_known).tolist():
-        node = int(np.searchsorted(trace.first_parent, dependency, side="right")) - 1
-        trace.skip(node, f"waits for node {trace.parents[dependency]}, which is not there")
-    parents = order[place_in_sorted[is_known]].astype(np.int64)
-    return trace.keep_parents(is_known)._replace(parents=parents)
+        raise FormatError(
+            f"a trace is named name.RANK.et or .json{_describe_file(path)}", path=path_name(path)
+        )
+    return match
 
 
 def _without_attributes(trace: Trace) -> Trace:

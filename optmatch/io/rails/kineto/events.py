@@ -1,4 +1,4 @@
-"""The events of one trace of PyTorch's profiler, whose values are checked where they are read."""
+"""The events of one trace of PyTorch's profiler, checked as they are read, and their records."""
 
 from __future__ import annotations
 
@@ -6,15 +6,156 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from optmatch.io.contents import check_content
 from optmatch.io.fields import check_object, shorten
 from optmatch.io.rails.chakra.messages import LARGEST
 from optmatch.io.rails.chakra.step import ALL_RANKS
 from optmatch.io.rails.chakra.traces import MISSING
-from optmatch.io.rails.kineto.names import GROUP, JOB, PHASE, TRACE
-from optmatch.io.recognition import describe_tree
+from optmatch.io.text import check_content, describe_tree
 from optmatch.model import FormatError
-from optmatch.model.accounts import accounting
+from optmatch.model.accounts import Level, take
+
+_UNREAD = "they are not read, as if they were not there"
+_ABOUT_RUN = "about the run and its machine, not about its communication"
+_ABOUT_SHAPES = "shapes and values of tensors, which records tell by their sizes"
+
+TRACE = Level(
+    "key of the trace",
+    ("traceEvents", "distributedInfo"),
+    {
+        **dict.fromkeys(
+            ("schemaVersion", "deviceProperties", "traceName", "displayTimeUnit", "trace_id"),
+            _ABOUT_RUN,
+        ),
+        **dict.fromkeys(
+            ("with_*", "record_shapes", "profile_memory", "cu*", "hip*", "roc*", "host*", "xpu*"),
+            _ABOUT_RUN,
+        ),
+        "baseTimeNanoseconds": "the zero of all times; only differences count",
+        "baseTimeNanosecond": "the zero of all times; only differences count",
+        "metadata": _ABOUT_RUN,
+    },
+    _UNREAD,
+)
+JOB = Level(
+    "key of distributedInfo",
+    ("rank", "world_size", "pg_config"),
+    {
+        "backend": "the events tell their library",
+        "pg_count": "the groups are listed",
+        "nccl_version": _ABOUT_RUN,
+    },
+    _UNREAD,
+)
+GROUP = Level(
+    "key of a group",
+    ("pg_name", "pg_desc", "ranks"),
+    {
+        "backend_config": "the events tell their library",
+        "pg_size": "the ranks are listed, or are all ranks",
+        "group_count": "the groups are listed",
+        "nccl_comm": _ABOUT_RUN,
+        "uid": "the name tells the group",
+    },
+    _UNREAD,
+)
+PHASE = Level(
+    "phase of events",
+    ("X",),
+    {
+        "M": "names of processes and threads",
+        **dict.fromkeys("stf", "arrows between events"),
+        **dict.fromkeys("iI", "moments without duration"),
+        **dict.fromkeys("CNDO", "counters and objects"),
+        **dict.fromkeys("bne", "spans of asynchronous work, which are no operations"),
+    },
+    _UNREAD,
+)
+RECORD = Level(
+    "argument of records of communication",
+    (
+        *("Collective name", "In msg nelems", "Out msg nelems", "dtype", "External id", "Seq"),
+        *("Process Group Name", "Process Group ID", "Process Group Ranks", "Group size"),
+        *("Global rank start", "Global rank stride", "In split size", "Out split size"),
+        *("Src Rank", "Dst Rank", "Rank"),
+    ),
+    {
+        "Process Group Description": "the name tells the group",
+        **dict.fromkeys(("Input *", "Output *", "Concrete Inputs"), _ABOUT_SHAPES),
+        **dict.fromkeys(("Ev Idx", "Record function id", "Sequence number"), _ABOUT_RUN),
+        **dict.fromkeys(("Fwd thread id", "Fwd *", "Call stack", "Python *"), _ABOUT_RUN),
+        "Is asynchronized op": "when a call returned does not count, but when its kernel ran",
+        "Is Async": "when a call returned does not count, but when its kernel ran",
+        "Reduction*": "which numbers are reduced how takes the same bytes",
+        "Comms Id": "the name tells the group",
+        "commHash": "the name tells the group",
+    },
+    _UNREAD,
+)
+
+
+class Activity(NamedTuple):
+    """Something that ran, on the device if there is one; times in microseconds."""
+
+    start_us: float
+    end_us: float
+    event: int
+    """Its index in ``traceEvents``."""
+    memory: bool = False
+    """Whether it only copies or sets memory."""
+
+
+class Call(NamedTuple):
+    """One communication at one rank; times in microseconds."""
+
+    start_us: float
+    end_us: float
+    event: int
+    """The index in ``traceEvents`` of the event that tells its arguments."""
+    kind: str
+    """A value of `optmatch.io.rails.kineto.events.KINDS`."""
+    group: str
+    size_bytes: int
+    """As in Chakra: of an all-gather the shard, of others the whole buffer of a rank."""
+    peer: int = MISSING
+    """The other rank of a message."""
+    root: int = MISSING
+    """The rank that has all data before (broadcast, scatter) or after (reduce, gather)."""
+    sent_bytes: tuple[int, ...] = ()
+    """Of a collective whose parts differ, what this rank sends to each rank of its group, in their
+    order, 0 to itself; empty where all parts are alike."""
+    sequence: int = MISSING
+    """The number of a collective in its group, which all its ranks count alike."""
+
+
+@dataclass
+class Recording:
+    """The trace of one rank.
+
+    Parameters
+    ----------
+    path
+        The file.
+    rank, world
+        The rank, and the number of ranks of the job; `MISSING` if the trace does not tell them.
+    members
+        The ranks of each group that communicates, in their order. Empty for the group of all ranks
+        if their number is not told.
+    calls
+        The communications, by begin.
+    computing
+        What else ran, by begin.
+    talking
+        The kernels of NCCL, or the events of Gloo.
+    """
+
+    path: str
+    rank: int
+    world: int
+    members: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    calls: list[Call] = field(default_factory=list)
+    computing: list[Activity] = field(default_factory=list)
+    talking: list[Activity] = field(default_factory=list)
+
 
 KINDS = {
     "allreduce": "ALL_REDUCE",
@@ -57,32 +198,25 @@ class Span(NamedTuple):
     event: int
 
 
-@dataclass
-class EventsByRole:
+class EventsByRole(NamedTuple):
     """The events of a trace by what they tell; each list is sorted by begin."""
 
-    device: list[Span] = field(default_factory=list)
+    device: list[Span]
     """Kernels, and operations on memory of the device."""
-    host: list[Span] = field(default_factory=list)
+    host: list[Span]
     """Operations of the processor."""
-    records: list[Span] = field(default_factory=list)
+    records: list[Span]
     """Calls of NCCL with their arguments, from PyTorch 2.2 on."""
-    nccl_annotations: list[Span] = field(default_factory=list)
+    nccl_annotations: list[Span]
     """Annotations ``nccl:...`` around calls of NCCL."""
-    c10d: list[Span] = field(default_factory=list)
+    c10d: list[Span]
     """Calls of PyTorch's library of communication."""
-    gloo: list[Span] = field(default_factory=list)
+    gloo: list[Span]
     """What Gloo did for calls."""
-    group_labels: list[Span] = field(default_factory=list)
+    group_labels: list[Span]
     """Annotations that name a group."""
-    launches: dict[int, int] = field(default_factory=dict)
+    launches: dict[int, int]
     """The event that launched a kernel, by their common correlation."""
-
-    def sort(self) -> None:
-        """Sort each list by begin."""
-        for spans in vars(self).values():
-            if isinstance(spans, list):
-                spans.sort()
 
 
 class TraceEvents:
@@ -109,11 +243,15 @@ class TraceEvents:
         """
         events = tree.get("traceEvents") if isinstance(tree, dict) else None
         if events is None:
-            rule = f"no trace of PyTorch's profiler, which has traceEvents{describe_tree(tree)}"
-            raise FormatError(rule, where="/traceEvents")
+            raise FormatError(
+                f"no trace of PyTorch's profiler, which has traceEvents{describe_tree(tree)}",
+                where="/traceEvents",
+            )
         if not isinstance(events, list):
-            rule = f"{shorten(events)}: a trace of PyTorch's profiler has a list of events"
-            raise FormatError(rule, where="/traceEvents")
+            raise FormatError(
+                f"{shorten(events)}: a trace of PyTorch's profiler has a list of events",
+                where="/traceEvents",
+            )
         for index, event in enumerate(events):
             check_object(event, f"/traceEvents/{index}")
         self.events: list[dict[str, Any]] = events
@@ -134,12 +272,11 @@ class TraceEvents:
             if isinstance(group, dict)
         }
         """The ranks of the groups of the job, by name, as the file has them."""
-        with accounting() as account:
-            account.take(TRACE, tree)
-            account.take(JOB, about_job, "/distributedInfo")
-            for group in groups:
-                account.take(GROUP, group if isinstance(group, dict) else ())
-            account.take(PHASE, {str(event.get("ph")) for event in events})
+        take(TRACE, tree)
+        take(JOB, about_job, "/distributedInfo")
+        for group in groups:
+            take(GROUP, group if isinstance(group, dict) else ())
+        take(PHASE, {str(event.get("ph")) for event in events})
         self.groups_of_all = {
             str(group.get("pg_name"))
             for group in groups
@@ -208,8 +345,9 @@ class TraceEvents:
         if width_bytes is None:
             raise self.flaw(event, "args/dtype", dtype, f"one of {', '.join(_WIDTH_BYTES)}")
         if type(n_elements) is not int or not 0 <= n_elements * width_bytes < LARGEST:
-            rule = "a whole number >= 0 of less than 2**63 bytes"
-            raise self.flaw(event, where, n_elements, rule)
+            raise self.flaw(
+                event, where, n_elements, "a whole number >= 0 of less than 2**63 bytes"
+            )
         return n_elements * width_bytes
 
     def split_sizes(self, event: int, name: str) -> list[int]:
@@ -236,8 +374,7 @@ class TraceEvents:
             n_elements = 1
             for side in sides:
                 if type(side) is not int or not 0 <= n_elements * side < LARGEST:
-                    rule = "whole numbers >= 0, of less than 2**63"
-                    raise self.flaw(event, where, shape, rule)
+                    raise self.flaw(event, where, shape, "whole numbers >= 0, of less than 2**63")
                 n_elements *= side
             total_bytes += self.elements_bytes(event, where, n_elements, dtype)
         return total_bytes
@@ -256,11 +393,11 @@ class TraceEvents:
         if not self.given_groups and not self.configured_groups:
             return ALL_RANKS
         n_groups = len(self.given_groups) or len(self.configured_groups)
-        rule = (
+        raise FormatError(
             f"{self.text(event, 'name')} does not tell which of {n_groups} groups it is of:"
-            " annotate the call with 'process_group:NAME', or give one group alone with --groups"
+            " annotate the call with 'process_group:NAME', or give one group alone with --groups",
+            where=f"/traceEvents/{event}",
         )
-        raise FormatError(rule, where=f"/traceEvents/{event}")
 
     def members(self, event: int, group: str) -> tuple[int, ...]:
         """Return the ranks of the group of a call, in the order of the group.
@@ -288,7 +425,20 @@ class TraceEvents:
         where = f"/traceEvents/{event}/args/Process Group Ranks"
         for ranks in candidates:
             if isinstance(ranks, list | tuple) and ranks and "..." not in ranks:
-                return _check_members(group, ranks, size, where)
+                for rank in ranks:
+                    if type(rank) is not int or rank < 0:
+                        raise FormatError(
+                            f"group {group}: rank {shorten(rank)}: ranks are whole numbers >= 0",
+                            where=where,
+                        )
+                    check_content("ranks", rank + 1, "")
+                if len(set(ranks)) != len(ranks) or size not in (MISSING, len(ranks)):
+                    raise FormatError(
+                        f"group {group}: ranks {shorten(ranks)}: {size} different ones are"
+                        " expected",
+                        where=where,
+                    )
+                return tuple(ranks)
         # The group of all ranks need not list them.
         is_default = group in self.groups_of_all and size in (MISSING, self.world)
         if group == ALL_RANKS or is_default or (size == self.world and self.world > 0):
@@ -316,22 +466,6 @@ def _split_ranks(text: object) -> object:
     return [_as_number(part) for part in parts if part]
 
 
-def _check_members(group: str, ranks: Sequence[object], size: int, where: str) -> tuple[int, ...]:
-    """Refuse members of a group that are no ranks, occur twice, or are too many or too few.
-
-    `size` is how many it says it has; `MISSING` if it does not.
-    """
-    for rank in ranks:
-        if type(rank) is not int or rank < 0:
-            rule = f"group {group}: rank {shorten(rank)}: ranks are whole numbers >= 0"
-            raise FormatError(rule, where=where)
-        check_content("ranks", rank + 1, "")
-    if len(set(ranks)) != len(ranks) or size not in (MISSING, len(ranks)):
-        rule = f"group {group}: ranks {shorten(ranks)}: {size} different ones are expected"
-        raise FormatError(rule, where=where)
-    return tuple(ranks)  # type: ignore[arg-type]
-
-
 def _as_number(value: object) -> object:
     """Return the number of 64 bits that a text of digits means; other values as they are."""
     if (
@@ -348,7 +482,8 @@ def _read_rank(about_job: Mapping[str, Any], name: str) -> int:
     """Return ``"rank"`` or ``"world_size"`` of ``distributedInfo``; `MISSING` if absent."""
     value = about_job.get(name, MISSING)
     if type(value) is not int or value < MISSING:
-        rule = f"{shorten(value)}: a whole number >= 0 is expected"
-        raise FormatError(rule, where=f"/distributedInfo/{name}")
+        raise FormatError(
+            f"{shorten(value)}: a whole number >= 0 is expected", where=f"/distributedInfo/{name}"
+        )
     check_content("ranks", value, "")
     return value

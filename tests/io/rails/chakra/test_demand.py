@@ -12,13 +12,13 @@ from hypothesis import given, settings, strategies as st
 import optmatch as om
 from optmatch.cli import main
 from optmatch.io import loads, read_chakra, read_matrix
+from optmatch.io.rails.chakra.demand import groups_text
 from optmatch.io.rails.chakra.messages import (
     COMPUTE,
     RECEIVE,
+    Node,
 )
 from optmatch.io.rails.chakra.traces import siblings
-from optmatch.io.rails.chakra.writer import Node
-from optmatch.io.rails.groups import groups_text
 from tests.helpers.chakra import collective, send, trace, workload_graph
 
 

@@ -7,10 +7,16 @@ import pytest
 
 import optmatch as om
 from optmatch.io import read_chakra, read_matrix
-from optmatch.io.rails.chakra.messages import COLLECTIVE, RECEIVE, SEND, messages
+from optmatch.io.rails.chakra.demand import groups_text
+from optmatch.io.rails.chakra.messages import (
+    COLLECTIVE,
+    RECEIVE,
+    SEND,
+    Node,
+    messages,
+    trace_bytes,
+)
 from optmatch.io.rails.chakra.step import read_step
-from optmatch.io.rails.chakra.writer import Node, trace_bytes
-from optmatch.io.rails.groups import groups_text
 from optmatch.problems.rails.training.step import OPERATIONS, Step
 from tests.helpers.chakra import collective, send, trace
 from tests.helpers.command import call

@@ -10,11 +10,17 @@ import pytest
 from hypothesis import given, strategies as st
 
 import optmatch as om
-from optmatch.io.rails.chakra.messages import COLLECTIVE, COLLECTIVES, RECEIVE, SEND
-from optmatch.io.rails.chakra.options import TraceOptions
-from optmatch.io.rails.chakra.step import read_step
-from optmatch.io.rails.chakra.writer import Node, step_traces, trace_bytes
-from optmatch.io.rails.groups import groups_text
+from optmatch.io.rails.chakra.demand import groups_text
+from optmatch.io.rails.chakra.messages import (
+    COLLECTIVE,
+    COLLECTIVES,
+    RECEIVE,
+    SEND,
+    Node,
+    step_traces,
+    trace_bytes,
+)
+from optmatch.io.rails.chakra.step import TraceOptions, read_step
 from optmatch.problems.rails.training.step import OPERATIONS, Dimension, Group, Step
 from optmatch.simulation.rails.replay import simulate_rails
 from tests.helpers.rails import make_job

@@ -13,15 +13,16 @@ from hypothesis import given, settings, strategies as st
 import optmatch as om
 from optmatch.io import read_chakra, read_matrix
 from optmatch.io.rails.chakra import traces
+from optmatch.io.rails.chakra.demand import groups_text, read_groups
 from optmatch.io.rails.chakra.messages import (
     COLLECTIVE,
     NODE_TYPES,
+    Node,
     messages,
+    trace_bytes,
 )
 from optmatch.io.rails.chakra.step import read_step
 from optmatch.io.rails.chakra.traces import MISSING, read_trace, siblings
-from optmatch.io.rails.chakra.writer import Node, trace_bytes
-from optmatch.io.rails.groups import groups_text, read_groups
 from tests.helpers.chakra import collective, send, trace, workload_graph
 
 few = settings(max_examples=40)  # each writes files

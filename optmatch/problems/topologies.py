@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import IDLE, InputError, Schedule, Solution
+from optmatch.model import IDLE, InputError, Problem, Schedule, Solution
 from optmatch.problems import (
     Collective,
     CollectivePlan,
@@ -16,6 +17,20 @@ from optmatch.problems import (
     RailJob,
 )
 from optmatch.problems.rails.execution.plan import RailPlan, ranks_of_rails
+
+
+class TimedCircuit(NamedTuple):
+    """A circuit in one state of one switch."""
+
+    switch: int
+    """The place of the switch in `Topologies.switches`."""
+    state: int
+    source: int
+    """The node where it begins."""
+    destination: int
+    start_s: float
+    """When it carries data."""
+    end_s: float
 
 
 class Switch(NamedTuple):
@@ -77,6 +92,18 @@ class Topologies(NamedTuple):
     """``topology[moment]``: an index of `states`."""
     delay_s: float
 
+    def list_circuits(self) -> list[TimedCircuit]:
+        """List all circuits, switch by switch and state by state."""
+        circuits = []
+        for place, switch in enumerate(self.switches):
+            times_s = zip(switch.ready_s.tolist(), switch.ends_s.tolist(), strict=True)
+            for state, (start_s, end_s) in enumerate(times_s):
+                for source, destination, _, _ in switch.circuits(state).tolist():
+                    circuits.append(
+                        TimedCircuit(place, state, source, destination, start_s, end_s)
+                    )
+        return circuits
+
     def circuits(self, topology: int) -> NDArray[np.int64]:
         """List the circuits of a topology, over all switches, shape (circuits, 4).
 
@@ -102,20 +129,50 @@ class Topologies(NamedTuple):
 def topologies(solution: Solution) -> Topologies:
     """Put the states of all switches of an answer together.
 
-    A topology is a state of each switch, all of which hold at a time. Equal ones are one topology,
-    numbered in the order of time. A moment is when some switch begins to change. An answer that
-    has no circuits over time is an `InputError`.
+    There is one switch for each rail of a training job, and one for each plane of other answers:
+    switches side by side, to each of which every node has ports. Nodes are ranks, or ports of the
+    problem. A topology is a state of each switch, all of which hold at a time. Equal ones are one
+    topology, numbered in the order of time. A moment is when some switch begins to change. An
+    answer that has no circuits over time, and one whose rails or circuits do not fit the problem,
+    is an `InputError`.
     """
-    system = _find_switches(solution)
-    switch_starts_s = [switch.starts_s for switch in system.switches]
-    starts_s = np.unique(np.concatenate([[0.0], *switch_starts_s]))
+    answer = answer_of(solution)
+    problem = solution.problem
+    if isinstance(answer, RailPlan):
+        if not isinstance(problem, RailJob):
+            raise InputError(f"a plan of rails for a problem of kind {problem.kind}")
+        switches = _switches_of_rails(problem, answer)
+        n_nodes = problem.n_gpus
+        n_ports = problem.network.ports_per_gpu
+        delay_s = problem.network.delay_s
+    elif isinstance(answer, CollectivePlan):
+        assert isinstance(problem, Collective)
+        planes = range(problem.planes)
+        switches = tuple(_switch_of_shares(problem, answer, plane) for plane in planes)
+        n_nodes = problem.n_ranks
+        n_ports = problem.lanes
+        delay_s = problem.delay_s
+    else:
+        schedules = answer.schedules if isinstance(answer, PlaneSchedules) else (answer,)
+        ports_per_node = problem.ports if isinstance(problem, Collective) else 1
+        switches = _switches_of_schedules(problem, schedules, ports_per_node)
+        n_nodes = -(-schedules[0].n_ports // ports_per_node) if schedules else 0
+        n_ports = len(schedules) * ports_per_node
+        delay_s = max((schedule.delay_s for schedule in schedules), default=0.0)
 
     # ``state_columns[switch][moment]``: the state that holds from a moment on; of equal states of
-    # a switch always the first.
+    # a switch always the first. A switch without states counts as one that is always in state 0.
+    starts_s = np.unique(np.concatenate([[0.0], *(switch.starts_s for switch in switches)]))
     state_columns = []
-    for switch in system.switches:
+    for switch in switches:
+        first_equal_state = np.zeros(1, dtype=np.int64)
+        if len(switch.matchings):
+            _, first_of_kind, kind_of_state = np.unique(
+                switch.matchings, axis=0, return_index=True, return_inverse=True
+            )
+            first_equal_state = first_of_kind[kind_of_state.reshape(-1)]
         state = np.searchsorted(switch.starts_s, starts_s, side="right") - 1
-        state_columns.append(_first_equal_state(switch)[state.clip(min=0)].tolist())
+        state_columns.append(first_equal_state[state.clip(min=0)].tolist())
 
     topology_of_states: dict[tuple[int, ...], int] = {}
     topology_of_moment = [
@@ -125,13 +182,13 @@ def topologies(solution: Solution) -> Topologies:
     # Moments after which everything is as before are left out.
     is_change = np.diff(topology_of_moment, prepend=-1) != 0
     return Topologies(
-        n_nodes=system.n_nodes,
-        n_ports=system.n_ports,
-        switches=system.switches,
+        n_nodes=n_nodes,
+        n_ports=n_ports,
+        switches=switches,
         states=tuple(topology_of_states),
         starts_s=starts_s[: len(topology_of_moment)][is_change],
         topology=np.array(topology_of_moment, dtype=np.int64)[is_change],
-        delay_s=system.delay_s,
+        delay_s=delay_s,
     )
 
 
@@ -151,84 +208,34 @@ def answer_of(solution: Solution) -> Schedule | PlaneSchedules | RailPlan | Coll
     )
 
 
-class _System(NamedTuple):
-    """The switches of an answer, and what they join."""
+def _switches_of_schedules(
+    problem: Problem, schedules: Sequence[Schedule], ports_per_node: int
+) -> tuple[Switch, ...]:
+    """Return the switches of planes that hold schedules, with a state for each matching.
 
-    switches: tuple[Switch, ...]
-    n_nodes: int
-    n_ports: int
-    """Ports of a node."""
-    delay_s: float
-
-
-def _find_switches(solution: Solution) -> _System:
-    """Return the switches of an answer, with their circuits over time.
-
-    There is one switch for each rail of a training job, and one for each plane of other answers:
-    switches side by side, to each of which every node has ports. Nodes are ranks, or ports of the
-    problem. Rails or circuits that do not fit it are an `InputError`.
+    A change starts, waits, and then circuits carry data until the end. Each node has as many
+    consecutive ports. Without a rate in the problem, a circuit carries one unit in a second.
     """
-    # Plans of rails have a switch for each rail, plans of collectives one for each plane.
-    answer = answer_of(solution)
-    problem = solution.problem
-    if isinstance(answer, RailPlan):
-        if not isinstance(problem, RailJob):
-            raise InputError(f"a plan of rails for a problem of kind {problem.kind}")
-        return _System(
-            switches=_switches_of_rails(problem, answer),
-            n_nodes=problem.n_gpus,
-            n_ports=problem.network.ports_per_gpu,
-            delay_s=problem.network.delay_s,
-        )
-    if isinstance(answer, CollectivePlan):
-        assert isinstance(problem, Collective)
-        return _System(
-            switches=tuple(
-                _switch_of_shares(problem, answer, plane) for plane in range(problem.planes)
-            ),
-            n_nodes=problem.n_ranks,
-            n_ports=problem.lanes,
-            delay_s=problem.delay_s,
-        )
-
-    # Each plane has a schedule; without a rate, a circuit carries one unit in a second.
-    ports_per_node = problem.ports if isinstance(problem, Collective) else 1
     rate_bytes_per_s = 1.0
     if isinstance(problem, Demand | Collective):
         rate_bytes_per_s = problem.rate_bytes_per_s
-    schedules = answer.schedules if isinstance(answer, PlaneSchedules) else (answer,)
-    n_nodes = -(-schedules[0].n_ports // ports_per_node) if schedules else 0
-    return _System(
-        switches=tuple(
-            _switch_of_schedule(schedule, plane, rate_bytes_per_s, ports_per_node)
-            for plane, schedule in enumerate(schedules)
-        ),
-        n_nodes=n_nodes,
-        n_ports=len(schedules) * ports_per_node,
-        delay_s=max((schedule.delay_s for schedule in schedules), default=0.0),
-    )
-
-
-def _switch_of_schedule(
-    schedule: Schedule, plane: int, rate_bytes_per_s: float, ports_per_node: int
-) -> Switch:
-    """Return the switch of a plane that holds a schedule, with a state for each matching.
-
-    A change starts, waits, and then circuits carry data until the end. Each node has as many
-    consecutive ports.
-    """
-    starts_s = schedule.ends_s - (schedule.durations_s + schedule.waits_s)
-    ports = np.arange(schedule.n_ports)
-    return Switch(
-        name=f"plane {plane}",
-        starts_s=starts_s,
-        ready_s=starts_s + schedule.waits_s,
-        ends_s=schedule.ends_s,
-        matchings=schedule.matchings,
-        node=ports // ports_per_node,
-        port=plane * ports_per_node + ports % ports_per_node,
-        bytes_per_s=rate_bytes_per_s,
-    )
+    switches = []
+    for plane, schedule in enumerate(schedules):
+        starts_s = schedule.ends_s - (schedule.durations_s + schedule.waits_s)
+        ports = np.arange(schedule.n_ports)
+        switches.append(
+            Switch(
+                name=f"plane {plane}",
+                starts_s=starts_s,
+                ready_s=starts_s + schedule.waits_s,
+                ends_s=schedule.ends_s,
+                matchings=schedule.matchings,
+                node=ports // ports_per_node,
+                port=plane * ports_per_node + ports % ports_per_node,
+                bytes_per_s=rate_bytes_per_s,
+            )
+        )
+    return tuple(switches)
 
 
 def _switch_of_shares(problem: Collective, plan: CollectivePlan, plane: int) -> Switch:
@@ -244,8 +251,9 @@ def _switch_of_shares(problem: Collective, plan: CollectivePlan, plane: int) -> 
     n_ranks = problem.n_ranks
     shape = (len(plan.shares_bytes), problem.lanes, n_ranks)
     if plan.circuits.shape != shape or plan.shares_bytes.shape[1] != problem.planes:
-        rule = f"circuits: shape {plan.circuits.shape}, {shape} wanted"
-        raise InputError(rule, where="circuits")
+        raise InputError(
+            f"circuits: shape {plan.circuits.shape}, {shape} wanted", where="circuits"
+        )
     rounds = np.flatnonzero(plan.shares_bytes[:, plane] > 0)
     lanes = slice(plane * n_ports, (plane + 1) * n_ports)
 
@@ -298,8 +306,7 @@ def _switches_of_rails(job: RailJob, plan: RailPlan) -> tuple[Switch, ...]:
             n_ports = len(rank_of_port)
             if n_ports > timeline.matchings.shape[1]:
                 n_switch_ports = timeline.matchings.shape[1]
-                rule = f"rail {rail}: {n_ports} ports, its switch has {n_switch_ports}"
-                raise InputError(rule)
+                raise InputError(f"rail {rail}: {n_ports} ports, its switch has {n_switch_ports}")
             switch_of_rail[rail] = Switch(
                 name=f"rail {rail}",
                 starts_s=timeline.starts_s,
@@ -311,16 +318,3 @@ def _switches_of_rails(job: RailJob, plan: RailPlan) -> tuple[Switch, ...]:
                 bytes_per_s=job.network.port_bytes_per_s,
             )
     return tuple(switch_of_rail[rail] for rail in sorted(switch_of_rail))
-
-
-def _first_equal_state(switch: Switch) -> NDArray[np.int64]:
-    """Return for each state of a switch the number of the first one with the same circuits.
-
-    A switch without states has one entry, 0.
-    """
-    if not len(switch.matchings):
-        return np.zeros(1, dtype=np.int64)
-    _, first_of_kind, kind_of_state = np.unique(
-        switch.matchings, axis=0, return_index=True, return_inverse=True
-    )
-    return first_of_kind[kind_of_state.reshape(-1)]
