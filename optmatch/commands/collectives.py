@@ -23,7 +23,8 @@ from optmatch.commands.shared.options import (
     write_problem,
 )
 from optmatch.problems import Collective
-from optmatch.problems.collectives.problem import OPERATIONS, STARTS
+from optmatch.problems.collectives.fields import OPERATIONS
+from optmatch.problems.collectives.problem import STARTS
 
 _SIZES = ("n_ranks", FieldOption("size_bytes", "--bytes"))
 _COSTS = (
