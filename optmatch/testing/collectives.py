@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from optmatch.problems import Collective
-from optmatch.problems.collectives.problem import OPERATIONS
+from optmatch.problems.collectives.fields import OPERATIONS
 
 
 @st.composite
