@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import optmatch as om
-from optmatch.problems.collectives.problem import OPERATIONS
+from optmatch.problems.collectives.fields import OPERATIONS
 from tests.rivals.collectives import exchanges, forwarding, graphs, rings
 from tests.rivals.races import Race
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import optmatch as om
-from optmatch.problems.collectives.problem import OPERATIONS
+from optmatch.problems.collectives.fields import OPERATIONS
 from optmatch.solvers.collectives.forwarding import list_forwarding_offers, list_strides
 from tests.helpers.collectives import compute
 from tests.helpers.modes import compiled_only

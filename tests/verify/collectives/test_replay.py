@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import optmatch as om
+from optmatch.problems.collectives.fields import OPERATIONS
 from optmatch.problems.collectives.plan import COPY, REDUCE
-from optmatch.problems.collectives.problem import OPERATIONS
 from optmatch.verify.collectives import replay as sums
 from optmatch.verify.report import Findings
 from tests.helpers.collectives import compute
