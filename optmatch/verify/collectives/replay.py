@@ -567,8 +567,8 @@ def _check_planes(
     Example: two planes, and a round in which no rank sends more than 6 bytes. Shares of 4 and 2
     bytes are right, and so are shares of 6 and 0.
 
-    Returns none in place of both if the shares or the circuits of the plan are not those of these
-    rounds.
+    Returns by round when it starts and ends, in seconds; None if the shares or the circuits of the
+    plan are not those of these rounds. `loads` is None for steps that the problem states.
     """
     # Each round, or each step that the problem states, has a share of each plane.
     if loads is None:
