@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import optmatch as om
-from optmatch.problems.collectives.problem import Operation
+from optmatch.problems.collectives.fields import Operation
 from tests.helpers.modes import some
 
 OPERATIONS: tuple[Operation, ...] = (

@@ -4,6 +4,7 @@ import time
 from dataclasses import replace
 from typing import Any
 
+import networkx as nx
 import numpy as np
 import pytest
 
@@ -13,6 +14,7 @@ from optmatch.problems.collectives.plan import COPY, REDUCE
 from optmatch.verify.collectives import replay as sums
 from optmatch.verify.report import Findings
 from tests.helpers.collectives import compute
+from tests.verify.rules import claim
 
 COSTS: dict[str, Any] = {"alpha_s": 1e-6, "rate_bytes_per_s": 1e9, "delay_s": 1e-5}
 
@@ -149,3 +151,29 @@ def test_a_schedule_with_a_slot_too_many_is_refused() -> None:
     )
     report = om.verify(problem, replace(solution, schedule=longer))
     assert [v.rule for v in report.violations] == ["the schedule has the circuits of the plan"]
+
+
+@pytest.mark.parametrize("two_way", [False, True])
+@pytest.mark.parametrize("operation", ["broadcast", "all-gather"])
+def test_ranks_that_no_circuits_reach_are_found(operation: Any, two_way: bool) -> None:
+    """Two ports a rank, data over several circuits; against a search in a graph of all ranks."""
+    rng, answers = np.random.default_rng(5), set()
+    for root in rng.integers(5, size=40).tolist():
+        more = {"root": root} if operation == "broadcast" else {}
+        is_over = rng.random((10, 10)) > 0.15
+        switch = om.IdealSwitch(10, loss_db=1.0 + is_over, budget_db=1.5)
+        problem = om.Collective(
+            operation, 5, 8.0, ports=2, two_way=two_way, fabric=switch, **COSTS, **more
+        )
+        graph = nx.DiGraph()
+        graph.add_nodes_from(range(5))
+        for source, destination in np.argwhere(~is_over).tolist():
+            if two_way or source % 2 == destination % 2:
+                graph.add_edge(source // 2, destination // 2)
+        is_cut_off = not nx.is_strongly_connected(graph)
+        if operation == "broadcast":
+            is_cut_off = len(nx.descendants(graph, root) | {root}) < 5
+        figures = om.verify(problem, claim(problem)).figures
+        assert (figures["lower_bound_recomputed"] == np.inf) == is_cut_off
+        answers.add(is_cut_off)
+    assert answers == {False, True}
