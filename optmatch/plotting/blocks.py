@@ -90,8 +90,7 @@ def draw_blocks(ax: Axes, blocks: Blocks, n_entries: int, label: str, norm: Any 
         extent=(-0.5, end_of_columns, end_of_rows, -0.5),
     )
     ticks = choose_ticks(n_entries, 6)
-    ax.set_xticks(ticks)
-    ax.set_yticks(ticks)
+    ax.set(xticks=ticks, yticks=ticks)
     ax.tick_params(labelsize=9)
     bar = figure_of(ax).colorbar(image, ax=ax, shrink=0.85, pad=0.02)
     bar.set_label(label, fontsize=9)

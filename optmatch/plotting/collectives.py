@@ -138,8 +138,7 @@ def plot_rounds(plan: CollectivePlan, *, ax: Axes | None = None) -> Figure:
         ax.plot([], [], color=palette.INK, lw=1.0, ls="--", label="circuits change")
 
     # As many rounds are named as there is room for.
-    ax.set_xlim(-0.5, n_rounds - 0.5)
-    ax.set_ylim(n_rows - 0.5, -0.5)
+    ax.set(xlim=(-0.5, n_rounds - 0.5), ylim=(n_rows - 0.5, -0.5))
     named_rounds = np.arange(0, n_rounds, max(1, math.ceil(n_rounds / 24)))
     round_texts = []
     for round_ in named_rounds:
@@ -150,8 +149,7 @@ def plot_rounds(plan: CollectivePlan, *, ax: Axes | None = None) -> Figure:
 
     # Labels, a title with the duration where it is known, and the legend beside the axes.
     explanation = ";\nin a box: from which rank" if boxes_have_numbers else ""
-    ax.set_xlabel(f"round, and the most bytes to a peer{explanation}")
-    ax.set_ylabel("rank")
+    ax.set(xlabel=f"round, and the most bytes to a peer{explanation}", ylabel="rank")
     title = f"{n_rounds} rounds in {write_amount(plan.time_s, 's')}" if plan.time_s else ""
     if n_rows < len(data.does):
         title += f"\n{n_rows} of {len(data.does):,} ranks, evenly chosen"
@@ -359,8 +357,7 @@ def draw_problem(problem: Collective, ax: Axes | None = None) -> Figure:
         panel.set_xticks(ticks, [str(k) for k in ticks], fontsize=8)
         panel.set_yticks(ticks, [str(k) for k in ticks], fontsize=8)
         panel.set_title(name, fontsize=10)
-        panel.set_xlabel("block")
-        panel.set_ylabel("rank")
+        panel.set(xlabel="block", ylabel="rank")
 
     # The title says what the operation is, and which ranks begin late.
     size = write_amount(problem.size_bytes, "B")
@@ -408,9 +405,8 @@ def _plot_shares(plan: CollectivePlan, *, ax: Axes | None) -> Figure:
         ax.text(middle_s, plane, str(round_), fontsize=8, ha="center", va="center", color=ink)
 
     label_time(ax, plan.time_s, n_planes)
-    ax.set_yticks(range(n_planes))
-    ax.set_xlabel(f"{ax.get_xlabel()}; a number is the round that a plane carries a share of")
-    ax.set_ylabel("plane")
+    time_label = f"{ax.get_xlabel()}; a number is the round that a plane carries a share of"
+    ax.set(xlabel=time_label, ylabel="plane", yticks=range(n_planes))
     span = write_amount(plan.time_s, "s")
     ax.set_title(f"{plan.n_rounds} rounds in {span} on {n_planes} planes", fontsize=10)
     return figure_of(ax)

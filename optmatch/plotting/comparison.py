@@ -221,8 +221,7 @@ def _draw_bars(
     ax.barh(range(len(values)), values, height=0.55, color=colour, alpha=0.85)
     for row, text in enumerate(texts):
         _note(ax, text, values[row], row)
-    ax.set_xlim(0, max(1.0, 2.1 * float(values.max())))
-    ax.set_xlabel(label)
+    ax.set(xlim=(0, max(1.0, 2.1 * float(values.max()))), xlabel=label)
     ax.grid(axis="x", color=palette.CELL_FILL)
     ax.set_axisbelow(True)
 
@@ -389,8 +388,7 @@ def draw_profile(ax: Axes, ratios: Mapping[str, Sequence[float]], label: str) ->
         colour = palette.circuit_colour(number)
         ax.step(factors, 100 * np.array(shares), where="post", color=colour, label=method)
     _scale_axis(ax.xaxis, [1.0, data.most])
-    ax.set_ylim(0.0, 105.0)
-    ax.set_xlabel(label)
+    ax.set(ylim=(0.0, 105.0), xlabel=label)
     ax.grid(color=palette.CELL_FILL)
 
 
@@ -525,8 +523,7 @@ def plot_variation(
             va="top",
             fontsize=8,
         )
-    ax.set_xlabel(words)
-    ax.set_ylabel("objective")
+    ax.set(xlabel=words, ylabel="objective")
     ax.grid(color=palette.CELL_FILL)
     ax.set_axisbelow(True)
     ax.legend(fontsize=8, frameon=False)

@@ -79,11 +79,7 @@ def _png(figure: Figure) -> bytes:
 def frame(ax: Axes, data: MeshData) -> float:
     """Prepare axes in lengths of a cell, without ticks, and return the inches of a cell."""
     left, lower, right, upper = data.bounds
-    ax.set_xlim(left, right)
-    ax.set_ylim(lower, upper)
-    ax.set_aspect("equal")
-    ax.set_xticks([])
-    ax.set_yticks([])
+    ax.set(xlim=(left, right), ylim=(lower, upper), aspect="equal", xticks=[], yticks=[])
     for spine in ax.spines.values():
         spine.set_visible(False)
     width, height = size_in_inches(ax)

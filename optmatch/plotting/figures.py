@@ -219,15 +219,13 @@ def plot_matchings(shown: Drawable, *, ax: Axes | None = None) -> Axes:
     side_inches = 4.6 if n_ports > MOST_ROWS else max(4.0, 0.3 * n_ports + 1.5)
     room_for_bar = 1.2 if n_ports > MOST_ROWS else 0.0
     ax = axes_of(ax, side_inches + room_for_bar, side_inches)
-    ax.set_xlabel("destination port")
-    ax.set_ylabel("source port")
+    ax.set(xlabel="destination port", ylabel="source port")
 
     # Of few ports each pair has the number of its slot.
     if n_ports <= MOST_ROWS:
         shade = np.ma.masked_less(data.meets, 0)
         image = ax.imshow(shade, cmap="cividis", vmin=0, vmax=max(1, last_slot))
-        ax.set_xticks(range(n_ports))
-        ax.set_yticks(range(n_ports))
+        ax.set(xticks=range(n_ports), yticks=range(n_ports))
         font = readable_font(ax)
         ax.tick_params(labelsize=font, length=0)
         for source, destination in np.argwhere(data.meets >= 0):
@@ -326,8 +324,7 @@ def label_time(ax: Axes, span_s: float, rows: int) -> None:
 
     scale, unit = scale_of(span_s, "s")
     ticks = MaxNLocator(8, steps=[1, 2, 5, 10]).tick_values(0.0, span_s / scale or 1.0)
-    ax.set_xlim(0, (span_s or 1.0) * 1.01)
-    ax.set_ylim(rows - 0.4, -0.6)
+    ax.set(xlim=(0, (span_s or 1.0) * 1.01), ylim=(rows - 0.4, -0.6))
     ax.tick_params(labelsize=8)
     ax.set_xticks([tick * scale for tick in ticks if tick * scale <= 1.01 * (span_s or 1.0)])
     ax.xaxis.set_major_formatter(FuncFormatter(lambda time_s, _: f"{time_s / scale:.4g}"))

@@ -63,8 +63,7 @@ def draw_large_switch(ax: Axes, fabric: Fabric) -> None:
             x, height / 2, f"{n_left_out:,} more", ha=side, va="center", fontsize=_FONT,
             color=palette.FAINT_INK,
         )  # fmt: skip
-    ax.set_xlim(-2.0, 14.0)
-    ax.set_ylim(-0.3, height + 0.3)
+    ax.set(xlim=(-2.0, 14.0), ylim=(-0.3, height + 0.3))
     ax.set_axis_off()
 
 

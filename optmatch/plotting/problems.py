@@ -95,9 +95,7 @@ def draw_circuits(problem: Any, ax: Axes | None = None) -> Figure:
         # Long names begin or end at the ring, so that they do not cover it.
         side = "center" if len(labels[port]) <= 3 else ("left" if x > 0 else "right")
         ax.text(x, y, labels[port], ha=side, va="center", fontsize=8)
-    ax.set_xlim(-1.2, 1.2)
-    ax.set_ylim(-1.2, 1.2)
-    ax.set_aspect("equal")
+    ax.set(xlim=(-1.2, 1.2), ylim=(-1.2, 1.2), aspect="equal")
     ax.set_axis_off()
     title = f"{count(n_circuits, 'circuit')} of {n_ports:,} ports on {fabric.title}"
     if len(sources) < n_circuits:

@@ -405,12 +405,9 @@ def draw_problem(job: RailJob, ax: Axes | None = None) -> Figure:
             ax.text(column + 0.47, row, text, ha="center", va="center", fontsize=8, color=ink)
 
     # Row 0 is at the top. The width is that of the stage with most phases.
-    ax.set_xlim(0, min(most_phases, MOST_RANKS))
-    ax.set_ylim(len(stages) - 0.4, -0.6)
+    ax.set(xlim=(0, min(most_phases, MOST_RANKS)), ylim=(len(stages) - 0.4, -0.6), xticks=[])
+    ax.set(xlabel="phases in order: dimension and operations", ylabel="stage")
     ax.set_yticks(range(len(stages)), [str(stage) for stage in stages], fontsize=8)
-    ax.set_xticks([])
-    ax.set_xlabel("phases in order: dimension and operations")
-    ax.set_ylabel("stage")
     title = f"what rail {rail} of {len(rails)} carries in a step of {job.n_gpus:,} GPUs"
     if most_phases > MOST_RANKS:
         title += f": the first {MOST_RANKS} of {most_phases} phases"

@@ -560,8 +560,7 @@ def _draw_servers(
     # The arcs of circuits around the ring along z leave the grid.
     left, low = centres.min(axis=0)
     right, high = centres.max(axis=0)
-    ax.set_xlim(left - 0.8, right + 0.8)
-    ax.set_ylim(low - 1.1, high + 1.1)
+    ax.set(xlim=(left - 0.8, right + 0.8), ylim=(low - 1.1, high + 1.1))
 
 
 def tabulate(solution: Solution) -> dict[str, Any]:

@@ -151,8 +151,7 @@ def plot_costs(rows: Sequence[CostComparison], *, fig: Figure | None = None) -> 
                 color=palette.circuit_colour(k),
                 label=design.replace("-", " "),
             )
-        ax.set_xlabel("GPUs")
-        ax.set_ylabel(label)
+        ax.set(xlabel="GPUs", ylabel=label)
         ax.set_xticks(data.n_gpus, [f"{size:,}" for size in data.n_gpus], fontsize=8, rotation=45)
         ax.minorticks_off()
         ax.grid(color=palette.FAINT_INK, alpha=0.25)

@@ -360,8 +360,3 @@ def find_closed_part(state: Reroute, transition: Transition, closed: FailedParts
                 return graph.describe_cell(part)
             return f"{kind} {part}"
     return None
-
-
-def failure_of_unit(state: Reroute, unit: int) -> FailedParts:
-    """Return the failure of one unit: a chip of a rack, or a port of a switch."""
-    return FailedParts(**{f"failed_{state.units.unit_name}s": (unit,)})

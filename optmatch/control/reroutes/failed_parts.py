@@ -64,7 +64,8 @@ class Record(NamedTuple):
         refused = _name_each_part_once((*self.refused, parts))
         if refused == self.refused:
             return self
-        return self._replace(refused=refused, answered=_remove_parts(self.answered, parts))
+        answered = _keep_nonempty(subtract(failure, parts) for failure in self.answered)
+        return self._replace(refused=refused, answered=answered)
 
     def answer(self, parts: FailedParts) -> Record:
         """Add a failure that has a proposal."""
@@ -76,16 +77,16 @@ class Record(NamedTuple):
     def without(self, parts: FailedParts) -> Record:
         """Remove parts from all pending failures."""
         return self._replace(
-            refused=_remove_parts(self.refused, parts),
-            answered=_remove_parts(self.answered, parts),
+            refused=_keep_nonempty(subtract(failure, parts) for failure in self.refused),
+            answered=_keep_nonempty(subtract(failure, parts) for failure in self.answered),
         )
 
     def back_to(self, past: Record) -> Record:
         """Return to a past record; failures that were reported since stay pending."""
-        answered = _list_unanswered_failures(self.answered, past.state)
-        refused = _name_each_part_once((*past.refused, *self.refused))
-        refused = _list_unanswered_failures(refused, past.state)
-        refused = _remove_parts(refused, unite(answered))
+        answered = _keep_nonempty(list_unanswered(parts, past.state) for parts in self.answered)
+        named_once = _name_each_part_once((*past.refused, *self.refused))
+        pending = (list_unanswered(parts, past.state) for parts in named_once)
+        refused = _keep_nonempty(subtract(parts, *answered) for parts in pending)
         return past._replace(refused=refused, answered=answered)
 
     def with_reported_chips(self, chips: Set[int]) -> Record:
@@ -160,20 +161,9 @@ def subtract(parts: FailedParts, *removed: FailedParts) -> FailedParts:
     return FailedParts.of({part: faults[part] for part in faults.keys() - removed_parts})
 
 
-def _remove_parts(
-    failures: tuple[FailedParts, ...], removed: FailedParts
-) -> tuple[FailedParts, ...]:
-    """Remove parts from failures, and failures that have no part left."""
-    remaining = (subtract(failure, removed) for failure in failures)
-    return tuple(failure for failure in remaining if any(failure))
-
-
-def _list_unanswered_failures(
-    failures: Iterable[FailedParts], state: Reroute
-) -> tuple[FailedParts, ...]:
-    """Remove the parts that have failed so in a state, and failures that have no part left."""
-    remaining = (list_unanswered(failure, state) for failure in failures)
-    return tuple(failure for failure in remaining if any(failure))
+def _keep_nonempty(failures: Iterable[FailedParts]) -> tuple[FailedParts, ...]:
+    """Return the failures that have a part left."""
+    return tuple(failure for failure in failures if any(failure))
 
 
 def _name_each_part_once(failures: Sequence[FailedParts]) -> tuple[FailedParts, ...]:

@@ -26,7 +26,6 @@ from optmatch.control.figures import Call, Tally
 from optmatch.control.reroutes.answering import (
     Proposal,
     Snapshot,
-    failure_of_unit,
     find_answer,
     find_closed_part,
     start_clock,
@@ -546,7 +545,8 @@ class Rerouter:
 
         # The search treats the stand-in as failed, and allows `unit` alone to take over from it.
         stand_in = self.stand_ins.get(unit, -1)
-        leaving = failure_of_unit(snapshot.state, stand_in)
+        field = f"failed_{snapshot.state.units.unit_name}s"
+        leaving = FailedParts(**{field: (stand_in,)})
         closed = snapshot.record.closed_to(leaving)
         pending_units = (
             closed.failed_chips if snapshot.state.units.n_chips else closed.failed_ports
