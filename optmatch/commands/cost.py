@@ -12,8 +12,6 @@ from optmatch.commands.shared.options import (
     FORCE,
     JSON,
     NUMBERS,
-    PICTURE,
-    with_options,
     without_none,
 )
 from optmatch.commands.shared.outcome import print_object, print_table, say
@@ -36,7 +34,9 @@ _COLUMNS = ("design", "switch_ports", "ocs_ports", "transceivers", "cost_usd", "
 @click.option("--ocs-port-usd", type=float, help="Replace the price of an optical switch port.")
 @click.option("--ocs-port-watts", type=float, help="Replace the power of such a port.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV, a row for each size and design.")
-@with_options((JSON, PICTURE, FORCE))
+@JSON
+@click.option("-o", "--output", type=click.Path(), help="Also draw a picture: x.png, .svg or .pdf")
+@FORCE
 def cost(
     gpus: list[int],
     hardware: str,

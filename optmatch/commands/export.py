@@ -192,11 +192,11 @@ def plot(file: str, output: str, slot: int | None, force: bool) -> None:
         if content.objective is None:
             status = content.status.value
             raise InputError(f"status {status}: there is no schedule to draw", path=name)
-        n_slots = 0 if content.schedule is None else content.schedule.n_slots
-        if slot is not None and n_slots == 0:
+        schedule = content.schedule
+        if slot is not None and (schedule is None or not schedule.n_slots):
             raise InputError("the answer is not one schedule: it has no slots", path=name)
-        if slot is not None and slot >= n_slots:
-            raise InputError(f"--slot {slot}: slots are 0 .. {n_slots - 1}", path=name)
+        if slot is not None and schedule is not None and slot >= schedule.n_slots:
+            raise InputError(f"--slot {slot}: slots are 0 .. {schedule.n_slots - 1}", path=name)
         save_picture(content, output, slot=slot, force=force)
     else:
         if slot is not None or output.endswith(".html"):

@@ -21,7 +21,6 @@ from optmatch.commands.shared.options import (
 )
 from optmatch.commands.shared.outcome import (
     INTERRUPTED,
-    SOLVED,
     name_of,
     print_object,
     read,
@@ -128,10 +127,9 @@ def faults(
     if picture is not None:
         draw_study(study, picture, force=force)
 
-    is_interrupted = study.limit is Limit.INTERRUPTED
-    if is_interrupted:
+    if study.limit is Limit.INTERRUPTED:
         say("interrupted: the figures are of what was done")
-    ctx.exit(INTERRUPTED if is_interrupted else SOLVED)
+        ctx.exit(INTERRUPTED)
 
 
 def _print_study(name: str, study: YieldStudy) -> None:

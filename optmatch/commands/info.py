@@ -297,7 +297,7 @@ def _print_methods(kind: Kind, methods: list[Method], *, in_full: bool) -> None:
     # The first method that suits all problems is the default. Methods before it are the default
     # for the problems that they suit.
     suits_all = [method.suits is None for method in kind.methods]
-    n_first = suits_all.index(True) if True in suits_all else len(suits_all)
+    n_first = [*suits_all, True].index(True)
     names = [method.name for method in kind.methods]
 
     # A line for each method, with its marks in brackets.

@@ -171,6 +171,8 @@ def _solve_file(file: str, target: str | None, options: dict[str, Any], *, is_al
                     say_remarks(problem, name)
             except TimeUp as exc:
                 raise LimitReached("no schedule at the limit: time") from exc
+
+            # A file that cannot be written is refused before the search spends time.
             units.append(unit_of(problem))
             _check_target(target, force=options["force"], is_alone=is_alone)
             solution = solve_problem(

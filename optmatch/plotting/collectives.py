@@ -124,7 +124,7 @@ def plot_rounds(plan: CollectivePlan, *, ax: Axes | None = None) -> Figure:
     sent = _bytes_between_ranks(plan.spelled_out("all-gather"))
 
     # In a box stands from which rank data come, or from how many ranks.
-    for x, y in np.argwhere(does.T).tolist() if boxes_have_numbers else ():
+    for x, y in np.argwhere((does.T > 0) & boxes_have_numbers).tolist():
         is_here = (sent[:, 0] == x) & (sent[:, 2] == ranks[y])
         sources = sent[is_here, 1]
         text = f"{int(sources[0])}" if len(sources) == 1 else f"{len(sources)} ranks"

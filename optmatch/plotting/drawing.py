@@ -139,7 +139,7 @@ def draw_map(
             )
 
     font = readable_font(ax)
-    for part in np.flatnonzero(is_drawn).tolist() if texts else ():
+    for part in np.flatnonzero(is_drawn[: len(texts)]).tolist():
         x, y = places[part]
         ink = palette.ink_on(looks[role[part]].colour)
         ax.text(x, y, texts[part], ha="center", va="center", fontsize=font, color=ink, zorder=4)

@@ -37,6 +37,7 @@ _COLOURS = ("#d5dbe3", *palette.CIRCUIT_COLOURS[:5], "#1f2937")
 _UPPER_HALF, _LOWER_HALF, _WHOLE_ROW = range(3)
 _LANES = (_UPPER_HALF, *(_LOWER_HALF for _ in DIMENSIONS), _WHOLE_ROW)
 _EXTENT_OF_LANE = ((-0.42, -0.02), (0.02, 0.42), (-0.46, 0.46))
+_ALPHA_OF_LANE = (1.0, 1.0, 0.35)
 
 
 class Run(Protocol):
@@ -182,7 +183,7 @@ def plot_rails(
             facecolors=_COLOURS[kind],
             edgecolors=_COLOURS[kind] if _LANES[kind] == _LOWER_HALF else "none",
             linewidths=0.4,  # so that a microsecond of a long step is seen
-            alpha=0.35 if _LANES[kind] == _WHOLE_ROW else 1.0,
+            alpha=_ALPHA_OF_LANE[_LANES[kind]],
             label=name,
         )
 

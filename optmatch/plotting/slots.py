@@ -103,10 +103,12 @@ def parts(shown: Drawable) -> tuple[Fabric, Schedule]:
         fabric = shown.problem.fabric
         schedule = shown.schedule
     else:
-        fabric, schedule = shown[:2] if isinstance(shown, tuple) else (None, None)
-        if not (isinstance(fabric, Fabric) and isinstance(schedule, Schedule)):
-            name = type(shown).__name__
-            raise InputError(f"{name}: a solution, or a fabric and a schedule, can be drawn")
+        match shown:
+            case (Fabric() as fabric, Schedule() as schedule, *_) if isinstance(shown, tuple):
+                pass
+            case _:
+                name = type(shown).__name__
+                raise InputError(f"{name}: a solution, or a fabric and a schedule, can be drawn")
 
     # Both have to fit each other.
     if schedule.n_ports != fabric.n_ports:

@@ -517,9 +517,6 @@ JSON_LINES = click.option(
     "--json", "as_json", is_flag=True, help="One JSON object for each file, on a line."
 )
 QUIET = click.option("-q", "--quiet", is_flag=True, help="Print no progress.")
-PICTURE = click.option(
-    "-o", "--output", type=click.Path(), help="Also draw a picture: x.png, .svg or .pdf"
-)
 EXECUTOR_OPTIONS = (
     click.option(*("-j", "--jobs"), type=click.IntRange(min=1), help="Processes of this machine."),
     click.option(

@@ -195,7 +195,9 @@ def list_unanswered(failure: FailedParts, state: Reroute) -> FailedParts:
 def drop_former_faults(state: Reroute, failure: FailedParts) -> Reroute:
     """Return a state without the faults of cells that a failure reports with another fault."""
     remaining = subtract(state.failed, FailedParts(dead_cells=failure.broken_cells))
-    return state if remaining == state.failed else replace(state, **remaining._asdict())
+    if remaining == state.failed:
+        return state
+    return replace(state, **remaining._asdict())
 
 
 def add_failure(state: Reroute, failure: FailedParts) -> Reroute:

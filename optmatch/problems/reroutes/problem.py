@@ -453,6 +453,8 @@ class Reroute(_Looked):
                 states[cell] = state
             states[list(more.get("stuck_bar", ()))] = BAR
             states[list(more.get("stuck_cross", ()))] = CROSS
+
+            # Steps come last: they set cells that work.
             for kind, cell, state in transition.steps.tolist():
                 if kind == SET:
                     states[cell] = state
