@@ -96,31 +96,7 @@ class Database:
 
         with self.errors_by_name():
             if read_only:
-                # Even a reader of a write-ahead log needs to write beside the file: ``mode=rw``
-                # removes such files at its end, ``mode=ro`` leaves them, ``immutable=1`` does
-                # without in folders where nothing can be written. The first that works is taken.
-                modes = ["mode=rw", "mode=ro", "immutable=1"]
-
-                # The log of a writer, which is there already, must not be removed.
-                if Path(f"{self.path}-wal").exists():
-                    modes.remove("mode=rw")
-
-                uri = Path(self.path).resolve().as_uri()
-                for mode in modes:
-                    db = sqlite3.connect(
-                        f"{uri}?{mode}", uri=True, timeout=_LOCK_WAIT_S, isolation_level=None
-                    )
-                    try:
-                        db.execute("SELECT count(*) FROM sqlite_master")
-                        db.execute("PRAGMA query_only = ON")
-                    except (sqlite3.Error, UnicodeDecodeError) as exc:
-                        db.close()
-                        is_last = mode == modes[-1]
-                        if is_last or not isinstance(exc, sqlite3.OperationalError):
-                            raise
-                    else:
-                        break
-                self.connection = db
+                self.connection = self._connect_to_read()
             else:
                 self.connection = sqlite3.connect(
                     self.path,
@@ -138,6 +114,36 @@ class Database:
             except BaseException:
                 self.connection.close()
                 raise
+
+    def _connect_to_read(self) -> sqlite3.Connection:
+        """Open the database for queries alone, in the first mode of access that works here.
+
+        Even a reader of a write-ahead log needs to write beside the file. ``mode=rw`` removes such
+        files at its end, ``mode=ro`` leaves them, ``immutable=1`` does without in folders where
+        nothing can be written.
+        """
+        modes = ["mode=rw", "mode=ro", "immutable=1"]
+
+        # The log of a writer, which is there already, must not be removed.
+        if Path(f"{self.path}-wal").exists():
+            modes.remove("mode=rw")
+
+        uri = Path(self.path).resolve().as_uri()
+        for mode in modes:
+            db = sqlite3.connect(
+                f"{uri}?{mode}", uri=True, timeout=_LOCK_WAIT_S, isolation_level=None
+            )
+            try:
+                db.execute("SELECT count(*) FROM sqlite_master")
+                db.execute("PRAGMA query_only = ON")
+            except (sqlite3.Error, UnicodeDecodeError) as exc:
+                db.close()
+                is_last = mode == modes[-1]
+                if is_last or not isinstance(exc, sqlite3.OperationalError):
+                    raise
+            else:
+                break
+        return db
 
     def _prepare_tables(self, read_only: bool, first_lock: str) -> None:
         """Check that the database is of this kind, and write its tables if it is empty.
