@@ -77,7 +77,20 @@ def solve_best(
     has_several_parts = problem.packet_share > 0 or problem.planes > 1
     is_ideal = fabric.graph is None and not fabric.bidirectional
     if has_several_parts and is_ideal and fabric.n_ports <= _FEW_PORTS:
-        exact = _try_exact(problem, limits, rng, on_event)
+        with uncounted():
+            from optmatch.solvers.demands.plane_model import finish_small  # loads OR-tools
+
+        # It improves on the plans of the first rules: `_FIRST_RULES` iterations, or fewer by the
+        # limit, after which it has a short while.
+        clock = limits.start()
+        most_rules = _FIRST_RULES
+        if limits.iterations is not None:
+            most_rules = min(most_rules, limits.iterations)
+        few = replace(limits, iterations=most_rules)
+
+        exact = solve_demand(problem, few, rng, on_event, "best", yield_plans)
+        if exact.limit is not Limit.INTERRUPTED:
+            exact = finish_small(problem, exact, clock, rng, on_event, work=_WORK)
         if exact.limit is None or exact.limit is Limit.INTERRUPTED:
             return exact
     solution = search(problem, limits, rng, on_event)
@@ -88,23 +101,6 @@ def solve_best(
         # the search stopped since the rest of the time was too short for one more try.
         return replace(solution, limit=Limit.TIME)
     return solution
-
-
-def _try_exact(
-    problem: Demand, limits: Limits, rng: np.random.Generator, on_event: OnEvent
-) -> Solution:
-    """Give the best plan of the first rules to the exact model (CP-SAT), for a short while."""
-    with uncounted():
-        from optmatch.solvers.demands.plane_model import finish_small  # loads OR-tools
-
-    # The rules are the first iterations: `_FIRST_RULES` of them, or fewer by the limit.
-    most = np.inf if limits.iterations is None else limits.iterations
-    clock = limits.start()
-    first = replace(limits, iterations=int(min(most, _FIRST_RULES)))
-    solution = solve_demand(problem, first, rng, on_event, "best", yield_plans)
-    if solution.limit is Limit.INTERRUPTED:
-        return solution
-    return finish_small(problem, solution, clock, rng, on_event, work=_WORK)
 
 
 def _may_be_proved(problem: Demand, limits: Limits) -> bool:

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from optmatch.fabrics import Fabric
 from optmatch.model import IDLE, Limit, Limits, OnEvent, Solution, uncounted
-from optmatch.problems import CountProof, Demand
+from optmatch.problems import Demand
 from optmatch.solvers.demands import vertex_walk
 from optmatch.solvers.demands.line_pairs import count_terms
 from optmatch.solvers.demands.plans import Plan, join, serve
@@ -343,7 +343,7 @@ def conclude_count(
     name: str,
     bound: float,
     limit: Limit | None,
-    proof: CountProof | None,
+    proof: object,
     stats: dict[str, object],
 ) -> Solution:
     """Make the solution of a search for few terms: each term is a slot, held for its weight."""

@@ -451,8 +451,7 @@ def cover_in_batches(
     slots_at_once = 1
     while count > 0:
         began_s = counted_time()
-        work = min(UNLIMITED_WORK, max(0.0, deadline - began_s) * _WORK_PER_S)
-        ports.work[0] = int(work)
+        ports.work[0] = int(min(UNLIMITED_WORK, max(0.0, deadline - began_s) * _WORK_PER_S))
         if ports.work[0] == 0:
             return
         slots = Plan(

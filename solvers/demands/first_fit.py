@@ -281,12 +281,10 @@ def sort_heaviest_first(entries: Entries) -> SortedEntries:
 
 def cover_first_fit(entries: Entries, lines: LineSums, shortest: int = 1) -> Plan:
     """Put each entry, heaviest first, into the first slot that has room."""
-    n_ports = entries.n_ports
     if not len(entries.ticks):
-        return Plan.of([], [], n_ports)
+        return Plan.of([], [], entries.n_ports)
     order = sort_heaviest_first(entries)
-
-    rows, columns, slots = _lay_out_slots(lines, n_ports)
+    rows, columns, slots = _lay_out_slots(lines, entries.n_ports)
     n_slots = _first_fit(order, rows, columns, slots)
     return Plan(slots.matchings[:n_slots], np.maximum(slots.ticks[:n_slots], shortest))
 

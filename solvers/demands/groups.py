@@ -18,6 +18,7 @@ last 2 ticks, which serve (3 * 2 + 2) / 3 for each tick with the delay, or 4, wh
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -275,22 +276,17 @@ class _OrderSearch:
         best_order = np.arange(len(self._ticks))
         best_bonus = 0.0
 
-        # Each first order is tried with all bonuses.
-        for order in self._first_orders(former):
-            for bonus in _BONUSES:
-                served = self._serve(order, bonus)
-                if served.cost_s < best_cost_s:
-                    best_cost_s = served.cost_s
-                    best_order = order
-                    best_bonus = bonus
-                yield served.cost_s, served
-
         if len(best_order) < 2:
-            return
+            n_moves = 0
 
-        # Moves of equal cost are gone on from, too, which leads out of plateaus.
-        for _ in range(n_moves):
-            order, bonus = self._move(best_order, best_bonus)
+        def tries() -> Iterator[tuple[NDArray[np.int64], float]]:
+            """Yield each first order with all bonuses, then moves from the best so far."""
+            yield from product(self._first_orders(former), _BONUSES)
+            for _ in range(n_moves):
+                yield self._move(best_order, best_bonus)
+
+        # Tries of equal cost are gone on from, too, which leads out of plateaus.
+        for order, bonus in tries():
             served = self._serve(order, bonus)
             if served.cost_s <= best_cost_s:
                 best_cost_s = served.cost_s

@@ -43,52 +43,25 @@ def solve(
 ) -> Solution:
     """Solve a demand exactly, for the objective that it states: the method ``"ilp"``.
 
-    Parameters
-    ----------
-    problem
-        The demand: ``"matchings"`` asks for the fewest matchings (`solve_count`), anything else
-        for the earliest completion (`makespan.solve_makespan`).
-    limits
-        The limits of time, gap and iterations, which are conflicts of CP-SAT.
-    rng
-        The random numbers of first plans, and of seeds.
-    on_event
-        Called with better objectives and bounds.
-    start
-        A former solution, perhaps of another demand; None if there is none.
-
-    Returns
-    -------
-    Solution
-        The best schedule and the best bound.
+    The earliest completion is left to `solve_makespan`. For the fewest matchings, a sum of as few
+    weighted permutations (terms) as possible, three steps follow each other: a lower bound
+    on the number of terms by counting; sums that are drawn at random; and questions to CP-SAT
+    whether fewer terms will do, from the bound on. Each later step is left out if the best sum
+    meets the bound. On a fabric that does not hold every matching CP-SAT is left out, too: which
+    permutations could be terms is not known there.
     """
-    if problem.objective == "matchings":
-        return solve_count(problem, limits, rng, on_event, start)
-    with uncounted():
-        from optmatch.solvers.demands.makespan import solve_makespan
+    if problem.objective != "matchings":
+        with uncounted():
+            from optmatch.solvers.demands.makespan import solve_makespan
 
-    return solve_makespan(problem, limits, rng, on_event, start)
+        return solve_makespan(problem, limits, rng, on_event, start)
 
-
-def solve_count(
-    problem: Demand,
-    limits: Limits,
-    rng: np.random.Generator,
-    on_event: OnEvent,
-    start: Solution | None = None,
-) -> Solution:
-    """Write a demand as the sum of as few weighted permutations (terms) as possible.
-
-    Three steps follow each other: a lower bound on the number of terms by counting; sums that are
-    drawn at random; and questions to CP-SAT whether fewer terms will do, from the bound on. Each
-    later step is left out if the best sum meets the bound. On a fabric that does not hold every
-    matching CP-SAT is left out, too: which permutations could be terms is not known there.
-    """
+    # How many sums are drawn: without a model that follows, as many as time allows.
     clock = limits.start()
     has_model = holds_every_matching(problem.fabric)
     most: int | None = _WARM_STARTS
     if not has_model and limits.time_s is not None:
-        most = None  # nothing else follows
+        most = None
     elif limits.iterations is not None:
         most = min(_WARM_STARTS, 1 + limits.iterations)
     of_draws = replace(limits, iterations=None)
@@ -146,12 +119,26 @@ def _refute_counts(
             # No decomposition keeps to the shortest slot.
             bound = math.inf
             stats["bound_by"] = "cp-sat"
-    proof: Any = solution.certificate
     if best is None:
-        return conclude(problem, "ilp", None, bound, stop.limit, certificate=proof, stats=stats)
+        return conclude(
+            problem,
+            "ilp",
+            None,
+            bound,
+            stop.limit,
+            certificate=solution.certificate,
+            stats=stats,
+        )
     states = route_slots(problem.fabric, best)
     return conclude_count(
-        problem, best, states, name="ilp", bound=bound, limit=stop.limit, proof=proof, stats=stats
+        problem,
+        best,
+        states,
+        name="ilp",
+        bound=bound,
+        limit=stop.limit,
+        proof=solution.certificate,
+        stats=stats,
     )
 
 

@@ -239,6 +239,27 @@ def only_demanded(plan: Plan, demand: NDArray[np.int64], shortest: int = 1) -> P
     return Plan(matchings[is_used], np.maximum(plan.ticks[is_used], shortest))
 
 
+def join_idle_ports(plan: Plan) -> Plan:
+    """Join the sources and the destinations that each slot leaves idle, both in their order.
+
+    Their circuits may serve what other slots would have to: these get shorter. Slots that serve
+    different circuits may also become the same permutation, and one delay is saved.
+    """
+    slot, source = np.nonzero(plan.matchings != IDLE)
+    is_idle = np.ones(plan.matchings.shape, dtype=np.bool_)
+    is_idle[slot, plan.matchings[slot, source]] = False
+
+    # A slot has as many idle sources as idle destinations, and both are listed slot by slot.
+    permutations = plan.matchings.copy()
+    permutations[permutations == IDLE] = np.nonzero(is_idle)[1]
+    return Plan(permutations, plan.ticks)
+
+
 def finish_plan(plan: Plan, demand: NDArray[np.int64], shortest: int = 1) -> Plan:
-    """Put equal slots together, shorten slots, and take out circuits that no demand needs."""
-    return only_demanded(trim(tidy(plan), demand, shortest), demand, shortest)
+    """Make a plan as short as its matchings allow, on a switch that holds every matching.
+
+    Ports that are idle are joined, equal slots are put together, slots are shortened, and circuits
+    that no demand needs are taken out.
+    """
+    merged = tidy(join_idle_ports(plan))
+    return only_demanded(trim(merged, demand, shortest), demand, shortest)

@@ -36,6 +36,7 @@ from optmatch.solvers.demands.configuration import bound_by_prices, bound_of
 from optmatch.solvers.demands.first_fit import complete
 from optmatch.solvers.demands.plans import (
     Plan,
+    finish_plan,
     is_mutual,
     lengthen,
     only_demanded,
@@ -360,7 +361,7 @@ def solve_demand(
             n_moves=None if is_limited else n_moves,
             rng=rng,
         )
-        finish = _choose_finish(problem)
+        realise = _choose_realiser(problem)
 
         # Without any demand there is the empty plan alone.
         plans = build(task)
@@ -375,7 +376,9 @@ def solve_demand(
                 yield None
                 continue
             is_first = least_ticks == np.inf
-            candidate = finish(only_demanded(plan, task.demand, task.shortest))
+            if task.is_plain:
+                plan = finish_plan(plan, task.demand, task.shortest)
+            candidate = realise(only_demanded(plan, task.demand, task.shortest))
             least_ticks = min(least_ticks, candidate.ticks)
             yield candidate.objective, candidate
             if is_first and small_meshes.suits(problem):
@@ -450,7 +453,7 @@ def is_plain(problem: Demand) -> bool:
     )
 
 
-def _choose_finish(problem: Demand) -> Callable[[Plan], Candidate]:
+def _choose_realiser(problem: Demand) -> Callable[[Plan], Candidate]:
     """Return the function that turns plans into real schedules on the fabric of a problem.
 
     A candidate is what becomes of it: schedules, with states of the cells (2x2 switches) if there

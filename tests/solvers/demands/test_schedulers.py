@@ -19,7 +19,7 @@ from optmatch.solvers.demands.decomposer import Decomposer
 from optmatch.solvers.demands.entry_covers import yield_cover
 from optmatch.solvers.demands.first_fit import cover_heaviest_first
 from optmatch.solvers.demands.line_pairs import count_terms, guess_weights
-from optmatch.solvers.demands.plans import Plan, only_demanded, serve, tidy, trim
+from optmatch.solvers.demands.plans import Plan, finish_plan, only_demanded, serve, tidy, trim
 from optmatch.solvers.demands.realisable import shorten
 from optmatch.solvers.demands.scheduling import former_plan, order_slots, spread
 from optmatch.solvers.demands.tasks import CoverTask
@@ -434,3 +434,12 @@ def test_a_former_plan_keeps_its_ticks() -> None:
     plan = former_plan(problem, former)
     assert plan is not None
     assert plan.ticks.tolist() == ticks.tolist()
+
+
+def test_idle_ports_are_joined_where_that_makes_slots_equal() -> None:
+    """Two slots that serve two entries each are one permutation, held for the longer of both."""
+    demand = np.diag([5, 5, 3, 3])
+    matchings = np.array([[0, 1, -1, -1], [-1, -1, 2, 3]], dtype=np.int32)
+    finished = finish_plan(Plan(matchings, np.array([5, 3])), demand)
+    assert finished.matchings.tolist() == [[0, 1, 2, 3]]
+    assert finished.ticks.tolist() == [5]
