@@ -23,14 +23,12 @@ from numpy.typing import NDArray
 from optmatch.model import IDLE, Clock
 from optmatch.problems import Collective
 from optmatch.solvers.collectives.offers import Offer
-from optmatch.solvers.collectives.plans import Laid, lay
 from optmatch.solvers.collectives.rounds import chunk_sizes, is_affordable
 from optmatch.solvers.collectives.spreading import (
     UNKNOWN,
     CircuitSequence,
     Receipts,
-    list_gathered,
-    list_rounds,
+    lay_copies,
     receive_over_circuits,
 )
 from optmatch.solvers.collectives.topologies import FAR, IntArray, count_hops, list_topologies
@@ -175,7 +173,7 @@ def list_broadcast_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
                 seconds=receipts.seconds(problem, float(chunk_sizes(problem, pieces)[0])),
                 n_sends=receipts.n_rows,
                 name=sequence.name,
-                build=partial(_lay_broadcast, problem, receipts),
+                build=partial(lay_copies, problem, [receipts], pieces),
             )
 
 
@@ -209,11 +207,6 @@ def _simulate(
     rank, piece = rank[order], piece[order]
     columns = (arrays.round_of[rank, piece], arrays.source_of[rank, piece], rank, piece)
     return receive_over_circuits(sequence, arrays.loads[:n_rounds], pieces, 1, columns)
-
-
-def _lay_broadcast(problem: Collective, receipts: Receipts) -> Laid:
-    """Make the plan of a simulated broadcast: its sends, its circuits and its time."""
-    return lay(problem, list_rounds(receipts, list_gathered(receipts), receipts.pieces))
 
 
 def _list_static(problem: Collective) -> Iterator[tuple[int, CircuitSequence]]:

@@ -156,7 +156,13 @@ def _place_parts(
     """
     n_ranks = problem.n_ranks
     loss_db = np.where(losses.is_over, np.inf, losses.loss_db)
-    is_free = np.full(n_ranks, _are_alike(problem))
+    are_alike = (
+        problem.steps is None
+        and problem.demand_bytes is None
+        and problem.island == 1
+        and isinstance(problem.start, str)
+    )
+    is_free = np.full(n_ranks, are_alike)
     is_free[[int(rank) for rank in problem.late_s]] = False
     if problem.operation == "broadcast":
         is_free[problem.root] = False
@@ -349,16 +355,6 @@ def _reach_threshold(
         tenure = move + 1 + int(_TENURE_SHARE * np.count_nonzero(now))
         tabu_until[[first, second], [old, new]] = tenure + rng.integers(_TENURE_DRAW, size=2)
     return False
-
-
-def _are_alike(problem: Collective) -> bool:
-    """Tell whether ranks may be exchanged, but for those that are late and for the root."""
-    return (
-        problem.steps is None
-        and problem.demand_bytes is None
-        and problem.island == 1
-        and isinstance(problem.start, str)
-    )
 
 
 def _follow_ring(pairs: NDArray[np.int64], n_ranks: int) -> NDArray[np.int64] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -42,6 +43,11 @@ class FoundPlan(NamedTuple):
     limit: Limit | None = None
     """Why it stopped early, if it did."""
 
+    @property
+    def time_s(self) -> float:
+        """The seconds of the plan; infinity if there is none."""
+        return math.inf if self.laid is None else self.laid.plan.time_s
+
 
 NO_ORDER = "no order of ranks was found whose circuits all keep to their link budgets"
 """The reason that a solution without a plan states where link budgets forbid all orders."""
@@ -51,23 +57,25 @@ LOSS_BOUND = "circuit_loss_bound_db"
 """The statistic that says how little the worst circuit of a plan can lose, in dB."""
 
 
-def keep_to_budgets(problem: Collective, found: FoundPlan, clock: Clock) -> FoundPlan:
+def keep_to_budgets(problem: Collective, found_plan: FoundPlan, clock: Clock) -> FoundPlan:
     """Renumber the ranks of a plan so that all its circuits keep to the link budget of the switch.
 
     On a real switch light loses more between some ports than between others. Ranks exchange their
     roles in the plan so that its circuits lose little.
     """
-    is_placed = LOSS_BOUND in found.stats
-    if found.laid is None or is_placed or problem.fabric.circuit_loss_db is None:
-        return found
+    is_placed = LOSS_BOUND in found_plan.stats
+    if found_plan.laid is None or is_placed or problem.fabric.circuit_loss_db is None:
+        return found_plan
     with uncounted():
         from optmatch.solvers.collectives.budgets import place_ranks
 
-    spelled_out = found.laid._replace(plan=found.laid.plan.spelled_out(problem.operation))
+    spelled_out = found_plan.laid._replace(
+        plan=found_plan.laid.plan.spelled_out(problem.operation)
+    )
     laid, bound_db = place_ranks(problem, spelled_out, clock)
     if laid is None:
-        return FoundPlan(None, {**found.stats, "reason": NO_ORDER}, limit=Limit.EXHAUSTED)
-    return found._replace(laid=laid, stats={**found.stats, LOSS_BOUND: bound_db})
+        return FoundPlan(None, {**found_plan.stats, "reason": NO_ORDER}, limit=Limit.EXHAUSTED)
+    return found_plan._replace(laid=laid, stats={**found_plan.stats, LOSS_BOUND: bound_db})
 
 
 def run(
@@ -85,7 +93,7 @@ def run(
     """
     clock = limits.start()
     limit = clock.exceeded(0)
-    found = FoundPlan(None, {})
+    found_plan = FoundPlan(None, {})
     schedule: Schedule | None = None
     laid: Laid | None = None  # the plan, once its switch is known to hold it
     try:
@@ -93,19 +101,23 @@ def run(
         # light loses too much on its way.
         if limit is None:
             on_event(Tick(name, 0, 1))
-            unreachable = _explain_unreachable(problem)
-            if unreachable:
-                stats: dict[str, Any] = {"reason": unreachable}
-                return conclude(problem, name, None, float("inf"), stats=stats)
+            if problem.fabric.over_budget is not None:
+                with uncounted():
+                    from optmatch.solvers.collectives.budgets import explain_unreachable
+
+                unreachable = explain_unreachable(problem)
+                if unreachable:
+                    reason_stats = {"reason": unreachable}
+                    return conclude(problem, name, None, float("inf"), stats=reason_stats)
 
             # Ranks of the plan are put in an order in which all circuits keep to the link budgets;
             # then the switch has to hold these circuits.
-            found = keep_to_budgets(problem, find(clock), clock)
-            candidate = found.laid
+            found_plan = keep_to_budgets(problem, find(clock), clock)
+            candidate = found_plan.laid
             if candidate is not None:
                 schedule, reason = _switch_schedule(problem, candidate)
                 if reason:
-                    found = FoundPlan(None, {**found.stats, "reason": reason})
+                    found_plan = FoundPlan(None, {**found_plan.stats, "reason": reason})
                 else:
                     laid = candidate
                     on_event(NewBest(candidate.plan.time_s))
@@ -114,14 +126,14 @@ def run(
 
     # The bound of the problem counts, unless a search has proved a better one.
     terms = problem.bounds()
-    stats = dict(found.stats) | {"bound_name": terms.name}
+    stats = dict(found_plan.stats) | {"bound_name": terms.name}
     bound = terms.seconds
-    if found.lower_bound > bound * (1 + RTOL):
-        bound = found.lower_bound
+    if found_plan.lower_bound > bound * (1 + RTOL):
+        bound = found_plan.lower_bound
         stats["bound_by"] = "search"
 
     # Without a plan there is the bound alone.
-    limit = limit or found.limit
+    limit = limit or found_plan.limit
     if laid is None:
         return conclude(problem, name, None, bound, limit, stats=stats)
     plan = laid.plan
@@ -132,16 +144,6 @@ def run(
     }
     known: dict[str, Any] = {"answer": plan, "schedule": schedule, "stats": stats}
     return conclude(problem, name, plan.time_s, bound, limit, **known)
-
-
-def _explain_unreachable(problem: Collective) -> str:
-    """Say which rank cannot reach which, if link budgets cut it off."""
-    if problem.fabric.over_budget is None:
-        return ""
-    with uncounted():
-        from optmatch.solvers.collectives.budgets import explain_unreachable
-
-    return explain_unreachable(problem)
 
 
 def _switch_schedule(problem: Collective, laid: Laid) -> tuple[Schedule | None, str]:

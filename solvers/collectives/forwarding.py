@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -25,17 +26,14 @@ from optmatch.model import Clock
 from optmatch.problems import Collective
 from optmatch.solvers.collectives.offers import Offer
 from optmatch.solvers.collectives.plans import Laid, lay
-from optmatch.solvers.collectives.rounds import (
-    Rounds,
-    chunk_sizes,
-    is_affordable,
-    one_after_another,
-)
+from optmatch.solvers.collectives.rounds import chunk_sizes, is_affordable
 from optmatch.solvers.collectives.spreading import (
     Carried,
     CircuitSequence,
     Receipts,
-    list_gathered,
+    lay_copies,
+    list_exchanged,
+    list_links,
     list_rounds,
     offer_gathers,
 )
@@ -43,8 +41,7 @@ from optmatch.solvers.collectives.topologies import (
     FAR,
     IntArray,
     count_hops,
-    lay_circulant,
-    list_shift_sets,
+    list_scaled_circulants,
     list_topologies,
 )
 from optmatch.solvers.kernels.decorators import kernel
@@ -151,13 +148,13 @@ def find_ways(
     alike = is_even and len(owners) == n and sequence.shifts is not None
     if alike:
         owners = owners[:1]
-    ends = sequence.both_ends(alike=alike, two_way=problem.two_way)
+    ends = sequence.ends if alike else sequence.ends_by_rank
     arrives = relay.rounds_of_arrival((np.arange(n) - owners[:, None]) % n)
     config_of_round = sequence.config_of_round(len(relay.strides))
 
     # Each round by itself: which ranks get which pieces, from where, and over which circuits.
     # Owners are numbered by their place in `owners`.
-    found: list[tuple[IntArray, ...]] = []
+    columns_of_round: list[tuple[IntArray, ...]] = []
     loads = np.zeros(len(config_of_round))
     n_links_before = 0
     for turn, config in enumerate(config_of_round.tolist()):
@@ -190,37 +187,10 @@ def find_ways(
         first_link += n_links_before
         n_links_before += len(links)
         columns = (turns, source, target, chunk, first_link, n_links, links[:, 0], links[:, 1])
-        found.append(columns)
+        columns_of_round.append(columns)
     n_turns = n if alike else 1
-    all_columns = (np.concatenate(column) for column in zip(*found, strict=True))
+    all_columns = (np.concatenate(column) for column in zip(*columns_of_round, strict=True))
     return Receipts(sequence.peer, config_of_round, loads, pieces, n_turns, *all_columns)
-
-
-def list_exchanged(receipts: Receipts, n_turns: int) -> Carried:
-    """List the sends of an all-to-all: blocks take the ways of the gather to their receivers.
-
-    A block goes backwards from its receiver, receipt by receipt, to its owner; all these receipts
-    become sends of this block alone. If the gather brings the block of rank 0 to rank 2 and on to
-    rank 3, the block from 0 to 3 has the sends 0 to 2 and 2 to 3. Where the ways of all owners are
-    alike, those of the first `n_turns` owners are listed.
-    """
-    n = receipts.peer.shape[2]
-    owner = receipts.chunk
-    receipt_of = np.full((n, n), -1)  # [owner, target]
-    receipt_of[owner, receipts.target] = np.arange(len(owner))
-    receiver = np.tile(receipts.target, n_turns)
-    turned = np.repeat(np.arange(n_turns), len(owner))
-    receipt = np.tile(np.arange(len(owner)), n_turns)
-    block = (owner[receipt] + turned) * n + (receiver + turned) % n
-
-    # All blocks go one receipt back at a time, until they are at their owners.
-    parts = []
-    while len(receipt):
-        parts.append((receipt, turned, block))
-        before = receipt_of[owner[receipt], receipts.source[receipt]]
-        goes_on = before >= 0
-        receipt, turned, block = before[goes_on], turned[goes_on], block[goes_on]
-    return Carried(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
 def list_strides(n: int) -> Iterator[tuple[int, ...]]:
@@ -255,7 +225,7 @@ def list_relays(problem: Collective) -> Iterator[Relay]:
         for strides in list_strides(n):
             if problem.operation == "all-to-all" and len(strides) > 1:
                 break
-            yield Relay(CircuitSequence.of([topology]), strides)
+            yield Relay(CircuitSequence.of([topology], two_way=problem.two_way), strides)
     if problem.demand_bytes is not None:
         return
 
@@ -267,20 +237,10 @@ def list_relays(problem: Collective) -> Iterator[Relay]:
         base = max(
             -(-before // stride) for before, stride in zip((n, *strides), strides, strict=False)
         )
-        lanes = problem.lanes // 2 if problem.two_way else problem.lanes
-        sets = {
-            tuple(range(1, lanes + 1)),
-            *list_shift_sets(base, problem.lanes, two_way=problem.two_way),
-        }
-        for shifts in sorted(sets):
-            # A stride that makes a shift a multiple of n would lead a rank to itself.
-            scaled = [tuple(stride * shift % n for shift in shifts) for stride in strides]
-            if not shifts or not all(all(each) for each in scaled):
-                continue
-            laid = [lay_circulant(problem, each) for each in scaled]
-            topologies = [each for each in laid if each is not None]
-            if len(topologies) == len(strides):
-                yield Relay(CircuitSequence.of(topologies, (1,) * len(strides)), strides)
+        for _, topologies in list_scaled_circulants(problem, base, strides):
+            held = (1,) * len(strides)
+            sequence = CircuitSequence.of(topologies, held, two_way=problem.two_way)
+            yield Relay(sequence, strides)
 
 
 def list_forwarding_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
@@ -334,24 +294,23 @@ def _load_blocks(
     """
     n = problem.n_ranks
     alike = receipts.n_turns > 1
-    ends = relay.sequence.both_ends(alike=alike, two_way=problem.two_way)
+    ends = relay.sequence.ends if alike else relay.sequence.ends_by_rank
     sizes = chunk_sizes(problem, n * n)[exchanged.chunk]
-    n_links = receipts.n_links[exchanged.receipt]
-    number = np.repeat(np.arange(len(n_links)), n_links)
-    place = np.arange(len(number)) - np.repeat(np.cumsum(n_links) - n_links, n_links)
-    link = receipts.first_link[exchanged.receipt][number] + place
+    number, link = list_links(receipts, exchanged.receipt)
 
     # In each round the bytes of all links between the same two ranks are added up, and shared by
     # the circuits between them.
     load = np.zeros(len(relay.strides))
     for turn, config in enumerate(receipts.config_of_round.tolist()):
-        here = receipts.turn[exchanged.receipt][number] == turn
-        source, target = receipts.link_from[link[here]], receipts.link_to[link[here]]
+        is_in_round = receipts.turn[exchanged.receipt][number] == turn
+        source = receipts.link_from[link[is_in_round]]
+        target = receipts.link_to[link[is_in_round]]
         if alike:
-            source, target = np.zeros_like(source), (target - source) % n
-        circuits, which = np.unique(source * n + target, return_inverse=True)
+            target = (target - source) % n
+            source = np.zeros_like(target)
+        circuits, circuit_of_link = np.unique(source * n + target, return_inverse=True)
         width = (ends.peer[config][:, circuits // n] == circuits % n).sum(axis=0)
-        amounts = np.bincount(which.reshape(-1), sizes[number[here]])
+        amounts = np.bincount(circuit_of_link.reshape(-1), sizes[number[is_in_round]])
         load[turn] = (amounts / width).max()
     return load
 
@@ -376,12 +335,12 @@ def _offer_broadcasts(problem: Collective, relay: Relay, pieces: int) -> Iterato
         ways.seconds(problem, float(chunk_sizes(problem, pieces)[0])),
         ways.n_rows,
         relay.name,
-        partial(_lay_copies, problem, [ways], pieces),
+        partial(lay_copies, problem, [ways], pieces),
     )
 
     # The second plan: each rank gets its own part in one round, then all parts are gathered. The
     # scatter takes the ways of the gather of the root, with the chunk of each receiver.
-    one_round = Relay(relay.sequence._replace(peer=relay.sequence.peer[:1], held=(1,)), (1,))
+    one_round = Relay(replace(relay.sequence, peer=relay.sequence.peer[:1], held=(1,)), (1,))
     gather = find_ways(problem, relay, relay.sequence, pieces, np.arange(n))
     scatter = find_ways(problem, one_round, one_round.sequence, pieces, root)
     if gather is None or scatter is None or n * (n - 1) * pieces > MOST_SCATTERED:
@@ -389,13 +348,5 @@ def _offer_broadcasts(problem: Collective, relay: Relay, pieces: int) -> Iterato
     scatter = scatter._replace(chunk=scatter.target * pieces + scatter.chunk % pieces)
     chunk_bytes = float(chunk_sizes(problem, n * pieces)[0])
     seconds = scatter.seconds(problem, chunk_bytes) + gather.seconds(problem, chunk_bytes)
-    build = partial(_lay_copies, problem, [scatter, gather], n * pieces)
+    build = partial(lay_copies, problem, [scatter, gather], n * pieces)
     yield Offer(seconds, gather.n_rows, f"{relay.name} of parts", build)
-
-
-def _lay_copies(problem: Collective, phases: list[Receipts], chunk_count: int) -> Laid:
-    """Make the plan of copies, of one phase after another."""
-    rounds: list[Rounds] = [
-        list_rounds(receipts, list_gathered(receipts), chunk_count) for receipts in phases
-    ]
-    return lay(problem, rounds[0] if len(rounds) == 1 else one_after_another(*rounds))

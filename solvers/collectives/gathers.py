@@ -16,77 +16,45 @@ from optmatch.model import Clock
 from optmatch.problems import Collective
 from optmatch.solvers.collectives.circulant import split_rounds
 from optmatch.solvers.collectives.offers import RESERVE, Offer
-from optmatch.solvers.collectives.passing import (
-    TurnedTorus,
-    list_turned_rounds,
-    list_turned_tori,
-)
-from optmatch.solvers.collectives.plans import Laid, lay
+from optmatch.solvers.collectives.passing import list_turned_torus_offers
 from optmatch.solvers.collectives.ring_sums import list_ring_offers
-from optmatch.solvers.collectives.rounds import chunk_sizes, is_affordable
+from optmatch.solvers.collectives.rounds import is_affordable
 from optmatch.solvers.collectives.spreading import UNKNOWN, CircuitSequence, offer_gathers, spread
-from optmatch.solvers.collectives.topologies import (
-    count_parallel,
-    lay_circulant,
-    list_shift_sets,
-    list_topologies,
-)
+from optmatch.solvers.collectives.topologies import list_scaled_circulants, list_topologies
 from optmatch.solvers.collectives.walk_sums import list_walk_offers
 
 
 def list_sequences(problem: Collective) -> Iterator[CircuitSequence]:
-    """List the circuits that are tried for a gather over several ports."""
-    for topology in list_topologies(problem):
-        yield CircuitSequence.of([topology])
-    # With p ports data can reach p + 1 times as many ranks in each round, if circuits change every
-    # round. That takes log(n) to the base p + 1 sets of circuits; one more is tried.
-    n = problem.n_ranks
-    most = math.ceil(math.log(n, problem.lanes + 1)) + 1 if n > 1 else 0
-    for count in range(2, most + 1):
-        yield from _list_changes(problem, count)
+    """List the circuits that are tried for a gather: those that stay, and some that change.
 
-
-def _list_changes(problem: Collective, count: int) -> Iterator[CircuitSequence]:
-    """List circuits that change `count` - 1 times and first spread data nearby, then far.
-
-    At any time each rank r has circuits to r + s, modulo n, for the same few *shifts* s. Example
-    for 64 ranks with two ports, and one change:
+    Those that change first spread data nearby, then far. At any time each rank r has circuits to
+    r + s, modulo n, for the same few *shifts* s. Example for 64 ranks with two ports, and one
+    change:
 
     - first the shifts 1 and 3, whose sums reach the distances 0 to 7 within a few rounds;
     - then the shifts 8 and 24, eight times as large, which reach 0, 8, 16, ... 56.
 
     Together they reach all distances from 0 to 63. The 8 is the *base*: a distance is a number of
-    `count` digits to this base, and each set of circuits serves one digit.
+    two digits to this base, and each set of circuits serves one digit.
     """
-    # The base is the `count`-th root of n, rounded up.
+    for topology in list_topologies(problem):
+        yield CircuitSequence.of([topology], two_way=problem.two_way)
+    # With p ports data can reach p + 1 times as many ranks in each round, if circuits change every
+    # round. That takes log(n) to the base p + 1 sets of circuits; one more is tried.
     n = problem.n_ranks
-    lanes = problem.lanes
-    base = math.ceil(n ** (1 / count) - 1e-9)
-
-    # Candidates for the first shifts: the smallest ones, 1, 2, 3, ..., and those of good circuits
-    # of `base` ranks. A two-way circuit takes a port at both ends, so that only half as many
-    # different shifts fit; the candidates are other ones then.
-    sets = {
-        tuple(sorted(shifts))
-        for shifts in [tuple(range(1, lanes + 1)), *list_shift_sets(base, lanes, two_way=False)]
-    }
-    if problem.two_way:
-        half = lanes // 2
-        sets = {tuple(range(1, half + 1)), *list_shift_sets(base, lanes, two_way=True)}
-    for shifts in sorted(some for some in sets if some):
-        # scaled[digit] are the shifts for each digit: times 1, the base, its square, ... A set is
-        # left out if its sums do not reach all digits, or if a scaled shift is 0 modulo n: such a
-        # circuit would lead from a rank to itself.
-        rounds = _rounds_to_cover(base, shifts, lanes, two_way=problem.two_way)
-        scaled = [tuple(base**digit * shift % n for shift in shifts) for digit in range(count)]
-        if not rounds or not all(all(each) for each in scaled):
-            continue
-        laid = [lay_circulant(problem, each) for each in scaled]
-        # All sets of circuits have to fit the ports (None if one does not). They share one array
-        # of shifts, so each has to have as many shifts as the others.
-        kept = [topology for topology in laid if topology is not None]
-        if len(kept) == count and len({len(topology.shifts) for topology in kept}) == 1:
-            yield CircuitSequence.of(kept, (rounds,) * count)
+    most_digits = 0
+    if n > 1:
+        most_digits = math.ceil(math.log(n, problem.lanes + 1)) + 1
+    for count in range(2, most_digits + 1):
+        # The base is the `count`-th root of n, rounded up. A set of shifts is left out if its sums
+        # do not reach all digits.
+        base = math.ceil(n ** (1 / count) - 1e-9)
+        scales = [base**digit for digit in range(count)]
+        for shifts, topologies in list_scaled_circulants(problem, base, scales):
+            rounds = _rounds_to_cover(base, shifts, problem.lanes, two_way=problem.two_way)
+            if rounds:
+                held = (rounds,) * count
+                yield CircuitSequence.of(topologies, held, two_way=problem.two_way)
 
 
 def _rounds_to_cover(base: int, shifts: tuple[int, ...], lanes: int, *, two_way: bool) -> int:
@@ -120,7 +88,7 @@ def list_gather_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
     n = problem.n_ranks
     phases = 2 if problem.operation == "all-reduce" else 1
     if problem.operation == "all-reduce":
-        yield from _offer_turned_tori(problem)
+        yield from list_turned_torus_offers(problem)
         yield from list_walk_offers(problem, clock)
         yield from list_ring_offers(problem)
     for sequence in list_sequences(problem):
@@ -128,8 +96,20 @@ def list_gather_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
             n_sends = phases * n * (n - 1) * pieces
             if pieces > 1 and not is_affordable(n_sends, clock, reserve=RESERVE):
                 continue
-            receive = partial(spread, problem, pieces=pieces, most_load=most_load)
+            receive = partial(spread, pieces=pieces, most_load=most_load)
             yield from offer_gathers(problem, sequence, sequence.name, receive)
+
+
+def choose_radix_rounds(problem: Collective) -> tuple[int, ...]:
+    """Choose how many rounds each configuration of a mixed-radix gather is held.
+
+    Of all numbers of configurations the fastest; each has the fewest rounds that can do.
+    """
+    n = problem.n_ranks
+    splits = [split_rounds(n, k) for k in range(1, (n - 1).bit_length() + 1)]
+    return min(
+        splits, key=lambda held: (len(held) - 1) * problem.delay_s + problem.round_s * sum(held)
+    )
 
 
 def list_mixed_radix_offers(problem: Collective) -> Iterator[Offer]:
@@ -141,15 +121,12 @@ def list_mixed_radix_offers(problem: Collective) -> Iterator[Offer]:
     can do with less. Example: 12 ranks with 3 and 2 rounds take the steps 1 and 4.
     """
     n = problem.n_ranks
-    splits = [split_rounds(n, k) for k in range(1, (n - 1).bit_length() + 1)]
-    held = min(
-        splits, key=lambda split: (len(split) - 1) * problem.delay_s + problem.round_s * sum(split)
-    )
+    held = choose_radix_rounds(problem)
     radices = 1 + np.array(held)
     shifts = np.repeat((np.cumprod(radices) // radices)[:, None], problem.lanes, axis=1)
     peer = (np.arange(n) + shifts[:, :, None]) % n
     sequence = CircuitSequence("mixed radix", peer, held, shifts=shifts)
-    yield from offer_gathers(problem, sequence, sequence.name, partial(spread, problem, pieces=1))
+    yield from offer_gathers(problem, sequence, sequence.name, spread)
 
 
 def _list_piece_limits(problem: Collective, sequence: CircuitSequence) -> list[tuple[int, int]]:
@@ -164,7 +141,7 @@ def _list_piece_limits(problem: Collective, sequence: CircuitSequence) -> list[t
     limits = [(1, UNKNOWN)]
     if n_ports > 1 and sequence.shifts is not None:
         limits += [(1, 1), (1, 2)]
-    n_neighbours = max(int((count_parallel(peer) > 0).sum(axis=0).max()) for peer in sequence.peer)
+    n_neighbours = int((sequence.ends.width > 0).sum(axis=1).max())
     if 1 < n_neighbours < n_ports:
         limits.append((n_neighbours, UNKNOWN))
     if n_ports > 1:
@@ -172,22 +149,3 @@ def _list_piece_limits(problem: Collective, sequence: CircuitSequence) -> list[t
     if n_ports > 1 and sequence.shifts is not None:
         limits += [(n_ports, n_ports * factor) for factor in (1, 2, 4, 8)]
     return limits
-
-
-def _offer_turned_tori(problem: Collective) -> Iterator[Offer]:
-    """List all-reduces over tori that use all ports at once, with their time."""
-    round_s = problem.round_s
-    for torus in list_turned_tori(problem):
-        part_bytes = float(chunk_sizes(problem, torus.n_sides)[0])
-        part_s = part_bytes / torus.n_parallel / problem.rate_bytes_per_s
-
-        def build(torus: TurnedTorus = torus) -> Laid:
-            """Lay out and time the all-reduce over this torus."""
-            return lay(problem, list_turned_rounds(problem, torus))
-
-        yield Offer(
-            seconds=torus.n_rounds * (round_s + part_s),
-            n_sends=problem.n_ranks * torus.n_sides * torus.n_rounds,
-            name="turned torus",
-            build=build,
-        )

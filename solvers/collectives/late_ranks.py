@@ -19,7 +19,7 @@ from optmatch.problems import Collective
 from optmatch.problems.collectives.plan import COPY, REDUCE
 from optmatch.solvers.collectives.algorithms import list_rounds
 from optmatch.solvers.collectives.plans import Laid, lay
-from optmatch.solvers.collectives.rounds import Rounds, as_rounds, one_after_another
+from optmatch.solvers.collectives.rounds import Rounds, list_rows, one_after_another
 
 IntArray = NDArray[np.int64]
 
@@ -124,15 +124,12 @@ def _spread_late_data(owners: int, n_late: int, pieces: int) -> Rounds:
             source = late_ranks
             piece = (turn - np.arange(n_late)) % count
             target = piece % owners
-        raw = np.column_stack([source, target, piece])
 
         # Ports that these leave free copy whole pieces; then all sends of the round are written
         # down.
         copies = _match_copies(is_whole, source, target)
-        for rows, kind in ((raw, REDUCE), (copies, COPY)):
-            turns = np.full((len(rows), 1), turn)
-            kinds = np.full((len(rows), 1), kind)
-            parts.append(np.hstack([turns, rows, kinds]))
+        parts.append(list_rows(turn, source, target, piece, REDUCE))
+        parts.append(list_rows(turn, *copies.T, COPY))
         # A piece is whole at its owner once all late ranks have been heard. Copies of this round
         # can be sent on from the next round on.
         is_whole[copies[:, 1], copies[:, 2]] = True
@@ -140,7 +137,7 @@ def _spread_late_data(owners: int, n_late: int, pieces: int) -> Rounds:
         ready = piece[n_heard[piece] == n_late]
         is_whole[ready % owners, ready] = True
         turn += 1
-    return as_rounds([], COPY, count)._replace(sends=np.concatenate(parts))
+    return Rounds(np.concatenate(parts), count)
 
 
 def _match_copies(

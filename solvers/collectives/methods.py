@@ -38,7 +38,7 @@ from optmatch.model import (
 from optmatch.problems import Collective
 from optmatch.problems.collectives.bounds import fewest_late_rounds
 from optmatch.solvers.collectives import circulant, passing
-from optmatch.solvers.collectives.algorithms import ALGORITHMS, fits, list_rounds
+from optmatch.solvers.collectives.algorithms import ALGORITHMS, GATHERS, fits, list_rounds
 from optmatch.solvers.collectives.broadcasts import list_broadcast_offers
 from optmatch.solvers.collectives.conclusion import NO_ORDER, FoundPlan, keep_to_budgets, run
 from optmatch.solvers.collectives.exchanges import list_exchange_offers
@@ -49,7 +49,7 @@ from optmatch.solvers.collectives.late_ranks import find_late_plan, takes_severa
 from optmatch.solvers.collectives.offers import RESERVE, Offer, take_best_offer
 from optmatch.solvers.collectives.overlap import Steps, read_steps, share
 from optmatch.solvers.collectives.plans import Laid, assemble, lay, lay_shares
-from optmatch.solvers.collectives.promises import GATHERS, Promise, promise
+from optmatch.solvers.collectives.promises import Promise, promise
 from optmatch.solvers.collectives.rewire import choice_effort_s, choose, rewire
 from optmatch.solvers.collectives.rounds import (
     SENDS_PER_S,
@@ -103,77 +103,37 @@ def suits(problem: Collective, name: str) -> bool:
     # Islands have one method of their own, and steps that are given one, too.
     if problem.island > 1 or name == "islands":
         return problem.island > 1 and name == "islands"
-    if problem.steps is not None and name != "overlap":
-        return False
-    return FINDERS[name].takes(problem)
+    if problem.steps is not None:
+        return name == "overlap"
+    if name in ALGORITHMS:
+        return fits(problem, name)
 
-
-def _takes_all(problem: Collective) -> bool:
-    """Tell that a method takes any problem."""
-    return True
-
-
-def _takes_planes(problem: Collective) -> bool:
-    """Tell whether planes can change circuits while others send, or steps are given."""
-    return problem.steps is not None or problem.planes > 1
-
-
-def _takes_late_ranks(problem: Collective) -> bool:
-    """Tell whether a problem is an all-reduce in which some rank is ready later than others."""
-    return problem.operation == "all-reduce" and bool(problem.late_s)
-
-
-def _takes_gathers(problem: Collective) -> bool:
-    """Tell whether a collective is made of all-gathers, over one-way circuits."""
-    return problem.operation in GATHERS and not problem.two_way and problem.n_ranks > 1
-
-
-def _takes_even_exchanges(problem: Collective) -> bool:
-    """Tell whether a problem is an all-to-all of equal blocks over one-way circuits."""
-    even = problem.operation == "all-to-all" and problem.demand_bytes is None
-    return even and not problem.two_way and problem.n_ranks > 1
-
-
-def _takes_uneven_exchanges(problem: Collective) -> bool:
-    """Tell whether a problem is an uneven all-to-all of blocks to be cut, over one-way ports."""
-    uneven = problem.demand_bytes is not None and not problem.align_bytes and not problem.two_way
-    return uneven and problem.n_ranks > 1
-
-
-def _takes_few_uneven_exchanges(problem: Collective) -> bool:
-    """Tell whether a problem is an uneven all-to-all of few ranks, whose blocks can be cut."""
-    return _takes_uneven_exchanges(problem) and problem.n_ranks <= MOST_SPLIT_RANKS
-
-
-def _takes_tori(problem: Collective) -> bool:
-    """Tell whether a problem is an all-reduce whose ranks can be the places of a torus."""
-    is_power_of_two = problem.n_ranks & (problem.n_ranks - 1) == 0
-    has_torus = is_power_of_two or not problem.two_way
-    return problem.operation == "all-reduce" and problem.n_ranks > 1 and has_torus
-
-
-def _takes_all_reduces(problem: Collective) -> bool:
-    """Tell whether a problem is an all-reduce of two ranks or more."""
-    return problem.operation == "all-reduce" and problem.n_ranks > 1
-
-
-def _takes_several_ports(problem: Collective) -> bool:
-    """Tell whether ranks have several ports, over which graphs of circuits can be laid."""
-    several = problem.lanes > 1 and problem.n_ranks > 2 and problem.fabric.graph is None
-    return several and problem.operation != "broadcast"
-
-
-def _takes_pipelines(problem: Collective) -> bool:
-    """Tell whether a problem is a broadcast of three ranks or more over an ideal switch."""
-    ideal = problem.fabric.graph is None
-    return problem.operation == "broadcast" and problem.n_ranks > 2 and ideal
-
-
-def _takes_hops(problem: Collective) -> bool:
-    """Tell whether sends may pass ranks inside a round, over circuits of an ideal switch."""
-    has_graphs = problem.lanes > 1 or not problem.two_way
-    ideal = problem.fabric.graph is None
-    return problem.hop_s is not None and problem.n_ranks > 2 and has_graphs and ideal
+    # Two-way circuits of one port join pairs, which can be a torus of powers of two alone. Graphs
+    # and paths of several circuits are laid on ideal switches only, as meshes have other routes.
+    n = problem.n_ranks
+    operation = problem.operation
+    is_sum = operation == "all-reduce" and n > 1
+    is_one_way_exchange = operation == "all-to-all" and not problem.two_way and n > 1
+    is_even = problem.demand_bytes is None
+    is_cut = not is_even and not problem.align_bytes
+    has_graphs = n > 2 and problem.fabric.graph is None
+    conditions = {
+        "overlap": problem.planes > 1,
+        "stragglar": operation == "all-reduce" and bool(problem.late_s),
+        "late-ranks": takes_several_late_ranks(problem),
+        "mixed-radix": operation in GATHERS and not problem.two_way and n > 1,
+        "circulant": is_one_way_exchange and is_even,
+        "split": is_one_way_exchange and is_cut and n <= MOST_SPLIT_RANKS,
+        "skewed": is_one_way_exchange and is_cut,
+        "topologies": has_graphs and operation != "broadcast" and problem.lanes > 1,
+        "pipelined": has_graphs and operation == "broadcast",
+        "forwarding": has_graphs
+        and problem.hop_s is not None
+        and (problem.lanes > 1 or not problem.two_way),
+        "one-pass": is_sum and (n & (n - 1) == 0 or not problem.two_way),
+        "composed": is_sum,
+    }
+    return conditions.get(name, True)
 
 
 def single_rounds(problem: Collective) -> dict[str, Rounds]:
@@ -268,11 +228,6 @@ def _find_around_late_rank(problem: Collective, clock: Clock) -> FoundPlan:
     return FoundPlan(lay(problem, rounds), stats)
 
 
-def _find_around_late_ranks(problem: Collective, clock: Clock) -> FoundPlan:
-    """Plan an all-reduce in which several ranks come late, and the others do not just wait."""
-    return FoundPlan(find_late_plan(problem, clock), {"algorithm": "late-ranks"})
-
-
 def _find_mixed_radix(problem: Collective, clock: Clock) -> FoundPlan:
     """Plan a gather, or sums made of gathers, with few rounds and few changes of circuits."""
     # However short the time is, there is some plan.
@@ -307,78 +262,63 @@ def _find_one_pass(problem: Collective, clock: Clock) -> FoundPlan:
 def _find_composed(problem: Collective, clock: Clock, below_s: float = math.inf) -> FoundPlan:
     """Make an all-reduce of other collectives, each planned by its own best method.
 
-    Two ways are tried, and the faster plan is taken:
+    Two ways are tried, and the fastest plan is taken:
 
     - an all-gather of whole buffers, which every rank adds up by itself. This is n times the
       bytes, but half of the rounds;
-    - a reduce-scatter followed by an all-gather.
+    - a reduce-scatter followed by an all-gather. Two plans can be joined only if they cut the
+      buffer into as many chunks: for each number of chunks the fastest reduce-scatter is joined to
+      the fastest all-gather, which begins with the circuits that are up by then.
+
+    Neither is tried where its bounds show that it takes `below_s` seconds or longer.
     """
-    # The gather of whole buffers has n times the bytes. It is left out where that would take
-    # longer than a problem may last.
+    # The gather of whole buffers is left out where it would take longer than a problem may last.
     plans: list[Laid] = []
     whole = problem.n_ranks * problem.size_bytes
     if whole <= LONGEST_S * problem.rate_bytes_per_s:
         gather = replace(problem, operation="all-gather", size_bytes=whole)
         if gather.lower_bound() < below_s:
-            plans.append(passing.sum_up(_fastest(_try_all(gather, clock, below_s=below_s).found)))
-    plans += _join_scatters_and_gathers(problem, clock, below_s)
-    best = min(plans, key=lambda laid: laid.plan.time_s, default=None)
-    return FoundPlan(best, {"algorithm": "composed"})
+            plans.append(passing.sum_up(_fastest(_try_all(gather, clock, below_s=below_s).plans)))
 
-
-def _join_scatters_and_gathers(problem: Collective, clock: Clock, below_s: float) -> list[Laid]:
-    """Make all-reduces, each of a reduce-scatter and an all-gather that follows it.
-
-    Two plans can be joined only if they cut the buffer into as many chunks. All methods are tried
-    for the reduce-scatter. For each number of chunks the fastest of these plans is joined to the
-    fastest all-gather with this number, which begins with the circuits that are up by then. A cut
-    that no all-gather has is left out, and nothing is tried if the bounds of both halves show that
-    they take `below_s` seconds or longer.
-    """
     # Ranks are late only for the first half. The circuits of the second half are free here, so
     # that its bound holds whichever circuits are up when it begins.
     scatter = replace(problem, operation="reduce-scatter")
     gather = replace(problem, operation="all-gather", start="free", late_s={})
-    if scatter.lower_bound() + gather.lower_bound() >= below_s:
-        return []
-    scatters = _try_all(scatter, clock).found
-    joined: list[Laid] = []
-    # All plans of reduce-scatters with the same cut compete; the best of them goes on.
+    scatters: dict[str, FoundPlan] = {}
+    if scatter.lower_bound() + gather.lower_bound() < below_s:
+        scatters = _try_all(scatter, clock).plans
     for cut in sorted({_cut_of(plan) for plan in scatters.values()}):
         first = _fastest({name: plan for name, plan in scatters.items() if _cut_of(plan) == cut})
         circuits = passing.last_circuits(first, problem.planes)
-        gathers = _try_all(replace(gather, start=circuits), clock).found
+        gathers = _try_all(replace(gather, start=circuits), clock).plans
         gathers = {name: plan for name, plan in gathers.items() if _cut_of(plan) == cut}
         if gathers:
-            joined.append(passing.join(problem, first.plan, _fastest(gathers).plan))
-    return joined
+            plans.append(passing.join(problem, first.plan, _fastest(gathers).plan))
+    best = min(plans, key=lambda laid: laid.plan.time_s, default=None)
+    return FoundPlan(best, {"algorithm": "composed"})
 
 
-def _cut_of(found: FoundPlan) -> tuple[bool, int, int]:
+def _cut_of(plan: FoundPlan) -> tuple[bool, int, int]:
     """Return what two plans must have in common to be joined one behind the other."""
-    if found.laid is None:
+    if plan.laid is None:
         return False, 0, 0
-    plan = found.laid.plan
-    return found.laid.held_s is None, len(plan.chunk_bytes), plan.stored_ranks
+    laid = plan.laid
+    return laid.held_s is None, len(laid.plan.chunk_bytes), laid.plan.stored_ranks
 
 
-def _find_split(problem: Collective, clock: Clock) -> FoundPlan:
-    """Plan an uneven all-to-all whose data are cut into parts that go different ways."""
-    search = SplitSearch(problem, clock)
-    return FoundPlan(search.run(), {"algorithm": "split"}, limit=clock.exceeded(0))
-
-
-def _find_skewed(problem: Collective, clock: Clock) -> FoundPlan:
-    """Send the largest blocks of an uneven all-to-all by matchings, the rest over circulants."""
-    laid = find_skewed_plan(problem, clock)
-    return FoundPlan(laid, {"algorithm": "skewed"}, limit=clock.exceeded(0))
-
-
-def _find_circulant(problem: Collective, clock: Clock) -> FoundPlan:
+def _find_circulant(problem: Collective, clock: Clock) -> Laid:
     """Plan an all-to-all over circuits that lead equally far onward from each rank."""
-    rounds = circulant.list_rounds(circulant.choose(problem, clock))
-    limit = clock.exceeded(0)
-    return FoundPlan(lay(problem, rounds), {"algorithm": "circulant"}, limit=limit)
+    return lay(problem, circulant.list_rounds(circulant.choose(problem, clock)))
+
+
+def _find_planned(
+    name: str,
+    find: Callable[[Collective, Clock], Laid | None],
+    problem: Collective,
+    clock: Clock,
+) -> FoundPlan:
+    """Find the plan of a search that gives nothing but its plan."""
+    return FoundPlan(find(problem, clock), {"algorithm": name}, limit=clock.exceeded(0))
 
 
 def _find_offered(
@@ -407,24 +347,31 @@ def _find_between_islands(problem: Collective, clock: Clock) -> FoundPlan:
 
 
 class PlanFinder(NamedTuple):
-    """One method of a portfolio."""
+    """One method of a portfolio; `suits` tells which problems it takes."""
 
     summary: str
     """What it is, in a line."""
     find: Find
     """Finds a plan of a problem that it takes."""
-    takes: Callable[[Collective], bool] = _takes_all
-    """Tells whether it takes a problem without islands, and but for `overlap` without steps."""
-
-
-def _offered(name: str, list_offers: Callable[[Collective, Clock], Iterator[Offer]]) -> Find:
-    """Return the finder of the fastest of some offers."""
-    return partial(_find_offered, name, list_offers)
 
 
 def _known(name: str, summary: str) -> PlanFinder:
     """Return the method of a known algorithm."""
-    return PlanFinder(summary, partial(_follow_algorithm, name), partial(fits, algorithm=name))
+    return PlanFinder(summary, partial(_follow_algorithm, name))
+
+
+def _planned(
+    name: str, summary: str, find: Callable[[Collective, Clock], Laid | None]
+) -> PlanFinder:
+    """Return the method of a search that gives nothing but its plan."""
+    return PlanFinder(summary, partial(_find_planned, name, find))
+
+
+def _offered(
+    name: str, summary: str, list_offers: Callable[[Collective, Clock], Iterator[Offer]]
+) -> PlanFinder:
+    """Return the method that takes the fastest of some offers."""
+    return PlanFinder(summary, partial(_find_offered, name, list_offers))
 
 
 FINDERS: dict[str, PlanFinder] = {
@@ -445,67 +392,56 @@ FINDERS: dict[str, PlanFinder] = {
     "rewire": PlanFinder(
         "a known algorithm, with new circuits only where they pay", _find_rewired
     ),
-    "overlap": PlanFinder(
-        "planes change circuits while others send", _find_overlapped, _takes_planes
-    ),
+    "overlap": PlanFinder("planes change circuits while others send", _find_overlapped),
     "stragglar": PlanFinder(
         "an all-reduce around a late rank: the others reduce while they wait",
         _find_around_late_rank,
-        _takes_late_ranks,
     ),
-    "late-ranks": PlanFinder(
+    "late-ranks": _planned(
+        "late-ranks",
         "an all-reduce with several late ranks, whose data spread while they send",
-        _find_around_late_ranks,
-        takes_several_late_ranks,
+        find_late_plan,
     ),
     "mixed-radix": PlanFinder(
-        "rings whose steps grow: the fewest rounds of an all-gather or a sum",
-        _find_mixed_radix,
-        _takes_gathers,
+        "rings whose steps grow: the fewest rounds of an all-gather or a sum", _find_mixed_radix
     ),
-    "circulant": PlanFinder(
-        "an all-to-all on shifts, chosen together with the routes",
-        _find_circulant,
-        _takes_even_exchanges,
+    "circulant": _planned(
+        "circulant", "an all-to-all on shifts, chosen together with the routes", _find_circulant
     ),
-    "split": PlanFinder(
+    "split": _planned(
+        "split",
         "an uneven all-to-all whose blocks go by several ways",
-        _find_split,
-        _takes_few_uneven_exchanges,
+        lambda problem, clock: SplitSearch(problem, clock).run(),
     ),
-    "topologies": PlanFinder(
+    "topologies": _offered(
+        "topologies",
         "each port leads to another rank: circulants, de Bruijn, Kautz, random graphs",
-        _offered("topologies", _list_graph_offers),
-        _takes_several_ports,
+        _list_graph_offers,
     ),
-    "pipelined": PlanFinder(
+    "pipelined": _offered(
+        "pipelined",
         "a broadcast in pieces, over trees and graphs of all ports, or a hypercube",
-        _offered("pipelined", list_broadcast_offers),
-        _takes_pipelines,
+        list_broadcast_offers,
     ),
-    "forwarding": PlanFinder(
+    "forwarding": _offered(
+        "forwarding",
         "data pass ranks on their way inside a round, where hops have a time",
-        _offered("forwarding", list_forwarding_offers),
-        _takes_hops,
+        list_forwarding_offers,
     ),
-    "skewed": PlanFinder(
+    "skewed": _planned(
+        "skewed",
         "an uneven all-to-all: matchings for large blocks, circulants for the rest",
-        _find_skewed,
-        _takes_uneven_exchanges,
+        find_skewed_plan,
     ),
     "islands": PlanFinder(
         "all rails of islands together, while members tell each other what has come",
         _find_between_islands,
     ),
     "one-pass": PlanFinder(
-        "an all-reduce over a torus that passes data on, in one pass and not two",
-        _find_one_pass,
-        _takes_tori,
+        "an all-reduce over a torus that passes data on, in one pass and not two", _find_one_pass
     ),
     "composed": PlanFinder(
-        "the best reduce-scatter and all-gather, or an all-gather and sums",
-        _find_composed,
-        _takes_all_reduces,
+        "the best reduce-scatter and all-gather, or an all-gather and sums", _find_composed
     ),
 }
 """All methods but `best`, by name; one without a summary is tried by `best` alone."""
@@ -529,18 +465,13 @@ def _take_up(problem: Collective, start: Solution) -> FoundPlan | None:
     if replace(problem, **{name: getattr(former, name) for name in times}) != former:
         return None
     # An answer stores its arrays as smaller integers; plans are made of int64.
-    sends = plan.sends.astype(np.int64)
-    circuits = plan.circuits.astype(np.int64)
-    epoch_of_round = plan.epoch_of_round.astype(np.int64)
-    links = plan.links.astype(np.int64)
-    chunk_count = len(plan.chunk_bytes)
     laid = assemble(
         problem,
-        sends,
-        chunk_count,
-        circuits,
-        epoch_of_round,
-        links=links,
+        plan.sends.astype(np.int64),
+        len(plan.chunk_bytes),
+        plan.circuits.astype(np.int64),
+        plan.epoch_of_round.astype(np.int64),
+        links=plan.links.astype(np.int64),
         stored_ranks=plan.stored_ranks,
     )
     kept = {name: start.stats[name] for name in ("algorithm",) if name in start.stats}
@@ -548,25 +479,14 @@ def _take_up(problem: Collective, start: Solution) -> FoundPlan | None:
 
 
 class _Tries(NamedTuple):
-    """The plans that a row of methods has found."""
+    """The plans of a row of methods."""
 
-    found: dict[str, FoundPlan]
-    """The plans, by the name of the method; none of a method that found no plan."""
+    plans: dict[str, FoundPlan]
+    """The plans, by the name of the method; none of a method that has no plan."""
     promises: dict[str, Promise]
     """By the name of a method, the least time of its plan, and the time to make it."""
     left_out: dict[str, Promise]
     """The promises of the methods that were not tried, or not to their end, for want of time."""
-
-    def limit_of(self, name: str, best_s: float) -> Limit | None:
-        """Return the limit that may have kept a method from a faster plan.
-
-        The result is None if the method has met no limit, and also if it has promised nothing
-        faster.
-        """
-        promised = self.promises.get(name)
-        if promised is not None and not _may_be_faster(promised, best_s):
-            return None
-        return self.found[name].limit
 
 
 def _try_all(
@@ -585,10 +505,18 @@ def _try_all(
     is tried all the same, so that there is some plan.
     """
     # Which methods there is time for, in the order of their promises.
-    found = dict(known or {})
+    plans = dict(known or {})
     bound_s = problem.lower_bound()
     promises = {name: promise(problem, name, bound_s) for name in FINDERS if suits(problem, name)}
-    order = _order_by_promise(promises)
+
+    def sort_key(name: str) -> tuple[int, float, float]:
+        """Sort by formulas that cost nothing, then other formulas, then searches."""
+        promised = promises[name]
+        if promised.is_formula:
+            return int(promised.effort_s > QUICK_S), promised.seconds, promised.effort_s
+        return 2, promised.effort_s, promised.effort_s
+
+    order = sorted(promises, key=sort_key)
     affordable = [name for name in order if promises[name].effort_s <= clock.remaining_s]
     if not affordable:
         affordable = [min(order, key=lambda name: promises[name].effort_s)]
@@ -597,10 +525,10 @@ def _try_all(
     failure: Exception | None = None
     for turn, name in enumerate(affordable):
         # Leave a method out that cannot be better, or for which there is no time any more.
-        best_s = min(below_s, _fastest_s(found))
-        if found and promises[name].seconds >= best_s * (1 - RTOL):
+        best_s = min([below_s, *(plan.time_s for plan in plans.values())])
+        if plans and promises[name].seconds >= best_s * (1 - RTOL):
             continue
-        if found and promises[name].effort_s > clock.remaining_s:
+        if plans and promises[name].effort_s > clock.remaining_s:
             left_out[name] = promises[name]
             continue
 
@@ -612,12 +540,12 @@ def _try_all(
         try:
             plan = find(problem, clock)
         except KeyboardInterrupt:
-            if not found:
+            if not plans:
                 raise
             clock.interrupted = True
             break
         except TimeUp:
-            if not found:
+            if not plans:
                 raise
             left_out |= {later: promises[later] for later in affordable[turn:]}
             break
@@ -632,23 +560,10 @@ def _try_all(
         if within_budgets:
             plan = keep_to_budgets(problem, plan, clock)
         if plan.laid is not None:
-            found[name] = plan
-    if failure is not None and not found:
+            plans[name] = plan
+    if failure is not None and not plans:
         raise failure
-    return _Tries(found, promises, left_out)
-
-
-def _order_by_promise(promises: dict[str, Promise]) -> list[str]:
-    """Return the names of methods in the order in which they are tried."""
-
-    def sort_key(name: str) -> tuple[int, float, float]:
-        """Return by what a method is sorted: formulas that cost nothing, formulas, searches."""
-        promised = promises[name]
-        if promised.is_formula:
-            return int(promised.effort_s > QUICK_S), promised.seconds, promised.effort_s
-        return 2, promised.effort_s, promised.effort_s
-
-    return sorted(promises, key=sort_key)
+    return _Tries(plans, promises, left_out)
 
 
 def _describe_left_out(left_out: dict[str, Promise], best_s: float) -> list[str]:
@@ -666,18 +581,11 @@ def _may_be_faster(promised: Promise, best_s: float) -> bool:
     return promised.seconds < best_s * (1 - 2 * RTOL)
 
 
-def _fastest_s(found: dict[str, FoundPlan]) -> float:
-    """Return the seconds of the fastest of some plans; infinity if there is none."""
-    return min(
-        (plan.laid.plan.time_s for plan in found.values() if plan.laid is not None),
-        default=math.inf,
-    )
-
-
-def _fastest(found: dict[str, FoundPlan]) -> Laid:
+def _fastest(plans: dict[str, FoundPlan]) -> Laid:
     """Return the fastest of some plans, of which there is one at least."""
-    laid = [plan.laid for plan in found.values() if plan.laid is not None]
-    return min(laid, key=lambda each: each.plan.time_s)
+    laid = min(plans.values(), key=lambda plan: plan.time_s).laid
+    assert laid is not None
+    return laid
 
 
 def _find_best(
@@ -694,37 +602,31 @@ def _find_best(
         known["former"] = former
         on_event(NewBest(former.laid.plan.time_s))
     tries = _try_all(problem, clock, known, within_budgets=True)
-    found = tries.found
-    if not found:
+    plans = tries.plans
+    if not plans:
         return FoundPlan(None, {"reason": NO_ORDER}, limit=Limit.EXHAUSTED)
 
     # The fastest plan is the answer; the names and times of the others are told beside it.
-    times_s = {
-        name: plan.laid.plan.time_s for name, plan in found.items() if plan.laid is not None
-    }
-    order = sorted(times_s, key=lambda name: times_s[name])
-    best = found[order[0]]
-    runners_up = {name: times_s[name] for name in order[1:]}
-    stats = {"algorithm": order[0], **best.stats, "runners_up": _rank_names(runners_up)}
-    left_out = _describe_left_out(tries.left_out, times_s[order[0]])
+    order = sorted(plans, key=lambda name: plans[name].time_s)
+    best = plans[order[0]]
+    runners_up = [f"{name} {plans[name].time_s:.6g} s" for name in order[1:]]
+    stats = {"algorithm": order[0], **best.stats, "runners_up": runners_up}
+    left_out = _describe_left_out(tries.left_out, best.time_s)
     if left_out:
         stats["left_out"] = left_out
     bound_s = 0.0
     if problem.steps is not None:
-        bound_s = max(plan.lower_bound for plan in found.values())
+        bound_s = max(plan.lower_bound for plan in plans.values())
 
     # The limit that counts is the first one that has kept a method from what may be a faster plan.
     # Methods that were left out count as time.
-    limits = [tries.limit_of(name, times_s[order[0]]) for name in found]
-    limit = next((each for each in limits if each is not None), None)
+    limit: Limit | None = None
+    for name, plan in plans.items():
+        promised = tries.promises.get(name)
+        if limit is None and (promised is None or _may_be_faster(promised, best.time_s)):
+            limit = plan.limit
     if limit is None and left_out:
         limit = Limit.TIME
     if clock.stopped:
         limit = Limit.INTERRUPTED
     return FoundPlan(best.laid, stats, bound_s, limit)
-
-
-def _rank_names(times_s: dict[str, float]) -> list[str]:
-    """List names with their times in seconds, as one text each, the fastest first."""
-    order = sorted(times_s, key=lambda name: times_s[name])
-    return [f"{name} {times_s[name]:.6g} s" for name in order]

@@ -27,7 +27,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,8 +36,9 @@ from numpy.typing import NDArray
 from optmatch.model import IDLE
 from optmatch.problems import Collective, CollectivePlan
 from optmatch.problems.collectives.plan import COPY, KEEP, OWN, REDUCE, SUM
-from optmatch.solvers.collectives.plans import Laid, assemble
-from optmatch.solvers.collectives.rounds import Rounds
+from optmatch.solvers.collectives.offers import Offer
+from optmatch.solvers.collectives.plans import Laid, assemble, lay
+from optmatch.solvers.collectives.rounds import Rounds, chunk_sizes, list_rows
 
 PASSED = 2
 """The memory of a rank for data that are only on their way; its sums are at `SUM`."""
@@ -243,11 +244,9 @@ class _TorusRounds:
     ) -> None:
         """Append a round in which each rank sends chunks to its successor on a side."""
         rank, chunk = np.nonzero(is_sent)
-        successor = side.successors(self.ranks)
-        round_of_send = np.full(len(rank), len(self.rows))
-        kind_and_places = np.tile((kind, from_place, to_place), (len(rank), 1))
+        target = side.successors(rank)
         self.rows.append(
-            np.column_stack([round_of_send, rank, successor[rank], chunk, kind_and_places])
+            list_rows(len(self.rows), rank, target, chunk, kind, from_place, to_place)
         )
 
     def select_window(self, side: _TorusSide, rounds_back: int) -> NDArray[np.bool_]:
@@ -375,58 +374,43 @@ def list_rounds(n: int, sides: Sides) -> Rounds:
     return Rounds(sends[:, :5], chunk_count, places=sends[:, 5:])
 
 
-class TurnedTorus(NamedTuple):
-    """A torus of equal sides whose ports are all used at once, over circuits that stay."""
+def list_turned_torus_offers(problem: Collective) -> Iterator[Offer]:
+    """List all-reduces over tori of equal sides whose ports are all used, on circuits that stay.
 
-    places: int
-    """How many ranks a ring along a side has."""
-    n_sides: int
-    """How many sides, the dimensions of the torus, there are; n is ``places ** n_sides``."""
-    n_parallel: int
-    """How many lanes lead along each side."""
-
-    @property
-    def n_rounds(self) -> int:
-        """The rounds of an all-reduce: once round all sides, one after another."""
-        return self.n_sides * (self.places - 1)
-
-
-def list_turned_tori(problem: Collective) -> Iterator[TurnedTorus]:
-    """Yield the tori of two sides or more, all equal, that the ports of a rank can make.
-
-    A side is a dimension of the torus, along which ranks form rings. Each side needs a port of
-    every rank. With 64 ranks and three ports: 8 x 8, then 4 x 4 x 4. Two-way circuits make rings
-    of two ranks only, so their sides have two places.
+    The buffer is cut into as many parts as there are sides. Each side needs a port of every rank:
+    with 64 ranks and three ports there are 8 x 8 and 4 x 4 x 4. Two-way circuits make rings of two
+    ranks only, so their sides have two places.
     """
     n = problem.n_ranks
     for n_sides in range(2, min(problem.lanes, n.bit_length()) + 1):
         places = round(n ** (1 / n_sides))
         is_possible = places == 2 or not problem.two_way
         if places >= 2 and places**n_sides == n and is_possible:
-            yield TurnedTorus(places, n_sides, problem.lanes // n_sides)
+            n_rounds = n_sides * (places - 1)
+            circuit_bytes = float(chunk_sizes(problem, n_sides)[0]) / (problem.lanes // n_sides)
+            yield Offer(
+                seconds=n_rounds * (problem.round_s + circuit_bytes / problem.rate_bytes_per_s),
+                n_sends=n * n_sides * n_rounds,
+                name="turned torus",
+                build=partial(_lay_turned_torus, problem, places, n_sides),
+            )
 
 
-def list_turned_rounds(problem: Collective, torus: TurnedTorus) -> Rounds:
-    """List the rounds of an all-reduce over a torus in which all ports are busy all the time.
+def _lay_turned_torus(problem: Collective, places: int, n_sides: int) -> Laid:
+    """Lay an all-reduce over a torus in which all ports are busy all the time.
 
-    The buffer is cut into as many parts as there are sides. Each part goes once round all sides,
-    one after another, and is added up. Part 0 begins with side 0, part 1 with side 1, and so on,
-    so that each side always carries one part.
+    Each part goes once round all sides, one after another, and is added up. Part 0 begins with
+    side 0, part 1 with side 1, and so on, so that each side always carries one part.
 
     Example: 4 ranks with two ports, 2 x 2. In round 0 neighbours along the first side exchange
     part 0, and those along the second side part 1; in round 1 it is the other way round.
     """
     n = problem.n_ranks
-    ranks = np.arange(n)
-    sides = [
-        _TorusSide(torus.places**number, torus.places, windows=1)
-        for number in range(torus.n_sides)
-    ]
-    # Part p, which is chunk p, goes over the sides p, p + 1, ... and then over those before p. All
-    # parts begin in round 0, and their rows are sorted by round.
+    sides = [_TorusSide(places**number, places, windows=1) for number in range(n_sides)]
+    # All parts begin in round 0, and their rows are sorted by round.
     rows_of_part = []
-    for part in range(torus.n_sides):
-        rounds = _TorusRounds(n, torus.n_sides)
+    for part in range(n_sides):
+        rounds = _TorusRounds(n, n_sides)
         for side in sides[part:] + sides[:part]:
             rounds.pass_whole_parts_on(side, np.full(n, part))
         rows_of_part.append(np.concatenate(rounds.rows))
@@ -435,10 +419,10 @@ def list_turned_rounds(problem: Collective, torus: TurnedTorus) -> Rounds:
 
     # Lanes are shared out over the sides in turn; those that are left over stay dark.
     circuits = np.full((problem.lanes, n), IDLE)
-    for lane in range(torus.n_sides * torus.n_parallel):
-        circuits[lane] = sides[lane % torus.n_sides].successors(ranks)
-    matchings = [circuits] * torus.n_rounds
-    return Rounds(rows[:, :5], torus.n_sides, matchings, places=rows[:, 5:])
+    for lane in range(problem.lanes - problem.lanes % n_sides):
+        circuits[lane] = sides[lane % n_sides].successors(np.arange(n))
+    matchings = [circuits] * (n_sides * (places - 1))
+    return lay(problem, Rounds(rows[:, :5], n_sides, matchings, places=rows[:, 5:]))
 
 
 def sum_up(gathered: Laid) -> Laid:
@@ -505,8 +489,23 @@ def join(problem: Collective, first: CollectivePlan, second: CollectivePlan) -> 
     later_sends[:, 0] += first.n_rounds
     sends = np.concatenate([first.sends.astype(np.int64), later_sends])
     circuits = np.concatenate([first.circuits, second.circuits]).astype(np.int64)
+
+    # Planes that change circuits by themselves have an epoch for each round. Times of planes that
+    # a round does not use stay 0.
     if first.shares_bytes.size:
-        return _join_shares(problem, (first, second), sends, circuits)
+        is_used = second.shares_bytes > 0
+        joined = replace(
+            first,
+            sends=sends,
+            circuits=circuits,
+            epoch_of_round=np.arange(len(circuits)),
+            shares_bytes=np.concatenate([first.shares_bytes, second.shares_bytes]),
+            start_s=np.concatenate([first.start_s, second.start_s + first.time_s * is_used]),
+            end_s=np.concatenate([first.end_s, second.end_s + first.time_s * is_used]),
+            time_s=first.time_s + second.time_s,
+            n_rounds_late=first.n_rounds_late + second.n_rounds * bool(problem.late_s),
+        )
+        return Laid(joined)
 
     # If the second plan begins with the circuits that the first one ends with, they are one epoch:
     # consecutive rounds over the same circuits.
@@ -528,26 +527,3 @@ def join(problem: Collective, first: CollectivePlan, second: CollectivePlan) -> 
         links=np.concatenate([first.links, later_links]).astype(np.int64),
         stored_ranks=first.stored_ranks,
     )
-
-
-def _join_shares(
-    problem: Collective,
-    plans: tuple[CollectivePlan, CollectivePlan],
-    sends: NDArray[np.int64],
-    circuits: NDArray[np.int64],
-) -> Laid:
-    """Let a plan follow another one, where the planes of both change circuits by themselves."""
-    first, second = plans
-    is_used = second.shares_bytes > 0  # times of planes that a round does not use stay 0
-    joined = replace(
-        first,
-        sends=sends,
-        circuits=circuits,
-        epoch_of_round=np.arange(len(circuits)),
-        shares_bytes=np.concatenate([first.shares_bytes, second.shares_bytes]),
-        start_s=np.concatenate([first.start_s, second.start_s + first.time_s * is_used]),
-        end_s=np.concatenate([first.end_s, second.end_s + first.time_s * is_used]),
-        time_s=first.time_s + second.time_s,
-        n_rounds_late=first.n_rounds_late + second.n_rounds * bool(problem.late_s),
-    )
-    return Laid(joined)

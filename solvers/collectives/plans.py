@@ -57,21 +57,24 @@ def lay(problem: Collective, rounds: Rounds) -> Laid:
     Example: round 0 wants the circuits 0 -> 1 and 1 -> 0, round 1 only 0 -> 1, and round 2 wants 0
     -> 2. The rounds 0 and 1 are one epoch, and round 2 another one.
     """
-    given = rounds.matchings
-    matchings = _list_circuits(problem, rounds) if given is None else given
-    held: IntArray | None = None  # the circuits that are there, [lane, rank]
+    matchings = rounds.matchings
+    if matchings is None:
+        matchings = _list_circuits(problem, rounds)
+    circuits_there: IntArray | None = None  # the circuits that are there, [lane, rank]
     if not isinstance(problem.start, str):
-        held = problem.start.astype(np.int64)
+        circuits_there = problem.start.astype(np.int64)
 
     # A new epoch begins where a round wants a circuit that is not there; circuits that no round
     # needs may stay.
     epochs: list[IntArray] = []
     epoch_of_round = np.zeros(len(matchings), dtype=np.int64)
     for turn, wanted in enumerate(matchings):
-        if held is None or not _contains(held, wanted):
-            held = wanted
-        if not epochs or held is not epochs[-1]:
-            epochs.append(held)
+        if circuits_there is not wanted and (
+            circuits_there is None or ((wanted >= 0) & (wanted != circuits_there)).any()
+        ):
+            circuits_there = wanted
+        if not epochs or circuits_there is not epochs[-1]:
+            epochs.append(circuits_there)
         epoch_of_round[turn] = len(epochs) - 1
     circuits = np.array(epochs).reshape(len(epochs), problem.lanes, problem.n_ranks)
     laid = assemble(
@@ -88,20 +91,13 @@ def lay(problem: Collective, rounds: Rounds) -> Laid:
     return laid._replace(plan=replace(laid.plan, places=rounds.places))
 
 
-def _contains(held: IntArray, wanted: IntArray) -> bool:
-    """Tell whether all wanted circuits are held; both arrays have shape (lanes, ranks)."""
-    return held is wanted or not ((wanted >= 0) & (wanted != held)).any()
-
-
 def lay_circuits(problem: Collective, rounds: Rounds) -> IntArray:
     """Return ``circuits[round, lane, rank]`` of rounds in which each rank sends to one other.
 
     Returns the peer of each port, -1 if it is dark.
     """
-    circuits = np.empty((rounds.n_rounds, problem.lanes, problem.n_ranks), dtype=np.int64)
-    for turn, circuits_of_round in enumerate(_list_circuits(problem, rounds)):
-        circuits[turn] = circuits_of_round
-    return circuits
+    circuits = np.array(_list_circuits(problem, rounds), dtype=np.int64)
+    return circuits.reshape(rounds.n_rounds, problem.lanes, problem.n_ranks)
 
 
 def _list_circuits(problem: Collective, rounds: Rounds) -> list[IntArray]:
@@ -229,11 +225,14 @@ def assemble(
 
     # Rounds one after another: a change of circuits comes before the first round of an epoch, but
     # for circuits that are there when the problem begins.
+    is_there = isinstance(problem.start, str) and problem.start == "free"
+    if not isinstance(problem.start, str):
+        is_there = bool((circuits[:1] == problem.start).all())
     held_s = np.zeros(len(circuits))
     time_s = 0.0
     held = -1  # the epoch of the round before; none yet
     for round_, epoch in enumerate(epoch_of_round.tolist()):
-        if epoch != held and (epoch or not _is_there(problem, circuits[0])):
+        if epoch != held and (epoch or not is_there):
             time_s += problem.delay_s
         held = epoch
         begin_s[round_] = max(time_s, begin_s[round_])
@@ -368,13 +367,6 @@ def _count_late(problem: Collective, begin_s: FloatArray) -> int:
     """Count the rounds that begin when the last late rank is ready, or later."""
     late = problem.late
     return int((begin_s >= late.max()).sum()) if late.any() else 0
-
-
-def _is_there(problem: Collective, circuits: IntArray) -> bool:
-    """Tell whether these first circuits cost no delay, because the problem starts with them."""
-    if isinstance(problem.start, str):
-        return problem.start == "free"
-    return bool((circuits == problem.start).all())
 
 
 def lay_shares(problem: Collective, rounds: Rounds | None, shares: Shares) -> Laid:

@@ -7,7 +7,7 @@ an equal part of a buffer. A *row* of sends is round, source, destination, chunk
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 
 from optmatch.model import Clock
 from optmatch.problems import Collective
-from optmatch.problems.collectives.plan import REDUCE
-from optmatch.solvers.collectives.topologies import inverse_circuits
 
 MOST_SENDS = 1 << 26
 """Sends of a plan of an all-to-all: of more it takes tens of gigabytes; 512 ranks of a ring."""
@@ -119,34 +117,16 @@ def as_rounds(
 
     Each round is three arrays: the sources, the destinations and the chunks of its sends.
     """
-    bounds = np.cumsum([0, *(len(chunk) for _, _, chunk in parts)])
-    rows = np.empty((bounds[-1], 5), dtype=np.int64)
-    rows[:, 4] = kind
-    for turn, (source, destination, chunk) in enumerate(parts):
-        rows_of_round = rows[bounds[turn] : bounds[turn + 1]]
-        rows_of_round[:, 0] = turn
-        rows_of_round[:, 1] = source
-        rows_of_round[:, 2] = destination
-        rows_of_round[:, 3] = chunk
-    return Rounds(rows, chunk_count)
+    rows = [
+        list_rows(turn, source, destination, chunk, kind)
+        for turn, (source, destination, chunk) in enumerate(parts)
+    ]
+    return Rounds(np.concatenate([np.empty((0, 5), dtype=np.int64), *rows]), chunk_count)
 
 
-def backwards(gather: Rounds) -> Rounds:
-    """Turn an all-gather into the reduce-scatter that runs backwards.
-
-    Each copy becomes a sum from its receiver to its sender, in the opposite order; circuits lead
-    the other way. Where an all-gather brings a chunk from its owner to all ranks, the sums of this
-    chunk come from all ranks to its owner.
-    """
-    turn, source, destination, chunk, _ = gather.sends.T
-    turn = gather.n_rounds - 1 - turn
-    kinds = np.full(len(turn), REDUCE)
-    rows = np.column_stack([turn, destination, source, chunk, kinds])
-    matchings = None
-    if gather.matchings is not None:
-        matchings = [inverse_circuits(each, two_way=False) for each in reversed(gather.matchings)]
-    backward_sends = rows[np.argsort(turn, kind="stable")]
-    return Rounds(backward_sends, gather.chunk_count, matchings, gather.stored_ranks)
+def list_rows(*columns: NDArray[np.int64] | int) -> NDArray[np.int64]:
+    """Return rows of sends, whose columns are given; a number stands for a column of itself."""
+    return np.stack(np.broadcast_arrays(*columns), axis=1)
 
 
 def one_after_another(first: Rounds, second: Rounds) -> Rounds:
@@ -163,14 +143,6 @@ def one_after_another(first: Rounds, second: Rounds) -> Rounds:
         links = np.concatenate([first.links, later_links])
     sends = np.concatenate([first.sends, later])
     return Rounds(sends, first.chunk_count, matchings, first.stored_ranks, links=links)
-
-
-def of_gathers(operation: str, gather: Callable[[int], Rounds]) -> Rounds:
-    """Make an all-gather, or the sums that are made of it; other operations stay as they are."""
-    if operation not in ("all-reduce", "reduce-scatter"):
-        return gather(1)
-    scatter = backwards(gather(-1))
-    return one_after_another(scatter, gather(1)) if operation == "all-reduce" else scatter
 
 
 def ranks_to_store(n_sends: int) -> int:

@@ -193,159 +193,92 @@ def _make_scheme(shifts: list[Shifts], moves: list[Move], waits: list[bool]) -> 
 
 
 def _gather(islands: int, shifts: Shifts, most_load: int = sys.maxsize) -> Scheme:
-    """Let the blocks of one island reach all other islands, by breadth-first search in phases.
+    """Let the blocks of island 0 reach all other islands, by breadth-first search in phases.
+
+    In one phase each block takes one rail at most, the one with the least load of those that can
+    bring it. A rail that has taken `most_load` blocks is full; after the last phase that reaches
+    new islands, this limit no longer holds.
 
     Example: 3 islands of 2 places with shifts (1, 2). Both islands are one rail away, hence there
     is one phase, and both blocks have to reach both islands. The rail of place 0 leads to island
     1, so place 0 first gets the block of place 1, and then sends both over its rail; place 1 does
     the same towards island 2. At the end each island copies what came to its other place.
     """
-    spread = _IslandSpread(islands, shifts, most_load)
-    while spread.add_phase():
-        pass
-    waits = spread.waits[:-1]  # the last phase only copies, over no rails
-    return _make_scheme([shifts] * len(waits), spread.moves, waits)
+    # By island and block: the phase from which on it is there, and the place to which it came.
+    places = len(shifts)
+    islands_of_phase = _list_phases(islands, shifts)
+    phase_of = {(0, block): 0 for block in range(places)}
+    place_of = {(0, block): block for block in range(places)}
+    new_blocks = list(place_of)  # what came in the last phase, and is not yet copied in the island
+    postponed: list[tuple[int, int]] = []  # what did not fit on rails in the last phase
+    loads = [0] * places  # the blocks on the rail of each place
+    moves: list[Move] = []
+    waits: list[bool] = []
+    while new_blocks:
+        # What has to come in this phase, and the rails from islands that have it. When all islands
+        # have been reached only postponed blocks are left, and rails take more than their limit.
+        phase = len(waits)
+        is_last_chance = phase >= len(islands_of_phase)
+        reached: list[int] = []
+        if not is_last_chance:
+            reached = islands_of_phase[phase]
+        lacking = postponed + [
+            (island, (island + k) % places) for island in reached for k in range(places)
+        ]
+        rails_of = {
+            (island, block): [
+                place
+                for place, shift in enumerate(shifts)
+                if phase_of.get(((island - shift) % islands, block), phase + 1) <= phase
+            ]
+            for island, block in lacking
+        }
 
-
-class _IslandSpread:
-    """The state of `_gather`: which island has which block, and the sends until now.
-
-    Parameters
-    ----------
-    islands
-        The number of islands.
-    shifts
-        ``shifts[place]``: how many islands onward the rail of a place leads.
-    most_load
-        The most blocks that a rail takes, in all phases together; without a limit `sys.maxsize`.
-    """
-
-    def __init__(self, islands: int, shifts: Shifts, most_load: int) -> None:
-        """Begin with the blocks of island 0, each at the place (rank) of the island that owns it.
-
-        ``shifts[place]`` tells how many islands onward the rail (the circuit) of a place leads.
-        """
-        self.islands = islands
-        self.shifts = shifts
-        self.places = len(shifts)
-        self.most_load = most_load
-        self.islands_of_phase = _list_phases(islands, shifts)
-        self.phase = 0
-        self.phase_of = {(0, block): 0 for block in range(self.places)}
-        """``phase_of[island, block]``: the phase from which on an island has a block."""
-        self.place_of = {(0, block): block for block in range(self.places)}
-        """``place_of[island, block]``: the place at which the block came to the island."""
-        self.new_blocks = list(self.place_of)
-        """(island, block) of what came in the last phase, and is not yet copied in the island."""
-        self.postponed: list[tuple[int, int]] = []
-        """(island, block) that did not fit on rails in the last phase."""
-        self.loads = [0] * self.places
-        """The blocks on the rail of each place."""
-        self.moves: list[Move] = []
-        """Sets of sends, three for each phase: urgent copies, other copies, those over rails."""
-        self.waits: list[bool] = []
-        """For each phase, whether its rails wait for copies inside islands."""
-
-    def add_phase(self) -> bool:
-        """Add the sends of one more phase, in which data go from groups of ranks to further ones.
-
-        A send is a row of source island, source place, destination island, destination place, and
-        block. Read and updated are
-
-        - ``self.new_blocks``: pairs of an island and a block that has just come to it;
-        - ``self.place_of[island, block]``: the place at which the block came;
-        - ``self.phase_of[island, block]``: the phase from which on it is there.
-        """
-        # `awaited` are the copies inside islands without which rails cannot send what they should.
-        rail_rows, awaited = self._send_over_rails()
+        # Blocks with the fewest rails to choose from choose first. At equal loads the rail of the
+        # place that holds the block is best: it needs no copy. Blocks of earlier phases have been
+        # copied to all places already.
+        rail_rows: list[Row] = []
+        awaited: set[tuple[int, int, int]] = set()  # copies (island, place, block) before rails
+        postponed = []
+        for island, block in sorted(rails_of, key=lambda wanted: len(rails_of[wanted])):
+            choices: list[tuple[int, bool, int]] = []
+            for place in rails_of[island, block]:
+                holder = place_of[(island - shifts[place]) % islands, block]
+                choices.append((loads[place], holder != place, place))
+            load, has_to_move, place = min(choices)
+            if load >= most_load and not is_last_chance:
+                postponed.append((island, block))
+                continue
+            origin = (island - shifts[place]) % islands
+            if has_to_move and phase_of[origin, block] == phase:
+                awaited.add((origin, place, block))
+            loads[place] += 1
+            rail_rows.append((origin, place, island, place, block))
 
         # Blocks that have just come to an island are copied to all its other ranks. Those copies
         # are urgent that bring a block to the rank whose rail sends it in this phase.
         copies = [
-            (island, self.place_of[island, block], island, place, block)
-            for island, block in self.new_blocks
-            for place in range(self.places)
-            if place != self.place_of[island, block]
+            (island, place_of[island, block], island, place, block)
+            for island, block in new_blocks
+            for place in range(places)
+            if place != place_of[island, block]
         ]
         urgent = [row for row in copies if (row[0], row[3], row[4]) in awaited]
         other = [row for row in copies if (row[0], row[3], row[4]) not in awaited]
-        self.waits.append(bool(urgent))
-        self.moves.append(Move(urgent, self.phase, over=False))
-        self.moves.append(Move(other, self.phase, over=False, spare=bool(urgent)))
-        self.moves.append(Move(rail_rows, self.phase, over=True))
+        waits.append(bool(urgent))
+        moves.append(Move(urgent, phase, over=False))
+        moves.append(Move(other, phase, over=False, spare=bool(urgent)))
+        moves.append(Move(rail_rows, phase, over=True))
 
-        # Blocks that were sent are there from the next phase on.
-        self.phase += 1
-        self.new_blocks = []
-        for _, _, island, place, block in rail_rows:
-            self.new_blocks.append((island, block))
-            self.place_of[island, block] = place
-            self.phase_of[island, block] = self.phase
-
-        # Loads add up over phases only where there is a limit for all of them together.
-        if self.most_load == sys.maxsize:
-            self.loads = [0] * self.places
-        return bool(rail_rows)
-
-    def _send_over_rails(self) -> tuple[list[Row], set[tuple[int, int, int]]]:
-        """Choose the circuits over which blocks go to the islands that lack them.
-
-        The least loaded circuits are chosen. In one phase each block takes one rail at most. A
-        rail that has taken ``most_load`` blocks is full; after the last phase that reaches new
-        islands, this limit no longer holds.
-
-        The results are the rows of sends over rails, (island, place, island, place, block), and
-        the copies inside islands that have to come before them, (island, place, block).
-        """
-        # When all islands have been reached only postponed blocks are left, and rails take more
-        # than their limit. `rails_of` lists the places that can send each block that is lacking.
-        is_last_chance = self.phase >= len(self.islands_of_phase)
-        rails_of = {wanted: self._list_rails(*wanted) for wanted in self._list_lacking_blocks()}
-
-        rail_rows: list[Row] = []
-        awaited: set[tuple[int, int, int]] = set()
-        self.postponed = []
-        # Blocks with the fewest rails to choose from choose first.
-        for island, block in sorted(rails_of, key=lambda wanted: len(rails_of[wanted])):
-            # At equal loads the rail of the place that holds the block is best: it needs no copy.
-            choices: list[tuple[int, bool, int]] = []
-            for place in rails_of[island, block]:
-                holder = self.place_of[self._origin(island, place), block]
-                choices.append((self.loads[place], holder != place, place))
-            load, has_to_move, place = min(choices)
-            if load >= self.most_load and not is_last_chance:
-                self.postponed.append((island, block))
-                continue
-            origin = self._origin(island, place)
-
-            # Blocks of earlier phases have been copied to all places already.
-            if has_to_move and self.phase_of[origin, block] == self.phase:
-                awaited.add((origin, place, block))
-            self.loads[place] += 1
-            rail_rows.append((origin, place, island, place, block))
-        return rail_rows, awaited
-
-    def _list_lacking_blocks(self) -> list[tuple[int, int]]:
-        """List (island, block) that have to come in this phase, those postponed first."""
-        reached: list[int] = []
-        if self.phase < len(self.islands_of_phase):
-            reached = self.islands_of_phase[self.phase]
-        return self.postponed + [
-            (island, (island + k) % self.places) for island in reached for k in range(self.places)
-        ]
-
-    def _list_rails(self, island: int, block: int) -> list[int]:
-        """List which circuits can bring a block to an island in this phase."""
-        never = self.phase + 1
-        return [
-            place
-            for place in range(self.places)
-            if self.phase_of.get((self._origin(island, place), block), never) <= self.phase
-        ]
-
-    def _origin(self, island: int, place: int) -> int:
-        """Return the island from which the rail of a place leads to an island."""
-        return (island - self.shifts[place]) % self.islands
+        # Blocks that were sent are there from the next phase on. Loads add up over phases only
+        # where there is a limit for all of them together.
+        new_blocks = [(island, block) for _, _, island, _, block in rail_rows]
+        place_of |= {(island, block): place for _, _, island, place, block in rail_rows}
+        phase_of |= dict.fromkeys(new_blocks, phase + 1)
+        if most_load == sys.maxsize:
+            loads = [0] * places
+    waits.pop()  # the last phase only copies, over no rails
+    return _make_scheme([shifts] * len(waits), moves, waits)
 
 
 class _Hop(NamedTuple):
@@ -362,78 +295,56 @@ def _exchange_blocks(islands: int, places: int, shifts: list[Shifts]) -> Scheme:
     """Bring the blocks of an island to their places in all islands (all-to-all).
 
     ``shifts[phase][place]`` tells how many islands onward the rail of a place leads in a phase.
+    Where a block is not at the place of its next rail, or in the end not at its receiver, a copy
+    inside the island brings it there.
 
     Example: 2 islands of 2 places, one phase with the shifts (1, 1). The block from place 0 to
     place 1 of the other island goes over the rail of place 0 and is then copied to place 1, or is
     copied first and takes the rail of place 1; the rail with the lesser load is chosen.
     """
-    sends = _ExchangeSends(shifts)
+    # The phase in which blocks arrive at each island; they hop from phase to phase where all
+    # phases have the same circuits.
+    takes_several_hops = len(shifts) > 1 and len(set(shifts)) == 1
+    reached_in_phase: list[list[int]] = [list(shifts_of_phase) for shifts_of_phase in shifts]
+    if takes_several_hops:
+        reached_in_phase = _list_phases(islands, shifts[0])
+    phase_of_island = {
+        island: phase for phase, reached in enumerate(reached_in_phase) for island in reached
+    }
+
+    # Sends by the phase to which they belong, or which they prepare.
+    over_rails: list[list[Row]] = [[] for _ in shifts]
+    before_first_hop: list[list[Row]] = [[] for _ in shifts]  # in the island of the sender
+    between_hops: list[list[Row]] = [[] for _ in shifts]  # in an island that a block passes
+    after_last_hop: list[list[Row]] = [[] for _ in range(len(shifts) + 1)]  # at the receiver
+    inside_own_island: list[Row] = []
     loads = [[0] * places for _ in shifts]  # loads[phase][place]: the blocks on each rail
-    phase_of_island = _list_arrival_phases(islands, shifts)
     for owner, destination, receiver in np.ndindex(places, islands, places):
         block = (owner * islands + destination) * places + receiver
         hops = _choose_hops(
-            owner, (destination, receiver), islands, shifts, phase_of_island, loads
+            owner,
+            (destination, receiver),
+            islands,
+            shifts,
+            phase_of_island,
+            loads,
+            several=takes_several_hops,
         )
-        sends.follow_block(block, owner, hops, receiver, islands)
-    return sends.make_scheme()
 
-
-class _ExchangeSends:
-    """The sends of an all-to-all among islands, sorted by when they may be made.
-
-    Lists are by the phase to which a send belongs, or which it prepares.
-    """
-
-    def __init__(self, shifts: list[Shifts]) -> None:
-        """Begin without any send; each phase (a stage with the same circuits) has empty lists.
-
-        ``shifts[phase][place]`` tells how many islands onward the rails of a place lead.
-        """
-        self.shifts = shifts
-        """``shifts[phase][place]``: how many islands onward the rail of a place leads."""
-        self.over_rails: list[list[Row]] = [[] for _ in shifts]
-        """Sends over rails, the circuits between islands."""
-        self.before_first_hop: list[list[Row]] = [[] for _ in shifts]
-        """Copies in the island of the sender, to the place of the first rail."""
-        self.between_hops: list[list[Row]] = [[] for _ in shifts]
-        """Copies in an island that a block passes, from one rail to the place of the next one."""
-        self.after_last_hop: list[list[Row]] = [[] for _ in range(len(shifts) + 1)]
-        """Copies in the island of the receiver, from the place of the last rail."""
-        self.inside_own_island: list[Row] = []
-        """Sends of blocks that stay in their island."""
-
-    def follow_block(
-        self, block: int, owner: int, hops: list[_Hop], receiver: int, islands: int
-    ) -> None:
-        """Add all sends of one block of an all-to-all: over its circuits, and inside islands.
-
-        Where the block is not at the place of its next rail, or in the end not at its receiver, a
-        copy inside the island brings it there.
-
-        Each send is a row of source island, source place, destination island, destination place
-        and block. It is appended to one of these lists:
-
-        - ``over_rails[phase]``: sends over rails;
-        - ``before_first_hop[phase]``: copies in island 0, to the place of the first rail;
-        - ``between_hops[phase]``: copies in a later island, to the place of the next rail;
-        - ``after_last_hop[phase + 1]``: the copy to the receiver after the last rail;
-        - ``inside_own_island``: the only send of a block that takes no rail.
-        """
-        # The island and the place at which the block is now.
+        # Follow the block: `island` and `place` are where it is.
         island = 0
         place = owner
         for hop in hops:
             if place != hop.place:
                 row = (island, place, island, hop.place, block)
                 if island == 0:
-                    self.before_first_hop[hop.phase].append(row)
+                    before_first_hop[hop.phase].append(row)
                 else:
-                    self.between_hops[hop.phase].append(row)
+                    between_hops[hop.phase].append(row)
 
             # The rail leads to the same place of an island some shift onward.
-            next_island = (island + self.shifts[hop.phase][hop.place]) % islands
-            self.over_rails[hop.phase].append((island, hop.place, next_island, hop.place, block))
+            next_island = (island + shifts[hop.phase][hop.place]) % islands
+            over_rails[hop.phase].append((island, hop.place, next_island, hop.place, block))
             island = next_island
             place = hop.place
 
@@ -441,44 +352,25 @@ class _ExchangeSends:
         if place != receiver:
             row = (island, place, island, receiver, block)
             if hops:
-                self.after_last_hop[hops[-1].phase + 1].append(row)
+                after_last_hop[hops[-1].phase + 1].append(row)
             else:
-                self.inside_own_island.append(row)
+                inside_own_island.append(row)
 
-    def make_scheme(self) -> Scheme:
-        """Put all sends together into a scheme of an all-to-all among islands."""
-        # Blocks that stay in their island may move at any time, and first hops of later phases are
-        # prepared while rails carry earlier phases.
-        moves = [Move(self.inside_own_island, 0, over=False, spare=True)]
-        moves += [Move(rows, phase, over=True) for phase, rows in enumerate(self.over_rails)]
-        moves += [Move(rows, phase, over=False) for phase, rows in enumerate(self.between_hops)]
-        moves += [Move(rows, phase, over=False) for phase, rows in enumerate(self.after_last_hop)]
-        moves += [
-            Move(rows, phase, over=False, early=True)
-            for phase, rows in enumerate(self.before_first_hop)
-        ]
+    # Blocks that stay in their island may move at any time, and first hops of later phases are
+    # prepared while rails carry earlier phases.
+    moves = [Move(inside_own_island, 0, over=False, spare=True)]
+    moves += [Move(rows, phase, over=True) for phase, rows in enumerate(over_rails)]
+    moves += [Move(rows, phase, over=False) for phase, rows in enumerate(between_hops)]
+    moves += [Move(rows, phase, over=False) for phase, rows in enumerate(after_last_hop)]
+    moves += [
+        Move(rows, phase, over=False, early=True) for phase, rows in enumerate(before_first_hop)
+    ]
 
-        # Rails wait for copies between two hops; nothing hides the preparation of the first phase.
-        waits = [bool(rows) for rows in self.between_hops]
-        if self.shifts and self.before_first_hop[0]:
-            waits[0] = True
-        return _make_scheme(self.shifts, moves, waits)
-
-
-def _takes_several_hops(shifts: list[Shifts]) -> bool:
-    """Tell whether all phases have the same circuits, so that blocks hop from phase to phase."""
-    return len(shifts) > 1 and len(set(shifts)) == 1
-
-
-def _list_arrival_phases(islands: int, shifts: list[Shifts]) -> dict[int, int]:
-    """Return for each island other than the sender's the phase in which its blocks arrive.
-
-    ``shifts[phase][place]`` tells how many islands onward the rail of a place leads in a phase.
-    """
-    reached_in_phase: list[list[int]] = [list(shifts_of_phase) for shifts_of_phase in shifts]
-    if _takes_several_hops(shifts):
-        reached_in_phase = _list_phases(islands, shifts[0])
-    return {island: phase for phase, reached in enumerate(reached_in_phase) for island in reached}
+    # Rails wait for copies between two hops; nothing hides the preparation of the first phase.
+    waits = [bool(rows) for rows in between_hops]
+    if shifts and before_first_hop[0]:
+        waits[0] = True
+    return _make_scheme(shifts, moves, waits)
 
 
 def _choose_hops(
@@ -488,6 +380,8 @@ def _choose_hops(
     shifts: list[Shifts],
     phase_of_island: dict[int, int],
     loads: list[list[int]],
+    *,
+    several: bool,
 ) -> list[_Hop]:
     """Choose the circuits between groups of ranks over which one block of an all-to-all goes.
 
@@ -495,14 +389,14 @@ def _choose_hops(
     the phase and the place of each rail that it takes, from the first to the last; empty if the
     block stays in island 0. The way is chosen backwards from the destination, (island, place), by
     the least loaded rails. ``shifts[phase][place]`` tells how many islands onward the rail of a
-    place leads, and ``phase_of_island[island]`` in which phase blocks arrive there.
+    place leads, and ``phase_of_island[island]`` in which phase blocks arrive there; with `several`
+    they hop from phase to phase.
 
     Example with several hops: 4 islands of one rank, and rails that lead one island onward in all
     of three phases. Blocks arrive at islands 1, 2 and 3 in the phases 0, 1 and 2. A block for
     island 2 takes the rail from island 1 in phase 1, and before it that from island 0 in phase 0:
     ``[_Hop(0, 0), _Hop(1, 0)]``.
     """
-    several = _takes_several_hops(shifts)
     hops: list[_Hop] = []
 
     # `island` is where the block is after the hop that is chosen next, and `next_place` the place

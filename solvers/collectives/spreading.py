@@ -20,9 +20,9 @@ ranks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -58,7 +58,8 @@ SWEEPS = 6
 the others, and then again those of the busiest circuits while all other receipts keep theirs."""
 
 
-class CircuitSequence(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class CircuitSequence:
     """Configurations of circuits, one after another, each held for some rounds."""
 
     name: str
@@ -72,14 +73,19 @@ class CircuitSequence(NamedTuple):
     shifts: IntArray | None = None
     """``shifts[configuration, lane]`` of circulants; a port need not have the shift of its lane,
     but each rank has as many circuits of a shift. None for other graphs."""
+    two_way: bool = False
+    """Whether data also come in over a port from the rank to which it leads."""
 
     @classmethod
-    def of(cls, topologies: list[Topology], held: tuple[int, ...] = (1,)) -> CircuitSequence:
+    def of(
+        cls, topologies: list[Topology], held: tuple[int, ...] = (1,), *, two_way: bool = False
+    ) -> CircuitSequence:
         """Make a sequence of graphs; of several graphs all are circulants."""
         name = " then ".join(dict.fromkeys(topology.name for topology in topologies))
         shifts = [topology.shifts for topology in topologies]
         peer = np.array([topology.peer for topology in topologies])
-        return cls(name, peer, held, shifts=np.array(shifts) if all(shifts) else None)
+        all_shifts = np.array(shifts) if all(shifts) else None
+        return cls(name, peer, held, shifts=all_shifts, two_way=two_way)
 
     def config_of_round(self, n_rounds: int) -> IntArray:
         """Return the number of the configuration that is there in each of so many rounds."""
@@ -88,27 +94,31 @@ class CircuitSequence(NamedTuple):
             return np.resize(once, n_rounds)
         return np.append(once, np.full(n_rounds, len(self.peer) - 1))[:n_rounds]
 
-    def backwards(self, *, two_way: bool) -> CircuitSequence:
-        """Return the sequence whose circuits all lead the other way."""
-        if two_way:
+    @cached_property
+    def backwards(self) -> CircuitSequence:
+        """The sequence whose circuits all lead the other way."""
+        if self.two_way:
             return self
         n = self.peer.shape[2]
         shifts = None if self.shifts is None else (n - self.shifts) % n
-        return self._replace(peer=inverse_circuits(self.peer, two_way=False), shifts=shifts)
+        return replace(self, peer=inverse_circuits(self.peer, two_way=False), shifts=shifts)
 
-    def both_ends(self, *, alike: bool, two_way: bool) -> BothEnds:
-        """Return where circuits lead and come from; of circulants with the shifts of their lanes.
-
-        With `alike` all ranks stand for one, and a lane has one width.
-        """
-        if alike and self.shifts is not None:
-            ranks = np.arange(self.peer.shape[2])
-            shifts = self.shifts[:, :, None]
-            width = np.array([count_parallel(row) for row in shifts])
-            return BothEnds((ranks + shifts) % len(ranks), (ranks - shifts) % len(ranks), width)
-        source = inverse_circuits(self.peer, two_way=two_way)
+    @cached_property
+    def ends_by_rank(self) -> BothEnds:
+        """Where all circuits lead and come from, rank by rank."""
+        source = inverse_circuits(self.peer, two_way=self.two_way)
         width = np.array([count_parallel(row) for row in source])
         return BothEnds(self.peer, source, width)
+
+    @cached_property
+    def ends(self) -> BothEnds:
+        """The same where rank 0 stands for all: of circulants, with the shifts of their lanes."""
+        if self.shifts is None:
+            return self.ends_by_rank
+        ranks = np.arange(self.peer.shape[2])
+        shifts = self.shifts[:, :, None]
+        width = np.array([count_parallel(row) for row in shifts])
+        return BothEnds((ranks + shifts) % len(ranks), (ranks - shifts) % len(ranks), width)
 
 
 class BothEnds(NamedTuple):
@@ -161,6 +171,8 @@ class Receipts(NamedTuple):
     @property
     def n_rows(self) -> int:
         """Rows of sends and of links; to lay out a link takes about as long as a send."""
+        if len(self.link_from) == len(self.turn):
+            return len(self.turn) * self.n_turns
         n_forwarding_links = int(self.n_links[self.n_links > 1].sum())
         return (len(self.turn) + n_forwarding_links) * self.n_turns
 
@@ -179,8 +191,9 @@ class Receipts(NamedTuple):
 
     def seconds(self, problem: Collective, chunk_bytes: float) -> float:
         """Return how long all rounds take, with the changes of circuits between them."""
-        longest = np.zeros(len(self.load), dtype=np.int64)
-        np.maximum.at(longest, self.turn, self.n_links)
+        longest = np.ones(len(self.load), dtype=np.int64)
+        if len(self.link_from) > len(self.turn):
+            np.maximum.at(longest, self.turn, self.n_links)
         latency_s = len(self.load) * problem.alpha_s + int(longest.sum()) * (problem.hop_s or 0.0)
         sending_s = float(self.load.sum()) * chunk_bytes / problem.rate_bytes_per_s
         n_changes = int((np.diff(self.config_of_round) != 0).sum())
@@ -192,7 +205,7 @@ def receive_over_circuits(
     load: FloatArray,
     pieces: int,
     n_turns: int,
-    columns: tuple[IntArray, IntArray, IntArray, IntArray],
+    columns: Sequence[IntArray] | IntArray,
 ) -> Receipts:
     """Make the receipts of chunks that take one circuit in a round; rounds without any drop out.
 
@@ -201,13 +214,16 @@ def receive_over_circuits(
     """
     turn, source, target, chunk = columns
     is_used = load > 0
-    turn = (np.cumsum(is_used) - 1)[turn]
-    config_of_round = sequence.config_of_round(len(load))[is_used]
+    config_of_round = sequence.config_of_round(len(load))
+    if not is_used.all():
+        turn = (np.cumsum(is_used) - 1)[turn]
+        config_of_round = config_of_round[is_used]
+        load = load[is_used]
     number = np.arange(len(turn))
     return Receipts(
         sequence.peer,
         config_of_round,
-        load[is_used],
+        load,
         pieces,
         n_turns,
         turn,
@@ -215,119 +231,193 @@ def receive_over_circuits(
         target,
         chunk,
         number,
-        np.ones_like(number),
+        np.broadcast_to(np.int64(1), number.shape),
         source,
         target,
     )
 
 
 class SpreadArrays(NamedTuple):
-    """The result of `spread_chunks`, and the arrays that it works in."""
+    """The result of `spread_blocks`, and the arrays that it works in."""
 
-    came: NDArray[np.int32]
-    """``came[chunk, rank]``: the round in which a chunk comes; -1 where it is at first."""
-    lane_of: NDArray[np.int16]
-    """``lane_of[chunk, rank]``: over which lane of the receiver; -1 before one is chosen."""
-    listed: NDArray[np.int32]
-    """Rows of chunk and rank: first where chunks are at the beginning, then all receipts by round,
-    with room for each chunk at each rank."""
-    load: FloatArray
-    """Scratch, ``load[lane, end]``: the chunks of this round on each circuit."""
+    receipts: IntArray
+    """Rows of round, source, target and chunk, with room for each chunk at each rank."""
     loads: FloatArray
     """``loads[round]``: the most chunks on any circuit; 0 before."""
+    came: NDArray[np.int32]
+    """``came[block, rank]``: the round in which a block comes; -1 where it is at first, `UNKNOWN`
+    elsewhere before."""
+    listed: NDArray[np.int32]
+    """Rows of block and rank: first where blocks are at the beginning, then all receipts by round,
+    with room for each block at each rank."""
+    lane_of: NDArray[np.int16]
+    """Scratch, ``lane_of[row, piece]``: the lane of the receiver over which a piece comes, by rows
+    of ``listed``; -1 before one is chosen."""
+    load: FloatArray
+    """Scratch, ``load[lane, end]``: the chunks of this round on each circuit."""
+    choices: IntArray
+    """Scratch: the lanes over which a block can come to a rank, ascending."""
 
 
 @inner_kernel
 def _list_wanted(peer, n_first, n_listed, turn, arrays):
-    """List behind the first `n_listed` rows each chunk that comes to a rank from a neighbour.
+    """List behind the first `n_listed` rows each block that comes to a rank from a neighbour.
 
     A neighbour is a rank of the rows from `n_first` on, with the circuits ``peer[lane, rank]``.
     Sets ``came`` to this round and ``lane_of`` to -1, and returns the number of all rows.
     """
     n_before = n_listed
-    for place in range(n_first, n_before):
-        chunk = arrays.listed[place, 0]
+    for row in range(n_first, n_before):
+        block = arrays.listed[row, 0]
         for lane in range(len(peer)):
-            target = peer[lane, arrays.listed[place, 1]]
-            if target >= 0 and arrays.came[chunk, target] == UNKNOWN:
-                arrays.came[chunk, target] = turn
-                arrays.lane_of[chunk, target] = -1
-                arrays.listed[n_listed, 0] = chunk
+            target = peer[lane, arrays.listed[row, 1]]
+            if target >= 0 and arrays.came[block, target] == UNKNOWN:
+                arrays.came[block, target] = turn
+                arrays.lane_of[n_listed, :] = -1
+                arrays.listed[n_listed, 0] = block
                 arrays.listed[n_listed, 1] = target
                 n_listed += 1
     return n_listed
 
 
 @inner_kernel
-def _choose_lane(source, width, wanted, most_load, arrays):
-    """Give up the lane of a receipt, and choose the one with the least load, if it has room.
+def _choose_lane(width, place, n_choices, most_load, arrays):
+    """Give up the lane of a piece, and choose the one with the least load, if it has room.
 
-    `wanted` is chunk, rank, end of ``load[lane, end]``, round, and whether the receipt may have a
-    choice. Of lanes with equal loads another one than before is taken, so that receipts make room
-    for each other along chains. Changes ``lane_of`` and ``load``.
+    `place` is the row and the piece of ``lane_of``, and the end of ``load[lane, end]``. The first
+    `n_choices` lanes of ``choices`` are looked at from the one behind that which was given up: of
+    lanes with equal loads another one than before is taken, so that pieces make room for each
+    other along chains. Changes ``lane_of`` and ``load``, and returns whether the lane is another
+    one now.
     """
-    chunk, rank, end, turn, may_choose = wanted
-    n_lanes = len(source)
-    before = arrays.lane_of[chunk, rank]
+    row, piece, end = place
+    before = arrays.lane_of[row, piece]
     if before >= 0:
         arrays.load[before, end] -= 1.0 / width[before, end]
+    first = 0
+    while first < n_choices and arrays.choices[first] <= before:
+        first += 1
+
+    # Go round all lanes from there.
     best = -1
     least = most_load + 1e-9
-    n_choices = 0
-
-    # Lanes are looked at from the one behind that which was given up.
-    lane = before
-    for _ in range(n_lanes):
-        lane = lane + 1 if lane + 1 < n_lanes else 0
-        if width[lane, end] == 0 or arrays.came[chunk, source[lane, rank]] >= turn:
-            continue
-        n_choices += 1
-        with_chunk = arrays.load[lane, end] + 1.0 / width[lane, end]
-        if with_chunk < least - 1e-9 or (best < 0 and with_chunk <= least):
+    for number in range(first, first + n_choices):
+        lane = arrays.choices[number if number < n_choices else number - n_choices]
+        with_piece = arrays.load[lane, end] + 1.0 / width[lane, end]
+        if with_piece < least - 1e-9 or (best < 0 and with_piece <= least):
             best = lane
-            least = with_chunk
-    if best >= 0 and (may_choose or n_choices == 1):
-        arrays.lane_of[chunk, rank] = best
+            least = with_piece
+    if best >= 0:
+        arrays.lane_of[row, piece] = best
         arrays.load[best, end] = least
+    return best != before
 
 
 @inner_kernel
-def _keep_receipts(n_before, n_listed, arrays):
-    """Take the rows without a lane off the list, as their chunks wait; return the rows kept."""
+def _may_move(row, end, busiest, arrays):
+    """Tell whether some piece of a row has no lane yet, or one whose load is the most of all."""
+    for piece in range(arrays.lane_of.shape[1]):
+        lane = arrays.lane_of[row, piece]
+        if lane < 0 or arrays.load[lane, end] >= busiest:
+            return True
+    return False
+
+
+@inner_kernel
+def _choose_lanes(source, width, swept, most_load, arrays):
+    """Choose the lanes of all rows of a round in one sweep, as `spread_blocks` tells.
+
+    `swept` are the number of the round and of the sweep, and the first row and the one behind the
+    last. Writes ``lane_of``, ``load`` and ``loads[round]``, and returns whether another sweep may
+    change anything: not if all circuits are full, or if this one has changed nothing.
+    """
+    turn, sweep, n_before, n_listed = swept
+    has_changed = sweep == 0
+    busiest = np.inf
+    if sweep > 1:
+        busiest = arrays.loads[turn] - 1e-9
+    for row in range(n_before, n_listed):
+        block = arrays.listed[row, 0]
+        rank = arrays.listed[row, 1]
+        end = rank if arrays.load.shape[1] > 1 else 0
+        if sweep and not _may_move(row, end, busiest, arrays):
+            continue
+
+        # The lanes from neighbours that had the block before.
+        n_choices = 0
+        for lane in range(len(source)):
+            if width[lane, end] and arrays.came[block, source[lane, rank]] < turn:
+                arrays.choices[n_choices] = lane
+                n_choices += 1
+        if sweep == 0 and n_choices > 1:
+            continue
+        for piece in range(arrays.lane_of.shape[1]):
+            lane = arrays.lane_of[row, piece]
+            if lane < 0 or arrays.load[lane, end] >= busiest:
+                place = (row, piece, end)
+                has_changed |= _choose_lane(width, place, n_choices, most_load, arrays)
+
+    arrays.loads[turn] = 0.0
+    has_room = False
+    for lane in range(len(source)):
+        for end in range(arrays.load.shape[1]):
+            arrays.loads[turn] = max(arrays.loads[turn], arrays.load[lane, end])
+            has_room |= width[lane, end] > 0 and arrays.load[lane, end] < most_load
+    return has_room and has_changed
+
+
+@inner_kernel
+def _write_receipts(source, listed, n_receipts, arrays):
+    """Write the receipts of a round; blocks without a lane wait, and leave the list again.
+
+    `listed` are the round, the first row and the one behind the last. Returns how many rows and
+    receipts there are now.
+    """
+    turn, n_before, n_listed = listed
+    n_pieces = arrays.lane_of.shape[1]
     n_kept = n_before
-    for place in range(n_before, n_listed):
-        chunk = arrays.listed[place, 0]
-        rank = arrays.listed[place, 1]
-        if arrays.lane_of[chunk, rank] < 0:
-            arrays.came[chunk, rank] = UNKNOWN
-        else:
-            arrays.listed[n_kept, 0] = chunk
-            arrays.listed[n_kept, 1] = rank
-            n_kept += 1
-    return n_kept
+    for row in range(n_before, n_listed):
+        block = arrays.listed[row, 0]
+        rank = arrays.listed[row, 1]
+        if arrays.lane_of[row, 0] < 0:
+            arrays.came[block, rank] = UNKNOWN
+            continue
+        arrays.listed[n_kept, 0] = block
+        arrays.listed[n_kept, 1] = rank
+        n_kept += 1
+
+        # A receipt for each piece.
+        for piece in range(n_pieces):
+            arrays.receipts[n_receipts, 0] = turn
+            arrays.receipts[n_receipts, 1] = source[arrays.lane_of[row, piece], rank]
+            arrays.receipts[n_receipts, 2] = rank
+            arrays.receipts[n_receipts, 3] = block * n_pieces + piece
+            n_receipts += 1
+    return n_kept, n_receipts
 
 
 @kernel
-def spread_chunks(ends, config_of_round, most_load, n_first, arrays):
-    """Simulate how chunks spread breadth first, and fill `arrays`; return the number of rounds.
+def spread_blocks(ends, config_of_round, most_load, n_first, arrays):
+    """Simulate how blocks spread breadth first, and fill `arrays`; return the number of rounds.
 
-    In each round a rank takes over its circuits every chunk that it lacks and that its neighbours
-    had before. A chunk that several neighbours have takes the circuit with the least load. With
-    `most_load` a circuit takes no more chunks than that in a round, and the others wait;
-    `UNKNOWN`, the largest number, is no limit. The first `n_first` rows of ``arrays.listed`` are
-    there at first, and the result is 0 if some chunk does not come everywhere.
+    In each round a rank takes over its circuits every block that it lacks and that its neighbours
+    had before. A block is cut into as many pieces as ``lane_of`` has columns, and each piece takes
+    the circuit with the least load of those over which the block can come. With `most_load` a
+    circuit takes no more pieces than that in a round, and other blocks wait; a block is one piece
+    then. `UNKNOWN`, the largest number, is no limit. The first `n_first` rows of ``arrays.listed``
+    are there at first, and the result is 0 if some block does not come everywhere.
 
     A lane is a port, and the circuit that ends there. Lanes from the same source, counted by the
-    widths of `ends`, share their chunks. Over circulants all ranks do the same, and loads are
+    widths of `ends`, share their pieces. Over circulants all ranks do the same, and loads are
     counted at one rank for all: the last index of loads and widths is then always 0.
 
-    The lanes of a round are chosen in `SWEEPS` passes, *sweeps*, over all chunks that can come.
-    The first places the chunks that have no choice, later ones move chunks from loaded circuits
-    to others. While circuits stay and nothing waits, only chunks that came in the last round can
-    be new to a neighbour, so each is looked at once: O(chunks ranks lanes) steps in all.
+    The lanes of a round are chosen in `SWEEPS` passes, *sweeps*, over all blocks that can come.
+    The first places those that have no choice, later ones move pieces from loaded circuits to
+    others. While circuits stay and nothing waits, only blocks that came in the last round can be
+    new to a neighbour, so each is looked at once: O(pieces ranks lanes) steps in all.
     """
-    listed, load = arrays.listed, arrays.load
     n_listed = n_first
+    n_receipts = 0
     first = 0
     for turn in range(len(config_of_round)):
         config = config_of_round[turn]
@@ -335,27 +425,19 @@ def spread_chunks(ends, config_of_round, most_load, n_first, arrays):
         if most_load < UNKNOWN or (turn > 0 and config != config_of_round[turn - 1]):
             first = 0
 
-        # All that can come in this round, then a lane for each, and what has none is taken back.
+        # All that can come in this round, then a lane for each.
         n_before = n_listed
         n_listed = _list_wanted(ends.peer[config], first, n_before, turn, arrays)
-        load[:, :] = 0.0
+        arrays.load[:, :] = 0.0
         for sweep in range(SWEEPS):
-            for place in range(n_before, n_listed):
-                chunk = listed[place, 0]
-                rank = listed[place, 1]
-                end = rank if load.shape[1] > 1 else 0
-                # From the third sweep on only the busiest circuits of all give chunks up.
-                lane = arrays.lane_of[chunk, rank]
-                if sweep > 1 and lane >= 0 and load[lane, end] < arrays.loads[turn] - 1e-9:
-                    continue
-                wanted = (chunk, rank, end, turn, sweep > 0)
-                _choose_lane(source, width, wanted, most_load, arrays)
-            arrays.loads[turn] = 0.0
-            for lane in range(load.shape[0]):
-                for end in range(load.shape[1]):
-                    arrays.loads[turn] = max(arrays.loads[turn], load[lane, end])
-        n_listed = _keep_receipts(n_before, n_listed, arrays)
-        if n_listed == len(listed):
+            swept = (turn, sweep, n_before, n_listed)
+            if not _choose_lanes(source, width, swept, most_load, arrays):
+                break
+
+        # What came is written down; it ends when nothing is missing, or nothing can come any more.
+        listed = (turn, n_before, n_listed)
+        n_listed, n_receipts = _write_receipts(source, listed, n_receipts, arrays)
+        if n_listed == len(arrays.listed):
             return turn + 1
         if n_listed == n_before and config == config_of_round[-1]:
             return 0
@@ -364,7 +446,7 @@ def spread_chunks(ends, config_of_round, most_load, n_first, arrays):
 
 
 def spread(
-    problem: Collective, sequence: CircuitSequence, pieces: int, most_load: int = UNKNOWN
+    sequence: CircuitSequence, pieces: int = 1, most_load: int = UNKNOWN
 ) -> Receipts | None:
     """Simulate an all-gather over a sequence; None if some block does not come everywhere.
 
@@ -372,34 +454,32 @@ def spread(
     round. Over circulants only the block of rank 0 is simulated: each receipt then stands for all
     ranks.
     """
-    n = problem.n_ranks
-    alike = sequence.shifts is not None
-    ends = sequence.both_ends(alike=alike, two_way=problem.two_way)
-    chunks = np.arange(pieces if alike else n * pieces)
-    owner = chunks // pieces
+    n = sequence.peer.shape[2]
+    ends = sequence.ends
+    n_owners = 1 if sequence.shifts is not None else n
     config_of_round = sequence.config_of_round(2 * n + sum(sequence.held))
 
-    # At first each chunk is at its owner alone.
+    # Over circuits of all ranks the pieces of a block come in the same round. Where rank 0 stands
+    # for all each piece is a block of its own, as some may wait, and loads become more even.
+    pieces_of_block = 1 if n_owners == 1 else pieces
+    blocks = np.arange(n_owners * pieces // pieces_of_block)
+    owner = blocks * n_owners // len(blocks)
     arrays = SpreadArrays(
-        came=np.full((len(chunks), n), UNKNOWN, dtype=np.int32),
-        lane_of=np.full((len(chunks), n), -1, dtype=np.int16),
-        listed=np.empty((len(chunks) * n, 2), dtype=np.int32),
-        load=np.zeros(ends.width.shape[1:]),
+        receipts=np.empty(((n - 1) * n_owners * pieces, 4), dtype=np.int64),
         loads=np.zeros(len(config_of_round)),
+        came=np.full((len(blocks), n), UNKNOWN, dtype=np.int32),
+        listed=np.empty((len(blocks) * n, 2), dtype=np.int32),
+        lane_of=np.empty((len(blocks) * n, pieces_of_block), dtype=np.int16),
+        load=np.zeros(ends.width.shape[1:]),
+        choices=np.empty(ends.width.shape[1], dtype=np.int64),
     )
-    arrays.came[chunks, owner] = -1
-    arrays.listed[: len(chunks)] = np.column_stack([chunks, owner])
-    n_rounds = spread_chunks(ends, config_of_round, most_load, len(chunks), arrays)
+    arrays.came[blocks, owner] = -1
+    arrays.listed[: len(blocks)] = np.column_stack([blocks, owner])
+    n_rounds = spread_blocks(ends, config_of_round, most_load, len(blocks), arrays)
     if not n_rounds:
         return None
-
-    # The rows behind those of the owners are the receipts.
-    chunk, target = arrays.listed[len(chunks) :].T.astype(np.int64)
-    turn = arrays.came[chunk, target].astype(np.int64)
-    source = ends.source[config_of_round[turn], arrays.lane_of[chunk, target], target]
-    n_turns = n if alike else 1
-    columns = (turn, source, target, chunk)
-    return receive_over_circuits(sequence, arrays.loads[:n_rounds], pieces, n_turns, columns)
+    columns = arrays.receipts.T
+    return receive_over_circuits(sequence, arrays.loads[:n_rounds], pieces, n // n_owners, columns)
 
 
 class Carried(NamedTuple):
@@ -424,6 +504,49 @@ def list_gathered(receipts: Receipts, stored_ranks: int = 0) -> Carried:
     receipt = np.repeat(np.arange(len(receipts.turn)), n_turns)
     turned = np.tile(np.arange(n_turns), len(receipts.turn))
     return Carried(receipt, turned, receipts.chunk[receipt] + turned * receipts.pieces)
+
+
+def list_exchanged(receipts: Receipts, n_turns: int) -> Carried:
+    """List the sends of an all-to-all: blocks take the ways of the gather to their receivers.
+
+    A block goes backwards from its receiver, receipt by receipt, to its owner; all these receipts
+    become sends of this block alone. If the gather brings the block of rank 0 to rank 2 and on to
+    rank 3, the block from 0 to 3 has the sends 0 to 2 and 2 to 3. Where the ways of all owners are
+    alike, those of the first `n_turns` owners are listed.
+    """
+    n = receipts.peer.shape[2]
+    owner = receipts.chunk
+    receipt_of = np.full((n, n), -1)  # [owner, target]
+    receipt_of[owner, receipts.target] = np.arange(len(owner))
+    receiver = np.tile(receipts.target, n_turns)
+    turned = np.repeat(np.arange(n_turns), len(owner))
+    receipt = np.tile(np.arange(len(owner)), n_turns)
+    block = (owner[receipt] + turned) * n + (receiver + turned) % n
+
+    # All blocks go one receipt back at a time, until they are at their owners.
+    parts = []
+    while len(receipt):
+        parts.append((receipt, turned, block))
+        before = receipt_of[owner[receipt], receipts.source[receipt]]
+        goes_on = before >= 0
+        receipt, turned, block = before[goes_on], turned[goes_on], block[goes_on]
+    return Carried(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+def list_links(
+    receipts: Receipts, receipt: IntArray, *, backwards: bool = False
+) -> tuple[IntArray, IntArray]:
+    """List the links of some receipts, one receipt after another.
+
+    Returns the place of its receipt in `receipt`, and the place of the link among all links; the
+    links of a receipt stand in their order, or backwards.
+    """
+    n_links = receipts.n_links[receipt]
+    number = np.repeat(np.arange(len(receipt)), n_links)
+    place = np.arange(len(number)) - np.repeat(np.cumsum(n_links) - n_links, n_links)
+    if backwards:
+        place = n_links[number] - 1 - place
+    return number, receipts.first_link[receipt][number] + place
 
 
 def list_rounds(
@@ -453,12 +576,10 @@ def list_rounds(
     kind = np.full(len(turn), REDUCE if adds else COPY)
     sends = np.column_stack([turn, source, target, carried.chunk[order], kind])
 
-    # The links of forwarded sends, in their order; `place` counts the links of each from 0.
-    n_links = np.where(receipts.n_links[receipt] > 1, receipts.n_links[receipt], 0)
-    number = np.repeat(np.arange(len(receipt)), n_links)
-    place = np.arange(len(number)) - np.repeat(np.cumsum(n_links) - n_links, n_links)
-    first = receipts.first_link[receipt][number]
-    link = first + (n_links[number] - 1 - place if adds else place)
+    # The links of forwarded sends, in their order.
+    forwarded = np.flatnonzero(receipts.n_links[receipt] > 1)
+    place, link = list_links(receipts, receipt[forwarded], backwards=adds)
+    number = forwarded[place]
     link_from = (receipts.link_from[link] + turned[number]) % n
     link_to = (receipts.link_to[link] + turned[number]) % n
     if adds:
@@ -485,7 +606,7 @@ def offer_gathers(
         return
     scatter: Receipts | None = gather
     if problem.operation != "all-gather" and not problem.two_way:
-        scatter = receive(sequence.backwards(two_way=False))
+        scatter = receive(sequence.backwards)
         if scatter is None:
             return
     assert scatter is not None
@@ -511,7 +632,7 @@ def offer_gathers(
             seconds=gather.seconds(problem, chunk_bytes),
             n_sends=gather.n_rows,
             name=f"{name} of buffers",
-            build=partial(_lay_buffers, buffers, gather),
+            build=lambda: sum_up(lay_copies(buffers, [gather], n_chunks)),
         )
 
 
@@ -535,7 +656,7 @@ def _lay_gathers(
     return lay(problem, one_after_another(scattered, gathered))
 
 
-def _lay_buffers(buffers: Collective, gather: Receipts) -> Laid:
-    """Make the plan of an all-gather of whole buffers, which every rank adds up by itself."""
-    n_chunks = buffers.n_ranks * gather.pieces
-    return sum_up(lay(buffers, list_rounds(gather, list_gathered(gather), n_chunks)))
+def lay_copies(problem: Collective, phases: list[Receipts], chunk_count: int) -> Laid:
+    """Make the plan of copies of so many chunks, of one phase or of two, one after the other."""
+    rounds = [list_rounds(receipts, list_gathered(receipts), chunk_count) for receipts in phases]
+    return lay(problem, rounds[0] if len(rounds) == 1 else one_after_another(*rounds))

@@ -12,7 +12,7 @@ leads.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -72,36 +72,27 @@ def list_topologies(problem: Collective) -> list[Topology]:
             shift_sets.append((1,))
     else:
         shift_sets = list(list_shift_sets(n, problem.lanes, two_way=problem.two_way))
-    found = [lay_circulant(problem, shifts) for shifts in shift_sets]
+    candidates = [lay_circulant(problem, shifts) for shifts in shift_sets]
     if problem.two_way:
-        found += [
-            _lay_path(problem),
-            *_lay_regular_graphs(problem),
-            *_lay_undirected(problem, problem.lanes // 2),
-        ]
+        families = [lay_family(problem, problem.lanes // 2, name) for name in FAMILIES]
+        candidates += [_lay_path(problem), *_lay_regular_graphs(problem), *families]
     elif 1 < problem.lanes < n - 1:
-        arcs = [_lay_arcs(n, problem.lanes, family) for family in _FAMILIES]
-        found += [*arcs, *_lay_regular_graphs(problem)]
+        families = [lay_family(problem, problem.lanes, name) for name in FAMILIES]
+        candidates += [*families, *_lay_regular_graphs(problem)]
         # Gathers load circuits unevenly, and otherwise if all circuits lead the other way.
-        found += [_reverse(topology) for topology in arcs if topology is not None]
-    return _without_equals([topology for topology in found if topology is not None])
+        candidates += [
+            Topology(f"{family.name}-reversed", inverse_circuits(family.peer, two_way=False))
+            for family in families
+            if family is not None
+        ]
 
-
-def _reverse(topology: Topology) -> Topology:
-    """Return the graph whose circuits all lead the other way, each over its own lane."""
-    return Topology(f"{topology.name}-reversed", inverse_circuits(topology.peer, two_way=False))
-
-
-def _without_equals(topologies: list[Topology]) -> list[Topology]:
-    """Leave out topologies with the circuits of an earlier one, which would be planned twice.
-
-    Topologies are equal if each rank leads to the same ranks, equally often, over whichever ports.
-    Between 3 ranks with two-way circuits, for example, all sets of shifts are rings.
-    """
+    # Topologies are equal if each rank leads to the same ranks, equally often, over whichever
+    # ports. Between 3 ranks with two-way circuits, for example, all sets of shifts are rings.
     first_of_circuits: dict[bytes, Topology] = {}
-    for topology in topologies:
-        peers_of_ranks = np.sort(topology.peer, axis=0).tobytes()
-        first_of_circuits.setdefault(peers_of_ranks, topology)
+    for topology in candidates:
+        if topology is not None:
+            peers_of_ranks = np.sort(topology.peer, axis=0).tobytes()
+            first_of_circuits.setdefault(peers_of_ranks, topology)
     return list(first_of_circuits.values())
 
 
@@ -138,6 +129,34 @@ def list_shift_sets(n: int, lanes: int, *, two_way: bool) -> Iterator[tuple[int,
         if ordered not in seen and np.gcd.reduce((n, *ordered)) == 1:
             seen.add(ordered)
             yield ordered
+
+
+def list_scaled_circulants(
+    problem: Collective, base: int, scales: Sequence[int]
+) -> Iterator[tuple[tuple[int, ...], list[Topology]]]:
+    """Yield sets of shifts for `base` ranks, with circulants of these shifts times each scale.
+
+    The sets are the smallest shifts, 1, 2, 3, ..., and those of good circuits of `base` ranks. A
+    two-way circuit takes a port at both ends, so that only half as many shifts fit. A set is left
+    out if some circulant finds no ports, or other numbers of them, or if a scaled shift would lead
+    from a rank to itself.
+
+    Example: with the scales 9, 3 and 1 the shifts 1 and 2 become 9 and 18, 3 and 6, 1 and 2.
+    """
+    n = problem.n_ranks
+    lanes = problem.lanes // 2 if problem.two_way else problem.lanes
+    smallest = tuple(range(1, lanes + 1))
+    for shifts in sorted(
+        {smallest, *list_shift_sets(base, problem.lanes, two_way=problem.two_way)}
+    ):
+        scaled = [tuple(scale * shift % n for shift in shifts) for scale in scales]
+        if not shifts or not all(all(each) for each in scaled):
+            continue
+        laid = [lay_circulant(problem, each) for each in scaled]
+        topologies = [topology for topology in laid if topology is not None]
+        n_shifts = {len(topology.shifts) for topology in topologies}
+        if len(topologies) == len(scales) and len(n_shifts) == 1:
+            yield shifts, topologies
 
 
 def inverse_circuits(peer: IntArray, *, two_way: bool) -> IntArray:
@@ -321,82 +340,46 @@ def _lay_path(problem: Collective) -> Topology | None:
     return Topology("path", peer)
 
 
-def _lay_arcs(n: int, degree: int, family: tuple[str, int, int]) -> Topology:
+FAMILIES = {"de-bruijn": (1, 0), "kautz": (-1, -1)}
+"""By the name of a family of graphs the sign and the first number of its formula, by which rank x
+leads to sign * (degree x + k) + first, modulo the number of ranks, for each k below the degree."""
+
+
+def lay_family(problem: Collective, degree: int, name: str) -> Topology | None:
     """Lay a de Bruijn or a Kautz graph over the ports, for any number of ranks.
-
-    A rank that the formula joins to itself is joined to another such rank instead. If there is
-    only one such rank, its port stays dark.
-
-    The result has ``peer[lane, rank]``, the rank to which a port leads, -1 if it is dark; d lanes.
-    """
-    name, sign, first = family
-    ranks = np.arange(n)
-    counts = np.zeros((n, n), dtype=np.int64)
-    for k in range(degree):
-        np.add.at(counts, (ranks, (sign * (degree * ranks + k) + first) % n), 1)
-    _join_ranks_with_loops(counts)
-    peer = split_into_matchings(counts, degree)
-    return Topology(name, np.where(peer == ranks, IDLE, peer))
-
-
-def _join_ranks_with_loops(counts: IntArray) -> None:
-    """Replace circuits of ranks to themselves by a cycle through all ranks that have one.
-
-    Changes ``counts[source, destination]``, the number of circuits, shape (ranks, ranks). With
-    loops at ranks 1, 4 and 6 the cycle is 1 -> 4 -> 6 -> 1. Nothing changes if a rank would follow
-    itself, such as the only one with a loop.
-    """
-    # A rank with several loops is listed as often, so that it would follow itself.
-    looped = np.repeat(np.arange(len(counts)), counts.diagonal())
-    following = np.roll(looped, -1)
-    is_other = looped != following
-    if is_other.all():
-        np.fill_diagonal(counts, 0)
-        np.add.at(counts, (looped, following), 1)
-
-
-def lay_de_bruijn_graph(problem: Collective, degree: int) -> Topology | None:
-    """Lay the de Bruijn graph in which rank x leads to d x + k modulo n, for k = 0 ... d - 1.
 
     The result ``peer[lane, rank]`` is the rank to which a port leads, -1 if it is dark. It is None
     if the circuits find no ports, or all ranks can be joined directly.
     """
-    if problem.two_way:
-        return next(_lay_undirected(problem, degree, families=(("de-bruijn", 1, 0),)), None)
-    if not 1 < degree < problem.n_ranks - 1:
-        return None
-    used_ports = _lay_arcs(problem.n_ranks, degree, ("de-bruijn", 1, 0))
-    peer = np.full((problem.lanes, problem.n_ranks), IDLE)
-    peer[:degree] = used_ports.peer
-    return Topology(used_ports.name, peer)
-
-
-_FAMILIES = (("de-bruijn", 1, 0), ("kautz", -1, -1))
-"""Names, signs and first numbers of graphs in which rank x leads to sign * (d x + k) + first."""
-
-
-def _lay_undirected(
-    problem: Collective, degree: int, families: tuple[tuple[str, int, int], ...] = _FAMILIES
-) -> Iterator[Topology | None]:
-    """Lay de Bruijn and Kautz graphs over two-way circuits.
-
-    The result has ``peer[lane, rank]``, the rank to which a port leads, -1 if it is dark. It is
-    None if the circuits find no ports.
-
-    Of a family (name, sign, first) rank r is joined to ``sign * (degree * r + k) + first``, modulo
-    the number of ranks, for all k below the degree.
-    """
     n = problem.n_ranks
-    if degree < 2 or problem.lanes >= n - 1:
-        return
-    for name, sign, first in families:
-        arcs = [
-            (rank, (sign * (degree * rank + k) + first) % n)
-            for rank in range(n)
-            for k in range(degree)
-        ]
-        peer = assign_ports(problem, [(rank, other) for rank, other in arcs if rank != other])
-        yield None if peer is None else Topology(name, peer)
+    n_circuits = degree
+    if problem.two_way:
+        n_circuits = problem.lanes
+    if degree < 2 or n_circuits >= n - 1:
+        return None
+    sign, first = FAMILIES[name]
+    source = np.repeat(np.arange(n), degree)
+    target = (sign * (degree * source + np.tile(np.arange(degree), n)) + first) % n
+    if problem.two_way:
+        pairs = zip(source.tolist(), target.tolist(), strict=True)
+        two_way_peer = assign_ports(problem, [pair for pair in pairs if pair[0] != pair[1]])
+        if two_way_peer is None:
+            return None
+        return Topology(name, two_way_peer)
+
+    # Ranks that the formula joins to themselves are joined to each other by a cycle: with loops at
+    # the ranks 1, 4 and 6 it is 1 -> 4 -> 6 -> 1. A rank with several loops would follow itself,
+    # and so would the only one with a loop; their ports stay dark.
+    counts = np.zeros((n, n), dtype=np.int64)  # circuits from each rank to each other one
+    np.add.at(counts, (source, target), 1)
+    looped = source[source == target]
+    following = np.roll(looped, -1)
+    if (looped != following).all():
+        np.fill_diagonal(counts, 0)
+        np.add.at(counts, (looped, following), 1)
+    peer = np.full((problem.lanes, n), IDLE)
+    peer[:degree] = split_into_matchings(counts, degree)
+    return Topology(name, np.where(peer == np.arange(n), IDLE, peer))
 
 
 def _lay_regular_graphs(problem: Collective) -> Iterator[Topology]:
@@ -425,44 +408,31 @@ def _lay_regular_graphs(problem: Collective) -> Iterator[Topology]:
 def _lay_regular_cycles(problem: Collective) -> Iterator[Topology]:
     """Lay random regular graphs of an odd number of ranks, made of cycles of two-way circuits.
 
-    The result has ``peer[lane, rank]``, the rank to which a port leads, -1 if it is dark.
-    """
-    for seed in range(RANDOM_GRAPHS):
-        onward = _find_cycles(problem, problem.lanes // 2, seed)
-        pairs = [(rank, int(other)) for cycle in onward for rank, other in enumerate(cycle)]
-        peer = assign_ports(problem, pairs) if len(onward) > 1 else None
-        if peer is None:
-            cycles_per_plane = problem.ports // 2
-            onward = _find_cycles(problem, problem.planes * cycles_per_plane, seed)
-            peer = _lay_cycles_on_planes(problem, onward) if len(onward) > 1 else None
-        if peer is not None:
-            yield Topology("random-regular", peer)
-
-
-def _find_cycles(problem: Collective, n_cycles: int, seed: int) -> IntArray:
-    """Find cycles through all ranks whose circuits together make a graph with few hops.
-
-    The result ``onward[cycle, rank]`` is the next rank on the cycle.
-    """
-    if n_cycles < 2:
-        return np.empty((0, problem.n_ranks), dtype=np.int64)
-    onward_and_back = find_regular_graph(problem.n_ranks, 2 * n_cycles, two_way=True, seed=seed)
-    return onward_and_back[:n_cycles]
-
-
-def _lay_cycles_on_planes(problem: Collective, onward: IntArray) -> IntArray:
-    """Lay as many cycles on each plane as its pairs of ports hold.
-
-    ``onward[cycle, rank]`` is the next rank on the cycle. The result ``peer[lane, rank]`` is the
-    rank to which a port leads, -1 if it is dark.
+    Each circuit takes any ports of its two ranks; where some find none, each plane has as many
+    whole cycles as it has pairs of ports.
     """
     n, ports, planes = problem.n_ranks, problem.ports, problem.planes
-    peer = np.full((planes, ports, n), IDLE)
-    for number, cycle in enumerate(onward):
-        plane, pair_of_ports = divmod(number, ports // 2)
-        peer[plane, 2 * pair_of_ports] = cycle
-        peer[plane, 2 * pair_of_ports + 1, cycle] = np.arange(n)
-    return peer.reshape(planes * ports, n)
+    n_cycles = problem.lanes // 2
+    n_cycles_on_planes = planes * (ports // 2)
+    for seed in range(RANDOM_GRAPHS):
+        # The first half of the lanes of a graph leads onward along a cycle each.
+        peer: IntArray | None = None
+        if n_cycles > 1:
+            onward = find_regular_graph(n, 2 * n_cycles, two_way=True, seed=seed)[:n_cycles]
+            pairs = [(rank, int(other)) for cycle in onward for rank, other in enumerate(cycle)]
+            peer = assign_ports(problem, pairs)
+
+        # Two lanes of the same plane for each cycle, one onward and one back.
+        if peer is None and n_cycles_on_planes > 1:
+            graph = find_regular_graph(n, 2 * n_cycles_on_planes, two_way=True, seed=seed)
+            by_plane = np.full((planes, ports, n), IDLE)
+            for number, cycle in enumerate(graph[:n_cycles_on_planes]):
+                plane, pair_of_ports = divmod(number, ports // 2)
+                by_plane[plane, 2 * pair_of_ports] = cycle
+                by_plane[plane, 2 * pair_of_ports + 1, cycle] = np.arange(n)
+            peer = by_plane.reshape(planes * ports, n)
+        if peer is not None:
+            yield Topology("random-regular", peer)
 
 
 def split_into_matchings(counts: IntArray, degree: int) -> IntArray:

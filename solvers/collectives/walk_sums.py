@@ -37,15 +37,17 @@ from optmatch.problems import Collective
 from optmatch.problems.collectives.plan import COPY, REDUCE, REPLACE
 from optmatch.solvers.collectives.offers import Offer
 from optmatch.solvers.collectives.plans import lay
-from optmatch.solvers.collectives.rounds import Rounds, chunk_sizes, is_affordable
+from optmatch.solvers.collectives.rounds import Rounds, chunk_sizes, is_affordable, list_rows
 from optmatch.solvers.collectives.topologies import (
     IntArray,
     Topology,
     inverse_circuits,
-    lay_de_bruijn_graph,
+    lay_family,
 )
 
 BoolArray = NDArray[np.bool_]
+Sends = tuple[IntArray, IntArray, IntArray | int]
+"""The sources, the destinations and the kinds of the sends of a chunk in one round."""
 
 
 class Arcs(NamedTuple):
@@ -55,10 +57,6 @@ class Arcs(NamedTuple):
     """The rank that sends over each arc."""
     target: IntArray
     """The rank that receives."""
-
-    def take(self, is_taken: BoolArray) -> Arcs:
-        """Return some of the arcs: those with True in a mask of shape (arcs,)."""
-        return Arcs(self.source[is_taken], self.target[is_taken])
 
 
 class WalkGraph(NamedTuple):
@@ -138,10 +136,14 @@ def list_walk_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
     chunks carry fewer bytes over each circuit, in more rounds. It ends when the rounds cost more
     than they save. Nothing is offered without a graph of degree 2 or more.
     """
-    graph = _find_largest_graph(problem)
+    # The largest degree that the ports hold and whose walks add up all ranks. With two-way
+    # circuits a rank needs ports for those that lead to it, and for those that lead to others.
+    most_degree = problem.lanes // 2 if problem.two_way else problem.lanes
+    graphs = (find_walk_graph(problem.n_ranks, degree) for degree in range(most_degree, 1, -1))
+    graph = next((graph for graph in graphs if graph is not None), None)
     if graph is None:
         return
-    topology = lay_de_bruijn_graph(problem, graph.degree)
+    topology = lay_family(problem, graph.degree, "de-bruijn")
     if topology is None:
         return
     if not problem.two_way:  # rank z has to hear from d z + k, not to send to it
@@ -175,25 +177,6 @@ def list_walk_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
             return
 
 
-def _find_largest_graph(problem: Collective) -> WalkGraph | None:
-    """Return the graph of the largest degree that the ports hold and whose walks add up all ranks.
-
-    The degree is how many circuits lead to each rank. A one-way circuit takes one port of a rank.
-    With two-way circuits a rank needs twice as many ports: for those that lead to it, and for
-    those that lead to others.
-
-    The result is None if no degree of 2 or more fits the number of ranks.
-    """
-    most_degree = problem.lanes
-    if problem.two_way:
-        most_degree = problem.lanes // 2
-    for degree in range(most_degree, 1, -1):
-        graph = find_walk_graph(problem.n_ranks, degree)
-        if graph is not None:
-            return graph
-    return None
-
-
 def _list_rounds(
     problem: Collective, graph: WalkGraph, topology: Topology, n_classes: int
 ) -> Rounds:
@@ -215,8 +198,7 @@ def _list_rounds(
     if problem.two_way:
         graphs += [each._replace(is_against=True) for each in graphs]
 
-    # All chunks begin in round 0. The lists of a chunk have rows of source, destination and kind
-    # for each round; here they get the columns for the round and the chunk.
+    # All chunks begin in round 0.
     rows_of_round: dict[int, list[IntArray]] = {}
     for part, graph_of_part in enumerate(graphs):
         for number in range(n_classes):
@@ -226,21 +208,16 @@ def _list_rounds(
                 *_copy_from_roots(graph_of_part, roots, number),
             ]
 
-            # Rows of round, source, destination, chunk and kind, put together by round.
             chunk = part * n_classes + number
-            for turn, ends_and_kinds in enumerate(sends):
-                rows = np.empty((len(ends_and_kinds), 5), dtype=np.int64)
-                rows[:, 0] = turn
-                rows[:, 1:3] = ends_and_kinds[:, :2]
-                rows[:, 3] = chunk
-                rows[:, 4] = ends_and_kinds[:, 2]
+            for turn, (source, target, kind) in enumerate(sends):
+                rows = list_rows(turn, source, target, chunk, kind)
                 rows_of_round.setdefault(turn, []).append(rows)
     sends_of_rounds = [rows for turn in sorted(rows_of_round) for rows in rows_of_round[turn]]
     matchings = [topology.peer] * len(rows_of_round)
     return Rounds(np.concatenate(sends_of_rounds), len(graphs) * n_classes, matchings)
 
 
-def _add_up_along_walks(graph: WalkGraph, roots: BoolArray) -> list[IntArray]:
+def _add_up_along_walks(graph: WalkGraph, roots: BoolArray) -> list[Sends]:
     """List the sends of one chunk by which its roots get the sum of all ranks.
 
     The graph has arcs, circuits in one direction. In each round ranks send their sum over their
@@ -264,30 +241,29 @@ def _add_up_along_walks(graph: WalkGraph, roots: BoolArray) -> list[IntArray]:
 
     # Against the arcs some ranks hear nothing in the first step. Their sum would be empty, so that
     # they have nothing to send in the next one.
-    sends: list[IntArray] = []
+    sends: list[Sends] = []
     has_sum = np.ones(graph.n, dtype=np.bool_)
     for arcs, is_wanted in zip(steps, is_wanted_after, strict=True):
-        used = arcs.take(is_wanted[arcs.target] & has_sum[arcs.source])
-        has_sum = np.zeros(graph.n, dtype=np.bool_)
-        has_sum[used.target] = True
+        is_used = is_wanted[arcs.target] & has_sum[arcs.source]
+        source = arcs.source[is_used]
+        target = arcs.target[is_used]
+        has_sum = np.isin(np.arange(graph.n), target)
 
         # A loop is no send; it only decides what its rank does with the sends that come.
-        is_loop = used.source == used.target
-        has_loop = np.zeros(graph.n, dtype=np.bool_)
-        has_loop[used.target[is_loop]] = True
-        sent = used.take(~is_loop)
-        kind = np.where(has_loop[sent.target], REDUCE, REPLACE)
-        sends.append(np.column_stack([sent.source, sent.target, kind]))
+        is_loop = source == target
+        has_loop = np.isin(np.arange(graph.n), target[is_loop])
+        kind = np.where(has_loop[target], REDUCE, REPLACE)
+        sends.append((source[~is_loop], target[~is_loop], kind[~is_loop]))
     return sends
 
 
-def _copy_from_roots(graph: WalkGraph, roots: BoolArray, number: int) -> list[IntArray]:
+def _copy_from_roots(graph: WalkGraph, roots: BoolArray, number: int) -> list[Sends]:
     """List the sends by which the whole sum of a chunk spreads from its roots, breadth first.
 
     In each round all ranks that lack the sum, and have a circuit from a rank that has it, get a
     copy of it over one such circuit.
     """
-    sends: list[IntArray] = []
+    sends: list[Sends] = []
     is_informed = roots.copy()
     arcs = graph.arcs(graph.degree)
     while not is_informed.all():
@@ -298,6 +274,5 @@ def _copy_from_roots(graph: WalkGraph, roots: BoolArray, number: int) -> list[In
         _, first_of_target = np.unique(arcs.target[order], return_index=True)
         used = order[first_of_target]
         is_informed[arcs.target[used]] = True
-        kind = np.full(len(used), COPY)
-        sends.append(np.column_stack([arcs.source[used], arcs.target[used], kind]))
+        sends.append((arcs.source[used], arcs.target[used], COPY))
     return sends

@@ -18,8 +18,7 @@ from optmatch.solvers.collectives.exchanges import list_exchange_offers
 from optmatch.solvers.collectives.gathers import list_gather_offers
 from optmatch.solvers.collectives.level_routes import LevelRoutes, find_level_routes
 from optmatch.solvers.collectives.offers import Offer
-from optmatch.solvers.collectives.passing import list_turned_rounds, list_turned_tori
-from optmatch.solvers.collectives.plans import lay
+from optmatch.solvers.collectives.passing import list_turned_torus_offers
 from optmatch.solvers.collectives.spreading import CircuitSequence, spread
 from optmatch.solvers.collectives.topologies import list_topologies, split_into_matchings
 from tests.helpers.collectives import compute
@@ -112,7 +111,7 @@ def test_no_choice_of_ports_makes_a_round_shorter(n: int, ports: int) -> None:
     """
     problem = ask("all-gather", n, 1e5, ports=ports)
     for topology in list_topologies(problem):
-        gather = spread(problem, CircuitSequence.of([topology]), 1)
+        gather = spread(CircuitSequence.of([topology], two_way=problem.two_way))
         if topology.shifts or gather is None:
             continue
         has = np.eye(n, dtype=bool)
@@ -281,12 +280,12 @@ def test_all_sides_of_a_torus_carry_parts_at_once(
     problem = om.Collective(
         "all-reduce", n, 8e4, alpha_s=1e-6, delay_s=1.0, ports=ports, two_way=two_way
     )
-    (torus,) = [torus for torus in list_turned_tori(problem) if torus.n_sides == sides]
-    laid = lay(problem, list_turned_rounds(problem, torus))
-    assert om.verify(problem, laid.plan).valid
-    assert compute(problem, laid.plan)
     n_rounds = sides * (round(n ** (1 / sides)) - 1)
     seconds = n_rounds * (1e-6 + 8e4 / sides / 50e9)
+    offers = list_turned_torus_offers(problem)
+    (laid,) = [offer.build() for offer in offers if offer.n_sends == n * sides * n_rounds]
+    assert om.verify(problem, laid.plan).valid
+    assert compute(problem, laid.plan)
     assert laid.plan.time_s == pytest.approx(seconds)
     best = om.solve(problem, seed=0).objective
     assert best is not None
