@@ -92,7 +92,7 @@ class CircuitSequence:
         once = np.repeat(np.arange(len(self.peer)), self.held)
         if self.repeats:
             return np.resize(once, n_rounds)
-        return np.append(once, np.full(n_rounds, len(self.peer) - 1))[:n_rounds]
+        return once[np.minimum(np.arange(n_rounds), len(once) - 1)]
 
     @cached_property
     def backwards(self) -> CircuitSequence:
@@ -191,12 +191,14 @@ class Receipts(NamedTuple):
 
     def seconds(self, problem: Collective, chunk_bytes: float) -> float:
         """Return how long all rounds take, with the changes of circuits between them."""
-        longest = np.ones(len(self.load), dtype=np.int64)
+        n_hops = len(self.load)
         if len(self.link_from) > len(self.turn):
+            longest = np.zeros(len(self.load), dtype=np.int64)
             np.maximum.at(longest, self.turn, self.n_links)
-        latency_s = len(self.load) * problem.alpha_s + int(longest.sum()) * (problem.hop_s or 0.0)
+            n_hops = int(longest.sum())
+        latency_s = len(self.load) * problem.alpha_s + n_hops * (problem.hop_s or 0.0)
         sending_s = float(self.load.sum()) * chunk_bytes / problem.rate_bytes_per_s
-        n_changes = int((np.diff(self.config_of_round) != 0).sum())
+        n_changes = np.count_nonzero(self.config_of_round[1:] != self.config_of_round[:-1])
         return latency_s + sending_s + n_changes * problem.delay_s
 
 
@@ -615,24 +617,21 @@ def offer_gathers(
         "reduce-scatter": (scatter,),
         "all-reduce": (scatter, gather),
     }[problem.operation]
-    n_chunks = problem.n_ranks * gather.pieces
-    chunk_bytes = float(chunk_sizes(problem, n_chunks)[0])
+    n = problem.n_ranks
+    chunk_bytes = float(chunk_sizes(problem, n * gather.pieces)[0])
     yield Offer(
         seconds=sum(phase.seconds(problem, chunk_bytes) for phase in phases),
         n_sends=sum(phase.n_stored_rows for phase in phases),
         name=name,
         build=partial(_lay_gathers, problem, sequence, scatter, gather),
     )
-    whole_bytes = problem.n_ranks * problem.size_bytes
-    is_short = whole_bytes <= LONGEST_S * problem.rate_bytes_per_s
+    is_short = n * problem.size_bytes <= LONGEST_S * problem.rate_bytes_per_s
     if problem.operation == "all-reduce" and is_short:
-        buffers = replace(problem, operation="all-gather", size_bytes=whole_bytes)
-        chunk_bytes = float(chunk_sizes(buffers, n_chunks)[0])
         yield Offer(
-            seconds=gather.seconds(problem, chunk_bytes),
+            seconds=gather.seconds(problem, float(chunk_sizes(problem, gather.pieces)[0])),
             n_sends=gather.n_rows,
             name=f"{name} of buffers",
-            build=lambda: sum_up(lay_copies(buffers, [gather], n_chunks)),
+            build=partial(_lay_buffers, problem, gather),
         )
 
 
@@ -654,6 +653,13 @@ def _lay_gathers(
     if problem.operation == "reduce-scatter":
         return lay(problem, scattered)
     return lay(problem, one_after_another(scattered, gathered))
+
+
+def _lay_buffers(problem: Collective, gather: Receipts) -> Laid:
+    """Make the plan of an all-gather of whole buffers, which every rank adds up by itself."""
+    n = problem.n_ranks
+    buffers = replace(problem, operation="all-gather", size_bytes=n * problem.size_bytes)
+    return sum_up(lay_copies(buffers, [gather], n * gather.pieces))
 
 
 def lay_copies(problem: Collective, phases: list[Receipts], chunk_count: int) -> Laid:

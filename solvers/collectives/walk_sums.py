@@ -247,11 +247,13 @@ def _add_up_along_walks(graph: WalkGraph, roots: BoolArray) -> list[Sends]:
         is_used = is_wanted[arcs.target] & has_sum[arcs.source]
         source = arcs.source[is_used]
         target = arcs.target[is_used]
-        has_sum = np.isin(np.arange(graph.n), target)
+        has_sum = np.zeros(graph.n, dtype=np.bool_)
+        has_sum[target] = True
 
         # A loop is no send; it only decides what its rank does with the sends that come.
         is_loop = source == target
-        has_loop = np.isin(np.arange(graph.n), target[is_loop])
+        has_loop = np.zeros(graph.n, dtype=np.bool_)
+        has_loop[target[is_loop]] = True
         kind = np.where(has_loop[target], REDUCE, REPLACE)
         sends.append((source[~is_loop], target[~is_loop], kind[~is_loop]))
     return sends
