@@ -10,6 +10,8 @@ Words of this room:
 - a *block* is the data of one rank in a gather, or what one rank sends to one other in an
   all-to-all; a *chunk* is what one send carries, a *piece* an equal part of a block or a buffer,
   and a *part* some bytes of a block;
+- a *receipt* is the arrival of a chunk at a rank: in which round, from where, over which circuits;
+  a *sweep* goes once over all receipts of a round, and may choose other circuits for each;
 - an *offer* is a plan that is not made yet, with its seconds, and a *promise* the least seconds
   of a method with the effort to make its plan.
 """

@@ -2,7 +2,7 @@
 
 Most are one all-gather: a sequence of *partners*, over which all data spread (`SEQUENCES`). The
 other operations are made of it: a reduce-scatter is a gather that runs backwards with sums, an
-all-reduce is both, and the blocks of an all-to-all take the ways of the gather.
+all-reduce is both, and the blocks of an all-to-all take the routes of the gather.
 
 A *block* is what one rank contributes to a gather (then chunk r is that of rank r), or sends to
 one other in an all-to-all (then chunk ``source * n + destination``). In a broadcast or an
@@ -127,7 +127,7 @@ def list_rounds(problem: Collective, algorithm: str) -> Rounds:
     if algorithm in ("pairwise", "direct"):
         return without_nothing(problem, _send_directly(problem, algorithm))
 
-    # The blocks of an all-to-all take the ways of the gather.
+    # The blocks of an all-to-all take the routes of the gather.
     if operation == "all-to-all":
         receipts = spread(SEQUENCES[algorithm](n))
         assert receipts is not None

@@ -4,11 +4,12 @@ Where a problem states the time of a hop (``hop_s``), a send may pass ranks on i
 takes ``alpha_s``, the hops of its longest send, and the bytes of its busiest circuit. Many ranks
 can then be reached in one round over circuits that stay, or in a few rounds. A *relay* says in
 which round each rank gets a block, the same for all blocks but for their owners. In each round
-every block comes to its new ranks from the nearest rank that has it, over a shortest way (breadth-
-first search), and among shortest ways over the circuits that carry least. With all ranks in one
-round this is a direct exchange over a ring, a torus or another graph; with strides n/2, n/4, ...,
-1 it is doubling; and with new circuits in each round it is Bruck's algorithm with digits of a
-large base. Sums run backwards, and blocks of an all-to-all take the ways of the gather.
+every block comes to its new ranks from the nearest rank that has it, over a shortest route
+(breadth- first search), and among shortest routes over the circuits that carry least. With all
+ranks in one round this is a direct exchange over a ring, a torus or another graph; with strides
+n/2, n/4, ..., 1 it is doubling; and with new circuits in each round it is Bruck's algorithm with
+digits of a large base. Sums run backwards, and blocks of an all-to-all take the routes of the
+gather.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ from optmatch.solvers.kernels.decorators import kernel
 FloatArray = NDArray[np.float64]
 
 SWEEPS = 3
-"""How often each way is chosen; from the second time on it is given up before, while all others
+"""How often each route is chosen; from the second time on it is given up before, while all others
 are kept."""
 MOST_STRIDES = 40
 """How many strides of plans of two rounds are tried; all of them up to about so many ranks."""
@@ -81,15 +82,15 @@ class Relay(NamedTuple):
 
 
 @kernel
-def choose_ways(source, width, distance, receipts, links, load):
+def choose_routes(source, width, distance, receipts, links, load):
     """Lead each receipt back to a rank at distance 0 over circuits with little load, in sweeps.
 
     Writes rows of from, to and lane to `links`, for each receipt from its source to its target,
     and adds weights to ``load[lane, rank]``, the load of a circuit at its receiving end (one
     column if all ranks are alike). Rows of `receipts` are owner, target, first link and weight.
     ``source[lane, rank]`` is the rank from which a circuit comes, and ``width[lane, rank]`` how
-    many parallel ones there are. The first sweep chooses a way for each receipt; in later ones
-    each way is given up in turn and chosen anew past all others.
+    many parallel ones there are. The first sweep chooses a route for each receipt; in later ones
+    each route is given up in turn and chosen anew past all others.
     """
     alike = load.shape[1] == 1
     for sweep in range(SWEEPS):
@@ -100,7 +101,7 @@ def choose_ways(source, width, distance, receipts, links, load):
             weight = receipts[number, 3]
             n_links = distance[owner, rank]
 
-            # The way of the sweep before is given up, while those of all others stay.
+            # The route of the sweep before is given up, while those of all others stay.
             if sweep:
                 for link in range(first, first + n_links):
                     end = 0 if alike else links[link, 1]
@@ -127,17 +128,17 @@ def choose_ways(source, width, distance, receipts, links, load):
                 rank = source[best, rank]
 
 
-def find_ways(
+def find_routes(
     problem: Collective, relay: Relay, sequence: CircuitSequence, pieces: int, owners: IntArray
 ) -> Receipts | None:
-    """Find the ways of all pieces of the blocks of some owners; None if some rank is not reached.
+    """Find the routes of all pieces of some owners' blocks; None if some rank is not reached.
 
     After each round of the relay, the ranks whose distance from the owner is a multiple of its
     stride have the block. A rank that is new in a round gets each piece from the nearest rank that
-    had it before the round, over a shortest way; ways are chosen so that the busiest circuit of
-    the round carries little. Where all ranks do the same, the ways of rank 0 stand for those of
-    all. The `sequence` is that of the relay, or the same with all circuits turned around. Blocks
-    of an uneven all-to-all weigh as much as their bytes; all others weigh 1.
+    had it before the round, over a shortest route; routes are chosen so that the busiest circuit
+    of the round carries little. Where all ranks do the same, the routes of rank 0 stand for those
+    of all. The `sequence` is that of the relay, or the same with all circuits turned around.
+    Blocks of an uneven all-to-all weigh as much as their bytes; all others weigh 1.
 
     Example: 4 ranks on a ring of one-way circuits, strides 2 and 1. The block of rank 0 comes to
     rank 2 in round 0, over the links 0-1 and 1-2, and to the ranks 1 and 3 in round 1, from 0 and
@@ -178,7 +179,7 @@ def find_ways(
         links = np.empty((int(n_links.sum()), 3), dtype=np.int64)
         load = np.zeros(ends.width.shape[1:])
         receipts = np.column_stack([owner, target, first_link, weight]).astype(np.float64)
-        choose_ways(ends.source[config], ends.width[config], distance, receipts, links, load)
+        choose_routes(ends.source[config], ends.width[config], distance, receipts, links, load)
         loads[turn] = load.max()
 
         # The rank at the first link had the piece. Links of all rounds are counted together.
@@ -202,6 +203,8 @@ def list_strides(n: int) -> Iterator[tuple[int, ...]]:
     yield (1,)
     halves = np.unique(np.geomspace(2, max(2, n // 2 + 1), MOST_STRIDES).astype(int))
     yield from ((int(stride), 1) for stride in halves if 1 < stride < n)
+
+    # More rounds, with strides that are powers of one base, or nearly so.
     seen = set[tuple[int, ...]]()
     for count in range(3, (n - 1).bit_length() + 1):
         base = math.ceil(n ** (1 / count) - 1e-9)
@@ -261,14 +264,16 @@ def list_forwarding_offers(problem: Collective, clock: Clock) -> Iterator[Offer]
             if problem.operation == "broadcast":
                 yield from _offer_broadcasts(problem, relay, pieces)
                 continue
-            receive = partial(find_ways, problem, relay, pieces=pieces, owners=everyone)
+
+            # Gathers, and the sums that are made of them.
+            receive = partial(find_routes, problem, relay, pieces=pieces, owners=everyone)
             yield from offer_gathers(problem, relay.sequence, relay.name, receive)
 
 
 def _offer_exchange(problem: Collective, relay: Relay) -> Iterator[Offer]:
-    """Offer an all-to-all whose blocks take the ways of a gather."""
+    """Offer an all-to-all whose blocks take the routes of a gather."""
     n = problem.n_ranks
-    gather = find_ways(problem, relay, relay.sequence, 1, np.arange(n))
+    gather = find_routes(problem, relay, relay.sequence, 1, np.arange(n))
     if gather is None:
         return
     priced = list_exchanged(gather, 1)
@@ -326,23 +331,23 @@ def _offer_broadcasts(problem: Collective, relay: Relay, pieces: int) -> Iterato
     """
     n = problem.n_ranks
     root = np.array([problem.root])
-    ways = find_ways(problem, relay, relay.sequence, pieces, root)
-    if ways is None:
+    routes = find_routes(problem, relay, relay.sequence, pieces, root)
+    if routes is None:
         return
     # The root has the only block, whose chunks count from 0.
-    ways = ways._replace(chunk=ways.chunk - problem.root * pieces)
+    routes = routes._replace(chunk=routes.chunk - problem.root * pieces)
     yield Offer(
-        ways.seconds(problem, float(chunk_sizes(problem, pieces)[0])),
-        ways.n_rows,
+        routes.seconds(problem, float(chunk_sizes(problem, pieces)[0])),
+        routes.n_rows,
         relay.name,
-        partial(lay_copies, problem, [ways], pieces),
+        partial(lay_copies, problem, [routes], pieces),
     )
 
     # The second plan: each rank gets its own part in one round, then all parts are gathered. The
-    # scatter takes the ways of the gather of the root, with the chunk of each receiver.
+    # scatter takes the routes of the gather of the root, with the chunk of each receiver.
     one_round = Relay(replace(relay.sequence, peer=relay.sequence.peer[:1], held=(1,)), (1,))
-    gather = find_ways(problem, relay, relay.sequence, pieces, np.arange(n))
-    scatter = find_ways(problem, one_round, one_round.sequence, pieces, root)
+    gather = find_routes(problem, relay, relay.sequence, pieces, np.arange(n))
+    scatter = find_routes(problem, one_round, one_round.sequence, pieces, root)
     if gather is None or scatter is None or n * (n - 1) * pieces > MOST_SCATTERED:
         return
     scatter = scatter._replace(chunk=scatter.target * pieces + scatter.chunk % pieces)

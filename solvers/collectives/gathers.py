@@ -91,6 +91,8 @@ def list_gather_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
         yield from list_turned_torus_offers(problem)
         yield from list_walk_offers(problem, clock)
         yield from list_ring_offers(problem)
+
+    # Breadth-first gathers over each sequence of circuits, by pieces and limits of a circuit.
     for sequence in list_sequences(problem):
         for pieces, most_load in _list_piece_limits(problem, sequence):
             n_sends = phases * n * (n - 1) * pieces

@@ -164,6 +164,8 @@ def _find_rewired(problem: Collective, clock: Clock) -> FoundPlan:
     rounds = single_rounds(problem)
     effort_s = {name: choice_effort_s(some) for name, some in rounds.items()}
     quickest = min(rounds, key=lambda name: effort_s[name])
+
+    # Each choice tells its time; only the fastest is laid out.
     offers: list[Offer] = []
     limit: Limit | None = None
     for name, some in rounds.items():

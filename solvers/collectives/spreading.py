@@ -162,7 +162,7 @@ class Receipts(NamedTuple):
     first_link: IntArray
     """The place of its first link among all links."""
     n_links: IntArray
-    """The number of circuits on the way from the source to the target."""
+    """The number of circuits on the route from the source to the target."""
     link_from: IntArray
     """``link_from[link]``: the rank at which a circuit begins."""
     link_to: IntArray
@@ -509,12 +509,12 @@ def list_gathered(receipts: Receipts, stored_ranks: int = 0) -> Carried:
 
 
 def list_exchanged(receipts: Receipts, n_turns: int) -> Carried:
-    """List the sends of an all-to-all: blocks take the ways of the gather to their receivers.
+    """List the sends of an all-to-all: blocks take the routes of the gather to their receivers.
 
     A block goes backwards from its receiver, receipt by receipt, to its owner; all these receipts
     become sends of this block alone. If the gather brings the block of rank 0 to rank 2 and on to
-    rank 3, the block from 0 to 3 has the sends 0 to 2 and 2 to 3. Where the ways of all owners are
-    alike, those of the first `n_turns` owners are listed.
+    rank 3, the block from 0 to 3 has the sends 0 to 2 and 2 to 3. Where the routes of all owners
+    are alike, those of the first `n_turns` owners are listed.
     """
     n = receipts.peer.shape[2]
     owner = receipts.chunk
