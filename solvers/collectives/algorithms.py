@@ -12,7 +12,6 @@ rank one partner, and a *lane* is a port of a rank on some plane.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import numpy as np
@@ -29,6 +28,7 @@ from optmatch.solvers.collectives.rounds import (
     MOST_SENDS,
     Rounds,
     as_rounds,
+    choose_pieces,
     one_after_another,
     without_nothing,
 )
@@ -41,8 +41,6 @@ from optmatch.solvers.collectives.spreading import (
 )
 from optmatch.solvers.collectives.topologies import IntArray
 
-MOST_PIECES = 1024
-"""Into so many pieces a buffer is cut at most, to be sent along a line of ranks."""
 GATHERS = ("all-reduce", "reduce-scatter", "all-gather")
 """The collectives that are made of all-gathers, forwards or backwards."""
 ALGORITHMS = (
@@ -231,11 +229,9 @@ def _make_line(problem: Collective) -> Rounds:
 
 def choose_line_pieces(problem: Collective) -> int:
     """Return into how many pieces a buffer is cut best that goes along a line of ranks."""
-    round_s = problem.round_s
     n_circuits = problem.lanes // 2 if problem.two_way else problem.lanes  # of two neighbours
     whole_s = problem.size_bytes / (problem.rate_bytes_per_s * n_circuits)
-    best = math.sqrt((problem.n_ranks - 2) * whole_s / round_s) if round_s else math.inf
-    return max(1, round(min(best, MOST_PIECES)))
+    return choose_pieces(problem.n_ranks - 2, whole_s, problem.round_s)
 
 
 def _make_tree(problem: Collective) -> Rounds:

@@ -23,7 +23,12 @@ from numpy.typing import NDArray
 from optmatch.model import IDLE, Clock
 from optmatch.problems import Collective
 from optmatch.solvers.collectives.offers import Offer
-from optmatch.solvers.collectives.rounds import chunk_sizes, is_affordable
+from optmatch.solvers.collectives.rounds import (
+    MOST_PIECES,
+    choose_pieces,
+    chunk_sizes,
+    is_affordable,
+)
 from optmatch.solvers.collectives.spreading import (
     UNKNOWN,
     CircuitSequence,
@@ -34,8 +39,6 @@ from optmatch.solvers.collectives.spreading import (
 from optmatch.solvers.collectives.topologies import FAR, IntArray, count_hops, list_topologies
 from optmatch.solvers.kernels.decorators import kernel
 
-MOST_PIECES = 1024
-"""A buffer is cut into so many pieces at most."""
 PIECE_FACTORS = (0.5, 0.7, 0.85, 1.0, 1.2, 1.4, 2.0)
 """Numbers of pieces that are tried, as parts of what the formula says. With 0.5, 1 and 2 alone
 plans take up to 4 % longer."""
@@ -149,12 +152,7 @@ def list_broadcast_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
         if len(sequence.peer) > 1:
             fixed_s += problem.delay_s / sequence.held[0]
         n_filling_rounds = max(1, depth - 1)
-
-        # The time of p pieces is least where p squared is this.
-        best_squared = math.inf
-        if fixed_s:
-            best_squared = n_filling_rounds * lanes * whole_s / fixed_s
-        best = max(1, round(math.sqrt(min(best_squared, MOST_PIECES**2))))
+        best = choose_pieces(n_filling_rounds, lanes * whole_s, fixed_s)
         near = {max(1, min(MOST_PIECES, round(best * factor))) for factor in PIECE_FACTORS}
         for pieces in {1, 2, 3, 4} | near:
             if (n - 1) * pieces <= MOST_TOLD_SENDS:

@@ -5,7 +5,7 @@ takes ``alpha_s``, the hops of its longest send, and the bytes of its busiest ci
 can then be reached in one round over circuits that stay, or in a few rounds. A *relay* says in
 which round each rank gets a block, the same for all blocks but for their owners. In each round
 every block comes to its new ranks from the nearest rank that has it, over a shortest route
-(breadth- first search), and among shortest routes over the circuits that carry least. With all
+(breadth-first search), and among shortest routes over the circuits that carry least. With all
 ranks in one round this is a direct exchange over a ring, a torus or another graph; with strides
 n/2, n/4, ..., 1 it is doubling; and with new circuits in each round it is Bruck's algorithm with
 digits of a large base. Sums run backwards, and blocks of an all-to-all take the routes of the

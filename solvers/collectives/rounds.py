@@ -7,6 +7,7 @@ an equal part of a buffer. A *row* of sends is round, source, destination, chunk
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -16,6 +17,8 @@ from numpy.typing import NDArray
 from optmatch.model import Clock
 from optmatch.problems import Collective
 
+MOST_PIECES = 1024
+"""Into so many pieces a buffer is cut at most."""
 MOST_SENDS = 1 << 26
 """Sends of a plan of an all-to-all: of more it takes tens of gigabytes; 512 ranks of a ring."""
 
@@ -122,6 +125,17 @@ def as_rounds(
         for turn, (source, destination, chunk) in enumerate(parts)
     ]
     return Rounds(np.concatenate([np.empty((0, 5), dtype=np.int64), *rows]), chunk_count)
+
+
+def choose_pieces(n_filling_rounds: int, whole_s: float, round_s: float) -> int:
+    """Return into how many pieces a buffer is cut best that follow each other in a pipeline.
+
+    With p pieces ``n_filling_rounds + p`` rounds take `round_s` and ``whole_s / p`` each: the sum
+    is least where p squared is ``n_filling_rounds * whole_s / round_s``.
+    """
+    if not round_s:
+        return MOST_PIECES
+    return max(1, round(min(math.sqrt(n_filling_rounds * whole_s / round_s), MOST_PIECES)))
 
 
 def list_rows(*columns: NDArray[np.int64] | int) -> NDArray[np.int64]:
