@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from optmatch.model import Clock, uncounted
 from optmatch.problems import Collective
+from optmatch.problems.collectives.bounds import hops_within
 from optmatch.problems.collectives.plan import COPY
 from optmatch.solvers.collectives.plans import Laid, assemble
 from optmatch.solvers.collectives.ways import (
@@ -99,7 +100,10 @@ class SplitSearch:
     """
 
     def __init__(self, problem: Collective, clock: Clock) -> None:
-        """Measure the all-to-all; there is no plan yet."""
+        """Measure the all-to-all; there is no plan yet.
+
+        All times are those of one circuit, of which a rank has one for each of its lanes.
+        """
         self.problem = problem
         self.clock = clock
         self.demand_s = problem.demand / problem.rate_bytes_per_s
@@ -221,13 +225,10 @@ class SplitSearch:
         More configurations take longer to set up, but data then need fewer hops, as each rank has
         had circuits to more of the others.
 
-        How many hops the data need is found by counting: how many ranks can be reached with no
-        hop, one hop, and so on.
-
-        Example: 8 ranks with one port each, 3 configurations held for one round each. A path takes
-        the circuit of a configuration or not. One rank is reached with no hop (the source itself),
-        3 with one hop, 3 with two, and 1 with three. The three largest blocks of a rank count one
-        hop each, three others two, and the smallest one three.
+        Returns seconds, a number of configurations, and for how many rounds each is held. The
+        hops of data are counted (`hops_within`): of 8 ranks with one port each, 3 configurations
+        of one round reach 3 with one hop, 3 with two, and 1 with three. The three largest blocks
+        of a rank count one hop each, three others two, and the smallest one three.
         """
         n = self.problem.n_ranks
         lanes = self.problem.lanes
@@ -238,18 +239,7 @@ class SplitSearch:
         counts = sorted({*range(1, 17), 20, 26, 34, 44, n - 1, n})
         estimates = []
         for count, held in product(counts, (1, 2, 3)):
-            # n_reached[h]: how many ranks the data of one rank can reach with h hops. One
-            # configuration adds 0 to `held` hops, with a choice of lanes (ports) for each hop.
-            # Adding up hops is a convolution.
-            n_reached = np.ones(1)  # by hops
-            for _ in range(count):
-                factor = [1, *[lanes**hop for hop in range(1, held + 1)]]
-                n_reached = np.convolve(n_reached, factor)[:n]
-
-            # hops[k]: the hops of the k-th largest block; the first rank that is reached is the
-            # source itself.
-            n_at_hops = np.minimum(n_reached, n).astype(np.int64)
-            hops = np.repeat(np.arange(len(n_at_hops)), n_at_hops)[1:n]
+            hops = hops_within(n, count, count * held, lanes)
 
             # Only if all ranks are reached, as far as is counted; with n configurations they are
             # in any case. The time is that of rounds and changes, and that of the data over all
@@ -358,6 +348,7 @@ class SplitSearch:
         n_ranks = self.problem.n_ranks
         lanes = self.problem.lanes
         n_rounds = len(best.sequence)
+
         if n_ranks >= DRAWN:
             changed = best.sequence
             for _ in range(EXCHANGES):

@@ -230,9 +230,9 @@ class DoublesSearch:
         and waste class 2, or give class 2 and waste class 0. A round later both are a round older,
         1 and 3.
         """
-        q = self.q
+        n_active = self.q
         young = double.young
-        if double.old < q - 1:
+        if double.old < n_active - 1:
             after = self._age(double, turn, (young, double.old))
             options = [
                 _Option(SEND + young, double.old, after),
@@ -241,8 +241,8 @@ class DoublesSearch:
 
             # One of an odd number of ranks has no partner. A double can be this rank once, while
             # its older chunk is the oldest but one; before round q no chunk could be missed.
-            may_lose = double.old == q - 2 and not double.lost and self.n_losers > 0
-            if may_lose and turn >= q:
+            may_lose = double.old == n_active - 2 and not double.lost and self.n_losers > 0
+            if may_lose and turn >= n_active:
                 options.append(_Option(LOSE, young, after._replace(lost=True)))
             return options
 
@@ -253,7 +253,7 @@ class DoublesSearch:
         wasted = young
         if young == no_chunk:
             wasted = NO_WASTE
-            if turn == q - 1:
+            if turn == n_active - 1:
                 return []
 
         # It takes any class but its own. After the last chunk no new ones come, and the ranks that
@@ -261,9 +261,9 @@ class DoublesSearch:
         # chunk, so one of them, the first, is enough. Example: with 13 chunks, the last of which
         # began to spread in round 12, the classes 0, 1 and 2 of round 15 are all this chunk.
         last_copied_class = turn - self.n_chunks
-        takes = [c for c in range(min(turn, q - 1)) if c != young]
-        takes = takes[:1] + [c for c in takes[1:] if c > last_copied_class]
-        options = [_Option(c, wasted, self._age(double, turn, (young, c))) for c in takes]
+        takes = [age for age in range(min(turn, n_active - 1)) if age != young]
+        takes = takes[:1] + [age for age in takes[1:] if age > last_copied_class]
+        options = [_Option(age, wasted, self._age(double, turn, (young, age))) for age in takes]
 
         # It may meet the late rank once. The new chunk is younger than class 0 in this round, so
         # that it has class 0 when all classes have grown by one.
@@ -272,11 +272,11 @@ class DoublesSearch:
             after = self._age(double, turn, (young, younger_than_newest))
             options.append(_Option(EXCHANGE, wasted, after._replace(met=True)))
         # Or it swaps: it gives its young chunk for one of class q - 2, the oldest a round later.
-        if turn >= q and young <= q - 3:
-            options.append(_Option(SWAP, NO_WASTE, self._age(double, turn, (young, q - 2))))
+        if turn >= n_active and young <= n_active - 3:
+            options.append(_Option(SWAP, NO_WASTE, self._age(double, turn, (young, n_active - 2))))
 
         # In the ramp it may also take nothing, and may give its young chunk meanwhile.
-        if turn < q - 1:
+        if turn < n_active - 1:
             after = self._age(double, turn, (young, no_chunk))
             options.append(_Option(IDLE, wasted, after))
             if young != no_chunk:
@@ -359,18 +359,18 @@ class DoublesSearch:
         """
         # Rounds turn + 1 to n_chunks - 1 are left in which doubles can meet the late rank, and
         # rounds turn + 1 to n_chunks + q - 2 in which one can be without a partner.
-        q = self.q
+        n_active = self.q
         n_to_meet = sum(not double.met for double in step.doubles)
         n_to_lose = self.n_losers - sum(double.lost for double in step.doubles)
         has_meetings = n_to_meet <= max(0, self.n_chunks - 1 - turn)
-        if not has_meetings or n_to_lose > self.n_chunks + q - 2 - turn:
+        if not has_meetings or n_to_lose > self.n_chunks + n_active - 2 - turn:
             return None
 
         # A new chunk begins with the whole surplus; all others have grown older by one class. The
         # last chunk, and numbers after it, may be wasted without limit.
-        budgets_after = [self.surplus] + [0] * (q - 1)
-        for c in range(min(turn, q - 1)):
-            if turn - 1 - c >= self.n_chunks - 1:
+        budgets_after = [self.surplus] + [0] * (n_active - 1)
+        for age in range(min(turn, n_active - 1)):
+            if turn - 1 - age >= self.n_chunks - 1:
                 continue
 
             # Class q - 2 is the last one that can be wasted. After it 0 must be left of the
@@ -378,31 +378,33 @@ class DoublesSearch:
             # many must be left as there are swaps. In a younger class c, one double that wastes
             # the chunk in all rounds to come takes 2^(q - 3 - c) + ... + 2 + 1 =
             # 2^(q - 2 - c) - 1 ranks from it; all together must be able to waste what is left.
-            budget = budgets[c] - (step.wasted[c] << (q - 2 - c))
-            budgets_after[c + 1] = budget
-            if c == q - 2:
+            budget = budgets[age] - (step.wasted[age] << (n_active - 2 - age))
+            budgets_after[age + 1] = budget
+            if age == n_active - 2:
                 if budget != step.moves.count(SWAP):
                     return None
-            elif budget > self.n_doubles * ((1 << (q - 2 - c)) - 1):
+            elif budget > self.n_doubles * ((1 << (n_active - 2 - age)) - 1):
                 return None
 
             # The chunk is given by ranks that hold it alone and pay no debt with it, and by
             # doubles that give it. One of class q - 2 may have to be without a partner, if the
             # number of ranks is odd. With 4 holders, two of them doubles, one of which gives it, 3
             # ranks give the chunk, and at most 3 doubles can take it.
-            n_doubles_with_it = sum(c in (double.young, double.old) for double in doubles)
-            n_givers = self._count_holders(c, budgets[c]) - n_doubles_with_it - debts.count(c)
-            n_givers += step.moves.count(SEND + c)
-            goes_to_absent = c == q - 2 and self.n_losers > 0 and LOSE not in step.moves
-            if step.asked[c] + goes_to_absent > n_givers:
+            n_doubles_with_it = sum(age in (double.young, double.old) for double in doubles)
+            n_givers = (
+                self._count_holders(age, budgets[age]) - n_doubles_with_it - debts.count(age)
+            )
+            n_givers += step.moves.count(SEND + age)
+            goes_to_absent = age == n_active - 2 and self.n_losers > 0 and LOSE not in step.moves
+            if step.asked[age] + goes_to_absent > n_givers:
                 return None
 
         # After the first q rounds every rank but the late one must hold one active chunk, and
         # doubles two. A chunk is wanted at m / 2 = 2^(q - 1) - surplus ranks, where m is the even
         # number of all ranks.
-        if turn == q - 1:
-            n_ranks = 2 * ((1 << (q - 1)) - self.surplus) - 1
-            holders = sum(self._count_holders(c, budgets_after[c]) for c in range(q))
+        if turn == n_active - 1:
+            n_ranks = 2 * ((1 << (n_active - 1)) - self.surplus) - 1
+            holders = sum(self._count_holders(age, budgets_after[age]) for age in range(n_active))
             if holders != n_ranks + self.n_doubles:
                 return None
         return tuple(budgets_after)

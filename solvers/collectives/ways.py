@@ -8,7 +8,7 @@ and later rounds. Circuits have prices, and the cost of a path is their sum.
 from __future__ import annotations
 
 from itertools import combinations, pairwise, product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,7 +64,8 @@ def list_paths(demand_s: FloatArray, sequence: Sequence, every: bool) -> Paths |
     n_paths = np.zeros((n, n), dtype=np.int64)
     number_of_block = np.cumsum(wanted.reshape(-1)).reshape(wanted.shape) - 1
     blocks = [np.empty(0, np.int64)]
-    hops = [np.empty((0, 4), np.int64)]
+    sources = [np.empty(0, np.int64)]
+    lanes_of_paths = [np.empty((0, rounds), np.int64)]
     total = 0
 
     # Paths of 1, 2, ... hops: each choice of rounds and of a lane in each of them is followed from
@@ -84,36 +85,49 @@ def list_paths(demand_s: FloatArray, sequence: Sequence, every: bool) -> Paths |
                 # visited[hop, source]: where the path from each source is after so many hops.
                 visited = np.empty((length + 1, n), dtype=np.int64)
                 visited[0] = ranks
+                lane_of_round = np.full(rounds, NO_LANE)
                 for hop, (turn, lane) in enumerate(zip(turns, chosen_lanes, strict=True)):
                     visited[hop + 1] = sequence[turn, lane][visited[hop]]
+                    lane_of_round[turn] = lane
 
                 # A path is of use if its block needs it, and it comes to no rank twice.
                 is_path = is_open[ranks, visited[-1]]
                 for earlier, later in combinations(range(length + 1), 2):
                     is_path &= visited[earlier] != visited[later]
 
-                # Its paths get the next numbers, and a row for each of their hops.
                 source = np.flatnonzero(is_path)
                 target = visited[-1, source]
-                number = total + np.arange(len(source))
                 total += len(source)
                 n_new[source, target] += 1
                 blocks.append(number_of_block[source, target])
-                for hop, (turn, lane) in enumerate(zip(turns, chosen_lanes, strict=True)):
-                    same_turn = np.full(len(source), turn)
-                    same_lane = np.full(len(source), lane)
-                    rank = visited[hop, source]
-                    hops.append(np.column_stack([number, same_turn, same_lane, rank]))
+                sources.append(source)
+                lanes_of_paths.append(np.tile(lane_of_round, (len(source), 1)))
         n_paths += n_new
         if total > MOST:
             return None
 
-    # Every block needs a path. Hops are sorted by path, and those of a path by round.
+    # Every block needs a path.
     if (wanted & (n_paths == 0)).any():
         return None
-    rows = np.concatenate(hops)
-    rows = rows[np.lexsort((rows[:, 1], rows[:, 0]))]
-    return Paths(np.concatenate(blocks), rows)
+    block = np.concatenate(blocks)
+    return _list_hops(sequence, block, np.concatenate(sources), np.concatenate(lanes_of_paths))
+
+
+def _list_hops(
+    sequence: Sequence, block: IntArray, source: IntArray, lane_of: NDArray[np.integer[Any]]
+) -> Paths:
+    """List the hops of paths, given from which rank each starts, and over which lane it goes on.
+
+    ``lane_of[path, round]`` is the lane, or `NO_LANE` where the path waits.
+    """
+    rank = source.copy()
+    rows = []
+    for turn, lane in enumerate(lane_of.T):
+        path = np.flatnonzero(lane != NO_LANE)
+        rows.append(np.column_stack([path, np.full(len(path), turn), lane[path], rank[path]]))
+        rank[path] = sequence[turn, lane[path], rank[path]]
+    hops = np.concatenate(rows)
+    return Paths(block, hops[np.argsort(hops[:, 0], kind="stable")])
 
 
 def draw_paths(demand_s: FloatArray, sequence: Sequence) -> Paths | None:
@@ -181,17 +195,8 @@ def draw_paths(demand_s: FloatArray, sequence: Sequence) -> Paths | None:
     order = np.lexsort((-weight, block))
     place_in_block = np.arange(len(order)) - np.searchsorted(block[order], block[order])
     kept = order[place_in_block < KEPT]
-    first_draw = first_draw[kept]
     block = block[kept]
-    rank = source[block]
-    rows = []
-    for turn in range(rounds):
-        lane = lane_of[first_draw, turn, block]
-        path = np.flatnonzero(lane != NO_LANE)
-        rows.append(np.column_stack([path, np.full(len(path), turn), lane[path], rank[path]]))
-        rank[path] = sequence[turn, lane[path], rank[path]]
-    hops = np.concatenate(rows)
-    return Paths(block, hops[np.argsort(hops[:, 0], kind="stable")])
+    return _list_hops(sequence, block, source[block], lane_of[first_draw[kept], :, block])
 
 
 def find_cheapest_paths(sequence: Sequence, price: FloatArray) -> FloatArray:
