@@ -468,25 +468,16 @@ def _add_missed_chunks(sends: Sends, lacks: NDArray[np.bool_]) -> Sends:
         free = sorted(range(len(needs)), key=lambda rank: -len(needs[rank]))
         needs_before = [frozenset(need) for need in needs]
         while free and needs[free[0]]:
+            # Its partner has a chunk for it, and needs one of it if there is such a partner.
             rank = free.pop(0)
-            place = _choose_partner(needs_before, rank, free)
-            partner = free.pop(place)
+            wanted = needs_before[rank]
+            givers = [other for other in free if wanted - needs_before[other]]
+            takers = [other for other in givers if needs_before[other] - wanted]
+            partner = (takers or givers or free)[0]
+            free.remove(partner)
             # Each of the two gets the first chunk that it needs and the other one has, if any.
             for target, source in ((rank, partner), (partner, rank)):
                 for chunk in sorted(needs_before[target] - needs_before[source])[:1]:
                     needs[target].remove(chunk)
                     rows.append((round_, source, target, owner_of_chunk[chunk], COPY))
     return np.concatenate([sends, np.array(rows, dtype=np.int32).reshape(-1, 5)])
-
-
-def _choose_partner(needs: list[frozenset[int]], rank: int, free: list[int]) -> int:
-    """Choose a partner, among the free ranks, that has a chunk which a rank lacks.
-
-    ``needs[rank]`` is the chunks that each rank lacks when the round begins.
-    """
-    # Places of ranks that do not lack all chunks which the rank lacks.
-    givers = [place for place, other in enumerate(free) if needs[rank] - needs[other]]
-    for place in givers:
-        if needs[free[place]] - needs[rank]:
-            return place
-    return givers[0] if givers else 0
