@@ -311,6 +311,8 @@ def list_level_routes(blocks: RoutedBlocks, clock: Clock) -> Iterator[BlockRoute
         factor = rng.uniform(1 - JITTER, 1 + JITTER, size=routes.load.shape)
         prices = prices._replace(weight=factor / total[:, None, None])
         routes.price[:] = prices.of_loads(routes.load)
+
+        # All blocks are rerouted, in random order; the clock is looked at now and then.
         order = rng.permutation(len(blocks.source))
         for first in range(0, len(order), BLOCKS_BETWEEN_LOOKS_AT_CLOCK):
             if first > 0 and clock.exceeded(0) is not None:

@@ -150,6 +150,8 @@ def _make_direct_rounds(
         peer = np.full((problem.lanes, problem.n_ranks), IDLE, dtype=np.int64)
         sent_bytes = np.zeros((problem.lanes, problem.n_ranks))
         busiest_s = 0.0
+
+        # Slot by slot, each on the next lanes of the round.
         lane = 0
         for n_lanes in lanes_of_slots:
             # The circuits of a slot carry what is left of their blocks, if it is not too much.

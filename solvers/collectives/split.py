@@ -359,8 +359,11 @@ class SplitSearch:
             # Other circuits in one round (of more than a few ranks in one lane of it), then one
             # round less, then one round more.
             shortest_first = np.argsort(best.loads, kind="stable").tolist()
-            choices = self._list_all_circuits() if n_ranks <= FEW else []
+            choices: list[NDArray[np.int64]] = []
+            if n_ranks <= FEW:
+                choices = self._list_all_circuits()
             for turn in shortest_first:
+                # Choices are arrays ``peer[lane, rank]`` for the round.
                 if n_ranks > FEW:
                     worthiest = self._choose_worthiest_circuits(best, turn)
                     choices = [best.sequence[turn].copy() for _ in range(lanes)]
@@ -373,6 +376,8 @@ class SplitSearch:
             if n_rounds > 1:
                 for turn in shortest_first:
                     yield np.delete(best.sequence, turn, axis=0)
+
+            # The new round comes before each round, and after the last one.
             for turn in range(n_rounds + 1):
                 if n_ranks > FEW:
                     worthiest = self._choose_worthiest_circuits(best, turn)
@@ -511,6 +516,8 @@ class SplitSearch:
             first = int(turn[is_late].min(initial=rounds))
             lengths_before = np.arange(n_paths, n_paths + first)
             begin = n_paths + rounds
+
+            # Row `n_circuits` of the inequalities: lengths_before - begin <= -fixed.
             row = np.append(row, np.full(first + 1, n_circuits))
             column = np.append(column, [*lengths_before, begin])
             factor = np.concatenate([factor, np.ones(first), [-1.0]])

@@ -235,6 +235,7 @@ def _plan_round(
             moves[double.number] = SWAP
             double.swaps_left -= 1
         elif double.rounds_left:
+            # Its run goes on, or it was chosen for this round in the round before.
             moves[double.number] = n_active - 2
             if double.loses_next:
                 moves[double.number] = LOSE

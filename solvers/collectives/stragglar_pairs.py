@@ -422,6 +422,7 @@ def _pair_rest(n_active, ranks):
     for index in range(size[oldest_class]):
         rank = bucket[oldest_class, index]
         if not ranks.taken[rank]:
+            # A rank that is taken has a partner already.
             stack = met_all
             if not ranks.met[rank]:
                 stack = not_met
@@ -443,6 +444,7 @@ def _pair_rest(n_active, ranks):
             giver = bucket[given_class, index]
             if ranks.taken[giver]:
                 continue
+            # The receiver comes from the first stack that is not empty.
             stack = third
             if size[not_met] > 0:
                 stack = not_met
