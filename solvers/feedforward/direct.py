@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import FREE
-from optmatch.solvers.kernels.decorators import kernel
+from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 
 
 def route_crossbar(matchings: NDArray[np.int32], *, ring: bool = False) -> NDArray[np.int8]:
@@ -97,56 +97,49 @@ def meet_on_ring(matchings, place, states):
                 state[stage * n + (j - stage) % n] = 1
 
 
+@inner_kernel
+def _lead_to_leaf(state, first, lines, leaf, joins):
+    """Set the cells of one tree between its root and a leaf.
+
+    The tree of so many lines has the cells from `first` on, one less than lines. If it splits its
+    root comes first, if it `joins` last; beside it are the cells of the first half of the leaves,
+    then those of the second half. State 0 leads to the first half.
+    """
+    while lines > 1:
+        half = (lines + 1) // 2
+        root = first
+        if joins:
+            root = first + lines - 2
+        else:
+            first += 1
+        if leaf < half:
+            state[root] = 0
+            lines = half
+        else:
+            state[root] = 1
+            first += half - 1
+            lines -= half
+            leaf -= half
+
+
 @kernel
 def address(matchings, states):
-    """Set the cells of trees; in one that splits the root comes first, in one that joins last.
+    """Set the cells of trees: the number of a port is the address of a leaf.
 
     ``matchings[row, input]`` is an output, -1 if idle; ``states[row, cell]`` is written. Each
-    input has a binary tree of n - 1 cells that splits, in which the output is the address of a
-    leaf, and each output a tree that joins, in which the input is. A step goes to the half of the
-    leaves that has it. The only link between the tree of an input and that of an output is their
-    leaf, hence no two circuits meet. Cells without light stay as they are.
+    input has a binary tree of n - 1 cells that splits, in which the output is the leaf, and then
+    each output has a tree that joins, in which the input is the leaf. The only link between the
+    tree of an input and that of an output is their leaf, hence no two circuits meet. Cells without
+    light stay as they are.
     """
     n = matchings.shape[1]
     for row in range(len(matchings)):
         state = states[row]
         for i in range(n):
             j = matchings[row, i]
-            if j < 0:
-                continue
-
-            # The tree of the input splits: its root is its first cell, and then come the cells of
-            # the first half, half - 1 of them, before those of the second half.
-            first = i * (n - 1)
-            lines = n
-            leaf = j
-            while lines > 1:
-                half = (lines + 1) // 2
-                if leaf < half:
-                    state[first] = 0
-                    first = first + 1
-                    lines = half
-                else:
-                    state[first] = 1
-                    first = first + half
-                    lines = lines - half
-                    leaf = leaf - half
-
-            # The tree of the output joins: its root is its last cell, after both halves.
-            first = (n + j) * (n - 1)
-            lines = n
-            leaf = i
-            while lines > 1:
-                half = (lines + 1) // 2
-                root = first + lines - 2
-                if leaf < half:
-                    state[root] = 0
-                    lines = half
-                else:
-                    state[root] = 1
-                    first = first + half - 1
-                    lines = lines - half
-                    leaf = leaf - half
+            if j >= 0:
+                _lead_to_leaf(state, i * (n - 1), n, j, False)
+                _lead_to_leaf(state, (n + j) * (n - 1), n, i, True)
 
 
 @lru_cache(maxsize=64)
@@ -164,8 +157,8 @@ def lines_of_cells(n: int, *, triangle: bool = False) -> NDArray[np.int32]:
 def route_by_sorting(matchings: NDArray[np.int32], *, triangle: bool = False) -> NDArray[np.int8]:
     """Route matchings, shape (k, n), on a planar network with the fewest cells in cross.
 
-    O(n squared) for each matching. Of cells that light passes, as many are in cross as there are
-    inversions with light in them: no routes need fewer.
+    O(n squared) for each matching. As many cells with light are in cross as there are inversions
+    with light in them: no routes need fewer.
     """
     lines = lines_of_cells(matchings.shape[1], triangle=triangle)
     states = np.empty((len(matchings), len(lines)), dtype=np.int8)

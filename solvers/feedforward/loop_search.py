@@ -1,4 +1,4 @@
-"""The search behind `choosing`, compiled: a depth-first branch and bound over a Benes network.
+"""The directions of the loops of a Benes network, chosen for the least cost by branch and bound.
 
 A *block* is a Benes network inside the network: an outer column of cells at its inputs, an upper
 and a lower *half*, which are blocks again, and an outer column at its outputs (`looping` numbers
@@ -17,22 +17,43 @@ setting is fixed, the two halves are problems of their own. The search tries the
 the other, and for each of them searches the upper half, then the lower half. It is recursive by
 nature, but written with a stack: at each depth one block is *open*, its progress is in
 ``frames[depth]``, and ``lines[:, depth]`` holds the circuits at its inputs and outputs. A half is
-left at once if it cannot become cheap enough for the whole to be better than the best so far.
+left at once if it cannot become cheap enough for the whole to be better than the best so far. On
+average over all permutations the search visits some 40, 400, 6,000 and 100,000 blocks for 8, 16,
+32 and 64 lines.
+
+The cost of a cell for a circuit depends on the cell, its state, and whether another circuit passes
+it too. Costs are whole numbers; the sum over all circuits is minimised, or the largest of them.
 """
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import FREE
-from optmatch.solvers.feedforward.looping import DEPTH, IN, LOWER, OUT, PLACE, SIZE, UPPER
+from optmatch.solvers.feedforward.looping import (
+    DEPTH,
+    IN,
+    LOWER,
+    OUT,
+    PLACE,
+    SIZE,
+    UPPER,
+    network,
+)
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 
 EXACT = 64
 """In blocks of more lines each loop takes the direction that its own cells prefer."""
+MOST_VISITS = 400_000
+"""After so many visits to blocks a search ends with the best it has."""
+FORBIDDEN = 1 << 40
+"""The cost of a state that a cell cannot take."""
+
+_NEVER = 1 << 60
 
 # Columns of `LoopSpace.frames`, the progress of the search in the open block of a depth:
 #
@@ -48,10 +69,6 @@ EXACT = 64
 # FOUND   the cost of the present setting so far: OWN and the halves that are done, or where the
 #         worst circuit counts the largest cost in the halves that are done.
 NUMBER, BOUND, BEST, OWN, REST, FLOOR, TURNS, TURN, HALF, FOUND = range(10)
-"""Columns of frames: the block; the cost to be below; the best cost; that of the outer columns as
-loops are turned now, the least of what is inside, the least of both; settings of the loops; the
-present one; the half that is next; the cost of this setting so far."""
-
 
 # First index of `LoopSpace.lines`; the second is the depth. A block has the entries from its PLACE
 # on, one for each line; i and o are an input and an output counted from the first of the block.
@@ -66,10 +83,6 @@ present one; the half that is next; the cost of this setting so far."""
 # TURNED   [loop], without PLACE: 1 if the loop is turned in the present setting, else 0.
 # KEPT     [loop], without PLACE: the same in the best setting so far.
 FORTH, BACK, ENTERED, LEFT, OUTSIDE, LOOP, SIDE, TURNED, KEPT = range(9)
-"""Of `LoopSpace.lines`: the output of an input, -1 for none; the input of an output; which of its
-two wires has light, at an input and at an output; by the line at an input the cost outside of its
-block, its loop, and the half that it goes to if that is not turned; whether a loop is turned, now
-and in the best setting."""
 
 
 class LoopTask(NamedTuple):
@@ -123,19 +136,52 @@ class LoopSpace(NamedTuple):
     tally: NDArray[np.int64]
 
 
-def new_workspace(depths: int, lines: int, cells: int) -> LoopSpace:
-    """Allocate the workspace of a search.
+def choose_loops(
+    matchings: NDArray[np.int32],
+    cell_cost: NDArray[np.int64],
+    *,
+    dilated: bool = False,
+    worst: bool = False,
+    visits: int = MOST_VISITS,
+) -> LoopChoice:
+    """Route matchings on a Benes network at the least cost.
 
-    `depths` is the number of halvings plus two, as ``states`` keeps the present states in a row of
-    their own; `lines` is one more than the lines of all blocks of a depth, as `_split` clears one
-    entry behind each half.
+    The result is exact up to `EXACT` lines, unless there are so many loops that `visits` do not
+    suffice. ``cell_cost[cell, state, shared]`` is what a cell in this state costs each circuit
+    that passes it, alone (0) or with another one (1). With `worst` the largest cost of a circuit
+    counts, not the sum.
     """
-    by_line = np.zeros((9, depths, lines), dtype=np.int64)
-    costs = np.empty((depths, lines, 2), dtype=np.int64)
-    states = np.empty((depths, cells), dtype=np.int8)
-    frames = np.empty((depths, 10), dtype=np.int64)
-    tally = np.empty(2, dtype=np.int64)
-    return LoopSpace(by_line, costs, states, frames, tally)
+    # ``lines`` has one entry more than the lines of all blocks of a depth, as `_split` clears one
+    # behind each half; ``states`` has one row more than the depths, for the present states.
+    n_rows, n_lines = matchings.shape
+    net = network(n_lines, dilated=dilated)
+    depths = int(net.blocks[-1, DEPTH]) + 2
+    lines = net.width + 2
+    space = LoopSpace(
+        lines=np.zeros((9, depths, lines), dtype=np.int64),
+        costs=np.empty((depths, lines, 2), dtype=np.int64),
+        states=np.empty((depths, net.cells), dtype=np.int8),
+        frames=np.empty((depths, 10), dtype=np.int64),
+        tally=np.empty(2, dtype=np.int64),
+    )
+
+    # A lower bound of what a circuit costs in each block, from the cheapest use of each cell.
+    least = np.zeros(len(net.blocks), dtype=np.int64)
+    cheapest = cell_cost.min(axis=(1, 2), initial=_NEVER)
+    bound_blocks(net.blocks, dilated, cheapest, least)
+    choice = LoopChoice(
+        np.empty((n_rows, net.cells), dtype=np.int8),
+        np.empty(n_rows, dtype=np.int64),
+        np.empty(n_rows, dtype=np.bool_),
+    )
+
+    # Larger networks are halved without a search until blocks have `EXACT` lines or fewer. Each of
+    # these is searched by itself, with an equal share of the visits.
+    visits_of_block = max(1, visits // math.ceil(n_lines / EXACT))
+    costs = np.ascontiguousarray(cell_cost)
+    task = LoopTask(net.blocks, dilated, worst, visits_of_block, costs, least)
+    search(matchings, 0, _NEVER, task, space, choice)
+    return choice
 
 
 @inner_kernel
@@ -220,22 +266,28 @@ def _search_one(root, bound, task, space):
     the best states; the result is their cost, `bound` if none costs less.
     """
     # This is a recursion written as a loop: `_open` is the call, `_close` the return, and `depth`
-    # the height of the stack. A result of -1 means that the block was opened and is on the stack.
+    # the height of the stack. A cost of -1 means that the block was opened and is on the stack.
     cost = _open(root, bound, task, space)
     depth = 0 if cost < 0 else -1
     while depth >= 0:
-        half = _choose_half(depth, task, space)
-        if half < 0:
+        # The block is done once both halves are, and there is no other setting to be tried.
+        frame = space.frames[depth]
+        if frame[HALF] == 2 and not _take_next_setting(depth, task, space):
             cost = _close(depth, task, space)
             depth -= 1
             if depth >= 0:
                 _add_half(depth, cost, task, space)
             continue
+        half = task.blocks[frame[NUMBER], UPPER]
+        if frame[HALF] == 1:
+            half = task.blocks[frame[NUMBER], LOWER]
+        if task.blocks[frame[NUMBER], SIZE] > EXACT:
+            space.tally[0] = 0  # each half may search for itself
 
         # A half has to cost less than the best setting of its whole. Where costs add up, what
         # this setting has cost so far is taken off.
-        spent = 0 if task.worst else space.frames[depth, FOUND]
-        cost = _open(half, space.frames[depth, BEST] - spent, task, space)
+        spent = 0 if task.worst else frame[FOUND]
+        cost = _open(half, frame[BEST] - spent, task, space)
         if cost < 0:
             depth += 1
         else:
@@ -280,8 +332,8 @@ def _open(number, bound, task, space):
             space.lines[TURNED, depth, loop] = 1
         loop_cost += space.costs[depth, loop, space.lines[TURNED, depth, loop]]
 
-    # No setting has been tried yet: `_choose_half` begins with number 0. The number of settings
-    # fits into 63 bits only up to 62 loops, far more than can be tried.
+    # No setting has been tried yet. The number of settings fits into 63 bits only up to 62 loops,
+    # far more than can be tried.
     frame = space.frames[depth]
     frame[NUMBER] = number
     frame[BOUND] = bound
@@ -296,58 +348,48 @@ def _open(number, bound, task, space):
 
 
 @inner_kernel
-def _choose_half(depth, task, space):
-    """Return the half to search next in the open block of a depth, or -1 if the block is done.
+def _take_next_setting(depth, task, space):
+    """Turn loops of the open block of a depth until the setting may be the best; False if none is.
 
-    Changes the frame of the depth and the turned loops; ``space.tally[1]`` becomes 1 where
-    settings were left out. Usually the result is the other half in the present setting. After both
-    halves, or as soon as a setting is too dear, the next setting is taken. The block is done after
-    all settings, or once no other one can be cheaper than the best.
+    Circuits are then handed on to both halves. ``space.tally[1]`` becomes 1 where settings were
+    left out, because the block is large or has been visited too often.
 
-    The settings are tried in the order of a Gray code, where each differs from the one before in
-    the direction of one loop. With two loops a and b: as found, a turned, both turned, b turned.
-    The cost of the outer columns is then updated by the cost of this one loop. Setting number t
-    turns the loop whose number is that of the lowest 1 in the binary digits of t; for t = 1, 2, 3,
-    4 that is a, b, a, c. (The first setting has each loop in the direction that is cheaper in the
-    outer columns, see `_open`, and turning counts from there.)
+    Settings follow in the order of a Gray code: each differs from the one before in one loop, and
+    the cost of the outer columns is updated by this loop alone. Number 0 has each loop in the
+    direction that is cheaper in the outer columns (`_open`); number t then turns the loop whose
+    number is that of the lowest 1 in the binary digits of t. For t = 1, 2, 3, 4 that is a, b, a,
+    c, and the loops that are turned are a; a and b; b; b and c.
     """
     frame = space.frames[depth]
-    blocks = task.blocks
-    worst = task.worst
-    number = frame[NUMBER]
-    size = blocks[number, SIZE]
-
-    # Settings are skipped until one can be cheaper than the best so far: a new setting leaves HALF
-    # at 2 unless it is taken.
-    while frame[HALF] == 2:
+    size = task.blocks[frame[NUMBER], SIZE]
+    while frame[TURN] + 1 < frame[TURNS] and (task.worst or frame[FLOOR] < frame[BEST]):
         frame[TURN] += 1
-        if frame[TURN] == frame[TURNS] or (not worst and frame[BEST] <= frame[FLOOR]):
-            return -1
         if frame[TURN] > 0:
             space.tally[0] += 1
 
             # Large blocks keep their first setting: to try others takes too long.
             if size > EXACT or space.tally[0] > task.visits:
                 space.tally[1] = 1
-                return -1
+                return False
 
-            # Turn one loop, by the lowest 1 in the number of the setting. Where the number of
-            # lines is odd, loop 0 is that of the last line and cannot be turned.
+            # Where the number of lines is odd, loop 0 is that of the last line and cannot be
+            # turned: the others have the binary digits.
             loop = size & 1
-            while not frame[TURN] >> (loop - (size & 1)) & 1:
+            digits = frame[TURN]
+            while digits & 1 == 0:
+                digits >>= 1
                 loop += 1
             frame[OWN] -= space.costs[depth, loop, space.lines[TURNED, depth, loop]]
             space.lines[TURNED, depth, loop] ^= 1
             frame[OWN] += space.costs[depth, loop, space.lines[TURNED, depth, loop]]
 
         # Where the worst circuit counts, `_open` compares each circuit of a half to the best.
-        if worst or frame[OWN] + frame[REST] < frame[BEST]:
-            _split(number, task, space)
+        if task.worst or frame[OWN] + frame[REST] < frame[BEST]:
+            _split(frame[NUMBER], task, space)
             frame[HALF] = 0
-            frame[FOUND] = 0 if worst else frame[OWN]
-    if size > EXACT:
-        space.tally[0] = 0  # each half may search for itself
-    return blocks[number, LOWER if frame[HALF] else UPPER]
+            frame[FOUND] = 0 if task.worst else frame[OWN]
+            return True
+    return False
 
 
 @inner_kernel
@@ -389,7 +431,18 @@ def _close(depth, task, space):
             space.lines[TURNED, depth, loop] = space.lines[KEPT, depth, loop]
         for cell in range(blocks[blocks[number, UPPER], IN], blocks[number, OUT]):
             space.states[-1, cell] = space.states[depth, cell]
-        _set_columns(number, task, space)
+
+        # The outer columns: cells are without light, unless a line passes them.
+        size = blocks[number, SIZE]
+        place = blocks[number, PLACE]
+        for cell in range(size - (size & 1) if task.wide else size >> 1):
+            space.states[-1, blocks[number, IN] + cell] = FREE
+            space.states[-1, blocks[number, OUT] + cell] = FREE
+        for i in range(size):
+            if space.lines[FORTH, depth, place + i] >= 0:
+                loop = space.lines[LOOP, depth, place + i]
+                side = space.lines[SIDE, depth, place + i] ^ space.lines[TURNED, depth, loop]
+                _pass_columns(number, i, side, task, space)
     return frame[BEST]
 
 
@@ -587,10 +640,8 @@ def _split(number, task, space):
         o = space.lines[FORTH, depth, place + i]
         if o < 0:
             continue
-        side = (
-            space.lines[SIDE, depth, place + i]
-            ^ space.lines[TURNED, depth, space.lines[LOOP, depth, place + i]]
-        )
+        loop = space.lines[LOOP, depth, place + i]
+        side = space.lines[SIDE, depth, place + i] ^ space.lines[TURNED, depth, loop]
         start = blocks[blocks[number, LOWER if side else UPPER], PLACE]
         input_place = start + (i >> 1)
         output_place = start + (o >> 1)
@@ -610,26 +661,3 @@ def _split(number, task, space):
             cost_before = space.lines[OUTSIDE, depth, place + i]
             cost = _pass_columns(number, i, side, task, space)
             space.lines[OUTSIDE, depth + 1, input_place] = cost_before + cost
-
-
-@inner_kernel
-def _set_columns(number, task, space):
-    """Set the cells of the outer columns of a block, as its loops are turned.
-
-    Writes ``space.states[-1, cell]``, `FREE` for cells without light.
-    """
-    blocks = task.blocks
-    size = task.blocks[number, SIZE]
-    depth = task.blocks[number, DEPTH]
-    place = blocks[number, PLACE]
-    first = blocks[number, IN]
-    last = blocks[number, OUT]
-    for cell in range(size - (size & 1) if task.wide else size >> 1):
-        space.states[-1, first + cell] = space.states[-1, last + cell] = FREE
-    for i in range(size):
-        if space.lines[FORTH, depth, place + i] >= 0:
-            side = (
-                space.lines[SIDE, depth, place + i]
-                ^ space.lines[TURNED, depth, space.lines[LOOP, depth, place + i]]
-            )
-            _pass_columns(number, i, side, task, space)

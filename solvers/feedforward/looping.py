@@ -3,9 +3,9 @@
 Two circuits that share a cell of the first column, or one of the last, go to different halves.
 Thus circuits hang together in *loops*: partners at the inputs, partners at the outputs, in turn.
 One pass round a loop settles it, and in which of its two directions is a free choice; here its
-topmost cell of the first column is in bar (`choosing` looks for the best choice). Only the loop of
-an odd wire has no choice, since that wire leads to the lower half. The halves are networks again
-[1]_.
+topmost cell of the first column is in bar (`loop_search` looks for the best choice). Only the loop
+of an odd wire has no choice, since that wire leads to the lower half. The halves are networks
+again [1]_.
 
 For example, with circuits from inputs 0, 1, 2, 3 to outputs 0, 2, 1, 3, input 0 is settled first:
 it goes to the upper half. Its output 0 shares a cell with output 1, hence the circuit from input 2
@@ -47,8 +47,6 @@ from optmatch.solvers.kernels.decorators import inlined_kernel, inner_kernel, ke
 # IN     the number of the first cell of its first column.
 # OUT    the same of its last column; that of IN if the block is not divided.
 SIZE, DEPTH, PLACE, UPPER, LOWER, IN, OUT = range(7)
-"""Columns of `Blocks.blocks`: lines; halvings before it; where its lines stand in the workspace;
-the blocks of its halves, -1 for none; the first cell of its first and of its last column."""
 
 
 class Blocks(NamedTuple):

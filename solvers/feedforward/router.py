@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from optmatch.fabrics import DEAD, Fabric, FeedForward
 from optmatch.model import BAR, CROSS, FREE, IDLE, InputError, frozen
 from optmatch.model.schedule import check_matchings
-from optmatch.solvers.feedforward.choosing import FORBIDDEN, MOST_VISITS, choose_loops
 from optmatch.solvers.feedforward.direct import route_by_sorting, route_crossbar, route_trees
+from optmatch.solvers.feedforward.loop_search import FORBIDDEN, MOST_VISITS, choose_loops
 from optmatch.solvers.feedforward.looping import route_dilated, route_loops
 from optmatch.solvers.kernels.decorators import kernel
 
@@ -68,8 +68,8 @@ def route_batch(
         ``"toggles"``: matchings follow each other, and few cells change their state from one to
         the next. ``"loss"``: little loss on the route that loses most. ``"crosstalk"``: few cells
         that two circuits pass, each of which leaks into the other. Exact for each matching up to
-        64 ports (`optmatch.solvers.feedforward.choosing`); beyond that loops of the outer columns
-        go as their own cells prefer. The other fabrics have a rule and no choice.
+        64 ports (`optmatch.solvers.feedforward.loop_search`); beyond that loops of the outer
+        columns go as their own cells prefer. The other fabrics have a rule and no choice.
     previous
         ``previous[cell]``: the states before the first matching, -1 where not known.
     bar_loss_db, cross_loss_db

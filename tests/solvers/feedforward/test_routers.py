@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 import optmatch as om
 from optmatch.fabrics import FABRICS, FeedForward
 from optmatch.fabrics.light import Light, trace
-from optmatch.solvers.feedforward.choosing import choose_loops
 from optmatch.solvers.feedforward.direct import route_by_sorting
+from optmatch.solvers.feedforward.loop_search import choose_loops
 from optmatch.solvers.feedforward.looping import route_dilated, route_loops
 from optmatch.solvers.feedforward.router import count_cells, route_batch
 from tests.helpers.looping import loop_in_python
