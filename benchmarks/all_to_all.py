@@ -21,7 +21,7 @@ import defects  # noqa: F401 - they end the run
 import numpy as np
 
 import optmatch as om
-from optmatch.solvers.all_to_all.joint_bound import bound_jointly
+from optmatch.solvers.routing.columns import bound_jointly
 from optmatch.solvers.routing.router import CellRouter
 
 INSTANCES = Path(__file__).resolve().parent.parent / "instances" / "all-to-all"

@@ -25,10 +25,9 @@ from optmatch.model import (
 )
 from optmatch.problems import AllToAll, Routing, RoutingProof
 from optmatch.solvers.all_to_all import factors as combinatorics
-from optmatch.solvers.all_to_all.packing import fill_up, keep_routable, pack_slots
+from optmatch.solvers.all_to_all.packing import bound_slots, fill_up, keep_routable, pack_slots
 from optmatch.solvers.all_to_all.planner import FAILED, RoutedSlot, SlotPlanner
-from optmatch.solvers.all_to_all.slot_bound import bound_slots
-from optmatch.solvers.all_to_all.toggles import Sequence, lower_toggles
+from optmatch.solvers.all_to_all.slot_order import Sequence, lower_toggles
 from optmatch.solvers.routing.causes import refuse_dead_pairs
 from optmatch.solvers.routing.negotiation import near_enough
 from optmatch.solvers.routing.pathfinder import UNIT
@@ -114,7 +113,7 @@ def prove_bound(planner: SlotPlanner, excess: int) -> tuple[float, RoutingProof 
     bound is the counted one.
     """
     with uncounted():
-        from optmatch.solvers.all_to_all.joint_bound import bound_jointly  # loads OR-tools
+        from optmatch.solvers.routing.columns import bound_jointly  # loads OR-tools
 
     problem = planner.problem
     clock = planner.clock
@@ -185,11 +184,13 @@ def place_leftovers(planner: SlotPlanner) -> None:
     """Take circuits without a route out of slots, and put them into gaps and further slots.
 
     Each step is a search past the circuits that are there, without rip-up, so that the time after
-    a limit stays short. Afterwards all circuits of ``planner.plan`` have routes.
+    a limit stays short. Afterwards all circuits of ``planner.plan`` have routes. `SolverError` if
+    a pair has none even alone.
     """
-    # `plan` gets the slots without the circuits that have no route, `leftovers` those circuits.
     if all(slot.excess < FAILED for slot in planner.plan):
         return
+
+    # `plan` gets the slots without the circuits that have no route; those are left over.
     plan = []
     leftovers = []
     for slot in planner.plan:
@@ -197,13 +198,14 @@ def place_leftovers(planner: SlotPlanner) -> None:
             slot, left_out = keep_routable(planner, slot)
             leftovers.append(left_out)
         plan.append(slot)
-    pairs_left = np.concatenate(leftovers)  # (pairs, 2): source and destination
+    pairs_left = np.concatenate(leftovers)
 
     # Circuits that were taken out leave gaps, which others may fill.
     for index, slot in enumerate(plan):
         if not len(pairs_left):
             break
-        plan[index], pairs_left = fill_up(planner, slot, pairs_left)
+        plan[index], is_placed = fill_up(planner, slot, pairs_left)
+        pairs_left = pairs_left[~is_placed]
 
     # Without a limit: the leftovers have to get a slot even after the time is up.
     clock = planner.clock
@@ -211,30 +213,27 @@ def place_leftovers(planner: SlotPlanner) -> None:
     further: list[RoutedSlot] | None = []
     if len(pairs_left):
         further = pack_slots(planner, pairs_left, insists=False)
-    if further is None:
-        further = [_route_alone(planner, *pair) for pair in pairs_left.tolist()]
     planner.clock = clock
-    planner.plan = plan + further
+    if further is not None:
+        planner.plan = plan + further
+        return
 
-
-def _route_alone(planner: SlotPlanner, source: int, destination: int) -> RoutedSlot:
-    """Make a slot of one pair alone, whose route is found by an exact search.
-
-    Some pairs have a route, but not one that a search for shortest ways finds: their cheapest walk
-    passes a link twice, once each way, which light cannot. Raises `SolverError` if there is no
-    route.
-    """
+    # Some pairs have a route, but not one that a search for shortest paths finds: their cheapest
+    # walk passes a link twice, once each way, which light cannot. Each gets a slot of its own, by
+    # an exact search.
     with uncounted():
         from optmatch.solvers.routing.branch_and_price import search
 
-    matching = np.full(planner.n_ports, IDLE, dtype=np.int32)
-    matching[source] = destination
-    if planner.bidirectional:
-        matching[destination] = source
-    problem = Routing(planner.problem.fabric, matching)
-    solution = search(problem, Limits(), planner.rng, ignore)
-    if solution.schedule is None or solution.schedule.cell_states is None:
-        raise SolverError(f"ports {source, destination} could not be connected even alone")
-    routes, lengths = planner.router.follow(matching, solution.schedule.cell_states[0])
-    route = routes[source, : lengths[source]].tolist()
-    return planner.with_circuit(planner.empty_slot(), source, destination, route)
+    for source, destination in pairs_left.tolist():
+        alone = np.full(planner.n_ports, IDLE, dtype=np.int32)
+        alone[source] = destination
+        if planner.bidirectional:
+            alone[destination] = source
+        problem = Routing(planner.problem.fabric, alone)
+        schedule = search(problem, Limits(), planner.rng, ignore).schedule
+        if schedule is None or schedule.cell_states is None:
+            raise SolverError(f"ports {source, destination} could not be connected even alone")
+        routes, lengths = planner.router.follow(alone, schedule.cell_states[0])
+        route = routes[source, : lengths[source]].tolist()
+        plan.append(planner.with_circuit(planner.empty_slot(), source, destination, route))
+    planner.plan = plan

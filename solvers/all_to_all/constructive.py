@@ -27,7 +27,7 @@ from optmatch.model import (
 from optmatch.problems import AllToAll
 from optmatch.solvers.all_to_all import factorise
 from optmatch.solvers.all_to_all.conclusion import all_slots
-from optmatch.solvers.all_to_all.toggles import Sequence
+from optmatch.solvers.all_to_all.slot_order import Sequence
 from optmatch.solvers.feedforward.router import (
     cost_states,
     count_cells,
@@ -160,10 +160,22 @@ def _first_plan(problem: AllToAll, rng: np.random.Generator) -> RoundSlots | Non
     """
     fabric = problem.fabric
     live = fabric.live_ports
+
+    # Two families of rounds, ``rounds[slot, port]``, change few cells from one slot to the next.
+    # By shifts port p leads in slot k, from 0, to port (p + k + 1) mod n. By exchanges, if n is a
+    # power of two, all ports lead in a slot to the port whose number differs in the same bits,
+    # which follow a Gray code: one changes from slot to slot. With 4 ports, port 0 meets 1, 2, 3
+    # by shifts, and 1, 3, 2 by exchanges.
+    n = len(live)
+    ports = np.arange(n)
+    bits = ports[1:, None]
+    families = [(ports + bits) % max(n, 1)]
+    if n & (n - 1) == 0:
+        families.append(ports ^ bits ^ bits >> 1)
     for _ in range(_RENAMINGS):
-        # Each family of rounds is a timetable of numbers, for which the ports are put in.
+        # The ports are put in for their numbers.
         routed_families = list[RoundSlots]()
-        for rounds in _all_rounds(len(live)):
+        for rounds in families:
             matchings = np.full((len(rounds), fabric.n_ports), IDLE, dtype=np.int32)
             matchings[:, live] = live[rounds]
             routed = route_cheaply(fabric, matchings)
@@ -174,24 +186,6 @@ def _first_plan(problem: AllToAll, rng: np.random.Generator) -> RoundSlots | Non
             return min(routed_families, key=lambda plan: _count_toggles(plan.states))
         live = rng.permutation(live)
     return None
-
-
-def _all_rounds(n: int) -> Iterator[NDArray[np.int64]]:
-    """Yield ways to let n ports meet in n - 1 matchings, ``rounds[slot, port]``.
-
-    Both families of matchings change few cells from one slot to the next:
-
-    - shifts: in slot k, from 0, port p leads to port (p + k + 1) mod n;
-    - exchanges, if n is a power of two: in each slot all ports lead to the port whose number
-      differs in the same bits. These bits follow a Gray code: one changes from slot to slot.
-
-    With 4 ports, port 0 meets 1, 2, 3 by shifts, and 1, 3, 2 by exchanges.
-    """
-    ports = np.arange(n)
-    yield (ports + ports[1:, None]) % max(n, 1)
-    if n & (n - 1) == 0:
-        bits = ports[1:, None]
-        yield ports ^ bits ^ bits >> 1
 
 
 def _count_toggles(states: NDArray[np.int8]) -> int:

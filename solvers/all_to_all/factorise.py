@@ -14,7 +14,6 @@ from dataclasses import replace
 from itertools import count
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optmatch.model import IDLE, Bound, Limit, Limits, OnEvent, Solution, Tick, TimeUp, uncounted
 from optmatch.problems import AllToAll, RoutingProof
@@ -26,7 +25,7 @@ from optmatch.solvers.all_to_all.conclusion import (
     place_leftovers,
     prove_bound,
 )
-from optmatch.solvers.all_to_all.packing import PACKING, pack_slots
+from optmatch.solvers.all_to_all.packing import PACKING, QUICK_ROUNDS, bound_slots, pack_slots
 from optmatch.solvers.all_to_all.planner import (
     FAILED,
     QUICK,
@@ -34,8 +33,7 @@ from optmatch.solvers.all_to_all.planner import (
     SlotPlanner,
     exchanges,
 )
-from optmatch.solvers.all_to_all.slot_bound import QUICK_ROUNDS, bound_slots
-from optmatch.solvers.all_to_all.slot_shortage import names_faults, on_live_ports
+from optmatch.solvers.all_to_all.slot_shortage import with_faults
 from optmatch.solvers.frame import limit_of, stoppable, take_best
 from optmatch.solvers.params import AllToAllParams
 from optmatch.solvers.routing.negotiation import near_enough
@@ -59,8 +57,7 @@ _PACKINGS = 4
 """Packings with patience without a limit: eight save one slot in a hundred in twice the time."""
 
 
-@names_faults()
-@on_live_ports
+@with_faults
 def solve(
     problem: AllToAll,
     limits: Limits,
@@ -189,8 +186,15 @@ def schedule_all(
         )
         planner.plan = search.least_failed if best is None else best
         if best is None and search.bound is not None and search.bound[0] == np.inf:
-            # It took the whole search to see that links are too few for the fewest slots.
-            limit = search.pack_beside()
+            # It took the whole search to see that links are too few for the fewest slots. A second
+            # plan, packed into as many slots as it takes, competes with the one that has failed.
+            failed_plan = planner.plan
+            ends = problem.pairs.astype(np.int64)
+            search.packed = pack_slots(planner, ends, insists=False)
+            limit = search.pack()
+            if search.packed is not None:
+                search.packed = planner.plan
+            planner.plan = failed_plan
     planner.clock = clock
 
     # Two plans may compete: the fewest slots with leftovers in further ones, and packed slots.
@@ -255,7 +259,15 @@ class _SlotExchange:
         names = self.planner.random_names(self.factors.shape[1])
         self.planner.plan = []
         factors = combinatorics.relabel(self.factors, names)
-        if self.bound is None and self._fails(factors[:_PROBED]):
+
+        # Whether none of the first factors can be routed with little effort, if time allows.
+        all_fail = self.bound is None and len(factors) > 0
+        for partner in factors[:_PROBED] if all_fail else ():
+            slot = self.planner.settle(partner, *self.planner.router.empty_routes(), QUICK)
+            if slot.excess < FAILED or self.planner.clock.remaining_s <= 0:
+                all_fail = False
+                break
+        if all_fail:
             # A plan of more slots is made at once: it is the answer if there is no time for more.
             ends = self.planner.problem.pairs.astype(np.int64)
             self.packed = pack_slots(self.planner, ends, insists=False)
@@ -293,15 +305,6 @@ class _SlotExchange:
         planner.slots_bound = shortage.slots
         self.bound = np.inf, shortage.proof
 
-    def _fails(self, factors: NDArray[np.int64]) -> bool:
-        """Tell whether none of some factors can be routed with little effort, if time allows."""
-        planner = self.planner
-        for partner in factors:
-            slot = planner.settle(partner, *planner.router.empty_routes(), QUICK)
-            if slot.excess < FAILED or planner.clock.remaining_s <= 0:
-                return False
-        return len(factors) > 0
-
     def pack(self) -> Limit:
         """Pack all pairs into slots again and again; the plan with the fewest slots counts.
 
@@ -334,22 +337,6 @@ class _SlotExchange:
         if stop.limit is not None:
             return stop.limit
         return Limit.ITERATIONS if clock.limits.iterations is not None else Limit.EXHAUSTED
-
-    def pack_beside(self) -> Limit:
-        """Keep in ``packed`` a second plan: all pairs packed into as many slots as it takes.
-
-        The first plan, ``planner.plan``, stays: the fewest slots, in which some circuits have no
-        routes.
-        """
-        planner = self.planner
-        kept_plan = planner.plan
-        ends = planner.problem.pairs.astype(np.int64)
-        self.packed = pack_slots(planner, ends, insists=False)
-        limit = self.pack()
-        if self.packed is not None:
-            self.packed = planner.plan
-        planner.plan = kept_plan
-        return limit
 
     def take_up(self, former: Solution) -> Limit | None:
         """Keep the slots of a former solution, and route again what has no route any more.
@@ -427,7 +414,16 @@ class _SlotExchange:
             yield self.answer()
             proved = self.bound or self._prove()
             yield Bound(proved[0])
-            self.starts = self.starts or self._count_starts()
+
+            # A limit of time or iterations ends the search, unless the problem is so small that an
+            # exact search follows.
+            if self.starts is None:
+                with uncounted():
+                    from optmatch.solvers.all_to_all.joint_model import is_small  # loads OR-tools
+
+                is_limited = clock.limits.time_s is not None or clock.limits.iterations is not None
+                is_endless = is_limited and not is_small(self.planner.problem, clock)
+                self.starts = np.inf if is_endless else self.params.starts
             if self.slots < 3 or proved[0] == np.inf or begun >= self.starts:
                 return
             cells = self.counted_cells + self.planner.excess / UNIT
@@ -435,23 +431,6 @@ class _SlotExchange:
                 return
             if self.start() is not None:
                 raise TimeUp("the time is up")
-
-    def _count_starts(self) -> float:
-        """Tell how often the search is begun anew, from other matchings.
-
-        Infinite if a limit of time or iterations ends the search, unless the problem is so small
-        that an exact search follows.
-        """
-        with uncounted():
-            from optmatch.solvers.all_to_all.joint_model import is_small  # loads OR-tools
-
-        limits = self.planner.clock.limits
-        limited = limits.time_s is not None or limits.iterations is not None
-        return (
-            np.inf
-            if limited and not is_small(self.planner.problem, self.planner.clock)
-            else self.params.starts
-        )
 
     def _prove(self) -> tuple[float, RoutingProof | None]:
         """Bound the cells of all plans in the fewest slots, and keep the bound with its proof."""

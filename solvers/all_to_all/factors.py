@@ -40,9 +40,16 @@ def tournament(n_ports: int, bidirectional: bool) -> NDArray[np.int64]:
     Example with 3 one-way ports. In slot 0 the port 0 sends to 1, 1 to 2 and 2 to 0: the partners
     are ``[4, 5, 3, 2, 0, 1]``.
     """
-    # rounds[slot, port] is the port to which a port is connected.
+    # ``rounds[slot, port]`` is the port to which a port is connected. Circle method: in round k
+    # ports meet whose numbers add up to k modulo n - 1, and the one that would meet itself meets
+    # the last port. For 4 ports the rounds are 0-3 1-2, 0-1 2-3 and 0-2 1-3.
     if bidirectional or n_ports % 2 == 0:
-        rounds = _circle(n_ports + n_ports % 2)
+        last = n_ports + n_ports % 2 - 1
+        other_ports = np.arange(last, dtype=np.int64)
+        partners = (other_ports[:, None] - other_ports) % max(last, 1)
+        slots, alone = np.nonzero(partners == other_ports)
+        partners[slots, alone] = last
+        rounds = np.column_stack([partners, alone])
     else:
         shift = np.arange(1, n_ports)[:, None]
         rounds = (np.arange(n_ports)[None, :] + shift) % n_ports
@@ -53,25 +60,6 @@ def tournament(n_ports: int, bidirectional: bool) -> NDArray[np.int64]:
     # output is the input that sends to it, by the inverse of the permutation, its argsort.
     back = np.argsort(rounds, axis=1, kind="stable")
     return np.concatenate([rounds + n_ports, back], axis=1)
-
-
-def _circle(n: int) -> NDArray[np.int64]:
-    """Make a round-robin tournament of an even number of ports by the circle method.
-
-    In round k, ports meet whose numbers add up to k modulo n - 1; the one that would meet itself
-    meets the last port. For 4 ports the rounds are 0-3 1-2, 0-1 2-3 and 0-2 1-3.
-    """
-    n_rounds = n - 1
-    last = n - 1
-    other_ports = np.arange(last, dtype=np.int64)
-    rounds = np.full((n_rounds, n), IDLE, dtype=np.int64)
-    for number in range(n_rounds):
-        partner = (number - other_ports) % n_rounds
-        alone = int(np.flatnonzero(partner == other_ports)[0])
-        partner[alone] = last
-        rounds[number, :last] = partner
-        rounds[number, last] = alone
-    return rounds
 
 
 def relabel(factors: NDArray[np.int64], names: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -11,12 +12,11 @@ from optmatch.problems import AllToAll
 from optmatch.solvers.all_to_all.conclusion import answer_at_once
 from optmatch.solvers.all_to_all.factorise import schedule_all
 from optmatch.solvers.all_to_all.joint_model import decide_fewest, improve
-from optmatch.solvers.all_to_all.slot_shortage import names_faults, on_live_ports
+from optmatch.solvers.all_to_all.slot_shortage import with_faults
 from optmatch.solvers.frame import stoppable
 
 
-@names_faults(decide_fewest)
-@on_live_ports
+@partial(with_faults, decide=decide_fewest)
 def solve(
     problem: AllToAll,
     limits: Limits,
@@ -34,7 +34,7 @@ def solve(
     Parameters
     ----------
     problem
-        The all-to-all, on a mesh small enough for the model (`joint_model`).
+        The all-to-all, on a mesh small enough for the model.
     limits
         The limits of time, gap and iterations.
     rng

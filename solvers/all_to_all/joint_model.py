@@ -12,7 +12,11 @@ import numpy as np
 
 from optmatch.model import Clock, Limit, OnEvent, Solution, Status, ignore
 from optmatch.problems import AllToAll
-from optmatch.solvers.all_to_all.conclusion import FEWEST_SLOTS, REFUTED_BY_SEARCH, conclude
+from optmatch.solvers.all_to_all.conclusion import (
+    FEWEST_SLOTS,
+    REFUTED_BY_SEARCH,
+    conclude,
+)
 from optmatch.solvers.all_to_all.planner import RoutedSlot, SlotPlanner
 from optmatch.solvers.cpsat import LightFlow, Literal, Outcome, share_links
 from optmatch.solvers.exact_models import Asked, ExactModel, draw_seed, refute_in_turn
@@ -256,25 +260,18 @@ def improve(
     if stop.limit is not None:
         limit = stop.limit
         solution = conclude(planner, limit, "ilp", polish=False)
-    solution = _keep_slots_bound(start, solution)
+
+    # The certified bound on slots of the start stays where it proves that more are needed than the
+    # new certificate does; the bound on cells is then that of the problem.
+    if start.stats["slots_lower_bound"] > solution.stats["slots_lower_bound"]:
+        bounds = {name: start.stats[name] for name in ("slots_lower_bound", FEWEST_SLOTS)}
+        solution = replace(
+            solution,
+            lower_bound=problem.lower_bound(),
+            certificate=start.certificate,
+            stats={**solution.stats, **bounds},
+        )
     return _claim(solution, verdict.outcome.lower_bound, limit, verdict.count)
-
-
-def _keep_slots_bound(start: Solution, solution: Solution) -> Solution:
-    """Give a new schedule the certified bound on slots of the solution that it came from.
-
-    Only where that proves that more slots are needed than its own certificate does; the bound on
-    cells is then that of the problem.
-    """
-    if start.stats["slots_lower_bound"] <= solution.stats["slots_lower_bound"]:
-        return solution
-    bounds = {name: start.stats[name] for name in ("slots_lower_bound", FEWEST_SLOTS)}
-    return replace(
-        solution,
-        lower_bound=solution.problem.lower_bound(),
-        certificate=start.certificate,
-        stats={**solution.stats, **bounds},
-    )
 
 
 def _claim(solution: Solution, bound: float, limit: Limit | None, refuted_below: int) -> Solution:

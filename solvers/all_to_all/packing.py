@@ -2,8 +2,21 @@
 
 Where links are scarce, no slot can hold a circuit of every port. A slot is then filled greedily:
 pairs whose ports still have to meet most others come first, each is routed past those that the
-slot has, and is left to a later slot if there is no way. With patience, further pairs are put
+slot has, and is left to a later slot if there is no path. With patience, further pairs are put
 into a full slot by rip-up and reroute of all its circuits.
+
+How many slots are needed at least is bounded by link prices. Put a price on every link. A link
+carries at most one circuit in a slot, so all slots together can pay each price once a slot, and
+the pairs pay at least what their cheapest paths cost:
+
+    slots >= sum over pairs of the price of the cheapest path / sum of all prices
+
+The best prices are the dual solution of a fractional packing of routes. They are approached by
+multiplicative weights (Plotkin, Shmoys and Tardos 1995, doi 10.1287/moor.20.2.257): links that
+many cheapest paths pass become dearer. All prices are whole numbers, so the bound is exact.
+
+For example, if 12 pairs have no path but over one of two links, with the price 1 on these two
+links and 0 on all others the pairs pay 12, and the prices add up to 2: there are at least 6 slots.
 """
 
 from __future__ import annotations
@@ -13,7 +26,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import Tick
+from optmatch.model import Clock, Tick
+from optmatch.problems import AllToAll, RoutingProof
 from optmatch.solvers.all_to_all.planner import FAILED, RoutedSlot, SlotPlanner
 from optmatch.solvers.kernels.decorators import kernel
 from optmatch.solvers.routing.pathfinder import (
@@ -24,6 +38,7 @@ from optmatch.solvers.routing.pathfinder import (
     find_route,
     passes_link_twice,
 )
+from optmatch.solvers.routing.router import CellRouter, search_all_paths
 
 _INSERTION = Effort(first=UNIT, growth_percent=130, history=4 * UNIT, rounds=8)
 """The negotiation that puts one more circuit into a full slot: most that succeed take 4 rounds."""
@@ -39,37 +54,18 @@ PACKING = "pack again"
 """The phase of ticks before each further packing, when a plan is known already."""
 
 
-class PairTable(NamedTuple):
-    """Pairs that have to meet, and which of them have a slot."""
-
-    ends: NDArray[np.int64]  # (pairs, 2): source and destination
-    is_placed: NDArray[np.bool_]  # (pairs,)
-
-
-class OpenSlot(NamedTuple):
-    """The circuits of a slot that is being filled; changed in place."""
-
-    destination: NDArray[np.int64]  # (ports,): -1 where the port sends nothing
-    source: NDArray[np.int64]  # (ports,): -1 where the port receives nothing
-    # (ports, width) ``[source, step]``: the terminals by which light leaves its cells.
-    routes: NDArray[np.int32]
-    lengths: NDArray[np.int64]  # (ports,): cells on the route of each source, 0 without one
-
-
 @kernel
-def fill_slot(wiring, space, pairs, order, slot, is_bidirectional):
-    """Route pairs in an order past each other, as far as there are ways; return how many.
+def fill_slot(wiring, space, pairs, routes, lengths, is_placed):
+    """Route pairs in turn past each other and past the circuits that are there, first fit.
 
-    All go into `slot`; ``space.exit_cost`` closes the links of its circuits, also of those that
-    are added, and ``pairs.is_placed`` becomes true for them.
+    ``pairs[pair]`` are a source and a destination. ``space.exit_cost[terminal]`` is `FAR` at the
+    links of all circuits, hence also at the ports that have one. A pair that gets a path is
+    written to ``routes[source]`` and ``lengths[source]``, its links are closed, and
+    ``is_placed[pair]`` becomes true.
     """
-    n_placed = 0
-    for place in range(len(order)):
-        pair = order[place]
-        source = pairs.ends[pair, 0]
-        destination = pairs.ends[pair, 1]
-        if slot.destination[source] >= 0 or slot.source[destination] >= 0:
-            continue
+    for pair in range(len(pairs)):
+        source = pairs[pair, 0]
+        destination = pairs[pair, 1]
 
         # The links at both ports have to be free of other light.
         first = wiring.source[source]
@@ -82,183 +78,248 @@ def fill_slot(wiring, space, pairs, order, slot, is_bidirectional):
             continue
 
         # The circuit joins the slot: its route is written, and its links are closed to others.
-        slot.lengths[source] = length
+        lengths[source] = length
         for step in range(length):
-            slot.routes[source, step] = route[step]
+            routes[source, step] = route[step]
         close_route(wiring, space.exit_cost, source, route)
-        slot.destination[source] = destination
-        slot.source[destination] = source
-        if is_bidirectional:
-            slot.destination[destination] = source
-            slot.source[source] = destination
-        pairs.is_placed[pair] = True
-        n_placed += 1
-    return n_placed
+        is_placed[pair] = True
 
 
 def pack_slots(
-    planner: SlotPlanner, ends: NDArray[np.int64], *, insists: bool
+    planner: SlotPlanner, pairs: NDArray[np.int64], *, insists: bool
 ) -> list[RoutedSlot] | None:
-    """Pack the pairs of an all-to-all into slots, one slot after the other, by a greedy search.
+    """Pack the pairs of an all-to-all into slots, one slot after the other, by first fit.
 
-    ``ends[pair]``: the source and the destination of each pair. Each slot takes all pairs that
-    still have a way past those that it has. With `insists` further pairs are put into full slots
+    ``pairs[pair]``: the source and the destination of each pair. Each slot takes all pairs that
+    still have a path past those that it has. With `insists` further pairs are put into full slots
     by rip-up and reroute. None if the time is up before all pairs have a slot, or if some pair
-    cannot be routed even alone by a search for cheapest ways.
+    cannot be routed even alone by a search for cheapest paths.
     """
-    pairs = PairTable(ends, np.zeros(len(ends), dtype=np.bool_))
+    waiting = pairs
     plan = []
-    while not pairs.is_placed.all():
+    while len(waiting):
         if planner.clock.remaining_s <= 0:
             return None
 
         # The pairs come first that have a port with most pairs still to meet: at least so many
-        # slots are needed for that port.
-        left = np.flatnonzero(~pairs.is_placed)
-        meetings_left = np.bincount(ends[left].ravel(), minlength=planner.n_ports)
-        urgency = meetings_left[ends[left]].max(axis=1).astype(np.float64)
-
-        # Ties are broken by chance: in the order of their numbers the pairs of a slot are
-        # neighbours of each other, and 12x12 with 76 ports takes 115 slots, not 98.
-        urgency += planner.rng.random(len(left))
-        order = left[np.argsort(-urgency, kind="stable")]
+        # slots are needed for that port. Ties are broken by chance: in the order of their numbers
+        # the pairs of a slot are neighbours of each other, and 12x12 with 76 ports takes 115
+        # slots, not 98.
+        meetings_left = np.bincount(waiting.ravel(), minlength=planner.n_ports)
+        urgency = meetings_left[waiting].max(axis=1) + planner.rng.random(len(waiting))
+        order = np.argsort(-urgency, kind="stable")
 
         # The slot is filled in this order; with patience, circuits make room for further ones.
-        slot = _open_slot(planner)
-        _clear_links(planner)
-        arrays = planner.router.wiring, planner.router.workspace
-        n_placed = fill_slot(*arrays, pairs, order, slot, planner.bidirectional)
-        routed = _close_slot(planner, slot)
-        if insists:
-            routed = _insert_by_negotiation(planner, pairs, order, routed)
-        if n_placed == 0:
+        slot, is_placed = fill_up(planner, planner.empty_slot(), waiting[order])
+        if not is_placed.any():
             return None  # a pair whose cheapest walks pass a link twice needs an exact search
-        plan.append(routed)
-        planner.on_event(Tick("pack", int(pairs.is_placed.sum()), len(ends)))
+        if insists:
+            slot = _insert_by_negotiation(planner, slot, waiting[order], is_placed)
+        plan.append(slot)
+        waiting = np.delete(waiting, order[is_placed], axis=0)
+        planner.on_event(Tick("pack", len(pairs) - len(waiting), len(pairs)))
     return plan
+
+
+def fill_up(
+    planner: SlotPlanner, slot: RoutedSlot, pairs: NDArray[np.int64]
+) -> tuple[RoutedSlot, NDArray[np.bool_]]:
+    """Put pairs into the gaps of a slot, in turn, past its circuits, which keep their routes.
+
+    ``pairs[pair]`` are a source and a destination. Returns the fuller slot, and for each pair
+    whether it has found room; `slot` is not changed.
+    """
+    # The links of the circuits that are there are closed to the others.
+    wiring = planner.router.wiring
+    space = planner.router.workspace
+    space.exit_cost[:] = 0
+    space.use[:] = 0
+    routes = slot.routes.copy()
+    lengths = slot.lengths.copy()
+    for source in np.flatnonzero(lengths).tolist():
+        close_route(wiring, space.exit_cost, source, routes[source, : lengths[source]])
+
+    # Pairs that fit in become partners.
+    is_placed = np.zeros(len(pairs), dtype=np.bool_)
+    fill_slot(wiring, space, pairs, routes, lengths, is_placed)
+    partner = slot.partner.copy()
+    new_sources, new_destinations = pairs[is_placed].T
+    far_vertices = planner.far_vertex(new_destinations)
+    partner[new_sources] = far_vertices
+    partner[far_vertices] = new_sources
+
+    # All circuits have routes: the excess is what these cost beyond the shortest ones.
+    sources = np.flatnonzero(lengths)
+    destinations = planner.destinations(partner)[sources]
+    least = int(planner.router.least[sources, destinations].sum())
+    excess = UNIT * int(lengths.sum()) - least
+    return RoutedSlot(partner, routes, lengths, excess), is_placed
 
 
 def keep_routable(
     planner: SlotPlanner, failed: RoutedSlot
 ) -> tuple[RoutedSlot, NDArray[np.int64]]:
-    """Route the circuits of a slot greedily past each other, and leave out those without a way.
+    """Route the circuits of a slot past each other by first fit, those with long paths first.
 
-    The source and destination of those that are left out come second.
+    Returns the slot of those that have a path, and source and destination of the others.
     """
-    # `sources` lists the circuits with the longest ways first; short ones still fit in later.
     sources = planner.sources(failed.partner)
     destinations = planner.destinations(failed.partner)[sources]
-    ends = np.stack([sources, destinations], axis=1).astype(np.int64)
-    pairs = PairTable(ends, np.zeros(len(ends), dtype=np.bool_))
-
-    # An empty slot, in a fabric all of whose links are free, is filled in that order.
-    slot = _open_slot(planner)
-    _clear_links(planner)
-    router = planner.router
-    order = np.arange(len(ends))
-    fill_slot(router.wiring, router.workspace, pairs, order, slot, planner.bidirectional)
-    return _close_slot(planner, slot), ends[~pairs.is_placed]
-
-
-def fill_up(
-    planner: SlotPlanner, routed: RoutedSlot, ends: NDArray[np.int64]
-) -> tuple[RoutedSlot, NDArray[np.int64]]:
-    """Put further pairs into the gaps of a slot, past its circuits, which keep their routes.
-
-    ``ends[pair]`` are a source and a destination; `routed` is not changed. The source and
-    destination of the pairs that did not fit come second.
-    """
-    # The links and ports of the circuits that are there are closed to the others.
-    slot = _open_slot(planner)
-    _clear_links(planner)
-    wiring = planner.router.wiring
-    destinations = planner.destinations(routed.partner)
-    for source in np.flatnonzero(routed.lengths).tolist():
-        # The circuit takes its two ports; one of bidirectional ports takes them for both ways.
-        destination = destinations[source]
-        slot.destination[source] = destination
-        slot.source[destination] = source
-        if planner.bidirectional:
-            slot.destination[destination] = source
-            slot.source[source] = destination
-        slot.lengths[source] = routed.lengths[source]
-        slot.routes[source] = routed.routes[source]
-        route = routed.routes[source, : routed.lengths[source]]
-        close_route(wiring, planner.router.workspace.exit_cost, source, route)
-
-    # Then the pairs are tried in their order; those that fit are marked as placed.
-    pairs = PairTable(ends, np.zeros(len(ends), dtype=np.bool_))
-    arrays = wiring, planner.router.workspace
-    fill_slot(*arrays, pairs, np.arange(len(ends)), slot, planner.bidirectional)
-    return _close_slot(planner, slot), ends[~pairs.is_placed]
-
-
-def _open_slot(planner: SlotPlanner) -> OpenSlot:
-    """Make a slot without circuits: no port has a partner (-1), and no route is laid."""
-    routes, lengths = planner.router.empty_routes()
-    return OpenSlot(
-        destination=np.full(planner.n_ports, -1, dtype=np.int64),
-        source=np.full(planner.n_ports, -1, dtype=np.int64),
-        routes=routes,
-        lengths=lengths,
-    )
-
-
-def _clear_links(planner: SlotPlanner) -> None:
-    """Open all links to the search: the workspace of the router is as if no circuit were there.
-
-    Writes ``exit_cost[terminal]`` and ``use[link]`` of ``planner.router.workspace``, 0 everywhere.
-    """
-    planner.router.workspace.exit_cost[:] = 0
-    planner.router.workspace.use[:] = 0
-
-
-def _close_slot(planner: SlotPlanner, slot: OpenSlot) -> RoutedSlot:
-    """Turn an open slot into a `RoutedSlot` with its excess; its arrays are not copied.
-
-    In ``partner``, the destination of a circuit is the vertex `port` if ports are bidirectional,
-    or else ``port + n_ports``: outputs have vertices of their own.
-    """
-    partner = planner.empty_slot().partner
-    sources = np.flatnonzero(slot.lengths)
-    destinations = slot.destination[sources]
-    far_vertices = destinations if planner.bidirectional else destinations + planner.n_ports
-    partner[sources] = far_vertices
-    partner[far_vertices] = sources
-    least = int(planner.router.least[sources, destinations].sum())
-    excess = UNIT * int(slot.lengths.sum()) - least
-    return RoutedSlot(partner, slot.routes, slot.lengths, excess)
+    pairs = np.stack([sources, destinations], axis=1).astype(np.int64)
+    slot, is_placed = fill_up(planner, planner.empty_slot(), pairs)
+    return slot, pairs[~is_placed]
 
 
 def _insert_by_negotiation(
-    planner: SlotPlanner, pairs: PairTable, order: NDArray[np.int64], routed: RoutedSlot
+    planner: SlotPlanner,
+    slot: RoutedSlot,
+    pairs: NDArray[np.int64],
+    is_placed: NDArray[np.bool_],
 ) -> RoutedSlot:
     """Put further pairs into a full slot, by rip-up and reroute of all its circuits.
 
-    `order` lists pairs, which are tried in turn. Pairs that are placed are skipped, others that
-    fit become placed. The search ends after `_REFUSALS` failures in a row; `routed` is not
-    changed.
+    Pairs are tried in turn, but for those that are placed; others that fit become placed in
+    `is_placed`. The search ends after `_REFUSALS` failures in a row; `slot` is not changed.
     """
     n_refused = 0
     idle = planner.idle_partner
-    for pair in order[~pairs.is_placed[order]].tolist():
+    for pair in np.flatnonzero(~is_placed).tolist():
         if n_refused >= _REFUSALS or planner.clock.remaining_s <= 0:
             break
 
-        # A pair whose port is busy in the slot is passed over. The output of a port that is not
-        # bidirectional is a vertex of its own, n_ports further on.
-        source, destination = pairs.ends[pair].tolist()
-        far_vertex = destination if planner.bidirectional else destination + planner.n_ports
-        if routed.partner[source] != idle or routed.partner[far_vertex] != idle:
+        # A pair whose port is busy in the slot is passed over.
+        source, destination = pairs[pair].tolist()
+        far_vertex = planner.far_vertex(destination)
+        if slot.partner[source] != idle or slot.partner[far_vertex] != idle:
             continue
 
         # The slot with this circuit, all of whose circuits may move; it counts if all get routes.
-        wider = planner.with_circuit(routed, source, destination, [])
+        wider = planner.with_circuit(slot, source, destination, [])
         tried = planner.settle(wider.partner, wider.routes, wider.lengths, _INSERTION)
         if tried.excess >= FAILED:
             n_refused += 1
             continue
         n_refused = 0
-        pairs.is_placed[pair] = True
-        routed = tried
-    return routed
+        is_placed[pair] = True
+        slot = tried
+    return slot
+
+
+_PRICE_SCALE = 1_000_000
+"""The dearest link has this price: a bound loses less than a thousandth by rounding."""
+
+_ROUNDS = 150
+_FIRST_STEP = 8.0
+_STEP_FALL = 0.7
+_ROUNDS_PER_STEP = 10
+"""A round makes the link in most use dearer by exp(step); the step falls every ten rounds.
+
+Tuned on hexagons of 12x12 with 76 and 20x20 with 128 ports, whose bounds are 92 and 156 then.
+Half of the first step gives 91 and 153; a step of 0.3 that falls every fifty rounds gives 78 and
+127 after 250 rounds.
+"""
+
+QUICK_ROUNDS = 40
+"""Rounds that show whether slots are far too few, at a quarter of the time of all rounds.
+
+On 12x12 with 24 ports side by side they give 32 slots, as all rounds do, where counting gives 23.
+"""
+
+_SHARE_OF_TIME = 0.4
+"""Which part of the time that is left the prices may take."""
+
+
+class SlotBound(NamedTuple):
+    """The fewest slots that link prices allow, and the prices that prove it."""
+
+    slots: int  # no schedule has fewer
+    proof: RoutingProof  # the prices of links
+
+
+@kernel
+def load_cheapest_paths(wiring, all_paths, space, must_meet, link_use):
+    """Load the cheapest paths of all pairs onto the links, and return what they cost together.
+
+    ``must_meet[source, destination]`` says which pairs there are. Writes ``link_use[link]``, how
+    many pairs go over each link, from 0. ``space.exit_cost`` has the price of the link behind each
+    terminal. `all_paths` is the wiring for searches to all terminals, one for each port that
+    starts a pair; pairs without a path are left out.
+    """
+    for link in range(len(link_use)):
+        link_use[link] = 0
+    total = np.int64(0)
+    n_ports = len(wiring.source)
+    for source in range(n_ports):
+        starts_any = False
+        for destination in range(n_ports):
+            starts_any = starts_any or must_meet[source, destination]
+        if not starts_any:
+            continue
+
+        # One search finds the cheapest paths from this port to all others.
+        first = wiring.source[source]
+        find_route(all_paths, space, source, 0, space.spare)
+        for destination in range(n_ports):
+            leaving = wiring.target[destination]
+            if must_meet[source, destination] and space.cost[leaving] < FAR:
+                total += space.exit_cost[first] + space.cost[leaving]
+
+                # Each link on the path is used once more, from the end back to the first cell.
+                link_use[wiring.link[first]] += 1
+                link_use[wiring.link[leaving]] += 1
+                while space.entered[leaving] != first:
+                    leaving = wiring.mate[space.entered[leaving]]
+                    link_use[wiring.link[leaving]] += 1
+    return total
+
+
+def bound_slots(
+    problem: AllToAll, router: CellRouter, clock: Clock, rounds: int = _ROUNDS
+) -> SlotBound | None:
+    """Bound the slots of all schedules by prices of links; None if counting proves as much.
+
+    The circuits of one slot share no link, so together they pay each price at most once. All
+    circuits of all slots pay at least the cheapest path of each pair of ports. Hence there are at
+    least as many slots as these cheapest paths cost in all, divided by the sum of all prices. This
+    is the dual of a linear programme, and any prices give a bound.
+
+    The search for good prices is the multiplicative-weights method: links on many cheapest paths
+    become dearer. The best prices are a certificate: the bound can be recounted by one search for
+    each port.
+    """
+    # All links have the same weight at first. Prices are the weights in whole numbers, the largest
+    # one `_PRICE_SCALE`. After each round the weight of a link grows with its use.
+    must_meet = np.zeros((problem.fabric.n_ports,) * 2, dtype=np.bool_)
+    must_meet[tuple(problem.pairs.T)] = True
+    wiring = router.wiring
+    space = router.workspace
+    all_paths = search_all_paths(wiring, np.zeros_like(wiring.cell_cost))
+    n_links = len(space.use)
+    link_use = np.zeros(n_links, dtype=np.int64)
+    weights = np.ones(n_links)
+    step = _FIRST_STEP
+    best_slots = problem.min_slots
+    best_prices: NDArray[np.int64] | None = None
+    least_remaining_s = clock.remaining_s * (1 - _SHARE_OF_TIME)
+
+    for turn in range(1, rounds + 1):
+        if clock.remaining_s <= least_remaining_s and np.isfinite(clock.remaining_s):
+            break
+
+        # The price of the cheapest paths of all pairs together, over the sum of all prices, is how
+        # many slots are needed.
+        prices = np.rint(weights / weights.max() * _PRICE_SCALE).astype(np.int64)
+        np.copyto(space.exit_cost, prices[wiring.link])
+        paid = int(load_cheapest_paths(wiring, all_paths, space, must_meet, link_use))
+        slots = -(-paid // int(prices.sum()))  # rounded up: slots are whole
+        if slots > best_slots:
+            best_slots = slots
+            best_prices = prices
+
+        # Links that many cheapest paths pass become dearer, by smaller steps from time to time.
+        weights = weights / weights.max() * np.exp(step * link_use / link_use.max())
+        if turn % _ROUNDS_PER_STEP == 0:
+            step *= _STEP_FALL
+    if best_prices is None:
+        return None
+    return SlotBound(best_slots, RoutingProof.of_prices(best_prices, infeasible=True))

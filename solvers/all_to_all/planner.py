@@ -7,7 +7,7 @@ makes them a 1-factorisation.
 
 The *excess* of a slot is how much longer its routes are than the shortest routes of its pairs
 together, in 1/`UNIT` of a cell. `FAILED` is added for each link that two circuits need at once,
-and for each circuit without a way. Hence the excess says how bad a slot is: 0 is as good as can
+and for each circuit without a path. Hence the excess says how bad a slot is: 0 is as good as can
 be, less than `FAILED` means that all of its circuits are routed.
 
 To *exchange pairs* is to let two or three slots divide their pairs among themselves in another
@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from queue import Queue
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -123,9 +123,9 @@ class SlotPlanner:
         return np.append(partner, np.flatnonzero(matching == IDLE)[: self.n_ports % 2])
 
     def sources(self, partner: NDArray[np.int64]) -> NDArray[np.int64]:
-        """List the ports that start a circuit, those with the longest ways first.
+        """List the ports that start a circuit, those with the longest paths first.
 
-        Long ways have the fewest alternatives. A circuit of bidirectional ports is counted once,
+        Long paths have the fewest alternatives. A circuit of bidirectional ports is counted once,
         from its lower port.
         """
         matching = self.matching(partner)
@@ -136,6 +136,10 @@ class SlotPlanner:
     def destinations(self, partner: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return ``destinations[source]`` of a factor as the router takes it, by ports."""
         return partner if self.bidirectional else partner[: self.n_ports] - self.n_ports
+
+    def far_vertex(self, destination: Any) -> Any:
+        """Return the vertex at the end of a circuit to a port, or those of an array of ports."""
+        return destination if self.bidirectional else destination + self.n_ports
 
     def settle(
         self,
@@ -150,8 +154,8 @@ class SlotPlanner:
 
         The *excess* of the slot is what its routes cost beyond the shortest ones, in 1/`UNIT` of a
         cell; above `allowed` the negotiation gives up. It is `FAILED` for each link that is still
-        contested, or for each circuit if one has no way at all. `routes` and `lengths` are changed
-        and become part of the result; other threads bring a `router` of their own.
+        contested, or for each circuit if one has no path at all. `routes` and `lengths` are
+        changed and become part of the result; other threads bring a `router` of their own.
         """
         # `least` is what the shortest routes of all circuits cost together.
         router = router or self.router
@@ -162,7 +166,7 @@ class SlotPlanner:
             effort = effort._replace(most=least + allowed)
 
         # A cost below 0 is a failure: the number of links that are contested still, with a minus,
-        # or `BLOCKED` or less if some circuit has no way at all.
+        # or `BLOCKED` or less if some circuit has no path at all.
         cost = router.settle(order, destinations, routes, lengths, effort=effort)
         contested = -cost if cost > BLOCKED else len(order)
         excess = cost - least if cost >= 0 else contested * FAILED
@@ -281,7 +285,7 @@ class SlotPlanner:
         `terminals` are those of its route, none if it has no route yet; the excess stays as it
         was.
         """
-        far_vertex = j if self.bidirectional else j + self.n_ports
+        far_vertex = self.far_vertex(j)
         partner = slot.partner.copy()
         partner[i] = far_vertex
         partner[far_vertex] = i

@@ -1,7 +1,7 @@
 """Repair of a schedule whose fabric breaks: reroute, exchange pairs, or prove it impossible.
 
 Most faults touch few slots, and most slots they touch need new routes only for the circuits at the
-broken cell. So a schedule is repaired slot by slot, from the routes it has; where that fails,
+broken cell. Hence a schedule is repaired slot by slot, from the routes it has; where that fails,
 exact tests come first. A further fault never makes anything possible, so what is proved for some
 faults holds for all sets that contain them.
 
@@ -12,7 +12,6 @@ all of its slots can be routed in spite of the faults.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
@@ -27,7 +26,6 @@ from optmatch.problems import AllToAll, Routing
 from optmatch.solvers.all_to_all.planner import (
     FAILED,
     QUICK,
-    RoutedSlot,
     SlotPlanner,
     exchange_pairs,
 )
@@ -45,7 +43,7 @@ from optmatch.solvers.routing.router import CellRouter
 
 Outcome = Literal["survived", "failed", "unrepaired"]
 
-_EXCHANGES = 16  # for each slot, where circuits are left without a way
+_EXCHANGES = 16  # for each slot, where circuits are left without a path
 _ROUNDS = 60  # rounds of pricing, for a proof
 _MANY = 0.25  # the part of lost slots beyond which a proof is likelier than a repair
 _CASES = 20  # nodes of branch and price, for a proof about one matching
@@ -170,8 +168,10 @@ class Repair:
                 continue
 
             # At the first slot that fails: a pair that no state of the cells connects is a proof.
-            if not lost and self._dead(Faulty.of(self.fabric, faults)):
-                return Verdict("failed", "dead pair", causes=faults)
+            if not lost:
+                met = {(i, j) for met in self.matchings for i, j in enumerate(met.tolist())}
+                if not met.isdisjoint(Faulty.of(self.fabric, faults).dead_pairs()):
+                    return Verdict("failed", "dead pair", causes=faults)
             lost.append(slot)
         if not lost:
             return Verdict("survived", "rerouted", self.matchings, states)
@@ -209,7 +209,7 @@ class Repair:
         return _Damage(faults, wiring._replace(exits=exits), base)
 
     def _reroute(self, slot: int, damage: _Damage, effort: Effort) -> NDArray[np.int8] | None:
-        """Negotiate new ways for the circuits at broken cells; other circuits may give way.
+        """Negotiate new paths for the circuits at broken cells; other circuits may give way.
 
         Returns the states of the slot; None if the negotiation gave up.
         """
@@ -280,13 +280,8 @@ class Repair:
             return Verdict("failed", "prices", causes=damage.faults)
         return exchanged or self._decide(problem, damage.faults) or Verdict("unrepaired", "effort")
 
-    def _dead(self, broken: Faulty) -> bool:
-        """Tell whether a dead pair is among the pairs that must meet."""
-        met = {(i, j) for row in self.matchings for i, j in enumerate(row.tolist())}
-        return not met.isdisjoint(broken.dead_pairs())
-
     def _exchange(self, problem: AllToAll, states: NDArray[np.int8]) -> Verdict | None:
-        """Move pairs between slots until all have a way; None if some pair is left without one.
+        """Move pairs between slots until all have a path; None if some pair is left without one.
 
         ``states[slot, cell]`` are the states to begin with, of which some pairs have lost their
         ways. Exchanges are bounded by their number and not by the clock, so that a verdict can be
@@ -299,7 +294,11 @@ class Repair:
         planner = SlotPlanner(
             problem, CellRouter(problem.fabric), clock, np.random.default_rng(0), ignore
         )
-        planner.plan = list(self._slots(planner, states))
+
+        # The slots as the planner has them; what is broken is routed with little effort.
+        for matching, row in zip(self.matchings, states, strict=True):
+            routes = planner.router.follow(matching, row)
+            planner.plan.append(planner.settle(planner.factor(matching), *routes, QUICK))
         exchange_pairs(planner, tolerated=FAILED - 1)
         if any(slot.excess >= FAILED for slot in planner.plan):
             return None
@@ -321,18 +320,11 @@ class Repair:
         states = np.stack([planner.states(slot) for slot in decided])
         return Verdict("survived", "search", matchings, states)
 
-    def _slots(self, planner: SlotPlanner, states: NDArray[np.int8]) -> Iterator[RoutedSlot]:
-        """Yield the slots as the planner has them; what is broken is routed with little effort."""
-        for slot, matching in enumerate(self.matchings):
-            partner = planner.factor(matching)
-            routes, lengths = planner.router.follow(matching, states[slot])
-            yield planner.settle(partner, routes, lengths, QUICK)
-
     def _refuted_by_prices(self, damage: _Damage) -> bool:
         """Tell whether prices of links prove that as many slots as before are too few.
 
         All pairs of the all-to-all are routed in one linear programme, in which each link may be
-        passed once in each slot. Its dual variables are prices of links. If the cheapest ways of
+        passed once in each slot. Its dual variables are prices of links. If the cheapest paths of
         all pairs cost more than all links in all slots together, there is no schedule.
         """
         shut = frozenset(np.flatnonzero(damage.base >= FAR).tolist())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,6 @@ from optmatch.model import (
     Clock,
     Limits,
     OnEvent,
-    Schedule,
     Solution,
     Status,
     ignore,
@@ -40,79 +39,6 @@ Solve = Callable[..., Solution]
 def live_part(fabric: Fabric) -> SelectedPorts:
     """Return the live ports of a fabric as one of their own."""
     return SelectedPorts(fabric, tuple(fabric.live_ports.tolist()))
-
-
-def on_live_ports(solve: Solve) -> Solve:
-    """Decorate a method for all-to-alls, so that it also takes fabrics with dead ports.
-
-    The method itself sees a fabric of the live ports alone, numbered anew from 0; a schedule to
-    start from is narrowed to them. In the schedule that it returns dead ports are idle.
-    """
-
-    @wraps(solve)
-    def solve_all(
-        problem: AllToAll,
-        limits: Limits,
-        rng: np.random.Generator,
-        on_event: OnEvent,
-        start: Solution | None = None,
-        **options: Any,
-    ) -> Solution:
-        """Solve the problem of the live ports; give the solution all ports again.
-
-        Ports are renumbered without dead ones before `solve` runs, in the former solution `start`
-        too; afterwards the schedule gets its idle ports back. A pair with a dead port that has to
-        be connected makes the problem infeasible.
-        """
-        # Without dead ports `solve` alone answers; without live ones there is nothing to connect.
-        fabric = problem.fabric
-        if not len(fabric.dead_ports):
-            return solve(problem, limits, rng, on_event, start, **options)
-        if not len(fabric.live_ports):
-            nothing = np.empty((0, fabric.n_ports), dtype=np.int32)
-            return without_routes(problem, nothing, solve.__module__.rpartition(".")[2])
-        if start is not None and start.schedule is not None:
-            start = replace(start, schedule=narrow(start.schedule, fabric))
-
-        # `part` is the problem of the live ports. A proof that it has no solution names a pair of
-        # its own ports, so the pair is looked up again by the numbers of the whole fabric.
-        part = replace(problem, fabric=live_part(fabric))
-        solution = solve(part, limits, rng, on_event, start, **options)
-        if solution.status is Status.INFEASIBLE:
-            refused = refuse_dead_pairs(problem, fabric.dead_pairs(), solution.method)
-            if refused is not None:
-                return refused
-        schedule = solution.schedule and widen(solution.schedule, fabric)
-        return replace(solution, problem=problem, schedule=schedule)
-
-    return solve_all
-
-
-def widen(schedule: Schedule, fabric: Fabric) -> Schedule:
-    """Turn a schedule of the live ports into one of all ports, in which dead ones are idle.
-
-    With 4 ports of which port 1 is dead, the live ports 0, 2 and 3 have the numbers 0, 1 and 2 in
-    the schedule. Its matching ``[1, 0, -1]`` becomes ``[2, -1, 0, -1]``.
-    """
-    live = fabric.live_ports
-    port_of_live_port = np.append(live, IDLE)  # index IDLE = -1 is the last entry: idle stays idle
-    matchings = np.full((schedule.n_slots, fabric.n_ports), IDLE, dtype=np.int32)
-    matchings[:, live] = port_of_live_port[schedule.matchings]
-    return replace(schedule, matchings=matchings)
-
-
-def narrow(schedule: Schedule, fabric: Fabric) -> Schedule | None:
-    """Turn a schedule of all ports into one of the live ports, the inverse of `widen`.
-
-    None if the schedule is one of another number of ports.
-    """
-    if schedule.matchings.shape[1] != fabric.n_ports:
-        return None
-    live = fabric.live_ports
-    # Index IDLE = -1 is the last entry: idle stays idle.
-    live_port_of_port = np.full(fabric.n_ports + 1, IDLE, dtype=np.int32)
-    live_port_of_port[live] = np.arange(len(live))
-    return replace(schedule, matchings=live_port_of_port[schedule.matchings[:, live]])
 
 
 Decide = Callable[[AllToAll, Clock, np.random.Generator], "list[RoutedSlot] | bool"]
@@ -159,7 +85,7 @@ def ask_shortage(
     4. the exact test `decide`.
     """
     with uncounted():
-        from optmatch.solvers.all_to_all.joint_bound import bound_jointly, refute_again  # OR-tools
+        from optmatch.solvers.routing.columns import bound_jointly, refute_again  # OR-tools
 
     whole: Any = solution.problem
     refuting_prices: list[NDArray[np.int64]] = []
@@ -224,40 +150,89 @@ def _route_fewest(
     return len(is_routed) == len(factors) and all(is_routed)
 
 
-def names_faults(decide: Decide = decide_small) -> Callable[[Solve], Solve]:
-    """Make the decorator that lets a method for all-to-all name the faults that cost it slots.
+def with_faults(solve: Solve, decide: Decide = decide_small) -> Solve:
+    """Decorate a method for all-to-alls: it takes dead ports, and names faults that cost slots.
 
     Where a method proves that the fewest slots are not enough, the statistics of its solution get
     ``causes`` and ``causes_minimal``. `decide` is the exact test of last resort.
     """
 
-    def decorate(solve: Solve) -> Solve:
-        """Return the method that also names the faults."""
-
-        @wraps(solve)
-        def solve_and_name(
-            problem: AllToAll,
-            limits: Limits,
-            rng: np.random.Generator,
-            on_event: OnEvent,
-            start: Solution | None = None,
-            **options: Any,
-        ) -> Solution:
-            """Solve, and if the fewest slots are refuted, find the faults that cause it."""
-            clock = limits.start()
-            solution = solve(problem, limits, rng, on_event, start, **options)
-            refuted = str(solution.stats.get(FEWEST_SLOTS, "")).startswith("refuted")
-            if not refuted or not isinstance(problem.fabric, Faulty):
-                return solution
-
-            # A fault is a cause if with it the fewest slots do not suffice. An interrupt keeps the
-            # solution, and names what is known.
-            with stoppable():
-                needs_more_slots = ask_shortage(solution, clock, rng, decide)
-                causes, is_minimal = find_causes(problem.fabric, needs_more_slots, clock)
-                solution = add_causes(solution, FEWEST_SLOTS, causes, is_minimal)
+    @wraps(solve)
+    def solve_and_name(
+        problem: AllToAll,
+        limits: Limits,
+        rng: np.random.Generator,
+        on_event: OnEvent,
+        start: Solution | None = None,
+        **options: Any,
+    ) -> Solution:
+        """Solve, and if the fewest slots are refuted, find the faults that cause it."""
+        clock = limits.start()
+        solve_live = solve
+        if len(problem.fabric.dead_ports):
+            solve_live = partial(_solve_on_live_ports, solve)
+        solution = solve_live(problem, limits, rng, on_event, start, **options)
+        refuted = str(solution.stats.get(FEWEST_SLOTS, "")).startswith("refuted")
+        if not refuted or not isinstance(problem.fabric, Faulty):
             return solution
 
-        return solve_and_name
+        # A fault is a cause if with it the fewest slots do not suffice. An interrupt keeps the
+        # solution, and names what is known.
+        with stoppable():
+            needs_more_slots = ask_shortage(solution, clock, rng, decide)
+            causes, is_minimal = find_causes(problem.fabric, needs_more_slots, clock)
+            solution = add_causes(solution, FEWEST_SLOTS, causes, is_minimal)
+        return solution
 
-    return decorate
+    return solve_and_name
+
+
+def _solve_on_live_ports(
+    solve: Solve,
+    problem: AllToAll,
+    limits: Limits,
+    rng: np.random.Generator,
+    on_event: OnEvent,
+    start: Solution | None,
+    **options: Any,
+) -> Solution:
+    """Solve the problem of the live ports, numbered anew from 0; give all ports back afterwards.
+
+    With 4 ports of which port 1 is dead, the live ports 0, 2 and 3 have the numbers 0, 1 and 2 in
+    the schedule of `solve`. Its matching ``[1, 0, -1]`` becomes ``[2, -1, 0, -1]``, in which the
+    dead port is idle.
+    """
+    fabric = problem.fabric
+    live = fabric.live_ports
+    if not len(live):
+        nothing = np.empty((0, fabric.n_ports), dtype=np.int32)
+        return without_routes(problem, nothing, solve.__module__.rpartition(".")[2])
+
+    # A former solution gets the new numbers, unless it is one of another number of ports. Index
+    # IDLE = -1 is the last entry of either table: idle stays idle.
+    if start is not None and start.schedule is not None:
+        live_port_of_port = np.full(fabric.n_ports + 1, IDLE, dtype=np.int32)
+        live_port_of_port[live] = np.arange(len(live))
+        former = start.schedule
+        narrowed = None
+        if former.matchings.shape[1] == fabric.n_ports:
+            narrowed = replace(former, matchings=live_port_of_port[former.matchings[:, live]])
+        start = replace(start, schedule=narrowed)
+
+    # A proof that the live ports have no solution names a pair by their numbers, so the pair is
+    # looked up again by those of the whole fabric.
+    part = replace(problem, fabric=live_part(fabric))
+    solution = solve(part, limits, rng, on_event, start, **options)
+    if solution.status is Status.INFEASIBLE:
+        refused = refuse_dead_pairs(problem, fabric.dead_pairs(), solution.method)
+        if refused is not None:
+            return refused
+
+    # The schedule gets the numbers of the whole fabric.
+    schedule = solution.schedule
+    if schedule is not None:
+        port_of_live_port = np.append(live, IDLE)
+        matchings = np.full((schedule.n_slots, fabric.n_ports), IDLE, dtype=np.int32)
+        matchings[:, live] = port_of_live_port[schedule.matchings]
+        schedule = replace(schedule, matchings=matchings)
+    return replace(solution, problem=problem, schedule=schedule)

@@ -25,10 +25,11 @@ from optmatch.model import (
 )
 from optmatch.problems import AllToAll, Routing
 from optmatch.solvers.all_to_all.packing import PACKING
-from optmatch.solvers.all_to_all.settling import order_slots
+from optmatch.solvers.all_to_all.slot_order import order_slots
 from optmatch.solvers.frame import limit_of
 from optmatch.solvers.method import Run
 from optmatch.solvers.routing.methods import route_by_negotiation
+from optmatch.solvers.routing.negotiation import limits_left
 from optmatch.solvers.routing.worst import measure_states, save_power_among_ties
 
 _STARTS = 8
@@ -93,7 +94,9 @@ def solve_worst(plan: Run) -> Run:
         if schedule is None:
             infeasible = planned.status is Status.INFEASIBLE
             bound = planned.lower_bound if infeasible else bound
-            return replace(planned, problem=problem, lower_bound=bound, stats=_reason(planned))
+            stats = dict(planned.stats)
+            stats.pop("worst_route_cells", None)
+            return replace(planned, problem=problem, lower_bound=bound, stats=stats)
 
         # Each slot is routed anew for the objective, and keeps its states where that is no better.
         # ``states[slot, cell]`` are the states, and ``values[slot]`` the objective of each slot.
@@ -107,9 +110,15 @@ def solve_worst(plan: Run) -> Run:
         try:
             for slot, matching in enumerate(schedule.matchings):
                 on_event(Tick("relieve", slot, len(states)))
-                left_s = clock.remaining_s
-                better = left_s > 0 and _reroute(_slot(problem, matching), rng, left_s)
-                if better and better.schedule is not None and better.objective <= values[slot]:
+                if clock.remaining_s <= 0:
+                    continue
+                limits_of_slot = limits_left(
+                    Limits(iterations=_STARTS, time_s=limits.time_s), clock
+                )
+                better: Any = route_by_negotiation(
+                    _slot(problem, matching), limits_of_slot, rng, ignore
+                )
+                if better.schedule is not None and better.objective <= values[slot]:
                     states[slot] = better.schedule.cell_states[0]
                     values[slot] = better.objective
         except (KeyboardInterrupt, TimeUp) as stop:
@@ -168,17 +177,6 @@ class PlanningEnd:
             raise KeyboardInterrupt
 
 
-def _reason(solution: Solution) -> dict[str, object]:
-    """Return the statistics of an answer without a schedule, but for those of its plan."""
-    return {name: value for name, value in solution.stats.items() if name != "worst_route_cells"}
-
-
 def _slot(problem: AllToAll, matching: NDArray[np.int32]) -> Routing:
     """Make the problem of one slot: its matching, with the objective and cells of the whole."""
     return Routing(problem.fabric, matching, objective=problem.objective, cells=problem.cells)
-
-
-def _reroute(problem: Routing, rng: np.random.Generator, left_s: float) -> Any:
-    """Route one matching for the objective, in `left_s` seconds at most; return the solution."""
-    limits = Limits(iterations=_STARTS, time_s=left_s if np.isfinite(left_s) else None)
-    return route_by_negotiation(problem, limits, rng, ignore)

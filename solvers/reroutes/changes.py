@@ -3,24 +3,35 @@
 A *step* drops a circuit (takes its light away), sets a cell, or raises a circuit (gives it light
 on its new route). A cell may be set only while no light passes it. A *part* is what only one
 circuit can have at a time: a waveguide, or a fibre or port of a rack with ideal interposers.
+Where no light passes chips, a rack takes over all of another one, and nothing is searched.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from optmatch.problems import Transition
+from optmatch.model import InfeasibleError
+from optmatch.problems import Reroute, Transition
+from optmatch.problems.reroutes.running import Damage
 from optmatch.problems.reroutes.transition import DROP, RAISE, SET
-from optmatch.solvers.reroutes.naming import Named, name_paths
+from optmatch.solvers.reroutes.impossible import explain_bound
 from optmatch.solvers.reroutes.repair import Recovery
-from optmatch.solvers.reroutes.routing_state import HitCircuits, RoutingState
+from optmatch.solvers.reroutes.routing_state import (
+    DESTINATION,
+    NOBODY,
+    SOURCE,
+    HitCircuits,
+    Path,
+    RoutingState,
+    Users,
+)
+from optmatch.solvers.reroutes.splice import FlowGraph
 
 Step = tuple[int, int, int]
-"""What is done, to which circuit or cell, and the new state of a cell, -1 otherwise."""
+"""The kind of step, the circuit or cell, and the new state of a cell, -1 otherwise."""
 
 
 class RouteNeeds(NamedTuple):
@@ -135,11 +146,12 @@ def order_steps(
     return order.steps
 
 
-Path = NDArray[np.int32]
-
-
 def make_transition(routing: RoutingState, case: HitCircuits, plan: Recovery) -> Transition:
-    """Name the ports and fibres of a plan, by rising circuits, and order its changes."""
+    """Name the ports and fibres of a plan, by rising circuits, and order its changes.
+
+    What a circuit occupies before and after, ports, fibres and cells with their states, decides
+    which one has to go dark before another comes up; hit ones are dark from the beginning.
+    """
     order = sorted(range(len(plan.changed)), key=plan.changed.__getitem__)
     changed = [plan.changed[place] for place in order]
     paths = [plan.paths[place] for place in order]
@@ -152,30 +164,8 @@ def make_transition(routing: RoutingState, case: HitCircuits, plan: Recovery) ->
         leaving=set(changed),
         lit=set(changed).difference(case.hit),
     )
-    steps = _order_changes(routing, case, changed, paths, named)
-    moves = list(zip(case.lost, plan.handover, strict=True))
-    return Transition(
-        moves=np.array(moves, dtype=np.int32).reshape(-1, 2),
-        changed=np.array(changed, dtype=np.int32),
-        circuits=np.array(named.circuits, dtype=np.int32).reshape(-1, 2),
-        routes=tuple(named.routes),
-        steps=np.array(steps, dtype=np.int32).reshape(-1, 3),
-    )
 
-
-def _order_changes(
-    routing: RoutingState,
-    case: HitCircuits,
-    changed: Sequence[int],
-    paths: Sequence[Path],
-    named: Named,
-) -> list[Step]:
-    """Order the steps of changed circuits, of which the hit ones are dark from the beginning.
-
-    ``changed[k]`` is a circuit and ``paths[k]`` its new path; what a circuit occupies before and
-    after, ports, fibres and cells with their states, decides which one has to go dark before
-    another comes up.
-    """
+    # What each circuit needs for itself before and after.
     old_needs = {}
     new_needs = {}
     present_states = {}
@@ -186,14 +176,22 @@ def _order_changes(
             _list_parts(routing, old_path, old_ends, routing.old_routes[circuit]),
             dict(routing.cells_of(old_path)),
         )
-        cells = routing.cells_of(paths[place])
+        cells = dict(routing.cells_of(paths[place]))
         new_needs[circuit] = RouteNeeds(
-            _list_parts(routing, paths[place], named.circuits[place], named.routes[place]),
-            dict(cells),
+            _list_parts(routing, paths[place], named.circuits[place], named.routes[place]), cells
         )
-        for cell, _ in cells:
-            present_states[cell] = int(routing.now[cell])
-    return order_steps(old_needs, new_needs, case.hit, present_states)
+        present_states |= {cell: int(routing.now[cell]) for cell in cells}
+
+    # The steps, and the spares.
+    steps = order_steps(old_needs, new_needs, case.hit, present_states)
+    moves = list(zip(case.lost, plan.handover, strict=True))
+    return Transition(
+        moves=np.array(moves, dtype=np.int32).reshape(-1, 2),
+        changed=np.array(changed, dtype=np.int32),
+        circuits=np.array(named.circuits, dtype=np.int32).reshape(-1, 2),
+        routes=tuple(named.routes),
+        steps=np.array(steps, dtype=np.int32).reshape(-1, 3),
+    )
 
 
 def _list_parts(
@@ -204,3 +202,171 @@ def _list_parts(
         fibres = [("fibre", fibre) for fibre in route]
         return frozenset([*fibres, ("out", ends[0]), ("in", ends[1])])
     return frozenset(("link", int(link)) for link in routing.graph.resource[path[1:-1]])
+
+
+class Named(NamedTuple):
+    """Circuits as files have them."""
+
+    circuits: list[tuple[int, int]]  # the source and the destination port of each
+    routes: list[tuple[int, ...]]
+    """Fibres passed in a rack with ideal interposers, else terminals entered."""
+
+
+def name_paths(
+    graph: FlowGraph,
+    users: Users,
+    first_fibre: Sequence[int],
+    paths: Sequence[Path],
+    wishes: Sequence[tuple[int, int]],
+    *,
+    leaving: Collection[int] = (),
+    lit: Collection[int] = (),
+) -> Named:
+    """Choose ports and fibres for circuits; with cells the paths have them already.
+
+    ``wishes[k]`` is a source and a destination, ports; edge e has the fibres from
+    ``first_fibre[e]`` up to ``first_fibre[e + 1]``. There is always a choice if the paths overdraw
+    no resource. Of a unit the port at the place of the wish is taken if it is free, else the
+    lowest that is. Circuits in `leaving` give their parts up; the fibres of those that are `lit`
+    are taken only if there are no others.
+    """
+    # On a fabric with cells, the nodes of a path say all: the terminals that light enters, and the
+    # ports at its first and last one.
+    if not len(first_fibre):
+        return Named(
+            circuits=[
+                (int(graph.port_in[path[1]]), int(graph.port_out[path[-2]])) for path in paths
+            ],
+            routes=[tuple(graph.terminal[path[1:-2]].tolist()) for path in paths],
+        )
+
+    # In a rack with ideal interposers a node is an edge, of which any free fibre will do.
+    chooser = _PartChooser(users, leaving, lit)
+    named = Named([], [])
+    for path, wish in zip(paths, wishes, strict=True):
+        nodes = path.tolist()
+        source_unit = nodes[0]
+        destination_unit = nodes[-1] - graph.units
+        source = chooser.take_port(SOURCE, source_unit, graph.per_unit, wish[SOURCE])
+        destination = chooser.take_port(
+            DESTINATION, destination_unit, graph.per_unit, wish[DESTINATION]
+        )
+
+        # A fibre of each edge between both units.
+        route = []
+        for node in nodes[1:-1]:
+            edge = node - graph.inner
+            fibres = range(first_fibre[edge], first_fibre[edge + 1])
+            route.append(chooser.take_fibre(fibres))
+        named.circuits.append((source, destination))
+        named.routes.append(tuple(route))
+    return named
+
+
+class _PartChooser:
+    """Gives ports and fibres that are free, or become free, each once.
+
+    Parameters
+    ----------
+    users, leaving, lit
+        As of `name_paths`.
+    """
+
+    def __init__(self, users: Users, leaving: Collection[int], lit: Collection[int]) -> None:
+        """Begin with no port and no fibre given away; arguments are those of `name_paths`."""
+        self._users = users
+        self._leaving = leaving
+        self._lit = lit
+        self._taken_ports: set[tuple[int, int]] = set()
+        self._taken_fibres: set[int] = set()
+
+    def take_port(self, end: int, unit: int, n_ports: int, wish: int) -> int:
+        """Take the port at the place of `wish` in a unit of so many ports, or the lowest free one.
+
+        `end` is `SOURCE` or `DESTINATION`: a port serves one circuit as each.
+        """
+        first = unit * n_ports
+        port = first + wish % n_ports
+        if not self._is_free_port(end, port):
+            ports = range(first, first + n_ports)
+            port = next(other for other in ports if self._is_free_port(end, other))
+        self._taken_ports.add((end, port))
+        return port
+
+    def _is_free_port(self, end: int, port: int) -> bool:
+        """Tell whether nobody has a port, or a circuit that leaves."""
+        user = self._users.ports[end][port]
+        return (end, port) not in self._taken_ports and (user == NOBODY or user in self._leaving)
+
+    def take_fibre(self, fibres: Iterable[int]) -> int:
+        """Take the lowest fibre without light, or else the lowest that a lit circuit leaves.
+
+        The fibre counts as taken from then on. The result is -1 if all are in use by circuits that
+        stay.
+        """
+        # A fibre with light would have to go dark before the new circuit can have it.
+        chosen = -1
+        for fibre in fibres:
+            user = self._users.fibres[fibre]
+            is_free = user == NOBODY or user in self._leaving
+            if not is_free or fibre in self._taken_fibres:
+                continue
+            if user not in self._lit:
+                chosen = fibre
+                break
+            if chosen < 0:
+                chosen = fibre
+        self._taken_fibres.add(chosen)
+        return chosen
+
+
+Levels = tuple[int, int, int, int, int]
+
+
+def replace_racks(state: Reroute, damage: Damage) -> tuple[Transition, Levels]:
+    """Let the first racks that are free take over from those that are lost, chip by chip.
+
+    All racks are alike, and fibres and ports count rack by rack, so each circuit of a lost rack
+    has the same ports and fibres in the other one. A part that lies in a third rack stays there.
+    Raises `InfeasibleError` if too few racks are free: no other rack can hold what light does not
+    pass.
+    """
+    # Numbers of chips, ports and fibres are shifted by whole racks.
+    rack = state.units
+    size = rack.n_chips
+    n_racks = rack.racks
+    per_rack = size // n_racks
+    lost = damage.lost[::per_rack]
+    free = damage.spares[::per_rack]
+    if len(lost) > len(free):
+        raise InfeasibleError(explain_bound(len(damage.lost), len(damage.spares)))
+
+    # How many racks further on the rack is that takes over, by lost rack.
+    shift = np.zeros(n_racks, dtype=np.int64)  # in racks
+    for old, new in zip(lost, free, strict=False):
+        shift[old // per_rack] = (new - old) // per_rack
+
+    # Ports and fibres of hit circuits move along with their racks.
+    changed = np.flatnonzero(damage.hit)
+    ports = state.circuits[changed].astype(np.int64)
+    ports_per_rack = state.fabric.n_ports // n_racks
+    fibres_per_rack = rack.n_fibres // n_racks
+    ports += shift[ports // ports_per_rack] * ports_per_rack
+    routes = []
+    for circuit in changed.tolist():
+        fibres = np.array(state.routes[circuit], dtype=np.int64)
+        fibres += shift[fibres // fibres_per_rack] * fibres_per_rack
+        routes.append(tuple(fibres.tolist()))
+
+    # The transition: which units move where, and all circuits raised anew; no cell is set.
+    units = np.array(damage.lost, dtype=np.int64).reshape(-1, 1)
+    transition = Transition(
+        moves=np.hstack([units, units + shift[units // per_rack] * per_rack]).astype(np.int32),
+        changed=changed.astype(np.int32),
+        circuits=ports.astype(np.int32),
+        routes=tuple(routes),
+        steps=np.array([(RAISE, k, -1) for k in changed], dtype=np.int32).reshape(-1, 3),
+    )
+    lengths = [len(route) for route in routes]
+    worst = max(lengths, default=0) * state.loss_units[1]
+    return transition, (0, len(changed), 0, worst, sum(lengths))

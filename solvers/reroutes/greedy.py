@@ -12,9 +12,8 @@ from optmatch.model import Limit, Limits, NewBest, OnEvent, Score, Solution
 from optmatch.problems import Reroute
 from optmatch.problems.reroutes.running import Damage
 from optmatch.solvers.frame import conclude
-from optmatch.solvers.reroutes.changes import make_transition
+from optmatch.solvers.reroutes.changes import make_transition, replace_racks
 from optmatch.solvers.reroutes.impossible import explain, explain_bound, find_cut, prove_handovers
-from optmatch.solvers.reroutes.racks import replace_racks
 from optmatch.solvers.reroutes.repair import EFFORT, Reach, Recovery, repair
 from optmatch.solvers.reroutes.routing_state import HitCircuits, RoutingState
 

@@ -1,5 +1,7 @@
 """Method `ilp` for failures: the least disturbance, proved by CP-SAT, or a proof of none.
 
+The model has a flow of light on the flow graph for each circuit, and a choice of spares.
+
 Level by level: if only hit circuits have to move, the rest is one small model of what is left
 free. Else circuits of hit jobs may move, and only if that does not help those of others, as few as
 possible: on small switches every small set of them is a small model of its own, which is far
@@ -9,9 +11,10 @@ quicker than one in which all may move.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 from functools import partial
-from itertools import combinations
+from itertools import combinations, pairwise
 from math import comb
 from typing import Any
 
@@ -20,6 +23,7 @@ import numpy as np
 from optmatch.model import Clock, Limit, Limits, NewBest, OnEvent, Solution, ignore
 from optmatch.problems import BlockProof, CutProof, Reroute
 from optmatch.solvers.cpsat import Outcome
+from optmatch.solvers.exact_models import ExactModel
 from optmatch.solvers.frame import conclude, stoppable
 from optmatch.solvers.reroutes.greedy import (
     case_of,
@@ -33,14 +37,231 @@ from optmatch.solvers.reroutes.impossible import (
     find_cut,
     prove_handovers,
 )
-from optmatch.solvers.reroutes.model import RerouteModel
-from optmatch.solvers.reroutes.repair import Reach, Recovery, repair, settle, split_rest
-from optmatch.solvers.reroutes.routing_state import FoundRoutes, HitCircuits, RoutingState
+from optmatch.solvers.reroutes.repair import (
+    Handover,
+    Reach,
+    Recovery,
+    repair,
+    settle,
+    split_rest,
+)
+from optmatch.solvers.reroutes.routing_state import (
+    FoundRoutes,
+    HitCircuits,
+    Path,
+    RoutingState,
+    spread,
+)
+from optmatch.solvers.reroutes.splice import LOSS_COST
 
 _MOST_SETS = 200
-"""So many sets of circuits that may move are each a model of their own, at most."""
+"""At most so many sets of circuits that may move are each a model of their own."""
 _LARGEST_SET = 3
 """Larger sets are not tried one by one: all may move in one model."""
+
+
+class RerouteModel(ExactModel[tuple[list[Path], Handover]]):
+    """The model: spares that take over, and routes of circuits that may move around the others.
+
+    A circuit is a flow from where its source may be to where its destination may be. Each arc is a
+    variable for each circuit that can use it; nodes use up what is free of their resource. Whoever
+    was not hit may keep its route, and moves only if `moved` says so.
+
+    The hit circuits, and those that may move, are off the routing.
+    """
+
+    def __init__(self, routing: RoutingState, case: HitCircuits, movable: Sequence[int]) -> None:
+        """Build the model: a choice of spares, a flow for each circuit, and two objectives.
+
+        The hit circuits and `movable`, which were not hit and may move, have been taken off
+        `routing`.
+        """
+        super().__init__()
+        self.routing = routing
+        self.case = case
+        self.circuits = [*case.hit, *movable]
+
+        # ``take[unit, spare]``: whether a spare takes over. Each lost unit has one, each spare
+        # takes over one at most.
+        self.take: dict[tuple[int, int], Any] = {
+            (unit, spare): self.model.new_bool_var("")
+            for unit in case.lost
+            for spare in case.spares
+        }
+        for unit in case.lost:
+            self.model.add_exactly_one(self.take[unit, spare] for spare in case.spares)
+        for spare in case.spares:
+            self.model.add_at_most_one(self.take[unit, spare] for unit in case.lost)
+
+        self.moved = {circuit: self.model.new_bool_var("") for circuit in movable}
+        self.uses: dict[int, list[Any]] = defaultdict(list)
+        """``uses[resource]``: literals of circuits that use one unit of it."""
+        self.sets: dict[int, Any] = {}
+        """``sets[cell]``: whether a cell must be set."""
+        self.flows: list[dict[int, Any]] = []
+        """``flows[k][arc]``: whether ``circuits[k]`` goes along an arc."""
+        self.sums: list[tuple[Any, Any]] = []
+        """The loss and the length of each circuit."""
+        for circuit in self.circuits:
+            self._add_circuit(circuit)
+        for resource, literals in self.uses.items():
+            capacity = int(routing.free[resource])
+            if len(literals) > capacity:
+                self.model.add(sum(literals) <= capacity)
+        self._add_levels()
+
+    def _ends(self, circuit: int) -> tuple[dict[int, Any], dict[int, Any]]:
+        """Return by node where a circuit may start and end, with the literals of these choices.
+
+        The literal is 1 where there is no choice; at a lost unit each spare has the literal that
+        it takes over.
+        """
+        source, destination = self.routing.ends[circuit].tolist()
+        graph = self.routing.graph
+
+        def choices(unit: int) -> list[tuple[int, Any]]:
+            """List the units where an end at this unit may be, with their literals."""
+            if unit not in self.case.lost:
+                return [(unit, 1)]
+            return [(spare, self.take[unit, spare]) for spare in self.case.spares]
+
+        starts = {graph.leaving(unit): literal for unit, literal in choices(source)}
+        goals = {graph.entering(unit): literal for unit, literal in choices(destination)}
+        return starts, goals
+
+    def _add_circuit(self, circuit: int) -> None:
+        """Add the flow of a circuit: one unit from one of its starts to one of its goals.
+
+        The flow is a variable for each arc of the flow graph that the circuit can use. What it
+        uses is appended to ``flows``, ``sums``, ``uses`` and ``sets``.
+        """
+        routing = self.routing
+        graph = routing.graph
+        model = self.model
+        starts, goals = self._ends(circuit)
+
+        # The arcs between a start and a goal; closed parts are left out.
+        is_open = routing.open_arcs() & (routing.free[graph.resource[graph.head]] > 0)
+        arcs = np.flatnonzero(is_open)
+        tails = graph.tail[arcs]
+        heads = graph.head[arcs]
+        from_start = spread(len(graph.resource), list(starts), tails, heads)
+        to_goal = spread(len(graph.resource), list(goals), heads, tails)
+        is_useful = from_start[tails] & to_goal[heads]
+        arcs = arcs[is_useful]
+        tails = tails[is_useful]
+        flow = {int(arc): model.new_bool_var("") for arc in arcs}
+        self.flows.append(flow)
+
+        # An arc uses the resource of its head, and sets its cell if that has another state.
+        out_of_node: dict[int, list[Any]] = defaultdict(list)
+        into_node: dict[int, list[Any]] = defaultdict(list)
+        for arc, tail in zip(arcs.tolist(), tails.tolist(), strict=True):
+            literal = flow[arc]
+            head = int(graph.head[arc])
+            out_of_node[tail].append(literal)
+            into_node[head].append(literal)
+            self.uses[int(graph.resource[head])].append(literal)
+            cell = int(graph.cell[arc])
+            if cell >= 0 and routing.now[cell] != graph.state[arc]:
+                if cell not in self.sets:
+                    self.sets[cell] = model.new_bool_var("")
+                model.add_implication(literal, self.sets[cell])
+
+        # What goes into a node leaves it, but for the ends of the circuit. An end at a lost unit
+        # is at the spare that takes over.
+        for start, literal in starts.items():
+            model.add(sum(out_of_node[start]) == literal)
+            if not isinstance(literal, int):
+                self.uses[int(graph.resource[start])].append(literal)
+        for goal, literal in goals.items():
+            model.add(sum(into_node[goal]) == literal)
+        for node in out_of_node:
+            if node not in starts and node not in goals:
+                model.add(sum(into_node[node]) == sum(out_of_node[node]))
+
+        # A circuit that may move does so if it takes an arc off its old route.
+        if circuit in self.moved:
+            kept_arcs = set(path_arcs(routing, routing.paths[circuit]))
+            for arc, literal in flow.items():
+                if arc not in kept_arcs:
+                    model.add_implication(literal, self.moved[circuit])
+        cost = routing.cost
+        loss = sum(int(cost[arc] // LOSS_COST) * literal for arc, literal in flow.items())
+        length = sum(int(cost[arc] % LOSS_COST) * literal for arc, literal in flow.items())
+        self.sums.append((loss, length))
+
+    def _add_levels(self) -> None:
+        """Make two objectives, ``movers_cost`` and ``routes_cost``, which are minimised in turn.
+
+        The first are the circuits that move although they were not hit, those of others
+        outweighing all of hit jobs. The second are digits that are compared in their order: cells
+        to be set, the worst loss, the length, each with a radix larger than any value of its
+        digit.
+        """
+        routing = self.routing
+        self.length_radix = len(routing.graph.capacity) + 1
+        most = self.length_radix * int(routing.cost.max(initial=0) // LOSS_COST) + 1
+        self.loss_radix = most + 1
+        self.worst = self.model.new_int_var(0, most, "")
+        lengths: Any = 0
+        for circuit, (loss, length) in zip(self.circuits, self.sums, strict=True):
+            lengths += length
+            if circuit not in self.moved:
+                self.model.add(loss <= self.worst)
+                continue
+
+            # A circuit that may move counts only if it does.
+            moved = self.moved[circuit]
+            self.model.add(loss <= self.worst).only_enforce_if(moved)
+            old_arcs = path_arcs(routing, routing.paths[circuit])
+            old_length = sum(int(routing.cost[arc] % LOSS_COST) for arc in old_arcs)
+            lengths -= old_length * (1 - moved)  # of a circuit that stays, nothing counts
+        self.routes_cost = (
+            sum(self.sets.values()) * self.loss_radix + self.worst
+        ) * self.length_radix + lengths
+        weight = len(routing.paths) + 1
+        self.movers_cost = sum(
+            moved * (1 + weight * self.case.foreign(circuit))
+            for circuit, moved in self.moved.items()
+        )
+
+    def read(self, outcome: Outcome) -> tuple[list[Path], Handover]:
+        """Read out of a solution the path of each circuit, and which spares take over.
+
+        A path has the nodes of the flow graph from the start to the goal. Spares are listed in the
+        order of ``case.lost``.
+        """
+        graph = self.routing.graph
+        paths: list[Path] = []
+        for circuit, flow in zip(self.circuits, self.flows, strict=True):
+            next_node = {}
+            for arc, literal in flow.items():
+                if outcome.holds(literal):
+                    tail = int(np.searchsorted(graph.first, arc, side="right")) - 1
+                    next_node[tail] = int(graph.head[arc])
+
+            # From its start along the lit arcs to where none leads on.
+            starts, _ = self._ends(circuit)
+            path = [next(start for start in starts if start in next_node)]
+            while path[-1] in next_node:
+                path.append(next_node[path[-1]])
+            paths.append(np.array(path, dtype=np.int32))
+        spares = [
+            next(spare for spare in self.case.spares if outcome.holds(self.take[unit, spare]))
+            for unit in self.case.lost
+        ]
+        return paths, tuple(spares)
+
+
+def path_arcs(routing: RoutingState, path: Path) -> list[int]:
+    """List the arcs of a path, which is given by its nodes."""
+    graph = routing.graph
+    nodes = path.tolist()
+    return [
+        next(a for a in range(graph.first[n], graph.first[n + 1]) if graph.head[a] == onward)
+        for n, onward in pairwise(nodes)
+    ]
 
 
 class RerouteSearch:
@@ -120,9 +341,9 @@ class RerouteSearch:
         # Now the routes: cells to be set, the worst loss, and the length.
         outcome = self._run(model, model.routes_cost)
         if outcome.found:
-            plan = model.read(outcome)
-            routes = FoundRoutes(routing.sum_up(plan.paths), plan.paths)
-            self.note(settle(routing, case, plan.handover, model.circuits, routes))
+            paths, handover = model.read(outcome)
+            routes = FoundRoutes(routing.sum_up(paths), paths)
+            self.note(settle(routing, case, handover, model.circuits, routes))
         return bool(outcome.optimal or outcome.infeasible)
 
     def _run(self, model: RerouteModel, objective: Any) -> Outcome:
@@ -130,7 +351,8 @@ class RerouteSearch:
         self.models += 1
         remaining = self.clock.remaining_s
         clock = Limits(time_s=remaining if math.isfinite(remaining) else None).start()
-        model.minimise(objective)
+        model.model.clear_objective()
+        model.model.minimize(objective)
         outcome = model.solve(clock, ignore, seed=self.seed)
         self.limit = self.limit or outcome.limit
         return outcome
@@ -200,7 +422,31 @@ def solve(
         with stoppable() as stop:
             certificate = _settle_all(search)
         search.limit = stop.limit or search.limit
-    return _conclude(search, bound, certificate)
+
+    # There may be a proof that no plan exists, or no plan and no proof.
+    best = search.best
+    if best is None and search.proved:
+        bound_by = None if isinstance(certificate, BlockProof | CutProof) else "cp-sat"
+        return refuse(
+            problem, "ilp", explain(problem, certificate), certificate, bound_by=bound_by
+        )
+    if best is None:
+        return conclude(problem, "ilp", None, bound, search.limit)
+
+    # Levels are compared in their order. The settled ones bound the first two; a proved plan has
+    # its own levels as the bound.
+    levels = max(tuple(bound), (*search.settled, 0, *bound[3:]))
+    if search.proved:
+        levels = best.levels
+    return make_solution(
+        problem,
+        search.routing,
+        best,
+        levels,
+        limit=search.limit or Limit.EXHAUSTED,
+        method="ilp",
+        bound_by=None if levels == bound else "cp-sat",
+    )
 
 
 def _settle_all(search: RerouteSearch) -> Any:
@@ -255,7 +501,15 @@ def _move_others(
         and comb(len(other_circuits), size + 1) <= _MOST_SETS
     ):
         size += 1
-        for moving in _in_turn(search, other_circuits, size):
+
+        # The set that the best plan moves comes first: that plan then bounds the costs of its set,
+        # and later sets have to beat it.
+        moved_before: tuple[int, ...] = ()
+        if search.best is not None:
+            moved_before = tuple(sorted(set(search.best.changed) - set(search.case.hit)))
+        sets = list(combinations(other_circuits, size))
+        sets.sort(key=moved_before.__ne__)
+        for moving in sets:
             if search.stopped() or not search.try_moving(moving):
                 return False
         if search.has(size, size):
@@ -264,49 +518,3 @@ def _move_others(
     if size == len(other_circuits) and not job_circuits:
         return True
     return not search.stopped() and search.try_moving((*job_circuits, *other_circuits), few=True)
-
-
-def _in_turn(
-    search: RerouteSearch, other_circuits: Sequence[int], size: int
-) -> Iterator[tuple[int, ...]]:
-    """Yield all sets of so many circuits, first the one that the best plan moves.
-
-    The plan that is known then bounds the costs of its set, and later sets have to beat it.
-    """
-    moved_before: tuple[int, ...] = ()
-    if search.best is not None:
-        moved_before = tuple(sorted(set(search.best.changed) - set(search.case.hit)))
-    if len(moved_before) == size:
-        yield moved_before
-    yield from (moving for moving in combinations(other_circuits, size) if moving != moved_before)
-
-
-def _conclude(search: RerouteSearch, bound: tuple[int, ...], certificate: Any) -> Solution:
-    """Make a solution of the best answer and the proved bound.
-
-    `bound` has the levels of `Recovery` that every plan has at least, the first two at least
-    ``search.settled``. If the search has proved that there is no plan, the solution says so by
-    `certificate`; a proved plan has its own levels as the bound.
-    """
-    # Levels are compared in their order. The settled ones bound the first two.
-    problem = search.problem
-    best = search.best
-    if best is None and search.proved:
-        bound_by = None if isinstance(certificate, BlockProof | CutProof) else "cp-sat"
-        return refuse(
-            problem, "ilp", explain(problem, certificate), certificate, bound_by=bound_by
-        )
-    if best is None:
-        return conclude(problem, "ilp", None, bound, search.limit)
-    levels = max(tuple(bound), (*search.settled, 0, *bound[3:]))
-    if search.proved:
-        levels = best.levels
-    return make_solution(
-        problem,
-        search.routing,
-        best,
-        levels,
-        limit=search.limit or Limit.EXHAUSTED,
-        method="ilp",
-        bound_by=None if levels == bound else "cp-sat",
-    )

@@ -18,19 +18,19 @@ from optmatch.problems import BlockProof, CutProof, Reroute, Routing, RoutingPro
 from optmatch.solvers.reroutes.routing_state import HitCircuits, RoutingState, spread
 
 _MOST_SERVERS = 16
-"""Of so many servers all sets are tried as cuts."""
+"""With so many servers all sets are tried as cuts."""
 _MOST_SINGLE = 512
-"""Of so many servers each is tried as a cut by itself."""
+"""With so many servers each is tried as a cut by itself."""
 _MOST_HANDOVERS = 24
-"""So many handovers are each refuted by prices of links, at most."""
+"""At most so many handovers are each refuted by prices of links."""
 
 
 def find_cut(problem: Reroute) -> CutProof | None:
     """Find servers that more circuits must leave than live fibres lead out; None if none prove it.
 
     All sets of up to 16 servers are tried, of larger racks the single servers and their
-    complements, of more than 512 servers those of hit circuits. Of the cuts that lack most fibres
-    the smallest counts. Time is linear in sets and in the square of the servers.
+    complements, of more than 512 servers those of hit circuits. Among the cuts that lack most
+    fibres the smallest counts. Time is linear in sets and in the square of the servers.
     """
     # `inside` and `sides` say, as truth values and as numbers, ``[set, server]``, which servers
     # are in each set.
@@ -38,7 +38,22 @@ def find_cut(problem: Reroute) -> CutProof | None:
     ends = rack.server_of_unit[problem.circuits[problem.hit] // rack.ports_per_unit]
     inside = _sides(rack.n_servers, np.unique(ends))
     sides = inside.astype(np.float32)
-    missing = _crossing(problem, rack, sides) - _fibres_out(problem, rack, sides)
+
+    # The live fibres that lead out of each set: ``fibres[from, to]``, where switches between racks
+    # follow the servers. Through a switch there go no more circuits than come to it from inside,
+    # and than lead from it to outside.
+    n = rack.n_servers
+    live = rack.edge_fibres.astype(np.float32)
+    np.subtract.at(live, rack.edge_of_fibre[list(problem.failed_fibres)], 1)
+    nodes = int(rack.edges.max(initial=n - 1)) + 1
+    fibres = np.zeros((nodes, nodes), dtype=np.float32)
+    fibres[tuple(rack.edges.T)] = live
+    n_fibres = _crosses(sides, fibres[:n, :n])
+    if nodes > n:
+        n_fibres += np.minimum(sides @ fibres[:n, n:], (1 - sides) @ fibres[n:, :n].T).sum(axis=1)
+
+    # The cut that lacks most fibres proves most.
+    missing = _crossing(problem, rack, sides) - n_fibres
     size = sides.sum(axis=1)
     order = np.lexsort((size, -missing))
     if not len(order) or missing[order[0]] <= 0:
@@ -56,25 +71,6 @@ def _sides(n: int, hit: NDArray[np.int32]) -> NDArray[np.bool_]:
         return (numbers[:, None] >> np.arange(n) & 1).astype(bool)
     single = np.arange(n) == (np.arange(n) if n <= _MOST_SINGLE else hit)[:, None]
     return np.concatenate([single, ~single])
-
-
-def _fibres_out(problem: Reroute, rack: Units, sides: NDArray[np.float32]) -> NDArray[Any]:
-    """Count the live fibres that lead out of each set, and how many switches can join to ways.
-
-    ``sides[set, server]`` is 1 for the servers of a set, else 0.
-    """
-    # ``fibres[from, to]``, where switches between racks follow the servers. Through a switch there
-    # go no more circuits than come to it from inside, and than lead from it to outside.
-    live = rack.edge_fibres.astype(np.float32)
-    np.subtract.at(live, rack.edge_of_fibre[list(problem.failed_fibres)], 1)
-    nodes = int(rack.edges.max(initial=rack.n_servers - 1)) + 1
-    fibres = np.zeros((nodes, nodes), dtype=np.float32)
-    fibres[tuple(rack.edges.T)] = live
-    n = rack.n_servers
-    n_fibres = _crosses(sides, fibres[:n, :n])
-    if nodes > n:
-        n_fibres += np.minimum(sides @ fibres[:n, n:], (1 - sides) @ fibres[n:, :n].T).sum(axis=1)
-    return n_fibres
 
 
 def _crosses(sides: NDArray[np.float32], counts: NDArray[np.float32]) -> NDArray[Any]:
@@ -142,7 +138,9 @@ def prove_handovers(
     )
     if len(handovers) > _MOST_HANDOVERS:
         return None
-    proofs: list[RoutingProof | None] = []
+    proofs: list[Any] = []
+    with uncounted():
+        from optmatch.solvers.routing.methods import route_exactly
 
     # After a handover the circuits of each lost port are those of its spare.
     for handover in handovers:
@@ -157,22 +155,14 @@ def prove_handovers(
 
         # One handover without a proof leaves the question open.
         routing = Routing(fabric, matching, objective="worst-cells")
-        proof = _prove(routing, clock, seed, iterations)
-        if proof is None:
+        remaining = clock.remaining_s
+        time_s = remaining if np.isfinite(remaining) else None
+        limits = Limits(time_s=time_s, iterations=iterations)
+        solution = route_exactly(routing, limits, np.random.default_rng(seed), ignore)
+        if solution.status is not Status.INFEASIBLE or solution.certificate is None:
             return None
-        proofs.append(proof)
+        proofs.append(solution.certificate)
     return tuple(proofs)
-
-
-def _prove(routing: Routing, clock: Clock, seed: int, iterations: int | None) -> Any:
-    """Return the proof that a matching cannot be routed, or None; see `prove_handovers`."""
-    with uncounted():
-        from optmatch.solvers.routing.methods import route_exactly
-
-    remaining = clock.remaining_s
-    limits = Limits(time_s=remaining if np.isfinite(remaining) else None, iterations=iterations)
-    solution = route_exactly(routing, limits, np.random.default_rng(seed), ignore)
-    return solution.certificate if solution.status is Status.INFEASIBLE else None
 
 
 def explain_bound(lost: int, spares: int) -> str:
@@ -241,6 +231,7 @@ def _cut_off(
     ``chips[k]``. None if the cut is no smaller, or passes no waveguides.
     """
     with uncounted():
+        from scipy.sparse import csr_array  # takes a third of a second
         from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
     graph = routing.graph
@@ -266,11 +257,25 @@ def _cut_off(
     tail = graph.resource[tail[is_used]]
     head = graph.resource[head[is_used]]
     chip_resources = graph.resource[starts[chips]]
-    network = _build_network(
-        free_capacity, (tail, head), (chip_resources, loads), graph.resource[goals]
-    )
+    goal_resources = graph.resource[goals]
+
+    # A resource is an edge of the network, from its number to its number plus n; an arc leads from
+    # the end of one to the beginning of the next. `most` is more than any flow.
     source = 2 * n_resources
     sink = source + 1
+    most = int(loads.sum()) + 1
+    resources = np.arange(n_resources)
+    edges: list[tuple[Any, Any, Any]] = [
+        (resources, n_resources + resources, np.maximum(free_capacity, 0)),
+        (n_resources + tail, head, np.full(len(tail), most)),
+        (np.full(len(chip_resources), source), chip_resources, loads),
+        (n_resources + goal_resources, np.full(len(goal_resources), sink), [most] * len(goals)),
+    ]
+    from_node, to_node, capacity = map(np.concatenate, zip(*edges, strict=True))
+    network = csr_array(
+        (capacity, (from_node, to_node)), shape=(sink + 1, sink + 1), dtype=np.int32
+    )
+    network.data = np.minimum(network.data, most).astype(np.int32)  # equal edges were added up
     flow = maximum_flow(network, source, sink)
     if flow.flow_value >= loads.sum():
         return None
@@ -285,42 +290,3 @@ def _cut_off(
     if len(links) and links[-1] >= routing.fabric.graph.links.count:  # type: ignore[union-attr]
         return None  # the ports of chips are the short part
     return BlockProof(chips=chips[is_near[chip_resources]], links=links, leaving=side == 0)
-
-
-def _build_network(
-    free_capacity: NDArray[Any],
-    arcs: tuple[NDArray[Any], NDArray[Any]],
-    sources: tuple[NDArray[Any], NDArray[Any]],
-    goals: NDArray[Any],
-) -> Any:
-    """Build the capacities of a flow network through resources of limited room.
-
-    `arcs` are the tails and the heads, and `sources` the resources where flow begins and how much
-    begins there; flow ends at the resources in `goals`. A resource is an edge, from its number to
-    its number plus n. The source is node 2 n, the sink 2 n + 1.
-    """
-    with uncounted():
-        from scipy.sparse import csr_array  # takes a third of a second
-
-    n = len(free_capacity)
-    source = 2 * n
-    sink = source + 1
-    tail, head = arcs
-    first_resources, loads = sources
-    most = int(loads.sum()) + 1  # more than any flow
-    starts: list[Any] = [np.arange(n), n + tail, np.full(len(first_resources), source), n + goals]
-    ends: list[Any] = [n + np.arange(n), head, first_resources, np.full(len(goals), sink)]
-    capacities: list[Any] = [
-        np.maximum(free_capacity, 0),
-        np.full(len(tail), most),
-        loads,
-        np.full(len(goals), most),
-    ]
-    network = csr_array(
-        (np.concatenate(capacities), (np.concatenate(starts), np.concatenate(ends))),
-        shape=(sink + 1, sink + 1),
-        dtype=np.int32,
-    )
-    # Arcs between the same resources were added up.
-    network.data = np.minimum(network.data, most).astype(np.int32)
-    return network

@@ -7,7 +7,7 @@ circuits are moved that the failure did not hit, as few as possible and those of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import islice, permutations
 from math import perm
@@ -41,7 +41,7 @@ _ROUNDS_TOGETHER = 10
 _FEW_COMPARED = 2
 """Where routing takes long, the best of so many plans is good enough."""
 _NEAREST = 4
-"""So many handovers are tried before a proof is sought, and for each set of moving circuits."""
+"""Handovers that are tried before a proof is sought, and for each set of moving circuits."""
 _MOST_WORK = 40_000
 """Resources of the graph times circuits from which on routing takes long: some milliseconds."""
 _MOST_WORK_OF_A_MOVE = 2_000_000
@@ -77,7 +77,7 @@ class Reach:
     ----------
     loss, length : int array, shape (units, units)
         ``[source, destination]``: the least loss in hundredths of a dB, and the fewest cells and
-        fibres; `UNREACHED` where there is no way.
+        fibres; `UNREACHED` where there is no path.
     """
 
     def __init__(self, routing: RoutingState, loss_units: tuple[int, int]) -> None:
@@ -93,17 +93,6 @@ class Reach:
         self.stated = stated_losses(routing.units)
         if self.stated is not None:
             self.loss = self.stated
-
-    def add_stated_loss(self, plan: Recovery, ends: Sequence[tuple[int, int]]) -> Recovery:
-        """Give a plan the worst stated loss of its circuits, which its routes do not tell.
-
-        ``ends[circuit]`` are the units of each changed circuit.
-        """
-        if self.stated is None:
-            return plan
-        disturbed, changed, cells_set, _, length = plan.levels
-        worst_loss = max((int(self.stated[pair]) for pair in ends), default=0)
-        return plan._replace(levels=(disturbed, changed, cells_set, worst_loss, length))
 
 
 def repair(
@@ -209,6 +198,7 @@ def _best_handover(
     through what is free. `prove` is called once where several ways have failed and each takes
     long.
     """
+    clock = running_clock()
     circuits = (*case.hit, *moving)
     is_large = len(routing.graph.resource) * len(circuits) > _MOST_WORK
     rounds = ROUNDS
@@ -224,14 +214,19 @@ def _best_handover(
             break
         if best is None:
             check_time()
-        elif _is_late():
+        elif clock is not None and clock.remaining_s <= 0.0:
             break
         routes = routing.route(ranked.ends, rounds)
 
         # A few plans are compared on large switches, all on others.
         if routes is not None:
-            settled = settle(routing, case, ranked.handover, circuits, routes)
-            plan = reach.add_stated_loss(settled, ranked.ends)
+            plan = settle(routing, case, ranked.handover, circuits, routes)
+
+            # Routes do not tell the losses that an ideal switch states for its circuits.
+            if reach.stated is not None:
+                disturbed, changed, cells_set, _, length = plan.levels
+                worst_loss = max((int(reach.stated[pair]) for pair in ranked.ends), default=0)
+                plan = plan._replace(levels=(disturbed, changed, cells_set, worst_loss, length))
             if best is None or plan.levels < best.levels:
                 best = plan
             n_compared += 1
@@ -280,85 +275,63 @@ def _move_other_circuits(
     Which circuits may move is tried in this order: one circuit of a hit job; all circuits of hit
     jobs; then, by rising priority, one circuit of another job, alone or with all circuits of hit
     jobs; at last all circuits of jobs up to this priority. The first plan found counts, which
-    disturbs fewest as far as that is known.
+    disturbs fewest as far as that is known. The hit circuits have been taken off `routing`.
     """
     of_hit_jobs, of_other_jobs = split_rest(routing, case)
+    n_resources = len(routing.graph.resource)
 
     # Each try of a set of circuits takes about so much work; the number of tries is limited.
-    work_of_try = len(routing.graph.resource) * (len(case.hit) + 1) * _NEAREST
+    work_of_try = n_resources * (len(case.hit) + 1) * _NEAREST
     n_tries = min(EFFORT, _MOST_WORK_OF_MOVES // max(work_of_try, 1))
-    search = _MoveSearch(routing, case, reach, n_tries, clock)
 
-    # Circuits of hit jobs first: moving them disturbs no other job.
-    plan = None
-    if of_hit_jobs:
-        one_by_one = [(circuit,) for circuit in of_hit_jobs]
-        plan = search.try_each(one_by_one, ()) or search.move(of_hit_jobs)
-    if plan is not None or not of_other_jobs:
-        return plan
-
-    for movable in _in_turn(case, of_other_jobs):
-        sets: list[tuple[int, ...]] = [(circuit,) for circuit in movable]
-        if of_hit_jobs:
-            sets += [(circuit, *of_hit_jobs) for circuit in movable[:_WITH_OWN]]
-        plan = search.try_each(sets, movable) or search.move([*of_hit_jobs, *movable])
-        if plan is not None:
-            break
-    return plan
-
-
-def _in_turn(case: HitCircuits, other_circuits: list[int]) -> Iterator[list[int]]:
-    """Yield the circuits of the lowest priority, then with those of the next one, to the last."""
-    ranks = np.zeros(len(case.owners)) if case.priorities is None else case.priorities
-    for rank in np.unique(ranks[other_circuits]):
-        yield [k for k in other_circuits if ranks[k] <= rank]
-
-
-class _MoveSearch(NamedTuple):
-    """A search for circuits that move, such that hit ones find routes."""
-
-    routing: RoutingState  # the running state, without hit circuits
-    case: HitCircuits  # the hit circuits, lost units and spares
-    reach: Reach  # distances between units
-    effort: int  # how many sets of circuits are tried, at most
-    clock: Clock  # ends the search
-
-    def move(self, moving: Sequence[int], most: int = _MOST_HANDOVERS) -> Recovery | None:
+    def move(moving: Sequence[int], most: int = _MOST_HANDOVERS) -> Recovery | None:
         """Let circuits move if they must, unless that is too much work."""
-        if len(moving) * len(self.routing.graph.resource) > _MOST_WORK_OF_A_MOVE:
+        if len(moving) * n_resources > _MOST_WORK_OF_A_MOVE:
             return None
-        with self.routing.without(moving):
-            return _best_handover(self.routing, self.case, self.reach, tuple(moving), most)
+        with routing.without(moving):
+            return _best_handover(routing, case, reach, tuple(moving), most)
 
-    def try_each(self, sets: Iterable[tuple[int, ...]], others: Sequence[int]) -> Recovery | None:
+    def try_each(sets: Sequence[tuple[int, ...]], foreign: set[int]) -> Recovery | None:
         """Return the best plan of the first sets, by disturbed and changed circuits.
 
-        Sets that disturb fewest others come first; None if no set made room in time.
+        Circuits in `foreign` are disturbed if they move, and sets that disturb fewest come first.
+        None if no set made room in time.
         """
-        foreign = set(others)
         best = None
-        for tried, moving in enumerate(islice(sets, self.effort)):
-            if self.clock.exceeded(tried):
+        for tried, moving in enumerate(sets[:n_tries]):
+            least = len(foreign.intersection(moving)), len(case.hit) + len(moving)
+            cannot_be_better = best is not None and least > best.levels[:2]
+            if cannot_be_better or clock.exceeded(tried):
                 break
-            if best is not None:
-                least = len(foreign.intersection(moving)), len(self.case.hit) + len(moving)
-                if least > best.levels[:2]:
-                    break
 
             # Time may run out meanwhile: then the best plan so far is the answer.
             try:
-                plan = self.move(moving, _NEAREST)
+                plan = move(moving, _NEAREST)
             except TimeUp:
                 break
             if plan is not None and (best is None or plan.levels < best.levels):
                 best = plan
         return best
 
+    # Circuits of hit jobs first: moving them disturbs no other job.
+    plan = None
+    if of_hit_jobs:
+        one_by_one = [(circuit,) for circuit in of_hit_jobs]
+        plan = try_each(one_by_one, set()) or move(of_hit_jobs)
+    if plan is not None or not of_other_jobs:
+        return plan
 
-def _is_late() -> bool:
-    """Tell whether the time of the clock that runs is up."""
-    clock = running_clock()
-    return clock is not None and clock.remaining_s <= 0.0
+    # Then circuits of the lowest priority, those with the next one as well, and so on to the last.
+    ranks = np.zeros(len(case.owners)) if case.priorities is None else case.priorities
+    for rank in np.unique(ranks[of_other_jobs]):
+        movable = [circuit for circuit in of_other_jobs if ranks[circuit] <= rank]
+        sets: list[tuple[int, ...]] = [(circuit,) for circuit in movable]
+        if of_hit_jobs:
+            sets += [(circuit, *of_hit_jobs) for circuit in movable[:_WITH_OWN]]
+        plan = try_each(sets, set(movable)) or move([*of_hit_jobs, *movable])
+        if plan is not None:
+            break
+    return plan
 
 
 def split_rest(routing: RoutingState, case: HitCircuits) -> tuple[list[int], list[int]]:

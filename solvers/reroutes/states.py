@@ -11,7 +11,7 @@ from optmatch.fabrics import Fabric, RackFabric
 from optmatch.model import FREE, InfeasibleError, InputError, Limits, ignore, uncounted
 from optmatch.model.declarations import form_of
 from optmatch.problems import Reroute, Routing
-from optmatch.solvers.reroutes.naming import name_paths
+from optmatch.solvers.reroutes.changes import name_paths
 from optmatch.solvers.reroutes.routing_state import RoutingState
 
 Box = tuple[tuple[int, int, int], tuple[int, int, int]]

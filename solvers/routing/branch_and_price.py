@@ -13,9 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from optmatch.fabrics import CellGraph
 from optmatch.model import (
     Bound,
     Limit,
@@ -138,7 +136,7 @@ class _ProofSearch:
         self.router = CellRouter(problem.fabric, *units[1:]) if losses else self.negotiation.router
         self.master = Master(self.router, self.negotiation.circuits)
         self.least = int(self.router.least[tuple(self.negotiation.circuits.T)].sum())
-        self.totals = totals_of(problem, self.router, self.least)
+        self.totals = totals_of(problem)
         self.best: Routes | None = None
         self.cases: list[ProofNode] = []
 
@@ -196,7 +194,10 @@ class _ProofSearch:
         queue = [(-math.inf, 0)]
         bounded = 0
         while queue:
-            limit = self.clock.exceeded(bounded) or self._near_enough()
+            limit = self.clock.exceeded(bounded)
+            if limit is None and self.best is not None:
+                bound = max(self.problem.lower_bound(), self._in_unit(self._proved()))
+                limit = near_enough(self.best.objective, bound, self.clock.limits.gap)
             if limit is not None:
                 return limit
 
@@ -207,7 +208,10 @@ class _ProofSearch:
             bounded += 1
             case = self.cases[number]
             case.bound = self.master.bound(case.closed, self._upper(), self.clock, case.bound)
-            self._report(bounded)
+            proved = self._proved()
+            if proved > -math.inf:
+                self.on_event(Bound(self._in_unit(proved)))
+            self.on_event(Tick("cases", bounded))
 
             # A better routing found near the solution lowers `_upper`, which may settle the case.
             if case.bound.infeasible or case.bound.value > self._upper():
@@ -227,8 +231,23 @@ class _ProofSearch:
                 continue
 
             # The children begin with the bound and the prices of this case, which hold for them.
-            case.split = self._where_to_split(case.bound.weights)
-            for closed in self._divide(case.closed, case.split):
+            # No circuit passes a link in both directions, and no two pass one link. Hence in each
+            # routing the circuit of the split does without one of the two directions of the link;
+            # and either it does without the link, or all others do.
+            split = self._where_to_split(case.bound.weights)
+            case.split = split
+            mate = int(self.router.wiring.mate[split.terminal])
+            circuits = range(len(self.master.circuits))
+            if split.one_way:
+                halves = [([split.circuit], {split.terminal}), ([split.circuit], {mate})]
+            else:
+                both_ends = {split.terminal, mate} - {-1}  # at the rim a link has one end
+                rivals = [rival for rival in circuits if rival != split.circuit]
+                halves = [([split.circuit], both_ends), (rivals, both_ends)]
+
+            # Each half is a case of its own.
+            for closed_circuits, terminals in halves:
+                closed = _close(case.closed, closed_circuits, frozenset(terminals))
                 case.children.append(len(self.cases))
                 self.cases.append(
                     ProofNode(closed, PriceBound(case.bound.value, case.bound.prices))
@@ -241,20 +260,6 @@ class _ProofSearch:
         no_prices = np.zeros(len(self.router.workspace.use), dtype=np.int64)
         return ProofNode({}, PriceBound(float(self.least), no_prices))
 
-    def _near_enough(self) -> Limit | None:
-        """Tell whether the best routes are as near to what is proved as the limits ask for."""
-        if self.best is None:
-            return None
-        bound = max(self.problem.lower_bound(), self._in_unit(self._proved()))
-        return near_enough(self.best.objective, bound, self.clock.limits.gap)
-
-    def _report(self, bounded: int) -> None:
-        """Tell the listener the bound of all cases together, and how many were bounded."""
-        bound = self._proved()
-        if bound > -math.inf:
-            self.on_event(Bound(self._in_unit(bound)))
-        self.on_event(Tick("cases", bounded))
-
     def _round_solution(self, bound: PriceBound, tries: int) -> None:
         """Look for a routing near the solution of the linear programme, and keep it if it is best.
 
@@ -264,13 +269,12 @@ class _ProofSearch:
         """
         # Each circuit takes one whole route.
         if bound.weights is not None and min(bound.weights.values()) > 1 - _TINY:
-            routes, lengths = self.router.empty_routes()
-            for column in bound.weights:
-                source, _ = self.master.circuits[column.circuit]
-                lengths[source] = len(column.terminals)
-                routes[source, : lengths[source]] = column.terminals
-            self._take(Routes(self.problem, self.router, self.negotiation.order, routes, lengths))
+            sources = [source for source, _ in self.master.circuits]
+            terminals = {sources[column.circuit]: column.terminals for column in bound.weights}
+            self._take(self.negotiation.routes_of(terminals))
             return
+
+        # Negotiations at the prices of the links.
         for turn in range(1, tries + 1):
             prices = None if bound.prices is None else bound.prices * UNIT // self.per_unit
             self._take(self.negotiation.attempt(turn, self.rng, prices))
@@ -314,24 +318,6 @@ class _ProofSearch:
         (circuit, link), _ = min(use.items(), key=rank)
         terminal = int(self.router.wiring.ends[link, 0])
         return CaseSplit(circuit, terminal, one_way=False)
-
-    def _divide(self, closed: Closed, split: CaseSplit) -> list[Closed]:
-        """Divide a case into two, so that each routing of it is in one of them.
-
-        No circuit passes a link in both directions, and no link is passed by two circuits. Hence
-        in each routing the circuit of the split does without one of the two directions of the
-        link; and either this circuit does without the link, or all others do.
-        """
-        circuit = split.circuit
-        mate = int(self.router.wiring.mate[split.terminal])
-        if split.one_way:
-            return [
-                _close(closed, [circuit], frozenset({split.terminal})),
-                _close(closed, [circuit], frozenset({mate})),
-            ]
-        both_ends = frozenset((split.terminal, mate)) - {-1}  # at the rim a link has one end
-        other_circuits = [other for other in range(len(self.master.circuits)) if other != circuit]
-        return [_close(closed, [circuit], both_ends), _close(closed, other_circuits, both_ends)]
 
     def _proved(self) -> float:
         """Return the bound of all cases together, in `UNIT`; infinite if all are infeasible.
@@ -427,7 +413,10 @@ class _ProofSearch:
         ]
         unit = int(prices[links].min())
         circuits = [self.master.circuits[k] for k in np.flatnonzero(costs)]
-        names = [_link_name(graph, self.router.wiring.ends[link]) for link in links]
+        names = [
+            " to ".join(graph.terminal_name(end) for end in ends if end >= 0)
+            for ends in self.router.wiring.ends[links].tolist()
+        ]
         weighted = "" if (prices[links] == unit).all() else ", some counted more than once,"
         return {
             "reason": f"circuits {_some([f'{i}-{j}' for i, j in circuits])} must pass the links"
@@ -444,11 +433,6 @@ def _close(closed: Closed, circuits: list[int], terminals: frozenset[int]) -> Cl
     for circuit in circuits:
         narrower[circuit] = closed.get(circuit, frozenset()) | terminals
     return narrower
-
-
-def _link_name(graph: CellGraph, ends: NDArray[np.int64]) -> str:
-    """Name a link by its one or two terminals ``ends``, where -1 stands for none."""
-    return " to ".join(graph.terminal_name(int(end)) for end in ends if end >= 0)
 
 
 def _some(names: list[str], most: int = 24) -> str:

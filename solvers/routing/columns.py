@@ -4,7 +4,7 @@ The linear programme picks for each circuit a mix of routes such that no link ca
 capacity. Routes are added as their reduced cost asks for them, each by one shortest-path search at
 the prices of the links. For any prices that are not negative
 
-    sum over circuits of the cheapest way including prices - capacity * sum of all prices
+    sum over circuits of the cheapest path including prices - capacity * sum of all prices
 
 is a lower bound (Lagrange), so a search may stop as soon as some prices prove enough, converged or
 not.
@@ -16,13 +16,15 @@ improve the programme at the present dual values: the price of a link is the dua
 the *share* of a circuit that of the row of the circuit. The *pool* is the set of columns so far.
 
 A *case* is the matching with some links closed to some circuits, as branch and price makes them.
+
+All pairs of an all-to-all are routed in one linear programme, in which each link may be passed as
+often as there are slots. Every schedule is a solution of it, hence its bound holds for them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -31,6 +33,7 @@ from ortools.linear_solver import pywraplp
 
 from optmatch.fabrics import UNREACHED, walk
 from optmatch.model import Clock, SolverError
+from optmatch.problems import AllToAll, RoutingProof
 from optmatch.solvers.routing.pathfinder import FAR, UNIT, MeshArrays, find_route
 from optmatch.solvers.routing.router import CellRouter
 
@@ -88,6 +91,8 @@ class Master:
         self.capacity = capacity
         self.pool: set[Column] = set()
         self.wiring = router.wiring
+        self.port_links = self.wiring.link[self.wiring.source[[i for i, _ in self.circuits]]]
+        """The link at the source of each circuit."""
         nothing = np.zeros_like(router.wiring.cell_cost)
         to_go = np.where(router.wiring.to_go < FAR, 0, FAR)
         for array in (nothing, to_go):
@@ -105,12 +110,6 @@ class Master:
         self._lp = _Programme(
             len(circuits), len(router.workspace.use), capacity, dear=4 * longest + 1
         )
-
-    @cached_property
-    def port_links(self) -> NDArray[np.int64]:
-        """The link at the source of each circuit."""
-        sources = [i for i, _ in self.circuits]
-        return self.wiring.link[self.wiring.source[sources]]
 
     def links_of(self, column: Column) -> NDArray[np.int64]:
         """List the links of a route, as often as it passes them."""
@@ -198,7 +197,7 @@ class Master:
             lost = column in self._broken or (shut and not shut.isdisjoint(column.terminals))
             variable.SetUb(0.0 if lost else np.inf)
         while self._iterate(best, closed, enough, clock, rounds, feasibility=False):
-            if self._lp.missing() <= _TINY:
+            if sum(variable.solution_value() for variable in self._lp.lacking) <= _TINY:
                 best.converged = True
                 best.weights = {
                     column: weight
@@ -230,54 +229,42 @@ class Master:
     ) -> bool:
         """Solve the programme and price routes in turn; `best` keeps the best bound.
 
-        With `feasibility` only the part of the circuits counts that gets no route. True if no
-        route improves the programme any more.
+        With `feasibility` only the part of the circuits counts that gets no route: cells cost
+        nothing, and a bound above 0 proves that the case has no routing. True if no route improves
+        the programme any more.
         """
         self._lp.set_costs({v: c.cost / UNIT for c, v in self._variables.items()}, feasibility)
         for _ in range(rounds):
             shares, prices = self._lp.solve()
-            value, has_new_columns = self._price(prices, shares, closed, feasibility)
+
+            # The bound (Lagrange): the cheapest paths of all circuits, of which one without any
+            # counts `FAR`, less all that the links could be paid. Routes of negative reduced cost,
+            # whose cost with prices is below the dual value of their circuit, join the pool.
+            value = -float(self.capacity * int(prices.sum()))
+            has_new_columns = False
+            for k in range(len(self.circuits)):
+                cost, terminals = self.cheapest(k, prices, closed.get(k, frozenset()), feasibility)
+                value += cost
+                if terminals and cost / UNIT < shares[k] - 1e-6:
+                    has_new_columns |= self.add(k, terminals)
             if value > best.value:
                 best.value = value
                 best.prices = prices
-                best.infeasible = feasibility or value > FAR // 2  # or a circuit has no way at all
+                # Without any path of a circuit the bound is `FAR` or more.
+                best.infeasible = feasibility or value > FAR // 2
             if best.value > enough or clock.remaining_s <= 0:
                 return False
             if not has_new_columns:
                 return True
         return False
 
-    def _price(
-        self,
-        prices: NDArray[np.int64],
-        shares: NDArray[np.float64],
-        closed: Closed,
-        feasibility: bool,
-    ) -> tuple[float, bool]:
-        """Put routes of negative reduced cost into the pool; return a bound, and if one was new.
-
-        The reduced cost of a route is its cost with the prices of its links, minus the dual value
-        of its circuit (``shares[circuit]``). The bound (Lagrange) is the sum over circuits of the
-        cheapest way with prices, minus `capacity` times the sum of all prices; a circuit without
-        any way counts `FAR`. With `feasibility` cells cost nothing, and a bound above 0 proves
-        that the case has no routing.
-        """
-        total = -float(self.capacity * int(prices.sum()))
-        has_new_columns = False
-        for k in range(len(self.circuits)):
-            cost, terminals = self.cheapest(k, prices, closed.get(k, frozenset()), feasibility)
-            total += cost
-            if terminals and cost / UNIT < shares[k] - 1e-6:
-                has_new_columns |= self.add(k, terminals)
-        return total, has_new_columns
-
     def cheapest(
         self, circuit: int, prices: NDArray[np.int64], closed: frozenset[int], feasibility: bool
     ) -> tuple[int, tuple[int, ...]]:
-        """Find the cheapest way of a circuit at ``prices[link]``, and its cost.
+        """Find the cheapest path of a circuit at ``prices[link]``, and its cost.
 
         The cost, in 1/`UNIT` of a cell, includes the prices of all links passed; `FAR` and no
-        terminals if there is no way.
+        terminals if there is no path.
         """
         source, destination = self.circuits[circuit]
         space = self.router.workspace
@@ -406,6 +393,54 @@ class _Programme:
         prices = np.array([-row.dual_value() for row in self.links])
         return shares, np.floor(np.maximum(prices, 0.0) * UNIT + _TINY).astype(np.int64)
 
-    def missing(self) -> float:
-        """How much of the circuits the last solution leaves out."""
-        return float(sum(variable.solution_value() for variable in self.lacking))
+
+_JOINT_ROUNDS = 60
+"""Rounds of pricing; most instances need ten."""
+
+_MOST_PRICED = 600_000
+"""Pairs times links: larger linear programmes take minutes."""
+
+
+def refute_again(problem: AllToAll, router: CellRouter, by_terminal: NDArray[np.int64]) -> bool:
+    """Tell whether prices found for other faults prove that the fewest slots do not do.
+
+    Most faults are not what a proof is about, so the prices that prove something with them often
+    prove it without them too; to see that takes a shortest path for each pair. Prices come by
+    terminal, as links may have other numbers than they had.
+    """
+    pairs = problem.pairs.astype(np.int64)
+    slots = problem.min_slots
+    master = Master(router, pairs, capacity=slots)
+    prices = np.zeros(len(router.workspace.use), dtype=np.int64)
+    np.maximum.at(prices, router.wiring.link, by_terminal)
+    paid = sum(master.cheapest(k, prices, frozenset(), True)[0] for k in range(len(pairs)))
+    return paid > slots * int(prices.sum())
+
+
+def bound_jointly(
+    problem: AllToAll, router: CellRouter, target_cells: float, clock: Clock
+) -> tuple[float, RoutingProof | None]:
+    """Bound the cells on all routes of a schedule in the fewest slots, by column generation.
+
+    No more than `target_cells`, those of a known schedule, can be proved. The bound is infinite if
+    the fewest slots are not enough; the proof is None if prices do not improve on the bound of the
+    problem itself, or the linear programme would be too large.
+    """
+    pairs = problem.pairs.astype(np.int64)
+    least = problem.lower_bound()
+    if len(pairs) * len(router.workspace.use) > _MOST_PRICED:
+        return least, None
+    step = cost_step(router, pairs)
+    master = Master(router, pairs, capacity=problem.min_slots)
+    outcome = master.bound({}, target_cells * UNIT - step, clock, rounds=_JOINT_ROUNDS)
+    if outcome.prices is None:
+        return least, None
+    proof = RoutingProof.of_prices(outcome.prices, infeasible=outcome.infeasible)
+    if outcome.infeasible:
+        return np.inf, proof
+
+    # Totals differ from that of the shortest routes by multiples of `step`: a bound rises to the
+    # next one.
+    steps = np.ceil((outcome.value - 1e-6 - least * UNIT) / step)
+    bound = least + max(0, int(steps)) * step / UNIT
+    return (bound, proof) if bound > least else (least, None)

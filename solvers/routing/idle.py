@@ -1,20 +1,34 @@
-"""States for free cells: where stray light goes, chosen so that least of it meets other circuits.
+r"""States for free cells: where stray light goes, chosen so that least of it meets other circuits.
 
 Iterated local search: steepest descents over single flips from all cells in cross, all in bar and
 random states, then from the best setting with a few cells kicked at random. `StrayLight` knows how
 light interferes, and what each flip would change.
+
+Let x be the amplitudes that enter cells, A what cells and waveguides make of them, and b what
+comes in from outside: :math:`(I - A) x = b`, one sparse system for each setting of the cells. The
+adjoint system :math:`(I - A)^T y = r` has for each terminal the amplitude that light from there
+brings to a receiver. Both are solved with the same factors. What flipping one cell would change at
+every receiver then is a matrix of rank 4, by the formula of Woodbury (1950).
+
+Light of one source interferes with itself. Where all phases are known, the system is complex and
+the answer exact. Where the phases of a chip are not known, amplitudes are added as if all ways
+were in phase: an upper bound of what strays.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csc_matrix, identity
+from scipy.sparse.csgraph import connected_components
+from scipy.sparse.linalg import splu
 
-from optmatch.fabrics import CellGraph
-from optmatch.fabrics.netlists.circuits import with_cell_phases
+from optmatch.fabrics import EXITS, CellGraph
+from optmatch.fabrics.netlists.circuits import cell_circuits, with_cell_phases
+from optmatch.fabrics.waveguides import heat_turns, measure_waveguides, waveguide_loss_db
 from optmatch.model import (
     BAR,
     CROSS,
@@ -27,7 +41,454 @@ from optmatch.model import (
     Solution,
     cells_of,
 )
-from optmatch.solvers.routing.stray_light import ChipOptics, CircuitEnds, StrayLight
+
+if TYPE_CHECKING:
+    from optmatch.fabrics import CellCircuit, Fabric
+
+
+MOST_PASSED_ON = 1 - 1e-6
+"""In unknown phases a cell passes on at most this part of an amplitude, both outputs together.
+
+More than 1 would let light grow without end in a closed ring of cells, whose true bound is the
+energy that enters. It only matters for cells that lose less than they leak.
+"""
+
+LOST_IN_EACH_STEP = 1e-9
+"""A closed ring free of loss would make the system singular; no port leads light into it."""
+
+TINY = 1e-300
+"""Stands for a signal of no power, whose ratio to crosstalk is then very bad but finite."""
+
+RIGHT_SIDES_AT_ONCE = 8
+"""Right sides that are solved for together: for more, BLAS starts threads that wait."""
+
+MOST_RETURNS = 30_000
+"""Light that returns to a flipped cell counts if free cells times terminals are at most this many.
+
+It makes estimates of flips exact on meshes, and costs four right sides for each free cell. Without
+it, 8 of 14 small meshes were settled as well; on one the worst crosstalk was 2 % higher.
+"""
+
+
+IDEAL_MATRICES = np.array([[[1j, 0], [0, -1j]], [[0, 1j], [1j, 0]]])
+"""``IDEAL_MATRICES[state, b side, a side]``: a lossless cell by the convention of `Device`."""
+
+
+def find_circuit_matrices(fabric: Fabric) -> NDArray[np.complex128] | None:
+    """Return the matrices of lossless cells, by their circuits where these are known.
+
+    ``matrices[cell, state, b side, a side]``: amplitudes at b1 and b2 for light of amplitude 1 at
+    a1 and a2, 0 at a terminal that a cell does not have. None if no cell has a known circuit.
+    """
+    circuits = cell_circuits(fabric)
+    if not any(circuits):
+        return None
+    matrices = np.tile(IDEAL_MATRICES, (len(circuits), 1, 1, 1))
+    for cell, circuit in enumerate(circuits):
+        if circuit is not None:
+            for state in (BAR, CROSS):
+                matrices[cell, state] = _walk_circuit(circuit, circuit.difference_rad[state])
+    return matrices
+
+
+def _walk_circuit(circuit: CellCircuit, difference_rad: float) -> NDArray[np.complex128]:
+    """Return ``matrix[b side, a side]`` of a cell; `difference_rad` is how far arm 1 is ahead.
+
+    Entries are complex amplitudes, of light that enters at a terminal of side a (column 0 or 1)
+    and leaves at one of side b (row 0 or 1). Waves walk along the joins; where a coupler divides
+    one, both parts go on, and those that meet at a terminal are added up.
+    """
+    part_of_name = {part.name: part for part in circuit.parts}
+    joined_pin: dict[str, str] = {}
+    for first, second in circuit.joins:
+        joined_pin[first] = second
+        joined_pin[second] = first
+
+    # One shifter holds the whole difference; the others of both arms stand for none.
+    arm_1, arm_2 = circuit.arms
+    phase_of_part = {arm_1[0]: difference_rad} if arm_1 else {arm_2[0]: -difference_rad}
+
+    matrix = np.zeros((2, 2), dtype=np.complex128)
+    for a_side, a_pin in enumerate(circuit.terminals[:2]):
+        # Waves on their way: where each enters a part, and its amplitude.
+        entering: list[tuple[str, complex]] = [(a_pin, 1.0 + 0j)] if a_pin else []
+        while entering:
+            entry, amplitude = entering.pop()
+            name, pin = entry.rsplit(",", 1)
+            part = part_of_name[name]
+            place = part.pins.index(pin)
+            if part.matrix is None:
+                # A piece of waveguide: a1 leads to b1 and a2 to b2, with a change of phase.
+                exits = [part.pins[(place + 2) % 4]]
+                factors = [complex(np.exp(1j * phase_of_part.get(name, 0.0)))]
+            else:
+                # Couplers are reciprocal: light from the b side has the transposed matrix.
+                coupler = part.matrix[..., 0] + 1j * part.matrix[..., 1]
+                is_from_a = place < 2
+                exits = list(part.pins[2:] if is_from_a else part.pins[:2])
+                factors = (coupler if is_from_a else coupler.T)[:, place % 2].tolist()
+
+            # A pin of no name is not there; light that leaves by another one goes on, or arrives.
+            for exit_pin, factor in zip(exits, factors, strict=True):
+                exit_ = f"{name},{exit_pin}"
+                if exit_pin and exit_ in joined_pin:
+                    entering.append((joined_pin[exit_], amplitude * factor))
+                elif exit_pin and exit_ in circuit.terminals[2:]:
+                    matrix[circuit.terminals.index(exit_) - 2, a_side] += amplitude * factor
+    return matrix
+
+
+class ChipOptics(NamedTuple):
+    """The light on a chip, as far as it is known before its cells are set."""
+
+    graph: CellGraph  # the cells, and how they are joined
+    cells: CellDevice  # what each of them does to light
+    errors_rad: NDArray[np.float64]
+    """``errors_rad[cell, arm]``: the errors of the phases of both arms, in every state."""
+    circuit_matrices: NDArray[np.complex128] | None
+    """``[cell, state, b side, a side]``: by `find_circuit_matrices`."""
+    frequencies_hz: tuple[float, ...]
+    """Distances from the central frequency at which light is solved for."""
+    phases_known: bool
+    """Whether ways interfere by their phases; if not, all are added as if in phase."""
+    may_return: NDArray[np.bool_]
+    """``may_return[cell]``: whether light that leaves a cell can come back to it."""
+
+    @classmethod
+    def of(
+        cls,
+        fabric: Fabric,
+        cells: CellDevice,
+        frequencies_hz: tuple[float, ...],
+        seed: int | None,
+    ) -> ChipOptics:
+        """Take a device for the cells of a fabric; `seed` draws its phase errors.
+
+        Without a seed, errors that the device says to be there are unknown.
+        """
+        graph = fabric.graph
+        assert graph is not None  # the caller has refused a fabric without cells
+        size_rad = cells.device.phase_error_rad
+        phases_known = size_rad == 0.0 or seed is not None
+        errors_rad = None
+        if seed is not None:
+            errors_rad = cells.device.draw_errors(graph.n_cells, seed)
+        if errors_rad is None:
+            errors_rad = np.zeros((graph.n_cells, 2))
+        return cls(
+            graph=graph,
+            cells=cells,
+            errors_rad=errors_rad,
+            circuit_matrices=find_circuit_matrices(fabric),
+            frequencies_hz=frequencies_hz if phases_known else (0.0,),
+            phases_known=phases_known,
+            may_return=_find_returns(graph),
+        )
+
+    def pass_cells(self, states: NDArray[np.int8]) -> NDArray[np.complex128]:
+        """Return ``amplitudes[terminal, exit]`` behind cells, for light of amplitude 1.
+
+        ``states[cell]``: 0 bar, 1 cross, -1 free. Exit 0 is that of bar, 1 that of cross; real
+        cells leak into the other one. A free cell absorbs all light. Where the phases of a chip
+        are not known, the amplitudes are real, the larger magnitude for errors of either sign:
+        amplitudes that are added in phase bound what can stray.
+        """
+        # The heat of other cells turns the phase between the two arms of a cell: by half in each,
+        # in opposite directions. Free cells count as in cross here; their light is cleared below.
+        settled = np.where(states == FREE, CROSS, states).astype(np.int8)
+        heat_rad = heat_turns(self.graph, self.cells, settled)[:, None] / 2 * np.array([1, -1])
+        if self.phases_known:
+            matrices = self._matrices(settled, self.errors_rad + heat_rad)
+        else:
+            # The difference of two independent errors turns light by half of it: the spread of
+            # half the difference is the error over the root of 2. Either sign may leak more.
+            error_rad = self.cells.device.phase_error_rad / np.sqrt(2)
+            errors_rad = heat_rad + error_rad * np.array([1, -1])
+            magnitudes = np.maximum(
+                np.abs(self._matrices(settled, errors_rad)),
+                np.abs(self._matrices(settled, heat_rad - error_rad * np.array([1, -1]))),
+            )
+
+            # Neither a row nor a column of a matrix passes on more than `MOST_PASSED_ON`; else
+            # light that is added in phase could grow without end in a closed ring.
+            passed_on = np.maximum(magnitudes.sum(axis=1), magnitudes.sum(axis=2)).max(axis=1)
+            scale = np.minimum(1.0, MOST_PASSED_ON / np.maximum(passed_on, MOST_PASSED_ON))
+            matrices = (magnitudes * scale[:, None, None]).astype(np.complex128)
+        matrices[(states == FREE) | (self.graph.stuck > CROSS)] = 0.0
+
+        # ``matrices[cell, b side, a side]`` is the amplitude from end a to end b; light from end b
+        # to end a has the transposed matrix. For each terminal k of a cell and each exit, these
+        # are the sides of the way at both ends, shape (4, 2).
+        terminals = np.arange(4)
+        side_entered = (terminals & 1)[:, None]
+        side_left = EXITS & 1
+        comes_from_b = (terminals & 2 > 0)[:, None]
+        b_side = np.where(comes_from_b, side_entered, side_left)
+        a_side = np.where(comes_from_b, side_left, side_entered)
+        amplitudes: NDArray[np.complex128] = matrices[:, b_side, a_side].reshape(-1, 2)
+        return amplitudes
+
+    def pass_waveguides(self, frequency_hz: float) -> NDArray[np.complex128]:
+        """``amplitude[terminal]``: of what leaves there, the part that enters the next cell."""
+        graph = self.graph
+        amplitude_share = 10 ** (-waveguide_loss_db(graph, self.cells.device) / 20)
+        turn_rad = 2 * np.pi * frequency_hz * self.cells.device.cell_delay_s
+        of_link = amplitude_share * np.exp(1j * turn_rad * measure_waveguides(graph).length)
+        amplitude: NDArray[np.complex128] = np.where(
+            graph.mate < 0, 0.0, of_link[graph.links.of_terminal]
+        )
+        return amplitude
+
+    def _matrices(
+        self, states: NDArray[np.int8], errors_rad: NDArray[np.float64]
+    ) -> NDArray[np.complex128]:
+        """Return ``T[cell, b side, a side]`` of all cells in the given states.
+
+        ``errors_rad[cell, arm]`` are the errors of the phases in both arms.
+        """
+        of_device = self.cells.cell(states, errors_rad)
+        if self.circuit_matrices is None:
+            return of_device
+        inverse_of_ideal = IDEAL_MATRICES[states].conj().swapaxes(-1, -2)  # they are unitary
+        transfer = self.circuit_matrices[np.arange(len(states)), states]
+        matrices: NDArray[np.complex128] = of_device @ inverse_of_ideal @ transfer
+        # A terminal that a cell does not have is dark in both states.
+        dark = (self.circuit_matrices == 0).all(axis=1)
+        return np.where(dark, 0.0, matrices)
+
+
+def _find_returns(graph: CellGraph) -> NDArray[np.bool_]:
+    """Tell for each cell whether light that leaves it may enter it again, in any states.
+
+    Light can come back to a terminal if it is strongly connected with another one; in feed-forward
+    fabrics no terminal is.
+    """
+    # The graph of terminals has a step from each terminal where light enters a cell to those where
+    # it then enters the next one, in either state.
+    terminals = np.arange(len(graph.mate))
+    exits = 4 * (terminals // 4)[:, None] + EXITS[terminals % 4]
+    entered_next = graph.mate[exits]
+    entered = np.repeat(terminals, 2).reshape(-1, 2)
+    joined = entered_next >= 0
+    steps = csc_matrix(
+        (np.ones(joined.sum()), (entered[joined], entered_next[joined])),
+        shape=(len(terminals), len(terminals)),
+    )
+
+    # A strong component of several terminals is a closed way.
+    component = connected_components(steps, connection="strong")[1]
+    is_shared = np.bincount(component)[component] > 1
+    returns: NDArray[np.bool_] = is_shared.reshape(-1, 4).any(axis=1)
+    return returns
+
+
+class SolvedLight(NamedTuple):
+    """The light of one setting of all cells at one frequency."""
+
+    arriving: NDArray[np.complex128]
+    """``arriving[receiver, sender]``: amplitudes, numbered by circuits."""
+    entering: NDArray[np.complex128]
+    """``entering[terminal, sender]``: amplitudes that enter cells."""
+    worth: NDArray[np.complex128]
+    """``worth[terminal, receiver]``: what light that leaves a cell there brings to a receiver."""
+    returning: NDArray[np.complex128]
+    """``returning[free cell, terminal entered, terminal left]``: (free cells, 4, 4); what comes
+    back to a cell of light that leaves it. 0 where it is not counted."""
+    turn: complex
+    """The factor of the delay of one cell."""
+
+
+class StrayLight:
+    """Solves for the light of given circuits on a chip.
+
+    Parameters
+    ----------
+    chip
+        The fabric with its device.
+    sources, destinations
+        The terminals at which circuits begin and end, int, shape (circuits,): circuits are
+        numbered as in these arrays.
+    stated
+        ``stated[cell]``: states of the cells that circuits pass, -1 elsewhere.
+    free
+        The cells whose states are to be chosen, shape (free cells,).
+    """
+
+    def __init__(
+        self,
+        chip: ChipOptics,
+        sources: NDArray[np.int32],
+        destinations: NDArray[np.int32],
+        stated: NDArray[np.int8],
+        free: NDArray[np.intp],
+    ) -> None:
+        """Prepare to solve for light; where phases are unknown, find the signal of each circuit.
+
+        ``stated[cell]`` is 0 or 1 for cells that circuits pass, -1 elsewhere; the states of the
+        cells in `free` are to be chosen.
+        """
+        graph = chip.graph
+        self._chip = chip
+        self._sources = sources
+        self._destinations = destinations
+        self.free = free
+        self._waveguides = [chip.pass_waveguides(frequency) for frequency in chip.frequencies_hz]
+        terminals = np.arange(len(graph.mate))
+        self._exits = 4 * (terminals // 4)[:, None] + EXITS[terminals % 4]
+        self._counts_returns = len(free) * len(graph.mate) <= MOST_RETURNS
+
+        # Without leaks light takes its own way alone. The amplitude that is left of it is the
+        # signal wherever phases are unknown.
+        self._own_amplitude = np.zeros(len(sources))
+        if not chip.phases_known:
+            amplitudes = chip.pass_cells(stated)
+            leaks = np.arange(2) != np.repeat(stated, 4)[:, None]
+            amplitudes[leaks] = 0.0
+            waves = self._solve(amplitudes, 0, None)
+            self._own_amplitude = np.abs(waves.arriving.diagonal())
+
+    def solve(self, states: NDArray[np.int8]) -> list[SolvedLight]:
+        """Solve for all light at each frequency; ``states[cell]`` is 0 bar or 1 cross."""
+        amplitudes = self._chip.pass_cells(states)
+        returning_cells = self.free if self._counts_returns else None
+        frequencies = range(len(self._chip.frequencies_hz))
+        return [self._solve(amplitudes, number, returning_cells) for number in frequencies]
+
+    def ratios(self, light: list[SolvedLight]) -> NDArray[np.float64]:
+        """Return crosstalk over signal of each circuit at each frequency, in one row."""
+        return np.concatenate([self._ratios(waves.arriving) for waves in light])
+
+    def ratios_after_flips(
+        self, light: list[SolvedLight], states: NDArray[np.int8]
+    ) -> NDArray[np.float64]:
+        """Return all ratios of crosstalk to signal if each free cell is flipped alone.
+
+        Let D be the change of the 4 x 4 matrix of a cell, R what returns to it, X what enters it,
+        and W the worth of what leaves it. Arriving light changes by :math:`W^T (I - D R)^{-1} D
+        X`.
+        """
+        # ``changed[free cell, terminal left, terminal entered]``: the matrix D of each cell.
+        free = self.free
+        change = self._chip.pass_cells((1 - states).astype(np.int8))
+        change -= self._chip.pass_cells(states)
+        terminals = 4 * free[:, None] + np.arange(4)
+        changed = np.zeros((len(free), 4, 4), dtype=np.complex128)
+        rows = np.arange(len(free))
+        for entered in range(4):
+            for exit_ in (BAR, CROSS):
+                left = EXITS[entered, exit_]
+                changed[rows, left, entered] = change[terminals[:, entered], exit_]
+
+        # Light that returns to its cell is changed there once more, and so on: a geometric series.
+        after = []
+        for waves in light:
+            turned = changed * waves.turn
+            if self._counts_returns:
+                returned = np.eye(4) - turned @ waves.returning
+                turned = np.linalg.solve(returned, turned).astype(np.complex128)
+            brought = waves.worth[terminals].swapaxes(1, 2) @ turned @ waves.entering[terminals]
+            after.append(self._ratios(waves.arriving + brought))
+        return np.concatenate(after, axis=1)
+
+    def _ratios(self, arriving: NDArray[np.complex128]) -> NDArray[np.float64]:
+        """Return the ratio of crosstalk to signal, by ``arriving[..., receiver, sender]``.
+
+        The power from the own sender is the signal, or what is certain of it where phases are not
+        known; the powers from all other senders together are the crosstalk.
+        """
+        power = np.abs(arriving) ** 2
+        from_own_source = np.einsum("...rr->...r", power)
+        if self._chip.phases_known:
+            signal = from_own_source
+        else:
+            # At worst, stray light of the own source is in opposite phase.
+            strayed = np.sqrt(from_own_source) - self._own_amplitude
+            signal = np.maximum(self._own_amplitude - strayed, 0.0) ** 2
+        crosstalk = power.sum(axis=-1) - from_own_source
+        return np.asarray(np.maximum(crosstalk, 0.0) / np.maximum(signal, TINY))
+
+    def _solve(
+        self,
+        amplitudes: NDArray[np.complex128],
+        frequency: int,
+        returning_cells: NDArray[np.intp] | None,
+    ) -> SolvedLight:
+        """Solve for the light everywhere, at one frequency, by one sparse LU factorisation.
+
+        The amplitudes x of light that enters cells satisfy ``(I - A) x = b``. Column k of A tells
+        what light of amplitude 1 that enters at terminal k makes enter the next cells, and b is
+        what comes in from outside, one column for each circuit. The transposed system tells for
+        each terminal what light from there brings to each destination. What returns to
+        `returning_cells` is solved for as well.
+        """
+        graph = self._chip.graph
+        n_terminals = len(graph.mate)
+        frequency_hz = self._chip.frequencies_hz[frequency]
+        turn = complex(np.exp(2j * np.pi * frequency_hz * self._chip.cells.device.cell_delay_s))
+        through_waveguide = self._waveguides[frequency]
+        through_cell = amplitudes * turn
+
+        entered_next = graph.mate[self._exits]
+        joined = entered_next >= 0
+        step = (through_cell * through_waveguide[self._exits])[joined] * (1 - LOST_IN_EACH_STEP)
+        entered_before = np.repeat(np.arange(n_terminals), 2).reshape(-1, 2)[joined]
+        steps = csc_matrix(
+            (step, (entered_next[joined], entered_before)), shape=(n_terminals, n_terminals)
+        )
+        factors = splu(
+            (identity(n_terminals, format="csc") - steps).tocsc(),
+            permc_spec="MMD_AT_PLUS_A",
+            diag_pivot_thresh=0.0,
+            options={"SymmetricMode": True},
+        )
+
+        # Light from each source.
+        numbers = np.arange(len(self._sources))
+        sent = np.zeros((n_terminals, len(numbers)), dtype=np.complex128)
+        sent[self._sources, numbers] = 1.0
+        entering = _solve_in_parts(factors, sent, "N")
+
+        # A destination is reached from the two terminals of the other end of its cell. Entering
+        # there, light leaves at the destination by the exit of bar or that of cross: the same
+        # relation as from the destination backwards.
+        last_entries = self._exits[self._destinations]
+        share = np.stack(
+            [through_cell[last_entries[:, exit_], exit_] for exit_ in (BAR, CROSS)], axis=1
+        )
+        received = np.zeros((n_terminals, len(numbers)), dtype=np.complex128)
+        received[last_entries, numbers[:, None]] = share
+        adjoint = _solve_in_parts(factors, received, "T")
+        arriving = (share[:, :, None] * entering[last_entries]).sum(axis=1)
+
+        # The adjoint counts from the entry of a cell, and before it comes a waveguide.
+        worth = np.where(graph.mate[:, None] < 0, 0.0, adjoint[graph.mate])
+        worth *= through_waveguide[:, None]
+        worth[self._destinations, numbers] = 1.0
+
+        n_free = 0 if returning_cells is None else len(returning_cells)
+        returning = np.zeros((n_free, 4, 4), dtype=np.complex128)
+        if returning_cells is not None:
+            for row in np.flatnonzero(self._chip.may_return[returning_cells]):
+                terminals = 4 * returning_cells[row] + np.arange(4)
+                mates = graph.mate[terminals]
+                leaving = np.zeros((n_terminals, 4), dtype=np.complex128)
+                inside = np.flatnonzero(mates >= 0)
+                leaving[mates[inside], inside] = through_waveguide[terminals[inside]]
+                returning[row] = factors.solve(leaving)[terminals]
+        return SolvedLight(arriving, entering, worth, returning, turn)
+
+
+def _solve_in_parts(
+    factors: Any, right_sides: NDArray[np.complex128], trans: str
+) -> NDArray[np.complex128]:
+    """Solve for few right sides at once, ``right_sides[terminal, circuit]``."""
+    starts = range(0, right_sides.shape[1], RIGHT_SIDES_AT_ONCE)
+    parts = [
+        factors.solve(right_sides[:, start : start + RIGHT_SIDES_AT_ONCE], trans=trans)
+        for start in starts
+    ]
+    return np.concatenate(parts, axis=1)
+
 
 ORDER = 512
 """The order of the norm of all ratios of crosstalk to signal that the search lowers.
@@ -54,7 +515,7 @@ LEAST_EVALUATIONS = 12
 
 N_RANDOM_STARTS = 8
 MOST_KICKED = 8
-"""So many free cells are flipped at random before a descent is repeated, at most."""
+"""At most so many free cells are flipped at random before a descent is repeated."""
 
 
 def settle(
@@ -89,16 +550,15 @@ def settle(
     settled = schedule.cell_states.copy()
     for states, matching in zip(settled, schedule.matchings, strict=True):
         source = np.flatnonzero(matching >= 0)
-        circuits = CircuitEnds(
-            fabric.source_terminals[source], fabric.destination_terminals[matching[source]]
-        )
+        first = fabric.source_terminals[source]
+        last = fabric.destination_terminals[matching[source]]
         states[graph.stuck == BAR] = BAR
         states[graph.stuck >= CROSS] = CROSS
         free = np.flatnonzero(states == FREE)
 
         # The search begins with all free cells in cross.
         if len(source) and len(free):
-            light = StrayLight(chip, circuits, states, free)
+            light = StrayLight(chip, first, last, states, free)
             states[free] = CROSS
             if len(source) > 1:
                 search_setting(light, states, n_evaluations)

@@ -187,7 +187,12 @@ def route_forward(
         return route_worst(problem, clock, rng, on_event, _NAME, route_exactly)
     matching = problem.matching[None]
     worst = problem.objective == "worst-cells"
-    cell_cost = _cell_cost(problem)
+
+    # What the router pays for a cell: losses in micro-dB, or the same for each.
+    cell_cost = cost_states(problem.fabric, 1, 1)
+    if problem.objective == "loss-db":
+        losses = problem.bar_loss_db, problem.cross_loss_db
+        cell_cost = cost_states(problem.fabric, *(loss / MICRO_DB for loss in losses))
 
     def attempts() -> Iterator[tuple[float, NDArray[np.int8]]]:
         """Yield the objective and states as routed at once, then at the least cost of cells."""
@@ -219,14 +224,6 @@ def route_forward(
         schedule=one_slot(problem, best),
         stats={"worst_route_cells": int(passed.max(initial=0))},
     )
-
-
-def _cell_cost(problem: Routing) -> NDArray[np.int64]:
-    """Return ``cost[cell, state, shared]`` for `route_cheaply`, in micro-dB or in cells."""
-    if problem.objective == "loss-db":
-        losses = problem.bar_loss_db, problem.cross_loss_db
-        return cost_states(problem.fabric, *(loss / MICRO_DB for loss in losses))
-    return cost_states(problem.fabric, 1, 1)
 
 
 def _measure(problem: Routing, states: NDArray[np.int8]) -> float:

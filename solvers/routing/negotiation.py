@@ -6,6 +6,7 @@ several of them pass, at rising prices, until each link has one circuit or the e
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -150,13 +151,33 @@ class Negotiation:
     def __init__(self, problem: Routing) -> None:
         """Make the router at the costs of the objective, and put the longest circuits first."""
         self.problem = problem
+
+        # For the total loss, passing a cell costs the router its loss, `UNIT` for a dB; for other
+        # objectives a cell in either state, or what the cells of a chip say.
+        bar_cost = UNIT
+        cross_cost = UNIT
+        if problem.objective == "loss-db":
+            bar_cost = round(problem.bar_loss_db * UNIT)
+            cross_cost = round(problem.cross_loss_db * UNIT)
         power = problem.objective == "power-mw"
-        self.router = CellRouter(problem.fabric, *cell_costs(problem), problem.cells, power=power)
+        cells = problem.cells
+        self.router = CellRouter(problem.fabric, bar_cost, cross_cost, cells, power=power)
         self.circuits = problem.circuits.astype(np.int64)
         self.partner = problem.matching.astype(np.int64)
         sources, destinations = self.circuits.T
         least_costs = self.router.least[sources, destinations]
         self.order = sources[np.argsort(-least_costs, kind="stable")]
+
+    def routes_of(self, terminals: dict[int, Sequence[int]]) -> Routes:
+        """Make routes of the terminals by which light leaves cells, by source port, in order."""
+        routes, lengths = self.router.empty_routes()
+        longest = max(map(len, terminals.values()))
+        if longest > routes.shape[1]:
+            routes = np.zeros((len(routes), longest), dtype=np.int32)
+        for source, route in terminals.items():
+            routes[source, : len(route)] = route
+            lengths[source] = len(route)
+        return Routes(self.problem, self.router, self.order, routes, lengths)
 
     def take_up(self, start: Solution) -> Routes | None:
         """Keep the routes of a former solution where they fit, and negotiate what is left.
@@ -201,13 +222,3 @@ class Negotiation:
         if turn:
             self.router.shorten(order, self.partner, routes, lengths)
         return Routes(self.problem, self.router, self.order, routes, lengths)
-
-
-def cell_costs(problem: Routing) -> tuple[int, int]:
-    """Return what it costs the router to pass a cell in bar and in cross, in 1/`UNIT` of a cell.
-
-    For the total loss they are the losses, `UNIT` for a dB; for other objectives both are a cell.
-    """
-    if problem.objective != "loss-db":
-        return UNIT, UNIT
-    return round(problem.bar_loss_db * UNIT), round(problem.cross_loss_db * UNIT)

@@ -1,8 +1,9 @@
 """Routing circuits through cells by negotiated congestion, with A* as the search for one route.
 
 **Rip-up and reroute** (PathFinder, McMurchie and Ebeling 1995, doi 10.1145/201310.201328): every
-circuit takes its cheapest way; links that several circuits pass become dearer from round to round,
-and whoever passes them is ripped up and rerouted, until every circuit has its links for itself.
+circuit takes its cheapest path; links that several circuits pass become dearer from round to
+round, and whoever passes them is ripped up and rerouted, until every circuit has its links for
+itself.
 
 **The search** (A*, Hart, Nilsson and Raphael 1968) goes from terminal to terminal. A state of it
 is the terminal by which light *leaves* a cell: the direction of travel is part of it, so a route
@@ -12,13 +13,17 @@ cannot turn round inside a link. The estimate of the cost to go is exact but for
 state, since any way through in bar and any way through in cross share a link; so states need no
 variables of their own. Costs are whole numbers, in 1/10,000 of a cell.
 
-A *terminal* is one of the four ends of a cell, numbered ``4 * cell + k``; k = 0, 1 are on one side
-of the cell, 2, 3 on the other. Light enters at one side and leaves by the other: in bar at the
-same place of the side, in cross at the other place. Hence the state is
-``(leaving ^ entered) & 1``. A *link* is the waveguide between two terminals that are joined, or
-the stub at a terminal that is joined to none. A *route* is the list of the terminals by which
-light leaves its cells, from the first cell to the last; its *length* is the number of cells. A
-link is *contested* if more than one circuit passes it.
+A cell has the *terminals* a1 and a2 on one side and b1 and b2 on the other. They are numbered
+``4 * cell + 0, 1, 2, 3`` in this order. Light crosses from one side to the other: bar (state 0)
+joins a1 with b1 and a2 with b2, cross (state 1) joins a1 with b2 and a2 with b1. The second bit of
+a terminal is the side, the first bit the place on the side. A route is in bar where that first bit
+stays, in cross where it changes.
+
+A *link* is the waveguide between two terminals that are joined, or the stub at a terminal that is
+joined to none. A *route* is the list of the terminals by which light leaves its cells, from the
+first cell to the last; its *length* is the number of cells. Light enters the first cell at
+``graph.source[port]``, and each further one at ``graph.mate[leaving]``, the terminal at the other
+end of the link. A link is *contested* if more than one circuit passes it.
 """
 
 from __future__ import annotations
@@ -39,7 +44,7 @@ FAR = 1 << 40
 """A cost that no route reaches: closed."""
 
 BLOCKED = -(1 << 30)
-"""Negotiation failed because a circuit has no way at all."""
+"""Negotiation failed because a circuit has no path at all."""
 
 _MAX_PRICE = 64 * UNIT
 """No link becomes dearer than this by one contest."""
@@ -70,7 +75,7 @@ class Effort(NamedTuple):
     growth_percent: int = 120
     """That price in a round, in percent of the round before."""
     history: int = UNIT // 2
-    """What a contest makes a link dearer for good."""
+    """By how much a contest makes a link dearer for good."""
     rounds: int = 60  # after so many it gives up
     most: int = 1 << 60
     """The cost of all routes, prices aside, above which it gives up."""
@@ -129,6 +134,27 @@ def new_workspace(terminals: int, links: int, width: int) -> RoutingSpace:
 
 
 @inner_kernel
+def cell_of(terminal):
+    """Return the cell that a terminal belongs to."""
+    return terminal >> 2
+
+
+@inner_kernel
+def state_between(entering, leaving):
+    """Return the state, 0 bar or 1 cross, that leads light from a terminal to another one.
+
+    Both are terminals of the same cell, on different sides of it.
+    """
+    return (entering ^ leaving) & 1
+
+
+@inner_kernel
+def terminal_beside(terminal):
+    """Return the other terminal on the same side of the cell."""
+    return terminal ^ 1
+
+
+@inner_kernel
 def with_cell_cost(graph, cell_cost):
     """Return a `MeshArrays` with other costs of cells, ``cell_cost[cell, state]``.
 
@@ -148,15 +174,15 @@ def with_cell_cost(graph, cell_cost):
 
 @kernel
 def find_route(graph, space, port, partner, route):
-    """Find the cheapest way from a port to its partner by A*, and return the number of its cells.
+    """Find the cheapest path from a port to its partner by A*, and return the number of its cells.
 
     ``space.exit_cost`` has the prices of leaving cells, `FAR` where that is closed; ``space.cost``
     and ``space.entered`` are written. `route` receives the terminals by which light leaves its
-    cells. 0 if there is no way, or none that fits into `route`; else
+    cells. 0 if there is no path, or none that fits into `route`; else
     ``space.cost[graph.target[partner]]`` is its cost.
 
     With an estimate of 0 everywhere and a target of -1 it is the search of Dijkstra (1959) for the
-    cheapest ways to all terminals: ``space.cost`` has their costs, `FAR` where no light comes.
+    cheapest paths to all terminals: ``space.cost`` has their costs, `FAR` where no light comes.
     """
     source = graph.source[port]
     target = graph.target[partner]
@@ -176,8 +202,8 @@ def find_route(graph, space, port, partner, route):
             price = space.exit_cost[leaving]
             if to_go[leaving] >= FAR or price >= FAR:
                 continue
-            # The key of the heap is the estimate of the whole way; its low bits break ties.
-            total = cost_so_far + graph.cell_cost[entered >> 2, state] + price
+            # The key of the heap is the estimate of the whole path; its low bits break ties.
+            total = cost_so_far + graph.cell_cost[cell_of(entered), state] + price
             if total < cost[leaving]:
                 cost[leaving] = total
                 space.entered[leaving] = entered
@@ -251,12 +277,12 @@ def _set_prices_along(graph, space, base, pressure, route):
 
 @inner_kernel
 def sum_cell_costs(graph, cell_cost, port, route):
-    """Add up ``cell_cost[cell, state]`` over the cells of a route, in 1/`UNIT` of a cell."""
+    """Add up ``cell_cost[cell, state]``, in whatever unit, over the cells of a route."""
     total = np.int64(0)
     entered = graph.source[port]
     for step in range(len(route)):
         leaving = route[step]
-        total += cell_cost[leaving >> 2, (leaving ^ entered) & 1]
+        total += cell_cost[cell_of(leaving), state_between(entered, leaving)]
         entered = graph.mate[leaving]
     return total
 
@@ -272,12 +298,12 @@ def _route_cost(graph, base, port, route):
 
 @inner_kernel
 def least_cost(graph, port, partner):
-    """Return the cost of the cheapest way from a port to its partner, if no link has a price."""
+    """Return the cost of the cheapest path from a port to its partner, if no link has a price."""
     source = graph.source[port]
     to_go = graph.to_go[partner]
     least = np.int64(FAR)
     for state in range(2):
-        cost = graph.cell_cost[source >> 2, state] + to_go[graph.exits[source, state]]
+        cost = graph.cell_cost[cell_of(source), state] + to_go[graph.exits[source, state]]
         least = min(least, cost)
     return least
 
@@ -315,7 +341,7 @@ def negotiate(graph, space, effort, base, circuits):
 
     Changes ``circuits.routes[port, step]`` and ``circuits.lengths[port]``, and uses the arrays of
     `space`. In each round, every circuit that passes a contested link is ripped up and rerouted on
-    its cheapest way at the prices of the moment. Then contested links become dearer: for good by
+    its cheapest path at the prices of the moment. Then contested links become dearer: for good by
     ``effort.history``, and in the next round by the *pressure* of each circuit that is on them. A
     circuit that has a cheap way elsewhere gives way in the end to one that has none.
 
@@ -323,7 +349,7 @@ def negotiate(graph, space, effort, base, circuits):
     ``base[terminal]`` is the cost of leaving the terminal, without what cells and contests add;
     routes of length 0 are still to be found.
 
-    The result is 0 once no link is contested, and `BLOCKED` if a circuit has no way at all. If
+    The result is 0 once no link is contested, and `BLOCKED` if a circuit has no path at all. If
     rounds are used up, or all routes together cost more than ``effort.most``, it is a negative
     number: -3 if three links are still contested.
     """
@@ -332,7 +358,8 @@ def negotiate(graph, space, effort, base, circuits):
     space.use[:] = 0
     space.history[:] = 0
 
-    # The cost of all routes, prices aside; what is not routed yet costs its shortest way at least.
+    # The cost of all routes, prices aside; what is not routed yet costs its shortest path at
+    # least.
     total = np.int64(0)
     for place in range(len(circuits.order)):
         port = circuits.order[place]
@@ -397,11 +424,9 @@ def close_route(graph, exit_cost, port, route):
 
 
 @inner_kernel
-def _open_route(graph, exit_cost, base, route):
-    """Open the links of a route from both ends; that of its source port stays closed.
-
-    ``exit_cost[terminal]``, the price of leaving there, becomes ``base[terminal]`` again.
-    """
+def open_route(graph, exit_cost, base, port, route):
+    """Open the links of a route again: ``exit_cost[terminal]`` becomes ``base[terminal]``."""
+    exit_cost[graph.source[port]] = base[graph.source[port]]
     for step in range(len(route)):
         link = graph.link[route[step]]
         for end in range(2):
@@ -430,7 +455,7 @@ def passes_link_twice(graph, use, route):
 
 @kernel
 def shorten(graph, space, base, circuits):
-    """Put each circuit on its cheapest way past the others, until nothing gets cheaper.
+    """Put each circuit on its cheapest path past the others, until nothing gets cheaper.
 
     ``base[terminal]`` is the price of the link behind a terminal. Changes ``circuits.routes`` and
     ``circuits.lengths``, and uses ``space.exit_cost`` and ``space.use``. The result is the total
@@ -447,8 +472,8 @@ def shorten(graph, space, base, circuits):
         port = circuits.order[place]
         close_route(graph, space.exit_cost, port, routes[port, : lengths[port]])
 
-    # All links of circuits are closed to searches. A circuit that is longer than its shortest way
-    # opens its own links, looks for a cheaper way past the others, and closes those of the better
+    # All links of circuits are closed to searches. A circuit that is longer than its shortest path
+    # opens its own links, looks for a cheaper path past the others, and closes those of the better
     # one. The links left free may help another one: hence passes, until one brings nothing.
     last_total = np.int64(FAR)
     while True:
@@ -459,7 +484,7 @@ def shorten(graph, space, base, circuits):
             cost = _route_cost(graph, base, port, routes[port, : lengths[port]])
             if cost > least_cost(graph, port, partner):
                 # Its own links are open for the search, those of all others are closed.
-                _open_route(graph, space.exit_cost, base, routes[port, : lengths[port]])
+                open_route(graph, space.exit_cost, base, port, routes[port, : lengths[port]])
                 length = find_route(graph, space, port, partner, space.spare)
                 is_cheaper = length > 0 and space.cost[graph.target[partner]] < cost
                 if is_cheaper and not passes_link_twice(graph, space.use, space.spare[:length]):

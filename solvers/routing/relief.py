@@ -9,7 +9,7 @@ The price of a link of another circuit changes with each failure in a row (`_PRI
 Heater power and cells are sums over lit cells: there a move is kept if it saves power, or cells at
 the same power; or the other way round.
 
-A route is a row of terminals, by which light leaves the cells on it; `terminals` explains how
+A route is a row of terminals, by which light leaves the cells on it; `pathfinder` explains how
 terminals are numbered. The kernels are compiled, so that a scheduler can afford them.
 """
 
@@ -27,18 +27,20 @@ from optmatch.solvers.routing.pathfinder import (
     FAR,
     UNIT,
     RoutedCircuits,
+    cell_of,
     find_route,
     least_cost,
     passes_link_twice,
+    state_between,
     sum_cell_costs,
+    terminal_beside,
     with_cell_cost,
 )
 from optmatch.solvers.routing.router import CellRouter
 from optmatch.solvers.routing.rows import PortTable, copy_routes, line_up, write_states
-from optmatch.solvers.routing.terminals import cell_of, state_between, terminal_beside
 
 _LEAK_COST = 20 * UNIT
-"""What it costs to pass a cell that leaks into another circuit as much as the worst one gets."""
+"""The cost of passing a cell that leaks into another circuit as much as the worst one gets."""
 
 _LOSS, _CROSSTALK, _POWER, _CELLS = range(4)
 """The objectives as numbers, for kernels: the places in `_OBJECTIVES`."""
@@ -49,11 +51,11 @@ _MIN_POWER = 1e-300
 """A beam has at least so much of its power: it is divided by."""
 
 _PRICES = np.array([0, UNIT // 4, UNIT, 4 * UNIT, FAR], dtype=np.int64)
-"""What a link of another circuit may cost, in the order of tries; `FAR` closes it."""
+"""Prices of a link of another circuit, in the order of tries; `FAR` closes it."""
 
 
 class Chip(NamedTuple):
-    """What the kernels know of the cells, and what is asked for."""
+    """The cells, as far as the kernels know them, and the objective."""
 
     loss_db: NDArray[np.float64]  # (cells, states): loss of a circuit that passes
     share: NDArray[np.float64]  # (cells, states): the part of its power that goes on
@@ -413,10 +415,10 @@ def _price_cells(graph, chip, scratch, worst):
 
 @inner_kernel
 def _reroute(graph, search, chip, scratch, circuits, move):
-    """Put the circuit of ``move.port``, which owns no link, on its cheapest way.
+    """Put the circuit of ``move.port``, which owns no link, on its cheapest path.
 
     Writes ``circuits.routes[port]`` and ``circuits.lengths[port]``; the owners of links stay as
-    they are. False if there is no way, or the cheapest one passes a link once each way.
+    they are. False if there is no path, or the cheapest one passes a link once each way.
     """
     port = move.port
     for terminal in range(len(graph.mate)):
@@ -450,7 +452,7 @@ def _try_move(graph, search, chip, scratch, circuits, move):
     if not _reroute(graph, search, chip, scratch, circuits, move):
         return False
 
-    # Rip up the circuits in its way, and sort them by insertion: the worst one is routed first.
+    # Rip up the circuits in its path, and sort them by insertion: the worst one is routed first.
     n_displaced = 0
     for step in range(circuits.lengths[move.port]):
         other = scratch.owner[graph.link[circuits.routes[move.port, step]]]
@@ -533,7 +535,7 @@ def relieve(graph, search, chip, scratch, circuits, max_moves):
 
     Changes ``circuits.routes`` and ``circuits.lengths``, and uses `scratch` and `search`. To
     relieve is to improve the worst circuit, or a sum over all cells with light. A move takes one
-    circuit, and those in its way, off their routes and finds other ones for them. It is kept if
+    circuit, and those in its path, off their routes and finds other ones for them. It is kept if
     the objective falls, or if that stays equal and the tie-break score falls (relative tolerances
     1e-9 and 1e-6). A move takes one search for each circuit that it reroutes, and passes over all
     cells and all routes. No two routes share a link, before and afterwards.
@@ -558,7 +560,7 @@ def relieve(graph, search, chip, scratch, circuits, max_moves):
         if n_failures >= len(_PRICES) and port == worst_port:
             n_failures += 1  # it has been tried at all prices
             continue
-        # The largest loss cannot fall if the circuit that has it goes its cheapest way.
+        # The largest loss cannot fall if the circuit that has it goes its cheapest path.
         if chip.aim == _LOSS and n_failures == 0:
             route = circuits.routes[port, : circuits.lengths[port]]
             cost = sum_cell_costs(graph, graph.cell_cost, port, route)

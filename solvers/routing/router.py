@@ -1,7 +1,7 @@
 """The kernels of `pathfinder` with a fabric: its graph and a workspace.
 
 Routes are kept as the terminals by which light leaves the cells; ``terminal >> 2`` is the cell.
-`terminals` explains how terminals are numbered.
+`pathfinder` explains how terminals are numbered.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from optmatch.solvers.routing.pathfinder import (
 from optmatch.solvers.routing.rows import follow_circuit, write_states
 
 _PASSING = UNIT // 20
-"""What each cell costs beside the power of its heater, in 1/`UNIT` of an average heater."""
+"""The cost of each cell beside the power of its heater, in 1/`UNIT` of an average heater."""
 
 
 @lru_cache(maxsize=16)
@@ -44,7 +44,17 @@ def _build_graph(
     `cells` costs are in proportion to losses, or with `power` to heater powers, `UNIT` on average.
     """
     cell_graph: Any = fabric.graph
-    cell_cost = _cell_costs(fabric, bar_cost, cross_cost, cells, power)
+
+    # ``cell_cost[cell, state]`` of passing. Losses and heater powers are divided by their mean, so
+    # that a cell costs `UNIT` on average; with power a path of fewer cells is better even if no
+    # heater is on.
+    cell_cost = np.tile(np.array([bar_cost, cross_cost], dtype=np.int64), (fabric.n_cells, 1))
+    if cells is not None:
+        weight = split_power(fabric, cells)[1] if power else cells.loss_db
+        mean = float(weight.mean())
+        if mean != 0.0:
+            cell_cost = np.rint(weight / mean * UNIT).astype(np.int64)
+            cell_cost += _PASSING if power else 0
     n_terminals = len(cell_graph.mate)
     links = cell_graph.links
     target = fabric.destination_terminals.astype(np.int64)
@@ -62,10 +72,10 @@ def _build_graph(
         target=target,
         to_go=np.full((len(target), n_terminals), FAR),
     )
-    backwards = search_all_ways(graph._replace(source=target), graph.cell_cost)
+    backwards = search_all_paths(graph._replace(source=target), graph.cell_cost)
 
-    # Light in a cell comes back the way it went, so ways to a port are found from there. Where it
-    # leaves a cell on the way back, it came from the cell at the other end of the link.
+    # Light in a cell comes back the way it went, so paths to a port are found from there. Where it
+    # leaves a cell on the path back, it came from the cell at the other end of the link.
     space = new_workspace(n_terminals, links.count, 0)
     is_joined = graph.mate >= 0
     for port, terminal in enumerate(target):
@@ -84,39 +94,19 @@ def _build_graph(
     return graph, least
 
 
-def search_all_ways(graph: MeshArrays, cell_cost: NDArray[np.int64]) -> MeshArrays:
+def search_all_paths(graph: MeshArrays, cell_cost: NDArray[np.int64]) -> MeshArrays:
     """Return a graph in which `find_route` to port 0 goes from a port to all terminals.
 
     It has an estimate of 0 and no target, and ``cell_cost[cell, state]`` for passing a cell.
     """
-    all_ways = graph._replace(
+    all_paths = graph._replace(
         cell_cost=cell_cost,
         target=np.full(1, -1),
         to_go=np.zeros((1, len(graph.mate)), dtype=np.int64),
     )
-    for array in all_ways:
+    for array in all_paths:
         array.flags.writeable = False  # kernels are compiled for one type
-    return all_ways
-
-
-def _cell_costs(
-    fabric: Fabric, bar_cost: int, cross_cost: int, cells: CellDevice | None, power: bool
-) -> NDArray[np.int64]:
-    """Return ``cost[cell, state]`` of passing, in 1/`UNIT` of a cell, shape (cells, 2).
-
-    Losses and heater powers are divided by their mean, so that a cell costs `UNIT` on average.
-    """
-    equal_costs = np.tile(np.array([bar_cost, cross_cost], dtype=np.int64), (fabric.n_cells, 1))
-    if cells is None:
-        return equal_costs
-    weight = split_power(fabric, cells)[1] if power else cells.loss_db
-    mean = float(weight.mean())
-    if mean == 0.0:
-        return equal_costs
-    cost = np.rint(weight / mean * UNIT).astype(np.int64)
-    if power:
-        cost += _PASSING  # a way of fewer cells is better even if no heater is on
-    return cost
+    return all_paths
 
 
 class CellRouter:
@@ -147,7 +137,7 @@ class CellRouter:
         *,
         power: bool = False,
     ) -> None:
-        """Build the graph of the fabric and the costs of shortest ways, and allocate scratch."""
+        """Build the graph of the fabric and the costs of shortest paths, and allocate scratch."""
         graph = fabric.graph
         if graph is None:
             raise ValueError("a fabric without cells needs no routes")
@@ -199,7 +189,7 @@ class CellRouter:
         *,
         cell_cost: NDArray[np.int64] | None = None,
     ) -> int:
-        """Put each circuit of a routed matching on its cheapest way past the others, in place.
+        """Put each circuit of a routed matching on its cheapest path past the others, in place.
 
         ``cell_cost[cell, state]`` takes the place of the costs that the router was made with; none
         may be below those, as the search relies on their least costs from each terminal to each

@@ -36,7 +36,6 @@ from optmatch.solvers.routing.rows import (
 from optmatch.solvers.routing.toggling import (
     NO_ROOM,
     TOLLS,
-    Change,
     RoutedRow,
     finish_change,
     fit_in_circuits,
@@ -257,6 +256,7 @@ class MeshRouter(ForwardRouter):
         toggles are saved afterwards.
         """
         router = self._router
+        states[:] = present_states
         routed = RoutedRow(states, routes, lengths)
         begin_s = clock.elapsed_s if clock is not None else 0.0
         outcome = fit_in_circuits(
@@ -264,7 +264,7 @@ class MeshRouter(ForwardRouter):
             router.workspace,
             self.ports,
             self._work,
-            Change(present_states, row),
+            row,
             routed,
         )
         if outcome != NO_ROOM:
@@ -285,7 +285,16 @@ class MeshRouter(ForwardRouter):
             )
             if outcome != NO_ROOM:
                 return ROUTED
-        return self._change_after_routing(row, routed)
+
+        # At last the row is routed as if nothing were up, and toggles are saved afterwards.
+        present = states.copy()
+        outcomes = np.empty(1, dtype=np.int8)
+        self.route(row[None], states[None], routes, lengths[None], outcomes)
+        states[:] = present
+        if outcomes[0] == ROUTED:
+            order = np.flatnonzero(lengths)
+            finish_change(router.wiring, router.workspace, self._work, order, routed)
+        return int(outcomes[0])
 
     def warm_up(self) -> None:
         """Compile, or load from disk, the kernels that a change needs if its circuits do not fit.
@@ -304,19 +313,6 @@ class MeshRouter(ForwardRouter):
         space = self._router.workspace
         negotiate_change(graph, space, self._work, no_circuits, TOLLS[0], routed)
         finish_change(graph, space, self._work, no_circuits, routed)
-
-    def _change_after_routing(self, row: NDArray[np.int32], routed: RoutedRow) -> int:
-        """Route a row as if nothing were up, then save toggles; return the outcome."""
-        present = routed.states.copy()
-        outcome = np.empty(1, dtype=np.int8)
-        self.route(row[None], routed.states[None], routed.routes, routed.lengths[None], outcome)
-        routed.states[:] = present
-        if outcome[0] != ROUTED:
-            return int(outcome[0])
-        order = np.flatnonzero(routed.lengths)
-        router = self._router
-        finish_change(router.wiring, router.workspace, self._work, order, routed)
-        return ROUTED
 
 
 class WorstRouter(MeshRouter):

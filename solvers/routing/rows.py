@@ -4,7 +4,7 @@ The kernels check, route and write in one call each, so that the call costs litt
 routing.
 
 A *row* is one matching of a batch. It is routed by negotiated congestion (`pathfinder`): all
-circuits take their cheapest ways, links that several want become dearer from round to round, and
+circuits take their cheapest paths, links that several want become dearer from round to round, and
 circuits on contested links are rerouted. How fast prices rise, and when it gives up, is an
 `Effort`; where one effort fails, the next one is tried.
 """
@@ -25,9 +25,10 @@ from optmatch.solvers.routing.pathfinder import (
     Effort,
     MeshArrays,
     RoutedCircuits,
+    cell_of,
     negotiate,
+    state_between,
 )
-from optmatch.solvers.routing.terminals import cell_of, state_between
 
 QUICK = Effort(first=UNIT, growth_percent=110, history=UNIT)
 """A negotiation that ends soon: routes are 3 % longer than the shortest, not 2 %."""
@@ -115,7 +116,7 @@ class RowBatch(NamedTuple):
 
 
 class LightGraph(NamedTuple):
-    """What light does in a fabric, for those that only follow it."""
+    """The steps of light through a fabric, for those that only follow it."""
 
     mate: NDArray[np.int32]  # (terminals,): the terminal at the other end of the link, or -1
     # (terminals, 2) ``[terminal, state]``: where light leaves that enters a cell at a terminal.
@@ -128,8 +129,8 @@ class LightGraph(NamedTuple):
 def line_up(ports, matching, order, partner, taken):
     """Check a matching, and put its circuits in order, those with the longest routes first.
 
-    By insertion, since a row has few circuits; one that has no way even alone comes first. `order`
-    receives the source ports, of bidirectional circuits the lower ones, and `partner` the
+    By insertion, since a row has few circuits; one that has no path even alone comes first.
+    `order` receives the source ports, of bidirectional circuits the lower ones, and `partner` the
     matching; `taken` is scratch. Returns the number of circuits, -1 if it is no matching of the
     live ports.
     """
@@ -287,7 +288,7 @@ def route_rows(wiring, space, ports, scratch, tries, rows):
             rows.outcome[row] = NO_MATCHING
             continue
 
-        # The first circuit is the longest: if it has no way even alone, the row is not routed.
+        # The first circuit is the longest: if it has no path even alone, the row is not routed.
         order = scratch.order[:n_circuits]
         is_routed = n_circuits == 0
         if n_circuits > 0 and ports.least[order[0], scratch.partner[order[0]]] < FAR:

@@ -1,13 +1,13 @@
 """Changing the circuits of a switch with few toggles: kernels of `Router.reroute`.
 
 A *toggle* is a lit cell that is driven to its other state. Circuits that the present states carry
-stay where they are; the new ones are fitted in between, one after the other, each on its way of
+stay where they are; the new ones are fitted in between, one after the other, each on its path of
 the fewest toggles (a bidirectional search, level by level of toggles). Where one does not fit, all
 circuits are ripped up and rerouted by negotiated congestion (McMurchie and Ebeling 1995, doi
 10.1145/201310.201328) at the price of their toggles. Then each circuit in turn looks for a way of
 fewer toggles past all others.
 
-Routes are kept as the terminals by which light leaves the cells; `terminals` explains how these
+Routes are kept as the terminals by which light leaves the cells; `pathfinder` explains how these
 are numbered. In all kernels ``graph`` is the `MeshArrays` of the fabric, ``space`` the
 `RoutingSpace` and ``scratch`` the `RowScratch` to work in.
 """
@@ -19,15 +19,19 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.solvers.kernels.chains import count_chain, write_chain
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
+from optmatch.solvers.kernels.two_sided import Meeting, count_chain, turned, write_chain
 from optmatch.solvers.routing.pathfinder import (
     FAR,
     UNIT,
     Effort,
     RoutedCircuits,
+    cell_of,
+    close_route,
     negotiate,
+    open_route,
     passes_link_twice,
+    state_between,
     sum_cell_costs,
     with_cell_cost,
 )
@@ -41,7 +45,6 @@ from optmatch.solvers.routing.rows import (
     line_up,
     write_states,
 )
-from optmatch.solvers.routing.terminals import cell_of, state_between
 
 NO_ROOM = -2
 """`fit_in_circuits` or `negotiate_change` found no routes."""
@@ -51,7 +54,7 @@ class Toll(NamedTuple):
     """The terms of one negotiation in which circuits pay for their toggles."""
 
     price: int
-    """What a toggle costs, in cells."""
+    """The cost of a toggle, in cells."""
     effort: Effort
     """How prices of contested links rise."""
 
@@ -89,15 +92,6 @@ _STRIDE = 64
 """Terminals that one side of a search expands before the other one may go on."""
 
 
-class Change(NamedTuple):
-    """What is to be changed, and to what."""
-
-    states: NDArray[np.int8]
-    """``states[cell]``: 0 bar, 1 cross, -1 where not known."""
-    matching: NDArray[np.int32]
-    """``matching[source] = destination``, -1 where idle."""
-
-
 class RoutedRow(NamedTuple):
     """The arrays that receive the answer for one matching."""
 
@@ -110,14 +104,14 @@ class SearchSide(NamedTuple):
     """The arrays of one of the two ends of a bidirectional search.
 
     A *terminal* is a place of a cell where light enters or leaves. A *level* is a number of
-    toggles on the way from this end. The terminals that wait at a level are in buckets by the
-    cells on the way (Dial 1969): each bucket is a linked list of entries, one for each terminal.
+    toggles on the path from this end. The terminals that wait at a level are in buckets by the
+    cells on the path (Dial 1969): each bucket is a linked list of entries, one for each terminal.
     """
 
     # (terminals,): least cost of coming to a cell by this terminal; `NOT_REACHED` between two
     # searches.
     cost: NDArray[np.int64]
-    # (terminals,): the terminal before on the way from this end, -1 at the end itself.
+    # (terminals,): the terminal before on the path from this end, -1 at the end itself.
     previous: NDArray[np.int32]
     reached: NDArray[np.int32]  # (places,): the terminals that have been reached
     bucket: NDArray[np.int32]  # (buckets,): the first entry of each bucket, -1 where it is empty
@@ -129,8 +123,8 @@ class SearchSide(NamedTuple):
 class SideProgress(NamedTuple):
     """How far one of the two ends of a bidirectional search has come."""
 
-    level: int  # all ways of fewer toggles from this end have been seen
-    bucket: int  # and all ways of so many toggles, and fewer cells than that
+    level: int  # all paths of fewer toggles from this end have been seen
+    bucket: int  # and all paths of so many toggles, and fewer cells than that
     n_waiting: int  # entries of this level that still have to be expanded
     n_entries: int  # entries of this level in all
     n_later: int  # terminals found so far that belong to the next level
@@ -138,51 +132,31 @@ class SideProgress(NamedTuple):
     n_expanded: int  # entries expanded since the search began
 
 
-class Meeting(NamedTuple):
-    """Where the two sides of a search meet, as far as is known."""
-
-    cost: int  # of the whole way
-    entered: int  # the terminal by which the side that found it comes to the cell, -1 for none
-    left: int  # the terminal by which the other side does
-
-
 @inner_kernel
 def _occupy_route(graph, space, scratch, port):
     """Close the links of a route to others, and let passing its cells cost no toggle any more.
 
-    Changes ``exit_cost`` and ``use`` of `space`, ``toll`` and ``n_lit`` of `scratch`. False if the
-    route passes a link twice, once in each direction.
+    Changes ``space.exit_cost``, and ``toll`` and ``n_lit`` of `scratch`.
     """
+    route = scratch.routes[port, : scratch.lengths[port]]
+    close_route(graph, space.exit_cost, port, route)
     entering = graph.source[port]
-    space.exit_cost[entering] = FAR
-    space.use[graph.link[entering]] += 1
-    is_simple = True
-    for step in range(scratch.lengths[port]):
-        leaving = scratch.routes[port, step]
-        link = graph.link[leaving]
-        space.use[link] += 1
-        if space.use[link] > 1:
-            is_simple = False
-
-        # Nobody else enters the link, from either end.
-        for end in range(2):
-            terminal = graph.ends[link, end]
-            if terminal >= 0:
-                space.exit_cost[terminal] = FAR
+    for step in range(len(route)):
+        leaving = route[step]
         cell = cell_of(leaving)
         state = state_between(entering, leaving)
         scratch.toll[cell, state] = graph.cell_cost[cell, state]
         scratch.n_lit[cell] += 1
         entering = graph.mate[leaving]
-    return is_simple
 
 
 @inner_kernel
 def _occupy_routes(graph, space, scratch, order, states):
     """Occupy the routes of the circuits in `order`, and release all others.
 
-    Writes ``space.exit_cost[terminal]``, ``space.use[link]``, and ``scratch.n_lit[cell]``, the
-    circuits through a cell, with the tolls of the cells; ``states[cell]`` are the present states.
+    Writes ``space.exit_cost[terminal]``, and the tolls of the cells with ``scratch.n_lit[cell]``,
+    the circuits through a cell; ``space.use[link]`` is cleared, for `passes_link_twice`.
+    ``states[cell]`` are the present states.
     """
     for terminal in range(len(space.exit_cost)):
         space.exit_cost[terminal] = 0
@@ -210,27 +184,13 @@ def _price_dark_cell(graph, scratch, states, cell):
 
 @inner_kernel
 def _release_route(graph, space, scratch, states, port):
-    """Undo `_occupy_route` for one circuit, while the routes of others stay occupied.
+    """Undo `_occupy_route` for one circuit, while the routes of others stay occupied."""
+    route = scratch.routes[port, : scratch.lengths[port]]
+    open_route(graph, space.exit_cost, scratch.no_cost, port, route)
 
-    Changes ``space.exit_cost``, ``space.use`` and ``scratch.n_lit``, and the tolls of cells that
-    get dark.
-    """
-    if scratch.lengths[port] == 0:
-        return
-    entering = graph.source[port]
-    space.exit_cost[entering] = 0
-    space.use[graph.link[entering]] -= 1
-    for step in range(scratch.lengths[port]):
-        leaving = scratch.routes[port, step]
-        link = graph.link[leaving]
-        space.use[link] -= 1
-        for end in range(2):
-            terminal = graph.ends[link, end]
-            if terminal >= 0:
-                space.exit_cost[terminal] = 0
-
-        # A cell that another circuit passes as well stays set: passing it costs no toggle.
-        cell = cell_of(leaving)
+    # A cell that another circuit passes as well stays set: passing it costs no toggle.
+    for step in range(len(route)):
+        cell = cell_of(route[step])
         scratch.n_lit[cell] -= 1
         if scratch.n_lit[cell] == 0:
             _price_dark_cell(graph, scratch, states, cell)
@@ -243,6 +203,27 @@ def _put_in_bucket(side, entry, entering, cells_cost):
     side.entered[entry] = entering
     side.next_entry[entry] = side.bucket[number]
     side.bucket[number] = entry
+
+
+@inner_kernel
+def _begin_next_level(side, progress, best_cost):
+    """Let the terminals of the next level of toggles wait, once none is left at the present one.
+
+    Moves ``side.later`` into the buckets, and returns the progress of the side at the new level;
+    terminals that cannot beat `best_cost` are left out. If no terminal waits afterwards, the side
+    has nowhere to go.
+    """
+    level = progress.level + 1
+    level_cost = level * _TOGGLE
+    n_entries = 0
+    for place in range(progress.n_later):
+        # Some were reached by fewer toggles in the meantime, others cannot be better any more.
+        entering = side.later[place]
+        cost = side.cost[entering]
+        if level_cost <= cost < best_cost:
+            _put_in_bucket(side, n_entries, entering, cost - level_cost)
+            n_entries += 1
+    return SideProgress(level, 0, n_entries, n_entries, 0, progress.n_reached, progress.n_expanded)
 
 
 @inner_kernel
@@ -269,7 +250,7 @@ def _expand_stride(graph, prices, sides, progress, least_opposite, best):
     n_capacity = len(side.entered)
     stop = n_expanded + _STRIDE
     while n_waiting > 0 and n_expanded < stop:
-        # The next entry that waits. One whose terminal was reached by a shorter way in the
+        # The next entry that waits. One whose terminal was reached by a shorter path in the
         # meantime is expanded once more, which finds nothing new.
         while side.bucket[bucket] < 0:
             bucket += 1
@@ -290,13 +271,13 @@ def _expand_stride(graph, prices, sides, progress, least_opposite, best):
                 cost = total + opposite.cost[leaving]
                 best = Meeting(cost, np.int64(entering), np.int64(leaving))  # type: ignore[arg-type]
 
-            # The next cell is worth a visit if this is the cheapest way there so far. Better
+            # The next cell is worth a visit if this is the cheapest path there so far. Better
             # meetings that the opposite side could have reached have just been looked for.
             onward = graph.mate[leaving]
             if onward < 0 or total >= side.cost[onward] or total + least_opposite >= best.cost:
                 continue
             if max(n_entries, n_later) == n_capacity:
-                continue  # no place is left, which costs at most a shorter way
+                continue  # no place is left, which costs at most a shorter path
 
             # The first time that it is reached it is noted, for the costs to be reset.
             if side.cost[onward] == NOT_REACHED:
@@ -314,28 +295,9 @@ def _expand_stride(graph, prices, sides, progress, least_opposite, best):
     progress = SideProgress(
         progress.level, bucket, n_waiting, n_entries, n_later, n_reached, n_expanded
     )
+    if n_waiting == 0:
+        progress = _begin_next_level(side, progress, best.cost)
     return progress, best
-
-
-@inner_kernel
-def _begin_next_level(side, progress, best_cost):
-    """Let the terminals of the next level of toggles wait, once none is left at the present one.
-
-    Moves ``side.later`` into the buckets, and returns the progress of the side at the new level;
-    terminals that cannot beat `best_cost` are left out. If no terminal waits afterwards, the side
-    has nowhere to go.
-    """
-    level = progress.level + 1
-    level_cost = level * _TOGGLE
-    n_entries = 0
-    for place in range(progress.n_later):
-        # Some were reached by fewer toggles in the meantime, others cannot be better any more.
-        entering = side.later[place]
-        cost = side.cost[entering]
-        if level_cost <= cost < best_cost:
-            _put_in_bucket(side, n_entries, entering, cost - level_cost)
-            n_entries += 1
-    return SideProgress(level, 0, n_entries, n_entries, 0, progress.n_reached, progress.n_expanded)
 
 
 @inner_kernel
@@ -343,12 +305,13 @@ def _join_ways(graph, sides, meeting, route):
     """Write down the way that two searches found, from the source through the cell of meeting.
 
     Writes to `route` the terminals by which light leaves the cells. Either search has for each
-    terminal the one before it on its way, seen from its own end; `meeting` are the terminals by
+    terminal the one before it on its path, seen from its own end; `meeting` are the terminals by
     which the way enters and leaves the cell where they met. Returns the number of cells, 0 if
     `route` is too short.
     """
     from_source, from_target = sides
-    first, last = meeting
+    first = meeting.near
+    last = meeting.far
 
     # The number of cells before the one where the searches met, and of all cells.
     n_before = count_chain(from_source.previous, first) - 1
@@ -415,12 +378,12 @@ def find_fewest_toggles(graph, space, scratch, port, max_toggles, route):
     given to the side that has expanded fewer terminals, such that the side with little around it
     ends its levels first.
 
-    Suppose that one side has seen all ways of fewer than a toggles, and those of a toggles and
-    fewer than m cells, and the other side has b and n. Then each way of fewer than a + b toggles
-    has been seen, and of the ways of a + b toggles those of fewer than m + n cells.
+    Suppose that one side has seen all paths of fewer than a toggles, and those of a toggles and
+    fewer than m cells, and the other side has b and n. Then each path of fewer than a + b toggles
+    has been seen, and of the paths of a + b toggles those of fewer than m + n cells.
 
     ``space.exit_cost`` closes links, ``scratch.toll`` has the costs. Returns the number of cells,
-    0 if there is no way of at most `max_toggles`, and that of toggles.
+    0 if there is no path of at most `max_toggles`, and that of toggles.
     """
     source = graph.source[port]
     target = graph.target[scratch.partner[port]]
@@ -429,11 +392,9 @@ def find_fewest_toggles(graph, space, scratch, port, max_toggles, route):
     source_progress = _begin_at(from_source, source)
     target_progress = _begin_at(from_target, target)
 
-    # The search ends when one side has nowhere to go, or no unseen way can be better.
+    # The search ends when one side has nowhere to go, or no unseen path can be better.
     prices = (space.exit_cost, scratch.toll)
-    first = source
-    last = target
-    best = Meeting(np.int64(NOT_REACHED), -1, -1)  # type: ignore[arg-type]
+    best = Meeting(np.int64(NOT_REACHED), np.int64(-1), np.int64(-1))  # type: ignore[arg-type]
     while source_progress.n_waiting and target_progress.n_waiting:
         least_from_source = source_progress.level * _TOGGLE + source_progress.bucket * UNIT
         least_from_target = target_progress.level * _TOGGLE + target_progress.bucket * UNIT
@@ -443,28 +404,18 @@ def find_fewest_toggles(graph, space, scratch, port, max_toggles, route):
         ):
             break
 
-        # The side that has expanded less goes on; a better meeting is noted from its own view.
-        known_cost = best.cost
+        # The side that has expanded less goes on; each sees the meeting from its own end.
         if source_progress.n_expanded <= target_progress.n_expanded:
             sides = (from_source, from_target)
             source_progress, best = _expand_stride(
                 graph, prices, sides, source_progress, least_from_target, best
             )
-            if best.cost < known_cost:
-                first = best.entered
-                last = best.left
-            if source_progress.n_waiting == 0:
-                source_progress = _begin_next_level(from_source, source_progress, best.cost)
         else:
             sides = (from_target, from_source)
-            target_progress, best = _expand_stride(
-                graph, prices, sides, target_progress, least_from_source, best
+            target_progress, seen = _expand_stride(
+                graph, prices, sides, target_progress, least_from_source, turned(best)
             )
-            if best.cost < known_cost:
-                first = best.left
-                last = best.entered
-            if target_progress.n_waiting == 0:
-                target_progress = _begin_next_level(from_target, target_progress, best.cost)
+            best = turned(seen)
 
     # Costs are reset for the next search; a way that costs too many toggles is none.
     _forget_costs(from_source, source_progress)
@@ -472,7 +423,7 @@ def find_fewest_toggles(graph, space, scratch, port, max_toggles, route):
     if best.cost >= min(NOT_REACHED, (max_toggles + 1) * _TOGGLE):
         return 0, 0
 
-    count = _join_ways(graph, (from_source, from_target), (first, last), route)
+    count = _join_ways(graph, (from_source, from_target), best, route)
     if count == 0:
         return 0, 0
     return count, best.cost // _TOGGLE
@@ -496,7 +447,7 @@ def _route_in_turn(graph, space, scratch, ports_in_turn, max_toggles):
         length, route_toggles = find_fewest_toggles(
             graph, space, scratch, port, max_toggles - n_toggles, scratch.routes[port]
         )
-        if length == 0:
+        if length == 0 or passes_link_twice(graph, space.use, scratch.routes[port, :length]):
             return NO_ROOM, NO_ROOM
         scratch.lengths[port] = length
         n_toggles += route_toggles
@@ -504,42 +455,8 @@ def _route_in_turn(graph, space, scratch, ports_in_turn, max_toggles):
             n_toggles_of_first = route_toggles
 
         # Later circuits find these links closed, and these cells set without a toggle.
-        if not _occupy_route(graph, space, scratch, port):
-            return NO_ROOM, NO_ROOM
+        _occupy_route(graph, space, scratch, port)
     return n_toggles, n_toggles_of_first
-
-
-@inner_kernel
-def _copy_states(ports, present_states, states):
-    """Copy the present states, stuck cells as they are or free; False if one is no state.
-
-    ``states[cell]`` is written, -1 for free.
-    """
-    for cell in range(len(states)):
-        state = present_states[cell]
-        if state < -1 or state > 1:
-            return False
-        if ports.stuck[cell] >= 0 and state != ports.stuck[cell]:
-            state = -1
-        states[cell] = state
-    return True
-
-
-@inner_kernel
-def _keep_circuits(graph, scratch, order, states):
-    """Put the circuits that the states carry to the front of `order`; return how many there are.
-
-    Writes their routes to `scratch`, and the length 0 of the others; both groups keep their order.
-    """
-    n_kept = 0
-    for place in range(len(order)):
-        port = order[place]
-        if follow_circuit(graph, scratch, states, port):
-            for later in range(place, n_kept, -1):
-                order[later] = order[later - 1]
-            order[n_kept] = port
-            n_kept += 1
-    return n_kept
 
 
 @inner_kernel
@@ -547,7 +464,7 @@ def _route_new_circuits(graph, space, scratch, new_ports, routed):
     """Route the new circuits of a change past those that stay, by few toggles.
 
     `new_ports` are the source ports of the new circuits. Returns whether all fit. Two orders are
-    tried, and the one of fewer toggles counts. Then each new circuit looks for a way of fewer
+    tried, and the one of fewer toggles counts. Then each new circuit looks for a path of fewer
     toggles past all others. Links, tolls and routes of `space` and `scratch` follow.
     """
     states = routed.states
@@ -572,7 +489,7 @@ def _route_new_circuits(graph, space, scratch, new_ports, routed):
             _release_route(graph, space, scratch, states, new_ports[place])
 
         # The other order has to be better. It cannot be if the circuit that was routed first
-        # takes all the toggles: any way of it past those that stay needs as many cells to be
+        # takes all the toggles: any path of it past those that stay needs as many cells to be
         # driven to their other state, whichever circuit does it.
         if n_toggles != NO_ROOM and n_toggles == n_least:
             is_least = True
@@ -587,27 +504,41 @@ def _route_new_circuits(graph, space, scratch, new_ports, routed):
 
 
 @kernel
-def fit_in_circuits(graph, space, ports, scratch, change, routed):
+def fit_in_circuits(graph, space, ports, scratch, matching, routed):
     """Keep the circuits that the states carry, and fit in the others.
 
-    A stuck cell is stated as it is, or free. Instead of `ROUTED` the result may be
-    `NO_MATCHING`, `WRONG_STATES`, or `NO_ROOM`: then ``routed.states`` are the present
-    ones, ``scratch.order`` has the circuits and ``scratch.routes`` the routes of those that could
-    stay.
+    ``matching[source]`` is the destination, -1 where idle. ``routed.states[cell]`` has the present
+    states, 0 bar, 1 cross, -1 where not known, and receives the new ones, in which a stuck cell is
+    stated as it is, or free; `routed` receives the routes, too. Instead of `ROUTED` the result may
+    be `NO_MATCHING`, `WRONG_STATES`, or `NO_ROOM`: then ``scratch.order`` has the circuits, and
+    ``scratch.routes`` the routes of those that could stay.
     """
-    n_circuits = line_up(ports, change.matching, scratch.order, scratch.partner, scratch.taken)
+    n_circuits = line_up(ports, matching, scratch.order, scratch.partner, scratch.taken)
     if n_circuits < 0:
         return NO_MATCHING
     order = scratch.order[:n_circuits]
-    if not _copy_states(ports, change.states, routed.states):
-        return WRONG_STATES
+    states = routed.states
+    for cell in range(len(states)):
+        if states[cell] < -1 or states[cell] > 1:
+            return WRONG_STATES
+        if ports.stuck[cell] >= 0 and states[cell] != ports.stuck[cell]:
+            states[cell] = -1
+
+    # The circuits that the states carry come first in the order; both groups keep their own.
     for port in range(len(routed.lengths)):
         routed.lengths[port] = 0
         scratch.lengths[port] = 0
-    n_kept = _keep_circuits(graph, scratch, order, routed.states)
+    n_kept = 0
+    for place in range(len(order)):
+        port = order[place]
+        if follow_circuit(graph, scratch, states, port):
+            for later in range(place, n_kept, -1):
+                order[later] = order[later - 1]
+            order[n_kept] = port
+            n_kept += 1
 
     # The links of circuits that stay are closed, and cells that they have set cost no toggle.
-    _occupy_routes(graph, space, scratch, order[:n_kept], routed.states)
+    _occupy_routes(graph, space, scratch, order[:n_kept], states)
     copy_routes(order[:n_kept], scratch, routed)
 
     new_ports = order[n_kept:]
@@ -615,17 +546,17 @@ def fit_in_circuits(graph, space, ports, scratch, change, routed):
         for place in range(len(new_ports)):
             scratch.lengths[new_ports[place]] = 0
         return NO_ROOM
-    write_states(graph, order, routed.routes, routed.lengths, routed.states)
+    write_states(graph, order, routed.routes, routed.lengths, states)
     return ROUTED
 
 
 @inner_kernel
 def _refit(graph, space, scratch, order, states, min_saved):
-    """Put each circuit in turn on its way of the fewest toggles past all others.
+    """Put each circuit in turn on its path of the fewest toggles past all others.
 
     `order` lists source ports. Changes ``scratch.routes`` and ``scratch.lengths``. Cells that were
     not set before, or lie on the routes of others already, cost no toggle. A way is taken if it
-    has fewer toggles, or as many and its cells cost less; `min_saved` is 0 where a shorter way is
+    has fewer toggles, or as many and its cells cost less; `min_saved` is 0 where a shorter path is
     worth a search, else 1. All routes are occupied, before and afterwards.
     """
     # It ends once all circuits in a row have stayed as they are.
@@ -644,7 +575,7 @@ def _refit(graph, space, scratch, order, states, min_saved):
                 graph, space, scratch, port, max_toggles, space.spare
             )
 
-        # A way of as many toggles may still be cheaper by its cells. One that passes a link
+        # A path of as many toggles may still be cheaper by its cells. One that passes a link
         # twice, once in each direction, is no route.
         route = space.spare[:length]
         n_unchanged += 1

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optmatch.fabrics import UNREACHED, walk
-from optmatch.model import Clock, Limit, NewBest, OnEvent, Solution, TimeUp
+from optmatch.model import Clock, Limit, NewBest, OnEvent, Solution
 from optmatch.problems import Routing
 from optmatch.problems.routing import loss_units
 from optmatch.solvers.cpsat import LightFlow, Outcome, share_links
 from optmatch.solvers.exact_models import Asked, ExactModel, draw_seed, refute_in_turn
-from optmatch.solvers.frame import limit_of, stoppable
+from optmatch.solvers.frame import stoppable, take_best
 from optmatch.solvers.routing.columns import cost_step
 from optmatch.solvers.routing.negotiation import (
     RESTARTS,
     Negotiation,
     Routes,
     conclude_routes,
-    near_enough,
 )
 from optmatch.solvers.routing.pathfinder import UNIT
 from optmatch.solvers.routing.router import CellRouter
@@ -40,29 +40,25 @@ def route_worst(
     """
     negotiation = Negotiation(problem)
     bound = int(problem.lower_bound())
-    best = start and Routes(
-        problem, negotiation.router, negotiation.order, start.routes, start.lengths
-    )
-    limit: Limit | None = None
-    try:
-        if best is not None:
-            on_event(NewBest(best.objective))
+    first: tuple[float, Routes] | None = None
+    if start is not None:
+        order = negotiation.order
+        routes = Routes(problem, negotiation.router, order, start.routes, start.lengths)
+        first = routes.objective, routes
 
-        # Negotiations, until one meets the bound.
+    def attempts() -> Iterator[tuple[float, Routes] | None]:
+        """Yield the longest route and the routes of each negotiation, None for one that failed."""
         for turn in range(RESTARTS):
-            limit = Limit.TIME if clock.remaining_s <= 0 else None
-            if best is not None:
-                limit = limit or near_enough(best.objective, bound, clock.limits.gap)
-            if limit is not None or (best is not None and best.objective <= bound):
-                return conclude_routes(problem, best, bound, limit, "ilp")
-            routed = negotiation.attempt(turn, rng)
-            if routed is not None and (best is None or routed.objective < best.objective):
-                best = routed
-                on_event(NewBest(best.objective))
-    except (KeyboardInterrupt, TimeUp) as early_stop:
-        return conclude_routes(problem, best, bound, limit_of(early_stop), "ilp")
-    if best is None or best.objective <= bound:
-        return conclude_routes(problem, best, bound, Limit.EXHAUSTED, "ilp")
+            routes = negotiation.attempt(turn, rng)
+            yield None if routes is None else (routes.objective, routes)
+
+    # Negotiations, until one meets the bound; iterations count what comes afterwards.
+    endless = replace(clock, limits=replace(clock.limits, iterations=None))
+    best, limit, _ = take_best(
+        attempts(), bound, endless, on_event, "negotiate", RESTARTS, start=first
+    )
+    if best is None or limit is not Limit.EXHAUSTED:
+        return conclude_routes(problem, best, bound, limit, "ilp")
 
     def ask(most_cells: int) -> Asked[list[list[int]]]:
         """Ask for routes of at most so many cells each."""
@@ -77,7 +73,8 @@ def route_worst(
         verdict = refute_in_turn(lengths, ask, clock, refuted_lengths.append)
         limit = verdict.limit
         if verdict.answer is not None:
-            best = _make_routes(negotiation, verdict.answer)
+            sources = negotiation.circuits[:, 0].tolist()
+            best = negotiation.routes_of(dict(zip(sources, verdict.answer, strict=True)))
             limit = None
             on_event(NewBest(best.objective))
     bound = least + len(refuted_lengths)
@@ -115,7 +112,7 @@ class RouteModel(ExactModel[list[list[int]]]):
         targets = router.wiring.target[circuits[:, 1]]
 
         # Light of a circuit may leave a cell by a terminal if the cells so far, and those still to
-        # come on the shortest way from there, are not too many together.
+        # come on the shortest path from there, are not too many together.
         from_source = walk(graph, sources.tolist()).cells.astype(np.int64)
         to_target = walk(graph, targets.tolist()).cells
         from_terminal = np.where(graph.mate >= 0, to_target[:, graph.mate], UNREACHED)
@@ -133,57 +130,14 @@ class RouteModel(ExactModel[list[list[int]]]):
         return [flow.terminals(outcome) for flow in self.flows]
 
 
-def _make_routes(negotiation: Negotiation, terminals_of_circuit: list[list[int]]) -> Routes:
-    """Make the record of the routes that the model found, as terminals by circuit.
-
-    ``terminals_of_circuit[k]`` are those of ``negotiation.circuits[k]``.
-    """
-    router = negotiation.router
-    routes, lengths = router.empty_routes()
-    longest = max(map(len, terminals_of_circuit))
-    if longest > routes.shape[1]:
-        routes = np.zeros((len(routes), longest), dtype=np.int32)
-    circuits = zip(negotiation.circuits, terminals_of_circuit, strict=True)
-    for (source, _), terminals in circuits:
-        routes[source, : len(terminals)] = terminals
-        lengths[source] = len(terminals)
-    return Routes(negotiation.problem, router, negotiation.order, routes, lengths)
-
-
 _TINY = 1e-6
 _ROUNDING = 1 - 1e-12
 
 
-class CellTotals:
-    """Totals of cells: those of the shortest routes, and whole steps above.
-
-    Parameters
-    ----------
-    least
-        The cost of the shortest routes of all circuits together, in 1/`UNIT` of a cell.
-    step
-        Totals differ from that by multiples of this (`cost_step`), in the same unit.
-    """
-
-    def __init__(self, least: int, step: int) -> None:
-        """Keep the cost of the shortest routes together, and the step, in 1/`UNIT` of a cell."""
-        self.least = least
-        self.step = step
-
-    def rise(self, value: float) -> float:
-        """Return the least total that is not below a bound in `UNIT`."""
-        if value == -math.inf:
-            return self.least / UNIT
-        steps = max(0, math.ceil((value - _TINY - self.least) / self.step))
-        return (self.least + self.step * steps) / UNIT
-
-    def enough(self, objective: float) -> float:
-        """Return the bound in `UNIT` above which no total is less than an objective."""
-        return objective * UNIT - self.step
-
-
 class LossTotals:
     """Totals of losses: some number of bar losses, and some number of cross losses.
+
+    Totals of cells are the same, with a loss of 1 in either state.
 
     Parameters
     ----------
@@ -218,7 +172,8 @@ class LossTotals:
         loss = max(0.0, (value - _TINY) / self.per_db)
         if not loss or not self.dear:
             return loss
-        times, most = self._times(loss)
+        most = math.ceil(loss / self.dear) + 2
+        times = np.arange(most, dtype=np.float64)
         left = np.maximum(0.0, loss * _ROUNDING - times * self.dear)
         if self.cheap:
             counts = np.ceil(left / self.cheap)
@@ -227,7 +182,7 @@ class LossTotals:
             counts = np.zeros(np.count_nonzero(left <= 0))
         if self.even is not None:
             counts += (times + counts) % 2 != (0 if self.even else 1)
-        return float((times * self.dear + counts * self.cheap).min(initial=most))
+        return float((times * self.dear + counts * self.cheap).min(initial=most * self.dear))
 
     def enough(self, objective: float) -> float:
         """Return the bound above which no total of losses is less than an objective.
@@ -242,7 +197,7 @@ class LossTotals:
         if not self.dear:
             return -math.inf
         below = objective * _ROUNDING
-        times, _ = self._times(below)
+        times = np.arange(math.ceil(below / self.dear) + 2, dtype=np.float64)
         left = below - times * self.dear
         times = times[left >= 0]
         left = left[left >= 0]
@@ -252,36 +207,19 @@ class LossTotals:
         totals = (times * self.dear + counts * self.cheap)[counts >= 0]
         return float(totals.max(initial=-math.inf)) * self.per_db + _TINY
 
-    def _times(self, loss: float) -> tuple[NDArray[np.float64], float]:
-        """Count from zero to as many dear cells as are enough; return their losses, too."""
-        most = math.ceil(loss / self.dear) + 1
-        return np.arange(most + 1, dtype=np.float64), (most + 1) * self.dear
 
+def totals_of(problem: Routing) -> LossTotals:
+    """Return the totals that all routes of a matching can have, in the unit of its objective.
 
-def totals_of(problem: Routing, router: CellRouter, least: int) -> CellTotals | LossTotals:
-    """Return the totals that all routes of a matching can cost.
-
-    Totals are not dense: they come in steps of cells, or are sums of bar and cross losses. A lower
-    bound then rises to the next total.
-
-    Parameters
-    ----------
-    problem
-        The matching; its objective says whether cells or losses count.
-    router
-        The router at the costs of that objective.
-    least
-        The sum of the cheapest routes, in the unit of the router.
-
-    Returns
-    -------
-    CellTotals or LossTotals
+    Totals are not dense: they come in whole cells, or are sums of bar and cross losses. A lower
+    bound then rises to the next total. Where all ways between two ports have one parity, half of
+    the totals are left out.
     """
     circuits = problem.circuits.astype(np.int64)
-    if problem.objective != "loss-db":
-        return CellTotals(least, cost_step(router, circuits))
-    plain = CellRouter(problem.fabric)
+    router = CellRouter(problem.fabric)
     even = None
-    if cost_step(plain, circuits) > UNIT:
-        even = int(plain.least[tuple(circuits.T)].sum()) // UNIT % 2 == 0
-    return LossTotals(problem.bar_loss_db, problem.cross_loss_db, even)
+    if cost_step(router, circuits) > UNIT:
+        even = int(router.least[tuple(circuits.T)].sum()) // UNIT % 2 == 0
+    if problem.objective == "loss-db":
+        return LossTotals(problem.bar_loss_db, problem.cross_loss_db, even)
+    return LossTotals(1.0, 1.0, even)

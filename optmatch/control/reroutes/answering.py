@@ -246,7 +246,7 @@ def _replace_racks(
     Spares are the racks that work even if the closed parts have failed; with `only_unit` the rack
     of that unit alone. Lost is only what the failure itself hits.
     """
-    from optmatch.solvers.reroutes.racks import replace_racks
+    from optmatch.solvers.reroutes.changes import replace_racks
 
     spares = _assess_after(state, failure, closed).spares
     if only_unit is not None:

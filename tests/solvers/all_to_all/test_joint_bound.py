@@ -7,7 +7,7 @@ import pytest
 
 import optmatch as om
 from optmatch.problems import RoutingProof
-from optmatch.solvers.all_to_all.joint_bound import bound_jointly, refute_again
+from optmatch.solvers.routing.columns import bound_jointly, refute_again
 from optmatch.solvers.routing.router import CellRouter
 
 

@@ -18,7 +18,7 @@ from optmatch.solvers.all_to_all.planner import (
     replace_slots,
     three_slots,
 )
-from optmatch.solvers.all_to_all.toggles import Sequence, lower_toggles
+from optmatch.solvers.all_to_all.slot_order import Sequence, lower_toggles
 from optmatch.solvers.routing.pathfinder import EFFORTS, UNIT
 from optmatch.solvers.routing.router import CellRouter
 from tests.helpers.modes import compiled_only

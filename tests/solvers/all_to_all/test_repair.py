@@ -8,8 +8,8 @@ import pytest
 import optmatch as om
 from optmatch.fabrics import Fault, FaultKind, Faulty
 from optmatch.model import FREE
-from optmatch.solvers.all_to_all.joint_bound import bound_jointly
 from optmatch.solvers.all_to_all.repair import Repair
+from optmatch.solvers.routing.columns import bound_jointly
 from optmatch.solvers.routing.router import CellRouter
 
 STATE: dict[FaultKind, int] = {"stuck-bar": 0, "stuck-cross": 1, "dead-cell": 2}

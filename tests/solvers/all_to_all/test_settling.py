@@ -11,8 +11,12 @@ import optmatch as om
 from optmatch.io.exports import exported
 from optmatch.model import CellDevice, Clock, Limits
 from optmatch.plotting.slots import schedule_data
-from optmatch.solvers.all_to_all.cliques import find_larger_clique
-from optmatch.solvers.all_to_all.settling import bound_settling, search_order, set_ahead
+from optmatch.solvers.all_to_all.slot_order import (
+    bound_settling,
+    find_larger_clique,
+    search_order,
+    set_ahead,
+)
 from optmatch.studies.all_to_all import study_yield
 from tests.helpers.chips import LOSS, POWER, SNR
 

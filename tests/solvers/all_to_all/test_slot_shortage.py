@@ -105,7 +105,7 @@ def test_a_shortage_is_seen_by_known_prices_routes_new_prices_and_a_search(
     with monkeypatch.context() as patched:
         patched.setattr(f"{module}.slot_shortage._route_fewest", fail)
         assert remains(short) is True
-    monkeypatch.setattr(f"{module}.joint_bound.bound_jointly", lambda *_: (0.0, None))
+    monkeypatch.setattr("optmatch.solvers.routing.columns.bound_jointly", lambda *_: (0.0, None))
     answers: tuple[tuple[Any, bool | None], ...] = ((True, True), (False, None), ([], False))
     for answer, expected in answers:
         assert ask_shortage(solution, clock, rng, lambda *_: answer)(short) is expected  # noqa: B023

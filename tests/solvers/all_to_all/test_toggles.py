@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from numpy.typing import NDArray
 
-from optmatch.solvers.all_to_all.toggles import Sequence, reinsert
+from optmatch.solvers.all_to_all.slot_order import Sequence, reinsert
 from tests.helpers.modes import compiled_only
 
 pytestmark = pytest.mark.kernels

@@ -9,9 +9,9 @@ import pytest
 
 import optmatch as om
 from optmatch.problems import Reroute
+from optmatch.solvers.reroutes.changes import name_paths
 from optmatch.solvers.reroutes.greedy import case_of
 from optmatch.solvers.reroutes.impossible import find_cut
-from optmatch.solvers.reroutes.naming import name_paths
 from optmatch.solvers.reroutes.routing_state import RoutingState
 from optmatch.solvers.reroutes.states import fill_rack
 from optmatch.testing.reroutes import draw_rack_state

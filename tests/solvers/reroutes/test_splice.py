@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import optmatch as om
+from optmatch.solvers.kernels.two_sided import NOT_REACHED
 from optmatch.solvers.reroutes.routing_state import RoutingState
-from optmatch.solvers.reroutes.splice import FAR, LOSS_COST, SET_COST
+from optmatch.solvers.reroutes.splice import LOSS_COST, SET_COST
 from optmatch.testing.reroutes import draw_rack_state, draw_state
 
 pytestmark = pytest.mark.kernels
@@ -88,8 +89,8 @@ def test_routes_together_overdraw_nothing(fabric: Any, seed: int) -> None:
     assert np.array_equal(routing.free, before)
     assert routing.sum_up(found.paths) == found.levels
     work = routing.work
-    assert not (work.using.any() or work.history.any() or work.passing.any())
-    assert (work.distance == FAR).all()
+    for end in (work.forward, work.backward):
+        assert (end.cost == NOT_REACHED).all()
 
 
 class PlainState:
@@ -199,8 +200,8 @@ def test_negotiations_are_those_of_plain_python(fabric: Any) -> None:
                 assert [path.tolist() for path in found.paths] == ways
                 assert found.levels == routing.sum_up(found.paths) == plain.levels(ways)
                 assert routing.route(ends, expected - 1) is None
-            work = routing.work
-            assert not (work.using.any() or work.history.any() or work.passing.any())
+            for end in (routing.work.forward, routing.work.backward):
+                assert (end.cost == NOT_REACHED).all()
     assert {0, 1, 2} < outcomes
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 import optmatch as om
 from optmatch.fabrics import EXITS, Faulty, NetlistError, netlist_from_tree
 from optmatch.model import CROSS, DEVICES, FREE, CellDevice, Device, cells_of
-from optmatch.solvers.routing import cell_circuits, idle, stray_light
+from optmatch.solvers.routing import idle
 from optmatch.verify.light import circuit_matrices
 from tests.fabrics.netlists.chips import DrawnChip
 from tests.helpers.modes import examples
@@ -56,20 +56,16 @@ def slot_light(
     device: Device,
     frequencies_hz: tuple[float, ...] = (0.0,),
     seed: int | None = 0,
-) -> tuple[stray_light.StrayLight, NDArray[np.int8]]:
+) -> tuple[idle.StrayLight, NDArray[np.int8]]:
     """Return the light of a solution, and its states with free cells in cross."""
     fabric = problem.fabric
     stated = solution.schedule.cell_states[0].copy()  # type: ignore[index]
     free = np.flatnonzero(stated == FREE)
     source = np.flatnonzero(problem.matching >= 0)
-    circuits = stray_light.CircuitEnds(
-        fabric.source_terminals[source],
-        fabric.destination_terminals[problem.matching[source]],
-    )
-    chip = stray_light.ChipOptics.of(
-        fabric, cells_of(device, fabric.n_cells), frequencies_hz, seed
-    )
-    light = stray_light.StrayLight(chip, circuits, stated, free)
+    first = fabric.source_terminals[source]
+    last = fabric.destination_terminals[problem.matching[source]]
+    chip = idle.ChipOptics.of(fabric, cells_of(device, fabric.n_cells), frequencies_hz, seed)
+    light = idle.StrayLight(chip, first, last, stated, free)
     stated[free] = CROSS
     return light, stated
 
@@ -232,13 +228,13 @@ def test_circuits_of_netlists_are_those_of_the_optics() -> None:
             fabric = netlist_from_tree(DrawnChip(rng).tree())
         except NetlistError:  # no interferometer that switches
             continue
-        ours = cell_circuits.find_circuit_matrices(fabric)
+        ours = idle.find_circuit_matrices(fabric)
         expected = circuit_matrices(fabric)
         assert ours is not None
         assert expected is not None
         assert np.allclose(ours, expected, atol=1e-12)
         n_cells += 1
-    assert cell_circuits.find_circuit_matrices(om.Benes(2)) is None
+    assert idle.find_circuit_matrices(om.Benes(2)) is None
 
 
 def test_frequencies_are_numbers() -> None:
@@ -263,8 +259,7 @@ def test_a_table_with_errors_is_a_known_chip() -> None:
 
 
 def test_the_model_is_not_that_of_the_verifier() -> None:
-    for module in (idle, stray_light, cell_circuits):
-        source = sys.modules[module.__name__].__file__
-        assert source is not None
-        with pathlib.Path(source).open(encoding="utf-8") as file:
-            assert "optmatch.verify" not in file.read()
+    source = sys.modules[idle.__name__].__file__
+    assert source is not None
+    with pathlib.Path(source).open(encoding="utf-8") as file:
+        assert "optmatch.verify" not in file.read()

@@ -16,7 +16,6 @@ from optmatch.solvers.routing.rows import ROUTED, WRONG_STATES, new_scratch
 from optmatch.solvers.routing.toggling import (
     NO_ROOM,
     TOLLS,
-    Change,
     RoutedRow,
     find_fewest_toggles,
     fit_in_circuits,
@@ -263,13 +262,13 @@ def compare(plain: Plain, states: NDArray[np.int8], matching: NDArray[np.int32])
     routes, lengths = plain.router.empty_routes()
     circuits = plain.circuits(matching)
     expected = plain.change(states, circuits)
-    found = np.empty_like(states)
+    found = states.copy()
     kernels = plain.wiring, plain.space, plain.rows.ports, plain.room
-    change, routed = Change(states, matching), RoutedRow(found, routes, lengths)
-    outcome = fit_in_circuits(*kernels, change, routed)  # type: ignore[no-untyped-call]
+    routed = RoutedRow(found, routes, lengths)
+    outcome = fit_in_circuits(*kernels, matching, routed)  # type: ignore[no-untyped-call]
     if expected is None:
         assert outcome == NO_ROOM
-        check_negotiated(plain, change, routed)
+        check_negotiated(plain, states, matching, routed)
         return
     assert {i: routes[i, : lengths[i]].tolist() for i, _ in circuits} == expected
     assert (lengths > 0).sum() == len(circuits)
@@ -283,9 +282,11 @@ def compare(plain: Plain, states: NDArray[np.int8], matching: NDArray[np.int32])
     assert np.array_equal(found, carried)
 
 
-def check_negotiated(plain: Plain, change: Change, routed: RoutedRow) -> None:
+def check_negotiated(
+    plain: Plain, states: NDArray[np.int8], matching: NDArray[np.int32], routed: RoutedRow
+) -> None:
     """Negotiate what does not fit in; follow its light through the cells, and count toggles."""
-    circuits = plain.circuits(change.matching)
+    circuits = plain.circuits(matching)
     order = np.array([i for i, _ in circuits])
     kernels = plain.wiring, plain.space, plain.room
     for toll in TOLLS:
@@ -302,8 +303,8 @@ def check_negotiated(plain: Plain, change: Change, routed: RoutedRow) -> None:
         assert not lit & set(plain.links(i, route))
         lit |= set(plain.links(i, route))
     cells = {left >> 2 for i, _ in circuits for left in routed.routes[i, : routed.lengths[i]]}
-    dark = np.array([cell not in cells for cell in range(len(change.states))])
-    assert np.array_equal(routed.states[dark], change.states[dark])
+    dark = np.array([cell not in cells for cell in range(len(states))])
+    assert np.array_equal(routed.states[dark], states[dark])
 
 
 @pytest.mark.parametrize("limit_s", [None, 1e-9])

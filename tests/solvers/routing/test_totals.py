@@ -8,17 +8,19 @@ from hypothesis import given, settings, strategies as st
 
 from optmatch.problems.routing import loss_units
 from optmatch.solvers.routing.pathfinder import UNIT
-from optmatch.solvers.routing.totals import CellTotals, LossTotals
+from optmatch.solvers.routing.totals import LossTotals
 
 
-@given(st.integers(0, 20), st.sampled_from([1, 2]), st.floats(-1, 50), st.integers(1, 50))
+@given(st.sampled_from([None, True, False]), st.floats(0.01, 50), st.integers(3, 50))
 @settings(max_examples=60, deadline=None)
-def test_totals_of_cells_go_by_steps(least: int, step: int, value: float, objective: int) -> None:
-    totals = CellTotals(least * UNIT, step * UNIT)
-    possible = [least + step * k for k in range(100)]
+def test_totals_of_cells_go_by_steps(even: bool | None, value: float, objective: int) -> None:
+    """Totals of cells are those of a loss of 1 in either state."""
+    totals = LossTotals(1.0, 1.0, even)
+    step = 1 if even is None else 2
+    possible = range(1 if even is False else 0, 100, step)
     assert totals.rise(value * UNIT) == min(t for t in possible if t >= value - 1e-9)
-    assert totals.rise(-math.inf) == least
-    assert totals.enough(float(objective)) == (objective - step) * UNIT
+    below = max(t for t in possible if t < objective)
+    assert totals.enough(float(objective)) == pytest.approx(below * UNIT)
 
 
 @given(

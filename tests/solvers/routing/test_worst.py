@@ -11,7 +11,7 @@ import pytest
 
 import optmatch as om
 from optmatch.model import CellDevice, Event, Limits, NewBest, find_device
-from optmatch.solvers.routing.small import search_all
+from optmatch.solvers.routing.worst import search_all
 from tests.helpers.chips import LOSS, POWER, SNR, draw_chip, draw_partial_matching, try_all_states
 from tests.helpers.modes import examples
 

@@ -17,8 +17,8 @@ from hypothesis import given, settings, strategies as st
 import optmatch as om
 from optmatch.fabrics import Fault, Faulty
 from optmatch.plotting import heat_data, plot_heat
-from optmatch.solvers.all_to_all.joint_bound import bound_jointly
 from optmatch.solvers.all_to_all.repair import Repair, Verdict
+from optmatch.solvers.routing.columns import bound_jointly
 from optmatch.solvers.routing.router import CellRouter
 from optmatch.studies.all_to_all import CELL_FAULTS, study_yield, wilson
 from optmatch.testing import brute_force
