@@ -57,44 +57,55 @@ def derive_triggers(
     slack_s = _SLACK * max(plan.step_s, 1e-6)
     changes_of_timeline = {id(line): _list_changes(job, line) for line in plan.rails}
     changes_of_rails = [changes_of_timeline[id(timeline_of_rail[rail])] for rail in ranks_of_rail]
-    places = _order_events(job, plan, changes_of_rails, slack_s)
+    place_of_event, places_of_changes = _order_events(job, plan, changes_of_rails, slack_s)
 
     # By rail its order: the circuits that the step begins with, and what each trigger changes.
+    # Circuits fall back to a ring by number, but on a fabric with cells.
+    k = job.network.ports_per_gpu
     rails = []
     for (rail, ranks), changes, place in zip(
-        ranks_of_rail.items(), changes_of_rails, places.changes, strict=True
+        ranks_of_rail.items(), changes_of_rails, places_of_changes, strict=True
     ):
         timeline = timeline_of_rail[rail]
+        fallback = np.roll(np.arange(len(ranks) * k, dtype=np.int32), -k)
+
+        # Rows of all triggers, each row with the number of its trigger; the states of cells with
+        # which the step begins, and those after each trigger.
+        trigger = np.repeat(np.arange(len(changes)), [len(change.rows) for change in changes])
+        rows = np.concatenate([np.empty((0, 2), np.int32), *(change.rows for change in changes)])
+        cell_states = timeline.cell_states
+        if cell_states is not None:
+            cell_states = cell_states[[0, *(change.state for change in changes)]]
         rails.append(
             RailTriggers(
                 rail=rail,
                 ranks=tuple(ranks.tolist()),
                 circuits=timeline.matchings[0],
-                fallback=_ring(job, len(ranks)),
+                fallback=None if job.fabric is not None else fallback,
                 place=place,
-                changes=_number_rows(changes),
-                cell_states=_kept_cells(timeline, changes),
+                changes=np.column_stack([rows, trigger]).astype(np.int32),
+                cell_states=cell_states,
             )
         )
 
     # A communication that changes circuits on its way becomes parts. What waits for what then
     # follows from the order alone; only triggers on demand need the times of the plan.
     find = Finder(step)
-    pauses = _list_pauses(job, plan, rails, changes_of_rails, find)
+    pauses, shares, lasts_s = _list_pauses(job, plan, rails, changes_of_rails, find)
     if timeout_s is None:
         timeout_s = max(10 * job.network.delay_s, 1e-3)
     event_of = job.events().event_of
     triggers = TriggerPlan(
         groups=tuple(group.name for group in step.groups),
         rails=tuple(rails),
-        place=places.events[event_of],
+        place=place_of_event[event_of],
         ports=plan.ports,
         relays=plan.relays,
         chords=plan.chords,
         pooled=plan.pooled,
-        lasts_s=np.maximum(pauses.lasts_s[event_of], 0.0),
-        pauses=pauses.rows,
-        shares=pauses.shares,
+        lasts_s=np.maximum(lasts_s[event_of], 0.0),
+        pauses=pauses,
+        shares=shares,
         timeout_s=timeout_s,
         tries=tries,
     )
@@ -102,25 +113,17 @@ def derive_triggers(
     return _mark_demands(job, plan, linked, changes_of_rails, find)
 
 
-class _Places(NamedTuple):
-    """The places of all that happens in a step, in one total order."""
-
-    events: NDArray[np.int32]
-    """``events[event]``: of each computation, and of each communication of several ranks."""
-    changes: list[NDArray[np.int32]]
-    """``changes[rail][change]``: of each change of circuits."""
-
-
 def _order_events(
     job: RailJob,
     plan: RailPlan,
     changes_of_rails: Sequence[Sequence[_Change]],
     slack_s: float,
-) -> _Places:
-    """Give each event and change its place in the order of the plan.
+) -> tuple[NDArray[np.int32], list[NDArray[np.int32]]]:
+    """Give each event and change its place in the total order of all of them.
 
     ``changes_of_rails[rail]`` are the changes of its circuits. The order is by start, changes
-    first, and then along chains of events that take no time.
+    first, and then along chains of events that take no time. Returns ``place[event]``, and by rail
+    ``place[change]``.
     """
     # Everything in one list, first the events and then the changes, with the time of its start.
     # ``events.part[event]`` is one operation of the event; all of them start together.
@@ -154,18 +157,7 @@ def _order_events(
     # rest, which is dropped.
     ends = np.cumsum([n_events, *map(len, changes_of_rails)])
     place_of_events, *places_of_changes = np.split(place, ends)[:-1]
-    return _Places(place_of_events, places_of_changes)
-
-
-class _Pauses(NamedTuple):
-    """The pauses of all communications that change circuits while they are under way."""
-
-    rows: NDArray[np.int32]
-    """As `TriggerPlan.pauses`; shape (rows, 4)."""
-    shares: NDArray[np.float64]
-    """By row, how much of the communication is over then."""
-    lasts_s: NDArray[np.float64]
-    """``lasts_s[event]``: how long it lasts while some of its ports send, in seconds."""
+    return place_of_events, places_of_changes
 
 
 def _list_pauses(
@@ -174,12 +166,13 @@ def _list_pauses(
     rails: Sequence[RailTriggers],
     changes_of_rails: Sequence[Sequence[_Change]],
     find: Finder,
-) -> _Pauses:
-    """List the parts of communications that change circuits on their way.
+) -> tuple[NDArray[np.int32], NDArray[np.float64], NDArray[np.float64]]:
+    """List the pauses of communications that change circuits on their way.
 
-    Returns rows of rank, group, number of the communication and state, with the share of the
-    communication that is over then, and ``lasts_s[event]`` without pauses. Example: an all-to-all
-    of 3 s that changes circuits after 1 s of sending has a row with share 1/3.
+    Returns the rows of `TriggerPlan.pauses` (rank, group, number of the communication, state), for
+    each row the share of the communication that is over then, and ``lasts_s[event]`` without
+    pauses. Example: an all-to-all of 3 s that changes circuits after 1 s of sending has a row with
+    share 1/3.
     """
     # Without pauses an event lasts from its start to its end.
     step = job.step()
@@ -206,11 +199,7 @@ def _list_pauses(
             for cut, share in zip(cuts, shares_of_cuts, strict=True):
                 rows += [(*name, state) for state in cut.states]
                 shares += [share] * len(cut.states)
-    return _Pauses(
-        rows=np.array(rows, np.int32).reshape(-1, 4),
-        shares=np.array(shares, np.float64),
-        lasts_s=lasts_s,
-    )
+    return np.array(rows, np.int32).reshape(-1, 4), np.array(shares, np.float64), lasts_s
 
 
 class _Change(NamedTuple):
@@ -303,27 +292,6 @@ def _list_changes(job: RailJob, timeline: RailTimeline) -> list[_Change]:
                 )
             )
     return changes
-
-
-def _number_rows(changes: Sequence[_Change]) -> NDArray[np.int32]:
-    """Stack the rows of all changes, each with the number of its change."""
-    n_rows = [len(change.rows) for change in changes]
-    trigger = np.repeat(np.arange(len(changes)), n_rows)
-    rows = np.concatenate([np.empty((0, 2), np.int32), *(change.rows for change in changes)])
-    return np.column_stack([rows, trigger]).astype(np.int32)
-
-
-def _kept_cells(timeline: RailTimeline, changes: Sequence[_Change]) -> NDArray[np.int8] | None:
-    """Return the states of cells with which the step begins, and those after each change."""
-    if timeline.cell_states is None:
-        return None
-    return timeline.cell_states[[0, *(change.state for change in changes)]]
-
-
-def _ring(job: RailJob, n_gpus: int) -> NDArray[np.int32] | None:
-    """Return the circuits of a ring by number, to fall back to; None on a fabric with cells."""
-    k = job.network.ports_per_gpu
-    return None if job.fabric is not None else np.roll(np.arange(n_gpus * k, dtype=np.int32), -k)
 
 
 def _find_cuts(

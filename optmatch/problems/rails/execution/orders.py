@@ -552,7 +552,7 @@ def list_followers(job: RailJob, rail: RailTriggers) -> Ints:
     # number and a trigger are packed into one integer, sorted, and unpacked again.
     ports = np.concatenate([2 * sends, 2 * old + 1, 2 * new + 1])  # a dark port is -1
     n = len(number)
-    keys = _once(ports.astype(np.int64) * n + np.tile(trigger, 3))
+    keys = np.unique(ports.astype(np.int64) * n + np.tile(trigger, 3))
     port, later = np.divmod(keys, max(n, 1))
 
     # At each port `earlier[row]` is the trigger before `later[row]`. The first trigger of a port
@@ -562,16 +562,8 @@ def list_followers(job: RailJob, rail: RailTriggers) -> Ints:
     earlier[is_first] = np.append(later[np.flatnonzero(is_first)[1:] - 1], later[-1:])
 
     # A pair may occur at several ports: each is kept once.
-    pair, ago = np.divmod(_once((earlier * n + later) * 2 + is_first), 2)
+    pair, ago = np.divmod(np.unique((earlier * n + later) * 2 + is_first), 2)
     return np.stack([*np.divmod(pair, max(n, 1)), ago], axis=1)
-
-
-def _once(keys: Ints) -> Ints:
-    """Return the different keys, ascending."""
-    keys = np.sort(keys)
-    is_new = np.append(True, np.diff(keys) != 0)[: len(keys)]
-    unique_keys: Ints = keys[is_new]
-    return unique_keys
 
 
 def retime(job: RailJob, graph: Graph, plan: TriggerPlan) -> RailPlan:

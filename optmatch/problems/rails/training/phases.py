@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import Value, frozen
 from optmatch.problems.rails.training.step import DIMENSIONS, Dimension, Step, dimensions
+
+Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -81,84 +81,47 @@ def find_stages(step: Step) -> tuple[tuple[int, tuple[int, ...]], ...]:
     return tuple((root[0], tuple(ranks)) for root, ranks in sorted(ranks_of_root.items()))
 
 
-class _Runs(NamedTuple):
-    """The runs of one dimension among the operations of a rank on a rail."""
-
-    dimension: NDArray[np.int64]
-    """``dimension[run]``: a place in `DIMENSIONS`."""
-    first: NDArray[np.int64]
-    last: NDArray[np.int64]
-    """``first[run]``, ``last[run]``: its first and its last operation."""
-    # ``n_operations[run]``: how many operations it has.
-    n_operations: NDArray[np.int64]
-
-
 def phases(step: Step) -> tuple[Phase, ...]:
     """List the phases of all stages.
 
     A phase is a run of operations of one dimension. Ranks whose runs have the same dimensions in
     the same order have phases together.
     """
-    dimension_of_operation = dimensions(step)
-    rail_of_operation = step.rail
+    dimension = dimensions(step)  # by operation, a place in `DIMENSIONS`
     result: list[Phase] = []
     n_stages_of_rail = Counter[int]()
     for rail, ranks in find_stages(step):
-        runs_of_rank = {
-            rank: _find_runs(step, rank, rail, rail_of_operation, dimension_of_operation)
-            for rank in ranks
-        }
+        # By the dimensions of its runs, each rank with its operations on this rail and the bounds
+        # of its runs: run k is ``operations[bounds[k]:bounds[k + 1]]``. A run begins where the
+        # dimension differs from that of the operation before.
+        runs_of_order: dict[tuple[int, ...], list[tuple[int, Ints, Ints]]] = {}
+        for rank in ranks:
+            start, end = step.rank_start[rank : rank + 2]
+            operations = start + np.flatnonzero(step.rail[start:end] == rail)
+            begins = np.flatnonzero(np.diff(dimension[operations], prepend=-1))
+            bounds = np.append(begins, len(operations))
+            order = tuple(dimension[operations[begins]].tolist())
+            runs_of_order.setdefault(order, []).append((rank, operations, bounds))
 
-        # Ranks that go through the same dimensions in the same order have phases together.
-        ranks_of_order: dict[tuple[int, ...], list[int]] = {}
-        for rank, runs in runs_of_rank.items():
-            ranks_of_order.setdefault(tuple(runs.dimension.tolist()), []).append(rank)
-        for alike_ranks in ranks_of_order.values():
-            alike_runs = [runs_of_rank[rank] for rank in alike_ranks]
-            result += _make_phases(rail, n_stages_of_rail[rail], tuple(alike_ranks), alike_runs)
+        # The arrays `first`, `last` and `n_operations` have shape (phases, ranks).
+        for order, runs in runs_of_order.items():
+            first = np.array([operations[bounds[:-1]] for _, operations, bounds in runs]).T
+            last = np.array([operations[bounds[1:] - 1] for _, operations, bounds in runs]).T
+            n_operations = np.array([np.diff(bounds) for _, _, bounds in runs]).T
+            first = frozen("first", first, 2, np.int64)
+            last = frozen("last", last, 2, np.int64)
+            result += [
+                Phase(
+                    rail=rail,
+                    stage=n_stages_of_rail[rail],
+                    position=position,
+                    ranks=tuple(rank for rank, _, _ in runs),
+                    dimension=DIMENSIONS[number],
+                    first=first[position],
+                    last=last[position],
+                    n_operations=int(n_operations[position].max()),
+                )
+                for position, number in enumerate(order)
+            ]
             n_stages_of_rail[rail] += 1
     return tuple(result)
-
-
-def _make_phases(
-    rail: int, stage: int, ranks: tuple[int, ...], runs_of_rank: Sequence[_Runs]
-) -> list[Phase]:
-    """Make the phases of ranks that go through the same dimensions."""
-    # Arrays of shape (phases, ranks).
-    first = frozen("first", np.array([runs.first for runs in runs_of_rank]).T, 2, np.int64)
-    last = frozen("last", np.array([runs.last for runs in runs_of_rank]).T, 2, np.int64)
-    n_operations = np.array([runs.n_operations for runs in runs_of_rank]).max(axis=0)
-    return [
-        Phase(
-            rail=rail,
-            stage=stage,
-            position=position,
-            ranks=ranks,
-            dimension=DIMENSIONS[dimension],
-            first=first[position],
-            last=last[position],
-            n_operations=int(n_operations[position]),
-        )
-        for position, dimension in enumerate(runs_of_rank[0].dimension.tolist())
-    ]
-
-
-def _find_runs(
-    step: Step,
-    rank: int,
-    rail: int,
-    rail_of_operation: NDArray[np.int32],
-    dimension: NDArray[np.int64],
-) -> _Runs:
-    """Find the runs of operations of one dimension, of one rank on one rail."""
-    start, end = step.rank_start[rank : rank + 2]
-    operations = start + np.flatnonzero(rail_of_operation[start:end] == rail)
-    # A run begins where the dimension differs from that of the operation before on this rail.
-    starts_of_runs = np.flatnonzero(np.diff(dimension[operations], prepend=-1))
-    bounds = np.append(starts_of_runs, len(operations))
-    return _Runs(
-        dimension=dimension[operations[bounds[:-1]]],
-        first=operations[bounds[:-1]],
-        last=operations[bounds[1:] - 1],
-        n_operations=np.diff(bounds),
-    )
