@@ -230,14 +230,23 @@ def _rank_groups(group: Ints, place: Ints) -> Ints:
     return np.append(rank, n)[group]
 
 
-def close_rings(order: Ints, component: Ints) -> Ints:
-    """Make the ring of an order and a cut.
+def close_ring(order: Ints, cycle: Ints) -> Ints:
+    """Make the ring of an order and a cut: by seat its circuit, -1 if it is alone on its cycle.
 
-    The result is by seat the next one of its part in the order, -1 if it is alone.
+    With the order 0, 2, 1, 3, 4 and seats 0, 1 and 2 on one cycle, circuits lead from 0 to 2, from
+    2 to 1, and from 1 back to 0. A cycle whose number is that of the seats or more joins all
+    replicas: the last one then leads to seat 0 of the next replica, which is circuit 5.
     """
-    base = np.empty(len(order), np.int64)
-    _close(order, component, base, np.empty_like(base), np.empty_like(base))
-    return base
+    n_seats = len(order)
+    circuit = np.empty(n_seats, np.int64)
+    _close(order, cycle % n_seats, circuit, np.empty_like(circuit), np.empty_like(circuit))
+    crosses = cycle >= n_seats
+    if crosses.any():
+        # The last seat of a cycle is the one that leads to a place before its own, or to itself.
+        place = np.argsort(order)
+        circuit = np.where(crosses & (circuit < 0), np.arange(n_seats), circuit)
+        circuit[crosses & (place[circuit] <= place)] += n_seats
+    return circuit
 
 
 @kernel

@@ -19,7 +19,7 @@ busiest port of one member decides the time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import combinations, combinations_with_replacement
 from math import comb, gcd
@@ -184,3 +184,16 @@ def _list_routes(n: int, strides: tuple[int, ...]) -> _RouteList:
         distances.append(distance[is_short])
         tables.append(hops[is_short])
     return _RouteList(np.concatenate(distances), np.concatenate(tables))
+
+
+def route_exchange(strides: Sequence[int], n_members: int) -> ChordRoutes | None:
+    """Route an all-to-all over chords; None if their strides do not lead to all members.
+
+    That is so if all strides have a divisor in common with `n_members`, as 2 and 4 among 8
+    members. Multiples of `n_members` lead back to the sender and do not count, nor does 0, the
+    stride of a bundle that is no chord.
+    """
+    used = tuple(stride % n_members for stride in strides if stride % n_members)
+    if not used or gcd(n_members, *used) > 1:
+        return None
+    return route_over_chords(n_members, used)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from optmatch.solvers.kernels.decorators import kernel
 
 Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
 
 class Timed(NamedTuple):
