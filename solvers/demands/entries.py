@@ -185,10 +185,11 @@ def _find_rows(ports, unserved, count):
         while entry < count and unserved.row[entry] == row:
             entry += 1
     ports.first[n] = count
-    ports.column_price[:] = 0.0
-    ports.column_of[:] = -1
-    ports.row_of[:] = -1
-    ports.seen[:] = 0
+    for k in range(n):
+        ports.column_price[k] = 0.0
+        ports.column_of[k] = -1
+        ports.row_of[k] = -1
+        ports.seen[k] = 0
 
 
 @inner_kernel

@@ -69,14 +69,15 @@ def _weigh(ports, unserved, count, delay, pressure):
     """
     row_load = ports.row_price
     column_load = ports.column_price
-    row_load[:] = 0.0
-    column_load[:] = 0.0
+    n = len(row_load)
+    for port in range(n):
+        row_load[port] = 0.0
+        column_load[port] = 0.0
     for entry in range(count):
         row_load[unserved.row[entry]] += unserved.ticks[entry] + delay
         column_load[unserved.column[entry]] += unserved.ticks[entry] + delay
 
     # The greatest load of a line, to which all others are compared.
-    n = len(row_load)
     most = max(largest_of(row_load, n), largest_of(column_load, n))
     for port in range(n):
         row_load[port] = np.exp(pressure * (row_load[port] / most - 1.0))
@@ -191,10 +192,11 @@ def _match_stably(ports, unserved, count):
     result has at least half of the greatest possible value (Manne and Halappanavar 2014).
     """
     offer = ports.column_price
-    offer[:] = 0.0
-    ports.column_of[:] = -1
-    ports.row_of[:] = -1
-    ports.first[:] = 0
+    for port in range(len(offer)):
+        offer[port] = 0.0
+        ports.column_of[port] = -1
+        ports.row_of[port] = -1
+        ports.first[port] = 0
 
     # Backwards, so that the first entry of each row is the one that stays.
     for entry in range(count - 1, -1, -1):
@@ -254,15 +256,16 @@ def _value_critical_lines(ports, unserved, count):
     # How many entries each row and each column has, and the ticks of the heaviest entry.
     row_entries = ports.row_price
     column_entries = ports.column_price
-    row_entries[:] = 0.0
-    column_entries[:] = 0.0
+    n = len(row_entries)
+    for port in range(n):
+        row_entries[port] = 0.0
+        column_entries[port] = 0.0
     for entry in range(count):
         row_entries[unserved.row[entry]] += 1.0
         column_entries[unserved.column[entry]] += 1.0
     heaviest = float(largest_of(unserved.ticks, count))
 
     # The most entries that any line has left: lines with as many are critical.
-    n = len(row_entries)
     most = max(largest_of(row_entries, n), largest_of(column_entries, n))
 
     # A critical line counts more than the ticks of all ports together.
@@ -311,7 +314,8 @@ def _serve_slot(ports, unserved, count, length, matching):
     whose circuits are up for 3 ticks, those with 2 and 4 stay.
     """
     # Entries that are not finished close the gaps of those that are, so that rows stay ascending.
-    matching[:] = -1
+    for port in range(len(matching)):
+        matching[port] = -1
     n_left = 0
     for entry in range(count):
         row = unserved.row[entry]
@@ -458,7 +462,7 @@ def cover_in_batches(
             np.empty((slots_at_once, n_ports), np.int32), np.empty(slots_at_once, np.int64)
         )
         n_slots, count = cover_entries(ports, unserved, count, terms, slots)
-        yield slots.take(np.arange(n_slots)), count
+        yield Plan(slots.matchings[:n_slots], slots.ticks[:n_slots]), count
 
         # The next call has as many slots as take the wanted time at this speed.
         if ports.work[0] < 0:

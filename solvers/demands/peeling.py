@@ -325,8 +325,18 @@ def _match_bottleneck(space):
 
 
 @inner_kernel
-def _subtract_term(space, permutation):
-    """Take the present matching off the matrix as often as its smallest entry; return that weight.
+def _least_entry(space):
+    """Return the smallest entry of the present matching."""
+    n = len(space.word)
+    least = space.state[LINE_SUM]
+    for row in range(n):
+        least = min(least, space.remaining[row * n + space.column_of[row]])
+    return least
+
+
+@inner_kernel
+def _subtract_term(space, weight, permutation):
+    """Take the present matching off the matrix as often as its smallest entry, the weight.
 
     Writes ``permutation[row]``, a column, and changes ``space.remaining`` and the sum of lines. An
     entry that is then below the threshold leaves the graph: its row and its column are free again,
@@ -335,9 +345,6 @@ def _subtract_term(space, permutation):
     remaining = space.remaining
     state = space.state
     n = len(space.word)
-    weight = state[LINE_SUM]
-    for row in range(n):
-        weight = min(weight, remaining[row * n + space.column_of[row]])
     state[LINE_SUM] -= weight
 
     # Rows keep their columns as long as their entries are at least the threshold.
@@ -352,7 +359,6 @@ def _subtract_term(space, permutation):
             _release(space, row)
             if value > 0:
                 wait(space, place, value)
-    return weight
 
 
 @kernel
@@ -373,7 +379,8 @@ def peel_bottleneck(space, stop, permutations, weights):
             return term
         if not _match_bottleneck(space):
             return -1
-        weights[term] = _subtract_term(space, permutations[term])
+        weights[term] = space.state[THRESHOLD]
+        _subtract_term(space, weights[term], permutations[term])
     return len(weights)
 
 
@@ -390,9 +397,17 @@ def peel_first(space, stop, permutations, weights):
     for term in range(len(weights)):
         if space.state[LINE_SUM] <= stop:
             return term
-        if _match(space, _list_waiting(space)) > 0:
-            return -1
-        weights[term] = _subtract_term(space, permutations[term])
+
+        # Each row without a column gets one by an augmenting path, or there is no matching.
+        for row in range(len(space.word)):
+            if space.column_of[row] < 0:
+                space.queue[0] = row
+                for w in range(len(space.fresh)):
+                    space.fresh[w] = space.every[w]
+                if _search(space, 0) >= 0:
+                    return -1
+        weights[term] = _least_entry(space)
+        _subtract_term(space, weights[term], permutations[term])
     return len(weights)
 
 
@@ -420,5 +435,6 @@ def peel_halving(space, stop, permutations, weights):
                 power *= 2
             lower(space, power)
             n_waiting = _match(space, n_waiting)
-        weights[term] = _subtract_term(space, permutations[term])
+        weights[term] = _least_entry(space)
+        _subtract_term(space, weights[term], permutations[term])
     return len(weights)
