@@ -277,6 +277,9 @@ GATHER_OF_FOUR = job(
 )
 """A fourth rank is on the rail."""
 EXCHANGE_TWO = one(ALL_TO_ALL, 3, 3, {"ports_per_gpu": 2})
+FOUR_SIX = one(ALL_TO_ALL, 4, 8, {"ports_per_gpu": 6, "port_bytes_per_s": 2.0})
+BOTH_WAYS = [(gpu + (1 if p < 3 else 3)) % 4 * 6 + p for gpu in range(4) for p in range(6)]
+"""Around rings both ways, which takes as long as one part over one port."""
 TWO_EXCHANGES = job(
     [group((0, 1, 2, 3))],
     [[rank, ALL_TO_ALL, 0, 4, 0, -1, k] for rank in range(4) for k in (0, 1)],
@@ -734,6 +737,7 @@ ROWS = [
             [[0, 1]] * 3, 2.0, [3, 3, 3],
         ),
     ),
+    Row(None, FOUR_SIX, plan(line([BOTH_WAYS]), [[0, 1]] * 4, 1.0, [63] * 4)),
     Row(None, FOUR_TWO, over_chords()),
     Row("routes over chords bring each part to its place", FOUR_TWO,
         over_chords(to_third=(0, 1)), "got 2, expected 3", stops=True),
