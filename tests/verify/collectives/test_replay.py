@@ -159,7 +159,7 @@ def test_ranks_that_no_circuits_reach_are_found(operation: Any, two_way: bool) -
     """Two ports a rank, data over several circuits; against a search in a graph of all ranks."""
     rng, answers = np.random.default_rng(5), set()
     for root in rng.integers(5, size=40).tolist():
-        more = {"root": root} if operation == "broadcast" else {}
+        more: dict[str, Any] = {"root": root} if operation == "broadcast" else {}
         is_over = rng.random((10, 10)) > 0.15
         switch = om.IdealSwitch(10, loss_db=1.0 + is_over, budget_db=1.5)
         problem = om.Collective(

@@ -594,6 +594,13 @@ ROWS = [
     ),
     Row(
         "what is forwarded is sent over a rail, and not in rounds",
+        FAR,
+        plan(line([[1, 2, -1, -1]]), EIGHT, 8.0, relays=[[0, 1, 1], [1, 1, 1]]),
+        stops=True,
+        told=1,
+    ),
+    Row(
+        "what is forwarded is sent over a rail, and not in rounds",
         TREE,
         plan(line(BRANCHES, [0, 4, 9]), [[0, 9]] * 3, 10.0, relays=[[0, 1, 1]]),
         stops=True,
