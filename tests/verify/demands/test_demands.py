@@ -258,6 +258,8 @@ def test_only_entries_are_counted(most: int, monkeypatch: pytest.MonkeyPatch) ->
     problem = om.Demand.from_matrix([[1, 3, 0], [2, 1, 1], [1, 0, 3]], objective="matchings")
     proof = CountProof(axis="source", port=1, against_axis="source", against_port=0)
     assert check_proof(problem, proof) == 3 + 2 - 2
+    exchanged = CountProof(axis="source", port=0, against_axis="source", against_port=1)
+    assert check_proof(problem, exchanged) == 2 + 3 - 2
 
 
 @pytest.mark.parametrize(
