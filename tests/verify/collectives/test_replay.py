@@ -157,7 +157,8 @@ def test_a_schedule_with_a_slot_too_many_is_refused() -> None:
 @pytest.mark.parametrize("operation", ["broadcast", "all-gather"])
 def test_ranks_that_no_circuits_reach_are_found(operation: Any, two_way: bool) -> None:
     """Two ports a rank, data over several circuits; against a search in a graph of all ranks."""
-    rng, answers = np.random.default_rng(5), set()
+    rng = np.random.default_rng(5)
+    answers = set[bool]()
     for root in rng.integers(5, size=40).tolist():
         more: dict[str, Any] = {"root": root} if operation == "broadcast" else {}
         is_over = rng.random((10, 10)) > 0.15
