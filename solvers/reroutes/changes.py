@@ -168,7 +168,7 @@ def make_transition(routing: RoutingState, case: HitCircuits, plan: Recovery) ->
     # What each circuit needs for itself before and after.
     old_needs = {}
     new_needs = {}
-    present_states = {}
+    present_states: dict[int, int] = {}
     for place, circuit in enumerate(changed):
         old_path = routing.paths[circuit]
         old_ends = routing.circuits[circuit].tolist()

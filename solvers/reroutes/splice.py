@@ -179,7 +179,8 @@ def _expand_nearest(net, work, is_forward, start, shared_cost, best):
             continue
         reach(end, next_node, node, cost)
         if cost + opposite.cost[next_node] < best.cost:
-            best = Meeting(cost + opposite.cost[next_node], node, np.int64(next_node))
+            joined_cost = cost + opposite.cost[next_node]
+            best = Meeting(joined_cost, node, np.int64(next_node))  # type: ignore[arg-type]
     return best
 
 
@@ -281,7 +282,7 @@ def weigh(net, work, count):
     worst_loss = np.int64(0)
     total_length = np.int64(0)
     for circuit in range(count):
-        loss = 0
+        loss = np.int64(0)
         for place in range(work.length[circuit] - 1):
             arc = find_arc(net, work.path[circuit, place], work.path[circuit, place + 1])
             loss += net.cost[arc] // LOSS_COST

@@ -6,7 +6,7 @@ several of them pass, at rising prices, until each link has one circuit or the e
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -168,7 +168,7 @@ class Negotiation:
         least_costs = self.router.least[sources, destinations]
         self.order = sources[np.argsort(-least_costs, kind="stable")]
 
-    def routes_of(self, terminals: dict[int, Sequence[int]]) -> Routes:
+    def routes_of(self, terminals: Mapping[int, Sequence[int]]) -> Routes:
         """Make routes of the terminals by which light leaves cells, by source port, in order."""
         routes, lengths = self.router.empty_routes()
         longest = max(map(len, terminals.values()))

@@ -249,7 +249,8 @@ def find_alone(router: CellRouter, port: int, partner: int, route: NDArray[np.in
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 2**32 - 1))
 def test_heaps_give_the_least_first(seed: int) -> None:
-    push, pop = (getattr(kernel, "__wrapped__", kernel) for kernel in (heap.push, heap.pop))
+    kernels: Any = heap.push, heap.pop
+    push, pop = (getattr(kernel, "__wrapped__", kernel) for kernel in kernels)
     rng, size = np.random.default_rng(seed), 0
     keys, items = np.zeros(100, dtype=np.int64), np.zeros(100, dtype=np.int64)
     left: list[int] = []
