@@ -11,7 +11,7 @@ which one mainly sends and the other mainly receives, neither can use all its ci
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import lru_cache
 from itertools import count, islice
 from typing import NamedTuple
@@ -229,21 +229,22 @@ def _bound_without_waiting(problem: CollectiveFields) -> BoundTerms:
     if not traffic.least_bytes or traffic.n_known < 2:
         return BoundTerms(0.0, "bytes")
 
-    terms: list[BoundTerms] = []
+    best = BoundTerms(math.inf, "bytes")
     hops_of_configurations = islice(distances(n_ranks, problem.lanes, problem.two_way), n_ranks)
     for configurations, hops in enumerate(hops_of_configurations, start=1):
-        terms += _bound_configurations(problem, traffic, configurations, hops, terms)
+        terms = _bound_configurations(problem, traffic, configurations, hops, best.seconds)
+        best = min([best, *terms])
         # More configurations only add delays and rounds.
         least_s = (configurations - 1) * problem.delay_s + problem.alpha_s * configurations
-        if terms and least_s > min(terms).seconds:
+        if least_s > best.seconds:
             break
     if problem.planes > 1:
         # Planes that change while others send hide all delays but the first one.
         n_rounds = _doublings(traffic.n_known, problem.lanes)
         rounds_s = problem.round_s * n_rounds
         seconds = problem.first_delay_s + rounds_s + problem.sending_s(traffic.least_bytes)
-        terms.append(BoundTerms(seconds, "reach" if problem.alpha_s > 0 else "bytes"))
-    return min(terms)
+        best = min(best, BoundTerms(seconds, "reach" if problem.alpha_s > 0 else "bytes"))
+    return best
 
 
 def _bound_configurations(
@@ -251,12 +252,13 @@ def _bound_configurations(
     traffic: _Traffic,
     configurations: int,
     hops: IntArray,
-    terms: Sequence[BoundTerms],
+    best_s: float,
 ) -> list[BoundTerms]:
     """Bound the time of a collective whose circuits are set up a given number of times.
 
-    `terms` are the bounds for fewer configurations. A *configuration* is a set of circuits that is
-    held for some rounds. The time of a plan has three parts:
+    `best_s` is the least bound for fewer configurations, infinite if there is none. A
+    *configuration* is a set of circuits that is held for some rounds. The time of a plan has three
+    parts:
 
     - delays, in which circuits change between two configurations;
     - start-ups, one for each round;
@@ -297,7 +299,6 @@ def _bound_configurations(
     # One number of rounds after the other. More rounds are of no use once all data go the shortest
     # ways, or once start-ups and the least bytes alone take as long as the best bound.
     found: list[BoundTerms] = []
-    best_s = min(terms).seconds if terms else math.inf
     has_detours = bool(traffic.sorted_bytes.any()) and round_s > 0
     last_rounds = rounds + MOST_MORE
     for n_rounds in range(rounds, last_rounds + 1):
