@@ -419,6 +419,8 @@ def _send_directly(problem: Collective, algorithm: str) -> Rounds:
         target = np.concatenate([partner[partner >= 0] for partner in together])
         is_between = source != target
         sends_of_round.append((source[is_between], target[is_between]))
+    # Circuits ``[lane, rank]`` by round. Those of `pairwise` follow from its sends, as each rank
+    # sends to one other.
     given: list[IntArray] | None = None
     if algorithm == "direct":
         given = circuits

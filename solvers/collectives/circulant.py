@@ -188,7 +188,7 @@ def list_shifts(
     Over circuits of shift s all ranks send s places onward (modulo n). The sum of the hops over
     all offsets is to be small. Each set is the end of a hill climb, which replaces one shift after
     another by the best one. The first climb begins with 1 and products of small factors, such as
-    1, 4 and 12, the others with random shifts.
+    1, 4 and 12, the others with random shifts. No climb begins after the end of `clock`.
     """
     rng = np.random.default_rng(seed)
     # Each climb takes about k n^2 steps in a sweep, so few are made where that is much.
@@ -249,7 +249,8 @@ def trim(circulant: Circulant, block_s: float, round_s: float) -> Circulant:
     block makes one hop less there, a round is saved; blocks then need other hops elsewhere.
 
     The round that saves most time is given up first, then the best one of those that are left, and
-    so on, until no round saves any time (steepest descent).
+    so on, until no round saves any time (steepest descent). `block_s` is how many seconds a block
+    takes over all lanes of a rank, and `round_s` the latency of a round; changes of circuits stay.
     """
     n = len(circulant.exponents)
     while True:
@@ -340,6 +341,7 @@ def route_digits(n: int, held: tuple[int, ...]) -> Circulant:
 
 def _is_affordable(circulant: Circulant, clock: Clock | None) -> bool:
     """Tell whether there is time and memory to write down an all-to-all and its circuits."""
+    # A large plan lists the sends of the blocks of rank 0 alone, but the ports of all ranks.
     n = len(circulant.exponents)
     n_sends = n * circulant.hops
     if ranks_to_store(n_sends):

@@ -73,7 +73,10 @@ class Relay(NamedTuple):
         return f"{self.sequence.name} in {len(self.strides)}"
 
     def rounds_of_arrival(self, offset: IntArray) -> IntArray:
-        """Return the round in which ranks so many places onward from the owner get its block."""
+        """Return the round in which ranks so many places onward from the owner get its block.
+
+        The owner itself, at offset 0, has it before all rounds: -1.
+        """
         arrives = np.full(offset.shape, len(self.strides) - 1)
         for turn in range(len(self.strides) - 1, -1, -1):
             arrives[offset % self.strides[turn] == 0] = turn
@@ -85,12 +88,23 @@ class Relay(NamedTuple):
 def choose_routes(source, width, distance, receipts, links, load):
     """Lead each receipt back to a rank at distance 0 over circuits with little load, in sweeps.
 
-    Writes rows of from, to and lane to `links`, for each receipt from its source to its target,
-    and adds weights to ``load[lane, rank]``, the load of a circuit at its receiving end (one
-    column if all ranks are alike). Rows of `receipts` are owner, target, first link and weight.
-    ``source[lane, rank]`` is the rank from which a circuit comes, and ``width[lane, rank]`` how
-    many parallel ones there are. The first sweep chooses a route for each receipt; in later ones
-    each route is given up in turn and chosen anew past all others.
+    A receipt is the arrival of a piece of a block. Rows of `receipts` are owner, target, first
+    link and weight: the row of `distance`, the rank that the piece comes to, the row of `links`
+    that its route begins at, and what it adds to the load of each circuit on its way, 1 or its
+    bytes. ``distance[owner, rank]`` is how many hops a rank is from the nearest one that has the
+    block, and therefore the links of its route. ``source[lane, rank]`` is the rank from which a
+    circuit comes, -1 for none; parallel circuits share their load: ``width[lane, rank]`` is their
+    number at the first lane of them, 0 at the others.
+
+    Writes the links of each route to `links`, from its source to its target, as rows of from, to
+    and lane; and the sums of weight / width to ``load[lane, rank]``, by the rank at which a
+    circuit ends. With one column in `load` and `width`, rank 0 stands for all ranks, which are
+    alike. The first sweep chooses a route for each receipt; in later ones each route is given up
+    in turn and chosen anew past all others.
+
+    Example: one lane around the ring 0 1 2 3, and a block that rank 0 has. A receipt at rank 2
+    with the first link 5 has distance 2, and gets ``links[5] = (0, 1, 0)`` and ``links[6] = (1, 2,
+    0)``.
     """
     alike = load.shape[1] == 1
     for sweep in range(SWEEPS):
@@ -109,7 +123,7 @@ def choose_routes(source, width, distance, receipts, links, load):
                     load[lane, end] -= weight / width[lane, end]
 
             # From the target back to its source: of the circuits that come from one hop nearer,
-            # the one with the least load is taken.
+            # the one with the least load is taken. Link `first + k` begins at distance k.
             for link in range(first + n_links - 1, first - 1, -1):
                 end = 0 if alike else rank
                 best = -1
@@ -133,12 +147,13 @@ def find_routes(
 ) -> Receipts | None:
     """Find the routes of all pieces of some owners' blocks; None if some rank is not reached.
 
-    After each round of the relay, the ranks whose distance from the owner is a multiple of its
-    stride have the block. A rank that is new in a round gets each piece from the nearest rank that
-    had it before the round, over a shortest route; routes are chosen so that the busiest circuit
-    of the round carries little. Where all ranks do the same, the routes of rank 0 stand for those
-    of all. The `sequence` is that of the relay, or the same with all circuits turned around.
-    Blocks of an uneven all-to-all weigh as much as their bytes; all others weigh 1.
+    `owners` are the ranks whose blocks spread, each cut into so many `pieces`. After each round of
+    the relay, the ranks whose distance from the owner is a multiple of its stride have the block.
+    A rank that is new in a round gets each piece from the nearest rank that had it before the
+    round, over a shortest route; routes are chosen so that the busiest circuit of the round
+    carries little. Where all ranks do the same, the routes of rank 0 stand for those of all. The
+    `sequence` is that of the relay, or the same with all circuits turned around. Blocks of an
+    uneven all-to-all weigh as much as their bytes; all others weigh 1.
 
     Example: 4 ranks on a ring of one-way circuits, strides 2 and 1. The block of rank 0 comes to
     rank 2 in round 0, over the links 0-1 and 1-2, and to the ranks 1 and 3 in round 1, from 0 and
@@ -237,6 +252,8 @@ def list_relays(problem: Collective) -> Iterator[Relay]:
     for strides in list_strides(n):
         if len(strides) == 1:
             continue
+        # The base is the largest ratio of a stride to the next one, with n before the first: so
+        # many multiples of a stride have to be reached in its round.
         base = max(
             -(-before // stride) for before, stride in zip((n, *strides), strides, strict=False)
         )

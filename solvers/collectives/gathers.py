@@ -60,7 +60,9 @@ def list_sequences(problem: Collective) -> Iterator[CircuitSequence]:
 def _rounds_to_cover(base: int, shifts: tuple[int, ...], lanes: int, *, two_way: bool) -> int:
     """Return after how many rounds sums of shifts have reached `base` numbers in a row.
 
-    Returns the number of rounds; 0 if `base` rounds are not enough.
+    Only the first shifts get ports, one of the `lanes` each; two-way circuits lead by their shift
+    and by its opposite, so that the numbers lie on both sides of 0. Example: the shifts 1 and 3
+    reach 0 to 7 after 3 rounds. The result is 0 if `base` rounds are not enough.
     """
     # Numbers far beyond those that are wanted are not followed any more.
     steps = set(shifts[:lanes])
@@ -105,7 +107,8 @@ def list_gather_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
 def choose_radix_rounds(problem: Collective) -> tuple[int, ...]:
     """Choose how many rounds each configuration of a mixed-radix gather is held.
 
-    Of all numbers of configurations the fastest; each has the fewest rounds that can do.
+    Each number of configurations has the fewest rounds with which every rank can reach all; the
+    fastest number is taken. Example: 12 ranks have (11,), (3, 2), (2, 1, 1) or (1, 1, 1, 1).
     """
     n = problem.n_ranks
     splits = [split_rounds(n, k) for k in range(1, (n - 1).bit_length() + 1)]
@@ -138,7 +141,10 @@ def _list_piece_limits(problem: Collective, sequence: CircuitSequence) -> list[t
     into as many pieces as a rank has ports, or neighbours if several ports lead to the same one:
     these share each piece evenly, so that fewer pieces load all circuits alike. A ring with eight
     two-way ports has two neighbours, and two pieces are enough, which are a quarter of the sends.
+    The result is pairs of pieces and limit; `UNKNOWN` stands for no limit.
     """
+    # Limits level the loads of circuits. They are tried for circulants alone, where each piece is
+    # simulated as a block of its own, and may wait while others come.
     n_ports = problem.lanes
     limits = [(1, UNKNOWN)]
     if n_ports > 1 and sequence.shifts is not None:

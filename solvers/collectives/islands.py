@@ -102,6 +102,8 @@ def find_island_plan(problem: Collective, clock: Clock) -> tuple[Laid, Limit | N
         effort_s = _effort_s(problem, plan)
         has_time = effort_s < clock.remaining_s
         n_sends = _count_sends(problem, plan)
+        # Plans of one wave come first. They are timed even if there is no time to lay them out,
+        # but for those with many more sends than others.
         is_first_look = len(plan.waves) == 1 and n_sends <= SIMILAR * fewest_sends
         if has_time or is_first_look:
             candidates.append((_time_s(problem, plan), len(candidates), plan))
@@ -262,7 +264,7 @@ def _optimise_wave_sizes(problem: Collective, plan: _Plan) -> _Plan:
     lower = np.repeat([LEAST / count, 0.0], variables_of_part)
     bounds = np.column_stack([lower, goal + 9])
     result = linprog(goal, np.vstack(rows), limits, [1 - goal], [1.0], bounds=bounds)
-    if result.status:
+    if result.status:  # the solver has found no solution
         return plan
     sizes = result.x[:count]
     resized = plan._replace(waves=sizes / sizes.sum())
@@ -313,19 +315,26 @@ def _assign_rounds(scheme: Scheme, order: list[int], wave_order: _WaveOrder) -> 
     """Return the round of each move of a scheme, for each wave.
 
     `order` lists the waves in the order in which they take turns. The result is ``[move, wave]``,
-    a round from 0 on. In each phase a wave takes one hop over rails. Before that, islands copy
-    inside themselves what the phase before has brought, so that it is at the ranks with the right
-    rails. Each wave has two rounds in each phase, therefore: one for rails, and an earlier one for
-    these copies.
+    a round from 0 on. Each phase of a wave has one round on rails, and an earlier one in which
+    islands copy inside themselves what these rails send. Fields of a move tell which it takes:
+
+    - ``over``: its sends go over rails, in the round on rails;
+    - ``early``: a copy that needs nothing of phases before, in the round just before these rails;
+    - ``spare``: a copy that these rails do not wait for, and that may come one round later;
+    - none of them: a copy in the round of copies.
+
+    Example: one wave and one phase, whose rails wait for copies. Copies get round 0, the rails and
+    spare copies round 1, and copies after the last phase round 2.
     """
-    # rail_turn[phase, wave] and link_turn[phase, wave]: each phase of each wave has one round on
-    # rails, and one in which islands prepare it. The last row is for copies after the last phase.
+    # rail_turn[phase, wave] and link_turn[phase, wave] are the rounds on rails and of copies. The
+    # last row of link_turn is for copies after the last phase.
     phases = len(scheme.shifts)
     rail_turn = np.zeros((phases + 1, len(order)), dtype=np.int64)
     link_turn = np.zeros((phases + 1, len(order)), dtype=np.int64)
     if wave_order.woven:
         # Each wave starts one round after the wave before it, and goes on to its next phase at
-        # once: wave k is k rounds behind the first one everywhere.
+        # once: wave k is k rounds behind the first one everywhere. Only a phase that waits for
+        # its copies leaves the rails of the wave idle for a round.
         delay_of_wave = np.arange(len(order))
         last_turn = -1  # the round on rails of the first wave in the phase before
         for phase in range(phases):
@@ -337,15 +346,15 @@ def _assign_rounds(scheme: Scheme, order: list[int], wave_order: _WaveOrder) -> 
     if phases:
         link_turn[phases] = rail_turn[phases - 1] + 1
 
-    # Each move gets the round of its kind. A spare copy costs no time if rails carry another wave
-    # at the same time; if no other wave is there, it comes one round later.
+    # A copy costs no time if rails carry another wave in the same round. There is no such wave if
+    # all waves travel together, and no rails are in use before those of phase 0. Spare copies come
+    # a round later then, while the rails of their own phase carry data.
     nothing_hides_it = wave_order.together or len(order) == 1
     turns: list[NDArray[np.int64]] = []
     for move in scheme.moves:
         turn = link_turn[move.phase]
         if move.over or move.early:
             turn = rail_turn[move.phase]
-        # An early copy stands right before the rails that carry what it copies.
         if move.early:
             turn = turn - 1
         if move.spare and (nothing_hides_it or move.phase == 0):
@@ -491,7 +500,8 @@ def _list_rail_circuits(problem: Collective, plan: _Plan) -> NDArray[np.int64]:
         peer = (island + shift) % islands * problem.island + place
         circuits[turn] = np.where(shift == 0, -1, peer)
 
-    # The place of the last round with rails up to each round; -1 before the first one.
+    # The place of the last round with rails up to each round; -1 before the first one. If no round
+    # has rails, the circuits at the start of the problem stay.
     if with_rails:
         last = np.searchsorted(with_rails, np.arange(plan.n_rounds), "right") - 1
         circuits = circuits[np.array(with_rails)[np.maximum(last, 0)]]
@@ -505,14 +515,14 @@ def _ends_and_chunks(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Turn sends for the data of one island into the sends of all ranks for all data.
 
-    With stored ranks they stay those for the data of island 0.
+    The `kind` is COPY or REDUCE: sums are the copies of the move run backwards. For the data of
+    island k all islands are counted from k. With 4 islands of 2 ranks, a copy from rank 1 of
+    island 0 to rank 1 of island 1 becomes four sends: from rank 1 to 3, 3 to 5, 5 to 7, 7 to 1.
 
-    For the data of island k all islands are counted from k. With 4 islands of 2 ranks, a send from
-    rank 1 of island 0 to rank 1 of island 1 becomes four sends: from rank 1 to 3, 3 to 5, 5 to 7,
-    7 to 1.
-
-    The results are the sources, targets and chunks, ``[island, row]``: a row for each island whose
-    data move.
+    The results are the sources, targets and chunks, each ``[island, row]``: the island whose data
+    move, and the row of the move. If `stored_ranks` is 0, all islands are listed. Else it is the
+    number of ranks of an island: the plan stores the chunks of island 0 alone, and the results
+    have one row.
     """
     places = problem.island
     islands = problem.n_ranks // places

@@ -185,6 +185,7 @@ def _find_overlapped(problem: Collective, clock: Clock) -> FoundPlan:
     The planes share the bytes of a step in such parts that all end at the same time; a plane that
     changes its circuits meanwhile takes fewer bytes, or none.
     """
+    # Steps that the problem states are timed as they are, with a proved lower bound.
     if problem.steps is not None:
         shares, bound_s = share(read_steps(problem, None), clock)
         return FoundPlan(lay_shares(problem, None, shares), {}, lower_bound=bound_s)
@@ -301,7 +302,11 @@ def _find_composed(problem: Collective, clock: Clock, below_s: float = math.inf)
 
 
 def _cut_of(plan: FoundPlan) -> tuple[bool, int, int]:
-    """Return what two plans must have in common to be joined one behind the other."""
+    """Return what two plans must have in common to be joined one behind the other.
+
+    These are whether planes change circuits by themselves (no ``held_s``), the number of chunks,
+    and the number of ranks whose chunks are stored.
+    """
     if plan.laid is None:
         return False, 0, 0
     laid = plan.laid
@@ -501,10 +506,12 @@ def _try_all(
 ) -> _Tries:
     """Find a plan by each method that suits a problem, while there is time.
 
-    An interrupt sets ``clock.interrupted``; plans slower than `below_s` seconds are of no use. A
-    method is left out in two cases: if it promises nothing better than the best plan so far, or if
-    there is not enough time for it. If there is not enough time for any method, the quickest one
-    is tried all the same, so that there is some plan.
+    An interrupt sets ``clock.interrupted``. `known` are plans, by name, that the others compete
+    with; plans slower than `below_s` seconds are of no use, and with `within_budgets` plans have
+    to keep to the link budgets of the fabric. A method is left out in two cases: if it promises
+    nothing better than the best plan so far, or if there is not enough time for it. If there is
+    not enough time for any method, the quickest one is tried all the same, so that there is some
+    plan.
     """
     # Which methods there is time for, in the order of their promises.
     plans = dict(known or {})
@@ -595,7 +602,9 @@ def _find_best(
 ) -> FoundPlan:
     """Find the fastest plan of all methods that fit a problem; for few ranks, improve on it.
 
-    The plan of a former solution is a candidate, too, if it still holds.
+    The plan of a former solution, `start`, is a candidate, too, if it still holds; `on_event` is
+    told of it. The statistics of the result name the other plans with their times, and the methods
+    that were left out for want of time.
     """
     # A former plan that can be taken up is the first candidate.
     known: dict[str, FoundPlan] = {}

@@ -39,11 +39,12 @@ def take_best_offer(
 ) -> tuple[Laid | None, str]:
     """Build the offers with the least promises, until no other one can be faster.
 
-    Returns the fastest plan; None if no offer is fast enough.
+    Returns the fastest plan and the name of its offer; None and "" if no plan takes less than
+    `below_s` seconds.
     """
     # Collect offers that may be fast enough, and one of few sends however short the time is.
-    # Finding them takes time as well: it ends when there
-    # is just time left to lay out the best one.
+    # Finding them takes time as well: it ends when there is just time left to lay out the best
+    # one.
     waiting = list[Offer]()
     for offer in offers:
         is_quick = not waiting and offer.n_sends <= QUICK_SENDS

@@ -95,7 +95,10 @@ class _RoundCosts(NamedTuple):
 def choose(problem: Collective, most_chunks: int | None = None) -> Sides:
     """Return the fastest torus for an all-reduce, by dynamic programming over the factors of n.
 
-    Returns the sides, and the seconds that rounds and changes of circuits take by this count.
+    The buffer is cut into at most `most_chunks` chunks, by default as many as there are ranks. The
+    seconds of the result are latencies, bytes and changes of circuits: `round_s`, `size_bytes`
+    over the rate of all lanes, and `delay_s`. Late ranks and the circuits at the start of the
+    problem do not count.
     """
     n = problem.n_ranks
     costs = _RoundCosts(
@@ -106,14 +109,14 @@ def choose(problem: Collective, most_chunks: int | None = None) -> Sides:
         most_chunks=n if most_chunks is None else most_chunks,
     )
 
-    # The count has a change of circuits before the first round, too. These circuits are there
+    # The programme adds a change of circuits before the first round, too. These circuits are there
     # already, since nothing has to be sent before them.
     chosen = _choose_sides(costs, n, chunks=1)
     return chosen._replace(seconds=chosen.seconds - costs.delay_s)
 
 
 def choose_within(problem: Collective, most_sends: float) -> Sides:
-    """Return the fastest torus whose plan has at most so many sends; with few chunks if none has.
+    """Return the fastest torus whose plan has at most so many sends; an uncut buffer if none has.
 
     Large buffers are cut into as many chunks as there are ranks, in two million sends between a
     thousand ranks. A torus with a side of four places that is passed has a quarter of them, and
@@ -135,6 +138,8 @@ def _choose_passed_sides(costs: _RoundCosts, places: int, chunks: int) -> Sides:
     changes of circuits, and ``passed=(4,)``, 3 rounds and one change.
 
     The first side is chosen, and those after it by recursion (dynamic programming over divisors).
+    `places` is the product of all sides that are still to be chosen, and `chunks` the number of
+    chunks into which the sides before them cut the buffer.
     """
     if places == 1:
         return Sides(0.0)
@@ -150,11 +155,13 @@ def _choose_passed_sides(costs: _RoundCosts, places: int, chunks: int) -> Sides:
 
 @lru_cache(maxsize=4096)
 def _choose_sides(costs: _RoundCosts, places: int, chunks: int) -> Sides:
-    """Return the fastest torus for an all-reduce, or for what is left of it.
+    """Return the fastest sides for an all-reduce of `places` ranks, after those that were chosen.
 
-    Example: 4 ranks, so ``places=4, chunks=1``. The choices are ``scattered=(4,)``, 6 rounds of a
-    quarter of the buffer; ``scattered=(2,), passed=(2,)``, 3 rounds of a half; ``windowed=(4,
-    2)``, 4 rounds of a half; and ``passed=(2, 2)``, 2 rounds of the whole buffer.
+    The sides before have cut the buffer into `chunks`. The seconds count the rounds of the sides
+    that are returned, and the changes of circuits for them. Example: 4 ranks, so ``places=4,
+    chunks=1``. The choices are ``scattered=(4,)``, 6 rounds of a quarter of the buffer;
+    ``scattered=(2,), passed=(2,)``, 3 rounds of a half; ``windowed=(4, 2)``, 4 rounds of a half;
+    and ``passed=(2, 2)``, 2 rounds of the whole buffer.
 
     The first side is chosen, and those after it by recursion (dynamic programming over divisors).
     """
@@ -242,7 +249,12 @@ class _TorusRounds:
         from_place: int = SUM,
         to_place: int = SUM,
     ) -> None:
-        """Append a round in which each rank sends chunks to its successor on a side."""
+        """Append a round in which each rank sends chunks to its successor on a side.
+
+        ``is_sent[rank, chunk]`` tells which ones. The `kind` says what the receiver does with them
+        (`COPY`, `REDUCE` or `KEEP`, as in a `CollectivePlan`). They are read from the memory
+        `from_place` of the sender, and go into `to_place` of the receiver.
+        """
         rank, chunk = np.nonzero(is_sent)
         target = side.successors(rank)
         self.rows.append(
@@ -252,8 +264,9 @@ class _TorusRounds:
     def select_window(self, side: _TorusSide, rounds_back: int) -> NDArray[np.bool_]:
         """Tell which chunks each rank sends in one round of a ring algorithm.
 
-        Example: a ring of 4 ranks and 4 windows. With ``rounds_back=1`` the ranks at coordinates
-        0, 1, 2 and 3 send the windows 3, 0, 1 and 2.
+        The result ``is_sent[rank, chunk]`` has the chunks of one window: that of the place which
+        is `rounds_back` places before the rank. Example: a ring of 4 ranks and 4 windows. With
+        ``rounds_back=1`` the ranks at coordinates 0, 1, 2 and 3 send the windows 3, 0, 1 and 2.
         """
         window_of_rank = (side.coordinates(self.ranks) - rounds_back) % side.places % side.windows
         window_of_chunk = self.chunks // side.step % side.windows
@@ -306,7 +319,11 @@ class _TorusRounds:
                 self.add_round(side, is_sent, kind, from_place, to_place)
 
     def pass_whole_parts_on(self, side: _TorusSide, root_chunk: NDArray[np.int64]) -> None:
-        """Add the rounds that sum up one chunk over each ring of a side, by passing data on."""
+        """Add the rounds that sum up one chunk over each ring of a side, by passing data on.
+
+        ``root_chunk[rank]`` is the chunk, the same for all ranks of a ring. In each round a rank
+        adds what comes to its sum, and, but for the last one, also keeps it to send it on.
+        """
         is_sent = root_chunk[:, None] == self.chunks  # by rank and chunk, the same in all rounds
         for turn in range(side.places - 1):
             from_place = SUM if turn == 0 else PASSED
@@ -399,8 +416,9 @@ def list_turned_torus_offers(problem: Collective) -> Iterator[Offer]:
 def _lay_turned_torus(problem: Collective, places: int, n_sides: int) -> Laid:
     """Lay an all-reduce over a torus in which all ports are busy all the time.
 
-    Each part goes once round all sides, one after another, and is added up. Part 0 begins with
-    side 0, part 1 with side 1, and so on, so that each side always carries one part.
+    The buffer is cut into `n_sides` parts, one for each side of `places` ranks. Each part goes
+    once round all sides, one after another, and is added up. Part 0 begins with side 0, part 1
+    with side 1, and so on, so that each side always carries one part.
 
     Example: 4 ranks with two ports, 2 x 2. In round 0 neighbours along the first side exchange
     part 0, and those along the second side part 1; in round 1 it is the other way round.
@@ -464,8 +482,9 @@ def sum_up(gathered: Laid) -> Laid:
 def last_circuits(laid: Laid, planes: int) -> Any:
     """Return the circuits that are there when a plan ends.
 
-    Returns the peer of each port, -1 if it is dark.
+    Returns ``peer[lane, rank]``, -1 if a port is dark. `planes` is the number of switches.
     """
+    # Without held seconds each plane changes its circuits by itself, and some rounds leave it out.
     plan = laid.plan
     if laid.held_s is not None:
         return plan.circuits[-1]
@@ -481,8 +500,9 @@ def last_circuits(laid: Laid, planes: int) -> Any:
 def join(problem: Collective, first: CollectivePlan, second: CollectivePlan) -> Laid:
     """Make one plan of an all-reduce from a plan of its reduce-scatter and one of its all-gather.
 
-    The rounds of the second plan follow those of the first one. If the second one begins with the
-    circuits with which the first one ends, they are not set up again.
+    Both plans cut the buffer into the same chunks, and store those of the same ranks. The rounds
+    of the second plan follow those of the first one. If the second one begins with the circuits
+    with which the first one ends, they are not set up again.
     """
     # Column 0 of sends is the round, and column 0 of links the send that they belong to.
     later_sends = second.sends.astype(np.int64)

@@ -146,7 +146,8 @@ def _lay_circuits_of_round(problem: Collective, target: IntArray) -> IntArray:
 def _alternate_lanes(target: IntArray) -> list[tuple[int, int]]:
     """Give each send along rings and lines a lane, so that neighbours have different ones.
 
-    ``target[rank]`` tells to whom a rank sends, -1 for nobody.
+    ``target[rank]`` tells to whom a rank sends, -1 for nobody. Returns pairs of sender and lane:
+    the lanes 0 and 1 in turn, and lane 2 for the last send around an odd ring.
     """
     lane_of: list[tuple[int, int]] = []
     seen = np.zeros(len(target), dtype=np.bool_)
@@ -198,8 +199,10 @@ def assemble(
     it, and ranks that are not ready yet. Rounds in a row over the same circuits are an *epoch*.
 
     ``circuits[epoch, lane, rank]`` is the rank to which a port leads, -1 for none.
-    ``epoch_of_round[round]`` is the epoch to which a round belongs. With `stored_ranks` the sends
-    are those of the chunks of the first ranks alone, as in a `CollectivePlan`.
+    ``epoch_of_round[round]`` is the epoch to which a round belongs. Rows of `links` are send, from
+    and to: the circuits of sends that ranks forward. ``parts[send]`` are the first byte and the
+    bytes that a send takes of its chunk; None: sends take whole chunks. With `stored_ranks` the
+    sends are those of the chunks of the first ranks alone, as in a `CollectivePlan`.
     """
     # The bytes of each send, and how long each round lasts once it has begun.
     sizes = chunk_sizes(problem, chunk_count, stored_ranks)
@@ -287,8 +290,8 @@ def _time_rounds(
     """Return how long each round lasts, without changes of circuits or waiting for ranks.
 
     A round lasts the sum of three terms: the latency, the bytes of the busiest circuit over its
-    rate, and the latency of a hop times the most hops of a send. If these links take longer than
-    the circuits, the round lasts as long as they do.
+    rate, and the latency of a hop times the most hops of a send. Links inside islands send at the
+    same time; if they take longer than the circuits, the round lasts as long as they do.
 
     ``circuits[epoch, lane, rank]`` is the rank to which a port leads, -1 for none.
     ``epoch_of_round[round]`` tells which of these circuits a round has.
@@ -374,7 +377,8 @@ def lay_shares(problem: Collective, rounds: Rounds | None, shares: Shares) -> La
 
     A switch is called a *plane*; it has ports of all ranks and changes circuits by itself. In each
     round, here called a *step*, each plane sends for some time of its own. A plane that does not
-    send in a step has no circuits in it.
+    send in a step has no circuits in it. `rounds` is None if the problem gives steps of so many
+    bytes, without sends: the plan then has times and bytes alone.
     """
     n_steps, planes = shares.share_s.shape
     common: dict[str, Any] = {

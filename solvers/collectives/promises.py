@@ -57,7 +57,10 @@ class RoundCount(NamedTuple):
 
 
 def promise(problem: Collective, name: str, bound_s: float) -> Promise:
-    """Return, before a plan is made, a time that it will not beat, and the work of making it."""
+    """Return, before a plan is made, a time that it will not beat, and the work of making it.
+
+    `name` is the method, and `bound_s` the lower bound of the problem, which no plan beats.
+    """
     # Fewer than three ranks, steps that are given, and islands have plans of their own.
     n = problem.n_ranks
     if n < 3 or problem.steps is not None or problem.island > 1:
@@ -179,5 +182,6 @@ def _search_s(problem: Collective, name: str) -> float:
     if name == "circulant" and _stores_exchanges(n):
         blocks = n
     hops = math.log2(n) if problem.operation == "all-to-all" else 1.0
+    # These make plans of several algorithms or operations, of which they take the best.
     several_tries = {"composed": 6.0, "rewire": 12.0, "overlap": 12.0}.get(name, 1.0)
     return blocks * hops * several_tries / SENDS_PER_S

@@ -156,7 +156,7 @@ def shorten_ways(peer, two_way, draws, sets):
     cycle. Rows of `draws` are lane, two ranks, and whether ends are crossed. This is a local
     search: an exchange is taken back if the diameter grows, or more pairs of ranks are so far
     apart as it says; it is kept if they are equally many, so that the search can cross plateaus.
-    Returns the `Farness` in the end.
+    `sets` (`ReachedSets`) is scratch. Returns the `Farness` in the end.
     """
     best = measure_farness(peer, sets)
     has_cycles = two_way and peer.shape[1] % 2 == 1

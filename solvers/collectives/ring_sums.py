@@ -70,7 +70,8 @@ def _lay_ring(problem: Collective, ring: Topology, chunks: int) -> Laid:
     onward = _list_sums(n, chunks, 1)
     back = _list_sums(n, chunks, -1)
 
-    # Whole sums go from roots to the ranks on both sides.
+    # Whole sums go from roots to the ranks on both sides. There are w - 1 ranks between two roots:
+    # w // 2 of them get the sum from behind, the others from ahead.
     copied = (COPY, SUM, SUM)
     after = [_list_moves(n, chunks, n // 2 + hop, hop, 1, copied) for hop in range(chunks // 2)]
     before = [
@@ -138,9 +139,10 @@ def _list_moves(
 ) -> IntArray:
     """List one send for each chunk and each of its roots, all alike, in one round.
 
-    Each rank is the root of one chunk. A send of it begins at the rank some places after the root,
-    and goes to a neighbour of that rank on the ring. Rows are round, source, destination, chunk,
-    kind, and the memories that are read at the source and written at the destination.
+    Each rank is the root of one chunk. A send of it begins at the rank `offset` places after the
+    root, and goes to the next rank (`step` 1) or to the one before (-1). Rows are round, source,
+    destination, chunk, kind, and the memories that are read at the source and written at the
+    destination.
     """
     root = np.arange(n)
     source = (root + offset) % n

@@ -73,8 +73,9 @@ class Rounds(NamedTuple):
     def partners(self, n: int) -> NDArray[np.int64]:
         """Tell to whom each rank sends in each round.
 
-        Returns the rank that it sends to, -1 for nobody.
+        Returns ``partner[round, rank]``, -1 for nobody.
         """
+        # All ranks send equally many places onward, so one send of a round tells of all others.
         turn, source, destination = self.sends.T[:3]
         if self.stored_ranks:
             _, first_send = np.unique(turn, return_index=True)
@@ -99,7 +100,9 @@ def ready_s(
 ) -> NDArray[np.float64]:
     """Return when the last rank that takes part in each round is ready.
 
-    `stored_ranks`: as in a `CollectivePlan`.
+    Rows of `sends` begin with round, source and destination; there are `count` rounds. The result
+    is in seconds from the beginning of the collective on. With `stored_ranks` the sends stand for
+    those of all ranks, as in a `CollectivePlan`.
     """
     ready = np.zeros(count)
     late = problem.late
@@ -179,7 +182,7 @@ def chunk_sizes(problem: Collective, count: int, stored_ranks: int = 0) -> NDArr
     elif problem.operation == "all-to-all":
         sizes = np.full(count, problem.size_bytes / n)
         sizes[:: n + 1] = 0.0  # a rank sends nothing to itself
-    else:
+    else:  # the stored ranks have their n-ths of the buffer, in `count` chunks together
         sizes = np.full(count, problem.size_bytes / count * (stored_ranks or n) / n)
     if problem.align_bytes:
         sizes = np.ceil(sizes / problem.align_bytes) * problem.align_bytes

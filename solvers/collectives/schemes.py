@@ -114,7 +114,7 @@ def list_schemes(operation: str, islands: int, places: int) -> Iterator[Scheme]:
 
 
 def _share_rails(shifts: range | tuple[int, ...], places: int) -> Shifts:
-    """Give the rails of an island the shifts in turn: shift k to the rails k, k + n, and so on."""
+    """Give the rails of an island the shifts in turn: 5 places get the shifts 1, 2, 1, 2, 1."""
     return tuple(shifts[place % len(shifts)] for place in range(places))
 
 
@@ -124,9 +124,10 @@ def _choose_gather(islands: int, places: int, count: int) -> Scheme:
     Example: 5 islands and two different shifts. With the shifts 1 and 4, which lead to both
     neighbours on a ring, all islands are reached in 2 phases.
 
-    Many sets of shifts are tried: all, or `SAMPLES` of them if there are more. The set with the
-    fewest phases is best. Among equals it is the one whose busiest ranks send and receive the
-    fewest blocks, added up over all sets of sends that are made together.
+    `count` is how many different shifts the rails of an island have, one rail for each of its
+    `places`. Many sets of shifts are tried: all, or `SAMPLES` of them if there are more. The set
+    with the fewest phases is best. Among equals it is the one whose busiest ranks send and receive
+    the fewest blocks, added up over all sets of sends that are made together.
     """
     # All islands are reached at once if there are enough shifts; with one, islands form a ring.
     other_islands = range(1, islands)
@@ -163,7 +164,8 @@ def _choose_gather(islands: int, places: int, count: int) -> Scheme:
 def _list_phases(islands: int, shifts: Shifts) -> list[list[int]]:
     """List the islands at distance 1, 2, ... from island 0, by breadth-first search.
 
-    Example: 5 islands and the shifts (1, 4): ``[[1, 4], [2, 3]]``.
+    Example: 5 islands and the shifts (1, 4): ``[[1, 4], [2, 3]]``. If some island is not reached,
+    the result is a list that is longer than any other, so that such shifts are not chosen.
     """
     phases = [[0]]
     seen = {0}
@@ -180,7 +182,8 @@ def _list_phases(islands: int, shifts: Shifts) -> list[list[int]]:
 def _make_scheme(shifts: list[Shifts], moves: list[Move], waits: list[bool]) -> Scheme:
     """Make a scheme of the moves that are not empty, and count their loads.
 
-    ``shifts[phase][place]`` tells how many islands onward the rail (circuit) of a rank leads.
+    ``shifts[phase][place]`` tells how many islands onward the rail (circuit) of a rank leads, and
+    ``waits[phase]`` whether the rails of a phase need copies inside islands before them.
     """
     used = [move for move in moves if move.rows]
     ends_of_move = [np.array(move.rows)[:, [1, 3]].T for move in used]  # sender, receiver
@@ -296,7 +299,8 @@ def _exchange_blocks(islands: int, places: int, shifts: list[Shifts]) -> Scheme:
 
     ``shifts[phase][place]`` tells how many islands onward the rail of a place leads in a phase.
     Where a block is not at the place of its next rail, or in the end not at its receiver, a copy
-    inside the island brings it there.
+    inside the island brings it there. The block from place p of island 0 to place r of island d
+    has the number ``(p * islands + d) * places + r``.
 
     Example: 2 islands of 2 places, one phase with the shifts (1, 1). The block from place 0 to
     place 1 of the other island goes over the rail of place 0 and is then copied to place 1, or is
@@ -385,12 +389,12 @@ def _choose_hops(
 ) -> list[_Hop]:
     """Choose the circuits between groups of ranks over which one block of an all-to-all goes.
 
-    Adds the hops of the block to ``loads[phase][place]``, the blocks on each rail so far. Returns
-    the phase and the place of each rail that it takes, from the first to the last; empty if the
-    block stays in island 0. The way is chosen backwards from the destination, (island, place), by
-    the least loaded rails. ``shifts[phase][place]`` tells how many islands onward the rail of a
-    place leads, and ``phase_of_island[island]`` in which phase blocks arrive there; with `several`
-    they hop from phase to phase.
+    The block begins at the place `owner` of island 0. Adds its hops to ``loads[phase][place]``,
+    the blocks on each rail so far. Returns the phase and the place of each rail that it takes,
+    from the first to the last; empty if the block stays in island 0. The way is chosen backwards
+    from the destination, (island, place), by the least loaded rails. ``shifts[phase][place]``
+    tells how many islands onward the rail of a place leads, and ``phase_of_island[island]`` in
+    which phase blocks arrive there; with `several` they hop from phase to phase.
 
     Example with several hops: 4 islands of one rank, and rails that lead one island onward in all
     of three phases. Blocks arrive at islands 1, 2 and 3 in the phases 0, 1 and 2. A block for

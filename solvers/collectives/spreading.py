@@ -191,6 +191,7 @@ class Receipts(NamedTuple):
 
     def seconds(self, problem: Collective, chunk_bytes: float) -> float:
         """Return how long all rounds take, with the changes of circuits between them."""
+        # A round takes as many hops as its longest route.
         n_hops = len(self.load)
         if len(self.link_from) > len(self.turn):
             longest = np.zeros(len(self.load), dtype=np.int64)
@@ -212,7 +213,7 @@ def receive_over_circuits(
     """Make the receipts of chunks that take one circuit in a round; rounds without any drop out.
 
     `columns` are round, source, target and chunk of the receipts, ascending by round. The loads
-    are those of all rounds.
+    are those of all rounds, 0 where nothing comes. `pieces` and `n_turns` are as in the result.
     """
     turn, source, target, chunk = columns
     is_used = load > 0
@@ -265,8 +266,10 @@ class SpreadArrays(NamedTuple):
 def _list_wanted(peer, n_first, n_listed, turn, arrays):
     """List behind the first `n_listed` rows each block that comes to a rank from a neighbour.
 
-    A neighbour is a rank of the rows from `n_first` on, with the circuits ``peer[lane, rank]``.
-    Sets ``came`` to this round and ``lane_of`` to -1, and returns the number of all rows.
+    Rows of ``listed`` in `arrays` (`SpreadArrays`) are block and rank. Those from `n_first` on
+    tell who sends what, over the circuits ``peer[lane, rank]``; the new ones tell who gets what in
+    the round `turn`. For each of these sets ``came[block, rank]`` to the round and ``lane_of`` to
+    -1, no lane yet. Returns the number of all rows.
     """
     n_before = n_listed
     for row in range(n_first, n_before):
@@ -286,11 +289,13 @@ def _list_wanted(peer, n_first, n_listed, turn, arrays):
 def _choose_lane(width, place, n_choices, most_load, arrays):
     """Give up the lane of a piece, and choose the one with the least load, if it has room.
 
-    `place` is the row and the piece of ``lane_of``, and the end of ``load[lane, end]``. The first
-    `n_choices` lanes of ``choices`` are looked at from the one behind that which was given up: of
-    lanes with equal loads another one than before is taken, so that pieces make room for each
-    other along chains. Changes ``lane_of`` and ``load``, and returns whether the lane is another
-    one now.
+    `place` is (row, piece, end) for ``lane_of[row, piece]`` and ``load[lane, end]`` of `arrays`
+    (`SpreadArrays`); the end is the receiving rank, or 0 where all ranks are alike. A piece adds 1
+    / ``width[lane, end]`` to the load, as so many parallel circuits share it; a load may not be
+    over `most_load`. The first `n_choices` lanes of ``choices`` are looked at from the one behind
+    that which was given up: of lanes with equal loads another one than before is taken, so that
+    pieces make room for each other along chains. Changes ``lane_of`` and ``load``, and returns
+    whether the lane is another one now.
     """
     row, piece, end = place
     before = arrays.lane_of[row, piece]
@@ -317,7 +322,7 @@ def _choose_lane(width, place, n_choices, most_load, arrays):
 
 @inner_kernel
 def _may_move(row, end, busiest, arrays):
-    """Tell whether some piece of a row has no lane yet, or one whose load is the most of all."""
+    """Tell whether some piece of a row has no lane yet, or one with the load `busiest` or more."""
     for piece in range(arrays.lane_of.shape[1]):
         lane = arrays.lane_of[row, piece]
         if lane < 0 or arrays.load[lane, end] >= busiest:
@@ -329,10 +334,14 @@ def _may_move(row, end, busiest, arrays):
 def _choose_lanes(source, width, swept, most_load, arrays):
     """Choose the lanes of all rows of a round in one sweep, as `spread_blocks` tells.
 
-    `swept` are the number of the round and of the sweep, and the first row and the one behind the
-    last. Writes ``lane_of``, ``load`` and ``loads[round]``, and returns whether another sweep may
-    change anything: not if all circuits are full, or if this one has changed nothing.
+    ``source[lane, rank]`` and ``width[lane, end]`` are the circuits of the round, as in
+    `BothEnds`. `swept` are the number of the round and of the sweep, and the first row of
+    ``listed`` and the one behind the last. Writes ``lane_of``, ``load`` and ``loads[round]`` of
+    `arrays` (`SpreadArrays`), and returns whether another sweep may change anything: not if all
+    circuits are full (`most_load` pieces), or if this one has changed nothing.
     """
+    # Sweep 0 places blocks without a choice, sweep 1 all others. Later ones move the pieces on
+    # the busiest circuits alone, and try again to place those that found no room.
     turn, sweep, n_before, n_listed = swept
     has_changed = sweep == 0
     busiest = np.inf
@@ -372,7 +381,9 @@ def _choose_lanes(source, width, swept, most_load, arrays):
 def _write_receipts(source, listed, n_receipts, arrays):
     """Write the receipts of a round; blocks without a lane wait, and leave the list again.
 
-    `listed` are the round, the first row and the one behind the last. Returns how many rows and
+    `listed` are the round, its first row in ``arrays.listed`` and the one behind the last; the
+    receipts are written to ``arrays.receipts`` behind the first `n_receipts`. The sender of a
+    piece is ``source[lane, rank]``, by the lane that was chosen for it. Returns how many rows and
     receipts there are now.
     """
     turn, n_before, n_listed = listed
@@ -424,6 +435,7 @@ def spread_blocks(ends, config_of_round, most_load, n_first, arrays):
     for turn in range(len(config_of_round)):
         config = config_of_round[turn]
         source, width = ends.source[config], ends.width[config]
+        # All blocks may be new to a neighbour after a change, or where some had to wait.
         if most_load < UNKNOWN or (turn > 0 and config != config_of_round[turn - 1]):
             first = 0
 
@@ -459,6 +471,8 @@ def spread(
     n = sequence.peer.shape[2]
     ends = sequence.ends
     n_owners = 1 if sequence.shifts is not None else n
+
+    # More rounds than a gather takes; the simulation ends as soon as nothing is missing.
     config_of_round = sequence.config_of_round(2 * n + sum(sequence.held))
 
     # Over circuits of all ranks the pieces of a block come in the same round. Where rank 0 stands
@@ -514,7 +528,8 @@ def list_exchanged(receipts: Receipts, n_turns: int) -> Carried:
     A block goes backwards from its receiver, receipt by receipt, to its owner; all these receipts
     become sends of this block alone. If the gather brings the block of rank 0 to rank 2 and on to
     rank 3, the block from 0 to 3 has the sends 0 to 2 and 2 to 3. Where the routes of all owners
-    are alike, those of the first `n_turns` owners are listed.
+    are alike, those of the first `n_turns` owners are listed. Blocks of the gather are not cut; a
+    chunk of the result is ``source * n + destination``.
     """
     n = receipts.peer.shape[2]
     owner = receipts.chunk
@@ -603,6 +618,7 @@ def offer_gathers(
     An all-reduce is offered a second time, as an all-gather of whole buffers: n times the bytes,
     but half of the rounds, as sums need not be gathered afterwards.
     """
+    # Two-way circuits are the same when they are reversed, and so is the gather over them.
     gather = receive(sequence)
     if gather is None:
         return
@@ -625,6 +641,7 @@ def offer_gathers(
         name=name,
         build=partial(_lay_gathers, problem, sequence, scatter, gather),
     )
+    # An all-gather of whole buffers is a problem of its own, and no problem may last longer.
     is_short = n * problem.size_bytes <= LONGEST_S * problem.rate_bytes_per_s
     if problem.operation == "all-reduce" and is_short:
         yield Offer(

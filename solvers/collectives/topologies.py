@@ -138,10 +138,11 @@ def list_scaled_circulants(
 
     The sets are the smallest shifts, 1, 2, 3, ..., and those of good circuits of `base` ranks. A
     two-way circuit takes a port at both ends, so that only half as many shifts fit. A set is left
-    out if some circulant finds no ports, or other numbers of them, or if a scaled shift would lead
-    from a rank to itself.
+    out if some circulant finds no ports, or if one has other numbers of circuits than the others,
+    or if a scaled shift would lead from a rank to itself.
 
-    Example: with the scales 9, 3 and 1 the shifts 1 and 2 become 9 and 18, 3 and 6, 1 and 2.
+    Each set comes with one circulant for each scale. Example: with the scales 9, 3 and 1 the
+    shifts 1 and 2 become 9 and 18, 3 and 6, 1 and 2.
     """
     n = problem.n_ranks
     lanes = problem.lanes // 2 if problem.two_way else problem.lanes
@@ -348,8 +349,11 @@ leads to sign * (degree x + k) + first, modulo the number of ranks, for each k b
 def lay_family(problem: Collective, degree: int, name: str) -> Topology | None:
     """Lay a de Bruijn or a Kautz graph over the ports, for any number of ranks.
 
-    The result ``peer[lane, rank]`` is the rank to which a port leads, -1 if it is dark. It is None
-    if the circuits find no ports, or all ranks can be joined directly.
+    Each rank leads to `degree` others by the formula of `FAMILIES`. In the de Bruijn graph of 8
+    ranks and degree 2, rank 2 leads to the ranks 4 and 5. A two-way circuit stands for an arc and
+    takes a port at both of its ends. The result ``peer[lane, rank]`` is the rank to which a port
+    leads, -1 if it is dark. It is None if the circuits find no ports, or all ranks can be joined
+    directly.
     """
     n = problem.n_ranks
     n_circuits = degree
@@ -441,8 +445,9 @@ def split_into_matchings(counts: IntArray, degree: int) -> IntArray:
     A matching is found as an assignment in which a pair of ranks costs 1 if no circuit between
     them is left, else 0. The least cost is 0.
 
-    ``counts[source, destination]`` is the number of circuits, shape (ranks, ranks). The result
-    ``peer[lane, rank]`` is the rank to which each port leads.
+    ``counts[source, destination]`` is the number of circuits, shape (ranks, ranks); each row and
+    each column has the sum `degree`, the number of lanes. The result ``peer[lane, rank]`` is the
+    rank to which each port leads.
     """
     with uncounted():
         from scipy.optimize import linear_sum_assignment

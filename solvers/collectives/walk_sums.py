@@ -99,7 +99,13 @@ class WalkGraph(NamedTuple):
         return [*steps, last_step]
 
     def roots(self, number: int, n_classes: int) -> BoolArray:
-        """Return the ranks that get the sum of a chunk, and then tell it to all others."""
+        """Return the ranks that get the sum of a chunk, and then tell it to all others.
+
+        Ranks are divided into `n_classes` of equal size, and those of class `number` are the
+        roots: ranks that are `n_classes` apart along the arcs, ranks in a row against them. With 8
+        ranks and 2 classes the roots of chunk 0 are 0, 2, 4 and 6 along the arcs, and 0 to 3
+        against them.
+        """
         ranks = np.arange(self.n)
         class_of_rank = ranks % n_classes
         if self.is_against:
@@ -187,7 +193,7 @@ def _list_rounds(
 
     1. into *parts* that use different circuits in the last step of the sums, or the same circuits
        in the opposite direction. There is one part if neither is possible;
-    2. each part into a chunk for each class of ranks, which are the roots of this chunk.
+    2. each part into a chunk for each of the `n_classes` of ranks, which are its roots.
     """
     # If the last step uses c of the d arcs, and c divides d, other chunks use the others. Sums of
     # ranks in a row begin at another rank then, but they still are all ranks once.
@@ -263,7 +269,8 @@ def _copy_from_roots(graph: WalkGraph, roots: BoolArray, number: int) -> list[Se
     """List the sends by which the whole sum of a chunk spreads from its roots, breadth first.
 
     In each round all ranks that lack the sum, and have a circuit from a rank that has it, get a
-    copy of it over one such circuit.
+    copy of it over one such circuit. ``roots[rank]`` have it at first. The `number` of the chunk
+    turns the choice of circuits, so that chunks take different ones.
     """
     sends: list[Sends] = []
     is_informed = roots.copy()
