@@ -184,6 +184,7 @@ def _list_plans(problem: Collective, clock: Clock) -> Iterator[_Plan]:
         for scheme in schemes:
             # Without rails there is nothing that several waves could do at the same time.
             if count == 1 or scheme.shifts:
+                # Each order has waves of equal or of falling sizes, whichever are faster.
                 for wave_order in _list_wave_orders(problem.operation, scheme, count):
                     equal = _arrange(problem.operation, scheme, count, wave_order)
                     sizes = RATIO ** np.arange(count)

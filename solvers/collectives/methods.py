@@ -110,6 +110,8 @@ def suits(problem: Collective, name: str) -> bool:
 
     # Two-way circuits of one port join pairs, which can be a torus of powers of two alone. Graphs
     # and paths of several circuits are laid on ideal switches only, as meshes have other routes.
+    # Methods cut the blocks of an uneven all-to-all (`is_cut`) if parts may have any size. Those
+    # without a condition take all problems that come here.
     n = problem.n_ranks
     operation = problem.operation
     is_sum = operation == "all-reduce" and n > 1

@@ -158,6 +158,8 @@ def shorten_ways(peer, two_way, draws, sets):
     apart as it says; it is kept if they are equally many, so that the search can cross plateaus.
     `sets` (`ReachedSets`) is scratch. Returns the `Farness` in the end.
     """
+    # Two-way circuits join an even number of ranks in pairs; an odd one takes a cycle over two
+    # lanes, one onward and one back.
     best = measure_farness(peer, sets)
     has_cycles = two_way and peer.shape[1] % 2 == 1
     has_pairs = two_way and not has_cycles
