@@ -72,13 +72,15 @@ def spread_pieces(circuits, config_of_round, root, arrays):
     In each round every circuit carries one of the pieces that its sender had before the round and
     its receiver lacks: that which the fewest ranks have. `circuits` are ``peer[configuration,
     lane, rank]``, the rank to which a circuit leads, -1 for none, and of the same shape how many
-    lanes of the rank lead to the same peer and the first of these lanes.
+    lanes of the rank lead to the same peer and the first of these lanes. Round t has the
+    configuration ``config_of_round[t]``, and at first `root` alone has the buffer.
 
     A piece is *begun* when the root has sent it for the first time. Pieces are begun in the order
     of their numbers. A circuit need not look at all pieces, therefore: only at those that are
     begun and not at all ranks yet, and at the next one that the root may begin.
 
-    Writes all arrays of `arrays`. Returns the number of rounds; 0 if it gave up.
+    Writes `arrays`, which are `PieceArrays`. Returns the number of rounds; 0 if the given rounds
+    do not suffice, or if it gave up after `MOST_STEPS` looks at pieces.
     """
     peer, width, first_lane = circuits
     _, n_lanes, n = peer.shape
@@ -102,7 +104,7 @@ def spread_pieces(circuits, config_of_round, root, arrays):
                 if receiver < 0 or receiver == root:
                     continue
                 # Find the rarest piece that the rank had before this round and the receiver lacks.
-                # Pieces before `first_open` are at all ranks already, or on their way there.
+                # The receiver lacks a piece whose round is `UNKNOWN`, a number above all rounds.
                 rarest = -1
                 behind = min(n_begun + 1, n_pieces)
                 n_steps += behind - first_open
@@ -278,7 +280,7 @@ def _list_changing(problem: Collective) -> Iterator[tuple[int, CircuitSequence]]
     two.
 
     One-way circuits of ranks that are no power of two lead 2^b places onward instead, around the
-    ring of all ranks.
+    ring of all ranks. Yields about how many rounds a piece takes to all ranks, and the circuits.
     """
     n = problem.n_ranks
     lanes = problem.lanes

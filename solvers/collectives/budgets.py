@@ -141,8 +141,8 @@ class _Order(NamedTuple):
 
     rank_of_part: NDArray[np.int64] | None
     """None if no order was found whose circuits all keep to their budgets."""
-    # No order has a worst circuit that loses less, in dB; infinite if none keeps to the budgets.
     bound_db: float
+    """No order has a worst circuit that loses less, in dB; infinite if none keeps to budgets."""
 
 
 def _place_parts(
@@ -152,7 +152,8 @@ def _place_parts(
 
     Parts of a ring are ordered by CP-SAT. Other plans, and rings for which it takes too long, are
     improved by a tabu search. A rank that differs from others (the root, a late rank) keeps its
-    part, and all ranks do if they want different data. ``pairs[k]`` is a circuit between parts.
+    part, and all ranks do if they want different data. ``pairs[k]`` is a circuit between parts:
+    source and destination.
     """
     n_ranks = problem.n_ranks
     loss_db = np.where(losses.is_over, np.inf, losses.loss_db)
@@ -222,7 +223,8 @@ def _order_ring(
     ``loss_db[rank, rank]`` is infinite where no circuit may be. One threshold of loss after the
     other CP-SAT finds a ring of circuits below it, or proves that there is none. Thresholds rise
     from the bound by twice as many losses each time, as few circuits make small models; from the
-    first ring on they are halved. ``ring[k]`` is the k-th part on the ring.
+    first ring on they are halved. ``ring[k]`` is the k-th part on the ring, and `bound_db` a lower
+    bound of its worst loss. The result has a better bound, as thresholds without a ring raise it.
     """
     with uncounted():
         from ortools.sat.python import cp_model
@@ -251,6 +253,7 @@ def _order_ring(
         # A ring lowers the threshold, a refutation raises it; else the time was up.
         if outcome.found:
             next_rank = {source: end for source, end, literal in arcs if outcome.holds(literal)}
+            # The first part of the ring may be on any rank, so it is on rank 0.
             rank_of_part = np.zeros(len(ring), dtype=np.int64)
             for place in range(1, len(ring)):
                 rank_of_part[ring[place]] = next_rank[int(rank_of_part[ring[place - 1]])]
@@ -273,16 +276,10 @@ def _exchange_ranks(
     """Lower the worst loss of a plan by tabu search, one threshold after the other.
 
     Each threshold is the next loss below the worst one so far. It is reached when no circuit of
-    the plan is above it; one that is not reached in `_MOVES` moves ends the search.
-
-    Parameters
-    ----------
-    needed
-        ``needed[source part, destination part]``: 1 where the plan has a circuit.
-    loss_db
-        ``loss_db[source rank, destination rank]``, infinite over the budget.
-    is_free
-        ``is_free[part]``: whether another rank may play the part.
+    the plan is above it; one that is not reached in `_MOVES` moves ends the search, and so does
+    `bound_db`, below which no order comes. ``needed[source part, destination part]`` is 1 where
+    the plan has a circuit, ``loss_db[source rank, destination rank]`` is infinite over the budget,
+    and ``is_free[part]`` tells whether another rank may play the part.
     """
     sources, destinations = np.nonzero(needed)
     order = np.arange(len(needed))
@@ -340,6 +337,7 @@ def _reach_threshold(
         is_allowed &= np.outer(is_free & (now > 0), is_free)
         np.fill_diagonal(is_allowed, False)
         choices = np.flatnonzero(is_allowed)
+        # If all exchanges are tabu, some are no longer so in later moves.
         if not len(choices):
             continue
         least = increase.ravel()[choices]

@@ -89,7 +89,8 @@ def run(
 
     First it is checked whether any plan can exist. Then the search runs until it has ended or its
     time is up. A plan counts only if the switch can hold its circuits. There may be no plan in the
-    end, but there is always a lower bound of the time.
+    end, but there is always a lower bound of the time. `find` is the search, which gets the clock
+    of `limits`; `name` is that of the method, in events and in the solution.
     """
     clock = limits.start()
     limit = clock.exceeded(0)
@@ -152,7 +153,8 @@ def _switch_schedule(problem: Collective, laid: Laid) -> tuple[Schedule | None, 
     Port ``lane`` of a rank is port ``rank * ports + lane`` of the switch.
 
     The result is None if there are several switches, or these change circuits by themselves; and
-    if the fabric cannot hold the circuits.
+    if the fabric cannot hold the circuits. The second result is the reason in this last case, else
+    an empty text.
     """
     plan = laid.plan
     if problem.planes > 1 or laid.held_s is None:

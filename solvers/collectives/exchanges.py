@@ -133,7 +133,8 @@ def _lay_static(
     more; and, if all blocks are alike, in about twice as many rounds, each circuit with so few
     whole blocks as counting allows.
 
-    ``distance[destination, rank]`` is the fewest hops from a rank to a destination.
+    ``distance[destination, rank]`` is the fewest hops from a rank to a destination. `promised_s`
+    is the time of a plan whose circuits carry the same bytes, with which plans are compared.
     """
     # The first plan. holder[source, destination] is the rank that holds the block, at first its
     # source; blocks whose holder has changed are the sends of the round. The demand has source
@@ -192,6 +193,8 @@ def _lay_block_sends(
         matchings = [topology.peer] * rounds.n_rounds
         return lay(problem, without_nothing(problem, rounds._replace(matchings=matchings)))
 
+    # All hops of a block become one send in round 0; links, rows of send, from and to, say where a
+    # block of several hops goes.
     hops = without_nothing(problem, rounds).sends
     by_block = hops[np.argsort(hops[:, 3], kind="stable")]
     blocks, number, n_hops = np.unique(by_block[:, 3], return_inverse=True, return_counts=True)
@@ -309,7 +312,8 @@ def _list_shift_sets(problem: Collective, size: int, clock: Clock) -> Iterator[I
 
     The numbers are *shifts*: how many places onward circuits lead. A two-way circuit leads back as
     well, so its shift can be subtracted, too, and is n / 2 at most. Two kinds of sets are listed:
-    powers of a base, such as 1, 4 and 16; and results of a hill climb for few terms.
+    powers of a base, such as 1, 4 and 16; and results of a hill climb for few terms. Each set has
+    `size` shifts, ascending.
     """
     # The best base is near the size-th root of the largest number; twice that root if shifts can
     # be subtracted, too. The bases next to it are tried as well.

@@ -95,18 +95,19 @@ def _list_late_rounds(problem: Collective, pieces: int) -> Rounds:
 def _spread_late_data(owners: int, n_late: int, pieces: int) -> Rounds:
     """List the rounds of an all-reduce from the moment on when the late ranks have come.
 
-    The data are cut into equal *pieces*. The ranks that were in time have added up theirs already:
-    each piece has an *owner*, who has its sum over these ranks. Now two things go on at once in
-    each round:
+    The data are cut into equal *pieces*, `pieces` of each owner. The ranks that were in time, 0 to
+    ``owners - 1``, have added up theirs already: each piece has an *owner*, rank ``piece %
+    owners``, who has its sum over these ranks. The late ranks follow. Now two things go on at once
+    in each round:
 
     - each late rank sends its own data of one piece to the owner, who adds them. In round t late
       rank j sends piece t - j (modulo the number of pieces), so no owner hears from two at once;
     - a piece that has the data of all late ranks is *whole*, and is copied by ranks whose ports
       are free.
 
-    Example with 3 owners (ranks 0, 1 and 2), 2 late ranks (3 and 4) and 3 pieces: in round 0 rank
-    3 sends piece 0 to rank 0, and rank 4 piece 2 to rank 2; in round 1 rank 3 sends piece 1 to
-    rank 1, and rank 4 piece 0 to rank 0. After that piece 0 is whole.
+    Example with 3 owners (ranks 0, 1 and 2), 2 late ranks (3 and 4) and 1 piece each: in round 0
+    rank 3 sends piece 0 to rank 0, and rank 4 piece 2 to rank 2; in round 1 rank 3 sends piece 1
+    to rank 1, and rank 4 piece 0 to rank 0. After that piece 0 is whole.
     """
     # Each piece is whole nowhere at first, and has the data of no late rank (`n_heard`).
     n = owners + n_late

@@ -12,7 +12,9 @@ blocks that are not split. `optmatch.solvers.collectives.negotiated_routes` has 
 with capacities.
 
 A *block* is what one rank sends to one other. A *lane* is a port of a rank on some plane. A
-*route* says for each round over which lane a block leaves its rank, or that it waits.
+*route* says for each round over which lane a block leaves its rank, or that it waits. In kernels
+`block` is the number of a block, `blocks` are `RoutedBlocks`, `routes` are `BlockRoutes`, `prices`
+are `LoadPrices`, and `search` is a `RouteSearch`.
 """
 
 from __future__ import annotations
@@ -248,8 +250,9 @@ def reroute_blocks(blocks, order, routes, prices, search, most_load):
     """Rip up and reroute blocks one after another, each over its cheapest route.
 
     Changes `routes`: a block is taken off the circuits of its old route, and put on those of the
-    new one; prices follow. Blocks all of whose circuits carry ``most_load[round]`` at most stay as
-    they are. Returns how many circuits were looked at.
+    new one; prices follow. `order` lists the numbers of the blocks. Blocks all of whose circuits
+    carry ``most_load[round]`` at most stay as they are, so that a limit of -1 reroutes all.
+    `search` is scratch. Returns how many circuits were looked at.
     """
     n_looks = 0
     for block in order:
@@ -344,6 +347,7 @@ def find_level_routes(
     source, destination = np.nonzero(demand)
     peer_by_round = np.repeat(peer[None], n_rounds, axis=0)
     sizes = demand[source, destination]
+    # Loads are in bytes, and routes may make detours.
     blocks = RoutedBlocks(peer_by_round, distance, source, destination, sizes, True)
     best: LevelRoutes | None = None
     for routes in list_level_routes(blocks, clock):

@@ -78,7 +78,7 @@ def find_routes_within_capacity(
     leads, -1 for none, and ``distance[destination, rank]`` is in hops. The circuits are the same
     in all rounds. The method is negotiated congestion, which may fail where routes exist.
     """
-    # Loads and capacities are in blocks.
+    # Loads and capacities are in blocks, and no route makes a detour.
     n_rounds = len(capacity)
     source, destination = np.nonzero(problem.demand)
     peer_by_round = np.repeat(peer[None], n_rounds, axis=0)
@@ -94,7 +94,8 @@ def find_routes_within_capacity(
         if clock.exceeded(0) is not None or n_looks > MOST_LOOKS:
             break
         # A circuit that would not be overused by one block more costs its weight: 1, 1 more for
-        # each block over capacity in each sweep before, and a random part.
+        # each block over capacity in each sweep before, and a random part. Each block by which it
+        # would be overused multiplies this by 1 + penalty.
         weight = 1 + overuse_before + rng.uniform(0, JITTER, size=routes.load.shape)
         most_load = capacity.astype(np.float64)
         prices = LoadPrices(weight, most_load - 1, 1 / np.log1p(penalty), 0.0)
@@ -126,10 +127,11 @@ def find_fewest_blocks(
     ``peer[lane, rank]`` is where a circuit leads, -1 for none; ``distance[destination, rank]`` is
     in hops. The mean load of a circuit says how many blocks the busiest circuits of all rounds
     carry at least, added up; with many ports that is less than the hops of the farthest blocks,
-    each of which takes a round. So many are tried, and then some percent more, until routes are
-    found.
+    each of which takes a round. The larger one of the two numbers is tried, and then some percent
+    more, until routes are found.
 
-    The result is None if no routes were found that are faster.
+    The result is None if no routes were found that are faster than a plan of `faster_than_s`
+    seconds.
     """
     block_s = problem.size_bytes / problem.n_ranks / problem.rate_bytes_per_s
     round_s = problem.round_s
@@ -142,6 +144,7 @@ def find_fewest_blocks(
             # Capacities add up to the blocks, and differ by one at most. A round without capacity
             # would be of no use.
             n_rounds = min(n_blocks, rounds_for_hop * most_hops)
+            # More rounds of as many blocks would be slower still.
             if n_rounds * round_s + n_blocks * block_s >= faster_than_s:
                 break
             capacity = np.diff(np.arange(n_rounds + 1) * n_blocks // n_rounds)

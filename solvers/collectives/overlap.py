@@ -82,6 +82,7 @@ class Steps(NamedTuple):
 def read_steps(problem: Collective, rounds: Rounds | None) -> Steps:
     """Turn the rounds of an algorithm into a list of what each of them needs from the switches.
 
+    `rounds` are None if the problem states steps itself, as rows of a configuration and bytes.
     Example: three rounds over circuits A, B and A have the configurations 0, 1 and 0.
     """
     n = problem.n_ranks
@@ -96,6 +97,7 @@ def read_steps(problem: Collective, rounds: Rounds | None) -> Steps:
         configuration, bytes_ = np.asarray(problem.steps).T
         begin_s = np.zeros(len(configuration))
     else:
+        # All lanes of a round have the same circuits, so lane 0 stands for them.
         circuits = lay_circuits(problem, rounds)[:, 0]
         different_circuits, configuration = np.unique(circuits, axis=0, return_inverse=True)
         bytes_ = rounds.bytes_sent(problem).max(axis=1, initial=0.0)
@@ -355,10 +357,11 @@ def _solve_programme(
 ) -> Any:
     """Find how several planes should share the bytes of all steps, to end soonest.
 
-    Without `remaining_s` all parts in ``used[step, plane]`` are used: a linear programme. With it
-    the search also chooses which of them are: a mixed-integer programme, in which nothing lasts
-    longer than one unit, `unit_s` seconds. There are p parts, numbered by step and then by plane,
-    and s steps. The columns of the result are
+    Without `remaining_s` all parts in ``used[step, plane]`` are used: a linear programme. With it,
+    the seconds that are left for the search, the programme also chooses which of them are: it is a
+    mixed-integer one, in which nothing lasts longer than one unit, `unit_s` seconds. Returns the
+    result of `scipy.optimize.milp`. There are p parts, numbered by step and then by plane, and s
+    steps. The columns of its `x`, which is None without an answer, are
 
     - 0 to p - 1: whether a part is used, 0 or 1;
     - p to 2 p - 1: when a part starts;

@@ -112,7 +112,7 @@ def rewire(problem: Collective, rounds: Rounds, choice: CircuitChoice | None = N
     Each rank has a circuit to one other rank. Where no circuit leads from the sender of a send to
     its receiver, ranks in between forward it. The circuits that it goes over are its *hops*: over
     the circuits 0 -> 1 -> 2, a send from rank 0 to rank 2 has the hops 0 -> 1 and 1 -> 2. There
-    are two kinds of plans:
+    are two kinds of plans, over the circuits of `choice`, or of `choose` if it is None:
 
     - if the problem has a time of hops (``hop_s``), all hops of a send are in its round;
     - otherwise each hop gets a round of its own, and is a send of its own.
@@ -181,7 +181,8 @@ def _make_pool(problem: Collective, partner: IntArray) -> tuple[IntArray, NDArra
     - the circuits of the start, if the problem names them.
 
     ``partner[round, rank]`` tells to whom a rank sends, -1 for nobody. The result ``pool[number,
-    rank]`` is the rank to which a rank transmits, -1 for none; all rows differ.
+    rank]`` is the rank to which a rank transmits, -1 for none; all rows differ. The second result
+    ``is_there[number]`` tells which row has the circuits of the start.
     """
     # Two-way circuits have to lead back. One-way ones may be rings over which sends are forwarded,
     # which are always in the pool; the circuits that rounds ask for are as many as there is time.

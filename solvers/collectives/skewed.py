@@ -184,7 +184,8 @@ def _share_rounds(problem: Collective, slot_bytes: FloatArray) -> list[list[int]
     a round of its own over all lanes, 10 + 5; the others share one, 4 + 5. With one round for the
     first three slots and another one for the last it would be 30 + 5 + 4 / 3 + 5.
 
-    ``slot_bytes[slot]`` tells how much a rank sends in a slot; slots keep their order.
+    ``slot_bytes[slot]`` tells how much a rank sends in a slot; slots keep their order. The result
+    has the lanes of the slots of each round, here ``[[3], [1, 1, 1]]``.
     """
     n_slots = len(slot_bytes)
     n_lanes = problem.lanes
@@ -234,7 +235,8 @@ def _choose_stages(
 
     `direct` are the rounds of direct sends, `best` the fastest stages so far. `rests` are the
     candidates for the circuits of the rest. The rest is timed after some numbers of rounds that
-    are spread evenly, and then after more of them near the best one.
+    are spread evenly, and then after more of them near the best one. Returns the fastest stages,
+    which are `best` if none of these are faster.
     """
     # end_s[count]: the end of so many direct rounds, with the change of circuits before the rest.
     # After all of them nothing is left, so that this change is not needed.

@@ -343,12 +343,13 @@ class SplitSearch:
 
         Few ranks try all circuits of a round; more of them only those which the dual prices say
         are worth most, and still more exchange the receivers of circuits in all rounds at once, as
-        each trial takes long.
+        each trial takes long. `best` is the sequence that is changed, with its prices.
         """
         n_ranks = self.problem.n_ranks
         lanes = self.problem.lanes
         n_rounds = len(best.sequence)
 
+        # Each change goes on from the one before, by two exchanges in every configuration.
         if n_ranks >= DRAWN:
             changed = best.sequence
             for _ in range(EXCHANGES):
@@ -485,6 +486,9 @@ class SplitSearch:
 
         If ranks are late there is one variable more: when the first round with one of these
         begins. That is no earlier than they are ready, nor than the rounds before it end.
+
+        Returns the result of `scipy.optimize.linprog`. Its status is 0 if it has an answer; `x`
+        are the variables in this order, and the marginals of its rows their dual prices.
         """
         with uncounted():
             from scipy.optimize import linprog

@@ -161,7 +161,9 @@ class _Double:
 def plan_runs(n_active: int, waste: WasteCounts, n_chunks: int, *, odd: bool) -> NDArray[np.int8]:
     """Plan what the ranks with two chunks do in each round of an all-reduce around a late rank.
 
-    ``moves[round, double]`` of the result is one of
+    `n_active` is q, and `waste` tells how many doubles there are and what they hold back. If the
+    number of ranks is `odd`, doubles in runs of length 3 go without a partner, each once at most.
+    There are ``n_chunks + q - 1`` rounds. ``moves[round, double]`` of the result is one of
 
     - 0 or more: the double takes a chunk of this class, and gives its oldest one;
     - `IDLE`: it does nothing of its own;
@@ -218,10 +220,11 @@ def _plan_round(
     """Plan one round of the doubles, each of which swaps, is in a run, or is free.
 
     Writes ``moves[double]`` of the round, and changes `doubles`. In each round
-    ``n_runs_of_length[k]`` doubles begin a run of k + 1 rounds; q is `n_active`. Example with q =
-    5 and one run of length 3 for each round. Round by round a double takes class 0 (its run
-    begins), then class 3 and class 3 again, while it keeps the first chunk, which grows older:
-    class 1, 2, 3. In the next round it is free, and begins a new run.
+    ``n_runs_of_length[k]`` doubles begin a run of k + 1 rounds; q is `n_active`. Without
+    `is_after_ramp`, in round q - 1, no double meets the late rank, nor is chosen to go without a
+    partner. Example with q = 5 and one run of length 3 for each round. Round by round a double
+    takes class 0 (its run begins), then class 3 and class 3 again, while it keeps the first chunk,
+    which grows older: class 1, 2, 3. In the next round it is free, and begins a new run.
     """
     free = [double for double in doubles if not double.swaps_left and not double.rounds_left]
     n_swapping = sum(double.swaps_left > 0 for double in doubles)
@@ -398,8 +401,9 @@ def _list_plans(n: int, n_active: int) -> Iterator[NDArray[np.int8]]:
        then the next one;
     3. a depth-first search, if a caller takes no plan of the formula or there is none.
 
-    The result ``moves[round, double]`` is 0 or more if the double gives its oldest chunk and takes
-    one that has been copied for so many rounds.
+    `n` counts all ranks, the late one too, and `n_active` is q. In ``moves[round, double]`` a
+    class from 0 says that the double takes the chunk of this class, and gives its oldest one; all
+    other numbers are constants of `optmatch.solvers.collectives.stragglar_pairs`.
     """
     surplus = _count_surplus(n)
     is_odd = n % 2 == 1
@@ -430,13 +434,16 @@ def _list_plans(n: int, n_active: int) -> Iterator[NDArray[np.int8]]:
 
 
 def searches(n: int, seeds: int) -> list[tuple[int, int]]:
-    """List with how many two-chunk ranks, and with which seeds, plans are searched for."""
+    """List pairs of a number of doubles and a seed, with which plans are searched for in turn."""
     fewest_doubles = max(2, _count_surplus(n).bit_count())
     return [(fewest_doubles + more, seed) for seed in range(seeds) for more in range(3)]
 
 
 def new_search(n: int, n_doubles: int, seed: int) -> DoublesSearch:
-    """Return a search for a plan of an all-reduce around one late rank, for n ranks."""
+    """Return a search for a plan of an all-reduce around one late rank, for n ranks.
+
+    If n is odd, all doubles but one have to go without a chunk once.
+    """
     n_missing = (n % 2) * (n_doubles - 1)
     return DoublesSearch(_count_active(n), _count_surplus(n), n - 1, n_doubles, n_missing, seed)
 
@@ -469,7 +476,8 @@ def _add_missed_chunks(sends: Sends, lacks: NDArray[np.bool_]) -> Sends:
         free = sorted(range(len(needs)), key=lambda rank: -len(needs[rank]))
         needs_before = [frozenset(need) for need in needs]
         while free and needs[free[0]]:
-            # Its partner has a chunk for it, and needs one of it if there is such a partner.
+            # Its partner has a chunk for it, and needs one of it if there is such a partner. If
+            # nobody has one, it has to wait for the next round, with any partner.
             rank = free.pop(0)
             wanted = needs_before[rank]
             givers = [other for other in free if wanted - needs_before[other]]

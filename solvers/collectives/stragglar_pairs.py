@@ -20,6 +20,9 @@ Words that are used here:
 - a *bucket* is the list of ranks that give the chunk of one class in the round;
 - the *absent rank* makes an odd number of ranks even: whoever is paired with it gets nothing, and
   *misses* a chunk.
+
+In all kernels `turn` is a `MatchingRound`, `ranks` are `Ranks`, `log` is a `SendLog`, and
+``lacks[chunk, rank]`` tells whether the rank lacks the whole chunk.
 """
 
 from __future__ import annotations
@@ -210,7 +213,7 @@ def _sort_ranks(turn, order, ranks):
                 ranks.gives[rank] = max(ranks.hold[0, rank], ranks.hold[1, rank])
             elif move == LOSE:
                 ranks.gives[rank] = newest - (turn.n_active - 2)
-            elif move >= SEND:
+            elif move >= SEND:  # not `LOSE`, which is more than `SEND` plus any class
                 given_class = move - SEND
                 ranks.gives[rank] = newest - given_class
 
@@ -225,9 +228,10 @@ def _sort_ranks(turn, order, ranks):
 def _meet_late(number, partner, lacks, log, ranks):
     """Let a rank meet the late one in a round, and write what the two send each other.
 
-    Writes ``ranks.owner`` and ``ranks.met``, two rows of `log`, and ``lacks[number, partner]``.
-    Example: rank 4 meets the late rank in round 2. Chunk number 2 is thus the chunk that rank 4
-    owns, ``owner[2] = 4``, and both sends have 4 in the column of the chunk.
+    Writes ``ranks.owner`` and ``ranks.met``, rows of `log`, and ``lacks[number, partner]``. The
+    round is `number`, and `partner` a rank that gives the oldest chunk in it. Example: rank 4
+    meets the late rank in round 2. Chunk number 2 is thus the chunk that rank 4 owns, ``owner[2] =
+    4``, and both sends have 4 in the column of the chunk.
     """
     n_chunks = lacks.shape[0]
 
@@ -472,6 +476,8 @@ def _exchange_chunks(turn, lacks, log, ranks):
     last_chunk = lacks.shape[0] - 1
     oldest = turn.number - turn.n_active
     for rank in range(len(ranks.mate)):
+        # A pair stands at one of its ranks alone: at that which gives the oldest chunk, swaps, or
+        # is owed a chunk.
         mate = ranks.mate[rank]
         if mate < 0:
             continue
@@ -513,10 +519,11 @@ def lay(n_active, moves, orders, log, lacks, ranks):
     both add, which makes the chunk whole. All other ranks are paired: one gives the oldest chunk,
     and gets a younger one for it.
 
-    Writes `log` and ``lacks[chunk, rank]``, whether the rank lacks the whole chunk; `ranks` is
-    scratch from `new_ranks`. Returns how many sends there are, -1 if a round has no pairing.
-    ``moves[round, double]`` is the plan. ``orders[k]`` lists all ranks but the late one, in the
-    order in which they are looked at in the rounds k, k + len(orders), and so on.
+    Writes `log` and `lacks`; `ranks` is scratch from `new_ranks`. At first a rank lacks every
+    chunk, and `log` has room for n (n - 1) rows, n with the late rank. Returns how many rows are
+    written, -1 if a round has no pairing. ``moves[round, double]`` is the plan. ``orders[k]``
+    lists all ranks but the late one, in the order in which they are looked at in the rounds k, k +
+    len(orders), and so on.
     """
     n_chunks = lacks.shape[0]
     n_ranks = orders.shape[1]

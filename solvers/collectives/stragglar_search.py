@@ -11,8 +11,9 @@ Words that are used here:
 - a double *wastes* the class that it holds and does not give in a round. That takes
   2^(q - 2 - c) later holders from a chunk of class c, and the *budget* of a class says how many of
   them are still to be taken from its chunk;
-- a *move* is what one double does in one round, as a number (see `stragglar_pairs`); a *step* are
-  the moves of all doubles in one round;
+- a *move* is what one double does in one round, as a number: from 0 the class of the chunk that it
+  takes, `SEND` plus a class for the chunk that it gives, or `EXCHANGE`, `SWAP`, `LOSE` or `IDLE`
+  (see `stragglar_pairs`); a *step* are the moves of all doubles in one round;
 - a *debt* is the class of a chunk that a rank got from a double in a *swap*, in place of the
   oldest one. In the next round this rank gives that chunk to a rank that pays the debt;
 - a double *loses* if it is paired with the *absent* rank, which makes an odd number of ranks even,
@@ -29,15 +30,16 @@ from numpy.typing import NDArray
 from optmatch.solvers.collectives.stragglar_pairs import EXCHANGE, IDLE, LOSE, SEND, SWAP
 
 NODES = 5000
-"""Rounds that one search may plan; more seeds help more than more nodes."""
+"""States without a plan after which a search gives up; more seeds help more than more nodes."""
 
 
 NO_WASTE = -1
 """In place of a class: the double wastes nothing."""
 
 Budgets = tuple[int, ...]
-"""``budgets[class]``: how many of the holders that a chunk could have by the oldest class are
-still to be wasted. A rank that does not give class c wastes 2^(q - 2 - c) of them."""
+"""``budgets[class]``, for the classes 0 to q - 1: how many of the holders that a chunk could have
+by the oldest class are still to be wasted. A rank that does not give class c wastes 2^(q - 2 - c)
+of them. A new chunk has the whole surplus as its budget, and a chunk that is not there has 0."""
 
 
 class Double(NamedTuple):
@@ -123,12 +125,13 @@ class DoublesSearch:
         self.n_losers = n_losers
         self.rng = np.random.default_rng(seed)
         self.failed: set[tuple[object, ...]] = set()
-        """States from which no plan leads to the end."""
+        """States from which no plan leads to the end: a round, the sorted doubles before it, their
+        budgets, and the debts. With more than `NODES` of them the search gives up."""
 
     def plan(self) -> NDArray[np.int8] | None:
         """Search for the moves of all ranks with two chunks, in an all-reduce around a late rank.
 
-        The result is None if the search found no plan.
+        The result ``moves[round, double]`` is None if the search found no plan.
         """
         # Before round 0 no double holds a chunk (q - 1 stands for an empty place). Chunk 0, which
         # has class 0 from round 1 on, has its whole surplus still to waste.
@@ -146,10 +149,19 @@ class DoublesSearch:
     ) -> list[tuple[int, ...]] | None:
         """Find the moves of all doubles from one round to the end, by depth-first search.
 
-        `turn` is the round, `doubles` what each of them holds before it, `budgets` how much each
-        active chunk has still to be wasted, and `debts` the swaps of the round before. Returns for
-        each round the moves of all doubles, the last round first; None if there is no plan. States
-        that led nowhere are kept in ``self.failed``, up to `NODES` of them.
+        `turn` is the round, and `doubles` are what each of them holds before it.
+        ``budgets[class]`` counts the holders that have still to be wasted (`Budgets`). `debts` has
+        one class for each swap of the round before: that which the young chunk of the swap has in
+        this round. Returns ``moves[double]`` of each round, the last round first; None if there is
+        no plan, or if the search has given up.
+
+        States that led nowhere are added to ``self.failed``. Once these are more than `NODES`, all
+        calls return None, which ends the whole search although there may be a plan.
+
+        Example with q = 4 and two doubles: in a round with the debts ``(1,)``, a rank that got a
+        chunk of class 0 in a swap gives it, now of class 1, to the rank that pays. If the moves of
+        the round are ``(2, 32)``, double 0 takes class 2, and double 1 gives class 0 (`SEND` is
+        32).
         """
         # All rounds are planned.
         if turn == self.n_chunks + self.q - 1:
@@ -180,8 +192,8 @@ class DoublesSearch:
         - a double gives only one of its two chunks. The other one, of class c, comes to 2^(q - 2 -
           c) ranks less in the end. Just so many ranks less are wanted as `budgets` says.
 
-        ``budgets[class]``: to how many ranks less the chunk of this class has still to come.
-        `debts`: one class for each swap of the round before.
+        `doubles`, `budgets` and `debts` are those before the round, as in `_extend`. Returns pairs
+        of a step and the budgets after it; none if the doubles have no moves that fit together.
         """
         # Go through the doubles one by one. After each of them, `partial_steps` are all
         # combinations of the moves of the doubles until then that break no rule so far.
@@ -288,7 +300,10 @@ class DoublesSearch:
         return self.q - 1 if turn < self.q else self.q
 
     def _age(self, double: Double, turn: int, kept: tuple[int, int]) -> Double:
-        """Return what a rank with two chunks holds in the next round, when these are older."""
+        """Return what a rank with two chunks holds in the next round, when these are older.
+
+        `kept` are the classes that they have in this round, -1 for a chunk that is new.
+        """
         no_chunk = self._class_without_chunk(turn)
         classes = [c if c == no_chunk else c + 1 for c in kept]
         return Double(min(classes), max(classes), double.met, double.lost)
@@ -298,12 +313,11 @@ class DoublesSearch:
     ) -> DoublesStep | None:
         """Add the move of one more double to a round, unless the moves of the others rule it out.
 
-        Chunks are named by age: class c has been spreading for c rounds, from 0 to q - 1.
+        `step` has the moves of the doubles before this one; the result is a longer copy.
 
         Example with q = 5 and a budget of 3 for class 2. One double may waste class 2, which takes
         2 ranks from its chunk; a second one may not, as that would be 4.
 
-        ``budgets[class]`` tells how many ranks less the chunk of this class has still to come to.
         The result is None if a second double would meet the late rank (`EXCHANGE`) or be without a
         partner (`LOSE`) in the same round, or if a budget is exceeded.
         """
@@ -351,7 +365,8 @@ class DoublesSearch:
 
         They cannot if too few rounds are left for meetings, if a chunk can no longer come to just
         the wanted number of ranks, if more doubles take a chunk than ranks give it, or if after
-        the ramp some rank is without a chunk. `doubles` hold what they had before the round.
+        the ramp some rank is without a chunk. `doubles`, `budgets` and `debts` are those before
+        the round, and `step` has the moves of all doubles.
 
         Example with q = 4 and a surplus of 1. A new chunk has a budget of 1. When it has class 2,
         one double wastes it for a round, which takes 2^0 = 1 off the budget. It is 0 when the
@@ -410,10 +425,10 @@ class DoublesSearch:
         return tuple(budgets_after)
 
     def _count_holders(self, c: int, budget: int) -> int:
-        """Return how many ranks hold a chunk that has been copied for so many rounds.
+        """Return how many ranks hold a chunk of class `c` with the given budget.
 
-        Example with q = 5 and a surplus of 3: if 2 are saved after 3 rounds, there are 2^3 - 2 / 2
-        = 7 holders.
+        Example with q = 5 and a surplus of 3. In class 3 a chunk has a budget of 1 left: 2 of its
+        later holders are wasted, which are 2 / 2 holders now. It is at 2^3 - 1 = 7 ranks.
         """
         wasted = self.surplus - budget
         return (1 << c) - (wasted >> (self.q - 1 - c))

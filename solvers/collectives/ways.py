@@ -154,6 +154,7 @@ def draw_paths(demand_s: FloatArray, sequence: Sequence) -> Paths | None:
     block_mark = rng.integers(1 << 62, size=n_blocks)
     lane_mark = rng.integers(1 << 62, size=(rounds, lanes))
     names = np.tile(block_mark, (DRAWS, 1))
+    # Hence names[draw, block], and lane_of[draw, round, block], the lanes of the path.
     lane_of = np.full((DRAWS, rounds, n_blocks), NO_LANE, dtype=np.int16)
     price = np.ones(sequence.shape)
     loads = np.zeros(sequence.shape)
@@ -226,7 +227,8 @@ def exchange(
 
     ``demand_s[source, target]`` is the size of each block, as the seconds that one circuit takes
     for it. ``price[round, lane, rank]`` is a number for each circuit of `best`, high where it is
-    busy. Returns a changed copy of the sequence.
+    busy. `sequence` is `best` itself, or `best` with such changes, as it has no prices of its own.
+    Returns a changed copy of the sequence.
     """
     # toll[rank, peer]: what any circuit from one rank to another costs, up or not, by how busy the
     # two ranks are.

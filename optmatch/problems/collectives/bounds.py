@@ -123,9 +123,13 @@ def hops_within(
 ) -> IntArray:
     """Bound the hops to all other ranks, if circuits are set up K times and rounds are limited.
 
-    These numbers are the coefficients of a polynomial. The product of the polynomials of all
-    configurations has the numbers for all of them together. It is largest if all are held for
-    equally many rounds.
+    The numbers of ranks that are 0, 1, 2, ... hops away are the coefficients of a polynomial. The
+    product of the polynomials of all configurations has the numbers for all of them together. It
+    is largest if all are held for equally many rounds.
+
+    K are the `configurations`, and `rounds` those of all of them together. The result has the hops
+    to each other rank, from the nearest one on; it is shorter than n - 1 if some cannot be
+    reached. With 8 ranks, K = 3 and 3 rounds it is 1, 1, 1, 2, 2, 2, 3.
     """
     # 7 rounds of 3 configurations are shared as 3, 2 and 2.
     onward = lanes - 1 if two_way else lanes
@@ -256,7 +260,9 @@ def _bound_configurations(
 ) -> list[BoundTerms]:
     """Bound the time of a collective whose circuits are set up a given number of times.
 
-    `best_s` is the least bound for fewer configurations, infinite if there is none. A
+    `best_s` is the least bound for fewer configurations, infinite if there is none, and
+    ``hops[k]`` how far the k-th nearest of the other ranks is at least (`distances`). Returns the
+    bounds of some numbers of rounds; none if so few configurations do not reach all ranks. A
     *configuration* is a set of circuits that is held for some rounds. The time of a plan has three
     parts:
 
@@ -342,7 +348,12 @@ def _count_rounds(problem: CollectiveFields, traffic: _Traffic, configurations: 
 
 
 def is_no_graph(n_ranks: int, degree: int, diameter: int, two_way: bool) -> bool:
-    """Tell whether it is known that no graph of n ranks has such a degree and diameter."""
+    """Tell whether it is known that no graph of n ranks has such a degree and diameter.
+
+    A graph with as many ranks as counting allows (`reach`) is a Moore graph. Beside rings and
+    complete graphs there are none of directed circuits, and of two-way ones those of diameter 2
+    with degree 3, 7 and perhaps 57 alone. Two-way graphs with one rank less are rings alone.
+    """
     if diameter < 2 or degree < 2 or (two_way and degree == 2):
         return False
     most_ranks = reach(diameter, degree, two_way)
@@ -358,7 +369,8 @@ def _bound_static_sums(problem: CollectiveFields, fewest: int) -> BoundTerms:
 
     With few rounds a byte has to be sent more often, as it cannot wait to be added up. Each number
     of rounds therefore has a bound of its own: its start-ups, and its fewest sends of a byte
-    (`least_sum_sends`), which all circuits share. The least of them holds for all plans.
+    (`least_sum_sends`), which all circuits share. The least of them holds for all plans. `fewest`
+    is the least number of rounds in which all ranks can be reached.
     """
     n_ranks = problem.n_ranks
     send_s = problem.sending_s(problem.size_bytes) / n_ranks
@@ -439,7 +451,8 @@ def _bound_by_cuts(problem: CollectiveFields, distance: int, window: int) -> flo
     """Bound the time in which circuits carry the bytes of a broadcast, by cuts one after another.
 
     All bytes have to pass each cut. Near the root, and near the farthest rank, cuts have few
-    circuits: 1, then `onward`, then its square for each port of the root.
+    circuits: 1, then `onward`, then its square for each port of the root, where `onward` circuits
+    lead on from a rank. The farthest rank is `distance` hops from the root, or more.
 
     Each byte makes hop j in one of the `window` rounds from j on. With a window of 3, hops 1, 4, 7
     are made in different rounds, and the times of their cuts add up. The function takes such hops
@@ -465,8 +478,9 @@ def _bound_by_cuts(problem: CollectiveFields, distance: int, window: int) -> flo
 def _bound_in_fewest_rounds(problem: CollectiveFields, distance: int) -> float:
     """Bound the time of a broadcast that has as many rounds as the farthest rank is hops away.
 
-    Two circuits that lead to one rank leave out another rank, and all that would be reached from
-    it. If circuits could reach `n_spare` ranks more than there are, only so many may be left out.
+    The farthest rank is `distance` hops from the root. Two circuits that lead to one rank leave
+    out another rank, and all that would be reached from it. If circuits could reach `n_spare`
+    ranks more than there are, only so many may be left out.
     """
     lanes = problem.lanes
     onward = lanes - 1 if problem.two_way else lanes

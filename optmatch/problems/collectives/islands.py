@@ -48,8 +48,9 @@ def extra_rounds(islands: int, members: int, static: bool) -> Iterator[int]:
     island hears over a rail, and its rank then tells the other one. With two rounds over rails no
     other round is needed. The results are 1, 0, 0, ...
 
-    Returns the first value is for one round over rails, the second one for two, and so on: the
-    least number of rounds inside islands alone; -1 if so few rounds over rails cannot reach all.
+    There are `islands` groups of `members` ranks; if they are `static`, rails never change. Each
+    result is the least number of rounds inside islands alone; -1 if so few rounds over rails
+    cannot reach all.
     """
 
     def tell_members(reach: _Reach, n_begun: int) -> _Reach:
@@ -143,7 +144,8 @@ def bound_islands(problem: CollectiveFields) -> BoundTerms:
 def _bound_rounds(problem: CollectiveFields, configurations: int, n_hops: float) -> float:
     """Bound from below how long a collective takes with a given number of circuit sets.
 
-    The time to change circuits is not counted here.
+    The time to change circuits is not counted here. `n_hops` are the hops from an island to all
+    others together, at least, in an all-to-all; 0 if this is not known, or in other operations.
 
     A plan may use its rails in 1, 2, 3, ... rounds. Each of these numbers has a bound of its own,
     the sum of four terms in seconds:
@@ -225,8 +227,10 @@ def _bound_bytes(
 ) -> tuple[float, float]:
     """Bound the time of the bytes with so many rounds over rails, without start-ups and delays.
 
-    Returns the seconds in which rails carry bytes, and the seconds in which links inside islands
-    carry what came last, without rails beside. A reduce-scatter is an all-gather backwards.
+    `rounds` are those over rails, `n_extra` those inside islands alone, and `n_hops` is that of
+    `_bound_rounds`. Returns the seconds in which rails carry bytes, and the seconds in which links
+    inside islands carry what came last, without rails beside. A reduce-scatter is an all-gather
+    backwards.
     """
     members = problem.island
     n_others = problem.n_islands - 1
@@ -289,11 +293,10 @@ def _rest_s(
 ) -> float:
     """Bound the seconds that islands need, at the end, to hand on what came last.
 
-    A byte comes to an island over one rail, and links bring it to the other ranks that want it.
-    Links work while later rounds go over rails.
-
-    From this follows y_k <= ``fixed_bytes + slope x``, round by round. All rounds together bring
-    ``moved_bytes``, which bounds x from below.
+    A byte comes to an island over one rail, and links bring it to the other ranks that want it:
+    `copies` ranks want a byte, the first one included. Links work while later rounds go over
+    rails. For each rail, `rounds` rounds together bring `moved_bytes`, of which the first one
+    brings `first_bytes` at most.
 
     Returns the least rest, in seconds; 0 if an island wants each byte once, or if the last rounds
     can bring all bytes without it.
@@ -331,7 +334,8 @@ def _exchange_s(
     An *island* is a group of ranks with fast links among them. Each rank also has a *rail*, a
     circuit to a rank of another island. A *block* is what one rank sends to one other rank. If it
     is for another island, it goes over one rail, a *hop*, or over several by way of other islands.
-    It takes time on each of them.
+    It takes time on each of them: `n_hops` are the hops from an island to all others together, 0
+    if this number is not known.
     """
     members = problem.island
     block_bytes = problem.block_bytes

@@ -271,7 +271,10 @@ class CollectivePlan(Value):
             )
 
     def check_fits(self, problem: Any, where: str = "") -> None:
-        """Refuse a plan of a collective whose arrays belong to other ranks, epochs or chunks."""
+        """Refuse a plan of a collective whose arrays belong to other ranks, epochs or chunks.
+
+        `where` comes before the names of fields in errors, such as ``answer.``.
+        """
         n_ranks = problem.n_ranks
         n_epochs = len(self.circuits)
         expected = (n_epochs, problem.lanes, n_ranks)

@@ -119,7 +119,10 @@ def _count_within(hops: int, lanes: int, onward: int, most: int) -> int:
 
 
 def _count_reached(nearest: int, farthest: int, onward: int, two_way: bool) -> int:
-    """Count how many ranks one send of the data of one rank can lead to, at most."""
+    """Count how many ranks one send of the data of one rank can lead to, at most.
+
+    Those ranks count that are `nearest` to `farthest` circuits away from the receiver.
+    """
     # Ranks behind the sender are a circuit nearer to it than to the receiver. In powers of
     # `onward` they are those from `nearest` + 1 to `farthest` - 1.
     n_reached = _add_powers(onward, nearest, farthest)

@@ -115,6 +115,10 @@ def bound_sums_s(
     islands, as means over all bytes. It minimises the sum of the lengths of all rounds and pauses.
     Delays for changes of circuits are not counted.
 
+    There are `rounds` rounds over rails, and `members` ranks in each of the `islands`. `costs` are
+    the start-up of a round over rails in seconds and the rate of a rail in bytes per second, and
+    then the same two numbers inside islands. Each rank has `size_bytes` to be added up.
+
     Returns seconds that no such all-reduce can beat; 0 if the solver fails.
     """
     alpha_s, rate, island_alpha_s, island_rate = costs

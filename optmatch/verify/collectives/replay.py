@@ -71,7 +71,8 @@ class Pieces(NamedTuple):
 def _check_parts(problem: Collective, plan: CollectivePlan, findings: Findings) -> bool:
     """Check which parts of chunks a plan sends, and in which memories of ranks it puts them.
 
-    Sends of the kind `KEEP` are added to the sum, and kept at another place.
+    Sends of the kind `KEEP` are added to the sum, and kept at another place. Returns whether the
+    plan can be replayed.
     """
     if len(plan.parts) and not _check_bytes_of_parts(problem, plan, findings):
         return False
@@ -391,8 +392,9 @@ def _replay_round(
 ) -> bool:
     """Replay the sends of one round of a sum, and tell whether they are allowed.
 
-    Changes ``state.sets`` and ``state.is_filled`` to those after the round; ``kind[send]`` is one
-    of the four below. Each rank has a memory for its sum of each piece of the data, and may have
+    Changes ``state.sets`` and ``state.is_filled`` to those after the round. `of_round` is the
+    range of the sends of the round in the arrays of `state`, and ``kind[send]`` of these is one of
+    the four below. Each rank has a memory for its sum of each piece of the data, and may have
     others beside it. For each memory the replay knows a set: the ranks whose data are added up in
     it. For example {0, 2} means that the memory holds the data of rank 0 plus the data of rank 2.
     A send reads one memory, as it was before the round. There are four kinds of sends:
@@ -506,7 +508,7 @@ def _check_ends(
     """Check that in the end every rank has the data of all ranks in the sums that it wants.
 
     Sets are bits of 64-bit words, a bit for each rank. In a reduce-scatter a rank wants its own
-    block alone.
+    block alone: the chunks from `n_chunks_of_block` times its number on, so many of them.
     """
     n_ranks = problem.n_ranks
     n_sums = n_ranks * len(state.chunk)
@@ -657,7 +659,8 @@ def _check_epochs_of_planes(
     rule = "planes with a share have circuits, and no others"
     findings.expect_none(rule, is_dark == is_used, _ROUND_AND_PLANE, is_used, rule)
 
-    # The circuits of a round are those of any of its planes and ports that are lit.
+    # The circuits of a round are those of any port of a plane that has a share. Other entries are
+    # -1, so the maximum finds them.
     is_used_port = is_used[:, :, None, None]
     common_peer = np.where(is_used_port, peer, IDLE).max(axis=(1, 2))
     is_other = (is_used_port & (peer != common_peer[:, None, None])).any(axis=(2, 3))
@@ -673,7 +676,7 @@ def _check_changes(
 
     The plane takes part in some rounds. If two of these that follow each other have the same
     circuits, no time is needed in between, otherwise the delay. Rounds in which the plane takes no
-    part do not count.
+    part do not count. A start may be too early by `slack_s`, for rounding errors.
     """
     # The circuits that the plane has at present; None as long as they are known as a text only.
     lanes = slice(plane * problem.ports, (plane + 1) * problem.ports)
@@ -853,7 +856,8 @@ def _measure_rounds(
     """Check that each send has circuits to go over, and find what limits each round.
 
     If several lanes have a circuit from one rank to another, the bytes from the one to the other
-    are shared evenly among them.
+    are shared evenly among them. The result is None if a send has no circuit, or if links do not
+    fit.
     """
     n_ranks = problem.n_ranks
     n_rounds = plan.n_rounds
@@ -921,6 +925,7 @@ def _measure_rounds(
 def _load_islands(plan: CollectivePlan, n_ranks: int, send: IntArray) -> NDArray[np.float64]:
     """Return what the busiest rank sends, or receives, inside its island in each round.
 
+    `send` lists the numbers of the sends inside islands, once for each of their hops there.
     Returns bytes; -1 for rounds in which nothing is sent inside islands.
     """
     # Columns 1 and 2 of a send are its source and its destination. Bytes are added up by round and
