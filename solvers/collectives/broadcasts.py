@@ -150,6 +150,7 @@ def list_broadcast_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
     # numbers are tried, too; a simulation of too many sends would give up.
     choices: list[tuple[float, int, int, CircuitSequence]] = []
     for depth, sequence in [*_list_static(problem), *_list_changing(problem)]:
+        # The fixed seconds of a round; circuits that change add a delay every `held` rounds.
         fixed_s = problem.round_s
         if len(sequence.peer) > 1:
             fixed_s += problem.delay_s / sequence.held[0]

@@ -401,6 +401,7 @@ def _route_offsets(problem: Collective, groups: IntArray) -> Receipts | None:
     turn, source, target, offset = (
         np.concatenate(column) for column in zip(*columns, strict=True)
     )
+    # A block is one piece, and n ranks do what is listed for one of them.
     return receive_over_circuits(sequence, np.array(loads), 1, n, (turn, source, target, offset))
 
 

@@ -214,6 +214,7 @@ def find_cheapest_paths(sequence: Sequence, price: FloatArray) -> FloatArray:
     for turn, lane in product(range(rounds), range(lanes)):
         if lane == 0:
             cost[turn + 1] = cost[turn]
+        # over_circuit[source, rank]: the cost of coming from the rank to its peer in this round.
         peer = sequence[turn, lane]
         over_circuit = cost[turn] + price[turn, lane]
         cost[turn + 1][:, peer] = np.minimum(cost[turn + 1][:, peer], over_circuit)

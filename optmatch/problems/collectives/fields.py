@@ -34,7 +34,13 @@ _Demand = Annotated[GivenOrNone[np.float64], Axes(2), Range(0)]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CollectiveFields(Displayed):
-    """The fields of a `Collective`, unchecked, for the bounds that are counted from them."""
+    """The fields of a `Collective`, unchecked, for the bounds that are counted from them.
+
+    A round has the start-up `alpha_s` and, unless it is None, `hop_s` for each circuit in a row;
+    `delay_s` goes by while circuits change. Rates are those of a port, and inside an island of
+    `island` ranks those of a rank; without islands this number is 1. `steps` has rows of a
+    configuration and bytes, and `late_s` the seconds of each late rank by its number as a text.
+    """
 
     operation: Operation
     n_ranks: Count
