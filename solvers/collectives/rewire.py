@@ -45,10 +45,7 @@ class CircuitChoice(NamedTuple):
 
 
 def choice_effort_s(rounds: Rounds) -> float:
-    """Estimate how many seconds of CPU `choose` takes for the rounds of an algorithm.
-
-    Columns of ``rounds.sends`` are round, source, destination, chunk and kind.
-    """
+    """Estimate how many seconds of CPU `choose` takes for the rounds of an algorithm."""
     # The first send of each round stands for its circuits: where its ends are others than those of
     # the round before, the circuits are counted as others.
     n_rounds = rounds.n_rounds

@@ -275,8 +275,8 @@ def _leave_after(
 ) -> Iterator[tuple[int, FloatArray]]:
     """Yield what is left of all blocks after some numbers of direct rounds.
 
-    Yields a number of rounds from `counts`, ascending and 1 at least, and ``left[source,
-    destination]`` in bytes: the same array each time, which changes as the iteration goes on.
+    Yields a number of rounds from `counts`, ascending, and ``left[source, destination]`` in bytes:
+    the same array each time, which changes as the iteration goes on.
     """
     left = problem.demand.copy()
     for count, direct_round in enumerate(direct, start=1):

@@ -330,7 +330,7 @@ class SplitSearch:
         """
         n = self.problem.n_ranks
         ranks = np.arange(n)
-        # Where two ranks transmit to nobody they could still transmit to each other, so such sets are
+        # Two ranks that transmit to nobody could still transmit to each other, so such sets are
         # left out. All lanes have the same circuits, but perhaps in those of the start.
         permuted = [np.array(permutation) for permutation in permutations(range(n))]
         maximal = [peer for peer in permuted if (peer == ranks).sum() < 2]
