@@ -42,7 +42,7 @@ class RouteNeeds(NamedTuple):
 
 
 class ChangeOrder:
-    """The steps of a transition so far: which circuits have light, and the states of cells.
+    """The steps of a transition so far: which old routes have light, and the states of cells.
 
     Parameters
     ----------
@@ -51,7 +51,16 @@ class ChangeOrder:
     dark
         The circuits without light from the beginning.
     now
-        ``now[cell]``: the state of each cell on a new route, -1 if it was never set.
+        ``now[cell]``: the state of each cell on a new route before the first step, -1 if it was
+        never set.
+
+    Attributes
+    ----------
+    lit : set of int
+        The circuits that still have light on their old route: a circuit that was dropped or moved
+        is not among them.
+    steps : list of Step
+        All steps so far, in their order.
     """
 
     def __init__(
@@ -69,7 +78,10 @@ class ChangeOrder:
         self.steps = list[Step]()
 
     def missing_cells(self, circuit: int) -> list[tuple[int, int]]:
-        """List cells that the new route of a circuit needs in another state, with that state."""
+        """List cells that the new route of a circuit needs in another state than they have now.
+
+        They come as pairs (cell, state needed).
+        """
         return [
             (cell, state)
             for cell, state in self._new[circuit].cells.items()
@@ -118,7 +130,7 @@ def order_steps(
     dark: Collection[int],
     now: Mapping[int, int],
 ) -> list[Step]:
-    """Order the changes of circuits from old routes to new ones.
+    """Order the changes of circuits from old routes to new ones; arguments as of `ChangeOrder`.
 
     Each circuit in turn: the cells of its new route are set as far as its old light allows, then
     it goes dark, the rest is set, and it is raised. A circuit waits for others that stand in its
@@ -147,10 +159,11 @@ def order_steps(
 
 
 def make_transition(routing: RoutingState, case: HitCircuits, plan: Recovery) -> Transition:
-    """Name the ports and fibres of a plan, by rising circuits, and order its changes.
+    """Turn a plan into a transition: choose its ports and fibres, and order its changes.
 
-    What a circuit occupies before and after, ports, fibres and cells with their states, decides
-    which one has to go dark before another comes up; hit ones are dark from the beginning.
+    Circuits come in rising order. The ports, fibres and cell states that each one needs before
+    and after decide which one has to go dark before another comes up; hit ones are dark from the
+    beginning. `routing` still has the old routes.
     """
     order = sorted(range(len(plan.changed)), key=plan.changed.__getitem__)
     changed = [plan.changed[place] for place in order]
@@ -224,14 +237,19 @@ def name_paths(
 ) -> Named:
     """Choose ports and fibres for circuits; with cells the paths have them already.
 
-    ``wishes[k]`` is a source and a destination, ports; edge e has the fibres from
-    ``first_fibre[e]`` up to ``first_fibre[e + 1]``. There is always a choice if the paths overdraw
-    no resource. Of a unit the port at the place of the wish is taken if it is free, else the
-    lowest that is. Circuits in `leaving` give their parts up; the fibres of those that are `lit`
-    are taken only if there are no others.
+    ``wishes[k]`` are the ports (source, destination) that the circuit of ``paths[k]`` has so far,
+    and edge e has the fibres from ``first_fibre[e]`` up to ``first_fibre[e + 1]``; `first_fibre`
+    is empty on a fabric with cells. In its unit a circuit keeps the place of its port: with 6
+    ports to a unit, port 15 is at place 3, and in unit 7 it becomes port 45. If that is in use,
+    the lowest free port of the unit is taken.
+
+    `leaving` are running circuits that give up the parts that `users` says they have, and `lit`
+    those among them that still have light: their fibres are taken only if there are no others.
+    There is always a choice if the paths overdraw no resource.
     """
-    # On a fabric with cells, the nodes of a path say all: the terminals that light enters, and the
-    # ports at its first and last one.
+    # On a fabric with cells the nodes of a path are: the source unit, light about to enter a cell
+    # (one node for each cell, the first of them at the stub of the source port), light that leaves
+    # by the stub of the destination port, and the destination unit.
     if not len(first_fibre):
         return Named(
             circuits=[
@@ -269,11 +287,11 @@ class _PartChooser:
     Parameters
     ----------
     users, leaving, lit
-        As of `name_paths`.
+        As of `name_paths`: who has which part, and which circuits give theirs up.
     """
 
     def __init__(self, users: Users, leaving: Collection[int], lit: Collection[int]) -> None:
-        """Begin with no port and no fibre given away; arguments are those of `name_paths`."""
+        """Begin with no port and no fibre given away."""
         self._users = users
         self._leaving = leaving
         self._lit = lit
@@ -281,9 +299,10 @@ class _PartChooser:
         self._taken_fibres: set[int] = set()
 
     def take_port(self, end: int, unit: int, n_ports: int, wish: int) -> int:
-        """Take the port at the place of `wish` in a unit of so many ports, or the lowest free one.
+        """Take the port of a unit at the place that port `wish` has in its own unit.
 
-        `end` is `SOURCE` or `DESTINATION`: a port serves one circuit as each.
+        If it is in use, the lowest free one of the `n_ports` ports of the unit is taken. `end` is
+        `SOURCE` or `DESTINATION`: a port serves one circuit as each.
         """
         first = unit * n_ports
         port = first + wish % n_ports
@@ -294,7 +313,7 @@ class _PartChooser:
         return port
 
     def _is_free_port(self, end: int, port: int) -> bool:
-        """Tell whether nobody has a port, or a circuit that leaves."""
+        """Tell whether a port was not given away, and nobody or a leaving circuit has it."""
         user = self._users.ports[end][port]
         return (end, port) not in self._taken_ports and (user == NOBODY or user in self._leaving)
 
@@ -321,6 +340,7 @@ class _PartChooser:
 
 
 Levels = tuple[int, int, int, int, int]
+"""The five numbers that a plan is compared by; `Recovery` says which."""
 
 
 def replace_racks(state: Reroute, damage: Damage) -> tuple[Transition, Levels]:
@@ -328,10 +348,11 @@ def replace_racks(state: Reroute, damage: Damage) -> tuple[Transition, Levels]:
 
     All racks are alike, and fibres and ports count rack by rack, so each circuit of a lost rack
     has the same ports and fibres in the other one. A part that lies in a third rack stays there.
-    Raises `InfeasibleError` if too few racks are free: no other rack can hold what light does not
-    pass.
+    The result is the transition with its levels. Raises `InfeasibleError` if too few racks are
+    free: since light passes no chips, only a whole rack can replace another one.
     """
-    # Numbers of chips, ports and fibres are shifted by whole racks.
+    # Numbers of chips, ports and fibres are shifted by whole racks. A rack is lost, or free, with
+    # all of its chips: every `per_rack`-th chip of these lists begins a rack.
     rack = state.units
     size = rack.n_chips
     n_racks = rack.racks

@@ -64,17 +64,19 @@ class RerouteModel(ExactModel[tuple[list[Path], Handover]]):
     """The model: spares that take over, and routes of circuits that may move around the others.
 
     A circuit is a flow from where its source may be to where its destination may be. Each arc is a
-    variable for each circuit that can use it; nodes use up what is free of their resource. Whoever
-    was not hit may keep its route, and moves only if `moved` says so.
+    variable for each circuit that can use it; nodes use up what is free of their resource. A
+    movable circuit may keep its route, and leaves it only if `moved` says so.
 
-    The hit circuits, and those that may move, are off the routing.
+    There are two objectives, linear expressions that the search minimises one after the other:
+    ``movers_cost`` counts circuits that move although they were not hit, and ``routes_cost``
+    weighs the routes. `_add_levels` says how.
     """
 
     def __init__(self, routing: RoutingState, case: HitCircuits, movable: Sequence[int]) -> None:
-        """Build the model: a choice of spares, a flow for each circuit, and two objectives.
+        """Build the model: a choice of spares, a flow for each circuit, and both objectives.
 
-        The hit circuits and `movable`, which were not hit and may move, have been taken off
-        `routing`.
+        `movable` are circuits that were not hit and may move. They and the hit ones have been
+        taken off `routing`: the resources that they use count as free.
         """
         super().__init__()
         self.routing = routing
@@ -93,15 +95,19 @@ class RerouteModel(ExactModel[tuple[list[Path], Handover]]):
         for spare in case.spares:
             self.model.add_at_most_one(self.take[unit, spare] for unit in case.lost)
 
+        # ``moved[circuit]``: whether a movable circuit leaves its old route. `_add_circuit` fills
+        # the other four: `uses` is needed for capacities, `sets` and `sums` for the objectives,
+        # and `flows` to read the routes out of a solution.
         self.moved = {circuit: self.model.new_bool_var("") for circuit in movable}
         self.uses: dict[int, list[Any]] = defaultdict(list)
         """``uses[resource]``: literals of circuits that use one unit of it."""
         self.sets: dict[int, Any] = {}
-        """``sets[cell]``: whether a cell must be set."""
+        """``sets[cell]``: whether some route needs a cell in another state than it has."""
         self.flows: list[dict[int, Any]] = []
         """``flows[k][arc]``: whether ``circuits[k]`` goes along an arc."""
         self.sums: list[tuple[Any, Any]] = []
-        """The loss and the length of each circuit."""
+        """The loss, in hundredths of a dB, and the length, in cells and fibres, of
+        ``circuits[k]``: sums over the variables of its flow."""
         for circuit in self.circuits:
             self._add_circuit(circuit)
         for resource, literals in self.uses.items():
@@ -133,7 +139,7 @@ class RerouteModel(ExactModel[tuple[list[Path], Handover]]):
         """Add the flow of a circuit: one unit from one of its starts to one of its goals.
 
         The flow is a variable for each arc of the flow graph that the circuit can use. What it
-        uses is appended to ``flows``, ``sums``, ``uses`` and ``sets``.
+        uses is added to ``flows``, ``sums``, ``uses`` and ``sets``.
         """
         routing = self.routing
         graph = routing.graph
@@ -186,18 +192,21 @@ class RerouteModel(ExactModel[tuple[list[Path], Handover]]):
             for arc, literal in flow.items():
                 if arc not in kept_arcs:
                     model.add_implication(literal, self.moved[circuit])
+
+        # A cost has the loss of an arc above `LOSS_COST`, and its length below.
         cost = routing.cost
         loss = sum(int(cost[arc] // LOSS_COST) * literal for arc, literal in flow.items())
         length = sum(int(cost[arc] % LOSS_COST) * literal for arc, literal in flow.items())
         self.sums.append((loss, length))
 
     def _add_levels(self) -> None:
-        """Make two objectives, ``movers_cost`` and ``routes_cost``, which are minimised in turn.
+        """Add the worst loss to the model, and make the objectives of all circuits' sums.
 
-        The first are the circuits that move although they were not hit, those of others
-        outweighing all of hit jobs. The second are digits that are compared in their order: cells
-        to be set, the worst loss, the length, each with a radix larger than any value of its
-        digit.
+        ``movers_cost`` counts the circuits that move although they were not hit; one of another
+        job weighs more than all of hit jobs together. ``routes_cost`` is one number with three
+        digits: cells to be set, the worst loss, the length, hence compared in this order. With
+        ``length_radix`` = 100 and ``loss_radix`` = 1000, two cells, a loss of 35 and a length of 7
+        are (2 * 1000 + 35) * 100 + 7 = 203507; each radix is larger than any value of its digit.
         """
         routing = self.routing
         self.length_radix = len(routing.graph.capacity) + 1
@@ -243,7 +252,7 @@ class RerouteModel(ExactModel[tuple[list[Path], Handover]]):
 
             # From its start along the lit arcs to where none leads on.
             starts, _ = self._ends(circuit)
-            path = [next(start for start in starts if start in next_node)]
+            path = [next(start for start in starts if start in next_node)]  # one has been chosen
             while path[-1] in next_node:
                 path.append(next_node[path[-1]])
             paths.append(np.array(path, dtype=np.int32))
@@ -338,7 +347,8 @@ class RerouteSearch:
             known = (sets * model.loss_radix + worst) * model.length_radix + length
             model.model.add(model.routes_cost <= known)
 
-        # Now the routes: cells to be set, the worst loss, and the length.
+        # Now the routes: cells to be set, the worst loss, and the length. A circuit that was
+        # movable but has kept its route is no part of the plan.
         outcome = self._run(model, model.routes_cost)
         if outcome.found:
             paths, handover = model.read(outcome)
@@ -454,7 +464,8 @@ def _settle_all(search: RerouteSearch) -> Any:
 
     Changes ``search.settled``, the least values of both levels that are proved, ``search.best``
     and ``search.proved``. First only hit circuits move; then others of their jobs; at last
-    circuits of anybody. The result is a certificate that there is no plan, if that was found.
+    circuits of anybody. The result is a certificate that there is no plan, a `CutProof` or what
+    `prove_handovers` returns, and None in all other cases, also after a limit.
     """
     # First only hit circuits move.
     if search.stopped() or not search.try_moving(()):

@@ -84,7 +84,8 @@ def _crossing(problem: Reroute, rack: Units, sides: NDArray[np.float32]) -> NDAr
 
     ``sides[set, server]`` is 1 for the servers of a set, else 0. Circuits between units that stay
     are counted as they are. Those of a lost unit depend on where its spare is: inside of the set
-    those from outside need not leave it, but those to outside do.
+    those from outside need not leave it, but those to outside do. The result has an entry
+    for each set.
     """
     server = rack.server_of_unit
     lost = np.array(problem.lost, dtype=np.int64)
@@ -166,7 +167,7 @@ def prove_handovers(
 
 
 def explain_bound(lost: int, spares: int) -> str:
-    """Say why the bound of a problem is infinite."""
+    """Say why the bound of a problem is infinite, from the numbers of lost units and spares."""
     if lost > spares:
         return f"{lost} units with circuits are lost, {spares} live spares are there"
     return "a circuit has no route, or none within its budget, between its ends or their spares"
@@ -225,10 +226,11 @@ def find_block(routing: RoutingState, case: HitCircuits) -> BlockProof | None:
 def _cut_off(
     routing: RoutingState, chips: NDArray[Any], loads: NDArray[Any], side: int
 ) -> BlockProof | None:
-    """Prove by a minimum cut that the chips of a server have more circuits than ways, if so.
+    """Prove by a minimum cut that the chips of a server have more circuits than waveguides.
 
-    `side` is 0 for flows out of the chips, 1 for those into them; ``loads[k]`` are the circuits of
-    ``chips[k]``. None if the cut is no smaller, or passes no waveguides.
+    `side` is 0 for flows out of the chips, 1 for those into them; ``loads[k]`` is the number of
+    circuits of ``chips[k]``. None if the largest flow carries all circuits, or if the cut passes
+    the ports of chips instead of waveguides, which proves nothing about routes.
     """
     with uncounted():
         from scipy.sparse import csr_array  # takes a third of a second
@@ -280,7 +282,8 @@ def _cut_off(
     if flow.flow_value >= loads.sum():
         return None
 
-    # The cut: resources whose way in can still be reached, and whose way out cannot.
+    # The cut: resources whose first node, r, can still be reached in the residual network, and
+    # whose last node, n + r, cannot. Waveguides have the lowest numbers, ports of chips follow.
     residual = (network - flow.flow).tocsr()
     residual.eliminate_zeros()
     is_near = np.zeros(sink + 1, dtype=np.bool_)

@@ -106,8 +106,9 @@ def repair(
     """Answer a failure: with all other circuits in place, or else with few that move.
 
     After a few spares in vain, where that takes long, and before other circuits are moved, `prove`
-    is called once, and may return a proof that nothing helps. The result is a plan, a proof, or
-    None if no plan was found, which proves nothing. `routing` is as before on return.
+    is called once, and may return a proof that nothing helps. The `clock` ends the moves of other
+    circuits, not the first search. The result is a plan, a proof, or None if no plan was found,
+    which proves nothing. `routing` is as before on return.
     """
     prove = cache(prove or (lambda: None))
     with routing.without(case.hit):
@@ -125,18 +126,20 @@ class RankedHandover(NamedTuple):
     """A way to hand lost units over, and the units of circuits from then on."""
 
     bound: tuple[int, int, int]
-    """No cells, the worst loss and the length if nothing is in the way."""
+    """No cells to be set, the worst loss and the length if nothing is in the way: what the last
+    three levels of a `Recovery` are at least."""
     handover: Handover  # the spare of each lost unit
-    ends: list[tuple[int, int]]  # the source and the destination unit of each circuit
+    ends: list[tuple[int, int]]  # the units (source, destination) of each circuit to be routed
 
 
 def list_choices(
     routing: RoutingState, case: HitCircuits, reach: Reach, circuits: Sequence[int], most: int
 ) -> list[RankedHandover]:
-    """List the ways to hand lost units over, by the worst loss and the length if alone.
+    """List the `most` best ways to hand lost units over, by the worst loss, then the length.
 
-    One lost unit may go to any spare; several to the spares nearest to one of them, of which there
-    are so many that 720 ways or a few more are compared.
+    Both are those of the circuits to be routed, `circuits`, if nothing else were in the way. One
+    lost unit may go to any spare; several to the spares nearest to one of them, as many as make at
+    most 720 ways.
     """
     pairs = routing.ends[list(circuits)]  # the units of each circuit
     n_lost = len(case.lost)
@@ -194,9 +197,10 @@ def _best_handover(
 ) -> Recovery | Proof | None:
     """Try the ways to hand over, nearest first, until no other can be better.
 
-    For each handover hit and moving circuits, which have been taken off `routing`, are routed
-    through what is free. `prove` is called once where several ways have failed and each takes
-    long.
+    For each handover, at most `most` of them, the hit circuits and those in `moving` are routed
+    through what is free; they have been taken off `routing`. `prove` is called once where several
+    handovers have failed and each takes long. The result is the best plan, a proof that there is
+    none, or None.
     """
     clock = running_clock()
     circuits = (*case.hit, *moving)
@@ -208,7 +212,8 @@ def _best_handover(
     n_failed = 0
     n_compared = 0
     for ranked in list_choices(routing, case, reach, circuits, most):
-        # Ways come by their bounds: the first that cannot be better ends the search.
+        # Handovers come by their bounds: the first that cannot be better ends the search. A bound
+        # has the last three levels only.
         cannot_be_better = best is not None and best.levels[2:] <= ranked.bound
         if ranked.bound[1] >= UNREACHED or cannot_be_better:
             break
@@ -251,7 +256,10 @@ def settle(
     circuits: Sequence[int],
     routes: FoundRoutes,
 ) -> Recovery:
-    """Make a plan of new routes: leave out circuits that moved in vain, and count."""
+    """Make a plan of new routes, ``routes.paths[k]`` of ``circuits[k]``, and count its levels.
+
+    Circuits that were not hit and got their old route again are left out.
+    """
     if len(circuits) == len(case.hit):
         return Recovery(
             (0, len(circuits), *routes.levels), handover, tuple(circuits), routes.paths

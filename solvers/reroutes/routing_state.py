@@ -226,7 +226,7 @@ def _freeze(
     return FlowGraph(units.n_units, units.ports_per_unit, 2 * units.n_units, **arrays)
 
 
-_DEAD_CELL = 2
+_DEAD_CELL = 2  # a `mode` that no arc asks for: its states are 0 and 1
 ROUNDS = 24
 """How often circuits are routed before it is given up that they get out of each other's way."""
 Path = NDArray[np.int32]
@@ -384,7 +384,8 @@ class RoutingState:
     def close(self, fibres: Iterable[int], ports: Iterable[int], cells: Iterable[int]) -> None:
         """Leave parts to the circuits that have them now, dark or not: no other circuit gets them.
 
-        Such a circuit frees all its parts but these when it is taken off.
+        Such a circuit frees all its parts but these when it is taken off. Parts that nobody has
+        are closed to everybody, and the cells of `cells` lead no further light.
         """
         # With cells, a circuit that runs keeps its ports: only ports without one are closed.
         self.break_cells({}, cells)
@@ -456,9 +457,9 @@ class RoutingState:
         A path begins with the node of the unit that its circuit leaves, and ends with that of the
         unit that it enters; ``graph.inner`` is the first node between them.
         """
-        # Groups of nodes, in the order of light: units left; parts passed; on fabrics with cells
-        # the terminals by which light leaves the fabric; units entered. In each group ``circuits``
-        # has the circuit of every node.
+        # Groups of nodes, in the order of light: units left; parts passed, which are terminals
+        # with cells and fibres without; on fabrics with cells the terminals by which light leaves
+        # the fabric; units entered. In each group ``circuits`` has the circuit of every node.
         graph = self.graph
         fabric = problem.fabric
         passed = problem.passed
@@ -585,8 +586,9 @@ def spread(
     """Mark which nodes can be reached from some of them over arcs (breadth-first search).
 
     There are `n` nodes, those in `seeds` are reached to begin with, and arc k leads from
-    ``tail[k]`` to ``head[k]``.
+    ``tail[k]`` to ``head[k]``. The result has the shape (n,).
     """
+    # `front` are the nodes that the last round reached; their arcs lead to those `ahead`.
     reached = np.zeros(n, dtype=np.bool_)
     reached[seeds] = True
     front = reached

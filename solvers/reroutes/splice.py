@@ -3,7 +3,7 @@
 After McMurchie and Ebeling, PathFinder (FPGA 1995, https://doi.org/10.1145/201310.201328): each
 circuit takes its cheapest path, what is shared becomes dearer, and all are routed again until
 nothing is shared. Here the circuits that stay are obstacles, and what is negotiated is small. A
-way is searched by Dijkstra's algorithm from both ends at once.
+path is searched by Dijkstra's algorithm from both ends at once.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class RerouteSpace(NamedTuple):
 
 @inner_kernel
 def cost_of_arc(net, work, arc, shared_cost):
-    """Return what a way costs more for an arc; -1 if its cell is stuck in the other state.
+    """Return what an arc adds to the cost of a path; -1 if its cell is stuck in the other state.
 
     The arc costs its loss and length, a cell that has to be set, and what the resource of its head
     costs by its history and, if other new circuits have used it up, `shared_cost`.
@@ -146,10 +146,12 @@ def cost_of_arc(net, work, arc, shared_cost):
 
 @inner_kernel
 def _expand_nearest(net, work, is_forward, start, shared_cost, best):
-    """Continue the cheapest path from one end of the search, and return the best `Meeting` then.
+    """Expand the nearest node of one end of the search, and return the best `Meeting` then.
 
-    A node is closed if it is shut, or if its resource has nothing free, but for `start`, where the
-    circuit itself counts. The near side of a meeting is that of the end which is expanded.
+    `best` is the best one so far, and its near side is that of the end which is expanded: the one
+    at the start if `is_forward`, else the one at the goal. A node is closed if it is shut, or if
+    its resource has nothing free; `start`, the node where the circuit begins, is always open,
+    since the circuit itself uses its resource. `shared_cost` is as of `cost_of_arc`.
     """
     end = work.forward
     opposite = work.backward
@@ -162,7 +164,7 @@ def _expand_nearest(net, work, is_forward, start, shared_cost, best):
     if node < 0:
         return best
 
-    # Reach the next nodes, and join ways that meet there.
+    # Reach the next nodes, and join the paths of both ends that meet there.
     for place in range(arcs_first[node], arcs_first[node + 1]):
         # Backward, arcs are listed apart, and lead from head to tail.
         arc = place
@@ -188,8 +190,9 @@ def _expand_nearest(net, work, is_forward, start, shared_cost, best):
 def find_cheapest_path(net, work, ends, shared_cost, way):
     """Find the cheapest path of a circuit, by Dijkstra's algorithm from both ends at once.
 
-    The end goes on whose next node is nearer. `way` receives the nodes; the result is their
-    number, 0 if there is no path.
+    `ends` are the first and the last node of the circuit. The end of the search goes on whose next
+    node is nearer. `way` receives the nodes of the path, from the first to the last; the result is
+    their number, 0 if there is no path.
     """
     start, goal = ends
     forward = work.forward
@@ -197,7 +200,7 @@ def find_cheapest_path(net, work, ends, shared_cost, way):
     if net.free[net.graph.resource[goal]] <= 0:
         return 0
 
-    # Until no unknown way can be cheaper than the best one that is joined.
+    # Until the nearest nodes of both ends add up to the cost of the best path.
     begin_at(forward, start)
     begin_at(backward, goal)
     best = Meeting(np.int64(NOT_REACHED), np.int64(-1), np.int64(-1))  # type: ignore[arg-type]
@@ -233,6 +236,9 @@ def find_arc(net, node, next_node):
 @inner_kernel
 def negotiate(net, work, ends, rounds):
     """Route circuits together by negotiated congestion.
+
+    ``ends[circuit]`` are the first and the last node of a circuit, the unit that it leaves and the
+    one that it enters; `rounds` is the most rounds.
 
     In each round every circuit takes its cheapest path. A resource, such as a waveguide, that more
     circuits use than are free of it becomes dearer, and all are routed again, until no resource is
@@ -275,7 +281,9 @@ def negotiate(net, work, ends, rounds):
 def weigh(net, work, count):
     """Return the cells to be set (each once), the worst loss, and the length of all routes.
 
-    The loss is in hundredths of a dB. ``work.passing[cell]`` is scratch.
+    The routes are the first `count` of ``work.path``. The loss is in hundredths of a dB, the
+    length the number of cells and fibres. ``work.passing[cell]`` is scratch: 1 for a cell that was
+    counted.
     """
     work.passing[:] = 0
     n_cells_set = 0
@@ -297,7 +305,11 @@ def weigh(net, work, count):
 
 @kernel
 def route(net, work, ends, rounds):
-    """Negotiate, and weigh the routes in the same call: outcome, cells to be set, loss, length."""
+    """Negotiate, and weigh the routes in the same call.
+
+    The result is the outcome of `negotiate`, then the three numbers of `weigh`, 0 if the outcome
+    is not positive.
+    """
     outcome = negotiate(net, work, ends, rounds)
     if outcome <= 0:
         return outcome, 0, np.int64(0), np.int64(0)

@@ -110,7 +110,8 @@ def find_answer(
 ) -> Proposal | OptMatchError:
     """Search for the changes that keep all circuits alight after some parts have failed.
 
-    With `only_unit` this unit alone may replace a failed one. The error that says that nothing
+    `failure` has the parts that are reported now. With `only_unit` this unit alone may replace a
+    failed one. The error that says that nothing
     helps or was found in time is returned, for the caller to raise; `InputError` is raised here if
     a part does not exist or has failed.
     """
@@ -170,6 +171,9 @@ def _search_transition(
 ) -> Transition:
     """Search for new routes and replacements once it is known what has failed.
 
+    `closed` are parts of other pending failures, which no answer may use; with `only_unit` that
+    unit alone may replace a lost one.
+
     Where light is routed through cells or fibres, a spare unit replaces each lost one, and the
     circuits that lost their light get new routes. Where nothing is routed, a whole spare rack
     replaces each rack that has a failure. Only ``snapshot.spaces`` changes.
@@ -191,7 +195,8 @@ def _search_transition(
     routing.shut_fibres(failure.failed_fibres)
     routing.break_cells(failure.stuck, failure.dead_cells)
 
-    # Circuits leave failed units, and no other circuit comes there: then no port has to be shut.
+    # Ports that die now are shut. This is not needed if units alone have failed, chips of a rack
+    # or ports of a switch: their circuits leave them, and no other circuit comes there.
     damage = _assess_after(state, failure)
     fields = {field for field, parts in failure._asdict().items() if parts}
     if fields != {f"failed_{state.units.unit_name}s"}:
@@ -243,8 +248,9 @@ def _replace_racks(
 ) -> Transition:
     """Find a whole spare rack for each rack in which something has failed.
 
-    Spares are the racks that work even if the closed parts have failed; with `only_unit` the rack
-    of that unit alone. Lost is only what the failure itself hits.
+    Spares are the racks that work even if the `closed` parts, those of other pending failures,
+    have failed; with `only_unit` the rack of that unit alone. Only racks that `failure` hits are
+    lost.
     """
     from optmatch.solvers.reroutes.changes import replace_racks
 
@@ -262,8 +268,8 @@ def _relax_problem(
 ) -> Reroute:
     """Make an easier problem, of which a proof that nothing helps holds for the present one, too.
 
-    It leaves out the circuits that pending failures hit, unless the present failure hits them as
-    well. Fibres of pending failures count as failed, since no answer may use them.
+    It leaves out the circuits that pending failures (`closed`) hit, unless the present failure
+    hits them as well. Fibres of pending failures count as failed, since no answer may use them.
     """
     is_pending = np.zeros(len(case.owners), dtype=np.bool_)
     if any(closed):
@@ -287,6 +293,10 @@ def _find_cut_off_chips(
     state: Reroute, failure: FailedParts, closed: FailedParts
 ) -> tuple[int, ...]:
     """List the chips that must be replaced because their server has lost its last fibres.
+
+    `failure` is what fails now, and `closed` are the parts of other failures that are pending:
+    they have failed as well, but no answer to them was applied, and the state does not list them.
+    Chips that one of the three names as failed are not listed again. Units are chips here.
 
     A server needs a fibre that leads out and one that leads in. A server that loses the last of
     either kind by this failure is cut. Its chips are replaced in two cases:
@@ -330,7 +340,8 @@ def find_closed_part(state: Reroute, transition: Transition, closed: FailedParts
     """Name a part of other pending failures that changes would use, such as ``"fibre 12"``.
 
     The changes use the units that replace others, the ports at which circuits end that did not end
-    there before, and the cells and fibres of the new routes. None if they use no closed part.
+    there before, and the cells and fibres of the new routes. `closed` are the parts of those
+    failures; None if the changes use none of them.
     """
     if not any(closed):
         return None

@@ -201,7 +201,10 @@ def drop_former_faults(state: Reroute, failure: FailedParts) -> Reroute:
 
 
 def add_failure(state: Reroute, failure: FailedParts) -> Reroute:
-    """Return a state in which the parts of a failure have failed too, cells in its way alone."""
+    """Return a state in which the parts of a failure have failed too.
+
+    A cell that had another fault before has the new one alone.
+    """
     faults = state.failed.faults | failure.faults
     return replace(state, **FailedParts.of(faults)._asdict())
 
@@ -281,6 +284,8 @@ def take_out(record: Record, repaired: FailedParts) -> Record:
 
 def _list_usable_units(after: Reroute, repaired: FailedParts) -> set[int]:
     """List the units that can be used again after a repair.
+
+    `after` is the state in which the `repaired` parts work again.
 
     Where single units replace each other, these were repaired themselves, or a port of theirs was,
     and none of their ports is dead. Where whole racks do, they are all units of racks in which

@@ -32,7 +32,7 @@ from optmatch.problems.reroutes.running import FailedParts
 Durable = Literal["always", "interval"]
 """When changes are brought to disk: each before its call returns, or once a second."""
 
-_INTERVAL_S = 1.0
+_INTERVAL_S = 1.0  # seconds after which a change is brought to disk in any case
 
 _LAYOUT = Layout(
     noun="controller of optmatch",
@@ -186,7 +186,12 @@ def record_to_tree(record: Record) -> dict[str, Any]:
 
 
 def _read_record(tree: Any, first_tree: dict[str, Any], first: Reroute, where: str) -> Record:
-    """Read a record that `record_to_tree` has written, and check it; all have one fabric."""
+    """Read a record that `record_to_tree` has written, and check it.
+
+    Fields that changes never touch, the fabric among them, come from the first state of the file:
+    `first_tree` is that state as JSON, `first` the same as an object. `where` is the place of the
+    record in the file, for errors.
+    """
     check_object(tree, where)
     check_keys(tree, where, allowed=Record._fields, required=Record._fields)
     place = pointer(where, "state")

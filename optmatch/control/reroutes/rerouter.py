@@ -56,7 +56,8 @@ _REFUSED = "a failure has no answer"
 _ANSWERED = "a failure has a proposal"
 _CHANGED = "the state has changed"
 _ROLLED_BACK = "a change is taken back"
-"""What a new record is for; the history depends on it."""
+"""The events of `Rerouter._go_to`: a change adds an entry to the history, a rollback removes one,
+and the other two leave their number as it is."""
 
 
 def _refuse_preparation(prepare: bool | None) -> None:
@@ -157,6 +158,7 @@ class Rerouter:
         """How many failures `retry` has looked at so far: it goes on with the next one."""
         self._priorities = _list_priorities(present.state, priorities)
         self._now = take_snapshot(present, self._priorities)
+        """The present snapshot. It is replaced as a whole, hence readers need no lock."""
 
     @property
     def offers(self) -> tuple[Proposal, ...]:
@@ -356,9 +358,10 @@ class Rerouter:
     ) -> Proposal:
         """Search an answer to a failure, and with `report` put the failure on record.
 
-        The search sees a snapshot of the record. If the record has changed meanwhile, its answer
-        may be out of date, and it runs once more; after `deadline_s` seconds the answer counts as
-        it is. Raises the refusal if there is no repair.
+        `call` is the name of the public method, for the figures. The search sees a snapshot of the
+        record. If the record has changed meanwhile, its answer may be out of date, and it runs
+        once more; after `deadline_s` seconds the answer counts as it is. Raises the refusal if
+        there is no repair.
         """
         self._check_open()
         clock = start_clock(deadline_s)
@@ -407,9 +410,10 @@ class Rerouter:
     ) -> bool:
         """Put a failure on record if `report` says so; return False if its answer is stale.
 
-        An answer is stale if the state has changed since its search began (`basis`), or if a part
-        that it uses has failed; then nothing was recorded, and another one has to be searched,
-        unless there is no time for that (`even_if_stale`).
+        `basis` is the snapshot that the search saw. Its answer is stale if the state has changed
+        since then, or if a part that it uses has failed; then nothing is recorded, and another
+        answer has to be searched. With `even_if_stale` there is no time for that, and the failure
+        is recorded with the answer that there is.
         """
         with self._lock:
             record = self._now.record
@@ -844,14 +848,16 @@ class Rerouter:
     def _go_to(self, record: Record, event: str) -> Snapshot:
         """Take over a record, once it is in the file; the caller holds the lock.
 
-        If the file cannot be written, the present record is still the former one.
+        `event` says what the record is for: one of the four texts above the class. If the file
+        cannot be written, the present record is still the former one. The result is the snapshot
+        of the new record.
         """
         self._check_open()
         before = self._now
         if record is before.record:
             return before
 
-        # What searches derive from a state holds as long as the state is the same.
+        # All values that searches derive from a state hold as long as the state is the same.
         snapshot = before._replace(record=record)
         if record.state is not before.state:
             snapshot = take_snapshot(record, self._priorities, before)
@@ -882,7 +888,8 @@ def _record_after(record: Record, proposal: Proposal) -> Record:
     Chips that were cut off with their server are noted, unless they have been reported by
     themselves.
     """
-    # ``homes[stand_in]``: the unit whose circuits it has. A stand-in may be lost in turn.
+    # ``homes[stand_in]``: the unit whose circuits it has. A stand-in may be lost in turn: then the
+    # new one stands in for the same unit.
     homes = dict(record.homes)
     changes = proposal.failure._asdict()
     moves = proposal.transition.moves.tolist()
@@ -893,6 +900,8 @@ def _record_after(record: Record, proposal: Proposal) -> Record:
         stand_ins = tuple(stand_in for stand_in, _ in moves)
         for stand_in in stand_ins:
             del homes[stand_in]
+
+        # A stand-in that is not pending works, and is a spare again.
         if subtract(proposal.failure, record.waiting_parts) == proposal.failure:
             changes = {"spares": stand_ins}
 

@@ -47,7 +47,9 @@ _ARRAY_TYPES = (np.dtype(np.int8), np.dtype(np.int32), np.dtype(np.int64))
 _MATCHINGS_PER_SHARE = 256
 """How many matchings a thread takes at a time: a few milliseconds of work."""
 
-# Outcomes of a row, as `optmatch.solvers.routing.rows` numbers them.
+# Outcomes of a row, as `optmatch.solvers.routing.rows` numbers them: its circuits have their
+# routes, it is no matching of live ports, or the states to start from are no states. 0 means that
+# the quick methods found no routes, and a search has to decide.
 _ROUTED = 1
 _NO_MATCHING = -1
 _WRONG_STATES = -3
@@ -187,6 +189,7 @@ class Router:
         self._new_row_router = new_row_router
         self._quick = quick
         self._wires = None
+        """What the check of light needs of the fabric; None if answers are not checked."""
         if check and fabric.graph is not None:
             self._wires = quick.wires_of(fabric)
 
@@ -199,7 +202,9 @@ class Router:
             (self._n_ports, first.router.width),
             (self._n_ports,),
         )
+        """The shapes of states, routes and lengths, as in `Routed`."""
         self._idle_workspaces = [first]
+        """Workspaces that no thread is in: a call takes one, and puts it back at its end."""
         self._options: dict[str, Any] = {
             "check": check,
             "time_limit_s": time_limit_s,
@@ -338,8 +343,8 @@ class Router:
             threads = len(os.sched_getaffinity(0)) if has_affinity else 1
         threads = integer("threads", threads, at_least=1)
 
-        # Threads write to rows of their own of these arrays. outcome[k] says whether row k is
-        # routed, is not routed, or is no matching.
+        # Threads write to rows of their own of these arrays. ``outcome[k]`` says whether row k is
+        # routed (1), is not routed (0), or is no matching (-1).
         states = np.empty((n_rows, self._n_cells), dtype=np.int8)
         lengths = np.zeros((n_rows, n_ports), dtype=np.int64)
         outcome = np.empty(n_rows, dtype=np.int8)
@@ -421,10 +426,10 @@ class Router:
     ) -> Routed:
         """Find states of the cells with which one matching has all its circuits.
 
-        Quick compiled methods come first, a search after them. `given` has the present states,
-        from which few cells are to change, None to route anew; `out` receives the answer, None for
-        new arrays. A matching without states is an `InfeasibleError`, one without states in time a
-        `LimitReached`.
+        Quick compiled methods come first, a search after them. ``given[cell]`` is the present
+        state of a cell, -1 where not known, and few cells are to change from it; None to route
+        anew. `out` receives the answer, None for new arrays. A matching without states is an
+        `InfeasibleError`, one without states in time a `LimitReached`.
         """
         row = _typed("matching", matching, 1, np.int32)
         routed = self.empty() if out is None else self._check_out(out)
@@ -438,6 +443,7 @@ class Router:
             clock = Limits(time_s=self._time_limit_s).start()
         workspace = self._take_workspace()
         try:
+            # Present states of another number of cells than the fabric has are refused below.
             router = workspace.router
             outcome = _WRONG_STATES
             if given is None:
@@ -482,8 +488,9 @@ class Router:
     ) -> None:
         """Search for cell states of one matching that the quick compiled methods could not route.
 
-        The search has the time that is left on `clock`, None for the time limit of this router;
-        routes and lengths are then read from the states.
+        ``row[source] = destination`` is the matching. `routed` receives the states, and the routes
+        and lengths that `router` reads from them. The search has the time that is left on `clock`,
+        None for the time limit of this router.
         """
         problem = Routing(
             self.fabric, row, objective=self._prefer or "total-cells", cells=self._cells
@@ -508,8 +515,8 @@ class Router:
     ) -> bool:
         """Search for one row of a batch that was not routed; tell whether states were found.
 
-        Writes ``states[cell]`` and ``lengths[port]`` of the row, `FREE` and 0 where nothing was
-        found.
+        ``row[source] = destination`` is the matching. Writes ``states[cell]`` and
+        ``lengths[port]`` of the row, `FREE` and 0 where nothing was found.
         """
         states[:] = FREE
         lengths[:] = 0
@@ -527,8 +534,8 @@ class Router:
     ) -> None:
         """Check that every circuit of some matchings gets its light, if the user asked for checks.
 
-        Row k of the states belongs to row k of the matchings. A circuit without light of its own
-        is a `VerificationError`.
+        ``rows[k, source] = destination`` is a matching, ``states[k, cell]`` the states that hold
+        it. A circuit without light of its own is a `VerificationError`.
         """
         if self._wires is None:
             return

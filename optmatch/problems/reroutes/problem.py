@@ -59,9 +59,11 @@ def _try_handovers(
 ) -> NDArray[np.int64]:
     """Return how long or how lossy the shortest new routes are, for each choice of spares.
 
-    ``lengths[unit, unit]``; ``end_units[circuit]`` are two units. The result is ``lengths``
-    between the ends of each hit circuit (column) after each handover (row). With 2 lost units and
-    3 spares there are 3 * 2 = 6 handovers. There is one row alone
+    ``lengths[source, destination]`` is the least number of cells or fibres, or the loss, from unit
+    to unit, `UNREACHED` where there is no route; ``end_units[circuit]`` are both units of each hit
+    circuit. The result is ``lengths`` between the ends of each hit circuit (column) after each
+    handover (row). With 2 lost units and 3 spares there are 3 * 2 = 6 handovers. There is one row
+    alone
 
     - if whole racks are lost: a rack is replaced by one that is alike, so that lengths stay;
     - if there are more than ``_MOST_HANDOVERS``: each circuit has the least length that it has

@@ -121,7 +121,10 @@ def check_ends(fabric: Fabric, circuits: NDArray[np.int32]) -> None:
 
 
 def _find_first(keys: NDArray[np.integer], n_keys: int) -> NDArray[np.int64]:
-    """Return for each of some numbers below `n_keys` the position where it comes first."""
+    """Return for each of some numbers below `n_keys` the position where it comes first.
+
+    Of the keys 5, 3, 5 these are the positions 0, 1, 0.
+    """
     first = np.empty(n_keys, dtype=np.int64)
     first[keys[::-1]] = np.arange(len(keys))[::-1]  # of equal ones the last assignment stays
     return np.asarray(first[keys])
@@ -155,12 +158,12 @@ def follow_fibres(rack: Units, circuits: NDArray[np.int32], routes: Routes) -> P
             where = f"routes[{circuit[entry]}][{hop}]"
             raise InputError(f"{where} = {fibre[entry]}: {explain(entry)}", where=where)
 
-    # Each fibre starts where the one before it ends, the first one at the source.
+    # Each fibre starts where the one before it ends, the first one at the source. `tail` and
+    # `head` are the servers, or switches between racks, that each passed fibre joins.
     server = rack.server_of_unit[circuits // rack.ports_per_unit]  # (circuits, 2)
     tail, head = rack.edges[rack.edge_of_fibre[fibre]].T
 
-    # Whether a fibre follows another one of the same circuit; the first one starts at the
-    # source.
+    # Whether a fibre follows another one of the same circuit.
     goes_on = np.diff(circuit, prepend=-1) == 0
     light_at = np.where(goes_on, np.roll(head, 1), server[circuit, 0])
     refuse(

@@ -3,6 +3,9 @@
 The loop from a failed port to tuned circuits. A change is on record with the controller before it
 is sent to a switch; after a crash at any point, the circuits of the record are compared with those
 of the switches, and what differs is told or mended.
+
+Switches are numbered by their places among those of the running state, watched or not. A failure
+is *open* from the reading that showed it until an answer was told or the part works again.
 """
 
 from __future__ import annotations
@@ -61,10 +64,7 @@ class StatusReader:
     """
 
     def __init__(self, switches: Mapping[int, Switch]) -> None:
-        """Start a pool of threads, one for each switch.
-
-        Readings name switches by their numbers here.
-        """
+        """Start a pool of threads, one for each of ``switches[number]``."""
         self._switches = switches
         self._pool = ThreadPoolExecutor(
             max_workers=max(1, len(switches)), thread_name_prefix="optmatch reading"
@@ -140,7 +140,7 @@ class _SentChange:
     """``repaired`` or ``mended``: what is told once all circuits are tuned."""
     message: str
     untuned: dict[int, tuple[CrossConnect, ...]]
-    """The circuits that are not known to be tuned, by switch."""
+    """The circuits that are not known to be tuned, by the number of their switch."""
     began_s: float
     """When the reading was made that led to the change, on the monotonic clock."""
     give_up_s: float
@@ -342,10 +342,11 @@ class Watcher:
         """Look at the switches until `stop` is set, and search for answers between the looks.
 
         At first the circuits on the switches are compared with the record. Each look reads which
-        parts have failed and gives quick answers. The next step depends on what is open: circuits
-        that were sent are watched until they are tuned; else the search for an answer to a failure
-        without one goes on (`search_on`, false if there is none to search for); else the watcher
-        pauses. At the end the claims on all switches that can still be reached are given up.
+        parts have failed and gives quick answers. After a look, circuits that were sent are
+        watched until they are tuned; if there are none, the search for an answer to an open
+        failure goes on (`search_on`, false if there is none to search for); else the watcher
+        pauses for `poll_s`. At the end the claims on all switches that can still be reached are
+        given up.
         """
         try:
             self.reconcile()
@@ -576,7 +577,8 @@ class Watcher:
         """Ask the controller for a way over a failure, which is on record from then on.
 
         An error that is returned says that nothing helps, or that nothing was found within
-        `deadline_s`; None if the record has answered one of the parts already, as after a restart.
+        `deadline_s` seconds (None: no limit but that of a running clock). The result is None if
+        the record has answered one of the parts already, as after a restart.
         """
         ports = [part.number for part in parts if part.kind == "port"]
         fibres = [part.number for part in parts if part.kind == "fibre"]
@@ -595,9 +597,10 @@ class Watcher:
     ) -> None:
         """Carry out the answer to the failure of one part, or tell that there is none.
 
-        Of the outcomes of `_ask`, `InfeasibleError` says that nothing gets around the failure,
-        `LimitReached` that nothing was found in time, and None closes the failure. `addition` ends
-        the message of a search that was cut short: another one follows.
+        `outcome` is what `_ask` has returned: an `InfeasibleError` says that nothing gets around
+        the failure, a `LimitReached` that nothing was found in time, and None that the failure is
+        open no more. `addition` ends the message of a search that was cut short, as another one
+        follows; without it the search has come to its end.
         """
         if outcome is None:
             del self._open_failures[part]
@@ -619,10 +622,11 @@ class Watcher:
             self.on_event(WatchEvent("unanswered", message))
 
     def _carry_out(self, parts: Sequence[RackPart], proposal: Proposal) -> None:
-        """Tell an answer to failed parts, which are open no more, and send it if allowed.
+        """Report the answer to the failure of some parts, and send it if `may_apply` allows that.
 
-        Removes the parts from ``_open_failures``. The answer goes on record before anything is
-        sent to a switch.
+        The failures are open no more: the parts leave ``_open_failures``. An answer that is sent
+        goes on record first; `_play_transition` returns its last change, for `_expect_tuned` to
+        wait for.
         """
         failures = [self._open_failures.pop(part) for part in parts]
         began_s = min(failure.began_s for failure in failures)
@@ -644,7 +648,8 @@ class Watcher:
 
         Steps that follow each other are one change as long as no circuit goes dark after another
         has been raised: within a change removals come first anyway. Each change but the last one
-        is waited for; the last one is returned, with what was sent to each switch.
+        is waited for. The result is the last one: the number of each switch that changed, and the
+        circuits that were removed and added there.
         """
         # The state that the proposal was made for, with the parts that failed in it.
         state = proposal.state
@@ -655,6 +660,9 @@ class Watcher:
         }
         problem = dataclasses.replace(state, **failed)
 
+        # ``plans[index].matchings[k]``: the circuits of a switch in state k, which
+        # `_last_states_of_changes` counts. `before` is the state that the switches have so far,
+        # `last` the one that the next change leads to.
         plans = switches_of_transition(problem, proposal.transition)
         steps = proposal.transition.steps[:, 0].tolist()
 
@@ -707,9 +715,11 @@ class Watcher:
         sent: Sequence[tuple[int, Difference]],
         began_s: float,
     ) -> None:
-        """Note the changes that were sent, so that `_check_tuning` tells when all are tuned.
+        """Note a change that was sent, so that `_check_tuning` tells when all of it is tuned.
 
-        `began_s` is when the reading was made that led to them, on the monotonic clock.
+        `sent` has the number of each switch that changed, with the difference that it was sent:
+        the circuits that it added are those to be tuned. The other arguments are fields of
+        `_SentChange`.
         """
         additions = {index: difference.additions for index, difference in sent}
         give_up_s = time.monotonic() + self.time_limit_s
@@ -801,7 +811,9 @@ class Watcher:
 
 
 def _last_states_of_changes(steps: Sequence[int]) -> list[int]:
-    """Return the states after which a change is sent to the switches, ascending.
+    """Return the states to which changes lead, one for each change, ascending.
+
+    ``steps[k]`` is the kind of step k.
 
     A transition goes from the old circuits to the new ones in steps, each of which darkens one
     circuit (`DROP`), raises one (`RAISE`) or sets a cell. State 0 is the beginning, state 1 is
