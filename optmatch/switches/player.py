@@ -106,11 +106,11 @@ class PlayOptions:
 class PlayedMoment(NamedTuple):
     """One moment of a plan after it was played."""
 
-    round: int
-    moment: int
+    round: int  # which time the plan was played, from 0
+    moment: int  # its number in the plan, from 0
     n_changed: int
     """Circuits that were removed or added."""
-    planned_delay_s: float
+    planned_delay_s: float  # how long the plan gives the switches until all is tuned
     delay_s: float
     """From the change to the last tuned circuit."""
     own_time_s: float
@@ -161,12 +161,12 @@ class PlayReport:
 
 
 class _Moment(NamedTuple):
-    """A point in time at which one or more switches change."""
+    """A point in time at which one or more switches change; times are those of the plan."""
 
     start_s: float
     state_of_switch: dict[int, int]
     """``state_of_switch[switch]``: the state to which each switch goes on."""
-    planned_delay_s: float
+    planned_delay_s: float  # from the start until the last of them is tuned
     hold_s: float
     """How long the circuits carry data until the next moment begins."""
 
@@ -279,7 +279,7 @@ def play(
 class _PreparedMoment(NamedTuple):
     """A moment that is compared with the switches and noted, and not sent yet."""
 
-    round: int
+    round: int  # as of `PlayedMoment`
     moment: int
     targets: dict[int, frozenset[CrossConnect]]
     """The circuits that each switch of the moment holds from then on."""
@@ -300,7 +300,10 @@ class _UntunedError(SwitchError):
 
 
 class _Player:
-    """Plays the moments of a plan on its switches."""
+    """Plays the moments of a plan on its switches.
+
+    Switches are numbered by their places in `plans`, which has those with something to do.
+    """
 
     def __init__(
         self,
@@ -332,6 +335,7 @@ class _Player:
         self.switches = match_all_switches(self.plans, switch)
         self.moments = _list_moments(self.plans)
         self.own_sides = [_own_sides(plan, options.only_ports) for plan in self.plans]
+        """The sides that may be touched, for each switch."""
         # Only a plan that is played by its own times has durations to keep; moments of plans
         # without times last 0 seconds and are passed over.
         keeps_times = options.pace == "times" and not options.stretch
@@ -475,7 +479,8 @@ class _Player:
         options = self.options
         played: list[PlayedMoment] = []
 
-        # A run that goes on begins with the moment that was being played.
+        # A run that goes on begins with the moment that was being played. The first moment is
+        # prepared here, each further one while the one before it is held, if it is held.
         round_number = 0
         first = 0
         if self.journal is not None and self.journal.position is not None:
@@ -499,6 +504,7 @@ class _Player:
                     self.on_moment(moment, len(self.moments))
                 prepared = self._hold(round_number, place, stop)
 
+            # Without moments an endless plan would never end.
             first = 0
             round_number += 1
             if not self.moments:
@@ -597,8 +603,8 @@ class _Player:
     def _wait(self, index: int, circuits: Iterable[CrossConnect], applied_s: float) -> None:
         """Wait until circuits of a switch are tuned; one that is not is an `_UntunedError`.
 
-        It has failed, or the time limit is over, which counts from `applied_s` on the monotonic
-        clock.
+        Such a circuit has failed, or the time limit is over, which counts from `applied_s` on the
+        monotonic clock.
         """
         left_s = self.options.time_limit_s - (time.monotonic() - applied_s)
         tuning = self.switches[index].wait(sorted(circuits), max(0.0, left_s))
@@ -619,9 +625,9 @@ class _Player:
     ) -> _PreparedMoment | None:
         """Hold the circuits for the time of the plan, and prepare the next moment meanwhile.
 
-        Only plans that are played by their own times are held here (``pace="times"``). The next
-        moment is prepared `_PREPARE_S` seconds before it is due, so that reading the switches
-        delays nothing; None if there is none.
+        The moment is the one at `place` of the plan. Only plans that are played by their own times
+        are held here (``pace="times"``). The next moment is prepared `_PREPARE_S` seconds before
+        it is due, so that reading the switches delays nothing; None if there is none.
         """
         if self.options.pace != "times":
             return None

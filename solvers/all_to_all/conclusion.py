@@ -49,10 +49,10 @@ def conclude(
 ) -> Solution:
     """Turn the plan of a search into a solution: place leftovers, order slots, count cells.
 
-    Circuits that have no route, the leftovers, get further slots. The objective is the number of
-    cells on all routes of all slots. `proved` is what `prove_bound` returned, if it was called
-    before; without `polish` no bound is proved, and slots and routes are not changed for few
-    toggles.
+    Circuits that have no route, the leftovers, get further slots. `limit` is why the search ended,
+    None if it ended by itself, and `name` the method of the solution. `proved` is what
+    `prove_bound` returned, the bound on the cells with its proof, if it was called before. Without
+    `polish` no bound is proved, and slots and routes are not changed for few toggles.
     """
     # The bound on the cells of all plans in the fewest slots, with its proof. The excess of the
     # plan is what its routes cost beyond the shortest ones, from which the bound is counted.
@@ -126,13 +126,14 @@ def prove_bound(planner: SlotPlanner, excess: int) -> tuple[float, RoutingProof 
             planner.slots_bound = slot_bound.slots
             return np.inf, slot_bound.proof
 
+    # A plan that meets the counted bound, or comes as near as the gap allows, needs no other.
     plan_cells = counted_cells + excess / UNIT
     is_near = near_enough(plan_cells, counted_cells, clock.limits.gap) is not None
     if excess == 0 or is_near or clock.remaining_s <= 0:
         return counted_cells, None
     planner.on_event(Tick("bound", 0))
     if excess >= FAILED:
-        plan_cells = np.inf
+        plan_cells = np.inf  # not all circuits have routes: there is no plan to be met
     return bound_jointly(problem, planner.router, plan_cells, clock)
 
 
@@ -171,7 +172,10 @@ def without_routes(problem: AllToAll, matchings: NDArray[np.int32], name: str) -
 def all_slots(
     problem: AllToAll, matchings: NDArray[np.int32], states: NDArray[np.int8] | None
 ) -> Schedule:
-    """Make the schedule of an all-to-all, all slots of the same duration."""
+    """Make the schedule of an all-to-all, all slots of the same duration.
+
+    ``matchings[slot, source] = destination``; ``states[slot, cell]``, None without cells.
+    """
     return Schedule(
         matchings=matchings.reshape(-1, problem.fabric.n_ports),
         durations_s=np.full(len(matchings), problem.slot_s),

@@ -83,6 +83,7 @@ def solve(
     if refused is not None:
         return refused
     bound = problem.lower_bound()
+    # No answer is below -1: both are made, and the last one of the fewest cells is taken.
     plans = _plans(problem, clock, rng, on_event)
     best, limit, _ = take_best(plans, -1.0, clock, on_event, "route", 2, ties=True)
 
@@ -112,7 +113,7 @@ def solve(
 def _plans(
     problem: AllToAll, clock: Clock, rng: np.random.Generator, on_event: OnEvent
 ) -> Iterator[tuple[float, RoundSlots]]:
-    """Yield the cells and slots of two answers, the second one with fewer toggles.
+    """Yield two answers, each with the cells on all its routes; the second has fewer toggles.
 
     The second answer puts the slots in an order with few toggles. It then routes each slot anew:
     in a Benes network the cells along a loop may all be flipped together (the loop is *turned*),
@@ -132,7 +133,8 @@ def _plans(
         matchings = matchings[sequence.order]
         states = states[sequence.order]
 
-    # No state is known before the first slot. Each cell passed costs 1 in either state, which
+    # ``driven[cell]`` is the state of a cell before the next slot, which `follow` keeps up to
+    # date; none is known before the first one. Each cell passed costs 1 in either state, which
     # outweighs all toggles: few cells come first, and few toggles among routes of as many cells.
     # The slots share the visits, a limit of the work.
     driven = np.full(fabric.n_cells, FREE, dtype=np.int8)

@@ -141,8 +141,9 @@ def schedule_all(
        fewer slots.
     5. Slots are put in an order with few changes of cells.
 
-    `starts` is how often the search begins; None for as often as `params` says, or, with limits on
-    a mesh that is not small, until a limit is reached.
+    `name` is the method of the solution, and `start` a former one. `starts` is how often the
+    search begins; None for as often as `params` says, or, with limits on a mesh that is not small,
+    until a limit is reached.
     """
     clock = limits.start()
     trivial = answer_at_once(problem, name)
@@ -253,8 +254,8 @@ class _SlotExchange:
         """Route the tournament under random names; or find that links are too few for it.
 
         Returns the limit that was met, if any. ``planner.plan`` receives the slots, also those
-        that leave circuits without a route. If prices prove that the fewest slots are not enough,
-        ``is_crowded`` is set instead.
+        that leave circuits without a route. If prices of links prove that the fewest slots are not
+        enough, ``is_crowded`` is set, and ``bound`` and ``packed`` with it.
         """
         names = self.planner.random_names(self.factors.shape[1])
         self.planner.plan = []
@@ -342,7 +343,7 @@ class _SlotExchange:
         """Keep the slots of a former solution, and route again what has no route any more.
 
         If `former` does not have the fewest slots, in which each pair meets once, the search
-        begins with a tournament instead.
+        begins with a tournament instead. The result is as of `start`.
         """
         planner = self.planner
         schedule = former.schedule
@@ -360,6 +361,7 @@ class _SlotExchange:
         if ((schedule.matchings == IDLE).sum(axis=1) != n_idle).any():
             return self.start()
         factors = np.stack([planner.factor(matching) for matching in schedule.matchings])
+        # Each vertex has the same partners as in the tournament, in whatever slots.
         if (np.sort(factors, axis=0) != np.sort(self.factors, axis=0)).any():
             return self.start()
 

@@ -81,8 +81,10 @@ def matchings(factors: NDArray[np.int64], n_ports: int, bidirectional: bool) -> 
 def _other(factors, vertex, taken, before):
     """Find the next vertex along the edges that `taken` leaves, and the factor of its edge.
 
-    The walk came from `before`. Both are -1 if there is no such vertex: factors of jobs that share
-    a fabric may have an edge in common.
+    ``factors[k, vertex]`` are three factors, and ``taken[vertex]`` is the partner in another one,
+    made of their edges. The walk came to `vertex` from `before`, -1 at its start. The result is -1
+    twice if there is no such vertex: factors of jobs that share a fabric may have an edge in
+    common.
     """
     for k in range(3):
         neighbour = factors[k, vertex]
@@ -102,7 +104,7 @@ def _toss(coins):
 
 @inner_kernel
 def _walk_alternating_cycle(factors, start, coins, place, path):
-    """Walk along the edges of three factors until a cycle closes that alternates.
+    """Walk from `start` along the edges of three factors until a cycle closes that alternates.
 
     ``path[:length]`` receives the vertices of the walk, and ``place[vertex]`` their places in it,
     -1 for others. The walk takes an edge of the first factor, then one of the second or third by
@@ -140,9 +142,9 @@ def _weigh_cycle(factors, start, taken):
 
     Without the edges of the new first factor (`taken`) each vertex has two edges left, and these
     make cycles. A colouring gives the edges of a cycle to the new second and third factor
-    alternately. Returns whether the cycle has an even number of edges; and how many edges more
-    stay in the factor of before if the first edge goes to the second factor than if it goes to the
-    third.
+    alternately. Returns whether the cycle through `start` has an even number of edges; and how
+    many edges more stay in the factor of before if the first edge goes to the second factor than
+    if it goes to the third, below 0 if it is the other way round.
     """
     more_alike = 0
     count = 0
@@ -168,7 +170,8 @@ def _weigh_cycle(factors, start, taken):
 def _colour_cycle(factors, start, colour, new):
     """Give the edges of a cycle to the new second and third factor alternately.
 
-    The edges are those that ``new[0]`` leaves; the first one goes to ``new[colour]``.
+    The edges are those that ``new[0]`` leaves, along the cycle through `start`. The first one goes
+    to ``new[colour]``, `colour` being 1 or 2; both rows receive the partners of its vertices.
     """
     vertex = start
     before = -1
@@ -232,8 +235,8 @@ def find_swap(factors, beyond, first, penalty, coins, seen):
     cycle, each is a factor again, and all pairs still meet once. Among the cycles that chance lets
     by, one in sixteen, the one is taken that is expected to save the most.
     ``beyond[slot, vertex]`` is the cost of the circuit at a vertex beyond its shortest route, and
-    `penalty` the expected one of a new circuit, both half at each end. Returns the other slot and
-    a vertex of the cycle; -1 twice if there is none.
+    `penalty` the expected one of a new circuit, both half at each end. `coins` is a random number
+    below 2**31. Returns the other slot and a vertex of the cycle; -1 twice if there is none.
     """
     slots, n = factors.shape
     most_saved = -(1 << 60)
@@ -273,9 +276,10 @@ def find_swap(factors, beyond, first, penalty, coins, seen):
 
 @kernel
 def swap(factors, start, new):
-    """Let two factors swap their edges on the cycle through a vertex; `new` receives them.
+    """Let two factors swap their edges on the cycle through the vertex `start`.
 
-    See the module for an example.
+    ``factors[side, vertex]`` are the partners in both, and ``new[side, vertex]`` receives those
+    after the swap. The module has an example.
     """
     for v in range(factors.shape[1]):
         for side in range(2):

@@ -40,8 +40,9 @@ def decide_fewest(
 ) -> list[RoutedSlot] | bool:
     """Find a schedule in the fewest slots, or tell whether it is refuted that there is one.
 
-    Models of more than `most_literals` are not built. Returns the slots; True if it is proved that
-    there is no schedule; False if that stays open.
+    Models of more than `most_literals` are not built; `slots` is another number of slots than the
+    fewest. Returns the slots; True if it is proved that there is no schedule; False if that stays
+    open.
     """
     model = JointModel(problem, problem.min_slots if slots is None else slots)
     if model.n_literals > most_literals:
@@ -118,8 +119,8 @@ class JointModel(ExactModel[RoutedPairs]):
         for pair in self.pairs:
             self.model.add_exactly_one(slot[pair] for slot in self.meets)
 
-        # Slots can be renamed without any change. The pairs of port 0 meet in different slots, and
-        # fixing which rules out all schedules that differ in names only.
+        # Slots can be renamed without any change. The pairs of port 0 meet in different slots; to
+        # fix these slots rules out all schedules that differ in names only.
         pairs_of_first_port = [pair for pair in self.pairs if pair[0] == 0]
         for slot, pair in enumerate(pairs_of_first_port):
             self.model.add(self.meets[slot][pair] == 1)
@@ -130,6 +131,7 @@ class JointModel(ExactModel[RoutedPairs]):
         ``meets[-1][pair]`` is 1 if the pair meets in this slot. ``flows[-1][port]`` is the light
         of a source port; it ends at the partner of the port, and no two share a link.
         """
+        # `lit` has the flow of each source port, with the literal that it has light.
         meets = {pair: self.model.new_bool_var("") for pair in self.pairs}
         source = self.fabric.source_terminals
         target = self.fabric.destination_terminals
@@ -230,7 +232,7 @@ def improve(
     def ask(slots: int) -> Asked[RoutedPairs] | Limit:
         """Ask for a schedule of so many slots; with as many as the start has, of fewer cells.
 
-        `Limit.MEMORY` if the model would be too large.
+        Returns the model with its outcome, or `Limit.MEMORY` if it would be too large.
         """
         model = JointModel(problem, slots)
         if model.n_literals > MOST_LITERALS:
@@ -242,6 +244,9 @@ def improve(
     # answer. Only with as many slots as the start has, its cells have to be undercut.
     verdict = refute_in_turn(range(fewest, start_slots + 1), ask, clock)
     limit = verdict.limit
+
+    # All is refuted: the start is optimal. Or nothing could be asked, or a limit of CP-SAT leaves
+    # open whether `verdict.count` slots are enough.
     if verdict.count is None:
         return _claim(start, start.objective or 0.0, None, start_slots)
     if verdict.outcome is None:
@@ -275,7 +280,11 @@ def improve(
 
 
 def _claim(solution: Solution, bound: float, limit: Limit | None, refuted_below: int) -> Solution:
-    """Say what CP-SAT refuted about a schedule: fewer slots, and totals below the bound."""
+    """Say what CP-SAT refuted about a schedule: fewer slots, and totals below the bound.
+
+    `bound` is one on the cells of all routes. Schedules of fewer than `refuted_below` slots are
+    refuted. `limit` is why the search ended.
+    """
     objective = solution.objective or 0.0
     bound = min(max(bound, solution.lower_bound), objective)
     slots = solution.schedule.n_slots if solution.schedule is not None else 0

@@ -58,9 +58,10 @@ PACKING = "pack again"
 def fill_slot(wiring, space, pairs, routes, lengths, is_placed):
     """Route pairs in turn past each other and past the circuits that are there, first fit.
 
-    ``pairs[pair]`` are a source and a destination. ``space.exit_cost[terminal]`` is `FAR` at the
-    links of all circuits, hence also at the ports that have one. A pair that gets a path is
-    written to ``routes[source]`` and ``lengths[source]``, its links are closed, and
+    ``pairs[pair]`` are a source and a destination port. ``space.exit_cost[terminal]`` is the price
+    of the link behind a terminal, `FAR` for the links of all circuits, hence also at the ports
+    that have one. The path of a pair that gets one is written to ``routes[source, step]``, the
+    terminals by which light leaves its cells, and ``lengths[source]``; its links are closed, and
     ``is_placed[pair]`` becomes true.
     """
     for pair in range(len(pairs)):
@@ -178,8 +179,9 @@ def _insert_by_negotiation(
 ) -> RoutedSlot:
     """Put further pairs into a full slot, by rip-up and reroute of all its circuits.
 
-    Pairs are tried in turn, but for those that are placed; others that fit become placed in
-    `is_placed`. The search ends after `_REFUSALS` failures in a row; `slot` is not changed.
+    ``pairs[pair]`` are a source and a destination. Pairs are tried in turn, but for those that are
+    placed; others that fit become placed in `is_placed`. The search ends after `_REFUSALS`
+    failures in a row. The result is the fuller slot; `slot` is not changed.
     """
     n_refused = 0
     idle = planner.idle_partner
@@ -242,8 +244,8 @@ def load_cheapest_paths(wiring, all_paths, space, must_meet, link_use):
 
     ``must_meet[source, destination]`` says which pairs there are. Writes ``link_use[link]``, how
     many pairs go over each link, from 0. ``space.exit_cost`` has the price of the link behind each
-    terminal. `all_paths` is the wiring for searches to all terminals, one for each port that
-    starts a pair; pairs without a path are left out.
+    terminal. `all_paths` is `wiring` as `search_all_paths` changes it: in it, one search from a
+    port finds the cheapest paths to all terminals. Pairs without a path are left out.
     """
     for link in range(len(link_use)):
         link_use[link] = 0
@@ -284,8 +286,8 @@ def bound_slots(
     is the dual of a linear programme, and any prices give a bound.
 
     The search for good prices is the multiplicative-weights method: links on many cheapest paths
-    become dearer. The best prices are a certificate: the bound can be recounted by one search for
-    each port.
+    become dearer, in so many `rounds`. The best prices are a certificate: the bound can be
+    recounted by one search for each port. The workspace of `router` is overwritten.
     """
     # All links have the same weight at first. Prices are the weights in whole numbers, the largest
     # one `_PRICE_SCALE`. After each round the weight of a link grows with its use.

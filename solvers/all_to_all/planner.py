@@ -153,9 +153,11 @@ class SlotPlanner:
         """Find routes for all circuits of a slot by negotiation, from the routes that are there.
 
         The *excess* of the slot is what its routes cost beyond the shortest ones, in 1/`UNIT` of a
-        cell; above `allowed` the negotiation gives up. It is `FAILED` for each link that is still
-        contested, or for each circuit if one has no path at all. `routes` and `lengths` are
-        changed and become part of the result; other threads bring a `router` of their own.
+        cell; above `allowed` the negotiation gives up, None for never. It is `FAILED` for each
+        link that is still contested, or for each circuit if one has no path at all. ``partner`` is
+        the factor. `routes` and `lengths`, as of `RoutedSlot`, are the routes to begin with, of
+        length 0 where there is none; they are changed and become part of the result. Other threads
+        bring a `router` of their own.
         """
         # `least` is what the shortest routes of all circuits cost together.
         router = router or self.router
@@ -173,7 +175,7 @@ class SlotPlanner:
         return RoutedSlot(partner, routes, lengths, excess)
 
     def route_all(self, factors: NDArray[np.int64]) -> Limit | None:
-        """Route the factors with little effort, each for itself, on all processors.
+        """Route the factors, ``factors[slot, vertex]``, each for itself, on all processors.
 
         Where most fail, negotiations go on from the routes that are there, with more patience: few
         links are contested then, and that is quicker than to exchange pairs. `Limit.TIME` if the
@@ -239,7 +241,8 @@ class SlotPlanner:
         """Return what each circuit of a slot costs beyond its shortest route, half at each end.
 
         It is the excess of the slot, divided among its circuits; `FAILED` is added for each
-        contested link that a circuit passes, and for a circuit without a route.
+        contested link that a circuit passes, and for a circuit without a route. A circuit of
+        vertices 0 and 5 that costs 6 too much has 3 at both; the result is by vertex.
         """
         starts = self.sources(slot.partner)
         ends = slot.partner[starts]
@@ -313,8 +316,9 @@ def exchange_pairs(planner: SlotPlanner, tolerated: int = 0) -> Limit | None:
     """Exchange pairs between slots until no slot has more excess than is tolerated.
 
     With ``FAILED - 1`` all routes have to be found, however long; with 0 they have to be the
-    shortest ones. `Limit.EXHAUSTED` if some slot has more excess after `MOVES_PER_SLOT` moves for
-    each slot, or there are fewer than three slots; an iteration is a move.
+    shortest ones. Returns None once that is so, else the limit that was met, or `Limit.EXHAUSTED`
+    after `MOVES_PER_SLOT` moves for each slot, or with fewer than three slots; an iteration is a
+    move.
     """
     max_iterations = planner.clock.limits.iterations
     most = MOVES_PER_SLOT * len(planner.plan) if max_iterations is None else max_iterations
@@ -335,7 +339,8 @@ def exchanges(planner: SlotPlanner, tolerated: int = 0) -> Iterator[None]:
     fewer than three slots.
     """
     # `factors` and `beyond` have a row for each slot of the plan: its factor, and what circuits
-    # cost beyond their shortest routes at each vertex. `place` and `path` are scratch.
+    # cost beyond their shortest routes at each vertex. `place` and `path` are scratch. `coins` is
+    # a random number from which the kernels draw further ones.
     slots = len(planner.plan)
     vertices = len(planner.plan[0].partner) if planner.plan else 0
     if slots < 3:
@@ -380,7 +385,7 @@ def exchanges(planner: SlotPlanner, tolerated: int = 0) -> Iterator[None]:
 
 
 def three_slots(planner: SlotPlanner, excessive: list[int]) -> list[int]:
-    """Draw three different slots, one of which has too much excess, in random order."""
+    """Draw the numbers of three different slots, one of them from `excessive`, in random order."""
     first = excessive[planner.rng.integers(len(excessive))]
     other_slots = planner.rng.choice(len(planner.plan) - 1, size=2, replace=False)
     chosen = [first, *(int(k) + (k >= first) for k in other_slots)]

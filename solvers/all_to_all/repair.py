@@ -102,6 +102,8 @@ class Repair:
         self.router = CellRouter(self.fabric)
         self.matchings = schedule.matchings
         self.states: NDArray[np.int8] = np.asarray(schedule.cell_states)
+        # The routes of each slot and their lengths: ``routes[source, step]`` are the terminals by
+        # which light leaves its cells, of which the first ``lengths[source]`` count.
         self._routes = [
             self.router.follow(matching, states)
             for matching, states in zip(self.matchings, self.states, strict=True)
@@ -180,7 +182,11 @@ class Repair:
     def _known(
         self, slot: int, faults: tuple[Fault, ...], hits: NDArray[np.bool_]
     ) -> NDArray[np.int8] | None:
-        """Look for a repair of one of the faults that also holds with the other faults."""
+        """Look for a known repair of one of the faults that also holds with the other faults.
+
+        ``hits[k]`` says whether fault k hits the slot. The result is the states of the slot,
+        ``states[cell]``, or None.
+        """
         if len(faults) == 1:
             return None
         for fault in (faults[k] for k in np.flatnonzero(hits)):
@@ -246,7 +252,8 @@ class Repair:
         5. The prices of step 1, if they were not asked for before.
         6. On a small mesh, an exact model of the whole schedule.
 
-        ``states[slot, cell]`` of the repaired slots is changed where others are repaired.
+        `lost` are the numbers of these slots. ``states[slot, cell]`` has the states of all slots,
+        also those that are repaired already, and receives those of further ones.
         """
         broken = Faulty.of(self.fabric, damage.faults)
 

@@ -31,9 +31,11 @@ _WORK_PER_S = 10**9
 def neighbours(states, order, count, last, following):
     """Write the driven states of cells before and after each place, and count the toggles.
 
-    A cell that a slot leaves free keeps its state. ``last[place, cell]`` is the last driven state
-    before a place, and ``following[place, cell]`` the first one from it on; -1 for none. Places
-    are 0 to `count`: a slot may be put in before each slot, and after the last one.
+    ``states[slot, cell]`` is -1 where free, and ``order[place]`` a slot; the first `count` places
+    are looked at. A cell that a slot leaves free keeps its state. ``last[place, cell]`` is the
+    last driven state before a place, and ``following[place, cell]`` the first one from it on; -1
+    for none. Places are 0 to `count`: a slot may be put in before each slot, and after the last
+    one.
     """
     cells = states.shape[1]
     toggles = 0
@@ -64,9 +66,9 @@ def neighbours(states, order, count, last, following):
 def reinsert(states, order, victims, last, following):
     """Take slots out one by one and put each back where it costs the fewest toggles.
 
-    `victims` are the slots that are taken out; ``order[place]`` is changed. Best insertion into
-    `order`, O(slots * cells) for each slot; `last` and `following` are those of `neighbours` at
-    the end. Returns the number of toggles.
+    `victims` are the slots that are taken out; ``order[place]`` is changed. It is best insertion,
+    O(slots * cells) for each slot. `last` and `following` are written, and at the end are those of
+    `neighbours` for the new order. Returns its number of toggles.
     """
     slots, cells = states.shape
     for pick in range(len(victims)):
@@ -119,6 +121,13 @@ class Sequence:
     states
         ``states[slot, cell]``, int8: 0 bar, 1 cross, -1 free. Not copied: a caller that changes
         rows calls `count` again.
+
+    Attributes
+    ----------
+    order : int array, shape (slots,)
+        ``order[place]``: the slot at a place.
+    last, following : int8 array, shape (slots + 1, cells)
+        What `neighbours` wrote for this order.
     """
 
     def __init__(self, states: NDArray[np.int8]) -> None:
@@ -311,8 +320,7 @@ def bound_settling(states: NDArray[np.int8], settling_s: NDArray[np.float64]) ->
     clique. The sum of all waits is the integral of d over t, as each slot counts for all t up to
     its own wait.
     """
-    # ``conflicts[slot]`` has a bit for each slot that the slot conflicts with. Times fall, so
-    # that conflicts are added, and a clique stays one.
+    # ``conflicts[slot]`` has a bit for each slot that the slot conflicts with.
     conflicts = [0] * len(states)
     clique_size = 0
     nodes_left = SEARCH_NODES
@@ -320,8 +328,7 @@ def bound_settling(states: NDArray[np.int8], settling_s: NDArray[np.float64]) ->
     is_driven = (states != FREE).any(axis=0)
     times_s = np.unique(np.append(settling_s[is_driven], 0.0))[::-1]
 
-    # Times fall: with each one more slots conflict, and the largest clique can only grow. It
-    # counts for all t between this time and the next one.
+    # Times fall: with each one more slots conflict, and the largest clique can only grow.
     for time_s, next_time_s in pairwise(times_s.tolist()):
         has_grown = False
         for cell in np.flatnonzero(settling_s == time_s):
@@ -350,8 +357,8 @@ def find_larger_clique(neighbours: list[int], known_size: int, most_nodes: int) 
     After Tomita and Seki (2003): the candidates of a clique are coloured greedily, and a branch is
     cut off where the colours of its candidates are too few for a larger clique. A set of vertices
     is a whole number with a bit for each of them: {0, 2} is ``0b101``, and so is
-    ``neighbours[vertex]``. Returns the size of the largest clique
-    found, `known_size` if none is larger, and how many cliques were looked at.
+    ``neighbours[vertex]``. The search ends after `most_nodes` cliques. Returns the size of the
+    largest one found, `known_size` if none is larger, and how many were looked at.
 
     Examples
     --------
@@ -387,8 +394,9 @@ def find_larger_clique(neighbours: list[int], known_size: int, most_nodes: int) 
 def color_greedily(neighbours: list[int], vertices: int) -> list[tuple[int, int]]:
     """Colour some vertices such that neighbours differ, with the lowest colour for each.
 
-    Returns (vertex, colour) by rising colours, from 1 on: a clique of vertices up to some place of
-    the list has no more vertices than the colour at that place.
+    `vertices` is a set with a bit for each of them, as of `find_larger_clique`. Returns (vertex,
+    colour) by rising colours, from 1 on: a clique of vertices up to some place of the list has no
+    more vertices than the colour at that place.
     """
     # Each turn gives one colour to as many vertices as it can: the lowest one, the lowest of those
     # that are not its neighbours, and so on. ``x & -x`` is the lowest bit of x.
@@ -448,7 +456,7 @@ def sum_waits(cells, order, give_up_s, last_state):
 
 @kernel
 def move_slot(cells, order, place, best_s, last_state, trial):
-    """Move one slot elsewhere, or reverse the slots between it and another, if that is better.
+    """Move the slot at a place, or reverse the slots between it and another, if that is better.
 
     Local search by insertion and 2-opt: all places are tried in turn, and each improvement is kept
     in `order` at once. `best_s` is the sum of `sum_waits`; the new one is returned.
@@ -489,20 +497,19 @@ def search_order(
 ) -> NDArray[np.int64]:
     """Search for an order of the slots in which the cells settle quickly, by local search.
 
-    ``states[slot, cell]``, -1 where a slot does not drive a cell; ``settling_s[cell]``. The result
-    has a slot by place. One slot at a time is moved to another place, or a stretch of slots is
-    reversed, as long as the sum of all waits falls. The search begins with the present order, then
-    with random ones.
+    ``states[slot, cell]`` is -1 where a slot does not drive a cell, and ``settling_s[cell]`` how
+    long a change of the cell takes. The result is ``order[place]``, a slot. One slot at a time is
+    moved to another place, or a stretch of slots is reversed, as long as the sum of all waits
+    falls. The search begins with the present order, then with random ones.
     """
     n_slots = len(states)
     best_order = np.arange(n_slots)
     if n_slots <= 2:
         return best_order
 
-    # A cell counts where it is driven to another state than before, and only if it is slower than
-    # what each two slots wait for anyway.
     # The slowest cell that two slots drive to different states is what one waits for at least if
-    # it follows the other.
+    # it follows the other: ``between_s[slot, other]``. A cell matters only if it is driven to both
+    # states, and is slower than what any two slots wait for anyway.
     between_s = np.zeros((n_slots, n_slots))
     for slot, row in enumerate(states):
         is_changed = (row != FREE) & (states != FREE) & (row != states)

@@ -45,10 +45,10 @@ Fewer slots go before the objective: a plan of more slots is searched on for the
 def solve_worst(plan: Run) -> Run:
     """Return a method for chips of which the loss, crosstalk or power of each cell is known.
 
-    The new method first plans the slots as `plan` does, as if cells were all alike: short routes
-    leave room for the worst circuit. Then it routes each slot anew for the objective, which is the
-    worst loss or crosstalk of any slot, the sum of heater powers, or for cells the power among
-    ties.
+    `plan` is a method that counts cells. The new one first plans the slots as `plan` does, as if
+    cells were all alike: short routes leave room for the worst circuit. Then it routes each slot
+    anew for the objective, which is the worst loss or crosstalk of any slot, the sum of heater
+    powers, or for cells the power among ties.
     """
 
     @wraps(plan)
@@ -61,8 +61,8 @@ def solve_worst(plan: Run) -> Run:
     ) -> Solution:
         """Plan the slots, route each of them for the objective, and put them in order.
 
-        Planning takes about half of the time. OPTIMAL only with the fewest slots and an objective
-        at the bound of the problem.
+        Planning takes about half of the time; `options` are handed to it. OPTIMAL only with the
+        fewest slots and an objective at the bound of the problem.
         """
         if problem.cells is None:
             return plan(problem, limits, rng, on_event, **options)
@@ -106,6 +106,7 @@ def solve_worst(plan: Run) -> Run:
             measure_states(_slot(problem, matching), row)
             for matching, row in zip(schedule.matchings, states, strict=True)
         ]
+        # A gap that the plan has met is one of cells, and says nothing about the objective.
         limit: Limit | None = planned.limit if planned.limit is not Limit.GAP else None
         try:
             for slot, matching in enumerate(schedule.matchings):

@@ -111,9 +111,8 @@ def find_answer(
     """Search for the changes that keep all circuits alight after some parts have failed.
 
     `failure` has the parts that are reported now. With `only_unit` this unit alone may replace a
-    failed one. The error that says that nothing
-    helps or was found in time is returned, for the caller to raise; `InputError` is raised here if
-    a part does not exist or has failed.
+    failed one. The error that says that nothing helps or was found in time is returned, for the
+    caller to raise; `InputError` is raised here if a part does not exist or has failed.
     """
     try:
         with clock.running():

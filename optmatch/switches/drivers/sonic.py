@@ -56,9 +56,14 @@ _REMOVAL_S = 1.0
 
 _POLL_S = 0.002
 _POLL_MOST_S = 0.005
+"""The first and the longest pause between two looks at a circuit that is waited for."""
+
 _WHOLE_LOOK_S = 0.25
+"""How often all circuits that are waited for are looked at, instead of the first one alone."""
+
 _FIRST_RETRY_S = 0.05
 _LONGEST_RETRY_S = 1.0
+"""The first and the longest pause before a lost connection is tried again."""
 
 _READ_ROWS = """
 local rows = {}
@@ -309,10 +314,10 @@ class SonicSwitch:
     def _transact(
         self, removals: Iterable[CrossConnect], additions: Iterable[CrossConnect]
     ) -> None:
-        """Send a change as one transaction, MULTI ...
+        """Send a change as one transaction of Redis, between the commands MULTI and EXEC.
 
-        EXEC: rows of removed circuits are deleted from CONFIG_DB, added ones get a row with their
-        two sides.
+        Rows of removed circuits are deleted from CONFIG_DB, added ones get a row with their two
+        sides.
 
         The database carries out all commands of a transaction together, or none if it refuses to
         take one of them. A command that fails only while it is carried out, such as one for a key
