@@ -8,8 +8,12 @@ says whether light goes out of a cell there, and as much light goes out of a cel
 come in at the other. The state of a cell needs no variable. A link carries one circuit at most,
 and two routes that need a cell in different states would share one of its links.
 
-A cell is a 2 x 2 switch with two terminals at each of its ends a and b. A circuit enters a cell by
-a terminal of one end and goes out by one of the other end.
+A cell is a 2 x 2 switch with two terminals at each of its ends a and b (0 and 1 in this module). A
+circuit enters a cell by a terminal of one end and goes out by one of the other end. In a
+`CellGraph`, ``graph.mate[terminal]`` is the joined terminal of the next cell, -1 at the edge of
+the fabric; ``graph.exits[terminal]`` are the terminals of the other end to which light from here
+comes, one for each state; ``graph.stuck[cell]`` is the state of a cell that cannot change, else
+FREE.
 """
 
 from __future__ import annotations
@@ -309,7 +313,7 @@ def _make_solver(
 
 
 def _report(search: _CpSatSearch, on_event: OnEvent, tell: bool) -> None:
-    """Report the solutions that are new, if they are to be told."""
+    """Report the objectives of new solutions; without `tell` they are only taken off the queue."""
     for objective in search.take_objectives():
         if tell:
             on_event(NewBest(objective))
@@ -378,7 +382,8 @@ class LightFlow:
     def _passages(self) -> list[tuple[int, int]]:
         """List the cells that the circuit may cross, each with the end by which it would go out.
 
-        A cell that it may cross in both directions is listed twice.
+        Each is (cell, end), the end 0 for a and 1 for b. A cell that it may cross in both
+        directions is listed twice.
         """
         by_exit = {(_cell_of(terminal), _end_of(terminal)) for terminal in self.exit_literals}
         entries = [*self._entry_literals, self.source]
@@ -389,6 +394,8 @@ class LightFlow:
         """Constrain the light that goes out of a cell by one end to what came in at the other."""
         entries = _terminals_at(cell, 1 - exit_end)
         exits = _terminals_at(cell, exit_end)
+
+        # In a cell that works, light from either entry may go out by either exit.
         if self.graph.stuck[cell] == FREE:
             self._balance(model, entries, exits)
             return
@@ -464,7 +471,7 @@ def share_links(
     """Let each link carry at most one of the circuits whose literals are true.
 
     Adds the constraints to `model`; each flow comes with the literal that says whether its circuit
-    exists.
+    exists, 1 if it must.
     """
     # Light that enters at the source of a circuit, or goes out by a terminal, is on the link of
     # that terminal. The literals of one link exclude each other.

@@ -130,7 +130,8 @@ def refute_in_turn(
 
     The search ends at the first count that has an answer, and at the first that CP-SAT can neither
     answer nor refute. `counts` ascend, and may be made while the search goes on; `ask` returns a
-    model and its outcome, or the limit that forbids to build it.
+    model and its outcome, or the limit that forbids to build it. `on_refuted` is told each count
+    that has no answer.
     """
     for count in counts:
         limit = clock.exceeded(0)

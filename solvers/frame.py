@@ -46,7 +46,10 @@ _DEFECTS = logging.getLogger("optmatch.defects")
 
 
 def log_defect(method: str, what: object) -> None:
-    """Log that a method has failed, and that the next best one is taken; tests and races fail."""
+    """Log that a method has failed, and that the next best one is taken; tests and races fail.
+
+    `what` is the exception of the method, or a text that says how it has failed.
+    """
     if isinstance(what, Exception) and not isinstance(what, VerificationError):
         what = f"{type(what).__name__}: {what}"
     _DEFECTS.error("method %s is left out, which is a defect of optmatch: %s", method, what)
@@ -65,6 +68,9 @@ def is_defect(error: Exception, problem: Problem) -> bool:
     classes: list[Any] = [Schedule, Solution]
     if problem.answer_class is not None:
         classes.append(problem.answer_class)
+
+    # The fields of an answer that the problem has not, too. A place such as ``matchings[0]`` or
+    # ``schedule.matchings`` begins with the name of its field.
     names = {part.name for cls in classes for part in fields(cls)}
     asked: Any = problem
     names -= {part.name for part in fields(asked)}
@@ -133,6 +139,12 @@ def take_best(
     answers
         Yields (cost, answer) for each try, or None for a try that finds no answer; each counts as
         an iteration. It may yield a `Bound`, which counts as none and raises `bound`.
+    bound
+        A proved lower bound on all costs; 0 if none is known.
+    clock
+        Has the limits of time, gap and iterations, and runs already.
+    on_event
+        Is told each bound, each better cost, and a tick before each try.
     phase, total
         The name of the work and the number of tries, for ticks; 0 if the number is not known.
     ties

@@ -133,8 +133,10 @@ def _search_and_prove(
 ) -> Solution:
     """Search for a short plan; then let CP-SAT find a shorter one, or prove that there is none.
 
-    A time limit is shared: `_SHARE_OF_MODELS` of it is for CP-SAT, and what the search leaves.
-    Without one the proof counts only if it comes with a certificate, which others can check.
+    `search` is `solve_demand` with the plans of this method. A time limit is shared:
+    `_SHARE_OF_MODELS` of it is for CP-SAT, and what the search leaves. Without one the proof
+    counts only if it comes with a certificate, which others can check; ``"bound_by"`` in the
+    statistics says that it has none.
     """
     with uncounted():
         from optmatch.solvers.demands.makespan import prove_by_slot_counts  # loads OR-tools

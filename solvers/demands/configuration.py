@@ -147,7 +147,8 @@ def _find_dearest_slots(
 
     The rate of a slot is what it earns, divided by its duration and a delay. Returned are the
     duration and ``matching[source]`` of each slot with a rate above 1, the greatest rates first,
-    `_MOST_DURATIONS` at most; and the greatest rate of all slots.
+    `_MOST_DURATIONS` at most; and the greatest rate of all slots. `matchings` are those that a
+    slot may have, None for all; `durations` and `delay` are in ticks.
     """
     slots = []
     greatest_rate = 0.0

@@ -53,8 +53,6 @@ class Decomposer:
 
     Attributes
     ----------
-    space
-        The workspace of assignments.
     ports
         The numbers from 0 to n - 1.
     former
@@ -137,12 +135,14 @@ class Decomposer:
 
         The weight of a term is the least of the entries that its matching uses. It is subtracted
         from all of these; the next term is chosen for the matrix that is left, until that is zero.
+        With `most` it ends unfinished as soon as there is one term more than that.
         """
         unserved = demand.copy()
         matchings: list[NDArray[np.int32]] = []
         weights: list[int] = []
 
-        # How terms are chosen is drawn once for the whole, so that decompositions differ.
+        # How terms are chosen is drawn once for the whole, so that decompositions differ: how much
+        # entries count that become zero, and how large the random numbers are (see `_term`).
         zeros = float(self.rng.choice([0.02, 0.1, 0.3, 1.0]))
         noise = float(self.rng.choice([0.1, 1.0, 3.0]))
         while unserved.any() and (most is None or len(weights) <= most):
@@ -165,6 +165,8 @@ class Decomposer:
         as weights, and the permutation of the greatest score wins:
 
             score = zeros * (entries that become zero) + weight / bottleneck
+
+        `noise` is the size of the random numbers that are added to the values of entries.
         """
         with uncounted():
             from scipy.optimize import linear_sum_assignment
@@ -238,8 +240,9 @@ class RealisedDecomposer(Decomposer):
 
         A *term* is a matching with its weight in ticks: the matching is subtracted from the matrix
         as often as its least entry. The size is a quantile of the entries that are left, drawn
-        from `_LEVELS`. Entries of just that size are preferred, since the term makes them zero.
-        Ports with many entries left come first, because each of these needs a term of its own.
+        from `_LEVELS`. Entries of just that size count `zeros` more, since the term makes them
+        zero. Ports with many entries left come first, because each of these needs a term of its
+        own. Random numbers up to a tenth of `noise` are added.
         """
         size = np.quantile(unserved[unserved > 0], self.rng.choice(_LEVELS), method="lower")
 
@@ -298,7 +301,8 @@ def take_fewest(
     """Find a decomposition of a demand into few terms: try many, and keep the best.
 
     A row or column of k entries needs k terms at least, which gives a lower bound. The search ends
-    when the best decomposition meets the bound, after `most` of them, or at a limit.
+    when the best decomposition meets the bound, after `most` of them, or at a limit. `draw` makes
+    the decompositions of the method called `name`; `start` is a solution to begin with.
     """
     clock = limits.start()
     proof, counted = count_terms(problem.ticks)

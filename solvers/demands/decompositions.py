@@ -22,7 +22,10 @@ _UNITS = 1 << 20  # the line sum of the scaled matrix
 
 
 def hold_terms(terms: Terms, unit: int, task: CoverTask) -> Plan:
-    """Hold permutations as long as the demand needs them, in their order, and serve the rest."""
+    """Hold permutations as long as the demand needs them, in their order, and serve the rest.
+
+    A weight of 1 is `unit` ticks.
+    """
     ticks = terms.weights * unit
     hold_as_needed(task.demand.copy(), terms.permutations, ticks)
     plan = Plan(terms.permutations, np.maximum(ticks, task.shortest)).take(ticks > 0)
@@ -67,7 +70,11 @@ def yield_in_delays(task: CoverTask) -> Iterator[Plan]:
 
 
 def _decompose_in_units(task: CoverTask, unit: int) -> Plan:
-    """Make a schedule of the permutations into which a demand decomposes, in units of time."""
+    """Make a schedule of the permutations into which a demand decomposes, in units of time.
+
+    Entries are rounded up to multiples of `unit` ticks, which leaves fewer terms. TimeUp is raised
+    if the decomposition is not complete in time and another plan is known.
+    """
     in_units = -(-task.demand // unit)  # rounded up
     terms = decompose(stuff(in_units), "bottleneck", deadline=task.deadline)
     if terms.residual.any() and task.useful_ticks < np.inf:

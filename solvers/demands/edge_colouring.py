@@ -13,9 +13,10 @@ are free, all slots of 256 ports and heavy tails are together 8 % longer, and wi
 Then two slots at a time are made as short as they can be: their entries form paths and cycles,
 each of which may be exchanged as a whole. The heavier side of each goes to the one slot.
 
-An entry is known by its *rank*, its place in descending order. A *slot* is a colour. *Words* and
-*places* are those of `first_fit`. A *component* is a path or a cycle that the entries of two slots
-form.
+An entry is known by its *rank* in descending order, 0 for the most ticks. Kernels get the entries
+sorted: ``entries.ticks[rank]``, and ``entries.place[rank]``, source and destination packed into
+one number (`ports_of`). A *slot* is a colour. A *word* has a bit for each of 62 slots, 1 where a
+port is busy. A *component* is a path or a cycle that the entries of two slots form.
 """
 
 from __future__ import annotations
@@ -181,11 +182,9 @@ def _colour_edges(entries, colouring):
     """Put each entry of a demand into one of a fixed number of slots, heaviest first.
 
     Writes ``colouring.entry_of_row[slot, source]`` and ``entry_of_column[slot, destination]``;
-    ends early when ``colouring.work[0]`` falls below 0. An entry is a demand of a source for a
-    destination, in ticks; it is known by its rank, which is 0 for the most ticks. A slot holds
-    entries such that no port has two of them. As many slots as the busiest port has entries are
-    enough, since this is an edge colouring of a bipartite graph: entries are the edges and slots
-    the colours (Konig).
+    ends early when ``colouring.work[0]`` falls below 0. A slot holds entries such that no port has
+    two of them. As many slots as the busiest port has entries are enough (Konig), and there have
+    to be that many: ``entry_of_row`` has a row for each.
     """
     n_slots = len(colouring.entry_of_row)
     for entry in range(len(entries.ticks)):
@@ -218,14 +217,13 @@ def _list_component(entries, colouring, search, slots, start):
     """List the sources whose entries must change slots together, if two slots are exchanged.
 
     Writes ``search.sources``, and returns how many they are, with the ranks of the heaviest entry
-    that they have in the long and in the short slot. `slots` are both and the number of the pair,
-    by which ``search.pair_of[source]`` marks what was looked at. A slot holds entries (demands of
-    a source for a destination) such that each port has one of them at most. If the entry of one
-    source moves from the first slot to the second, the entry that its destination has there must
-    move back, and so on. The entries of two slots thus fall into separate paths and cycles, the
-    components. This lists the component of one source.
+    that they have in the long and in the short slot; where they have none, that is the number of
+    all entries, behind every rank. `slots` are the long slot, the short slot and the number of
+    this pair, by which ``search.pair_of[source]`` marks what was looked at.
 
-    An entry is known by its rank: rank 0 has the most ticks.
+    If the entry of one source moves from the first slot to the second, the entry that its
+    destination has there must move back, and so on. The entries of two slots thus fall into
+    separate paths and cycles, the components. This lists the component of the source `start`.
     """
     long_slot, short_slot, pair = slots
     search.sources[0] = start
@@ -266,8 +264,8 @@ def _exchange_component(entries, colouring, search, slots, n_sources):
     """Exchange the entries of two slots at all sources that are listed.
 
     Changes ``colouring.entry_of_row[slot, source]`` and ``entry_of_column[slot, destination]``;
-    the sources are ``search.sources[:n_sources]``. Two slots are two matchings; their entries form
-    paths and cycles, the components, and on each both slots may be exchanged as a whole.
+    the sources are ``search.sources[:n_sources]``, a component as a whole, and `slots` begins with
+    the two slots.
     """
     long_slot, short_slot, _ = slots
     # All destinations are cleared first, because entries of two sources meet at each of them.
@@ -297,10 +295,9 @@ def _exchange_component(entries, colouring, search, slots, n_sources):
 def _shorten_pairs(entries, colouring, search, n_sweeps):
     """Exchange entries between slots, two slots at a time, so that all slots together are shorter.
 
-    Changes `colouring` in place, in at most `n_sweeps` sweeps over all pairs. A slot holds entries
-    (demands of a source for a destination) such that each port has one of them at most. It lasts
-    as long as its heaviest entry. The entries of two slots fall into separate paths and cycles,
-    the components; within each, the two slots can be exchanged.
+    Changes `colouring` in place, in at most `n_sweeps` sweeps over all pairs; `search` is scratch.
+    A slot lasts as long as its heaviest entry. The entries of two slots fall into separate paths
+    and cycles, the components; within each, the two slots can be exchanged.
 
     The heaviest entry of both decides the length of one slot, the long one. The other becomes as
     short as it can be if it gets, in each component, the side whose heaviest entry is lighter. As
@@ -375,11 +372,13 @@ def cover_fewest_slots(
 ) -> Plan:
     """Make a schedule with the fewest slots: as many as the busiest port has partners.
 
-    Each entry is in one slot, which lasts as long as its heaviest entry. The smallest number of
-    slots is the most entries of any source or destination (Konig): sources and destinations are
-    the vertices of a bipartite graph, entries its edges, and slots the colours of an edge
-    colouring. Entries come heaviest first. Where no slot is free at both ports, entries of two
-    slots change places along a path, which frees one.
+    Each entry is in one slot, which lasts as long as its heaviest entry, and `shortest` ticks at
+    least. `lines` are the sums of these entries. Entries come heaviest first. Where no slot is
+    free at both ports, entries of two slots change places along a path, which frees one.
+
+    Then at most `n_sweeps` sweeps over all pairs of slots exchange entries between them, so that
+    slots get shorter. `deadline` is a time of `counted_time`: TimeUp is raised if some entry has
+    no slot by then, and sweeps just end. The longest slots come first in the plan.
     """
     if not len(entries.ticks):
         return Plan.of([], [], entries.n_ports)

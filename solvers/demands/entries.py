@@ -1,7 +1,10 @@
 """The entries that are left of a demand, and their maximum-weight matching.
 
 A demand of few entries is a list of them, row by row: all kernels here take time for entries, not
-for places of a matrix.
+for places of a matrix. They match the `UnservedEntries`, `unserved`, by ``unserved.value[entry]``.
+The matching is written to the `PortVectors`, `ports`: ``ports.column_of[row]`` and
+``ports.row_of[column]``, -1 for none. Its prices are the dual variables, and the entries of a row
+are those from ``ports.first[row]`` to ``ports.first[row + 1]``.
 """
 
 from __future__ import annotations
@@ -175,8 +178,7 @@ def _find_rows(ports, unserved, count):
     """Set where the entries of each row begin, and free all rows and columns.
 
     Writes ``ports.first[row]``, and resets prices of columns and the matching; the first `count`
-    entries of `unserved` count. Prices of rows stay. Entries are listed row by row, so those of a
-    row are next to each other.
+    entries of `unserved` count. Prices of rows stay, as each bid sets that of its row.
     """
     n = len(ports.row_price)
     entry = 0
@@ -196,13 +198,12 @@ def _find_rows(ports, unserved, count):
 def _bid(ports, unserved):
     """Match most rows with columns quickly by an auction (Bertsekas); some rows may stay free.
 
-    Writes the matching, ``ports.column_of[row]`` and ``ports.row_of[column]``, and both prices;
-    ``ports.work[0]`` falls by the entries that were looked at. The matching of the greatest total
-    value is wanted. Each column has a price, 0 at first. The gain of a row by a column is the
-    value of the entry less this price; to stay free has gain 0. A row bids for the column of its
-    greatest gain, and raises the price until the second best choice is as good. As an example, a
-    row gains 5 by column x and 3 by column y: it takes x and raises its price by 2. The row that
-    had x is free again, and bids next.
+    Writes the matching and both prices; ``ports.work[0]`` falls by the entries that were looked
+    at. The matching of the greatest total value is wanted. Each column has a price, 0 at first.
+    The gain of a row by a column is the value of the entry less this price; to stay free has gain
+    0. A row bids for the column of its greatest gain, and raises the price until the second best
+    choice is as good. As an example, a row gains 5 by column x and 3 by column y: it takes x and
+    raises its price by 2. The row that had x is free again, and bids next.
 
     The price of a row is what it gains. For each entry, row price + column price >= value.
 
@@ -313,13 +314,16 @@ def _take_nearest(ports, n_in_heap):
 def _reach_columns(ports, unserved, row, row_distance, limit, n_in_heap):
     """Relax the entries of a row, a step of Dijkstra's algorithm: its columns may come nearer.
 
+    The search looks for the shortest way from a row without a column to a column without a row. A
+    step from a row to a column is an entry. Its length is the reduced cost, row price + column
+    price - value, which is never negative. Here `row` is at the distance `row_distance`. Columns
+    that are reached, but whose distance is not final, are in ``ports.heap``, the nearest in front;
+    ``ports.seen[column]`` is 0 before, 1 in the heap, and 2 when the distance is final.
+
     Writes ``ports.distance[column]`` and ``ports.before[column]``, the row before on the way, and
-    puts columns into ``ports.heap``. Columns farther than `limit` are of no use; returns the
-    limit, which falls to the distance of a free column, and how many columns are in the heap. The
-    search looks for the shortest way from a row without a column to a column without a row. A step
-    from a row to a column is an entry. Its length is the reduced cost, row price + column price -
-    value, which is never negative. Columns that are reached, but whose distance is not final, are
-    in a heap, the nearest in front.
+    puts columns into the heap, which has `n_in_heap` of them before. Columns farther than `limit`
+    are of no use. Returns the limit, which falls to the distance of a free column, and how many
+    columns are in the heap.
     """
     for entry in range(ports.first[row], ports.first[row + 1]):
         column = unserved.column[entry]
@@ -351,11 +355,10 @@ def _reach_columns(ports, unserved, row, row_distance, limit, n_in_heap):
 def _match_row(ports, unserved, start):
     """Find a column for a free row, where other rows may change theirs, for the greatest value.
 
-    Changes the matching ``ports.column_of[row]`` and ``ports.row_of[column]`` along that chain,
-    and the prices of the rows and columns that the search has settled. The matching pairs rows
-    with columns; the sum of the values of its entries is to be greatest. The new row takes a
-    column, the row that had it takes another one, and so on. Such a chain is an augmenting path.
-    The best one is found as a shortest path (Dijkstra).
+    Changes the matching along that chain, and the prices of the rows and columns that the search
+    has settled. The row `start` takes a column, the row that had it takes another one, and so on.
+    Such a chain is an augmenting path. The best one, after which the sum of the values of the
+    matching is greatest, is found as a shortest path (Dijkstra).
 
     As an example, row A has column x, of value 5, and could have y, of value 4. The free row B can
     have x alone, of value 3. In the best chain B takes x and A takes y: the sum rises from 5 to 7.
@@ -446,9 +449,8 @@ def assign_entries(ports, unserved, count):
     shortest augmenting paths over the entries alone (Jonker and Volgenant 1987). At worst this
     takes O(n (entries + n**2)), with similar prices it is nearly linear.
 
-    The first `count` entries of `unserved` are matched by ``unserved.value``; the matching is
-    written to ``ports.column_of[row]`` and ``ports.row_of[column]``, -1 for free ones. False if
-    the work ran out, ``ports.work[0]`` below 0.
+    The first `count` entries of `unserved` are matched. False if the work ran out,
+    ``ports.work[0]`` below 0; the matching is incomplete then.
     """
     _find_rows(ports, unserved, count)
     _bid(ports, unserved)

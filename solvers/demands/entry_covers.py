@@ -5,6 +5,10 @@ The rules by which slots are chosen stand in `choices`.
 The *worth* of an entry is the value of one tick of its service; its *value* is that of its service
 in a slot of the length that is looked at. An entry is *finished* by a slot that serves all that is
 left of it.
+
+Kernels serve an `UnservedEntries`, `unserved`, of which the first `count` entries are left, row by
+row: ``row``, ``column`` and ``ticks``, with ``worth`` and ``value`` of each. A matching is in the
+`PortVectors`, `ports`: ``column_of[row]`` and ``row_of[column]``, -1 for none.
 """
 
 from __future__ import annotations
@@ -55,7 +59,7 @@ class CoverTerms(NamedTuple):
     pressure: float = 3.0
     """Ports count as exp(pressure * load / greatest load): how much more busy ports count."""
     bonus: float = 1.0
-    """Delays that an entry earns by which it ends in a slot."""
+    """An entry that ends in a slot counts as if it were served for so many delays more."""
 
 
 @inner_kernel
@@ -88,7 +92,7 @@ def _weigh(ports, unserved, count, delay, pressure):
 
 @inner_kernel
 def _serves(ticks, length, bonus):
-    """Return what a slot of a length serves of an entry; a finished entry saves a delay."""
+    """Return the ticks that a slot serves of an entry; a finished one counts `bonus` more."""
     return ticks + bonus if ticks <= length else length
 
 
@@ -96,8 +100,8 @@ def _serves(ticks, length, bonus):
 def _add_best_values(unserved, count, bonus, n_lengths):
     """Add up the best value of each row but the last one, for each length, in ``unserved.total``.
 
-    Entries stand row by row; ``unserved.lengths[k]`` are ticks, ``unserved.total[k]`` and
-    ``unserved.most[k]`` begin at 0. The best values of the last row are left in ``unserved.most``.
+    ``unserved.lengths[k]`` are ticks, ``unserved.total[k]`` and ``unserved.most[k]`` begin at 0;
+    `bonus` is in ticks. The best values of the last row are left in ``unserved.most``.
     """
     lengths = unserved.lengths
     total = unserved.total
@@ -121,15 +125,18 @@ def _add_best_values(unserved, count, bonus, n_lengths):
 def _choose_length(unserved, count, delay, bonus, is_ranked):
     """Choose how long the next slot lasts: the length that promises most service for its time.
 
-    Returns ticks, and leaves the rate of each length in ``unserved.total[k]``, with the lengths in
-    ``unserved.lengths[k]``; as many are compared as there is room for. They are spread evenly over
-    the different sizes of entries with `is_ranked`, and else over the list. For each length:
+    The lengths are ticks of entries, as many as ``unserved.lengths`` has room for. With
+    `is_ranked` they are spread evenly over the different sizes of entries, which are sorted into
+    ``unserved.sizes``, and else over the list of entries. For each length:
 
     1. an entry has the value worth * (ticks served), where an entry that the slot finishes counts
-       a delay more as served;
-    2. each row counts with its best entry. No matching is sought: two rows may count the same
-       column;
-    3. the sum over all rows is divided by length + delay.
+       `bonus` ticks more, usually one delay, which it saves;
+    2. each row counts with its best entry, kept in ``unserved.most`` meanwhile. No matching is
+       sought: two rows may count the same column;
+    3. the sum over all rows is divided by length + delay: the rate of the length.
+
+    Returns the length of the greatest rate in ticks, and leaves lengths and rates in
+    ``unserved.lengths[k]`` and ``unserved.total[k]``.
     """
     lengths = unserved.lengths
     total = unserved.total
@@ -181,11 +188,9 @@ def _choose_length(unserved, count, delay, bonus, is_ranked):
 def _match_stably(ports, unserved, count):
     """Find a good matching of rows with columns quickly: a stable one (Gale and Shapley).
 
-    Writes the matching, ``ports.column_of[row]`` and ``ports.row_of[column]``;
-    ``ports.column_price[column]`` holds the value of the offer that a column has. An entry is a
-    demand of a row (a source) for a column (a destination). Its value in the slot is its worth
-    times the ticks that the slot serves of it; an entry that the slot finishes counts a delay more
-    as served.
+    Writes the matching, by the values in ``unserved.value``; ``ports.column_price[column]`` holds
+    the value of the offer that a column has, and ``ports.first[row]`` is where the entries of a
+    row begin.
 
     Each row asks for the column of its best entry. A column takes the row if it is of more value
     than the one that the column has. A row that loses its column asks for its next best one. The
@@ -240,9 +245,8 @@ def _match_stably(ports, unserved, count):
 def _value_critical_lines(ports, unserved, count):
     """Value entries such that the heaviest matching serves all ports with the most entries left.
 
-    Writes ``unserved.value[entry]``, and uses the prices of `ports` for counts. A cover serves a
-    demand by slots, each a matching that serves at most one entry of a row (source) and one of a
-    column (destination). A line, that is, a row or a column, is *critical* if it has as many
+    Writes ``unserved.value[entry]``, and uses the prices of `ports` for counts. A slot serves at
+    most one entry of a line, that is, of a row or a column. A line is *critical* if it has as many
     entries left as any line has: a slot that misses it is one slot more than is needed. There
     always is a matching that serves all critical lines.
 
@@ -282,9 +286,9 @@ def _value_critical_lines(ports, unserved, count):
 def _held_ticks(ports, unserved, count, rule):
     """Return how long a matching is held: as long as its least, median or largest entry needs.
 
-    The first `count` entries of `unserved` are looked at; an entry is in the matching if
-    ``ports.column_of[row]`` is its column. ``unserved.worth`` is overwritten as scratch. With
-    entries of 2, 3 and 9 ticks in the matching it is held for 2, 3 or 9 ticks.
+    By the rule MEDIAN it is the median entry, by CRITICAL the largest one, and by all others the
+    least one, below which their length may not fall: entries of 2, 3 and 9 ticks give 3, 9 or 2.
+    ``unserved.worth`` is overwritten as scratch.
     """
     matched = unserved.worth
     n_matched = 0
@@ -352,7 +356,8 @@ def _match_best_length(ports, unserved, count, delay, bonus):
     """Match entries at the length whose heaviest matching serves most for its time; return it.
 
     `_choose_length` has left an upper bound on the rate of each length in ``unserved.total``:
-    lengths are tried in the order of their bounds, until no bound exceeds the best rate.
+    lengths are tried in the order of their bounds, until no bound exceeds the best rate or the
+    work runs out, ``ports.work[0]`` below 0. `delay` and `bonus` are in ticks.
 
     The matching of that length is in `ports` afterwards, and the values of its service are in
     ``unserved.value``.
@@ -394,7 +399,7 @@ def _match_best_length(ports, unserved, count, delay, bonus):
 def cover_entries(ports, unserved, count, terms, slots):
     """Serve a demand by slots, one after the other, until all is served or there is no room.
 
-    The first `count` entries of `unserved`, row by row, are the demand, and are served in place;
+    The entries of `unserved` are the demand, and are served in place;
     ``slots.matchings[slot]`` and ``slots.ticks[slot]`` receive the plan. Each slot first gets
     values for its entries, which are those of the rule, then the heaviest matching for these, or a
     stable one. Returns how many slots were written and how many entries are left.
@@ -447,9 +452,10 @@ def cover_in_batches(
 ) -> Iterator[tuple[Plan, int]]:
     """Cover entries by `cover_entries`, some slots at a time, until all are served or time is up.
 
-    The first `count` entries of `unserved` are used up. The kernel has no clock: each call gets as
-    many looks at entries as fit in the time, and as many slots as take about `slice_s`. After each
-    call its slots are yielded, with the number of entries that are left.
+    The entries of `unserved` are used up. The kernel has no clock: each call gets as many looks at
+    entries as fit in the time until `deadline`, by `counted_time`, and as many slots as take about
+    `slice_s` seconds. After each call its slots are yielded, with the number of entries that are
+    left; it is above 0 in the end if time was up.
     """
     n_ports = len(ports.row_price)
     slots_at_once = 1
@@ -472,7 +478,7 @@ def cover_in_batches(
 
 
 def copy_entries(entries: Entries, n_lengths: int = CHOICES) -> UnservedEntries:
-    """Copy entries for a kernel that takes them off, with the scratch that it needs."""
+    """Copy entries for a kernel that takes them off, with scratch to compare some lengths."""
     worth, value = np.empty((2, len(entries.ticks)))
     lengths, total, most = np.empty((3, n_lengths))
     row = entries.row.astype(np.int64)
@@ -492,9 +498,10 @@ def yield_cover(
 ) -> Iterator[Plan]:
     """Cover a demand slot by slot; give up when the plan is seen to be too long or too late.
 
-    No plan is yielded where it would take more than the useful ticks, or where it would be late by
-    far. At the deadline `TimeUp` is raised if a plan is known, which finite useful ticks tell;
-    else a first fit serves what is left.
+    `choice` is a rule of `choices`, which compares `n_lengths` lengths for each slot; `pressure`
+    and `bonus` are those of `CoverTerms`. No plan is yielded where it would take more than the
+    useful ticks, or where it would be late by far. At the deadline `TimeUp` is raised if a plan is
+    known, which finite useful ticks tell; else a first fit serves what is left.
     """
     n_entries = len(task.entries.ticks)
     n_left = n_entries

@@ -122,8 +122,6 @@ def _sort_by_digits(entries, float_bits, by_low_digit, by_both_digits, counts):
 
     Each pass knows where a digit begins from how many entries have a smaller one. As an example,
     with 3 entries of digit 0 and 2 of digit 1, those of digit 2 get the ranks 5, 6, ....
-
-    A *place* is one number that holds both ports: source and destination side by side in bits.
     """
     bits = by_low_digit.bits
     low = counts[0]
@@ -169,9 +167,9 @@ def _occupy(busy, port, word, bit):
 def _occupy_first_open_slot(rows, columns, source, destination):
     """Find the first slot in which both ports of an entry are free, and make them busy there.
 
-    Changes the words of both ports, and returns the number of the slot. The union of both ports'
-    words has a 1 for each slot that is closed, so the lowest 0 of the first word that is not full
-    is the slot.
+    `rows` and `columns` are the `BusySlots` of sources and of destinations. Changes the words of
+    both ports, and returns the number of the slot. The union of both ports' words has a 1 for each
+    slot that is closed, so the lowest 0 of the first word that is not full is the slot.
     """
     # All words before the later of both first open words are full for one of the ports.
     word = max(rows.first_open[source], columns.first_open[destination])
@@ -193,10 +191,10 @@ def _first_fit(entries, rows, columns, slots):
     """Serve a demand quickly: put each entry into the first slot with room for it (first fit).
 
     Writes ``slots.matchings[slot, source]`` and ``slots.ticks[slot]``, 0 before; returns the
-    number of slots. Entries stand heaviest first. An entry is a demand of a source for a
-    destination, in ticks. A slot is a matching that is held for some ticks; it has room for an
-    entry if neither of its ports has another circuit in the slot. If no slot has room, a new one
-    is opened. A slot lasts as long as its heaviest entry.
+    number of slots. `entries` are `SortedEntries`, heaviest first; `rows` and `columns` are the
+    `BusySlots` of sources and of destinations, all free before. A slot has room for an entry if
+    neither of its ports has another circuit in the slot. If no slot has room, a new one is opened.
+    A slot lasts as long as its heaviest entry.
     """
     n_slots = 0
     for entry in range(len(entries.ticks)):
@@ -233,11 +231,13 @@ def _sort_places(demand, lightest, heaviest, order):
     """Sort the entries of a full matrix by ticks, nearly and quickly, the heaviest first.
 
     Writes ``order.place[rank]``, and to ``order.bucket_end`` the rank behind the last entry of
-    each bucket, 0 before. This is a distribution sort into buckets. The bits of a 32-bit float,
-    read as an integer, are about the logarithm of the number. The range of these integers, from
-    the heaviest entry down to the lightest, is cut into even parts: one bucket each. Within a
-    bucket entries stay in the order of the matrix. With 2**14 buckets their ticks differ by 0.1 %
-    for each factor of a million between the heaviest and the lightest entry.
+    each bucket, 0 before. `lightest` and `heaviest` are the ticks of such entries.
+
+    This is a distribution sort into buckets. The bits of a 32-bit float, read as an integer, are
+    about the logarithm of the number. The range of these integers, from the heaviest entry down to
+    the lightest, is cut into even parts: one bucket each. Within a bucket entries stay in the
+    order of the matrix. With 2**14 buckets their ticks differ by 0.1 % for each factor of a
+    million between the heaviest and the lightest entry.
     """
     # Bucket 0 has the heaviest entry. The shift is the least with which all buckets suffice.
     n = len(demand)
@@ -273,11 +273,9 @@ def _sort_places(demand, lightest, heaviest, order):
 def _first_fit_of_matrix(demand, order, rows, columns, slots):
     """Serve a demand of many entries quickly: each goes into the first slot with room (first fit).
 
-    Writes ``slots.matchings[slot, source]`` and ``slots.ticks[slot]``, 0 before; returns the
-    number of slots. ``order.place[rank]`` are the entries, heaviest first. An entry is a demand of
-    a source for a destination, in ticks. A slot is a matching that is held for some ticks; it has
-    room for an entry if neither of its ports has another circuit in the slot. If no slot has room,
-    a new one is opened. A slot lasts as long as its heaviest entry.
+    As `_first_fit`, but ``order.place[rank]`` are the entries, and their ticks are looked up in
+    ``demand[source, destination]``. This takes time, and is needed only for slots that entries of
+    the same bucket have opened: those of earlier buckets have a heavier entry already.
     """
     n_slots = 0
     first_slot_of_bucket = 0

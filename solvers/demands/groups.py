@@ -139,7 +139,8 @@ def _serve_in_order(entries, delay, shortest, bonus, slots):
 
     Each slot begins with the first entry that is not finished. It also takes, in the order, each
     later entry whose two ports are still free. It then lasts as long as one of its entries needs,
-    or as long as the shortest slot if that is longer.
+    or as long as the shortest slot if that is longer. All times are in ticks; `bonus` is a number
+    of delays.
     """
     clock = 0
     n_slots = 0
@@ -179,6 +180,7 @@ class _OrderSearch:
 
     def __init__(self, problem: Demand, rng: np.random.Generator) -> None:
         """List the entries of a demand and their groups, for a search over orders of service."""
+        # Weights and deadlines are those of groups; all vectors after them are by entry.
         self._problem = problem
         self._rng = rng
         self._weights, self._deadlines_s = weigh_groups(problem)
@@ -234,6 +236,7 @@ class _OrderSearch:
             # slot.
             yield np.lexsort((-self._ticks, last_slot[self._source, self._destination]))
 
+        # The rule also returns a bound on the cost, which is not needed here.
         due_ticks = self._deadlines_s / self._problem.tick_s
         relaxed, _ = order_groups(*load_lines(self._problem), self._weights, due_ticks)
         for groups in (relaxed, np.argsort(due_ticks, kind="stable")):
@@ -245,7 +248,8 @@ class _OrderSearch:
     def _move(self, order: NDArray[np.int64], bonus: float) -> tuple[NDArray[np.int64], float]:
         """Draw a random change of an order of service: the move of a local search.
 
-        The result is a new order, or the same one with another bonus.
+        ``order[position]`` is the number of an entry. The result is a new order, or the same one
+        with another bonus.
         """
         kind = self._rng.random()
         if kind < _NEW_BONUS_SHARE:
@@ -268,9 +272,9 @@ class _OrderSearch:
         and a bonus, by which entries that end within a slot count for more when the length of the
         slot is chosen.
 
-        First come some orders from rules, each with all bonuses. Then each step changes the order
-        or the bonus of the best plan so far at random (a move); the change is kept if the cost is
-        no greater.
+        First come some orders from rules, each with all bonuses. Then each of `n_moves` steps
+        changes the order or the bonus of the best plan so far at random (a move); the change is
+        kept if the cost is no greater.
         """
         best_cost_s = np.inf
         best_order = np.arange(len(self._ticks))
@@ -325,7 +329,7 @@ def solve_groups(
     (`order_groups`) and that of deadlines, each with all `_BONUSES`. Then moves follow from the
     best order so far: a group or a single entry goes to another place of the order, at random, or
     the bonus changes. A move is kept if the cost does not rise. An iteration is one order with one
-    bonus.
+    bonus. Without a limit of time there are `orders` moves.
     """
     if not holds_every_matching(problem.fabric):
         raise InputError(

@@ -67,8 +67,9 @@ def count_terms(demand: NDArray[np.int64]) -> tuple[CountProof | None, int]:
 def _terms_of_two_lines(first: Counter[int], second: Counter[int], enough: int) -> int:
     """Bound from below how many terms two lines of a matrix need together.
 
-    Example: lines of 4 + 3 and of 5 + 2 ticks are one group. They need 4 - 1 = 3 terms, though
-    each alone needs 2.
+    `first` and `second` tell how often each number of ticks occurs in the lines. The result is
+    `enough` where a quick count shows that no more than so many terms follow. Example: lines of 4
+    + 3 and of 5 + 2 ticks are one group. They need 4 - 1 = 3 terms, though each alone needs 2.
     """
     equal = first & second
 
@@ -119,8 +120,8 @@ def _most_groups(numbers: list[int]) -> int:
 def guess_weights(demand: NDArray[np.int64], most: int) -> Iterator[tuple[list[int], bool]]:
     """Guess which weights a decomposition of a demand into few terms may have.
 
-    Each entry is thus a sum of weights. If a line (row or column) has as many entries as there are
-    terms, its entries are the weights.
+    In a sum of weighted permutations each entry is a sum of weights. If a line (row or column) has
+    as many entries as there are terms, its entries are the weights.
 
     With `most` terms, each guess is a list of at most so many weights in ticks, and whether every
     decomposition has to have them. Numbers that occur often are guessed; the last guess is none at

@@ -62,19 +62,10 @@ class SlotModel(ExactModel[Plan]):
     def __init__(self, demand: NDArray[np.int64], k: int, *, shortest: int, most: int) -> None:
         """Write a model for CP-SAT: serve a demand by exactly k slots that are shortest together.
 
-        The model minimises the sum of all durations.
-
-        Variables, as attributes:
-
-        - ``ticks[slot]``: the duration of each slot in ticks, the longest slot first;
-        - ``total``: the sum of these durations;
-        - ``uses[slot][pair]``: whether the slot connects the pair;
-        - ``parts[slot][pair]``: the duration of the slot if it connects the pair, else 0;
-        - ``ticks_up[pair]``: the sum of the parts, so many ticks the pair is connected.
-
-        Constraints: each pair is connected for its demand at least, and each port has at most one
-        circuit in a slot (`_share_port`). Numbers: ``n``, the number of ports, and ``longest``, in
-        ticks, which no slot exceeds.
+        ``demand[source, destination]`` is in ticks; each slot lasts `shortest` ticks at least, and
+        all of them `most` together. Each pair is connected for its demand or longer, and each port
+        has at most one circuit in a slot (`_share_port`). ``longest``, in ticks, is what no slot
+        exceeds.
         """
         super().__init__()
         model = self.model
@@ -122,7 +113,8 @@ class SlotModel(ExactModel[Plan]):
     def _share_port(self, pairs: list[tuple[int, int]], sizes: NDArray[np.int64]) -> None:
         """Let a port have one circuit or none at a time, and bound its slots by its entries.
 
-        ``sizes`` are the ticks of the entries of `pairs`.
+        `pairs` are all pairs of the port that have a demand, and ``sizes`` their ticks, in any
+        order.
         """
         model = self.model
         n_slots = len(self.ticks)
@@ -219,7 +211,10 @@ def prove_by_slot_counts(
     rng: np.random.Generator,
     on_event: OnEvent,
 ) -> Solution:
-    """Improve on a schedule by exact models of all numbers of slots, or prove it the best."""
+    """Improve on a schedule by exact models of all numbers of slots, or prove it the best.
+
+    `solution` has the schedule, and the result keeps the name of its method.
+    """
     search = _MakespanSearch(problem, limits, rng, on_event, None)
     search.best = former_plan(problem, solution)
     try:
@@ -388,6 +383,7 @@ class _MakespanSearch:
 
     def _ask(self, slots: int) -> Asked[Plan] | Limit:
         """Ask CP-SAT for a plan of exactly so many slots that is better than the best one."""
+        # A model that is too large, or takes longer to write than there is time, is not made.
         circuits = slots * np.count_nonzero(self.demand)
         if circuits > _LARGEST:
             return Limit.MEMORY

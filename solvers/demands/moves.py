@@ -3,6 +3,13 @@
 A *move* takes some slots out, short ones rather than long ones, and covers what they served anew;
 the new plan is kept if it is no longer. For few ports a move takes some microseconds, of which the
 same steps by arrays of NumPy take two hundred.
+
+Kernels share three records. A `MoveTask`, `task`, has ``demand[source, destination]`` in ticks,
+the delay and the shortest slot. A `SlotList` is a plan with room for more slots: ``n_slots[0]`` of
+them count, ``matchings[slot, source]`` is a destination or -1, and ``ticks[slot]`` is the length
+without the delay. `current` is the plan that is improved. A `MoveScratch`, `scratch`, is the
+memory of one move: ``scratch.trial`` is the plan that it makes, and all other arrays are
+overwritten, but for the state of the random numbers.
 """
 
 from __future__ import annotations
@@ -71,8 +78,8 @@ class MoveTask(NamedTuple):
     demand: NDArray[np.int64]  # (n, n): by source and destination, in ticks
     delay: int  # ticks before each slot
     shortest: int  # no slot is shorter, in ticks
-    choices: NDArray[np.int64]  # (rules,): how covers choose slots; each move draws a rule
-    pressures: NDArray[np.float64]  # (rules,): of these rules
+    choices: NDArray[np.int64]  # (rules,): RATED, CRITICAL, ...; each move draws one of them
+    pressures: NDArray[np.float64]  # (rules,): how much more busy ports count by each rule
 
 
 class SlotList(NamedTuple):
@@ -127,7 +134,8 @@ def _keep_some_slots(current, scratch):
 
     Each slot gets a key: its length as a part of the longest one's, plus a random number from 0 to
     1. A random number of slots, those of the lowest keys, are left out: two at least (one of two
-    slots), and never all of them. The others are copied to ``scratch.trial``, in their order.
+    slots), and never all of them. The others are copied to ``scratch.trial``, in their order;
+    `current` stays as it is.
     """
     n_slots = current.n_slots[0]
     longest = max(1, largest_of(current.ticks, n_slots))
@@ -222,8 +230,8 @@ def _order_shortest_first(trial, order):
 def _drop_needless(demand, trial, shortest):
     """Take out circuits without demand and slots of no use; lengthen slots that are too short.
 
-    Changes `trial` in place, slots of use in front, and returns the ticks of them all. A slot is a
-    matching of sources with destinations that is held for some ticks.
+    Changes the plan `trial` in place, slots of use in front, and returns the ticks of them all. No
+    slot is shorter than `shortest` ticks afterwards.
     """
     # Slots that are left move to the front; `n_used` counts them. A slot is of use if any of its
     # circuits has a demand.
@@ -253,9 +261,9 @@ def _drop_needless(demand, trial, shortest):
 def _begin_move(task, current, scratch, unserved):
     """Begin a random change of a plan: take some slots out, and list what they served.
 
-    ``scratch.trial`` has the slots that stay; returns how many entries `unserved` lists, and the
-    terms of the rule. The caller covers what is listed by new slots, each chosen by a rule that is
-    drawn here.
+    Writes the slots that stay to ``scratch.trial``, and lists the entries that these do not serve
+    in `unserved`, row by row. Returns how many entries are listed, and the terms of a rule that is
+    drawn, by which the caller covers them.
     """
     _keep_some_slots(current, scratch)
     count = _list_unserved(task.demand, scratch.trial, scratch.unserved_ticks, unserved)
@@ -268,9 +276,10 @@ def _begin_move(task, current, scratch, unserved):
 def _end_move(task, current, scratch, cost):
     """Finish the new plan of a move, and keep it in place of the old one if it is no longer.
 
-    Returns the cost of the plan that `current` has afterwards, in ticks with a delay for each
-    slot; `cost` is that of the former one. The new plan, ``scratch.trial``, is first made as short
-    as its matchings allow:
+    The new plan is ``scratch.trial``: the slots that stayed and those that were added, which serve
+    the demand together. The old one is `current`, which is overwritten if the new one is kept.
+    `cost` is that of the old plan, and the cost of the plan that is kept is returned, both in
+    ticks with a delay for each slot. The new plan is first made as short as its matchings allow:
 
     - slots of the same matching are put together;
     - each slot is shortened to what the demand needs of it, though not below the shortest slot;
@@ -280,7 +289,7 @@ def _end_move(task, current, scratch, cost):
     trial = scratch.trial
 
     # Each slot lasts no longer than the demand needs it. The shortest ones come first, since a
-    # slot that comes down to nothing saves a delay too.
+    # slot that comes down to nothing, which the last argument allows, saves a delay too.
     _merge_equal_slots(trial)
     n_slots = trial.n_slots[0]
     _order_shortest_first(trial, scratch.order)
@@ -306,9 +315,10 @@ def _end_move(task, current, scratch, cost):
 def _make_moves(task, current, scratch, ports, unserved, n_moves):
     """Try to shorten a plan of slots by random changes, one after the other.
 
-    Changes `current` in place, and returns how many moves were made: fewer than `n_moves` when
-    ``ports.work[0]``, the work that is left, falls below 0. Each change (a move) does three
-    things:
+    Changes `current` in place, and returns how many moves were made: fewer than `n_moves` if one
+    slot alone is left, or when ``ports.work[0]``, the entries that may still be looked at, falls
+    below 0. `ports` and `unserved` are the memory of `cover_entries`. Each change (a move) does
+    three things:
 
     1. it takes some slots out, at random, short ones rather than long ones;
     2. it covers the demand that they served by new slots, by a rule that is drawn at random;
@@ -356,6 +366,8 @@ class MoveSearch:
             np.array([choice for choice, _ in rules]),
             np.array([pressure for _, pressure in rules]),
         )
+
+        # A move is estimated to take a quarter of a cover of the whole demand.
         self.moves_per_round = int(np.clip(4 * _ROUND_S / size.best_slots_s, 1, _MOST_MOVES))
         self._work_per_s = _WORK_PER_S
         """What the rounds so far did in a second."""

@@ -1,13 +1,16 @@
 """Kernels that peel permutations off a matrix of whole numbers whose lines all have one sum.
 
-The rest of an entry is in `PeelingWorkspace.remaining`. The entries that may be used form a graph,
-a set of bits for each row, so that a search passes over dozens of columns in one step. Matchings
-are kept from one permutation to the next: only rows whose entry is used up look for another
-column.
+The entries that may be used form a graph, a set of bits for each row, so that a search passes over
+dozens of columns in one step. Matchings are kept from one permutation to the next: only rows whose
+entry is used up look for another column.
 
-The words *place*, *idle*, *waiting*, *threshold* and *list* are those of `workspace`. A row is
-*reached* if an alternating path leads to it from a waiting row; a column is *fresh* if no search
-has come to it. The *bottleneck* of a matching is its smallest entry.
+Kernels work in a `PeelingWorkspace`, `space`. Its matching is ``space.column_of[row]`` and
+``space.row_of[column]``, -1 for none; ``space.idle`` and ``space.fresh`` are sets of columns, and
+``space.remaining[place]`` is what is left of an entry, at the place row * n + column. A row
+*waits* without a column, and an *idle* column has no row. Only entries of at least the *threshold*
+may be used; smaller ones wait in *lists*, the larger ones in earlier lists. A row is *reached* if
+an alternating path leads to it from a waiting row; a column is *fresh* if no search has come to
+it. The *bottleneck* of a matching is its smallest entry.
 """
 
 from __future__ import annotations
@@ -52,9 +55,9 @@ def _search(space, head):
 
     Removes the columns that it reaches from ``space.fresh``, and writes ``space.parent[column]``,
     the row by which a column was reached. Returns -1 if the row has a column now, else the end of
-    the queue. The graph has, for each row, the set of columns whose entries may be used, as bits
-    of words. An alternating path goes from the waiting row to a column in its set, to the row that
-    has this column, and on; it ends at an idle column.
+    the queue, behind the rows that were reached. The graph has, for each row, the set of columns
+    whose entries may be used, as bits of words. An alternating path goes from the waiting row to a
+    column in its set, to the row that has this column, and on; it ends at an idle column.
 
     At the first idle column the matching is augmented: the waiting row gets a column, and all
     rows on the path exchange theirs. Columns are bits: column c is bit c % 64 of word c // 64.
@@ -142,8 +145,9 @@ def _match(space, size):
 def _seize(space, size):
     """Give each row without a column a free one in which its entry is smallest, row by row.
 
-    Changes the matching and ``space.idle``; the rows that wait still are the first ones in
-    ``space.waiting``, and their number is returned. No row that has a column is changed.
+    Changes the matching and ``space.idle``. The rows without a column are
+    ``space.waiting[:size]``; those that wait still are the first ones there afterwards, and their
+    number is returned. No row that has a column is changed.
     """
     idle = space.idle
     waiting = space.waiting

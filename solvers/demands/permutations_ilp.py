@@ -80,9 +80,10 @@ def _refute_counts(
 ) -> Solution:
     """Prove how few matchings a demand needs: ask CP-SAT for k of them, then k + 1, and so on.
 
-    The first k that has a decomposition is the least. For example, with a lower bound of 4 and a
-    known plan of 7 matchings, CP-SAT is asked for 4, 5 and 6. If it finds one of 5, that is the
-    best plan; if it refutes all three, the plan of 7 is proved.
+    `solution` is the best sum that was drawn, with the bound by counting. The first k that has a
+    decomposition is the least. For example, with a lower bound of 4 and a known plan of 7
+    matchings, CP-SAT is asked for 4, 5 and 6. If it finds one of 5, that is the best plan; if it
+    refutes all three, the plan of 7 is proved.
     """
     best = former_plan(problem, solution)
     bound: Any = solution.lower_bound
@@ -147,9 +148,9 @@ def _look_for_terms(
 ) -> Asked[Plan] | Limit:
     """Look for a decomposition into so many terms, with weights that are guessed, then without.
 
-    With most weights given as constants CP-SAT is quick, but if it finds nothing, other weights
-    may do. Only weights that every decomposition has to have (`is_forced`; none at all are such
-    ones, too) allow the answer that there is none.
+    A limit is returned where it ends the guesses. With most weights given as constants CP-SAT is
+    quick, but if it finds nothing, other weights may do. Only weights that every decomposition has
+    to have (`is_forced`; none at all are such ones, too) allow the answer that there is none.
     """
     demand = problem.ticks
     for weights, is_forced in guess_weights(demand, n_terms):
@@ -181,7 +182,10 @@ class TermModel(ExactModel[Plan]):
     """
 
     def __init__(self, demand: NDArray[np.int64], k: int, shortest: int, known: list[int]) -> None:
-        """Add the variables of k terms, and let them add up to the demand."""
+        """Add the variables of k terms, and let them add up to the demand.
+
+        No term has fewer ticks than `shortest`; `known` are the weights of the first terms.
+        """
         super().__init__()
         model = self.model
         self.n = len(demand)

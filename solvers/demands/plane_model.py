@@ -56,7 +56,8 @@ def finish_small(
     network, which carries what circuits leave.
 
     Times are whole ticks, but packets may end in between: then a tick is divided into equal parts,
-    and "earlier" means by one part at least.
+    and "earlier" means by one part at least. `work` limits CP-SAT, in seconds that it counts by
+    its steps. Models that would be too large are not written: the limit is then ``MEMORY``.
     """
     end = solution.objective
     if solution.status is not Status.FEASIBLE or end is None or clock.remaining_s <= 0:
@@ -208,10 +209,8 @@ class PlaneModel(ExactModel[tuple[Schedule, ...]]):
         Each plane has room for ``self.slots`` of them; those in use come first, and the others
         have no ticks and no circuits.
 
-        It reads ``joined`` (the pairs of ports that may have a circuit) and ``longest`` (the most
-        ticks of a slot), and adds to these lists: ``uses``, for each slot the variable of each
-        pair; ``ticks``, the duration of each slot; and ``service``, for each pair the ticks that
-        it is served.
+        Adds the plane to ``uses`` and ``ticks``, and what its circuits serve to ``service``.
+        Returned is a linear expression: when the plane ends, in ticks with delays.
         """
         model = self.model
         problem = self.problem

@@ -79,7 +79,8 @@ def find_weights(entries: Entries, lines: LineSums) -> Weights | None:
     copies, as it occurs twice as often) and 7. Values that are sums of two others, and no more
     frequent than chance explains, are left out.
 
-    At the end the weights with their copies have to add up to the sum of a line, 107 here.
+    At the end the weights with their copies have to add up to the sum of a line, 107 here; None is
+    returned where they do not, where no value is frequent, and where there are too many.
     """
     n_ports = entries.n_ports
     if lines.most_entries > MOST_PERMUTATIONS:
@@ -132,7 +133,7 @@ def find_weights(entries: Entries, lines: LineSums) -> Weights | None:
 def _count_by_line(
     n_ports: int, entries: Entries, summands: Summands, n_weights: int
 ) -> NDArray[np.int64]:
-    """Count how often each line has each weight."""
+    """Count how often each line has each weight: ``count[line, weight]``, shape (2 n, weights)."""
     shape = (n_ports, n_weights)
     size = n_ports * n_weights
 
@@ -214,7 +215,8 @@ def decode(entries: Entries, weights: Weights, deadline: float = np.inf) -> Summ
 
     Entries that are equal to a weight come first. Then follow, again and again, those that can be
     written in one way only from the weights that both their row and their column lack. If there is
-    none, one entry is written in the first of several ways, that of the fewest weights.
+    none, one entry is written in the first of several ways, that of the fewest weights. Entries
+    that have no way stay without summands; TimeUp is raised at the deadline.
     """
     alone = _match_alone(entries, weights)
     in_line = _count_by_line(entries.n_ports, entries, alone, len(weights.ticks))

@@ -71,8 +71,9 @@ def plan_matrix(
 ) -> Plan:
     """Find a schedule for a full matrix that is as short as the time until the deadline allows.
 
-    `lines` are its sums, if they are known. Large matrices are not even listed if there is time
-    for the first plan alone.
+    ``demand[source, destination]`` and the delay before each slot are in ticks, and `deadline` is
+    a time of `counted_time`. `previous` is a former plan; `lines` are the sums of the matrix, if
+    they are known. Large matrices are not even listed if there is time for the first plan alone.
     """
     if lines is None:
         lines = LineSums.of_matrix(demand)
@@ -80,6 +81,7 @@ def plan_matrix(
     if demand.size >= _MANY_PLACES:
         first = cover_matrix_first_fit(demand, lines)
         finish_s = _FINISH_S_PER_PLACE * first.matchings.size
+        # It is the answer if no time is left to improve it, or if none can be shorter.
         is_late = previous is None and counted_time() >= deadline - finish_s
         if is_late or first.cost(delay) <= lines.bound(delay):
             return first
@@ -140,9 +142,10 @@ def yield_plans(
 ) -> Iterator[Plan]:
     """Make plan after plan for a demand: by all rules for which there is time, and by moves.
 
-    A first fit is made in any case. Rules follow, that of the shortest estimate first. Before each
-    one moves improve the best plan so far, until so much time has passed as the rule is worth, and
-    after the last one until the deadline. Without a deadline all rules come before the moves.
+    A first fit is made in any case, unless it is there already: `first`. Rules follow, that of the
+    shortest estimate first. Before each one moves improve the best plan so far, until so much time
+    has passed as the rule is worth, and after the last one until the deadline. Without a deadline
+    all rules come before the moves; with `has_moves` false there are rules alone.
     """
     size = Size.of(task)
     began_s = counted_time()
@@ -164,6 +167,8 @@ def yield_plans(
         is_too_long = not is_timed and estimate_s > _LONGEST_RULE_S
         if is_too_long or (rule.needs_matrix and task.full_matrix is None):
             continue
+        # When the rule begins: a long one later than now, after moves. It is left out if its
+        # estimate does not fit into the time, even divided by how much it may be exceeded.
         begin_s = counted_time()
         if is_timed and has_moves and estimate_s > 2 * _GRACE_S:
             begin_s = max(begin_s, began_s + _WAITING * estimate_s)
@@ -205,11 +210,14 @@ def _yield_moves(task: CoverTask, size: Size, plans: list[Plan]) -> Iterator[Pla
     """Improve the best plan by small changes, and hand out each plan that results.
 
     ``plans`` may get more plans meanwhile: better ones are gone on from. After many changes in
-    vain the search goes on from one that is drawn.
+    vain the search goes on from one that is drawn. It ends at the deadline, or after
+    ``task.n_moves`` rounds; there are no moves without a full matrix.
     """
     if task.full_matrix is None:
         return
     search = MoveSearch(task, size)
+
+    # There are fewer rounds than the task allows where these would take over `_ALL_MOVES_S`.
     n_rounds: Iterable[int] = count()
     if task.n_moves is not None:
         n_rounds = range(min(task.n_moves, max(2, int(_ALL_MOVES_S / size.best_slots_s))))
@@ -239,6 +247,8 @@ def _yield_moves(task: CoverTask, size: Size, plans: list[Plan]) -> Iterator[Pla
         n_in_vain = 0 if is_gain else n_in_vain + search.moves_per_round
         least_cost = min(least_cost, moved.cost(task.delay))
         current = moved
+
+        # After too many moves in vain, or from a plan of one slot, it goes on from any plan.
         if n_in_vain >= patience or len(current.ticks) < 2:
             current = tidy(plans[int(rng.integers(len(plans)))])
             n_in_vain = 0
@@ -246,10 +256,18 @@ def _yield_moves(task: CoverTask, size: Size, plans: list[Plan]) -> Iterator[Pla
 
 
 def _patch(task: CoverTask, former: Plan) -> Plan:
-    """Make a plan for a demand from the plan of a similar one: its slots, and new ones besides."""
+    """Make a plan for a demand from the plan of a similar one: its slots, and new ones besides.
+
+    All slots of `former` stay at their lengths first, and new ones serve what they leave. Then
+    slots of the same matching become one, and each is shortened to what this demand needs of it;
+    a slot that nothing needs goes.
+    """
     unserved = np.maximum(task.demand - serve(former), 0)
     patch = CoverTask.of(unserved, task.delay, task.shortest)
     new = cover_first_fit(patch.entries, patch.lines, task.shortest)
+
+    # The first fit takes next to no time. A cover by the best slots (RATED) is shorter, and takes
+    # its place if it is estimated to take less than `_GRACE_S` seconds.
     if len(new.ticks) and Size.of(patch).best_slots_s < _GRACE_S:
         new = next(yield_cover(patch, RATED))
     return finish_plan(join(former, new), task.demand, task.shortest)

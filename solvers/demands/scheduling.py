@@ -95,7 +95,7 @@ def leave_to_packets(problem: Demand, plan: Plan) -> Plan:
 
 
 def _ends(problem: Demand, plan: Plan) -> tuple[float, float]:
-    """Return when circuits and packets are done, if all planes could end together."""
+    """Return when circuits and packets are done, in ticks, if all planes could end together."""
     unserved = np.maximum(problem.directed_ticks - serve(plan), 0)
 
     # Packets end with the port that sends or receives most of what circuits leave.
@@ -122,7 +122,7 @@ def spread(plan: Plan, problem: Demand) -> list[Plan]:
         ends[plane] += plan.ticks[slot] + problem.delay_ticks
 
     # A few long slots leave gaps, which parts of slots fill. Each step halves a gap, so that few
-    # of them matter.
+    # of them matter: 64 for each plane are more than enough.
     for _ in range(64 * problem.planes):
         if not _equalise(ticks_by_slot, ends, problem.delay_ticks, problem.min_slot_ticks):
             break
@@ -281,7 +281,8 @@ def repair(problem: Demand, former: Plan) -> Plan:
     if problem.packet_share > 0:
         return plan
 
-    # Entries without a slot that has their circuit are left to `complete`.
+    # Entries without a slot that has their circuit are left to `complete`, which asks for no
+    # delay.
     plan = lengthen(plan, problem.ticks)
     shortest = problem.min_slot_ticks
     completed = complete(plan, CoverTask.of(problem.ticks, 0, shortest))
@@ -331,7 +332,8 @@ def solve_demand(
     ordered and shortened.
 
     It ends when the method has no more plans, a limit is reached, or a schedule ends as early as
-    the lower bound says.
+    the lower bound says. `build` makes the plans of the method called `name`, and `n_moves` bounds
+    its moves where neither time nor iterations are limited. `start` is a solution to begin with.
     """
     if problem.objective != "completion-s":
         raise InputError(
@@ -401,7 +403,7 @@ def solve_demand(
             candidate = schedule_plan(problem, plan, states)
             yield candidate.objective, candidate
 
-    # A former solution of this very problem is an answer as it is.
+    # A former solution of this very problem is an answer as it is. Nobody asks for its ticks.
     known: tuple[float, Candidate] | None = None
     if start is not None and start.problem == problem and start.objective is not None:
         schedules = (start.schedule,) if start.answer is None else start.answer.schedules

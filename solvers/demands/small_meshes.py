@@ -55,6 +55,8 @@ def plan_on_mesh(
 
     All matchings for which the mesh has routes are listed. CP-SAT then chooses the ticks of each,
     0 if it is not used. The plan is the best one, or the best that it finds within about a second.
+    With it comes a function that returns ``cell_states[slot, cell]`` of a part of the plan; None
+    for an ideal switch, which has no cells.
     """
     with uncounted():
         from optmatch.solvers.demands.holding_model import HoldingModel  # loads OR-tools
@@ -120,7 +122,10 @@ def list_matchings(fabric: Fabric) -> Held:
 
 
 def _pair_up(ports: tuple[int, ...]) -> Iterator[Pairs]:
-    """Yield all ways to connect some ports in pairs, also those that leave ports out."""
+    """Yield all ways to connect some ports in pairs, also those that leave ports out.
+
+    Ports 0, 1 and 2 give four: no pair, (1, 2), (0, 1) and (0, 2).
+    """
     if not ports:
         yield ()
         return
@@ -134,7 +139,10 @@ def _pair_up(ports: tuple[int, ...]) -> Iterator[Pairs]:
 
 
 def _route(fabric: Fabric, matching: NDArray[np.int32]) -> NDArray[np.int8] | None:
-    """Find cell states that hold a matching."""
+    """Find ``states[cell]`` that hold a matching; None if it is proved that there are none.
+
+    All cells are FREE if the search ended at its limit, so that it is open.
+    """
     with uncounted():
         from optmatch.solvers.routing.branch_and_price import search  # loads OR-tools
 

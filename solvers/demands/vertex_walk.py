@@ -8,8 +8,10 @@ rarely taken, so the walk stays where many weights are zero at once.
 
 The words are those of the simplex method. The *basis* is a set of permutations, one for each
 equation, whose weights may be other than zero; the *tableau* tells how these weights change as the
-weight of another permutation rises from zero. A *pivot* takes that one, the *entering* one, into
-the basis, in exchange for the one whose weight is zero first, the *leaving* one.
+weight of another permutation rises from zero: ``tableau[row, column]`` is by how much that of the
+row falls for each tick of the column, and the last column has the weights themselves. A *pivot*
+takes that one, the *entering* one, into the basis, in exchange for the one whose weight is zero
+first, the *leaving* one.
 
 References
 ----------

@@ -62,7 +62,8 @@ def set_up(matrix: NDArray[np.int64]) -> PeelingWorkspace:
     All rows and columns (lines) of the matrix have the same sum above 0. Only entries of at least
     a threshold may be used; their columns are kept as bits of 64-bit words, for each row. Smaller
     entries wait in lists until the threshold falls. At first the threshold is above all entries:
-    no entry may be used, and all of them wait in the first list.
+    no entry may be used, and all of them wait in the first list. Each array is described at
+    `PeelingWorkspace`.
     """
     n = len(matrix)
 
@@ -84,8 +85,9 @@ def set_up(matrix: NDArray[np.int64]) -> PeelingWorkspace:
     first[0] = places[0]
     after[places] = np.append(places[1:], -1)
 
-    # All other arrays are scratch, or begin without a matching. The threshold is the sum of a line
-    # and 1, more than any entry.
+    # No row has a column yet, so that all columns are idle. `fresh`, `saved`, `reached`, `parent`,
+    # `queue` and `waiting` belong to searches, each of which sets them anew. `state` has the sum
+    # of a line, sum + 0, and the threshold, sum + 1, which is more than any entry.
     return PeelingWorkspace(
         remaining=np.array(matrix, dtype=np.int64, order="C").ravel(),
         graph=np.zeros((n, len(every)), dtype=np.int64),

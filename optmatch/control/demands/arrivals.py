@@ -147,6 +147,7 @@ class _Arrivals:
 
         # Flows without bytes are complete when they come, and no flows to the schedule.
         self._completion_s = flows.time_s.astype(np.float64)
+        # The schedule counts as demands only those flows that it gets.
         self._flow_of_demand: list[int] = []
 
     def replay(self) -> FlowReplay:

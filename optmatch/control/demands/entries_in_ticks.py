@@ -48,7 +48,7 @@ def read_entries(matrix: AnyMatrix, delay_s: float, rate_bytes_per_s: float) -> 
     Entries of large or mostly empty demands are listed, and the others stay a full matrix; a tick
     is chosen by `scale_amounts` so that bytes become whole numbers.
     """
-    # Rate and delay alone, as the options of a problem without demand.
+    # Rate and delay alone are checked here, as the options of a problem without demand.
     Demand(IdealSwitch(1), [[0.0]], rate_bytes_per_s=rate_bytes_per_s, delay_s=delay_s)
     is_listed = is_sparse(matrix) or is_graph(matrix)
     if _is_plain(matrix):
@@ -107,6 +107,8 @@ def _count_full(
         _refuse_negative(source, destination, matrix[source, destination])
     placed = PlacedAmounts.of_matrix(matrix)
     scaled = scale_amounts(placed, rate_bytes_per_s, delay_s)
+
+    # Without places the amounts are those of the whole matrix, row by row.
     if placed.sources is None or placed.destinations is None:
         full = scaled.ticks.reshape(matrix.shape)
         return _EntriesInTicks(full, scaled.delay, scaled.tick_s, names)

@@ -476,7 +476,8 @@ class RollingSchedule:
             has_circuits = self._n_slots > 0
             return self._plan.take_slot(uncommitted, present_matching if has_circuits else None)
 
-        # Where not every matching can be held, the choice is among those of a plan.
+        # Where not every matching can be held, the choice is among those of a plan; None offers
+        # all matchings.
         offers = None if self._holds_every_matching else self._plan.make(uncommitted).matchings
         if overdue is None:
             return self._chooser.choose(uncommitted, present_matching, None, offers)
@@ -524,7 +525,8 @@ class RollingSchedule:
     def _serve(self, now_s: float) -> None:
         """Move the clock, and take out of the queue what circuits and packets carry until then.
 
-        InputError: the new time is before the present.
+        Committed slots that are over by then are forgotten. InputError: the new time is before the
+        present.
         """
         now_tick = self._tick_of(now_s)
         if now_tick < self._now:

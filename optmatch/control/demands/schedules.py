@@ -1,4 +1,8 @@
-"""The view of a scheduler: demand matrices in, matchings and durations out, in milliseconds."""
+"""The view of a scheduler: demand matrices in, matchings and durations out, in milliseconds.
+
+A *line* is a row or a column of a matrix. To *fill* lines is to raise entries until all lines have
+the sum of the largest.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +26,8 @@ _EQUAL = 1e-12
 """Line sums of floats that differ by less of their size are the same, unless told otherwise."""
 
 _UNIT_BITS = 52
-"""Floats are counted in units of 2**-52 of a power of two above the largest line, so that sums of
-weights are exact."""
+"""Floats are counted in units of 2**-52 of the least power of two above the largest sum of a line:
+all sums are below 2**52 units, which floats tell exactly."""
 
 
 class Permutations(NamedTuple):
@@ -173,6 +177,7 @@ def decompose(
 def _allowed_residual(matrix: Any, tolerance: float, least: int) -> int:
     """Return the part `tolerance` of the largest sum of a line, or `least` if that is more.
 
+    All are in units of the matrix, whose entries are whole numbers; so much may be left of a line.
     An InputError names the line of the least sum, if a sum is below the largest by more than that.
     """
     array = np.asarray(matrix, dtype=np.float64)
@@ -196,11 +201,14 @@ def _name_of_line(line: int, n: int) -> str:
 def _unit_of(matrix: Any, *, fill: bool, tolerance: float) -> float | None:
     """Choose the unit in which the floats of a matrix are counted as whole numbers.
 
-    It is a power of two, `_UNIT_BITS` bits below that above the largest line; None for whole
-    numbers, and for what is refused elsewhere. Lines that are not filled up may differ by the
-    tolerance, a part of the largest line; else an InputError is raised.
+    The unit is the least power of two above the largest sum of a line, divided by
+    ``2**_UNIT_BITS``: if that sum is 5, it is 8 / 2**52. None is returned for whole numbers, which
+    need no unit, and for what later checks refuse. If lines are not filled afterwards (`fill`), no
+    two of their sums may differ by more than `tolerance` times the largest one; else an InputError
+    names one that is off.
     """
-    # Whole numbers are exact as they are; only real floats need a unit.
+    # Whole numbers are exact as they are; only real floats need a unit. What is no square matrix
+    # of finite numbers >= 0 is refused by others.
     array = matrix if isinstance(matrix, np.ndarray) else None
     if array is None or array.dtype.kind != "f" or array.ndim != 2:
         return None
@@ -314,7 +322,7 @@ def schedule(
 
 
 def _former_plan(previous: Slots, n_ports: int, tick_s: float) -> Plan | None:
-    """Check a former answer, and return it in ticks, one a slot at least; None without slots.
+    """Check a former answer, and return it in ticks, no slot below one; None without slots.
 
     An InputError says that it is no answer for so many ports.
     """

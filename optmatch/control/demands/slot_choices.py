@@ -188,8 +188,10 @@ class SlotChooser:
         """Choose the circuits that are worth most, or stay with those that are up.
 
         ``present_matching[source]`` is a destination, -1 for none; with `offers`, rows like it,
-        the candidate is one of these. The candidate is the matching of greatest worth. If all
-        circuits wait for a change (all-stop), it is taken only if the gain is above the cost:
+        the candidate is one of these. ``worth[source, destination]`` is that of each circuit,
+        `must` is a circuit that the matching has to have, and `hold` is in ticks. The candidate is
+        the matching of greatest worth. If all circuits wait for a change (all-stop), it is taken
+        only if the gain is above the cost:
 
         - gain: (its worth - present worth) * horizon;
         - cost: its worth * `_CHANGE_COST` delays;
@@ -265,6 +267,7 @@ class SlotChooser:
         """Return how many ticks a slot lasts at least, if as much is left to serve.
 
         The hold grows slower than what waits for a circuit, and is longer where flows are short.
+        If the slot has to have the circuit `must`, only matchings with it are looked at.
         """
         if not self._delay:
             return 1
@@ -311,8 +314,9 @@ def _worth_of_circuits(uncommitted: Uncommitted, hold: int) -> NDArray[np.float6
     # Each flow counts as its weight; rates are divided by the mean weight again below.
     mean_weight = uncommitted.queue.mean_weight()
 
-    # With mean weight w and the hold h, flows of an entry are short if its best rate is above w
-    # / h, one flow in a slot. Then the mean rate counts, but no less than w / h.
+    # With mean weight w and the hold h, flows of a circuit are short if its best rate is above
+    # w / h, which is one flow in a slot. Then the mean rate counts, but no less than w / h, and
+    # never more than the best rate.
     total_weight = uncommitted.queue.n_flows * mean_weight
     mean_rate = np.divide(
         total_weight,
