@@ -21,7 +21,9 @@ from optmatch.solvers.demands.workspace import set_up
 from optmatch.solvers.kernels.decorators import kernel
 
 Peel = Callable[[Any, int, NDArray[np.int32], NDArray[np.int64]], int]
-"""A kernel that writes terms into arrays of permutations and weights; it returns how many."""
+"""A kernel that takes terms off the matrix of a workspace, until line sums are down to a number or
+the arrays of permutations and weights are full; it returns how many terms it has written, or -1
+if there is no further permutation."""
 
 
 class Terms(NamedTuple):

@@ -9,6 +9,9 @@ great bonus slots tend to last until many entries end. A *candidate* is a plan o
 its cost, the sum over groups of weight times lateness in seconds. The *former* plan is that of an
 earlier solution, from which the search may begin.
 
+Kernels get the entries in their order, as `OrderedEntries`: source, destination, group, and the
+ticks that are ``unserved``. They know an entry by its position there.
+
 As an example, group 0 has an entry of 4 ticks from port 0 to 1 and group 1 one of 2 ticks from
 port 1 to 0, in this order and with a delay of 1 tick. Both fit one slot. With a bonus of 0 it may
 last 2 ticks, which serve (3 * 2 + 2) / 3 for each tick with the delay, or 4, which serve

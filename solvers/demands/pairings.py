@@ -156,7 +156,8 @@ def cover_dividing(unserved: NDArray[np.int64], task: CoverTask, noise: float) -
 def _pair_greedily(pairs, order, matching):
     """Join the ports of each pair, in an order, if both are free.
 
-    Writes ``matching[port]``, the partner; `order` lists places of `pairs`.
+    Writes ``matching[port]``, the partner, which is IDLE before; `order` lists positions in the
+    arrays of `pairs`.
     """
     for pair in order:
         first = pairs.first[pair]

@@ -197,6 +197,8 @@ def order_slots(matchings: NDArray[np.int32]) -> NDArray[np.int64]:
     n_shared = np.zeros((n_slots, n_slots), dtype=np.int32)
     last_slot = np.empty(n_ports, dtype=np.int64)
     _count_shared_circuits(matchings, n_shared, last_slot, np.empty(n_slots, dtype=np.int64))
+
+    # Matchings that have their place count as sharing -1 circuits, so that none comes twice.
     is_placed = np.zeros(n_slots, dtype=np.bool_)
     order = [int(n_shared.sum(axis=1).argmin())]
     for _ in range(n_slots - 1):
