@@ -24,7 +24,10 @@ from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 
 
 def route_crossbar(matchings: NDArray[np.int32], *, ring: bool = False) -> NDArray[np.int8]:
-    """Route matchings on a crossbar, or on a ring as of `Piloss`, in O(n squared) each."""
+    """Route matchings on a crossbar, or on a ring as of `Piloss`, in O(n squared) each.
+
+    From ``matchings[k, source]``, -1 where idle, to ``states[k, cell]``, -1 where no light passes.
+    """
     n = matchings.shape[1]
     states = np.full((len(matchings), n * n), FREE, dtype=np.int8)
     if ring:
@@ -38,8 +41,8 @@ def route_crossbar(matchings: NDArray[np.int32], *, ring: bool = False) -> NDArr
 def route_trees(matchings: NDArray[np.int32]) -> NDArray[np.int8]:
     """Route matchings, shape (k, n), on switches and selectors, in O(n squared) each.
 
-    Nearly all of the time is for the cells without light. Bar leads to the first half of the
-    leaves.
+    The result is ``states[k, cell]``, -1 for cells without light, which take nearly all of the
+    time. Bar leads to the first half of the leaves.
     """
     n = matchings.shape[1]
     states = np.full((len(matchings), 2 * n * (n - 1)), FREE, dtype=np.int8)
@@ -101,9 +104,11 @@ def meet_on_ring(matchings, place, states):
 def _lead_to_leaf(state, first, lines, leaf, joins):
     """Set the cells of one tree between its root and a leaf.
 
-    The tree of so many lines has the cells from `first` on, one less than lines. If it splits its
-    root comes first, if it `joins` last; beside it are the cells of the first half of the leaves,
-    then those of the second half. State 0 leads to the first half.
+    Writes ``state[cell]``. The tree of so many lines has the cells from `first` on, one less than
+    lines, and its leaves are counted from 0. If it splits its root comes first, if it `joins`
+    last; beside it are the cells of the first half of the leaves, then those of the second half.
+    State 0 leads to the first half. A tree of four lines that splits, for example, has its root in
+    cell `first`; to leaf 2 this is set to 1, and cell ``first + 2``, that of leaves 2 and 3, to 0.
     """
     while lines > 1:
         half = (lines + 1) // 2
@@ -157,8 +162,8 @@ def lines_of_cells(n: int, *, triangle: bool = False) -> NDArray[np.int32]:
 def route_by_sorting(matchings: NDArray[np.int32], *, triangle: bool = False) -> NDArray[np.int8]:
     """Route matchings, shape (k, n), on a planar network with the fewest cells in cross.
 
-    O(n squared) for each matching. As many cells with light are in cross as there are inversions
-    with light in them: no routes need fewer.
+    The result is ``states[k, cell]``. O(n squared) for each matching. As many cells with light are
+    in cross as there are inversions with light in them: no routes need fewer.
     """
     lines = lines_of_cells(matchings.shape[1], triangle=triangle)
     states = np.empty((len(matchings), len(lines)), dtype=np.int8)

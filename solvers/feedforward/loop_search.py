@@ -23,6 +23,10 @@ average over all permutations the search visits some 40, 400, 6,000 and 100,000 
 
 The cost of a cell for a circuit depends on the cell, its state, and whether another circuit passes
 it too. Costs are whole numbers; the sum over all circuits is minimised, or the largest of them.
+
+In all kernels `task` is a `LoopTask`, `space` the `LoopSpace` to work in, `number` a block (its
+row in ``task.blocks``), and `depth` how often the network was halved to get to it. Numbers k and
+``k ^ 1`` of inputs, or of outputs, share a cell of an outer column.
 """
 
 from __future__ import annotations
@@ -53,7 +57,7 @@ MOST_VISITS = 400_000
 FORBIDDEN = 1 << 40
 """The cost of a state that a cell cannot take."""
 
-_NEVER = 1 << 60
+_NEVER = 1 << 60  # a bound that any states are below, forbidden ones too
 
 # Columns of `LoopSpace.frames`, the progress of the search in the open block of a depth:
 #
@@ -149,7 +153,7 @@ def choose_loops(
     The result is exact up to `EXACT` lines, unless there are so many loops that `visits` do not
     suffice. ``cell_cost[cell, state, shared]`` is what a cell in this state costs each circuit
     that passes it, alone (0) or with another one (1). With `worst` the largest cost of a circuit
-    counts, not the sum.
+    counts, not the sum. ``matchings[k, input]`` is an output, -1 if idle.
     """
     # ``lines`` has one entry more than the lines of all blocks of a depth, as `_split` clears one
     # behind each half; ``states`` has one row more than the depths, for the present states.
@@ -234,8 +238,8 @@ def search(matchings, root, bound, task, space, choice):
 
     ``matchings[row, input]`` is an output, -1 if idle. Writes ``choice.cost[row]``,
     ``choice.exact[row]`` and ``choice.states[row, cell]``. A depth-first branch and bound over the
-    directions of loops. Where nothing cheaper was found the states in `choice` are of no use;
-    ``choice.exact`` tells that no setting was left out.
+    directions of loops. Where nothing cheaper was found the cost is `bound`, and the states in
+    `choice` are of no use; ``choice.exact`` tells that no setting was left out.
     """
     for row in range(len(matchings)):
         for line in range(space.lines.shape[2]):
@@ -260,9 +264,8 @@ def search(matchings, root, bound, task, space, choice):
 def _search_one(root, bound, task, space):
     """Find the cheapest states of a Benes network for one matching, by branch and bound.
 
-    A setting of a block is a choice which of its circuits go to the upper half and which to the
-    lower one; the halves are then problems of their own, and are searched in turn. At each depth
-    of halving one block is open, that is being searched. The last row of ``space.states`` receives
+    For each setting of a block its halves are problems of their own, and are searched in turn. The
+    last row of ``space.states`` receives
     the best states; the result is their cost, `bound` if none costs less.
     """
     # This is a recursion written as a loop: `_open` is the call, `_close` the return, and `depth`
@@ -300,10 +303,10 @@ def _open(number, bound, task, space):
     """Begin the search of a block for less than `bound`; return a cost if it ends at once.
 
     Writes the frame of the depth of the block, ``space.frames[depth]``, and which of its loops are
-    turned, ``space.lines[TURNED, depth, loop]``; ``space.tally[0]`` counts visits. A setting is a
-    direction for every loop. The loops are found here, and the cheapest direction of each by
-    itself is the first setting. The cost is that of a block of one line or two, or `bound` if no
-    setting is cheaper; -1 if the block is open now, and its halves have to be searched.
+    turned, ``space.lines[TURNED, depth, loop]``; ``space.tally[0]`` counts visits. The loops are
+    found here, and the cheapest direction of each by itself is the first setting. The cost is that
+    of a block of one line or two, or `bound` if no setting is cheaper; -1 if the block is open
+    now, and its halves have to be searched.
     """
     blocks = task.blocks
     size = blocks[number, SIZE]
@@ -550,7 +553,11 @@ def _find_loops(number, task, space):
 
 @inner_kernel
 def _mark(i, side, loop, depth, place, space):
-    """Mark the lines of a loop from input i on, until it comes round or ends at an idle line."""
+    """Mark the lines of a loop from input i on, until it comes round or ends at an idle line.
+
+    Writes LOOP and SIDE of ``space.lines``: the number `loop`, and `side`, the half of line i (0
+    upper, 1 lower), and the other half in turn. `place` is that of the block.
+    """
     # Each turn of the loop marks two lines: the one at input i, and the one that shares a cell of
     # the last column with it, which goes to the other half. The neighbour of the latter in the
     # first column goes to half `side` again. Neighbours have numbers that differ in the last bit.

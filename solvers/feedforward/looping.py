@@ -240,7 +240,7 @@ def _walk(i, side, space, states, block):
     Writes ``states[cell]`` and `space`; the arrays of a block are parts of `space` that begin at
     the places ``block.forth``, ``block.back`` and so on. To settle a line is to set its cells in
     the outer columns and to write its input and its output into its half. Inputs that are settled
-    become -1 in the block, and their lines appear in a half.
+    become -1 in the block, and their lines appear in a half. `block` is a `BlockPlace`.
     """
     pairs = block.pairs
     half = block.lower if side else block.upper
@@ -277,9 +277,10 @@ def _walk(i, side, space, states, block):
 def _halve(lines, states, block):
     """Settle a block with an even number of lines that are all in use: every loop comes round.
 
-    Writes ``states[cell]`` of the outer columns, which are -1 before, and the lines of both halves
-    into `lines`. The entries of `lines` are whole numbers without sign: as indices these need no
-    check whether they count from the end, which is a third of the work here.
+    `block` is a `BlockPlace`. Writes ``states[cell]`` of the outer columns, which are -1 before,
+    and the lines of both halves into `lines`. The entries of `lines` are whole numbers without
+    sign: as indices these need no check whether they count from the end, which is a third of the
+    work here.
 
     For example, four lines go from inputs 0, 1, 2, 3 to outputs 0, 2, 1, 3::
 
@@ -396,7 +397,10 @@ def _set_pair(space, place, states, cell):
 
 @inlined_kernel
 def _settle_with_idle_lines(size, space, states, block):
-    """Set the outer columns of a block of three or more lines, and fill in its halves."""
+    """Set the outer columns of a block of three or more lines, and fill in its halves.
+
+    `size` is the number of its lines, which may be idle, and `block` its `BlockPlace`.
+    """
     # The last of an odd number of lines goes to the lower half, and so does the one at the last
     # output; what hangs together with them is settled first.
     if size & 1:
@@ -417,7 +421,8 @@ def loop(blocks, tables, matchings, all_states, space, plain):
     """Route matchings by looping, block by block from the whole network to its smallest parts.
 
     ``matchings[row, input]`` is an output, -1 if idle; ``all_states[row, cell]`` is written.
-    ``blocks[number]`` has the fields of a block. Two lines that share a cell of an outer column go
+    `blocks` is the table of `Blocks`, `tables` a `Tables` for the blocks that are not divided. Two
+    lines that share a cell of an outer column go
     to different halves. The algorithm takes one line, sends it to a half, its neighbour at the
     outputs to the other one, that one's neighbour at the inputs to the first half again, and so on
     round the loop. A smaller matching is then left to route in each half. `space` and `plain` are

@@ -31,7 +31,8 @@ _ROUTERS: dict[str, Callable[[NDArray[np.int32]], NDArray[np.int8]]] = {
 }
 """Functions from ``matchings[k, source] = destination`` (int32, -1 where idle) to
 ``cell_states[k, cell]`` (int8, -1 where no light passes)."""
-LOOPING = {"benes": False, "dilated-benes": True}  # whether each line is a pair of wires
+LOOPING = {"benes": False, "dilated-benes": True}
+"""Fabrics whose router turns loops, and whether each line is a pair of wires (dilated)."""
 
 MICRO_DB = 1e-6
 """Losses are compared in whole numbers of this."""
@@ -156,10 +157,12 @@ def route_cheaply(
 ) -> RoutedMatchings:
     """Route matchings of a feed-forward fabric, perhaps with faults, at the least cost.
 
-    ``cell_cost`` and `worst` are as of `choose_loops`, None if any routes will do; fabrics other
-    than `LOOPING` have no choice of routes. A matching is not `held` where a cell would have to be
-    in a state that a fault forbids.
+    ``matchings[k, source]`` is a destination, -1 where idle. ``cell_cost``, `worst` and `visits`
+    are as of `choose_loops`, the first None if any routes will do; fabrics other than `LOOPING`
+    have no choice of routes. A matching is not `held` where a cell would have to be in a state
+    that a fault forbids.
     """
+    # ``stuck[cell]`` is -1 for a cell that works, 0 or 1 for one that stays in that state.
     inner: Any = exact_router(fabric)
     stuck = fabric.graph.stuck if fabric.graph is not None else np.empty(0, dtype=np.int8)
     everywhere = np.ones(len(matchings), dtype=bool)
@@ -190,7 +193,8 @@ def follow(
     """Yield the states of matchings one after the other, each with the fewest toggles.
 
     ``driven[cell]`` are the states before the first matching, -1 where not known. A cell without
-    light keeps its state. A cost of 1 in ``cell_cost`` outweighs all toggles of a matching.
+    light keeps its state. A cost of 1 in ``cell_cost``, which is as of `choose_loops`, outweighs
+    all toggles of a matching.
     """
     for matching in matchings:
         states = change(fabric, matching, driven, cell_cost, visits).states[0]
@@ -205,7 +209,11 @@ def change(
     cell_cost: NDArray[np.int64] | None = None,
     visits: int = MOST_VISITS,
 ) -> RoutedMatchings:
-    """Route one matching with the fewest toggles, as `follow` does."""
+    """Route one matching, ``matching[source]`` or -1, with the fewest toggles, as `follow` does.
+
+    The result is a batch of one: ``states[0, cell]`` is -1 where no light passes, and ``held[0]``
+    is False if faults forbid the matching.
+    """
     # A toggle costs 2: one circuit alone pays it all, and two that share the cell pay 1 each. All
     # toggles together cost 2 * cells at most, less than the factor of the costs of cells.
     changes = np.zeros((fabric.n_cells, 2, 2), dtype=np.int64)
@@ -224,7 +232,8 @@ def count_cells(
     Both results have the shape of `matchings`, (rows, ports), and are 0 where a port is idle. All
     circuits are followed at once, a cell in each turn; ``states[row, cell]`` is 0 bar or 1 cross.
     """
-    # All circuits advance by one cell in each turn, those that are not at their end yet.
+    # Three arrays have an entry for each circuit that is not at its end yet: its row, its source,
+    # and the terminal at which its light enters the next cell.
     graph: Any = fabric.graph
     passed = np.zeros(matchings.shape, dtype=np.int64)
     crossed = np.zeros(matchings.shape, dtype=np.int64)

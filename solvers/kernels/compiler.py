@@ -276,7 +276,10 @@ class _Cache(FunctionCache):
             )
 
     def _index_key(self, sig: Any, codegen: Any) -> Any:
-        """Return the key of a signature; fields of records are compiled in by their places."""
+        """Return the key of a signature in the cache; it names the fields of all records.
+
+        Fields are compiled in by their places, which may change while the types stay the same.
+        """
         fields = [arg.fields for arg in sig if isinstance(arg, types.BaseNamedTuple)]
         return (*super()._index_key(sig, codegen), tuple(fields))
 

@@ -76,7 +76,10 @@ def _make_kernel(function: Any, inner: bool, options: dict[str, bool]) -> Any:
 
 
 class LazyKernel:
-    """A kernel that is not made before it is used: loading numba takes half a second."""
+    """A kernel that is not made before it is used: loading numba takes half a second.
+
+    ``_make`` makes it, and ``_made`` is the result, None before the first use.
+    """
 
     plain: ClassVar[bool] = False
     """Whether kernels are made in numba's plain way, since it has other parts than we know."""

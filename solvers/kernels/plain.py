@@ -127,9 +127,10 @@ def _writable_folder_for(function: Any) -> Path | None:
 
 
 class _Compilations(Listener, local):
-    """Tells listeners of each kernel that is compiled, while no time counts."""
+    """Tells listeners of each kernel that is compiled, and stops time limits meanwhile."""
 
     def __init__(self) -> None:
+        # A block of `uncounted` for each compilation that goes on in this thread, the outer first.
         self._uncounted_blocks: list[Any] = []
 
     def on_start(self, event: Event) -> None:

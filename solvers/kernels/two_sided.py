@@ -3,7 +3,8 @@
 Each end has the nodes that it has reached, with the cost of the cheapest way known between them,
 and a heap of those from which ways still have to be continued. Costs at the heads of both heaps
 together are a lower bound of all ways that are not known yet: the search is over once the best
-known way costs no more. Which steps lead on from a node is up to the caller.
+known way costs no more. Which steps lead on from a node is up to the caller. In all kernels `end`
+is a `SearchEnd`, which they change.
 """
 
 from __future__ import annotations

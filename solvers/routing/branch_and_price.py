@@ -41,9 +41,9 @@ from optmatch.solvers.routing.pathfinder import UNIT
 from optmatch.solvers.routing.router import CellRouter
 from optmatch.solvers.routing.totals import totals_of
 
-_TRIES_AT_ROOT = 40
-_TRIES = 4
-_TINY = 1e-6
+_TRIES_AT_ROOT = 40  # negotiations near the solution of the linear programme of the first case
+_TRIES = 4  # the same in each further case
+_TINY = 1e-6  # a weight that lacks less of 1 than this is a whole route
 
 
 class CaseSplit(NamedTuple):
@@ -108,7 +108,9 @@ class _ProofSearch:
 
     Bounds and costs are whole numbers: in 1/`UNIT` of a cell, or for losses in the units of
     `loss_units`, of which ``per_unit`` make a dB. ``cases`` has all cases so far, the root first;
-    ``best`` the best routes; ``least`` what the cheapest routes cost, each alone.
+    ``best`` the best routes, whose objective is in cells or dB; ``least`` what the cheapest routes
+    cost, each alone. ``master`` is the linear programme over routes, ``negotiation`` finds routes
+    by rip-up and reroute, and ``totals`` knows which totals routes can have.
 
     Parameters
     ----------
@@ -119,12 +121,7 @@ class _ProofSearch:
     def __init__(
         self, problem: Routing, limits: Limits, rng: np.random.Generator, on_event: OnEvent
     ) -> None:
-        """Make the router at the costs of the objective, and the programme over routes.
-
-        Costs are whole numbers: cells times `UNIT` or, for losses, units of which `per_unit` are
-        one dB. `least` is the sum of the cheapest routes alone, a lower bound. No routes are known
-        yet.
-        """
+        """Make the router at the costs of the objective, and the programme over routes."""
         self.problem = problem
         self.clock = limits.start()
         self.rng = rng
@@ -191,6 +188,8 @@ class _ProofSearch:
         # The shortest routes of all circuits, each alone, may prove enough already.
         if self.least > self._upper():
             return None
+
+        # The queue is a heap of (bound, number of the case): the lowest bound comes first.
         queue = [(-math.inf, 0)]
         bounded = 0
         while queue:
@@ -274,7 +273,8 @@ class _ProofSearch:
             self._take(self.negotiation.routes_of(terminals))
             return
 
-        # Negotiations at the prices of the links.
+        # Negotiations at the prices of the links, which for losses are in units of `loss_units`
+        # and are scaled to those of the router of negotiations.
         for turn in range(1, tries + 1):
             prices = None if bound.prices is None else bound.prices * UNIT // self.per_unit
             self._take(self.negotiation.attempt(turn, self.rng, prices))
@@ -284,7 +284,8 @@ class _ProofSearch:
     def _where_to_split(self, weights: dict[Column, float]) -> CaseSplit:
         """Pick a circuit and a link that it half uses; one that it uses both ways comes first.
 
-        ``weights[column]`` is how much of a route the linear programme takes, from 0 to 1.
+        ``weights[column]`` is how much of a route the linear programme takes, from 0 to 1. A
+        circuit whose route passes a link in both directions is kept from one of them in each case.
         Example: a circuit with two routes at 0.5 each half uses the links that only one of them
         has; one of these links that other circuits need most is closed to it in one case, and to
         all others in the other case.
@@ -355,11 +356,14 @@ class _ProofSearch:
     def _proof(self) -> RoutingProof | None:
         """Write the cases as a tree; a case whose own bound is enough stays a leaf.
 
-        None if the prices of a leaf are not known.
+        None if the prices of a leaf are not known. For example, a root that is split into two
+        leaves has the children (1, 2) in row 0, and rows 1 and 2 have (-1, -1).
         """
+        # Cases are written down in the order of `numbers`, breadth first. Each entry of
+        # `kept_nodes` is a case, its split or None for a leaf, and the row of its first child.
         aim = self._proved()
         needed = self._in_unit(aim)
-        numbers = [0]  # the next case to write down; a case is numbered before its parts
+        numbers = [0]
         kept_nodes: list[tuple[ProofNode, CaseSplit | None, int]] = []
         while len(kept_nodes) < len(numbers):
             case = self.cases[numbers[len(kept_nodes)]]
@@ -393,7 +397,7 @@ class _ProofSearch:
         )
 
     def _reason(self) -> dict[str, object]:
-        """Say why there is no routing, in terms of a cut if there is one.
+        """Say why there is no routing, as entries of the stats: by a cut if there is one.
 
         The prices of the root are the cut: the circuits have to pass the priced links more often
         than those carry circuits. With all prices the same, they count passages.
@@ -436,6 +440,6 @@ def _close(closed: Closed, circuits: list[int], terminals: frozenset[int]) -> Cl
 
 
 def _some(names: list[str], most: int = 24) -> str:
-    """Join names for a sentence, so many of them at most."""
+    """Join names for a sentence, at most `most` of them, and count the others."""
     n_unnamed = len(names) - most
     return ", ".join(names[:most]) + (f" and {n_unnamed} more" if n_unnamed > 0 else "")

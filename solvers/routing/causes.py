@@ -35,7 +35,8 @@ def find_causes(
 ) -> tuple[list[Fault], bool]:
     """Find a set of faulty cells that forbids the answer, and of which each one is needed.
 
-    `refuted` is an exact test of the same question on fabrics with fewer faults. A deletion filter
+    `refuted` is an exact test of the same question on fabrics with fewer faults; once the time of
+    `clock` is over no more faults are tried. A deletion filter
     (Chinneck and Dravnieks 1991, doi 10.1287/ijoc.3.2.157): faults are repaired one by one, and
     one whose repair does not help stays repaired. The second result tells whether that was shown
     of each.
@@ -93,7 +94,8 @@ def refuse_dead_pairs(
 ) -> Solution | None:
     """Conclude that a problem is infeasible because two ports must meet that nothing connects.
 
-    No state of the cells connects them, or their circuit is over its link budget. `refuted` is the
+    `dead` lists these pairs, (source, destination), and `method` is named in the solution. No
+    state of the cells connects them, or their circuit is over its link budget. `refuted` is the
     test of `name_causes`; without it, a fault is needed if its repair leaves no pair dead. None if
     there is no dead pair.
     """
@@ -119,6 +121,7 @@ def refuse_dead_pairs(
         table = fabric.route_cells()
         return any(table[i, j] == UNREACHED for i, j in dead)
 
+    # The quick test leaves few faults, all that the exact one then has to try.
     causes, minimal = find_causes(fabric, some_pair_is_dead)
     if refuted is not None:
         causes, minimal = find_causes(fabric.repaired(causes), refuted, clock)

@@ -40,8 +40,8 @@ from optmatch.solvers.routing.router import CellRouter
 Closed = dict[int, frozenset[int]]
 """For a circuit the terminals by which its light may not leave a cell."""
 
-_TINY = 1e-7
-_ROUNDS = 10_000
+_TINY = 1e-7  # parts of a circuit, or of a unit of price, below this are rounding errors
+_ROUNDS = 10_000  # of pricing: no search needs so many, it converges or its time is over before
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Column:
 
     circuit: int  # the number of the circuit
     cost: int  # of the cells on the route, in 1/`UNIT` of a cell
-    terminals: tuple[int, ...]  # left, in order
+    terminals: tuple[int, ...]  # by which light leaves the cells of the route, in order
 
 
 @dataclass(slots=True)
@@ -78,21 +78,24 @@ class Master:
     capacity
         How many circuits a link carries: 1 in a single matching, the number of slots where all
         matchings are bounded together.
+
+    Notes
+    -----
+    ``wiring`` is the graph with the costs of cells, and ``free`` the same graph where cells cost
+    nothing: then only prices of links count, as in a proof that there is no routing. ``_shut`` are
+    terminals that faults close to all circuits, ``_broken`` the columns that faults break, and
+    ``_lp`` is the linear programme.
     """
 
     def __init__(self, router: CellRouter, circuits: NDArray[np.int64], capacity: int = 1) -> None:
-        """Make the programme without any routes; each circuit may be left out at a high cost.
-
-        The arrays for searches of `router` are overwritten; `capacity` is how many circuits a link
-        carries.
-        """
+        """Make the programme without any routes; each circuit may be left out at a high cost."""
         self.router = router
         self.circuits = [(int(i), int(j)) for i, j in circuits]
         self.capacity = capacity
         self.pool: set[Column] = set()
         self.wiring = router.wiring
         self.port_links = self.wiring.link[self.wiring.source[[i for i, _ in self.circuits]]]
-        """The link at the source of each circuit."""
+        """``port_links[circuit]``: the link at its source, which no terminal of a route names."""
         nothing = np.zeros_like(router.wiring.cell_cost)
         to_go = np.where(router.wiring.to_go < FAR, 0, FAR)
         for array in (nothing, to_go):
@@ -100,6 +103,7 @@ class Master:
         self.free = router.wiring._replace(cell_cost=nothing, to_go=to_go)
 
         # The pool is empty; routes are known by their variables and by the cells that they pass.
+        # To leave a circuit out costs more than four times the longest of the shortest routes.
         self._route = np.zeros(len(router.graph.mate), dtype=np.int32)
         self._variables: dict[Column, Any] = {}
         self._through: dict[int, list[Column]] = {}  # routes by cell, for `break_cells`
@@ -187,8 +191,20 @@ class Master:
             The case: for a circuit the terminals by which its light may not leave a cell.
         enough
             The search ends once the bound is more than this, in `UNIT`.
+        clock
+            The search ends when its time is over, with the best bound so far.
         start
             The bound of a case that this one is part of; it holds here, too.
+        rounds
+            The most rounds of pricing. With fewer than `_ROUNDS` the caller wants a quick bound:
+            it is returned where the programme would have to be solved anew at a higher cost of
+            leaving circuits out.
+
+        Returns
+        -------
+        PriceBound
+            With `infeasible`, its prices prove that the case has no routing. The mix of routes is
+            known only if it has `converged`.
         """
         # A variable is left out of this case by the upper bound 0.
         best = PriceBound(start.value, start.prices) if start is not None else PriceBound()
@@ -196,6 +212,7 @@ class Master:
             shut = closed.get(column.circuit)
             lost = column in self._broken or (shut and not shut.isdisjoint(column.terminals))
             variable.SetUb(0.0 if lost else np.inf)
+        # ``_lp.lacking[circuit]`` is the part without a route, and costs ``_lp.dear`` cells.
         while self._iterate(best, closed, enough, clock, rounds, feasibility=False):
             if sum(variable.solution_value() for variable in self._lp.lacking) <= _TINY:
                 best.converged = True
@@ -229,9 +246,10 @@ class Master:
     ) -> bool:
         """Solve the programme and price routes in turn; `best` keeps the best bound.
 
-        With `feasibility` only the part of the circuits counts that gets no route: cells cost
-        nothing, and a bound above 0 proves that the case has no routing. True if no route improves
-        the programme any more.
+        The other arguments are those of `bound`. With `feasibility` only the part of the circuits
+        counts that gets no route: cells cost nothing, and a bound above 0 proves that the case has
+        no routing. True if no route improves the programme any more; False if the bound is enough,
+        or the time or the rounds are used up.
         """
         self._lp.set_costs({v: c.cost / UNIT for c, v in self._variables.items()}, feasibility)
         for _ in range(rounds):
@@ -261,10 +279,12 @@ class Master:
     def cheapest(
         self, circuit: int, prices: NDArray[np.int64], closed: frozenset[int], feasibility: bool
     ) -> tuple[int, tuple[int, ...]]:
-        """Find the cheapest path of a circuit at ``prices[link]``, and its cost.
+        """Find the cheapest path of a circuit at ``prices[link]``; return its cost and terminals.
 
-        The cost, in 1/`UNIT` of a cell, includes the prices of all links passed; `FAR` and no
-        terminals if there is no path.
+        Light may not leave a cell by a terminal in `closed` or in ``self._shut``. The cost, in
+        1/`UNIT` of a cell, includes the prices of all links passed; with `feasibility` it is these
+        prices alone, as cells of ``self.free`` cost nothing. It is `FAR`, and there are no
+        terminals, if there is no path.
         """
         source, destination = self.circuits[circuit]
         space = self.router.workspace
@@ -275,13 +295,21 @@ class Master:
         count = find_route(wiring, space, source, destination, self._route)
         if not count:
             return FAR, ()
+
+        # A search charges links where light leaves a cell. The link between the source port and
+        # the first cell is passed before that, hence its price is added.
         cost = int(space.cost[self.wiring.target[destination]]) + int(
             prices[self.port_links[circuit]]
         )
         return cost, tuple(self._route[:count].tolist())
 
     def cost_of(self, circuit: int, terminals: ArrayLike) -> int:
-        """Add up the cost of a route without prices."""
+        """Add up the cost of a route without prices, in 1/`UNIT` of a cell.
+
+        `terminals` are those by which light leaves its cells, in order.
+        """
+        # Light enters each cell but the first at the mate of the terminal that it left before.
+        # Bits above the second one are the cell; the state is 1 (cross) if the lowest bits differ.
         left = np.asarray(terminals)
         source = self.wiring.source[self.circuits[circuit][0]]
         entered = np.append(source, self.wiring.mate[left[:-1]])
@@ -299,6 +327,9 @@ def cost_step(router: CellRouter, circuits: NDArray[np.int64]) -> int:
     costs = np.unique(router.wiring.cell_cost)
     if len(costs) > 1:
         return int(np.gcd.reduce(costs))
+
+    # Light that leaves a cell at ``before`` enters the next one at ``entered``, and leaves that at
+    # ``after``, in bar or in cross; ``walks.cells[source, terminal]`` counts the cells to there.
     graph = router.graph
     walks = walk(graph, np.unique(router.wiring.source[circuits[:, 0]]).tolist())
     before = np.repeat(np.arange(len(graph.mate)), 2)
@@ -349,7 +380,7 @@ class _Programme:
             self.lacking.append(variable)
 
     def add(self, circuit: int, cost: float, links: NDArray[np.int64]) -> Any:
-        """Add the variable of a route, and return it.
+        """Add the variable of a route of a circuit, how much of it is taken, and return it.
 
         `cost` is in cells; `links` are those that the route passes, as often as it does.
         """
@@ -405,14 +436,17 @@ def refute_again(problem: AllToAll, router: CellRouter, by_terminal: NDArray[np.
     """Tell whether prices found for other faults prove that the fewest slots do not do.
 
     Most faults are not what a proof is about, so the prices that prove something with them often
-    prove it without them too; to see that takes a shortest path for each pair. Prices come by
-    terminal, as links may have other numbers than they had.
+    prove it without them too; to see that takes a shortest path for each pair. Prices come as
+    ``by_terminal[terminal]``, in 1/`UNIT` of a cell, as links may have other numbers than before.
     """
     pairs = problem.pairs.astype(np.int64)
     slots = problem.min_slots
     master = Master(router, pairs, capacity=slots)
     prices = np.zeros(len(router.workspace.use), dtype=np.int64)
     np.maximum.at(prices, router.wiring.link, by_terminal)
+
+    # Each link may be passed once in each slot. If the pairs have to pay more than that comes to,
+    # cells not counted, no schedule has so few slots.
     paid = sum(master.cheapest(k, prices, frozenset(), True)[0] for k in range(len(pairs)))
     return paid > slots * int(prices.sum())
 
@@ -422,9 +456,10 @@ def bound_jointly(
 ) -> tuple[float, RoutingProof | None]:
     """Bound the cells on all routes of a schedule in the fewest slots, by column generation.
 
-    No more than `target_cells`, those of a known schedule, can be proved. The bound is infinite if
-    the fewest slots are not enough; the proof is None if prices do not improve on the bound of the
-    problem itself, or the linear programme would be too large.
+    The results are the bound in cells, and link prices that prove it. No more than `target_cells`,
+    those of a known schedule, can be proved. The bound is infinite if the fewest slots are not
+    enough; the proof is None if prices do not improve on the bound of the problem itself, or the
+    linear programme would be too large.
     """
     pairs = problem.pairs.astype(np.int64)
     least = problem.lower_bound()

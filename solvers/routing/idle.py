@@ -312,6 +312,12 @@ class StrayLight:
         ``stated[cell]``: states of the cells that circuits pass, -1 elsewhere.
     free
         The cells whose states are to be chosen, shape (free cells,).
+
+    Notes
+    -----
+    ``_exits[terminal, state]`` is where light leaves that enters a cell at a terminal, and
+    ``_waveguides[frequency][terminal]`` the factor of the waveguide behind it.
+    ``_own_amplitude[circuit]`` is the certain part of a signal where phases are not known.
     """
 
     def __init__(
@@ -322,11 +328,7 @@ class StrayLight:
         stated: NDArray[np.int8],
         free: NDArray[np.intp],
     ) -> None:
-        """Prepare to solve for light; where phases are unknown, find the signal of each circuit.
-
-        ``stated[cell]`` is 0 or 1 for cells that circuits pass, -1 elsewhere; the states of the
-        cells in `free` are to be chosen.
-        """
+        """Prepare to solve for light, and find each circuit's signal if phases are unknown."""
         graph = chip.graph
         self._chip = chip
         self._sources = sources
@@ -363,6 +365,8 @@ class StrayLight:
     ) -> NDArray[np.float64]:
         """Return all ratios of crosstalk to signal if each free cell is flipped alone.
 
+        `light` is the solution for ``states[cell]``, 0 bar or 1 cross. The result has a row for
+        each free cell, and in it the ratios as of `ratios`: (free cells, circuits * frequencies).
         Let D be the change of the 4 x 4 matrix of a cell, R what returns to it, X what enters it,
         and W the worth of what leaves it. Arriving light changes by :math:`W^T (I - D R)^{-1} D
         X`.
@@ -419,7 +423,8 @@ class StrayLight:
         what light of amplitude 1 that enters at terminal k makes enter the next cells, and b is
         what comes in from outside, one column for each circuit. The transposed system tells for
         each terminal what light from there brings to each destination. What returns to
-        `returning_cells` is solved for as well.
+        `returning_cells` is solved for as well, None for no cells. ``amplitudes[terminal, exit]``
+        are those of `ChipOptics.pass_cells`; `frequency` is a place in its frequencies.
         """
         graph = self._chip.graph
         n_terminals = len(graph.mate)
@@ -428,6 +433,8 @@ class StrayLight:
         through_waveguide = self._waveguides[frequency]
         through_cell = amplitudes * turn
 
+        # The matrix A: light that enters at a terminal leaves by an exit, passes the waveguide
+        # behind it, and enters the next cell.
         entered_next = graph.mate[self._exits]
         joined = entered_next >= 0
         step = (through_cell * through_waveguide[self._exits])[joined] * (1 - LOST_IN_EACH_STEP)
@@ -465,6 +472,7 @@ class StrayLight:
         worth *= through_waveguide[:, None]
         worth[self._destinations, numbers] = 1.0
 
+        # Light of amplitude 1 leaves a cell at each of its four terminals; some may come back.
         n_free = 0 if returning_cells is None else len(returning_cells)
         returning = np.zeros((n_free, 4, 4), dtype=np.complex128)
         if returning_cells is not None:
@@ -481,7 +489,10 @@ class StrayLight:
 def _solve_in_parts(
     factors: Any, right_sides: NDArray[np.complex128], trans: str
 ) -> NDArray[np.complex128]:
-    """Solve for few right sides at once, ``right_sides[terminal, circuit]``."""
+    """Solve for few right sides at once, ``right_sides[terminal, circuit]``.
+
+    `factors` are those of SciPy's `splu`; `trans` is "N" for the system and "T" for its transpose.
+    """
     starts = range(0, right_sides.shape[1], RIGHT_SIDES_AT_ONCE)
     parts = [
         factors.solve(right_sides[:, start : start + RIGHT_SIDES_AT_ONCE], trans=trans)
@@ -527,6 +538,9 @@ def settle(
 ) -> NDArray[np.int8]:
     """Choose a state for every free cell, such that circuits disturb each other least.
 
+    `subject` is a schedule with cell states, or a solution with one; `device` is a device of all
+    cells or its name, or a `CellDevice`. The result is ``states[slot, cell]``, int8, 0 bar or 1
+    cross.
     A free cell is one that no circuit of a slot needs; stray light passes it nevertheless. Of the
     settings that the search tries, the one of the least worst ratio of crosstalk to signal counts.
     Then cells whose other state needs less heater power are flipped, as far as that disturbs no
@@ -606,6 +620,7 @@ def search_setting(light: StrayLight, states: NDArray[np.int8], n_evaluations: i
         elif n_descents <= 1 + N_RANDOM_STARTS:
             start[free] = rng.integers(0, 2, len(free))
         else:
+            # Later descents begin near the best setting: a few of its cells are kicked (flipped).
             start = best.states.copy()
             n_kicked = int(rng.integers(1, MOST_KICKED + 1))
             kicked = rng.permutation(free)[:n_kicked]
@@ -626,6 +641,7 @@ def descend(light: StrayLight, start: NDArray[np.int8]) -> Descent:
 
     Each round flips all cells that promise to lower the objective, or the most promising half,
     quarter and so on of them, until the objective computed exactly is indeed lower.
+    ``start[cell]`` is 0 bar or 1 cross.
     """
     states = start
     waves = light.solve(states)
@@ -646,9 +662,6 @@ def descend(light: StrayLight, start: NDArray[np.int8]) -> Descent:
             trial_waves = light.solve(trial)
             trial_objective = float(measure_objective(light.ratios(trial_waves)))
             n_evaluations += 1
-
-            # Promises are for single flips; together they may not hold, and then half of them are
-            # tried.
             is_lower = trial_objective < objective
             n_promising //= 2
         if not is_lower:

@@ -40,7 +40,7 @@ from optmatch.solvers.routing.negotiation import (
 from optmatch.solvers.routing.worst import route_worst
 
 _NAME = "constructive"
-_FEW_CELLS = 200  # so few that a general method may be the exact one
+_FEW_CELLS = 200  # up to so many cells `ilp` is the general method, above it `negotiated`
 
 
 def route_exactly(
@@ -125,7 +125,7 @@ def route_by_negotiation(
     start: Solution | None = None,
     params: RoutingParams | None = None,
 ) -> Solution:
-    """Route one matching.
+    """Route one matching by negotiated congestion with restarts.
 
     An iteration is one negotiation; there are `restarts` of them unless limited. With a limit of
     iterations there is nothing but negotiations; otherwise a proof is sought after `patience` of
@@ -151,12 +151,15 @@ def route_by_negotiation(
         if former is not None:
             yield former.objective, former
         for turn in range(most):
+            # All turns so far have failed: give up, and leave the matching to a proof.
             if unlimited and turn == failed == params.patience:
                 return
             routes = negotiation.attempt(turn, rng)
             failed += routes is None and former is None
             yield None if routes is None else (routes.objective, routes)
 
+    # Without any routes the exact method takes over. With routes it is asked for a proof of them,
+    # or for better ones, if there is a limit of time that leaves some.
     best, limit, _ = take_best(attempts(), bound, clock, on_event, "negotiate", most)
     left = limits_left(limits, clock)
     if best is None and unlimited and limit is Limit.EXHAUSTED:
@@ -203,6 +206,7 @@ def route_forward(
                 return
             yield _measure(problem, routed.states), routed.states
 
+    # `impossible` gets an entry if there are no routes by the rule: whether there are none at all.
     impossible = list[bool]()
     bound = problem.lower_bound()
     best, limit, _ = take_best(attempts(), bound, clock, on_event, "route", 2)

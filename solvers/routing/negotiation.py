@@ -28,7 +28,8 @@ def answer_at_once(
     """Answer a matching that needs no search; None if routes have to be found.
 
     It is INFEASIBLE if no state of the cells carries some circuit, and OPTIMAL if there are no
-    circuits, or a fabric without cells.
+    circuits, or a fabric without cells. `name` is that of the method; with `refuted`, a test of
+    other fabrics, the faults that cause infeasibility are named until the time of `clock` is over.
     """
     fabric = problem.fabric
     refused = refuse_dead_pairs(problem, problem.dead_circuits(), name, refuted, clock)
@@ -169,7 +170,8 @@ class Negotiation:
         self.order = sources[np.argsort(-least_costs, kind="stable")]
 
     def routes_of(self, terminals: Mapping[int, Sequence[int]]) -> Routes:
-        """Make routes of the terminals by which light leaves cells, by source port, in order."""
+        """Make routes of ``terminals[source]``, by which light leaves the cells, in order."""
+        # Routes of other searches may be too long for the arrays of the router.
         routes, lengths = self.router.empty_routes()
         longest = max(map(len, terminals.values()))
         if longest > routes.shape[1]:
@@ -192,6 +194,7 @@ class Negotiation:
         matching = former.matchings[0]
         if len(matching) != fabric.n_ports:
             return None
+        # Circuits of both matchings keep their routes; the others have a length of 0 for now.
         kept_matching = np.where(matching == self.problem.matching, matching, IDLE)
         routes, lengths = self.router.follow(kept_matching, states[0])
         if self.router.settle(self.order, self.partner, routes, lengths, effort=PATIENT) < 0:
@@ -204,8 +207,9 @@ class Negotiation:
         """Negotiate once: first in the given order, then in random orders and with random ties.
 
         From turn 1 on, small random prices of links break ties, and the routes are shortened
-        afterwards. ``prices[link]``, in 1/`UNIT` of a cell, are paid from the start. None if the
-        negotiation failed, which proves nothing.
+        afterwards. `turn` is the number of the attempt, from 0 on; odd turns have a random order.
+        ``prices[link]``, in 1/`UNIT` of a cell, are paid from the start. None if the negotiation
+        failed, which proves nothing.
         """
         routes, lengths = self.router.empty_routes()
         order = self.order

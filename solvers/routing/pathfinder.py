@@ -24,6 +24,10 @@ joined to none. A *route* is the list of the terminals by which light leaves its
 first cell to the last; its *length* is the number of cells. Light enters the first cell at
 ``graph.source[port]``, and each further one at ``graph.mate[leaving]``, the terminal at the other
 end of the link. A link is *contested* if more than one circuit passes it.
+
+In all kernels `graph` is a `MeshArrays`, `space` the `RoutingSpace` to work in and `circuits` the
+`RoutedCircuits`. ``base[terminal]`` is the cost of leaving a cell there, beside what cells and
+contests cost, in 1/`UNIT` of a cell.
 """
 
 from __future__ import annotations
@@ -178,8 +182,8 @@ def find_route(graph, space, port, partner, route):
 
     ``space.exit_cost`` has the prices of leaving cells, `FAR` where that is closed; ``space.cost``
     and ``space.entered`` are written. `route` receives the terminals by which light leaves its
-    cells. 0 if there is no path, or none that fits into `route`; else
-    ``space.cost[graph.target[partner]]`` is its cost.
+    cells. The result is 0 if there is no path, or the cheapest one does not fit into `route`; else
+    ``space.cost[graph.target[partner]]`` is its cost, prices included.
 
     With an estimate of 0 everywhere and a target of -1 it is the search of Dijkstra (1959) for the
     cheapest paths to all terminals: ``space.cost`` has their costs, `FAR` where no light comes.
@@ -257,9 +261,8 @@ def _count_use(graph, use, port, route, amount):
 def _set_price(graph, space, base, pressure, link):
     """Set the price of entering a link, from either end: its history, and who is there now.
 
-    Writes ``space.exit_cost[terminal]`` of both ends. ``base[terminal]`` is the cost of leaving
-    there beside cells and contests, `pressure` the price of each circuit on the link in this
-    round.
+    Writes ``space.exit_cost[terminal]`` of both ends. `pressure` is the price of each circuit on
+    the link in this round.
     """
     price = space.history[link] + pressure * space.use[link]
     for end in range(2):
@@ -346,8 +349,7 @@ def negotiate(graph, space, effort, base, circuits):
     circuit that has a cheap way elsewhere gives way in the end to one that has none.
 
     A round takes a pass over all links, and one search for each circuit on a contested link.
-    ``base[terminal]`` is the cost of leaving the terminal, without what cells and contests add;
-    routes of length 0 are still to be found.
+    Routes of length 0 are still to be found. `effort` is an `Effort`.
 
     The result is 0 once no link is contested, and `BLOCKED` if a circuit has no path at all. If
     rounds are used up, or all routes together cost more than ``effort.most``, it is a negative
@@ -370,6 +372,7 @@ def negotiate(graph, space, effort, base, circuits):
         else:
             total += least_cost(graph, port, circuits.partner[port])
 
+    # `total` is kept up to date as circuits are ripped up and rerouted.
     pressure = effort.first
     n_contested = 0
     for _ in range(effort.rounds):
@@ -457,9 +460,8 @@ def passes_link_twice(graph, use, route):
 def shorten(graph, space, base, circuits):
     """Put each circuit on its cheapest path past the others, until nothing gets cheaper.
 
-    ``base[terminal]`` is the price of the link behind a terminal. Changes ``circuits.routes`` and
-    ``circuits.lengths``, and uses ``space.exit_cost`` and ``space.use``. The result is the total
-    cost.
+    Changes ``circuits.routes`` and ``circuits.lengths``, and uses ``space.exit_cost`` and
+    ``space.use``. The result is the total cost, in 1/`UNIT` of a cell.
 
     All have routes, and no two share a link; the same holds afterwards.
     """

@@ -19,8 +19,8 @@ from optmatch.solvers.routing.methods import route_by_negotiation
 MOST_MATCHINGS = 1000
 """All permutations of 6 ports, or all pairings of 10 bidirectional ones."""
 
-_TRIES = 2
-_CASES = 50
+_TRIES = 2  # negotiations of a matching, before branch and price
+_CASES = 50  # cases of branch and price for a matching, before it stays open
 
 
 class Reachable(NamedTuple):
@@ -82,7 +82,10 @@ def _pairings(fabric: Fabric) -> Iterator[NDArray[np.int32]]:
 
 
 def _pair_up(left: list[int]) -> Iterator[list[tuple[int, int]]]:
-    """Yield all ways to split an even number of entries into pairs."""
+    """Yield all ways to split an even number of entries into pairs.
+
+    The first entry is paired with each other one in turn: of 0, 1, 2, 3 come 01 23, 02 13, 03 12.
+    """
     if not left:
         yield []
         return

@@ -10,7 +10,11 @@ Heater power and cells are sums over lit cells: there a move is kept if it saves
 the same power; or the other way round.
 
 A route is a row of terminals, by which light leaves the cells on it; `pathfinder` explains how
-terminals are numbered. The kernels are compiled, so that a scheduler can afford them.
+terminals are numbered. The kernels are compiled, so that a scheduler can afford them. In all of
+them `graph` is the `MeshArrays` of the fabric, `search` the `RoutingSpace` of searches, `chip` a
+`Chip`, `scratch` a `ReliefSpace` and `circuits` the `RoutedCircuits`. The *value* of a circuit is
+its own loss in dB, its crosstalk, or the heater power that it adds in mW; a cell is *lit* if a
+circuit passes it.
 """
 
 from __future__ import annotations
@@ -165,7 +169,11 @@ class Relief:
     def measure(
         self, order: NDArray[np.int64], routes: NDArray[np.int32], lengths: NDArray[np.int64]
     ) -> float:
-        """Return the objective of routed circuits, in its unit; power with that of dark cells."""
+        """Return the objective of routed circuits, in its unit; power with that of dark cells.
+
+        The unit is dB for the worst loss, mW for power and 1 for cells; crosstalk is the largest
+        ratio of leaked power to signal power. Arrays are as of `RoutedCircuits`.
+        """
         circuits = RoutedCircuits(order, order, routes, lengths)  # the partners are not read
         objective, _ = weigh(self.router.wiring, self.chip, self._scratch, circuits)
         return self._dark_mw + float(objective)
@@ -395,8 +403,8 @@ def _set_link_owner(graph, scratch, circuits, port, owner):
 def _price_cells(graph, chip, scratch, worst):
     """Write to ``scratch.toll`` what passing each cell in each state costs a circuit at present.
 
-    Where crosstalk counts, a lit cell costs more the more it leaks; where heaters count, a dark
-    cell costs the power that it takes.
+    Where crosstalk counts, a lit cell costs more the more it leaks, measured by `worst`, the
+    crosstalk of the worst circuit; where heaters count, a dark cell costs the power that it takes.
     """
     for cell in range(len(scratch.toll)):
         is_lit = False
@@ -417,6 +425,7 @@ def _price_cells(graph, chip, scratch, worst):
 def _reroute(graph, search, chip, scratch, circuits, move):
     """Put the circuit of ``move.port``, which owns no link, on its cheapest path.
 
+    `move` is a `CircuitMove`: a link of another circuit costs ``move.price``, a free one nothing.
     Writes ``circuits.routes[port]`` and ``circuits.lengths[port]``; the owners of links stay as
     they are. False if there is no path, or the cheapest one passes a link once each way.
     """
@@ -445,7 +454,8 @@ def _reroute(graph, search, chip, scratch, circuits, move):
 def _try_move(graph, search, chip, scratch, circuits, move):
     """Reroute the circuit of a move, and then those that it displaces past all others.
 
-    Changes ``circuits.routes`` and ``circuits.lengths``, and ``scratch.owner[link]``. If that
+    `move` is a `CircuitMove`. Changes ``circuits.routes`` and ``circuits.lengths``, and
+    ``scratch.owner[link]``, the source port whose circuit has the link, -1 for none. If that
     fails, the result is False, and routes and owners of links are left half changed.
     """
     _set_link_owner(graph, scratch, circuits, move.port, -1)
@@ -498,7 +508,9 @@ def _choose_move(aim, order, worst_port, n_failures):
 
     The worst circuit is tried at each of `_PRICES` in turn. Where circuits disturb each other,
     moving another one may help too: each in the order is then tried twice, first past all others
-    and then at the price of a cell for a link. The port is -1 once all has been tried.
+    and then at the price of a cell for a link. The port is -1 once all has been tried. With five
+    prices, failures 0 to 4 are those of the worst circuit; after 5 and 6 comes ``order[0]``, after
+    7 and 8 ``order[1]``. `aim` is one of `_LOSS` to `_CELLS`.
     """
     if n_failures < len(_PRICES):
         return worst_port, _PRICES[n_failures]
@@ -533,12 +545,13 @@ def _begin(graph, search, scratch, circuits):
 def relieve(graph, search, chip, scratch, circuits, max_moves):
     """Rip up and reroute circuits until no move improves the objective, in place.
 
-    Changes ``circuits.routes`` and ``circuits.lengths``, and uses `scratch` and `search`. To
-    relieve is to improve the worst circuit, or a sum over all cells with light. A move takes one
-    circuit, and those in its path, off their routes and finds other ones for them. It is kept if
-    the objective falls, or if that stays equal and the tie-break score falls (relative tolerances
-    1e-9 and 1e-6). A move takes one search for each circuit that it reroutes, and passes over all
-    cells and all routes. No two routes share a link, before and afterwards.
+    Changes ``circuits.routes`` and ``circuits.lengths``, and uses `scratch` and `search`; no more
+    than `max_moves` are tried. To relieve is to improve the worst circuit, or a sum over all cells
+    with light. A move takes one circuit, and those in its path, off their routes and finds other
+    ones for them. It is kept if the objective falls, or if that stays equal and the tie-break
+    score falls (relative tolerances 1e-9 and 1e-6). A move takes one search for each circuit that
+    it reroutes, and passes over all cells and all routes. No two routes share a link, before and
+    afterwards.
     """
     order = circuits.order
     if len(order) == 0:
@@ -600,7 +613,8 @@ def relieve(graph, search, chip, scratch, circuits, max_moves):
 def _relieve_row(graph, search, chip, scratch, ports, task):
     """Line up the circuits of a matching, relieve their routes and write the cell states.
 
-    All in one call, because a call from Python costs as much as a move.
+    `task` is a `RowTask`, whose routes and states are changed, and `ports` a `PortTable`. All in
+    one call, because a call from Python costs as much as a move.
     """
     n_circuits = line_up(ports, task.matching, task.order, task.partner, task.taken)
     order = task.order[:n_circuits]

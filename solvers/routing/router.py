@@ -40,8 +40,10 @@ def _build_graph(
 ) -> tuple[MeshArrays, NDArray[np.int64]]:
     """Build the arrays of a fabric that the kernels search, and ``least[source, destination]``.
 
-    One run of Dijkstra for each port. All arrays are read-only: they are shared by routers. With
-    `cells` costs are in proportion to losses, or with `power` to heater powers, `UNIT` on average.
+    One run of Dijkstra for each port. All arrays are read-only: they are shared by routers. A cell
+    costs `bar_cost` or `cross_cost`, in 1/`UNIT` of a cell; with `cells` costs are in proportion
+    to losses instead, or with `power` to heater powers, `UNIT` on average. ``least`` has the cost
+    of the cheapest route between two ports, `FAR` or more if there is none.
     """
     cell_graph: Any = fabric.graph
 
@@ -169,8 +171,10 @@ class CellRouter:
     ) -> int:
         """Route circuits by negotiated congestion, then shorten routes; return their cost.
 
-        ``base[terminal]`` is what leaving there costs on top of cells and contests. If it fails,
-        the result is minus the number of links that are still contested, or `BLOCKED`.
+        Arrays are those of `RoutedCircuits`; `routes` and `lengths` are changed, and begin with
+        routes that are there or with lengths of 0. ``base[terminal]`` is what leaving there costs
+        on top of cells and contests. If it fails, the result is minus the number of links that are
+        still contested, or `BLOCKED`.
         """
         if base is None:
             base = self.no_cost

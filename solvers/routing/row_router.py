@@ -59,7 +59,7 @@ class RowRouter:
     """
 
     width = 0
-    """No route passes more cells."""
+    """The most cells on a route, hence the second length of `routes`."""
 
     def __init__(self, fabric: Fabric) -> None:
         """Make the arrays that matchings of this fabric are checked against."""
@@ -119,11 +119,14 @@ class RowRouter:
         lengths: NDArray[np.int64],
         clock: Clock | None = None,
     ) -> int:
-        """Route a row with few toggles from the given states; return the outcome.
+        """Route one matching with few toggles from the present states; return the outcome.
 
-        A toggle is a cell that is driven to its other state; -1 is a present state that is not
-        known. The other arrays are those of `route` for one row. Searches for fewer toggles end
-        when the time of `clock` is over; the row is routed in any case.
+        A toggle is a cell that is driven to its other state. ``present_states[cell]`` is 0 bar, 1
+        cross, or -1 where it is not known, and ``row[source]`` a destination. Three arrays receive
+        the answer: ``states[cell]``, ``routes[source, step]`` of shape (ports, `width`), and
+        ``lengths[source]``, all as in `route`. Searches for fewer toggles end when the time of
+        `clock` is over; the row is routed in any case. The outcome is `ROUTED`, `NOT_ROUTED`,
+        `NO_MATCHING`, or `WRONG_STATES` if a present state is none of 0, 1 and -1.
         """
         if ((present_states < FREE) | (present_states > CROSS)).any():
             return WRONG_STATES
@@ -153,7 +156,8 @@ class ForwardRouter(RowRouter):
         graph: Any = fabric.graph
         longest = max(2 * fabric.n_ports, int(fabric.route_cells().max(initial=0)))
         self.width = min(fabric.n_cells, longest)  # light in planar networks may go all the way
-        # Looked up once: a call for one matching takes twenty microseconds.
+        # The fabric below its faults, which has a rule for every matching, or None if it has no
+        # rule. It is looked up once, as a call for one matching takes twenty microseconds.
         self._exact_fabric = exact_router(fabric)
         self._has_faults = bool((graph.stuck != FREE).any())
         self._paths = LightGraph(
@@ -161,13 +165,19 @@ class ForwardRouter(RowRouter):
         )
 
     def route(self, rows, states, routes, lengths, outcome) -> None:
-        """Route by the rule of the fabric; nothing is routed if some row is no matching."""
+        """Route by the rule of the fabric, into the arrays of `RowRouter.route`.
+
+        All of `states`, `lengths` and `outcome` are written, and the routes of the last row. If
+        some row is no matching, outcomes alone are written.
+        """
+        # The base class checks the rows: an outcome is now `ROUTED` or `NO_MATCHING`.
         super().route(rows, states, routes, lengths, outcome)
         if (outcome == NO_MATCHING).any():
             return
         if self._exact_fabric is not None and not self._has_faults:
             states[:] = route_without_faults(self._exact_fabric, rows)
         else:
+            # With faults a matching is not held where a stuck cell would need its other state.
             by_rule = route_cheaply(self.fabric, rows)
             states[:] = by_rule.states
             outcome[~by_rule.held] = NOT_ROUTED
@@ -176,7 +186,8 @@ class ForwardRouter(RowRouter):
     def change(self, present_states, row, states, routes, lengths, clock=None) -> int:
         """Change by the rule; where it knows some ways only, a mesh router tries to do better.
 
-        Dark cells keep their present states unless they are stuck.
+        Arguments and outcomes are those of `RowRouter.change`. Dark cells, which no circuit
+        passes, keep their present states unless they are stuck.
         """
         checked = super().change(present_states, row, states, routes, lengths)
         if checked != ROUTED:
@@ -190,8 +201,9 @@ class ForwardRouter(RowRouter):
         stays = (lit == FREE) & ((stuck == FREE) | (stuck == present_states))
         states[:] = np.where(stays, present_states, lit)
 
-        # Only by turning loops all ways are tried. Otherwise the row is changed as on any mesh,
-        # too, and the states of fewer toggles count.
+        # The rule tries all ways only in Benes networks (`LOOPING`), where it turns loops. For
+        # other fabrics, and where faults forbid its way, the row is changed as on any mesh, too,
+        # and the states of fewer toggles count.
         inner: Any = exact_router(self.fabric)
         if not is_held or inner.type not in LOOPING:
             states_of_mesh = states.copy()
@@ -235,7 +247,10 @@ class MeshRouter(ForwardRouter):
     def __init__(
         self, fabric: Fabric, cells: CellDevice | None = None, *, power: bool = False
     ) -> None:
-        """Build the graph of the fabric, with the cost of each cell, and allocate scratch."""
+        """Build the graph of the fabric, with the cost of each cell, and allocate scratch.
+
+        With `power` a cell costs the power of its heater instead of its loss.
+        """
         super().__init__(fabric)
         self._router = router = CellRouter(fabric, cells=cells, power=power)
         self.width = router.width
@@ -251,10 +266,12 @@ class MeshRouter(ForwardRouter):
     def change(self, present_states, row, states, routes, lengths, clock=None) -> int:
         """Keep circuits that the states hold already, and fit new ones in between.
 
-        If they do not fit, circuits are rerouted at falling prices of toggles, unless `clock`
-        leaves no time for that; at last the matching is routed as if no state were given, and
-        toggles are saved afterwards.
+        If they do not fit, all circuits are rerouted at a price for each toggle, which falls from
+        try to try (`TOLLS`), unless `clock` leaves no time for that; at last the matching is
+        routed as if no state were given, and toggles are saved afterwards. Arguments and outcomes
+        are those of `RowRouter.change`.
         """
+        # The present states come in by `states`, which then receives the new ones.
         router = self._router
         states[:] = present_states
         routed = RoutedRow(states, routes, lengths)
@@ -270,8 +287,10 @@ class MeshRouter(ForwardRouter):
         if outcome != NO_ROOM:
             return int(outcome)
 
-        # Negotiations take about five times as long as fitting in; where a limit leaves no time
-        # for one, the row is routed at once.
+        # All circuits are in ``self._work.order``, as `fit_in_circuits` left it; a bidirectional
+        # one is in it once, though it has two entries in the row. Negotiations take about five
+        # times as long as fitting in; where a limit leaves no time for one, the row is routed at
+        # once.
         n_circuits = int(np.count_nonzero(row >= 0))
         if self.ports.mutual:
             n_circuits //= 2
@@ -322,6 +341,9 @@ class WorstRouter(MeshRouter):
         """Build the graph of the fabric, and the search that improves the worst circuit."""
         super().__init__(fabric, cells, power=objective == "power-mw")
         self._relief = Relief(self._router, cells, objective)
+
+        # Where a rule routes the fabric, it chooses among its routes by ``_cost[cell, state,
+        # shared]``: by the largest sum of a circuit for the worst loss, else by the sum of all.
         self._forward = exact_router(fabric) is not None
         self._cost = cell_costs(fabric, cells, objective)
         self._max_moves = MAX_MOVES[objective]

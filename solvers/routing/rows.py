@@ -7,6 +7,10 @@ A *row* is one matching of a batch. It is routed by negotiated congestion (`path
 circuits take their cheapest paths, links that several want become dearer from round to round, and
 circuits on contested links are rerouted. How fast prices rise, and when it gives up, is an
 `Effort`; where one effort fails, the next one is tried.
+
+In all kernels `wiring` is the `MeshArrays` of the fabric and `space` the `RoutingSpace` of
+`pathfinder`; `ports` is a `PortTable`, `scratch` a `RowScratch` and `rows` a `RowBatch`. A
+`graph` that light is only followed through may be a `LightGraph`.
 """
 
 from __future__ import annotations
@@ -33,6 +37,7 @@ from optmatch.solvers.routing.pathfinder import (
 QUICK = Effort(first=UNIT, growth_percent=110, history=UNIT)
 """A negotiation that ends soon: routes are 3 % longer than the shortest, not 2 %."""
 
+# The last effort to try: each contest makes a link dearer by eight cells for good.
 _HARD = Effort(first=UNIT // 2, growth_percent=120, history=8 * UNIT)
 
 TRIES = np.array([QUICK, FULL, EFFORTS[1]] + [FULL, _HARD] * 3 + [_HARD] * 40, dtype=np.int64)
@@ -130,9 +135,11 @@ def line_up(ports, matching, order, partner, taken):
     """Check a matching, and put its circuits in order, those with the longest routes first.
 
     By insertion, since a row has few circuits; one that has no path even alone comes first.
-    `order` receives the source ports, of bidirectional circuits the lower ones, and `partner` the
-    matching; `taken` is scratch. Returns the number of circuits, -1 if it is no matching of the
-    live ports.
+    ``matching[source]`` is the destination, -1 where idle. `order` receives the source ports, of
+    bidirectional circuits the lower ones, and `partner` the matching; `taken` is scratch. Returns
+    the number of circuits, -1 if it is no matching of the live ports. With bidirectional ports,
+    for example, the matching 2, 3, 0, 1 has two circuits, and `order` begins with 0 and 1 if the
+    route from 0 to 2 is no shorter than that from 1 to 3.
     """
     n_ports = len(matching)
     n_circuits = 0
@@ -186,10 +193,10 @@ def follow_light(graph, entered, states, route):
 def follow_circuit(graph, circuits, states, port):
     """Follow the light of a port to its partner, and write its route and its length.
 
-    Writes ``circuits.routes[port]`` and ``circuits.lengths[port]``, in cells, and returns the
-    length. The length is 0 if light does not come there. A route that arrives has each link for
-    itself: as light in a cell goes back the way it came, other light there could only come from
-    the place where this light goes to.
+    ``circuits.partner[port]`` is the destination. Writes ``circuits.routes[port]`` and
+    ``circuits.lengths[port]``, in cells, and returns the length. The length is 0 if light does not
+    come there. A route that arrives has each link for itself: as light in a cell goes back the way
+    it came, other light there could only come from the place where this light goes to.
     """
     route = circuits.routes[port]
     length = follow_light(graph, graph.source[port], states, route)
@@ -316,8 +323,8 @@ def check_rows(ports, order, partner, taken, matchings, outcome):
 def read_rows(paths, rows):
     """Follow the circuits of each row through its states; routes are those of the last row.
 
-    Writes ``rows.lengths[row, port]``, 0 where light does not arrive or nothing begins, and
-    ``rows.routes[port, step]``.
+    `paths` is a `LightGraph`; the states of `rows` are read here. Writes ``rows.lengths[row,
+    port]``, 0 where light does not arrive or nothing begins, and ``rows.routes[port, step]``.
     """
     for row in range(len(rows.matchings)):
         states = rows.states[row]

@@ -230,10 +230,12 @@ def _begin_next_level(side, progress, best_cost):
 def _expand_stride(graph, prices, sides, progress, least_opposite, best):
     """Expand some terminals at one level of toggles, from one side of a bidirectional search.
 
-    Changes the arrays of `side`: cost, predecessor, buckets and lists of terminals that are
-    reached. The terminals of the level with the fewest cells on their way are next. A cell that is
-    set already leads to a terminal of the same level; a cell that has to be toggled leads to one
-    of the next level. As light in a cell goes back the way it came, the work is the same from both
+    `prices` are ``exit_cost[terminal]``, `FAR` where closed, and ``toll[cell, state]``, the cost
+    of passing. `sides` are the `SearchSide` that is expanded, whose arrays are changed, and the
+    opposite one; `best` is the best `Meeting` of both so far, at first a cost of `NOT_REACHED`.
+    The terminals of the level with the fewest cells on their way are next. A cell that is set
+    already leads to a terminal of the same level; a cell that has to be toggled leads to one of
+    the next level. As light in a cell goes back the way it came, the work is the same from both
     ends of the circuit. The opposite side has expanded all that it reaches at less than
     `least_opposite`. Returns how far the side has come after `_STRIDE` terminals or at the end of
     the level, and the best meeting.
@@ -304,7 +306,8 @@ def _expand_stride(graph, prices, sides, progress, least_opposite, best):
 def _join_ways(graph, sides, meeting, route):
     """Write down the way that two searches found, from the source through the cell of meeting.
 
-    Writes to `route` the terminals by which light leaves the cells. Either search has for each
+    Writes to `route` the terminals by which light leaves the cells; `sides` are the searches from
+    the source and from the target. Either search has for each
     terminal the one before it on its path, seen from its own end; `meeting` are the terminals by
     which the way enters and leaves the cell where they met. Returns the number of cells, 0 if
     `route` is too short.
@@ -382,7 +385,8 @@ def find_fewest_toggles(graph, space, scratch, port, max_toggles, route):
     fewer than m cells, and the other side has b and n. Then each path of fewer than a + b toggles
     has been seen, and of the paths of a + b toggles those of fewer than m + n cells.
 
-    ``space.exit_cost`` closes links, ``scratch.toll`` has the costs. Returns the number of cells,
+    ``space.exit_cost`` closes links, ``scratch.toll[cell, state]`` has the costs, and
+    ``scratch.partner[port]`` is the destination. Returns the number of cells,
     0 if there is no path of at most `max_toggles`, and that of toggles.
     """
     source = graph.source[port]
@@ -463,10 +467,12 @@ def _route_in_turn(graph, space, scratch, ports_in_turn, max_toggles):
 def _route_new_circuits(graph, space, scratch, new_ports, routed):
     """Route the new circuits of a change past those that stay, by few toggles.
 
-    `new_ports` are the source ports of the new circuits. Returns whether all fit. Two orders are
-    tried, and the one of fewer toggles counts. Then each new circuit looks for a path of fewer
-    toggles past all others. Links, tolls and routes of `space` and `scratch` follow.
+    `new_ports` are the source ports of the new circuits, `routed` the `RoutedRow` that receives
+    their routes. Returns whether all fit. Two orders are tried, the given one and its reverse, and
+    the one of fewer toggles counts. Then each new circuit looks for a path of fewer toggles past
+    all others. Links, tolls and routes of `space` and `scratch` follow.
     """
+    # `max_toggles` bounds each try: at first by the number of cells, more than are ever needed.
     states = routed.states
     n_orders = min(len(new_ports), 2)
     max_toggles = len(states)
@@ -554,10 +560,11 @@ def fit_in_circuits(graph, space, ports, scratch, matching, routed):
 def _refit(graph, space, scratch, order, states, min_saved):
     """Put each circuit in turn on its path of the fewest toggles past all others.
 
-    `order` lists source ports. Changes ``scratch.routes`` and ``scratch.lengths``. Cells that were
-    not set before, or lie on the routes of others already, cost no toggle. A way is taken if it
-    has fewer toggles, or as many and its cells cost less; `min_saved` is 0 where a shorter path is
-    worth a search, else 1. All routes are occupied, before and afterwards.
+    `order` lists source ports, ``states[cell]`` are the present states. Changes ``scratch.routes``
+    and ``scratch.lengths``. Cells that were not set before, or lie on the routes of others
+    already, cost no toggle. A way is taken if it has fewer toggles, or as many and its cells cost
+    less; `min_saved` is 0 where a shorter path is worth a search, else 1. All routes are occupied,
+    before and afterwards.
     """
     # It ends once all circuits in a row have stayed as they are.
     n_unchanged = 0
@@ -594,9 +601,12 @@ def _refit(graph, space, scratch, order, states, min_saved):
 def negotiate_change(graph, space, scratch, order, toll, routed):
     """Rip up and reroute circuits at the price of their toggles, then save toggles one by one.
 
-    Begins with ``scratch.routes``. Returns `ROUTED`, or `NO_ROOM`; then nothing but
-    ``routed.routes`` is changed.
+    `order` lists the source ports of all circuits, `toll` is a `Toll`, and `routed` a `RoutedRow`
+    whose states are the present ones at first. Begins with ``scratch.routes``, where a length of 0
+    is a circuit without a route. Returns `ROUTED`, or `NO_ROOM`; then the states are as before,
+    and the routes of `routed` of no use.
     """
+    # A cell costs more in the state that it is not in now.
     for cell in range(len(routed.states)):
         for state in range(2):
             scratch.toll[cell, state] = graph.cell_cost[cell, state]
@@ -616,7 +626,8 @@ def negotiate_change(graph, space, scratch, order, toll, routed):
 def finish_change(graph, space, scratch, order, routed):
     """Save toggles of routed circuits, and state their cells.
 
-    ``scratch.routes`` and ``scratch.lengths`` are overwritten.
+    `routed` has the routes of the circuits in `order`, and the present states; all three arrays
+    are changed. ``scratch.routes`` and ``scratch.lengths`` are overwritten.
     """
     copy_routes(order, routed, scratch)
     _occupy_routes(graph, space, scratch, order, routed.states)

@@ -35,8 +35,9 @@ def route_worst(
 ) -> Solution:
     """Find routes of which the longest is as short as possible.
 
-    If the longest of all shortest routes is not enough, lengths are refuted one by one from there
-    by CP-SAT; such a bound is not certified (``stats["bound_by"]``).
+    `start` are routes to begin with, None for none. If the longest of all shortest routes is not
+    enough, lengths are refuted one by one from there by CP-SAT; such a bound is not certified
+    (``stats["bound_by"]``).
     """
     negotiation = Negotiation(problem)
     bound = int(problem.lower_bound())
@@ -130,8 +131,8 @@ class RouteModel(ExactModel[list[list[int]]]):
         return [flow.terminals(outcome) for flow in self.flows]
 
 
-_TINY = 1e-6
-_ROUNDING = 1 - 1e-12
+_TINY = 1e-6  # in units of `loss_units`: rounding errors of bounds
+_ROUNDING = 1 - 1e-12  # a total is below another one if it is below this share of it
 
 
 class LossTotals:
@@ -163,9 +164,7 @@ class LossTotals:
     def rise(self, value: float) -> float:
         """Return the least total of losses, in dB, that is not below a bound.
 
-        A total is a number of dear cells times their loss, plus a number of cheap cells times
-        theirs: cells in the state that loses more, and in the one that loses less. `value` is the
-        bound, in the units of `loss_units`, of which ``per_db`` make a dB.
+        `value` is the bound, in the units of `loss_units`, of which ``per_db`` make a dB.
         """
         # For each number of dear cells, the fewest cheap cells that reach the bound. If the parity
         # of all cells is known and does not fit, there is one more.
@@ -187,10 +186,8 @@ class LossTotals:
     def enough(self, objective: float) -> float:
         """Return the bound above which no total of losses is less than an objective.
 
-        A total is a number of dear cells times their loss, plus a number of cheap cells times
-        theirs: cells in the state that loses more, and in the one that loses less. `objective` is
-        in dB, the result in units, of which ``per_db`` make a dB. A case whose bound is larger
-        than the result holds no better routes.
+        `objective` is in dB, the result in units, of which ``per_db`` make a dB. A case whose
+        bound is larger than the result holds no better routes.
         """
         # The largest total below the objective: for each number of dear cells, as many cheap ones
         # as still fit. If the parity of all cells is known and does not fit, there is one less.

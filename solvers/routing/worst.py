@@ -74,7 +74,8 @@ def route_worst(
     """Route a matching on a chip so that its worst circuit, or its heater power, is least.
 
     Many starts each find routes and improve them, and the best count; an iteration is one start.
-    If no start finds routes, `insist`, an exact method, is asked for any routes at all. Under
+    `clock` was started with the limits of the call, and `name` is the method's name. If no start
+    finds routes, `insist`, an exact method, is asked for any routes at all. Under
     method "ilp" a search of all routes follows, which is meant for small fabrics.
     """
     bound = problem.lower_bound()
@@ -126,9 +127,10 @@ def _starts(
 ) -> Iterator[tuple[float, Routes] | None]:
     """Yield routes improved by `Relief` with their objective; None for a start that failed.
 
-    On feed-forward fabrics, the routes of their exact router come first. All others come from
-    negotiated congestion: each turn changes the prices of links, the order of the circuits, the
-    costs of cells and the effort, as different routes are needed to begin with.
+    `relief` is for the chip and the objective of the problem. On feed-forward fabrics, the routes
+    of their exact router come first. All others come from negotiated congestion: each turn changes
+    the prices of links, the order of the circuits, the costs of cells and the effort, as different
+    routes are needed to begin with.
     """
     problem = negotiation.problem
     for states in _turn_loops(problem):
@@ -232,6 +234,7 @@ def save_power_among_ties(problem: Routing | AllToAll, solution: Solution) -> So
 def with_ties(method: Run) -> Run:
     """Return a method that breaks ties between routes of as many cells by heater power.
 
+    `method` is a method for `Routing`, called as ``method(problem, limits, rng, on_event)``.
     It does so on a chip, if the objective is the cells on all routes; otherwise it is `method`.
     """
 
@@ -290,6 +293,8 @@ def cell_costs(fabric: Fabric, cells: CellDevice, objective: str) -> NDArray[np.
         cost = np.repeat(cells.loss_db[:, :, None] / MICRO_DB, 2, axis=2)
     else:
         cost = np.stack([np.zeros_like(cells.leak), cells.leak / _PICO], axis=2)
+
+    # No cost may be so large that all cells together come to `FORBIDDEN` of `loop_search`.
     return np.minimum(np.rint(cost), 2.0**40 / (2 * fabric.n_cells)).astype(np.int64)
 
 
@@ -316,7 +321,8 @@ def search_all(
 ) -> Found:
     """Find the routes of the least objective, and of these some of the fewest cells.
 
-    If ``limit`` of the result is None the search has ended, and its objective is the least one.
+    `best_known` are the objective and the number of cells of the routes that are to be beaten. If
+    ``limit`` of the result is None the search has ended, and its objective is the least one.
     """
     search = None
     with stoppable() as stop:
@@ -425,14 +431,20 @@ class _Search:
         self.halves = self.worst
 
     def hopeless(self, worst: float, cells: float) -> bool:
-        """Return whether nothing with at least this objective and these cells beats the best."""
+        """Return whether nothing with at least this objective and these cells beats the best.
+
+        `worst` and `cells` are lower bounds; the number of cells decides if objectives are equal.
+        """
         best_objective, best_cells = self.best
         if worst > best_objective * (1 + _ROUNDING):
             return True
         return worst >= best_objective * (1 - _ROUNDING) and cells >= best_cells
 
     def enter(self, k: int) -> None:
-        """Route the k-th circuit and all after it, in every way that may beat the best answer."""
+        """Route the k-th circuit and all after it, in every way that may beat the best answer.
+
+        The k-th is that of ``self.circuits``; behind the last one the routes are kept.
+        """
         if k == len(self.circuits):
             self._keep()
             return
