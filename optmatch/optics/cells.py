@@ -24,7 +24,7 @@ def cell_matrices(
 
     A device states losses, leaks and phase errors of an ideal cell. Where the circuit of a cell is
     known (the parts that it is made of), its matrix takes the place of the ideal one, and the
-    effect of the device is multiplied with it. `errors_rad` has an entry for each arm;
+    effect of the device is multiplied with it. ``errors_rad[cell, arm]`` are errors of phases;
     `coupling_change` is by how much more of the power crosses in each coupler than at the central
     wavelength.
     """
@@ -59,6 +59,7 @@ def detune_couplers(
     :math:`1/2 + \delta` of the power across, multiplying couplers and arms out gives :math:`g j
     e^{j\Delta} ((s + 2j\delta c, c w), (c w, -s + 2j\delta c))` with :math:`w^2 = 1 - 4\delta^2`.
     In cross the power :math:`4\delta^2` thus stays on its side, and bar does not change.
+    ``matrices[..., b side, a side]`` has the first form, and `coupling_change` is :math:`\delta`.
     """
     if coupling_change == 0.0:
         return matrices

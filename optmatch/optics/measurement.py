@@ -206,11 +206,13 @@ class _Slot(NamedTuple):
     """The optics of one slot, as in `Optics`."""
 
     power: NDArray[np.float64]
-    """(frequencies, sources, perimeter terminals)."""
+    """(frequencies, sources, perimeter terminals): the power that leaves there."""
     lost: NDArray[np.float64]
-    """(frequencies, sources)."""
+    """(frequencies, sources): the power that cells and waveguides absorb."""
     loops: tuple[Loop, ...]
+    """The cells of each closed loop, in order."""
     loop_power: float
+    """The largest power that enters a cell of a loop, over all frequencies and sources."""
 
 
 def _schedule_of(fabric: Fabric, subject: Schedule | Solution) -> Schedule:

@@ -129,8 +129,9 @@ def _solve_reached_terminals(
 
     A closed loop of cells without loss makes the system singular. It is left out if no light leads
     into it, and if the system is singular even so, faint ways (`FAINT`) into loops are left out,
-    too. Entries that lead to dark terminals are set to 0 in place. Raise `SolverError` if light
-    grows without end.
+    too. ``entries[entry]`` are those of C S in the order of the pattern; entries that lead to dark
+    terminals are set to 0 in place. `inputs` are terminals. The result is ``x[input, unknown]``.
+    Raise `SolverError` if light grows without end.
     """
     strength = np.abs(entries)
     # First only entries of exactly 0 are no way for light, then all faint ones.

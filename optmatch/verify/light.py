@@ -140,7 +140,8 @@ def _ways_through(
 ) -> list[tuple[str, str, complex]]:
     """List exit, entry and amplitude of all ways through a part, in both directions.
 
-    A part without a matrix leads a1 to b1 and a2 to b2, and adds a phase. A coupler of three pins
+    Both ends are named ``part,pin``. A part without a matrix leads a1 to b1 and a2 to b2, and adds
+    `phase_rad`; in a coupler `coupling_change` more of the power crosses. A coupler of three pins
     is symmetric, and splits evenly at each wavelength.
     """
     # The last axis of a part's matrix holds the real and the imaginary part.
@@ -175,7 +176,10 @@ def _ways_through(
 def circuit_matrices(
     fabric: Fabric, coupling_change: float = 0.0
 ) -> NDArray[np.complex128] | None:
-    """Return ``T[cell, state, b side, a side]``, read-only; None if no circuit is known."""
+    """Return ``T[cell, state, b side, a side]``, read-only; None if no circuit is known.
+
+    A cell whose parts are not known is ideal.
+    """
     circuits = cell_circuits(fabric)
     if not any(circuits):
         return None
@@ -330,7 +334,7 @@ def _trace_cells(
 ) -> Traced:
     """Follow the light of every circuit through the cells, and compare where it comes out.
 
-    Of each slot it enters at the terminal of each source; ``states[slot, cell]`` leads it on. Sets
+    In each slot it enters at the terminal of each source; ``states[slot, cell]`` leads it on. Sets
     the figure ``cells_used_max``, the most cells that have light in a slot.
     """
     # The terminals at which the light of each source enters, and at which it must come out.
@@ -338,7 +342,9 @@ def _trace_cells(
     starts = np.where(idle, -1, fabric.source_terminals)
     ends = np.where(idle, -1, fabric.destination_terminals[matchings])
 
-    # Forth and back: light must come out where it is expected.
+    # Forth and back: light must come out where it is expected. The columns `slot`, `beam` (the
+    # source), `entered` and `left` of the light have an entry for each cell that it passes; cell c
+    # has the terminals 4 c to 4 c + 3.
     light = trace(graph, states, starts)
     _check_arrival(fabric, matchings, "light reaches its partner", light, ends, findings)
     light_back = trace(graph, states, ends)
@@ -398,7 +404,10 @@ def _check_arrival(
     ends: NDArray[np.int32],
     findings: Findings,
 ) -> None:
-    """Check by a rule that the light of each circuit comes out at ``ends[slot, source]``."""
+    """Check by a rule that the light of each circuit comes out at ``ends[slot, source]``.
+
+    An end is a terminal, -1 where the source is idle. `rule` is the text of a violation.
+    """
     graph: CellGraph = fabric.graph  # type: ignore[assignment]  # light was traced through it
     for slot, port in np.argwhere(light.arrived != ends):
         stopped_at = int(light.stopped[slot, port])
@@ -419,6 +428,7 @@ def _check_sharing(
     """Check that no link carries the light of two circuits in a slot, in whatever direction.
 
     Uses of links are sorted by (slot, link, circuit), so that a shared link has several in a row.
+    With n ports the circuit from s to d is the number ``s * n + d``.
     """
     n_ports = matchings.shape[1]
     links = graph.links

@@ -243,16 +243,25 @@ class _Boundary(NamedTuple):
     """What is measured where one phase of a stage follows another; as in `RailSimulation`."""
 
     switched: bool
+    """Whether circuits of the stage change; if not, the other figures but `window_s` are 0."""
     asked_s: float
     begun_s: float
     ready_s: float
+    """When the change was asked for, began, and was over."""
     window_s: float
+    """From the end of the phase before until the data of this one are ready."""
     exposed_s: float
+    """How long this phase waited for circuits."""
     circuits: int
+    """How many new circuits the stage has."""
 
 
 class _PlanReplay:
-    """Goes through the phases of all stages, in their order, with the times of a plan."""
+    """Goes through the phases of all stages, in their order, with the times of a plan.
+
+    ``_partners[id(timeline)][state, way, port]`` are the ports at the other ends of circuits, and
+    ``_match[operation]`` is the number of the communication that an operation belongs to.
+    """
 
     def __init__(self, job: RailJob, plan: RailPlan) -> None:
         step = job.step()

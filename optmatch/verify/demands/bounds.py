@@ -34,6 +34,7 @@ from optmatch.verify.report import ProofError
 MOST_IDEAL_PORTS = 8
 """The most ports of an ideal switch whose sets of pairs are all tried: 764 for 8 ports."""
 MOST_PORTS = 6
+"""The most ports of a switch with cells whose sets of pairs are all tried."""
 MOST_CELLS = 28
 """The most cells through which all ways of light are tried, which takes a second."""
 
@@ -44,7 +45,10 @@ Pairs = tuple[tuple[int, int], ...]
 class HeldCircuits:
     """Tells which circuits of bidirectional ports are held side by side, and remembers it.
 
-    Without a graph of cells the switch is ideal, and holds all circuits at once.
+    Without a graph of cells the switch is ideal, and holds all circuits at once. Cell c has the
+    terminals 4 c to 4 c + 3; light that enters at one leaves at one of ``_exits[terminal]``, and
+    goes on at ``_mate[terminal]``, -1 where it leaves the switch. ``_terminals[port]`` is where
+    light of a port enters, and ``_known[pairs]`` has the answers so far.
     """
 
     def __init__(self, fabric: Fabric, graph: CellGraph | None) -> None:
@@ -61,7 +65,7 @@ class HeldCircuits:
         """Tell whether the switch can hold pairs at once that are worth more than a limit.
 
         Branch and bound: port after port is paired with a free one, or with none. Both entries of
-        a pair count, ``worth[source, destination]`` >= 0.
+        a pair count, ``worth[source, destination]`` >= 0; `most` is the limit.
         """
         # `rows[a][b]`: the worth of the pair of ports a < b, in both directions, else 0.
         # `to_come[a]`: no pairs with a smaller port >= a are worth more than this together.
@@ -71,7 +75,7 @@ class HeldCircuits:
         to_come = [int(worth_of_pair[port:].max(axis=1).sum()) for port in ports]
 
         def pair_from(port: int, chosen: Pairs, total: int) -> bool:
-            """Search on from the next port; the pairs of earlier ports are `chosen`.
+            """Search on from a port; the pairs of earlier ports are `chosen`, worth `total`.
 
             A branch ends where even the best pairs of all later ports are too little.
             """
@@ -146,8 +150,8 @@ class HeldCircuits:
     def _can_reach(self, first: int, last: int, states: list[int]) -> bool:
         """Tell whether light could come from one terminal to another past the cells that are set.
 
-        Breadth-first search in which even one walk may pass a free cell in both states: True is no
-        promise.
+        ``states[cell]`` is `FREE` where a cell is not set yet. Breadth-first search in which
+        even one walk may pass a free cell in both states: True is no promise.
         """
         reached = {first}
         queue = [first]
@@ -182,8 +186,8 @@ MOST_SUMS = 4000
 def bound_demand(problem: Demand) -> float:
     """Compute a lower bound of the objective of a demand: the busiest line, or all ports together.
 
-    Where groups of entries have weights it is what the groups cost at least. Infinite where a
-    demand needs a circuit over its link budget.
+    It has the unit of the objective. Where groups of entries have weights it is what the groups
+    cost at least. Infinite where a demand needs a circuit over its link budget.
     """
     if problem.packet_share == 0:
         sources, destinations = np.nonzero(problem.directed_ticks)
@@ -237,7 +241,8 @@ def _bound_line_with_packets(problem: Demand, entries: NDArray[np.int64]) -> flo
 
     Circuits go to the k largest entries; the bound is the least over all k. Circuits and packets
     together carry everything, and packets alone carry the entries without a circuit. The entries
-    are above 0, the largest first.
+    are in ticks, above 0, the largest first. Packets go at ``problem.packet_share`` of the rate of
+    a circuit.
     """
     planes = problem.planes
     delay_ticks = problem.delay_ticks
@@ -328,8 +333,9 @@ def _bound_by_prices(problem: Demand, proof: ConfigurationProof) -> float:
     """Return the completion time in s that prices of ticks prove.
 
     Weak duality of linear programmes: if no possible slot earns more than its duration and one
-    delay, all slots take at least what the whole demand earns. If each entry of one row has price
-    1 and all others 0, the bound is the sum of that row.
+    delay, all slots take at least what the whole demand earns. A tick of an entry earns the price
+    ``duals[source, destination] / units``. If each entry of one row has price 1 and all others 0,
+    the bound is the sum of that row.
     """
     if problem.objective != "completion-s" or problem.switching != "all-stop":
         raise ProofError("prices bound the completion time of slots that begin together")
@@ -483,8 +489,8 @@ def end_groups(
     """Compute when each group is complete, in ticks; infinite if something of it is left.
 
     ``matchings[slot, source]`` is a destination, -1 if idle, and ``ticks[slot]`` how long the slot
-    carries. An entry of 5 ticks that gets 3 ticks in one slot is over 2 ticks after the next slot
-    that has it begins to carry.
+    carries. The result is ``ends[group]``. An entry of 5 ticks that gets 3 ticks in one slot is
+    over 2 ticks after the next slot that has it begins to carry.
     """
     assert problem.groups is not None
     ends = np.zeros(int(problem.groups.max()) + 1)

@@ -80,7 +80,7 @@ class _EventGraph(NamedTuple):
     """The work of a step as a graph of events: all parts of a communication are one event."""
 
     event: Places
-    """``event[row]``: of each operation of the list."""
+    """``event[row]``: the event of each operation of the list."""
     lasts_s: Column
     """``lasts_s[event]``: at least, with all links up."""
     before: Places
@@ -90,7 +90,11 @@ class _EventGraph(NamedTuple):
 
 
 def _build_graph(step: Step, operations: Places, least_s: Column) -> _EventGraph:
-    """Build a graph of what has to be done before what, communications as one node."""
+    """Build a graph of what has to be done before what, communications as one node.
+
+    `operations` are all those of some ranks, ascending, and ``least_s[row]`` is how long each
+    lasts at least.
+    """
     match = step.match[operations]
     # Parts of a communication have its number in `match` as their key; a computation has a key of
     # its own below 0 (~row is -1 - row).
@@ -104,7 +108,8 @@ def _build_graph(step: Step, operations: Places, least_s: Column) -> _EventGraph
 def bound_step(job: RailJob, *, few_ports: bool = False) -> float:
     """Return how long a step takes if all circuits are up at all times, by longest paths.
 
-    Of a step from a model only one pipeline counts; to leave out others only lowers the bound.
+    In a step from a model only one pipeline counts; to leave out others only lowers the bound.
+    With `few_ports` each port still has one circuit at a time, which makes all-to-alls longer.
     """
     step = job.step()
     operations = np.arange(step.n_operations)
@@ -136,10 +141,9 @@ def _measure_with_few_ports(job: RailJob, operations: Places) -> Column:
 
     * Around a ring: a circuit carries n / 2 times the bytes that a rank sends.
     * Over m strides, circuits that lead different numbers of places further on. After exactly h
-    hops
-      at most C(h + m - 1, h) parts have arrived (multisets of h strides): with 2 strides, 2 parts
-      make one hop, 3 make two. The p ports of a GPU share the delays of m - p changes, so that m
-      strides cost (m - p) / p delays.
+      hops at most C(h + m - 1, h) parts have arrived (multisets of h strides): with 2 strides,
+      2 parts make one hop, 3 make two. The p ports of a GPU share the delays of m - p changes, so
+      that m strides cost (m - p) / p delays.
 
     Parameters
     ----------
@@ -239,11 +243,9 @@ def bound_staying(job: RailJob) -> float:
     All GPUs that communicate, directly or through others, are then on one ring of circuits:
 
     1. Collectives of a ring exclude each other, so the ring is a single machine: one-machine bound
-    of
-       Jackson (1955) and Carlier (1982), with heads and tails by longest paths.
+       of Jackson (1955) and Carlier (1982), with heads and tails by longest paths.
     2. Messages are late. On a ring of 64 GPUs the longest way from one of 8 members to the next
-    one
-       has 8 hops at least, and each message has the latency of all.
+       one has 8 hops at least, and each message has the latency of all.
 
     The greatest bound of all rings counts; it is 0 if no collective goes over a rail.
     """
@@ -298,8 +300,9 @@ def bound_staying(job: RailJob) -> float:
 def _bound_machine(head_s: Column, duration_s: Column, tail_s: Column) -> float:
     """Bound the end of jobs on one machine with heads and tails (Jackson, Carlier).
 
-    For each set of jobs with at least a certain head and tail: its least head, all durations, its
-    least tail.
+    The head of a job is the time before it can start, its tail the time from its end to the end of
+    the step. For each set of jobs with at least a certain head and tail: its least head, all
+    durations, its least tail.
     """
     # For each tail, the jobs with at least this tail are added one by one, latest head first. The
     # least head of the set is then that of the job that was added last, and the durations so far

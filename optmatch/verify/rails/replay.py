@@ -102,8 +102,10 @@ Transfers = list[MemberSend]
 def list_transfers(algorithm: str, kind: str, n: int) -> list[Transfers]:
     """List who sends to whom in each round of a collective, by places in the group.
 
-    With recursive doubling, an all-gather of four members has two rounds: 0 with 1 and 2 with 3;
-    then 0 with 2 and 1 with 3. No rounds for a ring.
+    `algorithm` is "halving", "tree" or "ring", and `n` the number of members. With recursive
+    doubling, an all-gather of four members has two rounds: 0 with 1 and 2 with 3; then 0 with 2
+    and 1 with 3. The list is empty for a ring, fewer than 3 members, and any kind that the
+    algorithm does not serve.
     """
     if n < 3:
         return []
@@ -259,7 +261,7 @@ def list_before(step: Step, operations: NDArray[np.int64]) -> Precedence:
 
     These are its dependencies, and the operation before it in the same stream: computation,
     collectives of a dimension in servers or on rails, and messages with each rank each way are
-    streams.
+    streams. `operations` are all those of some ranks, ascending; a *row* is a place among them.
     """
     rank = step.rank[operations]
     kind = step.kind[operations]
@@ -282,7 +284,8 @@ def list_before(step: Step, operations: NDArray[np.int64]) -> Precedence:
     before.append(messages[order[:-1][same_stream]])
     after.append(messages[order[1:][same_stream]])
 
-    # Everything else: the operations of a rank stand together, in program order.
+    # Everything else: the operations of a rank stand together, in program order. Computation has
+    # group -1, the last entry of `stream_of_group`: its two numbers come after those of all names.
     for number in range(2 * len(names) + 2):
         rows = np.flatnonzero((stream == number) & ~is_message)
         same_rank = rank[rows[:-1]] == rank[rows[1:]]
@@ -413,8 +416,9 @@ class Rail(NamedTuple):
 def _open_rail(job: RailJob, ranks: NDArray[np.int64], timeline: RailTimeline) -> Rail:
     """Find the spells of all ports of a rail's switch.
 
-    If a port leads to 4, 4 and 7 in three states that begin at 0, 3 and 5 s, it has two spells: to
-    4 until 5 s, and to 7 from then on.
+    `ranks` are those on the rail, ascending; `timeline` has the states of its switch. If a port
+    leads to 4, 4 and 7 in three states that begin at 0, 3 and 5 s, it has two spells: to 4 until
+    5 s, and to 7 from then on.
     """
     network = job.network
     matchings = timeline.matchings
@@ -456,7 +460,9 @@ def _check_timeline(context: Context, number: int, n_gpus: int) -> bool:
     """Check the states of a switch and their times, before circuits are looked at.
 
     Only ports of GPUs have circuits, the last state is the first one, each state has the time to
-    be set up, and cells make these circuits. False if nothing can be said of circuits.
+    be set up, and cells make these circuits. `number` is that of the timeline in ``plan.rails``,
+    and `n_gpus` how many GPUs its rails have each. False if the switch has the wrong number of
+    ports, with which nothing can be said of circuits.
     """
     # Without the right number of ports nothing else can be checked.
     job = context.job
@@ -504,6 +510,8 @@ def _check_timeline(context: Context, number: int, n_gpus: int) -> bool:
         rule = "a state is asked for before it is set up"
         findings.refuse(rule, place, float(asked_s[state]), expected)
 
+    # The first two states are free of this: the first one is there, and the change to the second
+    # one follows none.
     if job.network.switching == "all-stop":
         earliest_s = np.append([-np.inf, -np.inf], starts_s[1:-1] + job.network.delay_s)
         early = starts_s < earliest_s[: len(starts_s)] - context.slack_s
@@ -525,7 +533,7 @@ def _check_port_times(context: Context, timeline: RailTimeline, where: str) -> N
     """Check that no port gets another circuit before its last one is up.
 
     Both the port that sends and the port that receives a new circuit are looked at; ports may not
-    change within one delay, in seconds.
+    change within one delay, in seconds. `where` names the timeline in messages.
     """
     matchings = timeline.matchings
     delay_s = context.job.network.delay_s
@@ -553,8 +561,8 @@ def _check_port_times(context: Context, timeline: RailTimeline, where: str) -> N
 def _check_cell_states(context: Context, timeline: RailTimeline, where: str) -> None:
     """Check that light goes where the circuits lead, by tracing cells if there are any.
 
-    ``cell_states[state, cell]`` go with the rows of matchings. Broken rules are noted in the
-    findings.
+    ``cell_states[state, cell]`` go with the rows of matchings. `where` names the timeline in
+    messages; broken rules are noted in the findings.
     """
     matchings = timeline.matchings
     states = timeline.cell_states
@@ -600,6 +608,7 @@ EVERYONE_TO_EVERYONE = "in an all-to-all everyone sends to everyone else"
 LASTS_AS_BYTES_NEED = "an operation lasts as long as its bytes need on its ports"
 
 Places = NDArray[np.int64]
+"""Numbers that count from 0: operations of the step, ranks, spells of a rail, rows of a list."""
 Seconds = NDArray[np.float64]
 
 
@@ -612,15 +621,16 @@ def _check_in_rounds(context: Context, rail: Rail, group: InRounds) -> None:
     All collectives of the group have the same algorithm and number of members, hence they are
     replayed together. A round begins when the one before has ended and its circuits are up, and
     lasts as long as its longest send. If the last round is over at 7 s, just when the rail stops
-    until 9 s, both 7 s and 9 s are right; earlier rounds end before such a stop.
+    until 9 s, both 7 s and 9 s are right; after any other round the next one begins at 7 s, and
+    rests during the stop.
     """
     step = context.step
     plan = context.plan
     slack_s = context.slack_s
     network = context.job.network
 
-    # The operations of a collective have one number in `match`; the first of them tells its group
-    # and its start. ``members[collective, place]`` is a rank.
+    # All operations of one collective, one of each member, have the same number in `match`; the
+    # first of them tells its group and its start. ``members[collective, place]`` is a rank.
     _, first_part, collective_of = np.unique(
         step.match[group.operations], return_index=True, return_inverse=True
     )
@@ -636,8 +646,10 @@ def _check_in_rounds(context: Context, rail: Rail, group: InRounds) -> None:
     rate = np.bincount(used.row)[used.row] * network.port_bytes_per_s
     spell = rail.spell_at(plan.start_s[operation], used.port)
 
+    # `now_s` and `end_after_stop_s` are by collective: when the rounds so far are over, before a
+    # stop of the rail that begins at just that time, and after it.
     lacks = np.zeros(len(spell), dtype=bool)  # by entry: whether a circuit was missing
-    now_s = plan.start_s[first_operation].copy()  # by collective: when its next round may begin
+    now_s = plan.start_s[first_operation].copy()
     end_after_stop_s = now_s
     for transfers in group.rounds:
         # The senders of this round, and to which rank they send. By place the place that receives
@@ -662,9 +674,10 @@ def _check_in_rounds(context: Context, rail: Rail, group: InRounds) -> None:
         up_s = np.where(missing, -np.inf, rail.since_s[in_use] + rail.delay_s)
         np.maximum.at(now_s, collective, up_s)
 
-        # The round lasts as long as its longest send. Its end is worked out twice: after a stop
-        # that begins just then (-slack_s), and before it (slack_s). The next round goes on from
-        # the second; the first is overwritten in each round but the last.
+        # The round lasts as long as its longest send. Its end is worked out twice. `_advance`
+        # counts the stops that begin earlier than the end by more than the slack it is given: with
+        # -slack_s also one that begins just then, with slack_s only earlier ones. The next round
+        # goes on from the second end; the first is overwritten in each round but the last.
         round_s = np.zeros(len(members))
         np.maximum.at(round_s, collective, lasts_s)
         end_after_stop_s = _advance(rail, now_s, round_s, -slack_s)
@@ -679,8 +692,10 @@ def _check_in_rounds(context: Context, rail: Rail, group: InRounds) -> None:
 
     # If the whole rail stops just at the end of the last round, the plan may say that the
     # collective ends before the stop or after it, also after several stops in a row. The plan may
-    # therefore be later by whole delays, from none up to all of these stops: its difference is
-    # rounded to whole delays. (Without a delay it is 0, whatever it is divided by.)
+    # therefore be later than `end_s` by whole delays, from none up to all of these stops. The
+    # nearest such number of delays is allowed for: with an end at 7 s and one stop of 2 s, a plan
+    # that says 8.9 s is compared with 9 s. (Without a delay the difference is 0, whatever it is
+    # divided by.)
     end_s = now_s[collective_of_entry]
     planned_s = plan.end_s[operation]
     longest_stop_s = end_after_stop_s[collective_of_entry] - end_s
@@ -697,7 +712,8 @@ def _seek_circuit(rail: Rail, spell: Places, receiver: Places, earliest_end_s: S
     """Find for each port its next spell that leads to a certain rank and lasts long enough.
 
     By port, `spell` is the first one that counts, and the result the one found, the last one if
-    none fits; `receiver` is a rank, and the spell ends at `earliest_end_s` or later.
+    none fits; `receiver` is a rank, and the spell ends at `earliest_end_s` or later. The next
+    spell of a port has the next number.
     """
     # All ports go on at once, each until a spell fits or it has no further one.
     spell = spell.copy()
@@ -716,9 +732,10 @@ def _seek_circuit(rail: Rail, spell: Places, receiver: Places, earliest_end_s: S
 def _advance(rail: Rail, begin_s: Seconds, lasts_s: Seconds, slack_s: float) -> Seconds:
     """Return when work ends that rests while the whole rail is dark.
 
-    With stops at 4 s and 9 s of 1 s each, work of 6 s that begins at 0 s ends at 7 s. Work of 4 s
-    ends just when a stop begins: with a positive `slack_s` before it, at 4 s, with a negative one
-    after it, at 5 s.
+    Entry by entry, work begins at `begin_s` and takes `lasts_s` of light. A stop counts if it
+    begins more than `slack_s` before the end of the work. With stops at 4 s and 9 s of 1 s each,
+    work of 6 s that begins at 0 s ends at 7 s. Work of 4 s ends just when a stop begins: with a
+    positive `slack_s` before it, at 4 s, with a negative one after it, at 5 s.
     """
     stops_s = rail.stops_s
     delay_s = rail.delay_s
@@ -1078,7 +1095,7 @@ def _check_routes(context: Context, rail: Rail, riding: Places, operations: Plac
     """Check that data over circuits that stay arrive where they should, and in time.
 
     `riding` are all operations on this rail, `operations` those of them that send over circuits
-    that stay. Returns the ports of all hops.
+    that stay, both ascending. Returns the ports of all hops, none if a hop is on another rail.
     """
     step = context.step
     hops = _list_hops(context, operations)
@@ -1136,8 +1153,9 @@ def _check_routes(context: Context, rail: Rail, riding: Places, operations: Plac
 def _list_hops(context: Context, operations: Places) -> Hops:
     """List the hops of each operation, one after another.
 
-    If ranks 5 and 7 forward an operation of rank 2, it has the ranks 2, 5 and 7 and the next ranks
-    5, 7 and -1.
+    `operations` ascend. Their own ranks send first, then those of their relays in the order of
+    ``plan.relays``. If ranks 5 and 7 forward an operation of rank 2, it has
+    the ranks 2, 5 and 7 and the next ranks 5, 7 and -1.
     """
     step = context.step
     plan = context.plan
@@ -1162,8 +1180,8 @@ def _list_hops(context: Context, operations: Places) -> Hops:
 def _check_messages(context: Context, riding: Places, used: _HopPorts, rows: Places) -> None:
     """Check that messages reach their receivers, at the ports that these name.
 
-    ``rows`` are the entries of `used` at which messages arrive. Several ports may carry one
-    message.
+    ``rows`` are the entries of `used` at which messages arrive, and `riding` all operations on the
+    rail, receives among them. Several ports may carry one message.
     """
     step = context.step
     sends = used.operation[rows]
@@ -1196,7 +1214,8 @@ def _check_collectives(
     """Check that the circuits of each collective lead around rings of its members.
 
     The ports of one number of all members make one ring, a lane; if others forward, there is lane
-    0 alone, and all ports of a member lead to the same next one.
+    0 alone, and all ports of a member lead to the same next one. `hops` are those of `operations`,
+    collectives and messages, and `used` has their ports; messages are left out.
     """
     # A lane of an operation is one integer, ``place in operations * ports of a GPU + lane``: with
     # 2 ports, lane 1 of the operation at place 3 is 7. Column 0 of ``plan.relays`` has the
@@ -1280,7 +1299,7 @@ def _check_durations(context: Context, rail: Rail, operations: Places, hops: Hop
     """Check that each operation lasts as long as its bytes need on their way.
 
     Bytes go at the rate of the hop with fewest ports, each message has the latency of the longest
-    route, of all members, and data rest while the rail is dark.
+    route, of all members, and data rest while the rail is dark. `hops` are those of `operations`.
     """
     step = context.step
     work = measure_work(context.job, operations)
@@ -1372,7 +1391,8 @@ def _check_chord_routes(context: Context) -> bool:
 def _check_chords(context: Context, rail: Rail, operations: Places) -> Places:
     """Check the all-to-alls over chords, and return them.
 
-    An all-to-all belongs here if its circuits have the strides of a table of routes in the plan.
+    `operations` are the parts of all-to-alls on the rail, one by rank. An all-to-all belongs here
+    if its circuits have the strides of a table of routes in the plan.
     """
     match = context.step.match
     checked = [operations[:0]]
@@ -1433,11 +1453,12 @@ def _find_over_chords(
 def _check_times_over_chords(
     context: Context, rail: Rail, routes: ChordRoutes, operations: Places, spell: Places
 ) -> None:
-    """Check that circuits of all-to-alls stay, and that these last as busiest ports need.
+    """Check that circuits of all-to-alls stay, and that an all-to-all lasts as its busiest port.
 
     Each member sends a part to each other one by the routes of the table, in shares, over one hop
-    or more. The port that carries most decides the time. ``spell[row, port]`` is the circuit of a
-    port of ``operations[row]`` when it starts.
+    or more. The port that carries most decides the time. `operations` are indices in the step, one
+    for each member of each all-to-all, and ``spell[row, port]`` is the number in the arrays of
+    `rail` of the circuit that a port of ``operations[row]`` has when it starts.
     """
     start_s = context.plan.start_s[operations]
     end_s = context.plan.end_s[operations]
@@ -1450,8 +1471,10 @@ def _check_times_over_chords(
     )
 
     # How long a part occupies a port: its bytes at the rate of one port, and its latency. A member
-    # sends its messages one after another, whichever port they use. On a port that has one of
-    # n_ports messages, each therefore counts n_ports times its own latency.
+    # starts its messages one after another, whichever port they use, and a port waits while one is
+    # started for another port. With 6 others and 2 ports that carry 3 parts each, a port is busy
+    # for all 6 latencies: 2 (`n_ports`) for each of its parts. ``work.latency_s`` is that of all
+    # messages to the others, hence the division.
     work = measure_work(context.job, operations)
     rate = context.job.network.port_bytes_per_s
     n_ports = len(routes.strides)
@@ -1633,7 +1656,8 @@ def _check_pooled(context: Context, ranks_of_rail: dict[int, NDArray[np.int64]])
     """Check that a plan may let data change rail, and that all rails do the same.
 
     The rails do the same if loads (`_describe_load`) and servers of their GPUs are equal; one rail
-    can then stand for all. False, with the rule that is broken in the findings, if not.
+    can then stand for all. ``ranks_of_rail[rail]`` has the ranks on it, ascending. False, with the
+    rule that is broken in the findings, if not.
     """
     job = context.job
     n_rails = job.network.gpus_per_server
@@ -1715,7 +1739,8 @@ def _pool_timelines(job: RailJob, plan: RailPlan) -> RailTimeline:
     n_gpus = timeline_of_rail[0].matchings.shape[1] // k
     shares = np.full((len(starts_s), n_gpus, n_rails, k), IDLE, np.int64)
     for rail, timeline in timeline_of_rail.items():
-        # The state of this rail at each of these times; receivers get the numbers of shares.
+        # The state of this rail at each of these times. The receiver, port p of GPU g on this
+        # rail, gets the number that the docstring gives it on the joined switch.
         state = np.searchsorted(timeline.starts_s, starts_s, side="right") - 1
         receiver = timeline.matchings[state].astype(np.int64).reshape(-1, n_gpus, k)
         share = receiver // k * (n_rails * k) + rail * k + receiver % k
@@ -1891,10 +1916,14 @@ def _check_rail(context: Context, rail: Rail, riding: NDArray[np.int64]) -> None
 def _check_sharing(context: Context, rail: Rail, changing: NDArray[np.int64], sent: Sent) -> None:
     """Check that no port sends for two operations at the same time.
 
-    ``changing`` are operations that change circuits on their way, and `sent` are all other sends
-    with their ports. Times may overlap by rounding alone.
+    `changing` are indices of the operations that were checked by rules of their own: collectives
+    in rounds or stages, whose circuits may change on the way, and all-to-alls over chords. Their
+    ports are looked up here; `sent` has the ports of all other sends, with those that forward.
+    Times may overlap by rounding alone.
     """
-    # The ports of all sends on this rail, an entry for each.
+    # The ports of all sends on this rail, an entry for each. ``plan.ports[operation]`` are the
+    # ports of a GPU as bits; ``used.port`` are ports of the switch, and ``used.row`` places in
+    # `changing`.
     step = context.step
     plan = context.plan
     used = rail.list_ports(step.rank[changing], plan.ports[changing])

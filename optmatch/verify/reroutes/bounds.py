@@ -84,7 +84,7 @@ def _check_proof(failure: Failure, proof: object) -> float:
 def _check_cut(failure: Failure, proof: CutProof) -> None:
     """Check that more circuits must leave a set of servers than there are fibres that work.
 
-    For example, 3 circuits cannot leave over 2 fibres.
+    ``proof.servers`` is the set, ascending. For example, 3 circuits cannot leave over 2 fibres.
     """
     units = failure.problem.units
     n_servers = units.n_servers
@@ -94,7 +94,8 @@ def _check_cut(failure: Failure, proof: CutProof) -> None:
     failed = list(failure.problem.failed_fibres)
     ends = np.delete(units.edges[units.edge_of_fibre], failed, axis=0).tolist()
 
-    # Nodes from n_servers on are switches between racks, which are on neither side.
+    # Each fibre leads from its tail to its head. Nodes from n_servers on are switches between
+    # racks, which are on neither side.
     n_leaving = 0
     fibres_to_switch: dict[int, int] = {}  # from a server inside
     fibres_from_switch: dict[int, int] = {}  # to a server outside
@@ -183,8 +184,9 @@ def _check_handovers(failure: Failure, proofs: tuple[RoutingProof | None, ...]) 
 def _check_block(failure: Failure, proof: BlockProof) -> None:
     """Check that circuits of some chips outnumber the links that their light must pass.
 
-    Light is followed through all working cells in both states, but not through the links that are
-    named; no port on the other side may be reached.
+    The proof names the chips, and the links that light of circuits out of them (`leaving`) or into
+    them has to pass. Light is followed through all working cells in both states, but not through
+    these links; no port on the other side may be reached.
 
     Example: 2 links cannot serve the 3 circuits that leave a chip.
     """
@@ -220,7 +222,8 @@ def _check_block(failure: Failure, proof: BlockProof) -> None:
 def _light_from(failure: Failure, starts: Iterable[int], links: set[int]) -> Iterator[int]:
     """Yield the terminals by which light can leave the graph, in any states of its cells.
 
-    Depth-first search that passes neither these links nor failed fibres.
+    It begins at the terminals `starts`. Depth-first search that passes neither these links nor
+    failed fibres.
     """
     graph = failure.graph
     whole_graph = failure.problem.fabric.graph
@@ -306,7 +309,10 @@ def _bound_levels(failure: Failure) -> tuple[int, int, int, int, int] | None:
 def _shorten_to_any(
     table: NDArray[_Length], lost: list[int], spares: list[int]
 ) -> NDArray[_Length]:
-    """Let each lost unit be as near as the nearest spare, a bound for every handover."""
+    """Let each lost unit be as near as the nearest spare, a bound for every handover.
+
+    ``table[source unit, destination unit]`` is a length or a loss; the result is a copy.
+    """
     nearest = table.copy()
     nearest[lost] = nearest[spares].min(axis=0)
     nearest[:, lost] = nearest[:, spares].min(axis=1, keepdims=True)

@@ -46,8 +46,9 @@ class Failure:
     per_unit: int
     """Ports of a unit."""
     dead_ports: set[int] = field(default_factory=set)
+    """Ports that have failed, and all ports of chips that have."""
     hit: set[int] = field(default_factory=set)
-    """Circuits that have lost their light."""
+    """Circuits that have lost their light, as rows of ``problem.circuits``."""
     lost: set[int] = field(default_factory=set)
     """Units that have to be replaced."""
     spares: set[int] = field(default_factory=set)
@@ -221,8 +222,9 @@ def _replay_steps(failure: Failure, transition: Transition, findings: Findings) 
             fibres = failure.problem.routes[circuit] if failure.graph is None else ()
             replay.raise_circuit(circuit, fibres, "the beginning")
 
-    # Step by step: a cell is set, or a circuit dropped or raised. After each one, circuits count
-    # that are dark without having been hit.
+    # Step by step: a cell is set, or a circuit dropped or raised. `target` is the cell or the
+    # circuit, and `state` the new state of a cell. After each step, circuits count that are dark
+    # without having been hit.
     healthy = set(range(len(failure.problem.circuits))) - failure.hit
     dark_steps = 0
     for number, (kind, target, state) in enumerate(transition.steps.tolist()):
@@ -259,13 +261,18 @@ class Replay:
     ports
         ``ports[circuit]``: its source and destination port at present.
     new_ports, new_routes
-        Those that changed circuits will have.
+        By changed circuit, those that it will have: source and destination port; its fibres, or
+        with cells the terminals that its light enters.
     states
         ``states[cell]``: 0 bar, 1 cross, -1 free.
     up, raised_anew
         The circuits that have light, and those that got it again.
-    mate, exits, link_of, starts, stops
-        The wiring by terminal, and the terminals of ports, if there are cells.
+    mate, exits, link_of
+        The wiring by terminal, if there are cells: the terminal that it is joined to (-1: none),
+        the two by which light that enters here leaves in bar and in cross, and its link. Cell c
+        has the terminals 4 c to 4 c + 3.
+    starts, stops
+        By port, the terminals where its light enters, and where light for it comes out.
     """
 
     def __init__(self, failure: Failure, transition: Transition, findings: Findings) -> None:
@@ -292,7 +299,10 @@ class Replay:
             self.stops = fabric.destination_terminals.tolist()
 
     def touch(self, circuit: int, kind: int, where: str) -> None:
-        """Drop a changed circuit that is up, or raise one that is down, at its new ports."""
+        """Drop a changed circuit that is up, or raise one that is down, at its new ports.
+
+        `kind` is `DROP` or `RAISE`; `where` names the step in messages.
+        """
         if not self.findings.expect(
             "a circuit is dropped if it is up, and raised if not",
             where,

@@ -51,7 +51,9 @@ def measure_quality(light: Light, cells: CellDevice) -> Quality:
     joined, so its share of that beam stays what it is in the cell: if a cell leaks 1 %, and the
     other beam has twice the power there, it adds 2 %.
     """
-    # The loss of each beam: the sum over the cells that it passes.
+    # The loss of each beam: the sum over the cells that it passes. Light has an entry for each
+    # passage of a cell, with the terminals where it enters and leaves. Cell c has the terminals
+    # 4 c to 4 c + 3: bit 1 is the end, bit 0 the side.
     shape = light.arrived.shape
     n_sources = shape[1]
     beam = light.slot * n_sources + light.beam
@@ -158,7 +160,10 @@ def bound_crosstalk(
 def chip_figures(
     problem: AllToAll | Routing, quality: Quality, power_mw: list[float]
 ) -> dict[str, float]:
-    """Name the figures of the worst circuit and the heaters; one may be the objective."""
+    """Name the figures of the worst circuit and the heaters; one may be the objective.
+
+    ``power_mw[slot]`` is that of all heaters.
+    """
     worst_loss_db = float(quality.loss_db.max(initial=0.0))
     worst_ratio = float(quality.crosstalk.max(initial=0.0))
     worst_snr_db = -10 * math.log10(worst_ratio) if worst_ratio > 0 else math.inf
@@ -388,7 +393,8 @@ def _passes_a_link_twice(
     """Tell which shortest walks pass a link twice, by source and destination; these are no routes.
 
     ``ends[destination]`` is a terminal. All walks are followed back at once by
-    ``entered[port, terminal]``: where the walk enters the cell that it leaves by the terminal.
+    ``entered[port, terminal]``: where the walk enters the cell that it leaves by the terminal, -1
+    if it does not come there.
     """
     # All walks that still go on: the number of each, its port, and where it leaves its cell. A
     # visit of a link is noted as one number, of walk and link.
@@ -506,7 +512,16 @@ FREE_CELLS = CellCosts(0, 0)
 
 
 class ProofChecker:
-    """Checks proofs about routings on one graph of cells; a void proof is a `ProofError`."""
+    """Checks proofs about routings on one graph of cells; a void proof is a `ProofError`.
+
+    A proof is a tree of cases. At an inner node it splits on ``proof.circuit[node]``, which is -1
+    at a leaf; a leaf has ``proof.prices[node, link]``, and ``proof.infeasible[node]`` says whether
+    it claims that its case has no routing.
+
+    Cell c has the terminals 4 c to 4 c + 3. By terminal, `link_of` is its link, `mate` the
+    terminal it is joined to (-1: none), and `exits` those by which light leaves that enters here,
+    in bar and in cross.
+    """
 
     def __init__(self, graph: CellGraph) -> None:
         self.n_links = graph.links.count
@@ -601,8 +616,9 @@ class ProofChecker:
     ) -> float:
         """Add up what the cheapest walks of all circuits cost, exactly.
 
-        Infinite if some circuit has no walk. One search serves all circuits of a start. Large sums
-        are left to SciPy where floats are exact.
+        ``prices[link]`` and `cell_costs` are in price units. Infinite if some circuit has no walk.
+        One search serves all circuits of a start. Large sums are left to SciPy where floats are
+        exact.
         """
         # A cheapest walk leaves by a terminal once at most, which bounds what it costs.
         n_terminals = len(self.mate)
@@ -628,7 +644,8 @@ class ProofChecker:
         """Add up the costs of the cheapest walks of all circuits, by Dijkstra's method of SciPy.
 
         Its nodes are the terminals by which light leaves cells, then the starts of circuits; an
-        edge leads through the next cell, and costs that cell and the link behind it.
+        edge leads through the next cell, and costs that cell and the link behind it. Infinite if
+        some circuit has no walk.
         """
         from scipy.sparse import csr_array
         from scipy.sparse.csgraph import dijkstra
@@ -827,7 +844,8 @@ class ProofChecker:
     def _parities_of_walks(self, start: int) -> list[set[int]]:
         """Tell which parities of cells (0, 1) walks to each terminal have.
 
-        Breadth-first search over terminals and parities. The result is kept for each start.
+        Walks begin at the terminal `start`; ``parities[terminal]`` is of those that leave a cell
+        there. Breadth-first search over terminals and parities. The result is kept for each start.
         """
         if start not in self._parities:
             parities: list[set[int]] = [set() for _ in self.mate]

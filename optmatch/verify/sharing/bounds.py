@@ -34,11 +34,11 @@ class Supply:
     counts
         ``counts[cell]``: resources in it; cells without resources are left out.
     plane
-        ``plane[cell]``; 0 where no job has caps.
+        ``plane[cell]``: the plane of its resources; 0 where no job has caps.
     serves
-        ``serves[cell, job]``.
+        ``serves[cell, job]``: whether the job may use its resources.
     caps
-        ``caps[job, plane]``, or None.
+        ``caps[job, plane]``: how many resources of the plane the job may have; None without caps.
     """
 
     def __init__(self, problem: PortSharing) -> None:
@@ -117,7 +117,8 @@ def _count_cells(
 ) -> tuple[list[NDArray[Any]], NDArray[np.int64]]:
     """Return the places of all cells that have resources, by axis, and how many each has.
 
-    Where numbers of cells would overflow, each resource has a cell of its own.
+    ``places[axis][resource]`` is a whole number from 0 on, as is each place of a cell. Where
+    numbers of cells would overflow, each resource has a cell of its own.
     """
     n_resources = len(places[0])
     shape = [int(place.max(initial=0)) + 1 for place in places]
@@ -216,7 +217,8 @@ def _check_levels(
 ) -> Score:
     """Bound what each job lacks, by rank, by cuts which show that the jobs so far get no more.
 
-    ``served[job]`` is how many resources a job has in the answer. If the first job has 5
+    ``served[job]`` is how many resources a job has in the answer. The certificate has a cut or
+    None for each rank, and `counted` what each job lacks by counting. If the first job has 5
     resources, and the second one 3 of 6, a cut of 8 for both proves that the second one lacks 3 in
     any answer that serves the first one as well. From the first job on for which this is not
     shown, the counted levels remain.

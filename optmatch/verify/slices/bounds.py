@@ -36,6 +36,7 @@ class Torus(NamedTuple):
     shape: Shape
     """The sides of the slice in chips."""
     slots: int
+    """How many slots there are, numbered from 0."""
     weights: dict[tuple[int, int], int]
     """``weights[slot, slot]``: the number of circuits from one to the other."""
     sides: Shape
@@ -184,8 +185,9 @@ def _cut_refutes(
 ) -> bool:
     """Tell whether fewer circuits fit over the border of a set of servers than must pass it.
 
-    For example, 6 circuits fit over the edges out of a rack, and 8 or more lead out, however many
-    slots are placed in it. False proves nothing.
+    `cut` is the set, `servers` are those that slots may have, and no edge may carry more than
+    `limit` circuits, with those that are there. For example, 6 circuits fit over the edges out of
+    a rack, and 8 or more lead out, however many slots are placed in it. False proves nothing.
     """
     if torus.slots > MOST_SLOTS or not torus.weights:
         return False
@@ -227,7 +229,10 @@ def _border(torus: Torus) -> list[int]:
 def _refuted_by_trying(
     problem: SliceAllocation, torus: Torus, servers: list[int], limit: int
 ) -> bool:
-    """Try all servers and routes; True if none keeps to the limit, False if steps run out."""
+    """Try all servers and routes; True if none keeps to the limit, False if steps run out.
+
+    The limit is the most circuits on an edge.
+    """
     attempt = _Attempt(problem, torus, servers, limit)
     try:
         return not any(attempt.place(0))
@@ -316,8 +321,9 @@ class _Attempt:
     def route(self, slot: int, pairs: list[tuple[int, int]]) -> Iterator[bool]:
         """Yield True for each way to route these pairs and to place all later slots.
 
-        Depth-first search; all circuits of a pair take one route. After `MOST_STEPS` calls it
-        raises `_TooManySteps`.
+        `slot` is the one that was placed last, and `pairs` are its pairs with slots before it that
+        have no route yet. Depth-first search; all circuits of a pair take one route. After
+        `MOST_STEPS` calls it raises `_TooManySteps`.
         """
         self.n_steps += 1
         if self.n_steps > MOST_STEPS:

@@ -106,7 +106,8 @@ def check_steering(steering: Steering) -> Report:
 def _check_units(steering: Steering, findings: Findings) -> None:
     """Check that whole ports suffice, and that no ring could have one more at no other's cost.
 
-    A ring of u units takes u ports to send and u ports to receive of each of its chips.
+    A ring of u units takes u ports to send and u ports to receive of each of its chips;
+    ``steering.rings[ring]`` are these chips, and ``steering.units[ring]`` is u.
     """
     most_units = steering.ports // 2
     if steering.link_units is not None:

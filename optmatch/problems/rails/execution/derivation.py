@@ -122,8 +122,8 @@ def _order_events(
     """Give each event and change its place in the total order of all of them.
 
     ``changes_of_rails[rail]`` are the changes of its circuits. The order is by start, changes
-    first, and then along chains of events that take no time. Returns ``place[event]``, and by rail
-    ``place[change]``.
+    first, and then along chains of events that take no time: `slack_s` at most. Returns
+    ``place[event]``, and by rail ``place[change]``.
     """
     # Everything in one list, first the events and then the changes, with the time of its start.
     # ``events.part[event]`` is one operation of the event; all of them start together.
@@ -169,8 +169,9 @@ def _list_pauses(
 ) -> tuple[NDArray[np.int32], NDArray[np.float64], NDArray[np.float64]]:
     """List the pauses of communications that change circuits on their way.
 
-    Returns the rows of `TriggerPlan.pauses` (rank, group, number of the communication, state), for
-    each row the share of the communication that is over then, and ``lasts_s[event]`` without
+    `rails` and `changes_of_rails` belong together, entry by entry. Returns the rows of
+    `TriggerPlan.pauses` (rank, group, number of the communication, state), for each row the share
+    of the communication that is over then, and ``lasts_s[event]``: how long it works without its
     pauses. Example: an all-to-all of 3 s that changes circuits after 1 s of sending has a row with
     share 1/3.
     """
@@ -305,6 +306,8 @@ def _find_cuts(
 
     A use is a port that an operation sends over from its start to its end. A change hits a use if
     it changes the port in between. An event goes dark where one moment hits all of its uses.
+    `uses` are those of this rail, and ``changes[trigger]`` its changes in the order of triggers.
+    The result has the cuts of an event in the order of time; events without cuts are left out.
 
     Example: an all-to-all from 0 to 3 s uses ports 2 and 5. Trigger 0 changes port 2 at 1 s, and
     trigger 1 changes both ports at 2 s. The event has the cuts ``(1.0, [1], False)`` and ``(2.0,
@@ -360,7 +363,8 @@ def _measure_parts(
 ) -> tuple[float, list[float]]:
     """Return how long a communication works, in seconds, and the share that is over at each cut.
 
-    `cuts` are in the order of time. Delays at which all of its ports are dark are no work.
+    `operation` is one of its operations; `cuts` are in the order of time. Delays at which all of
+    its ports are dark are no work.
     """
     start_s = float(plan.start_s[operation])
     end_s = float(plan.end_s[operation])
@@ -386,7 +390,9 @@ def _mark_demands(
 ) -> TriggerPlan:
     """Mark the triggers that wait for their first user to be ready.
 
-    The plan asks for these no sooner, and not just as the old circuits are free.
+    The plan asks for these no sooner, and not just as the old circuits are free. `linked` is the
+    order of `plan` with its tables filled, ``changes_of_rails[rail][trigger]`` has the times of
+    its triggers. Returns `linked` with the tables `wanted` of its rails.
     """
     # An event is a computation, or a communication of several ranks as one. ``ready_s[event]`` is
     # when all that it waits for is over, and ``latest_place[event]`` the last place of that in

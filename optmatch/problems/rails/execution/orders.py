@@ -395,7 +395,9 @@ def _link_rail(
 ) -> RailTriggers:
     """Add the pairs of nodes that follow from the use of circuits on a rail, and fill its tables.
 
-    Trigger k is the nodes ``begin[k]``, of no time, and ``begin[k] + 1``, its delay.
+    `uses` are all sends over its ports. Trigger k is the nodes ``begin[k]``, of no time, and
+    ``begin[k] + 1``, its delay. Pairs go into `pairs`; the result is the rail with new tables
+    `needs`, `after` and `wanted`.
     """
     # `table` has all sends and triggers at each port, in the order of the plan.
     job = linking.job
@@ -460,7 +462,7 @@ def _tabulate_ports(linking: _Linking, rail: RailTriggers, uses: Use) -> Ports:
     """List sends and triggers at each port, in the order of the plan.
 
     With pooled rails each port is a port for each rail, over which the GPUs of a server send
-    apart.
+    apart. Changes of ports over which nobody sends are left out.
     """
     job = linking.job
     trigger, changed_port = touched(job, rail)
@@ -487,7 +489,10 @@ def _tabulate_ports(linking: _Linking, rail: RailTriggers, uses: Use) -> Ports:
 
 
 def _number_cuts(paused: Paused) -> dict[tuple[int, int], int]:
-    """List by event and trigger the part after which the event pauses for it."""
+    """List by event and trigger the part after which the event pauses for it.
+
+    A state that is waited for, from 1, is that after trigger ``state - 1``.
+    """
     part_of_cut = {}
     for event, states_of_share in paused.items():
         for part, states in enumerate(states_of_share.values()):
@@ -527,7 +532,8 @@ def list_wanted(
     """List the rows of `wanted` for some triggers.
 
     They name the first communication over the new circuits of a trigger, a row for each of its
-    ranks.
+    ranks. `demanded` are the numbers of the triggers, and ``users[trigger]`` is the operation that
+    uses its new circuits first.
     """
     # Event ``event_of[operation]`` is the communication to which an operation of one rank belongs.
     # Operation ``operations[k]`` belongs to that of the first user of ``demanded[row[k]]``.
@@ -539,8 +545,8 @@ def list_wanted(
 def list_followers(job: RailJob, rail: RailTriggers) -> Ints:
     """List pairs of triggers that follow each other at some port.
 
-    Rows are (earlier, later, steps between). All triggers follow each other if the switch changes
-    as a whole.
+    Rows are (earlier, later, steps between: 0, or 1 from the last trigger of a port to its first
+    one of the next step). All triggers follow each other if the switch changes as a whole.
     """
     number = np.arange(len(rail.place))
     if job.fabric is not None or job.network.switching == "all-stop":
@@ -567,7 +573,10 @@ def list_followers(job: RailJob, rail: RailTriggers) -> Ints:
 
 
 def retime(job: RailJob, graph: Graph, plan: TriggerPlan) -> RailPlan:
-    """Work out the times of a plan anew, from its order alone, as longest paths."""
+    """Work out the times of a plan anew, from its order alone, as longest paths.
+
+    `graph` is that of the plan, as `link` builds it.
+    """
     # The longest path to each node gives its end.
     events = job.events()
     end_s = ends_s(graph.one_step())

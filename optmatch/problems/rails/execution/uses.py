@@ -58,8 +58,10 @@ class Ports(NamedTuple):
     def pair(self, *, use: bool, after_use: bool) -> tuple[Ints, Ints, Ints]:
         """Pair each entry of one sort with the last entry of another sort before it at its port.
 
-        If there is none, that is the last one of the step before. The result is the items of both,
-        and how many steps lie between.
+        If there is none, that is the last one of the step before. `use` says whether the earlier
+        entry of a pair is a send (else a change), `after_use` the same of the later one. The
+        result is the items of the earlier entries, those of the later ones, and how many steps
+        lie between, 0 or 1.
         """
         # Entries are sorted by port. `last_match[entry]` is the last entry of the first kind up to
         # this one, -1 for none; it may be one of an earlier port, which shows as a number below
@@ -94,8 +96,13 @@ def list_uses(
     ``ports[operation]`` are ports as bits; rows of `relays` are (operation, rank that forwards,
     its ports as bits). Raises `InputError` for ports that a GPU does not have.
 
-    Port p of GPU g is port ``g * k + p`` of the switch, with k ports a GPU. For k = 2 an operation
-    at GPU 3 with the bits 0b11 uses the ports 6 and 7.
+    GPUs of a rail are numbered in the order of ``rail.ranks``. Port p of GPU g is the port
+    ``g * k + p`` of the switch, with k ports a GPU: for k = 2 an operation at GPU 3 with the bits
+    0b11 uses the ports 6 and 7. On a fabric with dead ports these numbers count its live ports.
+
+    If `pooled`, an operation of any rail may use the ports of all GPUs of its server: bit
+    ``q * k + p`` is port p on the rail that is number q of the step, and only the bits of this
+    rail give uses. With 8 rails and k = 2, rail 3 has the bits 6 and 7 of 16.
     """
     # One entry for each sender: first the operations on this rail (on any rail, if they are
     # pooled), then the relays of these operations. An entry has its operation, the rank that
@@ -114,7 +121,8 @@ def list_uses(
 
     # ``gpu[entry]`` is the number on this rail of the GPU whose ports are used. It is the number
     # of the rank's own GPU. If rails are pooled, it is that of the GPU of this rail in the same
-    # server, which has the same number on its rail. `first_bit` stands for port 0 of this rail.
+    # server, which has the same number on its rail. Of the `n_bits` that may be set, `first_bit`
+    # stands for port 0 of this rail and the k - 1 bits after it for its other ports.
     n_bits = k
     first_bit = 0
     if pooled:
@@ -131,8 +139,9 @@ def list_uses(
         wrong = np.array(rail.ranks)[gpu] != rank
 
     # Each bit that is set becomes a use: ``row[use]`` is the entry and ``number[use]`` the port of
-    # the GPU. Bits are wrong if there are none, or any beyond the ports of a GPU (of a server, if
-    # pooled). On a fabric, `live` has the ports of the switch to which GPUs are connected.
+    # the GPU, from 0. Bits are wrong if there are none, or any beyond the ports of a GPU (of a
+    # server, if pooled). On a fabric, GPUs have the first ports of the switch that work:
+    # ``live[g * k + p]`` is the one of port p of GPU g.
     row, number = np.nonzero(bits[:, None] >> (first_bit + np.arange(k)) & 1)
     wrong |= (bits <= 0) | (bits >> n_bits != 0)
     for bad in np.flatnonzero(wrong)[:1]:
@@ -148,9 +157,8 @@ def list_uses(
 def touched(job: RailJob, rail: RailTriggers) -> tuple[Ints, Ints]:
     """List which trigger interrupts which port.
 
-    On a switch that stops as a whole each interrupts all.
-
-    Trigger ``trigger[pair]`` interrupts the transmit port ``port[pair]``.
+    The result is (trigger, port): trigger ``trigger[pair]`` interrupts the transmit port
+    ``port[pair]``. On a switch that stops as a whole each interrupts all.
     """
     if job.network.switching == "all-stop":
         n_ports = len(rail.circuits)
@@ -195,7 +203,8 @@ class Finder:
 
         `where` names the table if one does not exist.
 
-        The row (3, 5, 2) names the second communication of group 5 in the program of rank 3.
+        The row (3, 5, 2) names the second communication of group 5 in the program of rank 3;
+        further columns of `rows` are not looked at.
         """
         rank, group, number = rows.T[:3]
         key = self._pair(rank, group)
@@ -220,7 +229,11 @@ class Finder:
         return operations
 
     def name(self, operations: NDArray[Any], *columns: Any) -> NDArray[np.int32]:
-        """Name operations by rank, group and number, with further columns, sorted."""
+        """Name operations by rank, group and number, with further columns, sorted.
+
+        A further column has an entry for each operation, or is one number for all; it becomes a
+        column of the result, in which equal rows stand once.
+        """
         step = self.step
         rank = step.rank[operations]
         group = step.group[operations]
@@ -237,7 +250,12 @@ class Finder:
 
 
 def first_users(rail: RailTriggers, place: NDArray[np.int32], find: Finder) -> Ints:
-    """Find by trigger the first operation over its new circuits in this step, -1 for none."""
+    """Find by trigger the first operation over its new circuits in this step, -1 for none.
+
+    ``place[operation]`` is its place in the order of all operations.
+    """
+    # In a row of `needs`, column 4 is the state that is waited for, which trigger ``state - 1``
+    # leads to, and column 5 is 1 if that is one of the step before.
     rows = rail.needs[rail.needs[:, 5] == 0]
     operations = find(rows[:, :3], "needs")
     # From the last place to the first: the operation that is written last has the first place.

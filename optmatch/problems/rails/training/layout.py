@@ -168,7 +168,9 @@ def _split_members(
 ) -> Iterator[tuple[str, NDArray[np.int64]]]:
     """Split groups into parts inside servers and parts on rails.
 
-    Raises `InputError` if servers have members on different rails.
+    ``ranks[group, member]`` is a rank, ``servers[rank]`` and ``rails[rank]`` say where it is. The
+    two results are a family and its table, with a part in each row. Raises `InputError` if servers
+    have members on different rails.
 
     The members of a group form a table, whose rows are the parts inside servers, and whose columns
     are those on rails::

@@ -62,7 +62,8 @@ def _span_program(
 ) -> Iterator[Operation]:
     """Cut the collectives of one program.
 
-    Parts wait for each other if the group is a hierarchy; those of rings go side by side.
+    ``members[family]`` is the number of ranks in each group of a family, parts included. Parts
+    wait for each other if `spanning` is hierarchical; those of rings go side by side.
     """
     ends: list[tuple[int, ...]] = []  # by operation of the program: the operation that ends it now
     count = 0
@@ -93,7 +94,11 @@ def _span_program(
 
 
 def _cut(kind: int, size: float, inside: int, n_servers: int) -> list[_Part]:
-    """Cut a collective of a hierarchy into its parts, one after another."""
+    """Cut a collective of a hierarchy into its parts, one after another.
+
+    `size` is in bytes, and `inside` the number of members in a server. An all-reduce of 8 MB over
+    4 members in each server has all-reduces of 2 MB on rails.
+    """
     return {
         ALL_REDUCE: [
             (REDUCE_SCATTER, SERVER, size),
@@ -215,9 +220,9 @@ def _hop(stage: int, message: Operation, inside: int) -> Operation:
 
 
 def _forward(messages: Iterable[Operation], source: int, count: int) -> Iterator[Operation]:
-    """List the receives and sends by which a stage forwards messages.
+    """List the receives and sends by which a stage forwards messages of a stage `source`.
 
-    `count` operations stand before.
+    `count` operations stand before in the program of the stage.
     """
     # Receive number `n` is operation `count + 2 * n` of the program, and its send the next one.
     for number, message in enumerate(messages):

@@ -45,8 +45,9 @@ def build_step(
 ) -> Step:
     """Write the step of all ranks.
 
-    Each stage of the pipeline has a program, whose communications are cut into those inside
-    servers and those over rails, and which is copied to the ranks of the stage.
+    `groups` are all groups of the job; `spanning` says how collectives over servers and rails are
+    cut. Each stage of the pipeline has a program, whose communications are cut into those
+    inside servers and those over rails, and which is copied to the ranks of the stage.
     """
     assert workload.model is not None  # checked when the job was made
     batches = workload.count_micro_batches(split.dp)
@@ -92,7 +93,8 @@ class _Message(NamedTuple):
 def _messages(split: Parallelism, stage: int, one_pass: Pass, batches: int) -> list[_Message]:
     """List the messages of a pass at a stage: the one that comes in, then the one that leaves.
 
-    Their tags are unique between two stages.
+    Their tags are unique between two stages. `batches` is the number of micro-batches. Weights
+    (W) need no message, nor do parts whose neighbour is at the same stage.
     """
     if one_pass.kind == "W":
         return []
@@ -265,8 +267,9 @@ class _Program:
     def _backward(self, one_pass: Pass, *, is_last: bool) -> Iterator[bool]:
         """Write a backward pass, or its half for inputs (I) or weights (W).
 
-        Gradients of weights are exchanged in the last one, or in all where they are sharded. It
-        yields where another pass may go on.
+        Gradients of weights are exchanged in the last one (`is_last`: none that makes gradients of
+        this part follows), or in all where they are sharded. It yields where another pass may go
+        on.
         """
         # `where` is the number of the part in the whole model, and `effort` the work in forward
         # passes. `syncs` says whether this pass exchanges gradients of weights, by `kind`: where
@@ -375,7 +378,7 @@ class _Program:
         """Write a layer of a backward pass that overlaps with a forward one.
 
         The other pass goes on between halves of the layer; gradients of weights are computed
-        beside what is sent.
+        beside what is sent. `effort` is 1 if they are left to a later pass, else 2.
         """
         # `halves` are the seconds of each half in a forward pass. With experts the layer begins
         # with the gradients of tokens on their way to the experts.
@@ -429,7 +432,10 @@ class _Program:
             self.waiting += self._sync(ALL_GATHER, after=before)
 
     def _reduce(self, kind: int, *, ends: bool) -> None:
-        """Exchange the gradients of layers once a bucket is full, or at the end of a pass."""
+        """Exchange the gradients of layers once a bucket is full, or at the end of a pass.
+
+        It is called after each layer; `ends` says that the pass has no further one.
+        """
         self.pending += 1
         width = self.workload.gradient_width_bytes
         ready = self.pending * (self.sizes.dense + self.sizes.sparse) * width
@@ -466,14 +472,17 @@ class _Program:
         return self.last
 
     def _sync(self, kind: int, after: tuple[int, ...], layers: int = 1) -> tuple[int, ...]:
-        """Exchange the weights or gradients of layers among replicas, those of experts apart."""
+        """Exchange the weights or gradients of layers among replicas, those of experts apart.
+
+        `after` are the operations to wait for, and the result those that were written.
+        """
         dense = self._exchange(kind, "dp", layers * self.sizes.dense, after)
         return dense + self._exchange(kind, "edp", layers * self.sizes.sparse, after)
 
     def _exchange(
         self, kind: int, family: str, words: float, after: tuple[int, ...]
     ) -> tuple[int, ...]:
-        """Gather weights, or reduce gradients, in a family of groups.
+        """Gather `words` weights, or reduce their gradients, in a family of groups.
 
         Copies of shards reduce what is left. Returns the last operations.
         """
@@ -502,7 +511,10 @@ class _Program:
         self.last = self._put(Operation(COMPUTE, after, duration_s=duration_s))
 
     def _communicate(self, kind: int, family: str, size: float, leaving: float = 1.0) -> None:
-        """Write a communication that the next computation waits for."""
+        """Write a communication that the next computation waits for.
+
+        `size` is in bytes, and `leaving` the part of it that leaves servers.
+        """
         done = self._add(kind, family, size, (*self.last, *self.arrived), leaving)
         if done:
             self.last = done
@@ -542,7 +554,7 @@ class _Program:
                 self._message(SEND, message, after)
 
     def _message(self, kind: int, message: _Message, after: tuple[int, ...]) -> tuple[int, ...]:
-        """Write one end of a message."""
+        """Write one end of a message: `kind` is `SEND` or `RECV`."""
         toward = message.destination if kind == SEND else message.source
         size = self.sizes.message
         return self._put(Operation(kind, after, "pp", size, toward=toward, tag=message.tag))

@@ -72,7 +72,7 @@ class Events(NamedTuple):
     Parameters
     ----------
     event_of
-        ``event_of[operation]``.
+        ``event_of[operation]``: the event that it belongs to.
     part
         ``part[event]``: the first operation that belongs to it.
     before, after
@@ -130,7 +130,8 @@ def orders(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """List pairs of operations of which the first ends before the second starts.
 
-    These are dependencies, and operations of one stream one after another.
+    These are dependencies, and operations of one stream one after another. `operations` ascend;
+    the result is the first operation of each pair, and the second one.
     """
     # The compressed rows of dependencies of these operations, one after the other: entry k of all
     # of them is entry `skipped + k` of ``step.dep``, with the `skipped` of its operation.
@@ -224,7 +225,8 @@ def durations_s(
 def ends_s(given: Events, describe: Step | None = None) -> NDArray[np.float64]:
     """Find the ends of all events by longest paths, level by level.
 
-    Raises `InputError` naming a circle of events that wait for each other.
+    Raises `InputError` naming a circle of events that wait for each other, by their operations in
+    the step `describe` or, without one, by numbers.
     """
     # Pairs sorted by their first event: ``after[first[k]:first[k + 1]]`` wait for event k.
     # ``waits[k]`` counts the pairs through which event k still waits.
