@@ -85,7 +85,7 @@ def check_matchings(fabric: Fabric, schedule: Schedule, findings: Findings) -> b
 # is found.
 
 MAX_LEAK = 0.1
-"""A state sends light where it should if at most this share of as much leaks elsewhere."""
+"""The most power that may leak elsewhere in a state, over the power that goes where it should."""
 
 
 def _circuit_matrix(
@@ -122,7 +122,7 @@ def _circuit_matrix(
         joined[number[second], number[first]] = 1.0
 
     # One column at a time: light of amplitude 1 comes in at one a pin, and the equations give what
-    # leaves by the b pins.
+    # leaves by the b pins. The terminals a1, a2, b1 and b2 are pins; empty if the cell lacks one.
     a_pins, b_pins = circuit.terminals[:2], circuit.terminals[2:]
     matrix = np.zeros((2, 2), dtype=np.complex128)
     for column, pin in enumerate(a_pins):

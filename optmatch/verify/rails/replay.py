@@ -61,7 +61,8 @@ class Context(NamedTuple):
     ) -> None:
         """Refuse operations that break a rule; `MOST_TOLD` are named, further ones counted.
 
-        By row: an operation, whether it is `wrong`, what it has and what was expected.
+        By row: an operation, whether it is `wrong`, what it has and what was expected, NaN where
+        no number says that.
         """
         if not wrong.any():
             return

@@ -74,7 +74,8 @@ def assess_failure(problem: Reroute) -> Failure:
         per_unit=units.ports_per_unit,
     )
     if fabric.graph is not None:
-        # The cells after the failure, and their states.
+        # The cells after the failure, and their states: stuck ones have that in which they are
+        # stuck, dead ones keep theirs, and `break_cells` lets no light pass them.
         faults = np.full(fabric.graph.n_cells, FREE, dtype=np.int8)
         faults[list(problem.stuck_bar)] = BAR
         faults[list(problem.stuck_cross)] = CROSS
@@ -268,9 +269,9 @@ class Replay:
     up, raised_anew
         The circuits that have light, and those that got it again.
     mate, exits, link_of
-        The wiring by terminal, if there are cells: the terminal that it is joined to (-1: none),
-        the two by which light that enters here leaves in bar and in cross, and its link. Cell c
-        has the terminals 4 c to 4 c + 3.
+        The wiring by terminal (4 for each cell), if there are cells: the terminal that it is
+        joined to (-1: none), the two by which light that enters here leaves in bar and in cross,
+        and its link.
     starts, stops
         By port, the terminals where its light enters, and where light for it comes out.
     """

@@ -142,6 +142,7 @@ def _replay(problem: AllToAll | Routing, schedule: Schedule | None, findings: Fi
 
 def _check_times(problem: AllToAll, schedule: Schedule, findings: Findings) -> None:
     """Check durations, delays and the kind of switching, and add the figure ``makespan_s``."""
+    # The only text that stands for a delay is "cells": each slot waits for its slowest cell.
     if isinstance(problem.delay_s, str):
         delays_s = _check_delays(problem, schedule, findings)
         delay_s = max(delays_s, default=0.0)

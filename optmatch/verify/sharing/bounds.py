@@ -58,6 +58,7 @@ class Supply:
             levels = np.unique(bounds)
             places.append(np.digitize(values, levels))
             needs.append(np.digitize(bounds, levels))
+        # A resource that leaves at 5 s serves jobs that ask before 5 s, hence `right`.
         if resources.departure_s is not None:
             levels = np.unique(jobs.arrivals_s)
             places.append(np.digitize(resources.departure_s, levels, right=True))
