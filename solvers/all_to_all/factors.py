@@ -212,8 +212,8 @@ def exchange(factors, start, coins, new, place, path):
         new[0, u] = v
         new[0, v] = u
 
-    # Each vertex has two edges left, which make cycles. Of the two ways to divide the edges of a
-    # cycle, the one is taken that leaves more of them in their factor; chance decides ties.
+    # Each vertex has two edges left, which make cycles. There are two ways to divide the edges of
+    # a cycle: the one that leaves more of them in their factor is taken; chance decides ties.
     for v in range(n):
         if new[1, v] >= 0:
             continue

@@ -190,7 +190,7 @@ class SlotPlanner:
         def route(partner: NDArray[np.int64], failed: RoutedSlot | None = None) -> RoutedSlot:
             """Route a slot with a router that no thread is using, or try a failed one once more.
 
-            Of `failed` and the new routes, those of less excess are returned.
+            The result is `failed` itself if the new routes have more excess.
             """
             router = spare.get()
             try:

@@ -127,7 +127,7 @@ class Sequence:
     order : int array, shape (slots,)
         ``order[place]``: the slot at a place.
     last, following : int8 array, shape (slots + 1, cells)
-        What `neighbours` wrote for this order.
+        The driven states before and after each place, as `neighbours` writes them.
     """
 
     def __init__(self, states: NDArray[np.int8]) -> None:

@@ -152,7 +152,7 @@ class PlanningEnd:
     Parameters
     ----------
     clock
-        Of the whole search.
+        The clock of the whole search.
     """
 
     def __init__(self, clock: Clock) -> None:

@@ -47,7 +47,7 @@ class ChangeOrder:
     Parameters
     ----------
     old, new
-        What the old and the new route of each circuit that changes need.
+        The needs of the old and the new route, by circuit, of all circuits that change.
     dark
         The circuits without light from the beginning.
     now
@@ -178,7 +178,7 @@ def make_transition(routing: RoutingState, case: HitCircuits, plan: Recovery) ->
         lit=set(changed).difference(case.hit),
     )
 
-    # What each circuit needs for itself before and after.
+    # The parts and cells that each circuit needs for itself before and after.
     old_needs = {}
     new_needs = {}
     present_states: dict[int, int] = {}
@@ -239,7 +239,7 @@ def name_paths(
 
     ``wishes[k]`` are the ports (source, destination) that the circuit of ``paths[k]`` has so far,
     and edge e has the fibres from ``first_fibre[e]`` up to ``first_fibre[e + 1]``; `first_fibre`
-    is empty on a fabric with cells. In its unit a circuit keeps the place of its port: with 6
+    is empty on a fabric with cells. In another unit a circuit keeps the place of its port: with 6
     ports to a unit, port 15 is at place 3, and in unit 7 it becomes port 45. If that is in use,
     the lowest free port of the unit is taken.
 

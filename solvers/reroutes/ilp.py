@@ -138,8 +138,9 @@ class RerouteModel(ExactModel[tuple[list[Path], Handover]]):
     def _add_circuit(self, circuit: int) -> None:
         """Add the flow of a circuit: one unit from one of its starts to one of its goals.
 
-        The flow is a variable for each arc of the flow graph that the circuit can use. What it
-        uses is added to ``flows``, ``sums``, ``uses`` and ``sets``.
+        The flow is a variable for each arc of the flow graph that the circuit can use. It is added
+        to ``flows`` and ``sums``, and the resources and cells that it needs to ``uses`` and
+        ``sets``.
         """
         routing = self.routing
         graph = routing.graph
@@ -174,7 +175,7 @@ class RerouteModel(ExactModel[tuple[list[Path], Handover]]):
                     self.sets[cell] = model.new_bool_var("")
                 model.add_implication(literal, self.sets[cell])
 
-        # What goes into a node leaves it, but for the ends of the circuit. An end at a lost unit
+        # Flow that enters a node leaves it, but for the ends of the circuit. An end at a lost unit
         # is at the spare that takes over.
         for start, literal in starts.items():
             model.add(sum(out_of_node[start]) == literal)
@@ -296,7 +297,7 @@ class RerouteSearch:
         Nothing is known yet: no plan, and 0 as the least value of the first two levels, circuits
         of others that are disturbed and circuits that are changed.
         """
-        # What is asked, and the running circuits on the flow graph.
+        # The question, and the running circuits on the flow graph.
         self.problem = problem
         self.clock = clock
         self.on_event = on_event
@@ -304,7 +305,8 @@ class RerouteSearch:
         self.routing = RoutingState(problem)
         self.seed = int(rng.integers(2**31))
 
-        # What the search has come to: the best plan, why it ended, and how many models it solved.
+        # The results so far: the best plan, the limit that was met, and how many models were
+        # solved.
         self.best: Recovery | None = None
         self.limit: Limit | None = None
         self.models = 0

@@ -102,7 +102,7 @@ def _crossing(problem: Reroute, rack: Units, sides: NDArray[np.float32]) -> NDAr
         places = np.searchsorted(lost, pairs[:, side])
         np.add.at(table, (server[pairs[:, 1 - side]], places), 1)
 
-    # What leaves the set because of a lost unit, if its spare is inside, or outside.
+    # The circuits that leave the set because of a lost unit, if its spare is inside, or outside.
     if_inside = (1 - sides) @ from_lost
     if_outside = sides @ to_lost
 
@@ -239,7 +239,7 @@ def _cut_off(
     graph = routing.graph
     n_resources = len(graph.capacity)
 
-    # What would be free without any circuit, and the arcs that can be reached from the chips.
+    # The capacity that is free without any circuit, and the arcs that light can take.
     free_capacity = routing.free.copy()
     np.add.at(free_capacity, graph.resource[np.concatenate(routing.paths)], 1)
     arcs = np.flatnonzero(routing.open_arcs())

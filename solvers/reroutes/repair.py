@@ -169,8 +169,8 @@ def list_choices(
         ways = list(islice(permutations(spares, n_lost), _MOST_COMPARED))
         handovers = np.array(ways, dtype=np.int64).reshape(len(ways), n_lost)
 
-    # ``ends[handover, circuit]``: source and destination unit from then on. What is best comes
-    # first: the worst loss, then the length in all.
+    # ``ends[handover, circuit]``: source and destination unit from then on. The best come first,
+    # by the worst loss, then by the length in all.
     ends = np.broadcast_to(pairs, (len(handovers), *pairs.shape)).copy()
     for k, unit in enumerate(case.lost):
         ends = np.where(pairs == unit, handovers[:, k, None, None], ends)

@@ -264,7 +264,8 @@ def negotiate(net, work, ends, rounds):
             for place in range(length):
                 using[net.graph.resource[path[place]]] += 1
 
-        # What is overdrawn becomes dearer for each circuit on it, and all are routed anew.
+        # Resources that are overdrawn become dearer for each circuit on them, and all circuits are
+        # routed anew.
         is_clean = True
         for circuit in range(len(ends)):
             for place in range(work.length[circuit]):

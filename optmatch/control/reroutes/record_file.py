@@ -122,8 +122,8 @@ class RecordFile:
 
         Rows of records that stay are kept; these come before all new ones. If `read` was not
         called before, nothing stays. It is a transaction: after an error the file is as it was.
-        What is not urgent, as a proposal whose caller has nothing to lose yet, may reach the disk
-        a second later.
+        A change that is not urgent, as a proposal whose caller has nothing to lose yet, may reach
+        the disk a second later.
         """
         kept = [row for row in self._rows if any(row[1] is record for record in records)]
         first_new = kept[-1][0] + 1 if kept else 1

@@ -45,7 +45,7 @@ def list_stages(
     detect_s
         Until the failure is reported; this and all times below in seconds.
     decide_s
-        What `Rerouter.fail` took.
+        The time that `Rerouter.fail` took.
     program_s
         To send settings to the controllers of cells or switches.
     cell_s

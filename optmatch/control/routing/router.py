@@ -79,7 +79,7 @@ class RoutedBatch(NamedTuple):
 
 
 class _Workspace(NamedTuple):
-    """What one thread needs to route and to check; no two use it at once."""
+    """Compiled methods and arrays of one thread, to route and to check; no two use it at once."""
 
     router: RowRouter
     marks: NDArray[np.int32]
@@ -453,7 +453,7 @@ class Router:
             elif len(given) == self._n_cells:
                 outcome = router.change(given, row, states, routes, lengths, clock)
 
-            # What the quick methods could not route gets a search.
+            # A matching that the quick methods could not route gets a search.
             if outcome == _WRONG_STATES:
                 raise InputError(f"states: not -1, 0 or 1 for each of {self._n_cells} cells")
             if outcome != _ROUTED:

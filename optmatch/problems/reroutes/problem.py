@@ -462,7 +462,7 @@ class Reroute(_Looked):
                     states[cell] = state
             changes["cell_states"] = states
 
-        # What has failed is added to what had failed before.
+        # The parts in `more` are added to those that the fields have so far.
         for name, parts in more.items():
             changes[name] = (*changes.get(name, getattr(self, name)), *parts)
         return replace(self, **changes)

@@ -123,7 +123,7 @@ def check_ends(fabric: Fabric, circuits: NDArray[np.int32]) -> None:
 def _find_first(keys: NDArray[np.integer], n_keys: int) -> NDArray[np.int64]:
     """Return for each of some numbers below `n_keys` the position where it comes first.
 
-    Of the keys 5, 3, 5 these are the positions 0, 1, 0.
+    For the keys 5, 3, 5 these are the positions 0, 1, 0.
     """
     first = np.empty(n_keys, dtype=np.int64)
     first[keys[::-1]] = np.arange(len(keys))[::-1]  # of equal ones the last assignment stays

@@ -22,7 +22,7 @@ class DrySwitch:
     Parameters
     ----------
     circuits
-        What the switch holds in the beginning.
+        The circuits that the switch holds in the beginning.
     write
         Is given a line for each circuit that is removed or added; `print` unless told otherwise.
 

@@ -37,7 +37,7 @@ CONFIG_DB = 4
 STATE_DB = 6
 
 _STATE_SPELLINGS = ("", "_TABLE")
-"""What follows the names of tables in STATE_DB."""
+"""The endings of the names of tables in STATE_DB."""
 
 _CLAIM_KEY = "OPTMATCH_PLAYER|claim"
 """A hash in STATE_DB that says who plays on the switch; it expires by itself."""
@@ -206,7 +206,7 @@ class SonicSwitch:
                 f" {CONFIG_DB}: not the database of a SONiC optical switch"
             )
 
-        # What the configuration blocks is blocked, whatever the state still says.
+        # Sides that the configuration blocks are blocked, whatever the state still says.
         self._blocked_sides = tuple(
             side for side, row in port_rows.items() if state_of_port(row) == "force_blocked"
         )

@@ -159,7 +159,7 @@ class _OpenFailure:
     searched_state: Reroute | None = None
     """The state in which a whole search has found nothing; None if none has come to its end."""
     message: str = ""
-    """What was told of it last."""
+    """The message of the last event about it."""
 
 
 class _SearchClock(Clock):
@@ -258,7 +258,7 @@ class Watcher:
         self._switches = match_switches(self._plans, switch, partial=True)
         self._own_sides = [frozenset(plan.ports.port_of_side) for plan in self._plans]
 
-        # What is known of failures.
+        # Failures as they are known so far.
         self._failed_sides: list[dict[str, RackPart]] = [{} for _ in self._plans]
         """For each switch the sides that have failed, and the part that is at each of them."""
         self._known_parts: set[RackPart] = set()
@@ -381,7 +381,7 @@ class Watcher:
     def reconcile(self) -> None:
         """Compare what the switches hold with the record of the controller.
 
-        What differs is told; with `apply` it is mended, removals first.
+        Differences are told; with `apply` they are mended, removals first.
 
         The circuits on record are those of the running state of the controller. At the end it is
         waited until all that was sent is tuned, or its time is over.
@@ -405,7 +405,8 @@ class Watcher:
             switch.apply(difference)
             self._expect_tuned("mended", message, [(index, difference)], began_s)
 
-        # What follows takes seconds at first, and would be counted as time of the switches.
+        # The wait ends before this returns: the next thing that a watcher does takes seconds at
+        # first, and would be counted as time of the switches.
         self._check_tuning()
         while self._tuning:
             time.sleep(_TUNING_POLL_S)
@@ -678,7 +679,7 @@ class Watcher:
                     self._tell_untuned(index, circuit, status)
             sent = []
 
-            # Of each switch the circuits that differ are sent.
+            # Each switch is sent the circuits that differ.
             for index, plan in enumerate(plans):
                 if np.array_equal(plan.matchings[before], plan.matchings[last]):
                     continue
