@@ -290,8 +290,9 @@ def _make_solver(
 ) -> cp_model.CpSolver:
     """Make a solver of CP-SAT with the parameters of `minimise`.
 
-    `work` limits its deterministic time, which does not depend on the machine; `linear` tells
-    whether linear relaxations are used.
+    What `clock` has left of time and of iterations (conflicts) limits it. `work` limits its
+    deterministic time, which does not depend on the machine; `linear` tells whether linear
+    relaxations are used.
     """
     solver = cp_model.CpSolver()
     parameters = solver.parameters

@@ -47,7 +47,8 @@ def solve_best(
 
     For the earliest completion, plans come from the loop of all rules and moves (`yield_plans`);
     ports that an ideal switch joins in pairs have a search of their own (`rebuild_pairings`).
-    Plain problems of few ports go on to the models of `ilp` for a part of the time.
+    Plain problems of few ports go on to the models of `ilp` for a part of the time. `start` is a
+    solution to begin with, perhaps of another demand.
     """
     params = params or DemandParams()
     if problem.objective == "weighted-completion-s":

@@ -64,7 +64,7 @@ def bound_by_prices(
 
     With ``matchings[k, port]`` only these can be slots, and a pair is priced once for both
     directions. The result is None if there is no demand, or no solution of the linear programme.
-    The search ends with the best prices so far when the time is up.
+    The search ends with the best prices so far when the time of `clock` is up.
     """
     demand = problem.ticks if matchings is None else np.triu(problem.ticks)
     delay = problem.delay_ticks

@@ -100,8 +100,9 @@ def _serves(ticks, length, bonus):
 def _add_best_values(unserved, count, bonus, n_lengths):
     """Add up the best value of each row but the last one, for each length, in ``unserved.total``.
 
-    ``unserved.lengths[k]`` are ticks, ``unserved.total[k]`` and ``unserved.most[k]`` begin at 0;
-    `bonus` is in ticks. The best values of the last row are left in ``unserved.most``.
+    The first `n_lengths` of ``unserved.lengths[k]`` are ticks, and ``unserved.total[k]`` and
+    ``unserved.most[k]`` begin at 0; `bonus` is in ticks. The best values of the last row are left
+    in ``unserved.most``.
     """
     lengths = unserved.lengths
     total = unserved.total
@@ -312,10 +313,10 @@ def _held_ticks(ports, unserved, count, rule):
 def _serve_slot(ports, unserved, count, length, matching):
     """Write the matching of a slot, and take its service off the entries that are left.
 
-    Writes ``matching[row]``, the column that is matched in `ports` or -1, and shortens
-    ``unserved.ticks``; returns how many entries are left, in front. Entries that are served to
-    their end are taken out of the list. For example, of the entries with 5, 2 and 7 ticks, all of
-    whose circuits are up for 3 ticks, those with 2 and 4 stay.
+    Writes ``matching[row]``, the column that is matched in `ports` or -1, and takes `length` ticks
+    off ``unserved.ticks`` of each entry in it; returns how many entries are left, in front.
+    Entries that are served to their end are taken out of the list. For example, of the entries
+    with 5, 2 and 7 ticks, all of whose circuits are up for 3 ticks, those with 2 and 4 stay.
     """
     # Entries that are not finished close the gaps of those that are, so that rows stay ascending.
     for port in range(len(matching)):

@@ -11,7 +11,8 @@ bits of words: 40 ns for an entry of 2,048 x 2,048, of which sorting takes 24.
 Three words are used throughout. An *open* slot of a port is one in which the port is still free.
 A *word* is an integer of 64 bits that stands for 62 consecutive slots, one bit each; it is *full*
 if the port is busy in all 62. A *place* is an entry's source and destination packed into one
-integer, the source in the upper bits (`place_of`, `ports_of`).
+integer, the source in the upper bits (`place_of`, `ports_of`). Kernels write the sets of busy
+slots of sources to one `BusySlots`, `rows`, and those of destinations to another one, `columns`.
 
 As an example, the demand ``[[0, 5, 2], [4, 0, 5], [1, 0, 0]]`` has five entries. Both entries of 5
 share slot 0. The 4 of port 1 finds its source busy there and opens slot 1. The 2 finds source 0
@@ -167,9 +168,9 @@ def _occupy(busy, port, word, bit):
 def _occupy_first_open_slot(rows, columns, source, destination):
     """Find the first slot in which both ports of an entry are free, and make them busy there.
 
-    `rows` and `columns` are the `BusySlots` of sources and of destinations. Changes the words of
-    both ports, and returns the number of the slot. The union of both ports' words has a 1 for each
-    slot that is closed, so the lowest 0 of the first word that is not full is the slot.
+    Changes the words of both ports, and returns the number of the slot. The union of both ports'
+    words has a 1 for each slot that is closed, so the lowest 0 of the first word that is not full
+    is the slot.
     """
     # All words before the later of both first open words are full for one of the ports.
     word = max(rows.first_open[source], columns.first_open[destination])
@@ -191,10 +192,9 @@ def _first_fit(entries, rows, columns, slots):
     """Serve a demand quickly: put each entry into the first slot with room for it (first fit).
 
     Writes ``slots.matchings[slot, source]`` and ``slots.ticks[slot]``, 0 before; returns the
-    number of slots. `entries` are `SortedEntries`, heaviest first; `rows` and `columns` are the
-    `BusySlots` of sources and of destinations, all free before. A slot has room for an entry if
-    neither of its ports has another circuit in the slot. If no slot has room, a new one is opened.
-    A slot lasts as long as its heaviest entry.
+    number of slots. `entries` are `SortedEntries`, heaviest first; all ports are free before. A
+    slot has room for an entry if neither of its ports has another circuit in the slot. If no slot
+    has room, a new one is opened. A slot lasts as long as its heaviest entry.
     """
     n_slots = 0
     for entry in range(len(entries.ticks)):
@@ -273,7 +273,8 @@ def _sort_places(demand, lightest, heaviest, order):
 def _first_fit_of_matrix(demand, order, rows, columns, slots):
     """Serve a demand of many entries quickly: each goes into the first slot with room (first fit).
 
-    As `_first_fit`, but ``order.place[rank]`` are the entries, and their ticks are looked up in
+    Writes ``slots.matchings[slot, source]`` and ``slots.ticks[slot]``, 0 before, and returns how
+    many slots there are. ``order.place[rank]`` are the entries, and their ticks are looked up in
     ``demand[source, destination]``. This takes time, and is needed only for slots that entries of
     the same bucket have opened: those of earlier buckets have a heavier entry already.
     """

@@ -197,7 +197,7 @@ def _fit_pairs(pairs, matchings, ticks, n_slots, delay):
     Changes ``matchings[slot, port]`` and ``ticks[slot]``, of which the first `n_slots` are in use
     before; both have room for a slot more for each pair. A pair is two bidirectional ports that
     need a circuit for some ticks; a slot joins ports in pairs, and lasts as long as its longest
-    pair.
+    pair. A new slot costs `delay` ticks besides.
     """
     for pair in range(len(pairs.ticks)):
         first = pairs.first[pair]

@@ -11,6 +11,11 @@ Kernels work in a `PeelingWorkspace`, `space`. Its matching is ``space.column_of
 may be used; smaller ones wait in *lists*, the larger ones in earlier lists. A row is *reached* if
 an alternating path leads to it from a waiting row; a column is *fresh* if no search has come to
 it. The *bottleneck* of a matching is its smallest entry.
+
+Each `peel_*` takes one permutation after the other off the matrix in `space`, until line sums are
+down to `stop` or the arrays are full. It writes ``permutations[term, row]``, a column, and
+``weights[term]``, and returns the number of terms, or -1 if there is no further permutation of
+entries above 0. The next call goes on with what is left.
 """
 
 from __future__ import annotations
@@ -371,12 +376,8 @@ def peel_bottleneck(space, stop, permutations, weights):
 
     All rows and columns of the matrix have the same sum. In each step a permutation is chosen
     whose smallest entry is as large as can be (a bottleneck matching). It is taken off the matrix
-    with this entry as its weight, until the sums of rows and columns are down to `stop`. For
-    example, ((5, 2), (2, 5)) gives the identity with weight 5 and then the exchange with weight 2.
-
-    Writes ``permutations[term, row]``, a column, and ``weights[term]``, and returns the number of
-    terms; -1 if there is no permutation of entries above 0. The matrix in `space` is left as it is
-    after the last term.
+    with this entry as its weight. For example, ((5, 2), (2, 5)) gives the identity with weight 5
+    and then the exchange with weight 2.
     """
     for term in range(len(weights)):
         if space.state[LINE_SUM] <= stop:

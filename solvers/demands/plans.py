@@ -92,7 +92,7 @@ def shorten_slots(demand, served, matchings, ticks, order, shortest, may_drop):
 
     Changes ``ticks[slot]`` and ``served[source, destination]`` in place; `order` lists the slots,
     each of which is looked at after what those before it have given up. No slot gets shorter than
-    `shortest`, but one that nothing needs comes down to 0 if slots may be dropped. For example, a
+    `shortest`, but with `may_drop` one that nothing needs comes down to 0. For example, a
     slot whose circuits have 3 and 5 ticks more than they need becomes 3 ticks shorter, which
     leaves them 0 and 2 for other slots.
     """

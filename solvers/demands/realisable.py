@@ -204,7 +204,11 @@ class Realiser:
     def _slot(
         self, wish: NDArray[np.int32] | None, unserved: NDArray[np.int64]
     ) -> NDArray[np.int32] | None:
-        """Route the pairs that a slot asks for, then others that fit; None if it asks for none."""
+        """Route the pairs that a slot asks for, then others that fit; None if it asks for none.
+
+        `wish` is ``matching[source]`` of the slot, or None where any pairs will do; pairs without
+        ``unserved[source, destination]`` ticks are not asked for.
+        """
         wished_pairs: list[Pair] = []
         if wish is not None:
             for source in np.flatnonzero(wish != IDLE):
