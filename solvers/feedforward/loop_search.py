@@ -153,7 +153,8 @@ def choose_loops(
     The result is exact up to `EXACT` lines, unless there are so many loops that `visits` do not
     suffice. ``cell_cost[cell, state, shared]`` is what a cell in this state costs each circuit
     that passes it, alone (0) or with another one (1). With `worst` the largest cost of a circuit
-    counts, not the sum. ``matchings[k, input]`` is an output, -1 if idle.
+    counts, not the sum. ``matchings[k, input]`` is an output, -1 if idle; `dilated` tells whether
+    each line of the network is a pair of wires.
     """
     # ``lines`` has one entry more than the lines of all blocks of a depth, as `_split` clears one
     # behind each half; ``states`` has one row more than the depths, for the present states.
@@ -201,7 +202,8 @@ def _least(values, first, end):
 def bound_blocks(blocks, wide, cheapest, least):
     """Find for each block a lower bound of what a circuit costs in it, whatever its route.
 
-    A half comes after its whole, hence rows are read from the last. In a dilated network (`wide`)
+    `blocks` and `wide` are those of `LoopTask`. A half comes after its whole, hence rows are read
+    from the last. In a dilated network (`wide`)
     each line has a cell of its own in each outer column; else two lines share one.
     ``cheapest[cell]`` is the least cost of a cell in any state; ``least[block]`` receives the
     bounds.
@@ -264,9 +266,9 @@ def search(matchings, root, bound, task, space, choice):
 def _search_one(root, bound, task, space):
     """Find the cheapest states of a Benes network for one matching, by branch and bound.
 
-    For each setting of a block its halves are problems of their own, and are searched in turn. The
-    last row of ``space.states`` receives
-    the best states; the result is their cost, `bound` if none costs less.
+    `root` is the number of the block that is searched. For each setting of a block its halves are
+    problems of their own, and are searched in turn. The last row of ``space.states`` receives the
+    best states; the result is their cost, `bound` if none costs less.
     """
     # This is a recursion written as a loop: `_open` is the call, `_close` the return, and `depth`
     # the height of the stack. A cost of -1 means that the block was opened and is on the stack.

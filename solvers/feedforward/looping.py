@@ -61,7 +61,8 @@ class Blocks(NamedTuple):
 def network(n: int, *, dilated: bool = False, leaf: int = 2) -> Blocks:
     """Divide a network into blocks, its cells numbered as those of `Benes`, `DilatedBenes`.
 
-    Blocks of `leaf` lines are not divided, for those who look them up in tables; nor are blocks of
+    `n` is the number of its lines, each of them a pair of wires if it is `dilated`. Blocks of
+    `leaf` lines are not divided, for those who look them up in tables; nor are blocks of
     one line or two. By rising depth, a block before its halves, the upper half before the lower
     one.
     """
@@ -496,7 +497,8 @@ def widen(narrow, wide, matchings, halves, states):
     """Follow circuits through a dilated network, to the halves that a Benes network took them to.
 
     `narrow` is the block table of the Benes network and ``halves[row, cell]`` its states, `wide`
-    the block table of the dilated one. The blocks of both networks have the same numbers.
+    the block table of the dilated one. The blocks of both networks have the same numbers;
+    ``matchings[row, source]`` is an output, -1 if idle.
     ``states[k, cell]`` receives the states where light passes; the others stay as they are.
     """
     for row in range(len(matchings)):

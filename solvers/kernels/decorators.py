@@ -56,7 +56,8 @@ def _compile_when_called(function: Function, *, inner: bool = False, **options: 
 def _make_kernel(function: Any, inner: bool, options: dict[str, bool]) -> Any:
     """Make a kernel of `compiler`, or of `plain` if numba has other private parts than we know.
 
-    Where numba is told to compile nothing, the function stays as it is.
+    An `inner` one can be called by kernels only; `options` are options of numba by name. Where
+    numba is told to compile nothing, the function stays as it is.
     """
     with uncounted():
         from optmatch.solvers.kernels.folders import DISABLED

@@ -33,7 +33,8 @@ def push(keys, items, size, key, item):
 def pop(keys, items, size):
     """Remove the entry in front, which the caller has read at place 0, and return the new size.
 
-    It takes O(log size); the heap has at least one entry and is changed in place.
+    `keys` and `items` are those of `push`. It takes O(log size); the heap has at least one entry
+    and is changed in place.
     """
     # The last entry goes to the front and sinks: smaller keys below it move up one level each.
     size -= 1

@@ -78,7 +78,9 @@ def search(
 ) -> Solution:
     """Route as `route_exactly` does, but name no faults that cause an infeasible answer.
 
-    An iteration is one case of the proof; the objective is a total, or "worst-cells".
+    An iteration is one case of the proof; the objective is a total, or "worst-cells". The routes
+    of `start`, a former solution, are kept where they fit. `on_event` hears of better routes, of
+    higher bounds, and of the number of cases.
     """
     decided = answer_at_once(problem, "ilp")
     if decided is not None:
@@ -140,8 +142,9 @@ class _ProofSearch:
     def run(self, start: Solution | None = None) -> Solution:
         """Search until the best routes are proved, or a limit is reached.
 
-        First comes a negotiation of routes, as good ones let most cases be left out; then branch
-        and price over cases, in which links are closed to circuits.
+        The routes of `start`, if given, are the first to be beaten. First comes a negotiation of
+        routes, as good ones let most cases be left out; then branch and price over cases, in which
+        links are closed to circuits.
         """
         limit: Limit | None = None
         with stoppable() as stop:
@@ -334,7 +337,10 @@ class _ProofSearch:
         return math.inf if value == math.inf else self.totals.rise(value)
 
     def _conclude(self, limit: Limit | None) -> Solution:
-        """Make the solution of the best routes, with the proof where one is needed."""
+        """Make the solution of the best routes, with the proof where one is needed.
+
+        `limit` is what ended the search, None if it came to its end.
+        """
         least = self.problem.lower_bound()
         if not self.cases:
             self.cases = [self._root()]

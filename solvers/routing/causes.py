@@ -33,7 +33,7 @@ def name_causes(solution: Solution, refuted: Refuted, clock: Clock | None = None
 def find_causes(
     fabric: Faulty, refuted: Refuted, clock: Clock | None = None
 ) -> tuple[list[Fault], bool]:
-    """Find a set of faulty cells that forbids the answer, and of which each one is needed.
+    """Find a set of faulty cells of a fabric that forbids the answer, and of which all are needed.
 
     `refuted` is an exact test of the same question on fabrics with fewer faults; once the time of
     `clock` is over no more faults are tried. A deletion filter

@@ -246,10 +246,10 @@ class Master:
     ) -> bool:
         """Solve the programme and price routes in turn; `best` keeps the best bound.
 
-        The other arguments are those of `bound`. With `feasibility` only the part of the circuits
-        counts that gets no route: cells cost nothing, and a bound above 0 proves that the case has
-        no routing. True if no route improves the programme any more; False if the bound is enough,
-        or the time or the rounds are used up.
+        The `closed` terminals and other arguments are those of `bound`. With `feasibility` only
+        the part of the circuits counts that gets no route: cells cost nothing, and a bound above 0
+        proves that the case has no routing. True if no route improves the programme any more;
+        False if the bound is enough, or the time or the rounds are used up.
         """
         self._lp.set_costs({v: c.cost / UNIT for c, v in self._variables.items()}, feasibility)
         for _ in range(rounds):
@@ -354,13 +354,18 @@ class _Programme:
         How many circuits a link carries.
     dear
         The cost of leaving out a circuit, in cells.
+
+    Notes
+    -----
+    ``rows[circuit]`` and ``links[link]`` are its constraints. The variable ``lacking[circuit]`` is
+    the part of a circuit that gets no route; with ``feasibility`` only these parts cost anything.
     """
 
     def __init__(self, circuits: int, links: int, capacity: int, dear: float) -> None:
         """Make a row for each circuit and each link, and a variable for leaving each circuit out.
 
         The row of a circuit says that its parts make a whole, that of a link that no more than
-        `capacity` circuits pass it. Leaving out a circuit costs `dear` cells.
+        `capacity` circuits pass it.
         """
         # Rows: the routes of a circuit add up to 1, and those on a link to its capacity at most.
         self.solver = pywraplp.Solver.CreateSolver("CLP")
@@ -370,7 +375,7 @@ class _Programme:
         infinity = self.solver.infinity()
         self.links = [self.solver.Constraint(-infinity, float(capacity)) for _ in range(links)]
 
-        # ``lacking[circuit]`` is the part of a circuit that gets no route, at a cost of `dear`.
+        # A circuit may be left out in part.
         self.lacking = []
         self.dear = dear
         self.feasibility = False

@@ -10,6 +10,10 @@ Method `constructive` is the exact router of a feed-forward fabric. The plain al
 microseconds. Where that may help, the loops of a Benes network are then turned: to pass fewer
 cells, to lose less, to get past faults. Where faults leave no way by these rules, a general method
 takes over.
+
+Every method takes the problem, the `limits` on its time and iterations, random numbers `rng`, and
+a listener `on_event`, which hears of better answers, bounds and progress. A `start` is a former
+solution, whose routes are kept where they fit. The time runs from the call on.
 """
 
 from __future__ import annotations
@@ -130,7 +134,8 @@ def route_by_negotiation(
     An iteration is one negotiation; there are `restarts` of them unless limited. With a limit of
     iterations there is nothing but negotiations; otherwise a proof is sought after `patience` of
     them without any routes, and with a time limit after all, in the time that is left. Without
-    limits it takes a tenth of a second for 32 ports, half a second for 64.
+    limits it takes a tenth of a second for 32 ports, half a second for 64. `restarts` and
+    `patience` are fields of `params`.
     """
     clock = limits.start()
     decided = answer_at_once(problem, "negotiated", refute_by(problem, limits, clock, rng), clock)

@@ -506,11 +506,11 @@ def _find_worst_port(order, value):
 def _choose_move(aim, order, worst_port, n_failures):
     """Return the port to be moved and the price of foreign links, after failures in a row.
 
-    The worst circuit is tried at each of `_PRICES` in turn. Where circuits disturb each other,
-    moving another one may help too: each in the order is then tried twice, first past all others
-    and then at the price of a cell for a link. The port is -1 once all has been tried. With five
-    prices, failures 0 to 4 are those of the worst circuit; after 5 and 6 comes ``order[0]``, after
-    7 and 8 ``order[1]``. `aim` is one of `_LOSS` to `_CELLS`.
+    The circuit of `worst_port` is tried at each of `_PRICES` in turn. Where circuits disturb each
+    other, moving another one may help too: each in the order is then tried twice, first past all
+    others and then at the price of a cell for a link. The port is -1 once all has been tried. With
+    five prices, 0 to 4 failures lead to the worst circuit, 5 and 6 to ``order[0]``, 7 and 8 to
+    ``order[1]``. `aim` is one of `_LOSS` to `_CELLS`.
     """
     if n_failures < len(_PRICES):
         return worst_port, _PRICES[n_failures]

@@ -128,6 +128,12 @@ class CellRouter:
     ------
     ValueError
         The fabric has no cells.
+
+    Notes
+    -----
+    ``wiring`` is the graph at these costs, ``least[source, destination]`` the cost of the cheapest
+    route of a circuit alone, ``width`` the most cells of a route, and ``workspace`` the arrays of
+    searches. ``no_cost[terminal]`` is 0 everywhere: nothing is charged beside cells and contests.
     """
 
     def __init__(

@@ -55,7 +55,9 @@ class RowRouter:
 
     A *row* is one matching, ``row[source] = destination``, -1 where idle, int32, shape (ports,).
     States are 0 bar, 1 cross, -1 free, int8, shape (cells,). This class is for fabrics without
-    cells: there every matching is held, and nothing has to be set.
+    cells: there every matching is held, and nothing has to be set. ``ports`` is the `PortTable`
+    that rows are checked against, and ``_scratch`` the arrays order, partner and taken of
+    `line_up`.
     """
 
     width = 0
@@ -148,7 +150,11 @@ class RowRouter:
 
 
 class ForwardRouter(RowRouter):
-    """For feed-forward fabrics: by construction."""
+    """For feed-forward fabrics: by construction.
+
+    ``_exact_fabric`` is the fabric below its faults, which has a rule for every matching, or None
+    where there is no rule; ``_paths`` is the graph along which light is followed.
+    """
 
     def __init__(self, fabric: Fabric) -> None:
         """Look up the rule of the fabric, and how light is followed through its cells."""
@@ -156,8 +162,7 @@ class ForwardRouter(RowRouter):
         graph: Any = fabric.graph
         longest = max(2 * fabric.n_ports, int(fabric.route_cells().max(initial=0)))
         self.width = min(fabric.n_cells, longest)  # light in planar networks may go all the way
-        # The fabric below its faults, which has a rule for every matching, or None if it has no
-        # rule. It is looked up once, as a call for one matching takes twenty microseconds.
+        # Looked up once: a call for one matching takes twenty microseconds.
         self._exact_fabric = exact_router(fabric)
         self._has_faults = bool((graph.stuck != FREE).any())
         self._paths = LightGraph(
@@ -242,7 +247,10 @@ def _count_toggles(present_states: NDArray[np.int8], states: NDArray[np.int8]) -
 
 
 class MeshRouter(ForwardRouter):
-    """For all others with cells: by negotiation, at the losses of `cells` if they are given."""
+    """For all others with cells: by negotiation, at the losses of `cells` if they are given.
+
+    ``_router`` has the graph and the workspace of searches, and ``_work`` is a `RowScratch`.
+    """
 
     def __init__(
         self, fabric: Fabric, cells: CellDevice | None = None, *, power: bool = False
@@ -335,15 +343,17 @@ class MeshRouter(ForwardRouter):
 
 
 class WorstRouter(MeshRouter):
-    """For the worst circuit, or for power: routes first, which are then relieved."""
+    """For the worst circuit, or for power: routes first, which are then relieved.
+
+    To relieve is to reroute circuits while the objective falls (`Relief`). Where the fabric has a
+    rule (``_forward``), it chooses among its routes by ``_cost[cell, state, shared]``: by the sum
+    of the worst circuit (``_by_worst``), or by that of all circuits.
+    """
 
     def __init__(self, fabric: Fabric, objective: str, cells: CellDevice) -> None:
         """Build the graph of the fabric, and the search that improves the worst circuit."""
         super().__init__(fabric, cells, power=objective == "power-mw")
         self._relief = Relief(self._router, cells, objective)
-
-        # Where a rule routes the fabric, it chooses among its routes by ``_cost[cell, state,
-        # shared]``: by the largest sum of a circuit for the worst loss, else by the sum of all.
         self._forward = exact_router(fabric) is not None
         self._cost = cell_costs(fabric, cells, objective)
         self._max_moves = MAX_MOVES[objective]

@@ -136,7 +136,8 @@ class SideProgress(NamedTuple):
 def _occupy_route(graph, space, scratch, port):
     """Close the links of a route to others, and let passing its cells cost no toggle any more.
 
-    Changes ``space.exit_cost``, and ``toll`` and ``n_lit`` of `scratch`.
+    The route is that of source port `port` in `scratch`. Changes ``space.exit_cost``, and ``toll``
+    and ``n_lit`` of `scratch`.
     """
     route = scratch.routes[port, : scratch.lengths[port]]
     close_route(graph, space.exit_cost, port, route)
@@ -231,14 +232,14 @@ def _expand_stride(graph, prices, sides, progress, least_opposite, best):
     """Expand some terminals at one level of toggles, from one side of a bidirectional search.
 
     `prices` are ``exit_cost[terminal]``, `FAR` where closed, and ``toll[cell, state]``, the cost
-    of passing. `sides` are the `SearchSide` that is expanded, whose arrays are changed, and the
-    opposite one; `best` is the best `Meeting` of both so far, at first a cost of `NOT_REACHED`.
-    The terminals of the level with the fewest cells on their way are next. A cell that is set
-    already leads to a terminal of the same level; a cell that has to be toggled leads to one of
-    the next level. As light in a cell goes back the way it came, the work is the same from both
-    ends of the circuit. The opposite side has expanded all that it reaches at less than
-    `least_opposite`. Returns how far the side has come after `_STRIDE` terminals or at the end of
-    the level, and the best meeting.
+    of passing. `sides` are the `SearchSide` that is expanded, whose arrays are changed and whose
+    `SideProgress` is `progress`, and the opposite one; `best` is the best `Meeting` of both so
+    far, at first a cost of `NOT_REACHED`. The terminals of the level with the fewest cells on
+    their way are next. A cell that is set already leads to a terminal of the same level; a cell
+    that has to be toggled leads to one of the next level. As light in a cell goes back the way it
+    came, the work is the same from both ends of the circuit. The opposite side has expanded all
+    that it reaches at less than `least_opposite`. Returns how far the side has come after
+    `_STRIDE` terminals or at the end of the level, and the best meeting.
     """
     exit_cost, toll = prices
     side, opposite = sides

@@ -127,10 +127,10 @@ def _starts(
 ) -> Iterator[tuple[float, Routes] | None]:
     """Yield routes improved by `Relief` with their objective; None for a start that failed.
 
-    `relief` is for the chip and the objective of the problem. On feed-forward fabrics, the routes
-    of their exact router come first. All others come from negotiated congestion: each turn changes
-    the prices of links, the order of the circuits, the costs of cells and the effort, as different
-    routes are needed to begin with.
+    `relief` is for the chip and the objective of the problem; there are `n_starts` negotiations.
+    On feed-forward fabrics, the routes of their exact router come first. All others come from
+    negotiated congestion: each turn changes the prices of links, the order of the circuits, the
+    costs of cells and the effort, as different routes are needed to begin with.
     """
     problem = negotiation.problem
     for states in _turn_loops(problem):
@@ -527,9 +527,10 @@ class _Search:
     def _arrive(self, k: int, beam: list[tuple[int, float]], lost: float) -> None:
         """Go on with the next circuit, unless the circuits so far are too bad already.
 
-        `lost` is the loss of the whole route in dB, or half of the power of its heaters in mW.
-        `beam` is, for each cell on the path, the terminal by which light enters and what it has
-        lost before. The state of the search is as before again when this returns.
+        The circuit that has arrived is the k-th. `lost` is the loss of its whole route in dB, or
+        half of the power of its heaters in mW. `beam` is, for each cell on the path, the terminal
+        by which light enters and what it has lost before. The state of the search is as before
+        again when this returns.
         """
         before = self.worst, self.cells, self.halves
         added = 1
