@@ -326,12 +326,15 @@ def _reach_threshold(
         if clock.remaining_s <= 0:
             return False
 
-        # increase[x, y]: circuits above the threshold that an exchange of x and y adds. The table
-        # takes the other one as staying, so that circuits between the two are counted anew.
+        # increase[x, y]: circuits above the threshold that an exchange of x and y adds, where
+        # moved[x, y] has those of part x on the rank of part y. The table takes the other one as
+        # staying, so that circuits between the two are counted anew.
         moved = conflicts[:, order]
         now = moved.diagonal()
         between = above[np.ix_(order, order)]
         increase = moved + moved.T - now - now[:, np.newaxis] + joined * (between + between.T)
+        # A tabu exchange is allowed if fewer circuits than ever are above the threshold after it
+        # (aspiration). One of its parts has such a circuit now.
         is_tabu = tabu_until[:, order] > move
         is_allowed = ~(is_tabu | is_tabu.T) | (increase < fewest - total)
         is_allowed &= np.outer(is_free & (now > 0), is_free)

@@ -371,9 +371,9 @@ def facing_lanes(circuits: NDArray[np.int64], ports: int) -> NDArray[np.int64]:
     If several circuits of a plane join two ranks, then the first lane of one rank that leads to
     the other faces the first lane there that leads back, the second one the second, and so on.
 
-    ``circuits[epoch, lane, rank]`` is the rank to which a port leads, or -1. The result
-    ``facing[epoch, lane, rank]`` is the lane of the peer; -1 where no circuit leads back, or none
-    is there.
+    ``circuits[epoch, lane, rank]`` is the rank to which a port leads, or -1; `ports` lanes in a
+    row are those of one plane. The result ``facing[epoch, lane, rank]`` is the lane of the peer;
+    -1 where no circuit leads back, or none is there.
     """
     # From here on arrays have one entry for each circuit, an entry of `circuits` that is not -1.
     # `plane` numbers the planes of all epochs, so that those of different epochs differ.

@@ -58,7 +58,7 @@ def least_sum_sends(n_ranks: int, rounds: int, lanes: int, two_way: bool) -> flo
     # of each rank at most 1 + 2 + 4 = 7 ranks are within two circuits, so of 8 one is three away.
     gossip_sends = 2.0 * (n_ranks - 1)
     onward = lanes - 1 if two_way else lanes
-    if onward < 1:
+    if onward < 1:  # a single two-way circuit leads no farther than to one other rank
         return gossip_sends
     longest = 1
     while longest < rounds and _count_within(longest, lanes, onward, n_ranks) < n_ranks:
@@ -71,6 +71,7 @@ def least_sum_sends(n_ranks: int, rounds: int, lanes: int, two_way: bool) -> flo
             n_near = min(n_ranks, 1 + (length - 1) * (2 if two_way else 1))
             n_reached = _count_reached(0, rounds - length, 1, two_way)
             sends_in_window = n_ranks * math.ceil((n_ranks - n_near) / n_reached)
+            # Hops 1, 1 + w, 1 + 2 w, ... with windows of w rounds have no round in common.
             n_windows = rounds // (rounds - length + 1)
             most_sends = max(most_sends, float(sends_in_window * n_windows))
         return most_sends
