@@ -79,8 +79,10 @@ def spread_pieces(circuits, config_of_round, root, arrays):
     of their numbers. A circuit need not look at all pieces, therefore: only at those that are
     begun and not at all ranks yet, and at the next one that the root may begin.
 
-    Writes `arrays`, which are `PieceArrays`. Returns the number of rounds; 0 if the given rounds
-    do not suffice, or if it gave up after `MOST_STEPS` looks at pieces.
+    Writes `arrays`, which are `PieceArrays`: when and from where each piece comes to each rank,
+    how many ranks have it, and the pieces on the busiest circuit of each round. Returns the number
+    of rounds; 0 if the given rounds do not suffice, or if it gave up after `MOST_STEPS` looks at
+    pieces.
     """
     peer, width, first_lane = circuits
     _, n_lanes, n = peer.shape

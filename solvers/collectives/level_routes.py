@@ -12,9 +12,13 @@ blocks that are not split. `optmatch.solvers.collectives.negotiated_routes` has 
 with capacities.
 
 A *block* is what one rank sends to one other. A *lane* is a port of a rank on some plane. A
-*route* says for each round over which lane a block leaves its rank, or that it waits. In kernels
-`block` is the number of a block, `blocks` are `RoutedBlocks`, `routes` are `BlockRoutes`, `prices`
-are `LoadPrices`, and `search` is a `RouteSearch`.
+*route* says for each round over which lane a block leaves its rank, or that it waits.
+
+In kernels `block` is the number of a block, and `blocks` are `RoutedBlocks`, with the circuits
+``blocks.peer[round, lane, rank]``. `routes` are `BlockRoutes`: ``routes.lane_of[block, round]`` is
+a lane, `WAITS`, or in the first round `NOT_ROUTED`; ``routes.load`` and ``routes.price`` have the
+shape of the circuits. `prices` are the `LoadPrices` by which prices follow loads, and `search` is
+the scratch of a search (`RouteSearch`).
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@ a linear programme. Small cases are proved by a mixed-integer programme.
 Words that are used here:
 
 - a *plane* is a switch of its own, to which each rank has some ports. Planes change their circuits
-  by themselves;
+  by themselves. At first a plane may be `DARK`, without circuits, or have `ANY` circuits: those
+  that it needs first;
 - a *step* is a round of an algorithm: the circuits that it needs, which are its *configuration*,
   and its bytes. A step begins when the step before has ended in all planes;
 - a *share* is how long one plane sends in one step. The shares of a step add up to its work;

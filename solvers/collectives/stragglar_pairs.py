@@ -13,7 +13,8 @@ Words that are used here:
 - a chunk is *active* while it spreads, for q rounds after it met the late rank. Its *class* is how
   many rounds it has been spreading: 0 for the newest chunk, q - 1 for the oldest one;
 - a *double* is a rank that holds two active chunks, and a *move* is what is planned for a double
-  in one round: a class, or one of the constants below;
+  in one round: a class from 0 whose chunk it takes for the oldest one, `SEND` plus a class whose
+  chunk it gives, or one of the other constants below;
 - a *swap* lets a double give the younger one of its chunks and still hold an oldest chunk in the
   next round: it takes a chunk of class q - 2. Its partner gets the young chunk in place of the
   oldest one, is *owed* the oldest chunk, and is repaid in the next round;
@@ -21,8 +22,13 @@ Words that are used here:
 - the *absent rank* makes an odd number of ranks even: whoever is paired with it gets nothing, and
   *misses* a chunk.
 
-In all kernels `turn` is a `MatchingRound`, `ranks` are `Ranks`, `log` is a `SendLog`, and
-``lacks[chunk, rank]`` tells whether the rank lacks the whole chunk.
+In all kernels ``lacks[chunk, rank]`` tells whether the rank lacks the whole chunk, and `log` is
+the `SendLog`. The round is `turn`, a `MatchingRound`, with q as ``turn.n_active``. `ranks` are
+`Ranks`: ``ranks.hold[slot, rank]`` has the two chunks of each rank by number, ``ranks.gives`` the
+chunk that it gives now, and ``ranks.owed`` that which it is owed, `NONE` for no chunk.
+``ranks.taken`` marks ranks that have a partner, and ``ranks.mate`` has it at one rank of each
+pair. ``ranks.met`` marks those that have met the late rank. ``ranks.bucket[class, place]`` lists
+the ranks in each bucket, ``ranks.size[class]`` of them.
 """
 
 from __future__ import annotations

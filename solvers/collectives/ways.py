@@ -1,8 +1,9 @@
 """Paths of blocks over a sequence of circuits, and circuits that make such paths cheaper.
 
-A *block* is what one rank sends to one other. A *sequence* says which circuits are there in each
-round, and a *step* is one lane (a port of all ranks) of one round. A path takes circuits of later
-and later rounds. Circuits have prices, and the cost of a path is their sum.
+A *block* is what one rank sends to one other. A *sequence* says which circuits are there:
+``sequence[round, lane, rank]`` is to whom a rank transmits in a round over a *lane*, a port of all
+ranks; to itself stands for nobody. A path takes circuits of later and later rounds. Circuits have
+prices, and the cost of a path is their sum.
 """
 
 from __future__ import annotations

@@ -312,8 +312,11 @@ def _bit_of_rank(rank: NDArray[np.int64]) -> NDArray[np.uint64]:
 class _SumState:
     """Whose data are at each place of each piece at each rank, while rounds are replayed.
 
-    A slot is a place of a piece at a rank, ``(place * n_ranks + rank) * n_pieces + piece``. Only
-    slots that sends use have a set, beside the sums, which come first.
+    A slot is a place of a piece at a rank, ``(place * n_ranks + rank) * n_pieces + piece``, and
+    its set are the ranks whose data are there. Sums have the first sets, by rank and then by
+    piece, and beside them only slots that sends use have one. ``sets[set]`` are the ranks as bits,
+    and ``is_filled[set]`` tells whether there are any. A send reads ``source_set[send]`` and
+    writes ``target_set[send]``; ``sum_set[send]`` is the sum of its destination.
 
     Parameters
     ----------
@@ -328,11 +331,8 @@ class _SumState:
     def __init__(self, problem: Collective, chunk: NDArray[np.int64], sends: PieceSends) -> None:
         """Begin the replay of a sum: each rank has its own data in its sum, and nothing else.
 
-        A *slot* is one memory of one rank for one piece of the data, as a single number. Place 0
-        of a rank is its sum, place 1 what it had at the start, and other places keep data that
-        came from other ranks. For each slot that is used there is a *set*: the ranks whose data
-        are in it, one bit for each rank. Sets are numbered; those of the sums come first, by rank
-        and then by piece.
+        Place 0 of a rank is its sum, place 1 what it had at the start, and other places keep data
+        that came from other ranks.
         """
         # Every sum has a slot, and so has what a send reads, what it writes, and the sum beside
         # what it writes, which is another slot only where something is kept beside it.
@@ -340,12 +340,9 @@ class _SumState:
         self.chunk = chunk
         n_sums = self.n_ranks * len(chunk)
         self.source_set = self._find_slots(sends.source_place, sends.source, sends.piece)
-        """``source_set[send]``: the number of the set that a send reads."""
         self.target_set = self._find_slots(sends.target_place, sends.destination, sends.piece)
-        """``target_set[send]``: the number of the set that it writes."""
         sum_place = np.full(len(sends.piece), SUM)
         self.sum_set = self._find_slots(sum_place, sends.destination, sends.piece)
-        """``sum_set[send]``: the number of the set of the sum at its destination."""
 
         # If slots are few, each of them has a set, whose number is that of the slot. Otherwise
         # slots that nothing uses take no memory, and those that are used are numbered.
@@ -366,9 +363,7 @@ class _SumState:
         # these are places 0 and 1, whose slots come before all others.
         n_sets = len(self.slot_of_set)
         self.sets: Sets = np.zeros((n_sets, _count_words(self.n_ranks)), dtype=np.uint64)
-        """``sets[set]``: the ranks whose data are in a slot, as bits."""
         self.is_filled = self.slot_of_set < 2 * n_sums
-        """``is_filled[set]``: whether the set has any rank."""
         filled = np.flatnonzero(self.is_filled)
         rank = self.slot_of_set[filled] // len(chunk) % self.n_ranks
         self.sets[filled, rank // _BITS] = _bit_of_rank(rank)
