@@ -91,6 +91,17 @@ def _part_of_busiest(seconds: NDArray[np.float64]) -> NDArray[np.float64]:
 class SplitSearch:
     """The search for a fast plan of one uneven all-to-all.
 
+    All times are those of one circuit, of which a rank has one for each of its lanes.
+    ``demand_s[source, destination]`` is how long a circuit takes for a block, and `each_s` the
+    fixed seconds of a round. Blocks that have bytes are numbered: ``chunk[block]`` is ``source *
+    ranks + destination``, and ``block_s[block]`` its seconds. `least_s` is how long the busiest
+    rank sends or receives without detours: the unit of programmes. ``prompt[rank]`` tells whether
+    a rank is ready before the last of the late ranks are; True of all ranks if none is late.
+
+    `best` is the fastest sequence until now, with its routes; `known` are the bytes of all that
+    were tried, and `routed` the seconds of each that was routed, of few ranks. `effort` counts the
+    paths that programmes may still have, and `path_s` is what a path cost in the last one.
+
     Parameters
     ----------
     problem
@@ -100,41 +111,26 @@ class SplitSearch:
     """
 
     def __init__(self, problem: Collective, clock: Clock) -> None:
-        """Measure the all-to-all; there is no plan yet.
-
-        All times are those of one circuit, of which a rank has one for each of its lanes.
-        """
+        """Measure the all-to-all; there is no plan yet."""
         self.problem = problem
         self.clock = clock
         self.demand_s = problem.demand / problem.rate_bytes_per_s
-        """``demand_s[source, destination]``: how long a circuit takes for a block."""
         self.each_s = problem.round_s
-        """The fixed seconds of a round."""
         self.chunk = np.flatnonzero(self.demand_s)
-        """``chunk[block]``: ``source * ranks + destination`` of each block that has bytes."""
         self.block_s = self.demand_s.reshape(-1)[self.chunk]
-        """``block_s[block]``: how long a circuit takes for each of these blocks."""
         busiest_s = max(float(self.demand_s.sum(axis=axis).max()) for axis in (0, 1))
         self.least_s = busiest_s / problem.lanes
-        """How long the busiest rank sends or receives, without detours: the unit of programmes."""
         self.best: _Routed | None = None
-        """The fastest sequence of circuits until now, with its routes."""
         self.effort = EFFORT
-        """The paths that programmes may still have."""
 
         # Rounds without the ranks that are ready last can begin before these are.
         late = problem.late
         self.prompt = np.ones(problem.n_ranks, dtype=np.bool_)
-        """``prompt[rank]``: whether a rank is ready before the last of the late ranks are; True of
-        all ranks if none is late."""
         if late.any():
             self.prompt = late < late.max()
         self.known: set[bytes] = set()
-        """The sequences that were tried."""
         self.routed: list[tuple[float, Sequence]] = []
-        """The seconds of each sequence that was routed, of few ranks."""
         self.path_s = 0.0
-        """What a path costs in a programme, as measured with the last one."""
 
     def run(self) -> Laid | None:
         """Search for a fast plan of the all-to-all, and return the best one.
