@@ -95,9 +95,13 @@ def compare(ctx: click.Context, /, files: tuple[str, ...], **options: Any) -> No
 
 
 def _measure_fabrics(options: dict[str, Any]) -> Study:
-    """Route the same random matchings on every fabric of the options, and measure their light.
+    """Route the same random matchings on every fabric, and measure loss and crosstalk of circuits.
 
-    After Ctrl-C the study has the fabrics that are done.
+    `options` are those of the command, by name: `fabrics`, names with commas between them; `size`,
+    the ports of each; `count`, how many matchings are drawn; `pairs`, whether a matching exchanges
+    ports in pairs (a to b and b to a), over bidirectional ports of meshes; `device`, the model of
+    the cells; `seed`; and `time_limit_s` for one matching on one fabric. After Ctrl-C the study
+    has the fabrics that are done.
     """
     from optmatch.commands.shared.chip import choose_device
     from optmatch.commands.shared.optics import use_one_thread

@@ -94,7 +94,7 @@ def plan_heater_steps(
 
 
 class _Driver:
-    """Heaters of one chip as arrays, shape (cells, 2 arms)."""
+    """Heaters of one chip as arrays by cell and arm, shape (cells, 2): arm 1 is column 0."""
 
     def __init__(self, fabric: Fabric, table: HeaterTable) -> None:
         """Put what is known about the heaters of a chip into arrays by cell and arm.
@@ -258,10 +258,11 @@ class _Driver:
     ) -> list[HeaterStep]:
         """List the steps of a slot in an order that never takes too much power.
 
-        ``before_rad[cell, arm - 1]`` and ``after_rad`` are the turns of heaters in both slots.
-        Heaters whose power falls come first, those whose power rises last. Example: heater A falls
-        from 5 to 1 mW and heater B rises from 0 to 4 mW. The total is 5, 1, 5 mW; in the other
-        order it would be 5, 9, 5 mW.
+        ``states[cell]`` are the states in this slot. ``before_rad[cell, arm - 1]`` and
+        ``after_rad`` are the turns of heaters in the slot before and in this one; a turn is what a
+        heater adds to the phase of its arm. Heaters whose power falls come first, those whose
+        power rises last. Example: heater A falls from 5 to 1 mW and heater B rises from 0 to 4 mW.
+        The total is 5, 1, 5 mW; in the other order it would be 5, 9, 5 mW.
         """
         # The heaters whose turn changes, with the rise of their power, and the total before.
         changes = []

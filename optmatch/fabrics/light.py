@@ -47,11 +47,11 @@ class Route(NamedTuple):
 def trace(graph: CellGraph, cell_states: ArrayLike, entered: ArrayLike) -> Light:
     """Follow beams of light through the cells of a fabric, to where they end.
 
-    A beam enters at a free terminal, ``entered[slot, beam]``, -1 for none, and ends at another
-    one, or in a cell whose state is not set. All beams take a step, through one cell, together;
-    time is proportional to the number of cells passed. The passed cells are sorted by slot and
-    beam, and in the order of the way. Wrong shapes, and light that would enter elsewhere, are an
-    `InputError`.
+    ``cell_states[slot, cell]`` is 0 for bar, 1 for cross, -1 for a cell that is not set. A beam
+    enters at a free terminal, ``entered[slot, beam]``, -1 for none, and ends at another one, or in
+    a cell that is not set. All beams take a step, through one cell, together; time is proportional
+    to the number of cells passed. The passed cells are sorted by slot and beam, and in the order
+    of the way. Wrong shapes, and light that would enter elsewhere, are an `InputError`.
     """
     states = np.asarray(cell_states)
     entries = np.asarray(entered, dtype=np.int64)

@@ -216,9 +216,10 @@ def _reuses_a_link(
 ) -> NDArray[np.bool_]:
     """Tell which shortest walks pass a link twice, which the light of a circuit cannot do.
 
-    `destinations` are terminals. A walk may pass a link in both directions. All walks are followed
-    back from their ends, side by side. The result is ``reuses[source, destination]``, false where
-    there is no walk.
+    `destinations` are the terminals at which walks end. A walk may pass a link in both directions.
+    All walks are followed back from their ends, side by side. The result is ``reuses[source,
+    destination]``, by places in the sources of `walks` and in `destinations`, false where there is
+    no walk.
     """
     # pair = source number * number of destinations + destination number. Pairs drop out as soon
     # as their walk is back at its source.

@@ -42,6 +42,9 @@ def measure_waveguides(graph: CellGraph) -> Waveguides:
     A link between cells that touch at a corner, and one behind a free terminal (where light comes
     in and out), have length 0, no bends and no crossings. Every two links are compared: time is
     quadratic in their number.
+
+    All lengths are in lengths of a cell. In the drawing the terminals of a cell lie `_SIDE` (0.25)
+    beside its axis; on a chip heights are `_SHRINK` (a fifth) of the drawn ones, hence 0.05.
     """
     links = graph.links
     n_terminals = len(graph.mate)
@@ -49,7 +52,8 @@ def measure_waveguides(graph: CellGraph) -> Waveguides:
     bends, crossings = np.zeros((2, links.count), dtype=np.int64)
 
     # Each link with a length once: its two terminals `first` (the lower number) and `second`, and
-    # its number. Terminals of a cell are 4 * cell + 0 to 3, two at each end.
+    # its number. Terminals of a cell are 4 * cell + 0 to 3, two at each end. The ends of the axes
+    # tell whether cells touch, before terminals move to the sides: a corner has no length.
     first = np.flatnonzero(graph.mate > np.arange(n_terminals))
     end_of_terminal = places_on_chip(graph).reshape(-1, 2)[np.arange(n_terminals) // 2]
     distance = np.linalg.norm(end_of_terminal[first] - end_of_terminal[graph.mate[first]], axis=1)
@@ -63,7 +67,9 @@ def measure_waveguides(graph: CellGraph) -> Waveguides:
         vector[:, 1] += height[first] - height[graph.mate[first]]
     length[number] = np.linalg.norm(vector, axis=1)
 
-    # A layout does not say whether its cells are mirrored. They are taken the way in which links
+    # Crossings are counted where `graph.ends` lie: a netlist has them on the chip, with sides at
+    # 0.05; all other fabrics have them in the drawing, with sides at 0.25. A layout does not say
+    # whether its cells are mirrored (a negative offset). They are taken the way in which links
     # cross less often, hence a mirrored layout has the same crossings.
     if graph.placed:
         ways = [_cross(graph, first, side) for side in (_SIDE * _SHRINK, -_SIDE * _SHRINK)]
@@ -82,11 +88,10 @@ def _cross(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Count the crossings and bends of the links that begin at the terminals `first`.
 
-    Side 1 of cells lies to the left by `offset`. A link bends twice unless it is parallel to its
-    cell.
-
-    The results are by place in `first`: how many of the other links each one crosses, and how
-    often it bends.
+    Terminals a1 and b1 lie to the left of the axis of their cell by `offset`, in lengths of a cell
+    as in `graph.ends`, and a2 and b2 as far to the right. The first result is how many of the
+    other links each link crosses, the second how often it bends, both by place in `first`. A link
+    bends twice unless it is parallel to its cell.
     """
     point = graph.terminal_positions(inset=0.0, offset=offset)
     start = point[first]

@@ -181,7 +181,8 @@ def _check_numbers(tree: Any, where: str) -> None:
 def _read_value(form: Form, tree: Any, where: str) -> Any:
     """Read a JSON value by the form of its field, the type hint.
 
-    Plain values are returned as they are, since the constructor checks them.
+    `tree` is the value, perhaps with arrays of NumPy inside, and `where` its JSON pointer, for
+    errors. Plain values are returned as they are, since the constructor of the record checks them.
     """
     match form:
         case Choice(parts):
@@ -261,9 +262,10 @@ def csv_records(
 ) -> list[Record]:
     """Read a table of CSV; empty entries are left out, and blanks around others.
 
-    The first line that is not empty names the columns: each once, all of those that are `needed`,
-    and none that is not `known` (None: any). Lines with too many entries are refused, and, unless
-    they `may_be_short`, with too few.
+    A record is the place of its line, the number of this line, and its entries by column. The
+    first line that is not empty names the columns: each once, all of those that are `needed`, and
+    none that is not `known` (None: any). Lines with too many entries are refused, and, unless they
+    `may_be_short`, with too few.
     """
     reader = csv.reader(io.StringIO(decode(content, path)))
     names: list[str] = []

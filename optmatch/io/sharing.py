@@ -116,7 +116,8 @@ def read_jobs(path: str | os.PathLike[str], resources: Resources) -> Jobs:
 def _read_columns(name: str) -> Columns:
     """Read all columns of a table, CSV or Parquet, perhaps gzipped, as numbers by their names.
 
-    Texts, empty entries, and columns that are there twice, are refused.
+    `name` is the file; the result is ``columns[name][row]``. Texts, empty entries, and columns
+    that are there twice, are refused.
     """
     try:
         import pyarrow as pa

@@ -118,8 +118,9 @@ def read_arrays(
 ) -> dict[str, NDArray[Any]]:
     """Read an ``.npz`` archive, or one ``.npy`` array under the empty name.
 
-    All sizes that the headers state are checked before any array is allocated; objects of Python
-    are refused. `check_shape` is called with name and stated shape of each, and may refuse it.
+    `content` is the file, `name` its name in errors. All sizes that the headers state are checked
+    before any array is allocated; objects of Python are refused. `check_shape` is called with name
+    and stated shape of each, and may raise an error.
     """
     from zipfile import BadZipFile
 

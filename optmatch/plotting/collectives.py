@@ -256,8 +256,9 @@ def _shares_page(solution: Solution, plan: CollectivePlan) -> dict[str, Any]:
 def _rounds_page(solution: Solution, plan: CollectivePlan) -> dict[str, Any]:
     """Collect the page of ranks: a bar for each round in which a rank receives.
 
-    A bar is coloured as copies or as adds. Each round is a step that lists the bytes from rank to
-    rank, at most `_MAX_SENDS` lines on the whole page.
+    A bar is coloured as copies or as adds. Each round is a step of the page with a caption `say`,
+    a time `at` in rounds, and `rows`, the bytes from rank to rank: two texts, and the row of the
+    receiver, which is marked. There are at most `_MAX_SENDS` such lines on the whole page.
     """
     # `does[rank, round]` is 0 where a rank receives nothing, 1 where it copies, 2 where it adds.
     # A row of `sent` is a round, a source rank, a destination rank, and bytes.
@@ -335,7 +336,9 @@ def draw_problem(problem: Collective, ax: Axes | None = None) -> Figure:
     """Draw the blocks of each rank before and after a collective; with `ax` those after it.
 
     A block has the colour of the rank whose data it is; black is the sum of all. With more than
-    128 ranks, evenly chosen ones are shown.
+    128 ranks, evenly chosen ones are shown. Both arrays of `_blocks_before_and_after` are
+    ``origin[rank, block]``: the rank whose data the block has, -1 for none, and the number of all
+    ranks for their sum.
     """
     n_ranks = problem.n_ranks
     shown_ranks = choose_evenly(n_ranks, MOST_BLOCKS)

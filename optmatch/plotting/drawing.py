@@ -297,7 +297,10 @@ def _draw_ports(
     """Draw a dot for each port, with its number in or beside it, and its name.
 
     Texts that could not be read are left out: 8 points is the least, and more where the figure is
-    over 12.5 inches wide.
+    over 12.5 inches wide. Places and radii in `data` are in lengths of a cell, and `cell_inches`
+    is what such a length takes in the figure. ``light.circuits`` tells the colours of ports. A
+    mark is the dot of a port: its `role` is "in" or "out" where it sends or receives there, "both"
+    where it does both, and `outward` is the direction away from the mesh.
     """
     from matplotlib.collections import EllipseCollection
 

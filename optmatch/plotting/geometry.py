@@ -188,9 +188,11 @@ class _Corner(NamedTuple):
 def _ports_around_mesh(fabric: Fabric, graph: CellGraph) -> tuple[PortMark, ...]:
     """Put each port before the corner of the mesh at which its terminal is free.
 
-    A port that sends and receives at two terminals has two marks, a bidirectional one has one.
+    A port that sends and receives at two terminals has two marks, a bidirectional one has one. Its
+    name may be that of both, as ``"A>B"``. A corner is a place with the gap between cells in which
+    the port lies: its direction `outward`, and `side`, 1 or -1, where two ports share the gap.
     """
-    # A port that sends and receives at different terminals has a mark for each.
+    # Each mark so far: port, role, terminal and name.
     marks: list[tuple[int, Literal["both", "in", "out"], int, str]] = []
     for port, name in enumerate(fabric.port_names):
         source = int(fabric.source_terminals[port])

@@ -83,7 +83,8 @@ def range_of(numbers: Sequence[int] | NDArray[np.int64]) -> str:
 def draw_some_light(shown: Drawable, ax: Axes | None) -> Axes:
     """Draw the light of 16 circuits of slot 0 over the outline of a large fabric.
 
-    The scales across and upwards differ, as fabrics of many ports are far higher than wide.
+    `shown` is a solution, or a fabric and a schedule. The scales across and upwards differ, as
+    fabrics of many ports are far higher than wide.
     """
     from matplotlib.patches import Rectangle
 

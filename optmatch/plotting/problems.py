@@ -53,9 +53,10 @@ _MOST_CHORDS = 128
 def draw_circuits(problem: Any, ax: Axes | None = None) -> Figure:
     """Draw ports on a ring, and a curve between the two ports of each circuit (a chord diagram).
 
-    Port 0 is at the top, the others follow clockwise. On a switch whose circuits go one way, an
-    arrow shows where light leaves. With more than 128 ports the picture has 16 circuits, evenly
-    spread over their sources.
+    ``problem.matching[source]`` is the port that a source is joined to, `IDLE` for none. Port 0 is
+    at the top, the others follow clockwise. On a switch whose circuits go one way, an arrow shows
+    where light leaves. With more than 128 ports the picture has 16 circuits, evenly spread over
+    their sources.
     """
     fabric = problem.fabric
     n_ports = fabric.n_ports

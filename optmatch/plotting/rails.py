@@ -203,9 +203,11 @@ def plot_rails(
 def _list_reconfigurations(job: RailJob, run: Run) -> list[tuple[int, float, float]]:
     """List rank, start and end in seconds of each reconfiguration of a plan or simulation.
 
-    A `Run` of another kind has none. A change of a plan begins with a state of the timeline and
-    lasts for the delay; each GPU with a port that changes has an entry, on every rail of the
-    timeline.
+    A `Run` of another kind has none. A plan has a timeline for all rails that switch alike:
+    ``matchings[state][port]`` is the port that a port sends to, and ``starts_s[state]`` is when
+    the change to this state begins, which lasts for the delay. Each GPU with a port that changes
+    has an entry, on every such rail. A simulation has, by phase, whether its circuits had to be
+    set up (`switched`), and from when to when (`begun_s`, `ready_s`).
     """
     reconfigurations = []
     if isinstance(run, RailPlan):
@@ -224,8 +226,7 @@ def _list_reconfigurations(job: RailJob, run: Run) -> list[tuple[int, float, flo
                         reconfigurations.append((int(ranks[gpu]), start_s, end_s))
         return reconfigurations
 
-    # A simulation knows for each phase whether its circuits had to be set up. Other runs have no
-    # such arrays.
+    # Runs that are neither plan nor simulation have no such arrays.
     switched = getattr(run, "switched", ())
     begun_s: Any = getattr(run, "begun_s", ())
     ready_s: Any = getattr(run, "ready_s", ())
@@ -248,7 +249,9 @@ _MAX_CIRCUITS = 40_000
 def page(solution: Solution) -> dict[str, Any]:
     """Collect the page of a step: rows of ranks that do the same, with a bar for all that they do.
 
-    A kind of bar is drawn in the upper half of its row (0), the lower one (1) or both (2).
+    Bars of a kind lie in the upper half of a row (0), the lower one (1) or both (2), see `_LANES`.
+    A row of bars is flat: kind, start and length of each, in millionths of the step. `row_of_rank`
+    is -1 for ranks that are left out.
     """
     # Rows are added while there is room for them and their bars.
     job, plan = answered(solution, RailJob, RailPlan)
@@ -300,8 +303,10 @@ def _name_ranks(ranks: list[int]) -> str:
 def _group_equal_ranks(job: RailJob, plan: RailPlan) -> list[tuple[NDArray[np.int64], list[int]]]:
     """Group the ranks that do the same at the same time, in the order of their first rank.
 
-    A row of `bars` is the kind, start and length of a bar, times in millionths of the step. A rank
-    that forwards data has their communication, too.
+    A group is the bars that its ranks have in common, an array (bars, 3), and the list of these
+    ranks. A bar is its kind (a place in `KINDS`, or `_FORWARDS`), start and length, in millionths
+    of the step. A row of `plan.relays` begins with an operation and a rank that forwards its data,
+    which gets a bar for it.
     """
     all_ranks = np.arange(job.n_gpus)
     data = rail_gantt_data(job, plan, all_ranks.tolist())
@@ -338,11 +343,18 @@ def _group_equal_ranks(job: RailJob, plan: RailPlan) -> list[tuple[NDArray[np.in
 def _list_circuits(
     job: RailJob, plan: RailPlan
 ) -> tuple[list[list[list[int]]], list[dict[str, Any]]]:
-    """List the circuits of each sequence of states, and the steps of the page.
+    """List the circuits of each sequence of states, and the steps of the HTML page.
 
-    Rails that switch alike share a sequence, of which the first is shown.
-    ``circuits[sequence][state]`` is a flat list of source and destination ranks; those beyond the
-    limit of a page are left out. With 2 ports for a GPU, ports 6 and 7 are of GPU 3 of the rail.
+    Rails that switch alike share a sequence of states (matchings), a timeline of `plan.rails`; the
+    first of these rails is shown. ``circuits[sequence][state]`` is a flat list of source and
+    destination ranks; those beyond `_MAX_CIRCUITS` in all are left out. With 2 ports for a GPU,
+    ports 6 and 7 are of GPU 3 of the rail.
+
+    The page is gone through step by step, one for each change of circuits. A step is a dict:
+    `say`, its caption; `at`, its time in seconds; `states`, where ``states[k]`` is the number of
+    the state that sequence k is in from then on::
+
+        {"say": "rail 0: circuits change", "at": 0.25, "states": [1, 0]}
     """
     ranks_of_rail = ranks_of_rails(job.step())
     ports_per_gpu = job.network.ports_per_gpu
@@ -362,6 +374,7 @@ def _list_circuits(
             pairs = ranks[gpus][: max(0, n_left)]
             n_left -= len(pairs)
             circuits_of_states.append(pairs.ravel().tolist())
+            # State 0 is there when the step begins, and is no change.
             if state > 0:
                 changes.append((float(timeline.starts_s[state]), k, state))
         circuits.append(circuits_of_states)

@@ -212,7 +212,9 @@ _MAX_MOVES = 6
 def _leave_out_racks(data: RackData, rack: RackFabric) -> tuple[RackData, str]:
     """Hide most racks of a large fabric by NaN as places, and say so in a text.
 
-    Up to three affected racks with the lowest numbers stay; rack 0 fills a free place.
+    Up to three (`_MAX_RACKS`) affected racks with the lowest numbers stay; rack 0 fills a free
+    place. The results are the data with the shown racks moved together, and the end of the title,
+    which begins a new line and is empty where all racks are shown.
     """
     if rack.racks <= _MAX_RACKS:
         return data, ""
@@ -345,9 +347,12 @@ _PAGE_LEGEND = (
 def page(solution: Solution) -> dict[str, Any]:
     """Collect the page of a repair: before, after the failure, and after each step.
 
-    A server and a chip are squares, a circuit is a link. A step is an action and the number of a
-    circuit, which is taken down or put up between new ports. On a mesh of cells, each step is a
-    slot instead.
+    A server and a chip are squares, a circuit is a link. A row of ``answer.steps`` is an action
+    (`DROP` takes a circuit down, `RAISE` puts it up between new ports), the number of a circuit,
+    and a third number that only cells have. On a mesh of cells, each step is a slot instead.
+
+    Each step of the page has a caption `say`, and gives some nodes and links new kinds (places in
+    `_PAGE_LEGEND`, -1 hides a link): ``{"say": ..., "nodes": {12: 3}, "links": {"4": 8}}``.
     """
     problem, answer = answered(solution, Reroute, Transition)
     if not isinstance(problem.fabric, RackFabric):
@@ -383,6 +388,7 @@ def page(solution: Solution) -> dict[str, Any]:
         links.append([node_of_chip_0 + chip, node_of_chip_0 + other_chip, kind, 0.02, name])
         return len(links) - 1
 
+    # ``old_link[circuit]`` and ``new_link[circuit]``: the place of its link in `links`.
     old_link = [add_link(k, ports, _KEPT_CIRCUIT) for k, ports in enumerate(problem.circuits)]
     new_link = {}
     for circuit, ports in zip(answer.changed.tolist(), answer.circuits, strict=True):
@@ -466,12 +472,13 @@ def _square_node(
 
 
 def _list_slots(problem: Reroute, answer: Transition) -> tuple[list[str], Schedule]:
-    """List the states of a mesh as slots of 1 s, with what is said of each.
+    """List the captions of the states of a mesh, and these states as slots of 1 s.
 
     Slot 0 is before the failure, slot 1 after it, and each further one after a step of the answer.
-    A row of `steps` is an action and the number of a cell or circuit; ``SET`` sets a cell to the
-    third number, ``RAISE`` puts a circuit up between its new ports, and any other action takes it
-    down.
+    A row of ``answer.steps`` is an action and the number of a cell or circuit; ``SET`` sets a cell
+    to the third number, ``RAISE`` puts a circuit up between its new ports, and any other action
+    takes it down. ``answer.changed`` lists the circuits with new ports, ``answer.circuits`` these
+    ports in the same order, and ``problem.hit[circuit]`` tells which ones the failure has cut.
     """
     # The state of the switch, which the steps below change one by one.
     circuits = np.array(problem.circuits)

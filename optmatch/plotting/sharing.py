@@ -141,7 +141,11 @@ _CLASS = "#eef1f5"
 def page(solution: Solution) -> dict[str, Any]:
     """Collect the page of jobs and resources: who serves whom, and the cut of the proof.
 
-    With more than 3,000 resources, those of a class that serve the same job are one box.
+    With more than 3,000 resources, those of a class that serve the same job are one box. Jobs and
+    boxes are nodes; a link leads from a job to a box that serves it. Each step of the page has a
+    caption `say`, and gives some nodes and links other colours: places in `legend`, by the place
+    of a node or link as a string. `_find_cut` gives the nodes of a minimum cut, whose capacity
+    bounds what can be served; there is none without a proof.
     """
     problem, answer = answered(solution, PortSharing, Assignment)
 

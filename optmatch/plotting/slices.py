@@ -215,7 +215,12 @@ _MAX_RACKS_OF_PROBLEM = 24
 
 
 def _draw_large_slice(solution: Solution, ax: Axes | None) -> Axes:
-    """Draw how many servers of a slice each rack gives, and its circuits as wide arcs."""
+    """Draw how many servers of a slice each rack gives, and its circuits as wide arcs.
+
+    An arc joins two racks, and is the wider the more circuits lie between them. ``answer.servers``
+    lists the servers of the slice, and a row of ``answer.circuits`` has the two ports of a
+    circuit, counted chip by chip.
+    """
     # ``n_given[rack]``: the servers of the slice in a rack.
     problem, answer = answered(solution, SliceAllocation, Allocation)
     fabric = problem.fabric
@@ -266,9 +271,11 @@ def _place_racks(n_racks: int) -> NDArray[np.float64]:
 
 
 def _draw_rack_squares(ax: Axes | None, values: NDArray[np.int64], most: int, label: str) -> Axes:
-    """Draw a square for each rack, in full colour where all its servers count.
+    """Draw a square for each rack with its number of servers, ``values[rack]``, in it.
 
-    Rack r is at `_place_racks(racks)[r]`, y downwards as negative numbers.
+    The colour is the fuller the nearer this number is to `most`, the servers of a rack; `label` is
+    the text beside the colours. ``_place_racks`` gives column and row of each rack; row 0 is at
+    the top, hence y is minus the row.
     """
     from matplotlib.colors import LinearSegmentedColormap
 
@@ -328,7 +335,10 @@ def page(solution: Solution) -> dict[str, Any]:
     """Collect a page of racks: before, with the servers of the slice, and with its circuits.
 
     Servers and switches between racks are squares. With more than 6,000 of them, only servers in
-    the racks of the slice are shown, with all switches.
+    the racks of the slice are shown, with all switches. The page is the dict of `scene`: `nodes`
+    (x, y, width, height, text, kind, name), `links` (node, node, kind, width, name), where a kind
+    is a place in the legend, and three `steps`: the caption `say`, and the new kinds of some nodes
+    and links by their places, as strings, since keys of JSON are.
     """
     problem, answer = answered(solution, SliceAllocation, Allocation)
 
@@ -358,6 +368,7 @@ def page(solution: Solution) -> dict[str, Any]:
     # Links are circuits that were there, then those of the slice, which are hidden at first.
     links: list[list[Any]] = []
     new_links: dict[str, int] = {}
+    # ``_count_fibres`` gives the number of circuits by pairs of nodes.
     for first_kind, slices in ((_OLD_CIRCUITS, problem.placed), (_HIDDEN, (answer,))):
         for (tail, head), n_circuits in sorted(_count_fibres(fabric, slices).items()):
             if tail in number_on_page and head in number_on_page:
@@ -481,7 +492,8 @@ def draw_problem(problem: SliceAllocation, ax: Axes | None = None) -> Figure:
     """Draw a square for each server (free, taken or reserved), or for each of over 24 racks.
 
     The layers of a rack stand side by side. The square of a rack is coloured by how many of its
-    servers are free.
+    servers are free. ``owner[server]`` is -1 for a free one, -2 for a reserved one, or the number
+    of the slice that has it, counted from 1.
     """
     fabric = problem.fabric
     owner = _owners(problem)

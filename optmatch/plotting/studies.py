@@ -58,7 +58,11 @@ def plot_jitter(rows: Sequence[Mapping[str, Any]], *, fig: Figure | None = None)
 
 
 def draw_bars_by_label(panel: Panel, *, fig: Figure | None = None) -> Figure:
-    """Draw a chart of bars into an empty figure, or a new one; a value of NaN has no bar."""
+    """Draw a chart of grouped bars into an empty figure, or a new one; a value of NaN has no bar.
+
+    ``panel.series[name][group]`` is the height of the bar of a series in the group that
+    ``panel.labels[group]`` names.
+    """
     width_inches = 12.0 if len(panel.labels) > 9 else 5.0
     figure = blank_figure(width_inches, 4.0) if fig is None else fig
     font = max(8.0, 0.64 * width_inches)

@@ -220,13 +220,15 @@ def _has_two_classes(graph: CellGraph) -> bool:
 
 
 def _repair(graph: CellGraph, chosen: list[int], must_meet: NDArray[np.bool_]) -> list[int] | None:
-    """Improve a choice of terminals, one exchange at a time, until all can be used.
+    """Improve a choice of terminals for the ports, one exchange at a time, until all can be used.
 
-    Two places of the list are a bad pair if their terminals must meet (``must_meet[place,
-    place]``) and no light leads from one to the other, or if both need the same link to get into
-    the mesh. Each round of this local search exchanges one terminal of ``chosen[place]``, in
-    place, for an unused one, if that leaves fewer bad pairs there. None if no single move leaves
-    fewer, or a terminal is chosen twice.
+    Terminals are counted along the boundary: ``chosen[place]`` is a place in ``graph.perimeter``,
+    and so is each terminal below. Two places of the list are a bad pair if their ports must be
+    connected (``must_meet[place, place]``) and no light leads from one to the other, or if both
+    need the same link to get into the mesh. Each round of this local search exchanges one terminal
+    of `chosen`, which is changed in place, for an unused one, if that leaves fewer bad pairs
+    there. The result is `chosen`, or None if no single exchange leaves fewer, or a terminal is
+    chosen twice.
     """
     n_terminals = len(graph.perimeter)
     if len(set(chosen)) < len(chosen):

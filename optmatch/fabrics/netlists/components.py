@@ -193,7 +193,9 @@ def make_parts(
 ) -> dict[str, Part]:
     """Tell for each instance what it does to light, and what its pins may be called.
 
-    `given` has the names of pins that the user says.
+    ``used_pins[instance]`` are the pins that joins and ports name, ``declared[component]`` is the
+    kind that the user has declared, and `given` are names of pins that the user says. Names of
+    pins are four, for a1, a2, b1 and b2, by convention; a 1x2 part (`NARROW`) has no a2.
     """
     # Whether an `mzi` is a 1x2 switch shows only if no instance of it uses a fourth pin.
     pins_of_component: dict[str, set[str]] = {}
@@ -284,7 +286,8 @@ def coupler_matrix(part: Part, convention: str) -> NDArray[np.complex128]:
     2x2 coupler is :math:`((\sqrt{\tau}, j\sqrt{\kappa}), (j\sqrt{\kappa}, \sqrt{\tau}))`; a 1x2
     coupler sends :math:`\sqrt{\tau}` and :math:`\sqrt{\kappa}` to its two outputs, in phase. Which
     output gets :math:`\kappa` depends on the convention of its pins: sax counts ``o2``, ``o3``
-    from below. One share tells the other, and both are one half if none is stated. Raise
+    from below: `convention` is "optical" for these names. One share tells the other, and both are
+    one half if none is stated. Rows and columns are the upper and the lower pin. Raise
     `ValueError` if a setting is out of range, or two contradict each other.
     """
     coupling = _read_setting(part, "coupling", most=1.0)

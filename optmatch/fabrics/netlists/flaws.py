@@ -79,10 +79,11 @@ def find_flaws(
 ) -> list[str]:
     """List everything that is wrong with how the parts of a netlist are joined.
 
-    `joins` are pairs of pins, `ports` pairs of a name and a pin. Flaws are instances or ports that
-    are there twice, or none at all; pins of instances that do not exist, and pins that a part does
-    not have; pins that are used twice, or not at all; and parts that are not connected to all
-    others.
+    `joins` are pairs of pins such as ``"s1,b1"``, `ports` pairs of a name and a pin, and
+    `open_pins` are pins that lead nowhere on purpose. ``names_of[instance]`` has the names that
+    its pins may have, by convention. Flaws are instances or ports that are there twice, or none at
+    all; pins of instances that do not exist, and pins that a part does not have; pins that are
+    used twice, or not at all; and parts that are not connected to all others.
     """
     # Names that are there twice, and nothing where something is needed.
     flaws = [f"instance {name} is there twice" for name in _find_repeated(instances)]
@@ -210,7 +211,8 @@ def _find_repeated(names: Sequence[str]) -> list[str]:
 def group_connected(instances: Sequence[str], joins: Iterable[Pair]) -> list[list[str]]:
     """Group the parts that joins connect, directly or through others (connected components).
 
-    Groups have the order of their first parts. Pins of parts that are not listed are left out.
+    `joins` are pairs of pins such as ``"s1,b1"``, where s1 is the part. Groups are lists of parts
+    in the order of their first ones. Pins of parts that are not listed are left out.
     """
     neighbours: dict[str, set[str]] = {name: set() for name in instances}
     for first_pin, second_pin in joins:

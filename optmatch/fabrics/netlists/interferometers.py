@@ -79,6 +79,9 @@ def _find_interferometers(paths: LightPaths) -> Found:
 
     In a row of interferometers ``c1 === c2 === c3 === c4`` a coupler has two possible partners.
     Pairs are made from the ends inward, where a coupler has one: c1 + c2 and c3 + c4.
+    ``paths.parts[name]`` are the parts of the netlist, and `paths` follows light between them. A
+    coupler stays alone if it has no partner, if its partner has another one, or in a ring, where
+    each has two.
     """
     # links[coupler][other]: the two arms from one side of a coupler to another coupler.
     couplers = [name for name, part in paths.parts.items() if part.kind == "coupler"]
@@ -311,8 +314,9 @@ def _make_circuit(
 def _compare_arms(paths: LightPaths, interferometer: _Interferometer) -> float:
     """Return by how many micrometres arm 1 is longer than arm 2; 0 where nobody says.
 
-    Equal parts of both arms cancel. Where arms differ, or only some of the other parts state their
-    lengths, the account of the netlist says so.
+    ``interferometer.link.arms[k].passed`` are the names of the parts that light passes in an arm.
+    Parts of both arms with the same component and settings cancel. Where arms differ, or only some
+    of the other parts state their lengths, the account of the netlist says so (`assume`).
     """
     first, second = (
         [

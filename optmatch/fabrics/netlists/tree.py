@@ -337,23 +337,28 @@ def _find_directions(
 
 
 class _Cells(NamedTuple):
-    """A netlist without other parts: cells, with our names of pins."""
+    """A netlist without other parts: cells, with our names of pins, as ``"s1,b1"``."""
 
     instances: list[str]
+    """The names of the cells; those of an interferometer are as ``"c1+c2"``."""
     connections: dict[str, str]
+    """Pins that are joined, each pair once."""
     ports: list[Pair]
+    """Name and pin of each port."""
     open_pins: list[str]
+    """Pins of cells that no join and no port uses."""
     circuits: list[CellCircuit | None]
+    """The parts inside each cell; None where they are not known."""
 
 
 def _keep_cells(parts: Mapping[str, Part], wiring: Wiring) -> _Cells:
     """Reduce a netlist to its cells, and how light joins these.
 
-    All other parts become plain joins.
-
-    A cell is a switch, or an interferometer of two couplers and two arms with a phase shifter.
-    Example: ``s1 -- waveguide -- crossing -- s2`` becomes ``s1,b1 -- s2,a1``. Raise `NetlistError`
-    if a part belongs to no switch, there are no cells, or a port reaches none.
+    A cell is a switch, or an interferometer of two couplers and two arms with a phase shifter. All
+    other parts become joins: ``s1 -- waveguide -- crossing -- s2`` becomes ``s1,b1 -- s2,a1``.
+    ``parts[name]`` are all parts of the flat netlist, and `wiring` has its joins and ports by the
+    names of pins that the author uses. Raise `NetlistError` if a part belongs to no switch, there
+    are no cells, or a port reaches none.
     """
     flaws: list[str] = []
     paths = LightPaths(parts, wiring.joins)
@@ -435,11 +440,11 @@ def _place(
 ) -> NDArray[np.float64] | None:
     """Return ``ends[cell, end]``, where cells lie on the chip in lengths of a cell.
 
-    None if that is not known, which the account says.
-
-    A cell of couplers lies in the middle between them, and leads from the first to the last.
-    Without a `cell_length` the distance of these couplers is taken for it, else one at which the
-    nearest cells do not touch.
+    None if that is not known, which the account says. ``places[part]`` is where the netlist puts a
+    part, in its own unit, and `cell_length` the length of a cell in that unit, None if it is not
+    stated. A cell of couplers lies in the middle between them, and leads from the first to the
+    last. Without a `cell_length` the distance of these couplers is taken for it, else one at which
+    the nearest cells do not touch.
     """
     rows = []
     spans = []

@@ -609,7 +609,9 @@ def _read_pairs(key: str, entries: Mapping[Any, Any], flaws: list[str]) -> list[
 def _read_joins(tree: Mapping[str, Any], flaws: list[str]) -> list[Pair]:
     """List the pairs of pins that are joined, from the three places where a netlist may say so.
 
-    What fits no form is added to `flaws`, and left out. Each of these is one join::
+    `tree` is one netlist. A sentence on each entry that fits no form is appended to `flaws`, and
+    the entry is left out. A route may join bundles: ``a,o1-3`` are three pins. Each of these is
+    one join::
 
         connections: {"a,o2": "b,o1"}
         nets: [{"p1": "a,o2", "p2": "b,o1"}]

@@ -162,9 +162,10 @@ class _Gpu:
 def write_msccl(solution: Solution, dialect: str = "msccl") -> str:
     """Write a plan of a collective operation as a program of MSCCL, an XML file.
 
-    The program has a list of steps for each GPU: send a chunk, receive it, or receive and add it.
-    A step may have to wait for others. For example, a chunk that GPU 1 forwards is sent after the
-    step that received it; and a place is overwritten after all steps that read it.
+    `dialect` names the runtime that reads it. The program has a list of steps for each GPU: send a
+    chunk, receive it, or receive and add it. A step may have to wait for others. For example, a
+    chunk that GPU 1 forwards is sent after the step that received it; and a place is overwritten
+    after all steps that read it.
     """
     if dialect not in _DIALECTS:
         raise InputError(f"dialect {dialect!r}: one of {', '.join(_DIALECTS)}", where="dialect")
@@ -232,7 +233,9 @@ def _check_limits(gpus: Sequence[_Gpu], dialect: str) -> None:
 def _format_program(layout: Layout, gpus: Sequence[_Gpu], dialect: _Dialect) -> str:
     """Write the programs of all ranks as XML: a `gpu` for each rank, its thread blocks and steps.
 
-    ``gpus[rank]`` is the thread blocks of a rank, each for one channel, with their steps.
+    ``gpus[rank]`` is the thread blocks of a rank, each for one channel (what it does, with which
+    peer), with their steps. `layout` has the sizes of the buffers in units, equal parts of the
+    data of which chunks are made, and `dialect` the names that the runtime wants.
     """
     problem = layout.problem
     n_ranks = problem.n_ranks

@@ -129,8 +129,9 @@ def _check_routing_unit(routing_unit: str, place: str) -> None:
 def read_sndlib_xml(content: bytes, path: str) -> Traffic:
     """Read the demands between the nodes of a network of SNDlib [1]_, in the unit of the file.
 
-    All nodes are ports, in the order of the file, whether they have a demand or not. Demands of
-    one pair add up.
+    `content` is the XML, and `path` names the file in errors. All nodes are ports, in the order of
+    the file, whether they have a demand or not. Demands of one pair add up. The result has a
+    sparse matrix in bytes, or in the unit of a rate, and the names of its ports.
 
     References
     ----------
@@ -236,8 +237,9 @@ _REPETITA_COLUMNS = ["label", "src", "dest", "bw"]
 def read_repetita(content: bytes, path: str) -> Traffic:
     """Read a ``.demands`` file of REPETITA [1]_: numbers of nodes, from 0, and a bandwidth.
 
-    Nodes have the labels of the ``.graph`` file beside it, if there is one: ``Abilene.graph`` of
-    ``Abilene.0000.demands``.
+    `content` is the file ``path``. Nodes have the labels of the ``.graph`` file beside it, if
+    there is one: ``Abilene.graph`` of ``Abilene.0000.demands``. A line such as ``edge_0 0 5 1000``
+    is a demand of 1000 from node 0 to node 5.
 
     References
     ----------
@@ -319,7 +321,9 @@ _Line = tuple[str, list[str]]
 def read_market(content: bytes, path: str) -> Any:
     """Read a matrix in the format Matrix Market: sparse of coordinates, else full.
 
-    Entries that occur twice add up, as the format wants it.
+    Entries that occur twice add up, as the format wants it. The first line names the layout, the
+    type of the entries and the symmetry; lines that begin with ``%`` are comments, and the first
+    other line has the sizes. `content` is the file, and `path` its name in errors.
     """
     numbered = enumerate(decode(content, path).split("\n"), start=1)
     lines = [(f"{path}:{number}", line) for number, line in numbered if line.strip()]
@@ -663,7 +667,11 @@ def _read_text(content: bytes, path: str, layout: str | None = None) -> Traffic:
 
 
 def _read_npy(content: bytes, path: str) -> Any:
-    """Read an array, arrays by name, or the sparse matrix that SciPy saves as several arrays."""
+    """Read an array, arrays by name, or the sparse matrix that SciPy saves as several arrays.
+
+    The result is an array of a ``.npy`` file, a dict of those of a ``.npz`` file, or a matrix in
+    compressed rows.
+    """
     arrays = read_arrays(content, path)
     if {"format", "shape", "data"} <= set(arrays):
         # `scipy.sparse.save_npz` writes ``format`` (csr, csc, bsr, coo or dia), ``shape``,
@@ -696,7 +704,11 @@ def _read_npy(content: bytes, path: str) -> Any:
 
 
 def _read_json(content: bytes, path: str) -> Any:
-    """Read matrices of instances of QOBLIB, by name, or the demands of a network of SNDlib."""
+    """Read matrices of instances of QOBLIB, by name, or the demands of a network of SNDlib.
+
+    A square list of lists is a matrix itself. An instance is an object with `n` and, under the key
+    `_QOBLIB`, the n * n entries of its matrix.
+    """
     tree = parse_json(content, path)
     is_square = isinstance(tree, list) and all(
         isinstance(row, list) and len(row) == len(tree) for row in tree

@@ -214,8 +214,10 @@ def _only_layout(rows: Sequence[Row], path: str) -> str:
 def _possible_layouts(rows: Sequence[Row]) -> list[str]:
     """List the keys of `LAYOUTS` by which a table can be read, from what its fields look like.
 
-    A table with the header of a list of edges, and one with an empty corner above names, can be
-    read in one way alone.
+    The keys are "numbers" (a matrix without names), "header" (names in the first line), "index"
+    (names in the first column), "labelled" (both) and "edges" (a line for each source and
+    destination). A table with the header of a list of edges, and one with an empty corner above
+    names, can be read in one way alone.
     """
     # A first line that names the columns of edges, or an empty corner above names, decides.
     body = [row.fields for row in rows[1:]]
@@ -293,8 +295,9 @@ def _counts(labels: Sequence[str]) -> bool:
 def _header_of_edges(header: Row, body: Sequence[list[str]]) -> _EdgeColumns | None:
     """Find the columns of a list of edges by their names; None without a source and a destination.
 
-    A column before them without a name may count the edges, as pandas writes it. Counts of packets
-    beside a column of bytes are passed over.
+    `header` is the first line of the table, and `body` has the fields of all others. A column
+    before them without a name may count the edges, as pandas writes it. Counts of packets beside a
+    column of bytes are passed over.
     """
     words = [field.lower() for field in header.fields]
     sources = [column for column, word in enumerate(words) if word in SOURCE_WORDS]
@@ -415,7 +418,9 @@ def _read_edges(rows: Sequence[Row], path: str, stated: Unit) -> Traffic:
 def _read_matrix(rows: Sequence[Row], layout: str, path: str) -> Traffic:
     """Read a matrix and the names of its rows and columns, in one layout of `LAYOUTS`.
 
-    Names that are there twice, or in another order beside than above, are refused.
+    The first line has names with the layouts "header" and "labelled", the first column with
+    "index" and "labelled". Names that are there twice, or in another order beside than above, are
+    refused. A matrix with names of its columns alone has ports of these names if it is square.
     """
     has_index = layout in ("index", "labelled")
     body = rows[1:] if layout in ("header", "labelled") else rows
@@ -614,8 +619,9 @@ def _find_columns(header: Row) -> dict[str, _Column]:
     """Find which column of a table of flows is which, by the words of its first line.
 
     The keys are ``"time"``, ``"source"``, ``"destination"``, ``"bytes"``, and perhaps
-    ``"coflow"``, ``"weight"`` and ``"deadline"``. Counts of packets are passed over, rates
-    refused.
+    ``"coflow"``, ``"weight"`` and ``"deadline"``. A column has its number and the factor to
+    seconds or bytes: in ``time_ms,src,dst,kB`` the time is ``(0, 0.001)``. Counts of packets are
+    passed over, rates refused.
     """
     words = [field.lower() for field in header.fields]
     found: dict[str, list[_Column]] = {}

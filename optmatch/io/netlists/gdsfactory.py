@@ -134,9 +134,10 @@ def _fill_template(content: bytes, yaml: Any) -> bytes:
 def _check_events(events: Iterable[Any], path: str) -> None:
     """Refuse a YAML document that would become too large a tree, before the tree is built.
 
-    A part may be named (an anchor, ``&a``) and repeated by its name (an alias, ``*a``): a small
-    file with aliases of aliases may stand for a huge tree. Texts with half of a pair of surrogates
-    are refused, too.
+    `events` are those of PyYAML's parser: a mapping or a list starts, ends, or holds a scalar. A
+    part may be named (an anchor, ``&a``) and repeated by its name (an alias, ``*a``): a small file
+    with aliases of aliases may stand for a huge tree. Texts with half of a pair of surrogates are
+    refused, too.
     """
     # The parts that are open, the innermost last: its anchor, the number of its first event, and
     # whether it is inside a part with an anchor.

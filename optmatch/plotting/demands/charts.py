@@ -358,8 +358,11 @@ _MAX_LISTED = 4000
 def page(solution: Solution) -> dict[str, Any]:
     """Collect the page: slot by slot with what is left, or the circuits of planes over time.
 
-    A bar is a circuit that sends from `start_s` to `sent_s` and is up until `end_s`. With one
-    plane the page steps through its slots, with several through the ends of circuits.
+    A bar is a circuit that sends from `start_s` to `sent_s` and is up until `end_s`. A problem on
+    one plane has a schedule: its page steps through the slots, and ``page["carried"][slot]`` says
+    what each source port carries, as ``{"3": "5 kB"}``; it is empty with too many bars. With
+    several planes (`_planes_page`) the page steps through the ends of circuits, each with a
+    caption and a time in seconds.
     """
     data = gantt_data(solution)
     problem: Any = solution.problem
@@ -410,8 +413,9 @@ def _planes_page(
 ) -> dict[str, Any]:
     """Collect the page of planes: a row for each source port and plane, a bar for each circuit.
 
-    Bars and listed circuits beyond the limits of a page are left out. `carried_bytes` is in
-    `unit`, "B" or "s".
+    Bars and listed circuits beyond the limits of a page are left out. ``carried_bytes[bar]`` is in
+    `unit`, "B" or, where demands are times, "s". `steps` has the caption and the time in seconds
+    of each step of the page.
     """
     # Rows count planes within ports: with 2 planes, port 3 on plane 1 has row 7.
     span_s = data.makespan_s or 1.0

@@ -71,10 +71,10 @@ def pair_messages(messages: Nodes, members: Members) -> tuple[Integers, Integers
     """Return two arrays of shape (messages,): the rank at the other end, and a number of the pair.
 
     A send and its receive have the same number: a send of rank 0 to rank 3 and the receive at rank
-    3 give the ranks 3 and 0, and the pairs 7 and 7. Messages between two ranks with the same tag
-    are in the same order at both. A rank that is not told is the other one of a group of two, or
-    the only rank of the group with a counterpart of the same tag. A message that is left out has
-    the pair `MISSING`.
+    3 give the ranks 3 and 0, and the pairs 7 and 7. ``members[group]`` are the ranks of a group.
+    Messages between two ranks with the same tag are in the same order at both. A rank that is not
+    told is the other one of a group of two, or the only rank of the group with a counterpart of
+    the same tag. A message that is left out has the pair `MISSING`.
     """
     is_send = messages.column("kind") == SEND
 
@@ -181,8 +181,10 @@ def _resolve_peers(
 ) -> None:
     """Find by exclusion, in `peer`, the ranks of messages whose nodes do not say it.
 
-    `candidates` are the messages of one group and tag. A message with only one possible rank gets
-    it, which may leave one rank for another, and so on; the others are left out, or refused.
+    `messages` are sends and receives of all ranks. ``peer[message]`` is the rank at the other end,
+    `MISSING` where it is not known yet. `candidates` are the messages of one group and tag. A
+    message with only one possible rank gets it, which may leave one rank for another, and so on;
+    the others are left out, or refused.
     """
     rank = messages.rank
     hopeless: set[int] = set()
@@ -307,9 +309,10 @@ def read_chakra(
 def add_up(traces: Sequence[Trace], groups: Members) -> NDArray[np.float64]:
     """Return ``matrix[source, destination]``: the bytes that ranks send, from ``traces[rank]``.
 
-    Messages count where they are sent. The data of collectives go once round the group as a ring,
-    from each member to the next one, twice for an all-reduce; in all-to-alls, gathers and scatters
-    each rank sends straight to the receiver.
+    ``groups[name]`` are the ranks of a group of collectives, in the order of its ring. Messages
+    count where they are sent. The data of collectives go once round the group as a ring, from each
+    member to the next one, twice for an all-reduce; in all-to-alls, gathers and scatters each rank
+    sends straight to the receiver.
     """
     matrix = np.zeros((len(traces), len(traces)))
     _add_messages(matrix, traces, groups)
@@ -411,8 +414,9 @@ def check_root(nodes: Nodes, place: int, root: int, members: Sequence[int]) -> N
 def _add_messages(matrix: NDArray[np.float64], traces: Sequence[Trace], groups: Members) -> None:
     """Add the bytes of all messages to ``matrix[source, destination]``.
 
-    Only sends are counted. Where a trace does not say where a send goes, it is paired with a
-    receive; sends without one are left out. Sends without a size are refused.
+    ``traces[rank]`` are the nodes of a rank, and ``groups[name]`` the ranks of a group, which help
+    to pair messages. Only sends are counted. Where a trace does not say where a send goes, it is
+    paired with a receive; sends without one are left out. Sends without a size are refused.
     """
     # The sends and receives of all ranks. A send that does not say its source is from the rank of
     # its trace; MISSING stands for what is not said.

@@ -159,9 +159,11 @@ def messages() -> Messages:
 
 
 def _declare(file: Any, name: str, fields: dict[str, tuple[int, str]]) -> Any:
-    """Add a type of message to the schema of a file of protobuf, and return it.
+    """Add a type of message, as ``"Node"``, to the schema of a file of protobuf, and return it.
 
-    A field has its number, and its type in capitals, as ``"UINT64"``; messages are attributes.
+    ``fields[name]`` is the number of a field on the wire, and its type by protobuf's name, as in
+    ``{"id": (1, "UINT64")}``. A field of the type ``"MESSAGE"`` holds attributes, the only
+    messages inside others. Fields in `_REPEATED` hold a list, all others one value.
     """
     message = file.message_type.add(name=name)
     for field_name, (number, kind) in fields.items():

@@ -212,16 +212,19 @@ class _Draft:
     """The operations of all ranks, one trace after the other, before they are a step.
 
     Columns have shape (operations,), in the order of `nodes`: in each rank, an operation stands
-    behind those that it waits for.
+    behind those that it waits for. `nodes` are the nodes of the traces, one for each operation;
+    `MISSING` (-1) stands for what is not known. ``group_ranks[group]`` are the ranks of a group.
     """
 
     def __init__(self, traces: Sequence[Trace], groups: Members, options: TraceOptions) -> None:
         """Begin with an operation for each node of ``traces[rank]``, all computations.
 
-        `group_ranks` lists the ranks of each group, and `number_of_group` gives a group's place
-        there by name. Both are empty yet, and `group`, `peer` and `match` are `MISSING`
-        everywhere. The methods `read_collectives`, `match_collectives` and `match_messages` fill
-        these columns in place, in this order. A barrier counts as a collective of 0 bytes.
+        ``groups[name]`` are the ranks of each group as the user or the trace tells them.
+        `group_ranks` lists the ranks of the groups that operations use, and `number_of_group`
+        gives a group's place there by name. Both are empty yet, and `group`, `peer` and `match`
+        are `MISSING` everywhere. The methods `read_collectives`, `match_collectives` and
+        `match_messages` fill these columns in place, in this order. A barrier counts as a
+        collective of 0 bytes.
         """
         # The nodes in the order of operations, and what each waits for: operation k waits for
         # ``dep[dep_start[k]:dep_start[k + 1]]``.

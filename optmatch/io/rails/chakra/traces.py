@@ -142,10 +142,10 @@ def _read_objects(content: bytes, path: str) -> Iterator[Any]:
 
 
 def _read_node(entry: Any, place: _Place) -> Node:
-    """Read one node of a trace, whose keys may have any of their known spellings.
+    """Read one node of a trace in JSON, whose keys may have any of their known spellings.
 
-    Of its attributes those of `ATTRIBUTES` are read: names of groups as texts, others as whole
-    numbers.
+    `entry` is the object of the node, and `place` names the file and the node in errors. Only
+    attributes in `ATTRIBUTES` are read: names of groups as texts, others as whole numbers.
     """
     if not isinstance(entry, dict):
         raise place.fail(f"{shorten(entry)}: a node is an object")
@@ -578,9 +578,10 @@ class _NodeColumns:
 def decode_nodes(content: bytes, path: str, rank: int, skipped: list[str] | None = None) -> Trace:
     """Read a trace in Chakra's binary format; `parents` are still numbers of nodes.
 
-    `skipped` receives what is left out, a line for each thing; None refuses it. The file is a
-    sequence of protobuf messages, each behind its length. The first one describes the trace and is
-    passed over. A file that is cut off is read up to there where parts may be left out.
+    `content` is the file of `rank`, and `path` its name for messages. `skipped` receives what is
+    left out, a line for each thing; None refuses it. The file is a sequence of protobuf messages,
+    each behind its length. The first one describes the trace and is passed over. A file that is
+    cut off is read up to there where parts may be left out.
     """
     from google.protobuf.message import DecodeError
 

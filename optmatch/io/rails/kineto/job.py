@@ -211,7 +211,8 @@ def make_traces(
 
     A name may stand for several groups of different ranks, which get their first rank behind it:
     two groups "tp" of the ranks 0, 1 and 2, 3 become "tp.0" and "tp.2". A rank without a file has
-    an empty trace.
+    an empty trace. `skipped` receives a line for each thing that is left out; with None such a
+    thing is an error.
     """
     n_ranks = max([len(recordings), *(recording.world for recording in recordings)])
     all_ranks = tuple(range(n_ranks))
@@ -293,8 +294,10 @@ def _trace_of_recording(
 ) -> Trace:
     """Turn the recording of one rank into a trace; ``unique_names[name]`` is a group's name in it.
 
-    Its nodes are calls and parts of the computation (`_cut_computation`), by begin. A node waits,
-    in each stream of the rank, for the last node that had ended before it began.
+    Its nodes are calls and parts of the computation (`_cut_computation`), by begin; a part has the
+    microseconds for which the device was busy. A node waits, in each stream of the rank, for the
+    last node that had ended before it began. ``parents[first_parent[k]:first_parent[k + 1]]`` are
+    the nodes that node k waits for. `skipped` goes into the trace, for what is left out later.
     """
     steps: list[_Part | Call] = [*_cut_computation(recording), *recording.calls]
     steps.sort(key=lambda step: (step.start_us, step.end_us, step.event))

@@ -53,6 +53,10 @@ def read_nccl_calls(
 ) -> None:
     """Read from the profile of a GPU what it computed, and its calls of NCCL, into `recording`.
 
+    Kernels of NCCL go to ``recording.talking``, all others to ``recording.computing``, and calls
+    to ``recording.calls``. `skipped` receives a line for each call that cannot be read; with None
+    such a call is an error.
+
     PyTorch from 2.2 on writes a record with kind, size and group of each call; older traces have
     only annotations, which are read if no record tells this. A call lasts while its kernels on the
     GPU ran; if none is found, while the processor called. One that does not tell its kind, size or
@@ -130,9 +134,10 @@ def read_nccl_calls(
 def _read_kernels(
     recording: Recording, events: TraceEvents, by_role: EventsByRole
 ) -> list[_Kernel]:
-    """Return the kernels of the device, in the order of their events; copies go to `computing`.
+    """Return the kernels of the device by begin, each with the place of its launch on the host.
 
-    Copies of memory are added to ``recording.computing``.
+    Copies of memory are added to ``recording.computing`` instead. A kernel whose launch the trace
+    lacks has no thread, and 0 as the time of its launch.
     """
     kernels = []
     for span in by_role.device:
@@ -166,7 +171,8 @@ def _assign_kernels(
 ) -> dict[int, list[Activity]]:
     """Find the kernels of each call of NCCL, by the event of the call; empty if none is found.
 
-    A kernel belongs to the call with the same external id as it or its launch, else to the call of
+    ``external_id_of_call[event]`` is the number that PyTorch gives to a call, None for none. A
+    kernel belongs to the call with the same external id as it or its launch, else to the call of
     the same thread during which it was launched. A call that then has none takes the next kernel
     of its thread that belongs to no call, or to the record of a batch: messages that are sent
     together share one kernel, which their batch launches after all of them.
@@ -292,9 +298,11 @@ def _read_parts(
 ) -> tuple[int, tuple[int, ...]]:
     """Read what a rank sends to each other one in an all-to-all of uneven parts, 0 to itself.
 
-    Parts count rows of a tensor: what goes in, divided by their sum, is the size of a row. The
-    size is that of an all-to-all of even parts that keeps each port as busy as the busier of
-    sending and receiving does here. Without parts, the second result is empty.
+    `event` is the record of the call, `group` the name of its group, and `size_bytes` what goes
+    in. Parts count rows of a tensor: what goes in, divided by their sum, is the size of a row. The
+    first result is the size in bytes of an all-to-all of even parts that keeps each port as busy
+    as the busier of sending and receiving does here; the second one has the bytes to each rank of
+    the group, in its order, and is empty without parts.
     """
     sent_parts = events.split_sizes(event, "In split size")
     received_parts = events.split_sizes(event, "Out split size")
