@@ -71,8 +71,9 @@ def info(ctx: click.Context, /, files: tuple[str, ...], as_json: bool, **options
 def _show_file(file: str, options: dict[str, Any], as_json: bool) -> int:
     """Print the facts of the fabric of one file, and return the exit code.
 
-    Of a netlist the ports follow, and of all that other programs wrote what was used and what was
-    passed over.
+    A netlist is followed by its ports, and any file that other programs wrote by what of it was
+    used and what was passed over (`account`). `options` are those of `optmatch info`, by name. A
+    file of data, such as a matrix, has facts but no fabric.
     """
     with accounting(name_of(file)) as account:
         facts = _describe_data(file)
@@ -153,7 +154,7 @@ def list_ports(fabric: Fabric) -> list[dict[str, Any]]:
 
     Where no name tells which ports send, those that can reach each other lie on different sides.
 
-    A row has the number and name of a port, its terminals ("at"), and the names of the ports that
+    A row is a dict: "port" and "name", its terminals ("at"), and under "reaches" the ports that
     receive its light in some state of the cells. There are none for a fabric that is no netlist.
     """
     netlist = fabric.intact

@@ -138,8 +138,9 @@ def solve(
 def _solve_file(file: str, target: str | None, options: dict[str, Any], *, is_alone: bool) -> int:
     """Solve one problem file, save the answer, print it, and return the exit code.
 
-    The target ``-`` is stdout, None saves nothing. `options` are those of the command, by name,
-    and `is_alone` says that there is no other file.
+    `target` is the schedule file, ``-`` for stdout, None to save nothing. `options` are those of
+    the command, by name, and `is_alone` says that there is no other file. Time that does not count
+    in the limit (`uncounted`), such as that of compiling kernels, is printed by its reason.
     """
     # Reading counts in the time limit; importing, checking, compiling and writing do not.
     clock = Limits(time_s=options["time_limit_s"]).start()
@@ -332,8 +333,9 @@ def _print_solution(
 ) -> None:
     """Print the status of a solution, and its figures below each other.
 
-    They include the seconds that do not count in its time, and with `verbose` statistics that are
-    no numbers.
+    `name` is that of the file. ``uncounted_here_s[reason]`` are the seconds that do not count in
+    the time of the solution, as those of compiling. With `verbose`, statistics of the method that
+    are no numbers follow, too.
     """
     has_answer = solution.status in (Status.OPTIMAL, Status.FEASIBLE)
     click.echo(f"{name}: {paint(solution.status.value, has_answer)}")

@@ -65,6 +65,9 @@ def vary(ctx: click.Context, /, file: str, **options: Any) -> None:
 
     Of several methods it says where one falls below another. Ctrl-C ends with what is there.
     """
+    # `options` are those of the command: `names` and `values` are lists of the same length, a
+    # field and its values in one text, as "delay_s" and "1us,10us"; `jobs` and `dask` are where
+    # tasks run, and `store` keeps their results, None for none.
     from optmatch.studies.comparisons import find_field, vary as run
 
     problem = read_problem(file)

@@ -166,11 +166,12 @@ class _Driver:
             self.at_rest_rad[cell] = by_heaters if by_heaters != 0 else by_table
 
     def turns_for(self, states: NDArray[np.int8], slot: int) -> NDArray[np.float64]:
-        """Find ``turn_rad[cell, arm]`` by which heaters must turn phases to set the cells.
+        """Find ``turn_rad[cell, arm - 1]`` by which heaters must turn phases to set the cells.
 
-        A heater also warms other cells, whose heaters then have less to do. The turns are
-        therefore found again, each time with the heat of the last ones, until they settle
-        (fixed-point iteration).
+        ``states[cell]`` is 0 for bar and 1 for cross; heaters of free cells (-1) are off. `slot`
+        is named in errors. A heater also warms other cells, whose heaters then have less to do.
+        The turns are therefore found again, each time with the heat of the last ones, until they
+        settle (fixed-point iteration).
         """
         # wanted_rad: the difference of phases that heat has to make in each set cell.
         cells = np.flatnonzero(states != FREE)

@@ -45,18 +45,26 @@ class Part(NamedTuple):
     """A part of the samples, in their order."""
 
     solution: Solution
+    """The schedule that is studied."""
     fixed: bool
+    """Whether a repair keeps each matching; else pairs of an all-to-all may move between slots."""
     kinds: tuple[FaultKind, ...]
     samples: list[tuple[Fault, ...]]
+    """The cells that break together in each sample, and how."""
     first: int
+    """The number of the first sample among all."""
     total: int
+    """How many samples there are in all parts."""
     left_s: float | None
+    """The seconds that are left for this part; None for no limit."""
 
 
 def _judge_part(part: Part, on_event: OnEvent = ignore) -> tuple[Table, Limit | None]:
     """Judge sample by sample whether a schedule survives broken cells.
 
-    Returns the counts, and why samples are missing; None if none are.
+    A sample is a few cells that break at once; its verdict tells whether the schedule can be
+    repaired ("survived"), with the repaired matchings and states of cells. Returns the counts, and
+    why samples are missing (time, or Ctrl-C); None if none are.
     """
     started = time.perf_counter()
     repair = _prepare_repair(part.solution, part.fixed, get_ident())

@@ -571,7 +571,9 @@ def _solve_in_order(
 def find_field(record: Any, name: str) -> tuple[str, ...]:
     """Return the names that lead from a problem to one of its fields, the field last.
 
-    A name without dots may be that of a field of the problem, else of one of its parts.
+    `record` is the problem. A name without dots may be that of a field of the problem, else of one
+    of its parts: ``delay_s`` of a rail job leads to ``("network", "delay_s")``. Parts are searched
+    level by level (breadth-first).
     """
     first, *rest = name.split(".")
     level: list[tuple[tuple[str, ...], Any]] = [((), record)]

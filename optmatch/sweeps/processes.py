@@ -45,10 +45,11 @@ def stream(
 ) -> Iterator[tuple[int, T, Callable[[], R]]]:
     """Call a function with each task, and yield the calls in the order in which they end.
 
-    Yields the number of a task, the task, and a function that returns the result or raises the
-    error of its call. Tasks may be endless: one is taken when there is room for its call, for
-    which the attribute `ahead` of an executor may state a number. Without an executor calls run
-    here, one after another, and get `on_event`.
+    `executor` is any object with ``submit(function, task)`` that returns a future. Yields the
+    number of a task, the task, and a function that returns the result or raises the error of its
+    call. Tasks may be endless: one is taken when there is room for its call, for which the
+    attribute `ahead` of an executor may state a number. Without an executor calls run here, one
+    after another, and get `on_event`.
     """
     if executor is None:
         for number, task in enumerate(tasks):
@@ -291,8 +292,9 @@ class Processes(Executor):
     ) -> _Worker | None:
         """Run one call in a worker process, and put its result or error into the future.
 
-        Returns the process for the next call; None if it has to be replaced. With `may_retry` the
-        future stays open if somebody kills the process, for a second try.
+        `worker` is the process, None to start one on `cores`. Returns the process for the next
+        call; None if it has to be replaced. With `may_retry` the future stays open if somebody
+        kills the process, for a second try.
         """
         try:
             if worker is None:
@@ -399,7 +401,7 @@ def _serve_pipe(pipe: Any, cores: list[int]) -> None:
     """Run the calls that come through a pipe, until it is closed: the main loop of a worker.
 
     The pipe receives ``(function, args, kwargs)``, and answers each with ``(result, error)``, one
-    of which is None.
+    of which is None. `cores` are the numbers of the processor's cores on which the worker may run.
     """
     # Where signals have no masks, Ctrl-C would end the worker before its parent has decided.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

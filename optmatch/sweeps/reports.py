@@ -181,7 +181,11 @@ def _report_kind(kind: str, rows: list[Row]) -> _KindReport:
 
 
 def compare_rows(labelled_rows: Iterable[tuple[str, Row]]) -> _Ratios:
-    """Compare the rows of methods, each with its label, on the same problems and seeds."""
+    """Compare the rows of methods, each with its label, on the same problems and seeds.
+
+    A row is one solve of a problem by a method. A method that has not found the best objective has
+    an infinite ratio of times; only rows with an objective have a rank.
+    """
     contests: dict[tuple[str, int], list[tuple[str, Row]]] = defaultdict(list)
     for label, row in labelled_rows:
         contests[row.problem_sha256, row.seed].append((label, row))
@@ -226,7 +230,8 @@ def _list_grids(rows_of_label: dict[str, list[Row]]) -> list[_Grid]:
     """Group the results of problems whose names differ only in numbers, for charts against size.
 
     Such a group is a grid: ``mesh-8-1``, ``mesh-8-2`` and ``mesh-16-1`` are ``mesh-*-*``, and the
-    first number that differs, 8 or 16, is taken for the size. There are at most `_MAX_GRIDS`.
+    first number that differs, 8 or 16, is taken for the size. ``gaps[label][size]`` of a grid are
+    the gaps of a method at this size. There are at most `_MAX_GRIDS`.
     """
     # Names by what is left of them without their numbers: ``mesh-8-1`` is of ``mesh-*-*``, with
     # the numbers 8 and 1.

@@ -176,7 +176,9 @@ def _generate_problems(
     """Yield the problems of a table ``[[generate]]``: one for each combination of its lists.
 
     There is a list for each placeholder of ``command``; the name of a problem is the template
-    ``name`` (or the command) with its placeholders filled in.
+    ``name`` (or the command) with its placeholders filled in. `block` is the table, `where` its
+    place in the file, and `generate` makes a problem from a command. The command ``"demand --model
+    solstice --size {n} --delay 0"`` with ``n = [8, 16]`` makes two problems.
     """
     if not isinstance(block, dict) or not isinstance(block.get("command"), str):
         raise InputError("a table with a command is expected", where=where)

@@ -152,10 +152,11 @@ def _run_tasks(
 ) -> Iterator[Row]:
     """Run the tasks of a sweep, and write each result into a store before it is yielded.
 
-    The store keeps a row under the key of its task; several sweeps may use one store at the same
-    time, and rows that another sweep has done meanwhile come last. Without an executor,
-    `n_workers` processes of this machine run the tasks, and end with the iterator; if that is 0,
-    this process does.
+    `task_of_key` has the tasks that are to be run, by the digest that a row is found by; without a
+    store (None) nothing is kept. The store keeps a row under the key of its task; several sweeps
+    may use one store at the same time, and rows that another sweep has done meanwhile come last.
+    Without an executor, `n_workers` processes of this machine run the tasks, and end with the
+    iterator; if that is 0, this process does.
     """
     keys_done_by_others: list[str] = []
 

@@ -112,8 +112,9 @@ def smallest_demands() -> list[Demand]:
 def best_demand(problem: Demand, realisable: Sequence[Sequence[int]] | None) -> float:
     """Find the best objective of a tiny demand: all-stop, one plane, no packet network.
 
-    `realisable` has the largest matchings that the fabric holds, None for all permutations. A
-    demand with more to it is an `InputError`.
+    A row of `realisable` is a matching that the fabric can hold, ``row[source] = destination``, -1
+    for none; only the largest ones are needed. None stands for all permutations. A demand with
+    more to it is an `InputError`.
     """
     if problem.planes > 1 or problem.packet_share or problem.switching != "all-stop":
         raise InputError("brute force is for all-stop demands on one plane, without packets")
@@ -144,7 +145,8 @@ def _shortest_completion(
 ) -> int:
     """Find the shortest schedule by Dijkstra's algorithm; states are the demand that is left.
 
-    The result is in ticks, delays included. A matching is a matrix with 1 for each circuit.
+    ``ticks[source, destination]`` is how many ticks a circuit needs for the demand. The result is
+    in ticks, too, with a delay before each slot. A matching is a matrix with 1 for each circuit.
     """
     n_ports = len(ticks)
     queue = [(0, tuple(ticks.ravel().tolist()))]

@@ -153,8 +153,8 @@ def largest_matchings(fabric: Fabric) -> list[list[int]] | None:
 def _trace_every_state(fabric: Fabric) -> Traces:
     """Follow the light of each port through all 2**cells states of the cells at once.
 
-    The arrays have shape (states, ports); bit c of the number of a state is 1 if cell c is in
-    cross. More than `MOST_CELLS` cells are refused.
+    Bit c of the number of a state is 1 if cell c is in cross. More than `MOST_CELLS` cells are
+    refused.
     """
     graph = fabric.graph
     if not isinstance(graph, CellGraph) or graph.n_cells > MOST_CELLS:

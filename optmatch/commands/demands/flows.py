@@ -50,7 +50,8 @@ def simulate_flow_file(
     """Serve the flows of a file by a rolling schedule, print the figures, return the exit code.
 
     The file is CSV of flows with their times, or a trace of coflow-benchmark; `options` are
-    parameters of `RollingSchedule` that are set, of which ``delay_s`` has to be.
+    parameters of `RollingSchedule` that are set, of which ``delay_s`` has to be. With `each_flow`
+    a line for each flow follows; with `as_json` all is one JSON object.
     """
     from optmatch.control import replay_flows
     from optmatch.io import read_flows
@@ -92,7 +93,9 @@ def simulate_flow_file(
 def _summarise(replay: FlowReplay) -> dict[str, Any]:
     """Return the figures of a replay of flows by name, in the order in which they are printed.
 
-    Figures of weights, deadlines and coflows are there if the flows have them.
+    A coflow is a group of flows that count as done together. The wait of a flow or coflow is its
+    time from arrival to completion; figures of weights, deadlines and coflows are there if the
+    flows have them.
     """
     import numpy as np
 

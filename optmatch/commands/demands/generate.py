@@ -235,8 +235,10 @@ def _read(
 ) -> tuple[Any, tuple[str, ...] | None]:
     """Read the bytes of --matrix or of the traces of --kineto, and the names of the ports.
 
-    The names are None where there are none. `layout_options` are ``name``, ``layout`` and
-    ``transposed``; if `lenient`, what a trace does not tell is left out and listed on stderr.
+    The first result is ``demand_bytes[source, destination]``; the names are None where there are
+    none. `matrix` is a file, or None for the files `traces`, and `groups` a file with the ranks of
+    the groups that traces name. `layout_options` are ``name``, ``layout`` and ``transposed``; if
+    `lenient`, what a trace does not tell is left out and listed on stderr.
     """
     from optmatch.io import read_matrix, read_traffic
     from optmatch.io.rails.chakra.traces import is_trace

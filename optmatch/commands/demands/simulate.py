@@ -121,7 +121,8 @@ def _simulate_demand(
 ) -> int:
     """Replay the schedule of a demand, with `changes` of its fields, and print its figures.
 
-    The exit code is that of a failed check if some bytes are not delivered.
+    `changes` are new values of fields by name, as ``{"delay_s": 2e-5}``. With `flows` a line for
+    each flow follows. The exit code is that of a failed check if some bytes are not delivered.
     """
     import numpy as np
 

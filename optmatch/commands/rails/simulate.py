@@ -60,10 +60,12 @@ def _simulate_step(
 ) -> int:
     """Print the events of one training step.
 
-    It is that of a plan as it stands, or of a job under a policy; the option "phases" lists each
-    phase. A boundary is where a stage of a rail goes from one phase, with its circuits, to the
-    next; its window lasts from the end of the phase before until an operation of the next one is
-    ready, and the wait of that operation for its circuits is exposed.
+    It is that of a plan as it stands, or of a job under a policy: the rule by which switches
+    change circuits between phases. `changes` are fields of the network that are replaced, by name;
+    the option "phases" lists each phase. A boundary is where a stage of a rail goes from one
+    phase, with its circuits, to the next; its window lasts from the end of the phase before until
+    an operation of the next one is ready, and the wait of that operation for its circuits is
+    exposed.
     """
     import numpy as np
 

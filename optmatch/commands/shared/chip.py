@@ -56,9 +56,10 @@ def read_chip(path: str, fabric: Fabric, device: Device) -> CellDevice:
 def take_chip(fabric: Fabric, options: dict[str, Any]) -> tuple[Fabric, CellDevice | None]:
     """Take `CHIP_OPTIONS` out of the options of a command, and do what they say.
 
-    In the fabric that is returned, states that leak more than ``--min-extinction-db`` allows are
-    faults. Beside it stands the device of each cell, None where neither objective nor delay depend
-    on it.
+    The options are a device, a table of what was measured of each cell (`device_cells`), and the
+    least extinction: how many dB less light leaks than goes where it should. In the fabric that is
+    returned, states that leak more than ``--min-extinction-db`` allows are faults. Beside it
+    stands the device of each cell, None where neither objective nor delay depend on it.
     """
     chip = take(options, ("device", "device_cells", "min_extinction_db"))
     objective = options["objective"]

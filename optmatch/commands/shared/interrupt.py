@@ -133,8 +133,10 @@ class _HeldInterrupt:
     def hold(self, number: int) -> bool:
         """Decide whether a signal waits for the next event of the method.
 
-        The first one stops the clock of the running solve, and waits; a timer sends it again, as a
-        reminder, to a thread that does not react. A second signal of the user does not wait.
+        `number` is that of the signal; the result is True if it waits, False if it becomes a
+        `KeyboardInterrupt` now. The first one stops the clock of the running solve, and waits; a
+        timer sends it again, as a reminder, to a thread that does not react. A second signal of
+        the user does not wait. `keep` says that the answer so far is kept.
         """
         clock = running_clock()
         if self.arrived and _is_importing():

@@ -713,8 +713,9 @@ def executing(jobs: int | None, dask: str | None) -> Iterator[Any]:
 def build_fabric(type_: str, options: dict[str, Any]) -> Fabric:
     """Make the fabric that the options of a command describe, with its faults.
 
-    The options of fabric, netlist and faults are removed from `options`; `type_` has no effect
-    where a netlist is given. Options that do not belong together are a usage error.
+    `type_` is a name such as ``"hex-mesh"``, which has no effect where a netlist is given, and
+    `options` are those of the command by name, None where not set. The options of fabric, netlist
+    and faults are removed from it. Options that do not belong together are a usage error.
     """
     # The default type may be a mesh, which has no size: a size means an ideal switch.
     source = click.get_current_context().get_parameter_source("type_")

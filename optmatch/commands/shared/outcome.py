@@ -348,8 +348,9 @@ def _paint_word(cell: str) -> str:
 def for_each(files: Sequence[str], run: Callable[[str], int], *, as_json: bool) -> int:
     """Run a command on file after file, and return the highest exit code.
 
-    A check that failed comes before a claim that is unproved. An error in one file does not stop
-    the others, Ctrl-C does.
+    `run` takes the name of a file and returns its code. A check that failed comes before a claim
+    that is unproved. An error in one file is printed, on stdout too if `as_json`, and does not
+    stop the others; Ctrl-C does.
     """
     worst_code = SOLVED
     for file in files:

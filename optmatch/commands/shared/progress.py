@@ -77,7 +77,11 @@ class Progress(StatusLine):
         unit: Callable[[], str] = str,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """Prepare a line of progress; nothing is written before the first event that is due."""
+        """Prepare a line of progress; nothing is written before the first event that is due.
+
+        The next line is due `next_s` seconds after `started`, a time of `clock`. `best` and
+        `bound` are the best objective and the best bound that events have told.
+        """
         super().__init__()
         self.unit = unit
         self.limit_s = limit_s

@@ -34,8 +34,9 @@ STUDY_OPTIONS = (
 def show_study(study: Study, output: str | None, *, as_json: bool) -> None:
     """Print the first table of a study or its object, and write it as CSV or as a picture.
 
-    Reasons, of refusals and others, stand below the table. The file was checked before the work;
-    nothing is written of a study without rows.
+    `output` is a file, whose ending tells a table from a picture, or None. Rows that were refused
+    or failed are explained below the table. The file was checked before the work; nothing is
+    written of a study without rows.
     """
     rows = next(iter(study.tables.values()))
     if not study.complete:

@@ -57,8 +57,8 @@ def _halve(builder: ColumnBuilder, wires: list[int], line: int, middle: int) -> 
         wires -- first column --< upper network >-- last column -- outputs
                                 < lower network >
 
-    The first wire lies at `line`; all networks have the middle column in common. The wires that
-    leave are returned from the top.
+    `wires` come from the left, from the top downwards, and the first one lies at `line`; all
+    networks have the column `middle` in common. The wires that leave are returned from the top.
     """
     n = len(wires)
     side = _levels(n) - 1

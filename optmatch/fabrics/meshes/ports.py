@@ -168,8 +168,11 @@ is accepted; without, 32 of 950 numbers of tx ports were."""
 def _spread_evenly(graph: CellGraph, count: int, alternating: bool) -> list[int] | None:
     """Choose terminals that are spread evenly over the perimeter and can all be used.
 
-    Single ones are moved until light connects all pairs that must meet; None if that fails. They
-    are in the order of ports if transmitters and receivers alternate, else ascending.
+    The result has places in ``graph.perimeter``, `count` of them. Single ones are moved until
+    light connects all pairs of ports that have to be connected; None if that fails. With
+    `alternating`, places 0 and 1 are the transmitter and the receiver of port 0, and so on, and
+    only transmitters and receivers of different ports have to be connected; else all of them, in
+    ascending order.
     """
     n_terminals = len(graph.perimeter)
     index = np.arange(count)

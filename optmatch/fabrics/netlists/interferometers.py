@@ -186,7 +186,9 @@ class _ArmAmplitudes(NamedTuple):
 def _find_amplitudes(paths: LightPaths, interferometer: _Interferometer) -> _ArmAmplitudes:
     """Compute what goes through each arm, from each terminal on the left to each on the right.
 
-    The product of the amplitudes of both couplers, into the arm and out of it.
+    An amplitude is the product of those of both couplers, into the arm and out of it. The result
+    has a matrix ``[exit, entry]`` for each arm: entry 0 and 1 are terminals a1 and a2, exit 0 and
+    1 are b1 and b2. It is 0 for a terminal that the cell does not have.
     """
     terminals = interferometer.terminals
     through = []
@@ -223,7 +225,9 @@ def _find_states(
     With :math:`A_1, A_2` through the arms and the difference d of their phases, the power between
     two terminals is :math:`|A_1|^2 + |A_2|^2 + 2 \Re(A_1 \bar A_2 e^{jd})`. The power that leaks,
     less the power that goes where it should, is such a sinusoid of d, too, whose minimum is known
-    in closed form. The extinction is minus infinity if the phase changes nothing.
+    in closed form. The results are d in rad for bar and cross, and the extinction of both states
+    in dB: how much less light leaks than goes where it should. It is minus infinity if the phase
+    changes nothing. `terminals` are a1, a2, b1, b2, None for one that the cell lacks.
     """
     # exists[b, a]: whether the cell has both terminals. Tables below are by exit b and entry a.
     exists = np.array([[bool(b and a) for a in terminals[:2]] for b in terminals[2:]])
@@ -384,8 +388,9 @@ def find_cells(
 ) -> Iterator[tuple[_Interferometer, CellCircuit]]:
     """Yield the interferometers that switch, with their circuits.
 
-    Couplers that are part of no cell are flaws: single ones, pairs without a phase shifter, and
-    pairs that no phase sets to bar and to cross.
+    Couplers that are part of no cell are appended to `flaws`, with a sentence each: single ones,
+    pairs without a phase shifter, and pairs that no phase sets to bar and to cross. `paths`
+    follows light between the parts of the netlist.
     """
     couplers = _find_interferometers(paths)
     if couplers.alone:

@@ -239,7 +239,7 @@ def read_repetita(content: bytes, path: str) -> Traffic:
 
     `content` is the file ``path``. Nodes have the labels of the ``.graph`` file beside it, if
     there is one: ``Abilene.graph`` of ``Abilene.0000.demands``. A line such as ``edge_0 0 5 1000``
-    is a demand of 1000 from node 0 to node 5.
+    is a demand with a bandwidth of 1000 from node 0 to node 5.
 
     References
     ----------
