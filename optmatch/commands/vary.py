@@ -116,7 +116,8 @@ def read_values(text: str, field_type: Any) -> list[Any]:
     """Read values between commas; dots between them go on until the value behind them.
 
     They go on by the step of the values before them, or by their factor: whole numbers by the step
-    where both would do, others by the factor.
+    where both would do, others by the factor. `text` is the option as it was typed, and
+    `field_type` a type of click or Python.
 
     Examples
     --------
@@ -142,7 +143,8 @@ def read_values(text: str, field_type: Any) -> list[Any]:
 def _fill_in(values: list[Any], last: Any, text: str) -> list[Any]:
     """Return the values between the last of `values` and `last`, by their step or factor.
 
-    A step needs equal differences, a factor equal ratios of all values before the dots.
+    A step needs equal differences, a factor equal ratios of all values before the dots. `text` is
+    the option as it was typed, for the error.
     """
     former, latest = values[-2:]
     for is_step in (isinstance(last, int), not isinstance(last, int)):

@@ -259,10 +259,11 @@ def _reuses_a_link(
 def _find_shortest_route(graph: CellGraph, source: int, destination: int) -> int:
     """Count the cells of the shortest route between two terminals, by branch and bound.
 
-    A route may use a link in one direction at most; a walk may use both, and is never longer. If
-    the shortest walk uses a link in both, there are two branches: one direction is closed, or the
-    other. The shortest walk of a branch is its bound; one that is no better than the best route is
-    dropped. Without a route the result is `UNREACHED`.
+    Light enters at the terminal `source` and leaves its last cell by `destination`. A route may
+    use a link in one direction at most; a walk may use both, and is never longer. If the shortest
+    walk uses a link in both, there are two branches: one direction is closed, or the other. The
+    shortest walk of a branch is its bound; one that is no better than the best route is dropped.
+    Without a route the result is `UNREACHED`.
     """
     # A branch is the set of terminals by which light may not leave a cell.
     best = UNREACHED
@@ -392,9 +393,10 @@ def cheapest_ways(
 ) -> NDArray[np.float64]:
     """Add up what the cheapest way through cells costs, from some terminals to all others.
 
-    Shortest paths by Bellman and Ford. A way may pass a link twice, which no circuit can: the
-    result, ``cost[start, terminal left]``, is a lower bound for circuits, infinite for no way.
-    ``cell_cost[cell, state]`` is not negative; for a stuck cell its own state counts.
+    Shortest paths by Bellman and Ford. `starts` are the terminals at which light enters. A way may
+    pass a link twice, which no circuit can: the result, ``cost[start, terminal left]``, is a lower
+    bound for circuits, infinite for no way. ``cell_cost[cell, state]`` is not negative; for a
+    stuck cell its own state counts.
     """
     cost_of_state = fit_stuck(graph, cell_cost)
     # The first cell on each way: light leaves it by the exit of either state.

@@ -96,7 +96,8 @@ def _refuse_changed_entries(
 ) -> None:
     """Refuse an array with an entry that is not finite, or that a cast has changed.
 
-    The cast led from `source`, of the type that NumPy chose, to the wanted type.
+    `value` is what was given, `source` the array of it with the type that NumPy chose, and `array`
+    the one of the wanted type. An entry is wrong if 2.5 became 2, for example.
     """
     is_wrong = (source != array) | ~np.isfinite(source)
     is_rounded = np.zeros_like(is_wrong)

@@ -35,8 +35,8 @@ def merge_blocks(
 ) -> Blocks:
     """Merge the entries of a matrix block by block, so that it can be drawn with fewer squares.
 
-    A block gets the sum or the mean of its values; entries that are NaN have none, and blocks
-    without any are NaN. There are `most` blocks along the longer side at most.
+    A block gets the sum or the mean (`how`) of its values; entries that are NaN have none, and
+    blocks without any are NaN. There are `most` blocks along the longer side at most.
 
     Examples
     --------

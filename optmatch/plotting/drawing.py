@@ -172,7 +172,10 @@ def draw_slot(
 
 
 def _draw_cells(ax: Axes, data: MeshData, light: SlotData, stroke: float) -> None:
-    """Draw links and cells: parallel lines for bar, an X for cross, light grey for free."""
+    """Draw links and cells: parallel lines for bar, an X for cross, light grey for free.
+
+    ``light.states[cell]`` is the state of a cell, and `stroke` the length of a cell in points.
+    """
     # Terminals of a cell are a1, a2 at one end and b1, b2 at the other. Bar joins a1 with b1 and
     # a2 with b2, cross a1 with b2 and a2 with b1.
     terminals = data.terminals.reshape(-1, 4, 2)
@@ -256,7 +259,10 @@ def draw_lines(
 
 
 def _draw_light(ax: Axes, light: SlotData, stroke: float) -> None:
-    """Draw the route of each circuit in its colour; light that is lost is dotted."""
+    """Draw the route of each circuit in its colour; light that is lost is dotted.
+
+    ``circuit.curve`` is a chain of Bezier pieces, and `stroke` the length of a cell in points.
+    """
     from matplotlib.collections import PathCollection
     from matplotlib.path import Path
 

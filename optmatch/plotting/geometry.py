@@ -118,7 +118,8 @@ def light_curve(
 ) -> Points:
     """Draw the route of light from the mark of one port to that of another, as Bezier pieces.
 
-    Terminals are in the order of the light: entered, left, entered, left, ...
+    `passed` are the terminals on the way, in the order of the light: entered, left, entered, left,
+    ... The result has shape (3 * pieces + 1, 2).
     """
     first = np.array([source.position])
     last = np.array([destination.position])
@@ -143,7 +144,11 @@ def light_curve(
 def _with_bounds(
     terminals: Points, headings: Points, links: Points, ports: tuple[PortMark, ...]
 ) -> MeshData:
-    """Complete the layout of a fabric: the radius of port marks, the bounds of the drawing."""
+    """Complete the layout of a fabric: the radius of port marks, the bounds of the drawing.
+
+    ``terminals[terminal]`` is the place of a terminal, ``headings[terminal]`` the direction out of
+    its cell, and `links` are Bezier pieces. All lengths are in lengths of a cell.
+    """
     positions = np.array([mark.position for mark in ports])
     outwards = np.array([mark.outward for mark in ports])
     names = positions + _PORT_DISTANCE * outwards

@@ -292,9 +292,10 @@ def _mark_failed(ax: Axes, problem: Reroute) -> None:
 def _draw_rack(ax: Axes | None, data: RackData, rack: RackFabric, title: str) -> Figure:
     """Draw servers as plates, chips as marks on them, and new circuits as lines.
 
-    Most racks of a large fabric are left out, which the title says. Chips have their numbers where
-    neighbours are far enough apart for letters of eight points. A server is about an inch wide in
-    a new figure, which is made if `ax` is None.
+    Places in `data` are in distances between servers, NaN where a rack is left out. Most racks of
+    a large fabric are left out, which the title says. Chips have their numbers where neighbours
+    are far enough apart for letters of eight points. A server is about an inch wide in a new
+    figure, which is made if `ax` is None.
     """
     from matplotlib.patches import Rectangle
 

@@ -238,9 +238,10 @@ class _Box(NamedTuple):
 
 
 def _place_boxes(boxes: list[_Box], nodes: list[list[Any]]) -> list[int]:
-    """Append a small square for each box to `nodes`, and return their places.
+    """Append a small square for each box to `nodes`, and return their places there.
 
-    A class begins a new row::
+    A box is one resource, or several alike ones of a class (its `group`); `boxes` are sorted by
+    class. A class begins a new row::
 
         class 0   [ ] [ ] [ ] [ ]
                   [ ] [ ]
@@ -281,8 +282,10 @@ def _find_cut(
 ) -> dict[str, int]:
     """Return the nodes that the certificate counts, as colour 1 by node; empty without one.
 
-    Counted are jobs that are tight on every plane, and resources that may serve another job. Nodes
-    are strings, as keys of JSON are.
+    The certificate is ``tight[job, plane]``, 1 where the demand of the job is counted on a plane,
+    0 where resources are. Counted are jobs that are tight on every plane, and resources that may
+    serve another job. ``node_of_box[k]`` and ``node_of_job[job]`` are places of nodes on the page;
+    in the result they are strings, as keys of JSON are.
     """
     tight = getattr(solution.certificate, "tight", None)
     if tight is None:

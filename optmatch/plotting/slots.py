@@ -289,7 +289,11 @@ def _collect_slots(
     slots: Sequence[int],
     circuit_of_port: NDArray[np.int64] | None,
 ) -> tuple[SlotData, ...]:
-    """Collect the data of pictures of some slots; tracing them together is faster."""
+    """Collect the data of pictures of some slots; tracing them together is faster.
+
+    ``circuit_of_port[port]`` is a number by which a circuit keeps its colour over all slots; None
+    colours the circuits of each slot by their order.
+    """
     mesh = mesh_data(fabric)
     states = _states_of(schedule)
     toggles = toggles_data(schedule)

@@ -231,7 +231,8 @@ def _list_grids(rows_of_label: dict[str, list[Row]]) -> list[_Grid]:
 
     Such a group is a grid: ``mesh-8-1``, ``mesh-8-2`` and ``mesh-16-1`` are ``mesh-*-*``, and the
     first number that differs, 8 or 16, is taken for the size. ``gaps[label][size]`` of a grid are
-    the gaps of a method at this size. There are at most `_MAX_GRIDS`.
+    the gaps of a method at this size. There are at most `_MAX_GRIDS`. ``rows_of_label[label]`` are
+    the results of a method.
     """
     # Names by what is left of them without their numbers: ``mesh-8-1`` is of ``mesh-*-*``, with
     # the numbers 8 and 1.

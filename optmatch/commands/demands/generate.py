@@ -143,8 +143,10 @@ def demand(
     """
     # The bytes come from one of three sources, the others are None or empty: `matrix`, a file;
     # `model`, the name of a random model, which draws by `seed`; or, with `kineto`, the traces
-    # `files`. `coflows` is the number of groups of entries, None for none. `options` are those of
-    # the fabric, the parameters of the model, and the fields of the problem, by name.
+    # `files`. `name`, `layout` and `transposed` say how a file of `matrix` is read; `groups` and
+    # `lenient` are for traces, see `_read`. `type_` is the type of the fabric, and `output` the
+    # problem file. `coflows` is the number of groups of entries, None for none. `options` are
+    # those of the fabric, the parameters of the model, and the fields of the problem, by name.
     if options["delay_s"] is None and options["objective"] != "matchings":
         raise click.UsageError("--delay: how long a reconfiguration takes; 0 if no time")
     has_weights = options["objective"] == "weighted-completion-s"

@@ -127,9 +127,10 @@ def rail_job(
     has a default. The degree --dp follows from --gpus and the other degrees.
     """
     # `gpus` is the number of all GPUs, `preset` the name of a known job and `accelerator` that of
-    # a GPU, None for none. `measured_step` is the measured time of a step in seconds, to which
-    # computations are scaled. `collectives` has pairs (dimension, algorithm). `type_` is the type
-    # of the fabric of each rail. `options` are fields of the parts of the job, by name.
+    # a GPU, None for none; `as_run` takes the preset with the settings of its published run.
+    # `measured_step` is the measured time of a step in seconds, to which computations are scaled.
+    # `collectives` has pairs (dimension, algorithm). `type_` is the type of the fabric of each
+    # rail, and `output` the problem file. `options` are fields of the parts of the job, by name.
     shape = take(options, FABRIC_NAMES)
     fabric = build_fabric(type_, shape) if type_ else None
     if as_run and not preset:

@@ -111,8 +111,8 @@ def _simulate(
 ) -> tuple[RailJob, RailSimulation]:
     """Return the job, with the changed network, and the times of a step.
 
-    They are those of a plan, or of a simulation under a policy, None for on demand. A plan, whose
-    times are given, can have no other network.
+    They are those of a plan, or of a simulation under a policy, None for on demand. `changes` are
+    fields of the network by name. A plan, whose times are given, can have no other network.
     """
     from optmatch.problems.rails.execution.plan import RailPlan
     from optmatch.simulation.rails.replay import read_plan, simulate_rails
@@ -186,9 +186,9 @@ def _simulate_with_jitter(
 ) -> int:
     """Print the step times of many runs in which computations last unevenly long.
 
-    Runs are those of a plan, or of the plans of several policies, and of all links at once. The
-    option "jitter" is the standard deviation of the factor of each computation, and "output" a
-    picture.
+    `subject` is a job, or the solution with its plan. Runs are those of a plan, or of the plans of
+    several policies, and of all links at once. The option "jitter" is the standard deviation of
+    the factor of each computation, and "output" a picture.
     """
     job: Any = subject.problem if isinstance(subject, Solution) else subject
     figures_of_policy = {}

@@ -235,8 +235,8 @@ def _has_three_pins(
 ) -> bool:
     """Tell whether a switch or coupler has three pins.
 
-    By its name, or by the pins that all its instances use, for an ``mzi`` and for a component
-    whose kind the user declares.
+    By its name, or by the pins that all its instances use (`used_pins`), for an ``mzi`` and for a
+    component whose kind the user declares. `narrow` has the names of three pins by convention.
     """
     if re.search(r"2x2", component):
         return re.search(r"1x2", component) is not None

@@ -113,6 +113,10 @@ class _Gpu:
     ) -> _StepNumber:
         """Append one operation to a program of MSCCL, as one or several steps of its file.
 
+        `channel` tells the thread block, `kind` what the step does ("s" sends, "r" receives, "rrc"
+        receives and adds, "cpy" copies), and `copy` the places and the number of units. The result
+        is the last step, for which others may wait.
+
         A thread block is a list of steps that run in order; each channel to a peer has one. A step
         of the file waits for at most one step of another block, and moves a limited number of
         units. Further waits become steps before it that do nothing (``nop``), and further units

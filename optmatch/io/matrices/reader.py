@@ -380,6 +380,7 @@ def _read_coordinates(
     """Read entries by row and column, both from 1; of a symmetric matrix one half.
 
     A line has `n_words`: row, column, and value; entries of a pattern have no value, and are 1.
+    The result is a sparse matrix of this `shape`.
     """
     places: list[tuple[int, int]] = []
     values: list[float] = []

@@ -377,7 +377,9 @@ def _could_be_edges(rows: Sequence[Row]) -> bool:
 def _read_edges(rows: Sequence[Row], path: str, stated: Unit) -> Traffic:
     """Read a list of edges: by the names of its columns, or as source, destination, bytes.
 
-    Edges of one pair add up. `stated` is the unit of a comment, bytes without one.
+    `rows` are the lines of the table, perhaps with a header in front. Edges of one pair add up.
+    `stated` is the unit of a comment, bytes without one, which counts where no header names
+    another.
     """
     # A first line that is no edge names the columns; without known names they are in this order.
     columns = _header_of_edges(rows[0], [row.fields for row in rows[1:]])
@@ -741,6 +743,9 @@ def _coflow_flows(words: list[str], n_ports: int, place: str) -> Iterator[tuple[
     """Yield mapper, reducer and bytes of the flows of one coflow, a line as words.
 
     Each mapper sends its part to each reducer: the bytes of the reducer by the number of mappers.
+    The words ``7 500 2 0 3 1 5:10.0`` are a number, milliseconds, 2 mappers (racks 0 and 3) and 1
+    reducer (rack 5, 10 megabytes), hence two flows of 5 megabytes. `n_ports` is the number of
+    racks.
     """
     n_mappers = int(words[2]) if len(words) > 2 and is_whole(words[2]) else len(words)
     mappers = words[3 : 3 + n_mappers]

@@ -299,7 +299,9 @@ def netlist_tree(
 
     Names are those that sax and gdsfactory take: letters, digits and underscores. Where a cell or
     a port has another name, it stands under ``info``, and `netlist_from_tree` gives it back.
-    `states` become settings of the cells, and placements are in lengths of a cell.
+    ``states[cell]`` become settings of the cells, and placements are in lengths of a cell.
+    `component` is the name of the component that each cell is, and `pins` are its names of a1, a2,
+    b1 and b2.
     """
     fabric = fabric.intact
     graph = fabric.graph

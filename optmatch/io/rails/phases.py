@@ -57,6 +57,8 @@ def read_phase_list(
     - `peer`: the other rank of a message ("send" or "recv").
 
     A rank does its lines in their order, and each operation waits for the one before it.
+    ``groups[name]`` are the ranks of a group, in the order of its ring, and `options` say how
+    ranks lie in servers.
     """
     # The suffix of the file tells its format.
     file = path_name(path)

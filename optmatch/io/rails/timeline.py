@@ -165,11 +165,12 @@ class _Tracks:
     ) -> tuple[dict[str, int], list[dict[str, Any]]]:
         """Choose process and thread of an event, so that no events of a thread overlap.
 
-        There is a process for each rank, switch or port; and a thread for what a rank computes,
-        for each of its groups, and of messages for each other rank and direction. An event that
-        would overlap another one on the thread "tp" goes to "tp (2)", or "tp (3)" if that is in
-        use, too. Returns the keys ``pid`` and ``tid`` of the event, and the events that name
-        process and thread, if they are new.
+        `start_ns` and `end_ns` are the times of the event in nanoseconds. There is a process for
+        each rank, switch or port; and a thread for what a rank computes, for each of its groups,
+        and of messages for each other rank and direction. An event that would overlap another one
+        on the thread "tp" goes to "tp (2)", or "tp (3)" if that is in use, too. Returns the keys
+        ``pid`` and ``tid`` of the event, and the events that name process and thread, if they are
+        new.
         """
         process = f"rank {span.rank}"
         thread = "compute"

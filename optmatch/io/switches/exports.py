@@ -48,8 +48,9 @@ def name_ports(
 ) -> tuple[NamedSwitch, ...]:
     """Give planned switches the names of their ports, in the same order.
 
-    A file of `read_port_tables` has a table for each switch or one for all; without a file port p
-    has the sides ``(p + 1)A`` and ``(p + 1)B``.
+    A planned switch has the states that it goes through, and `ports` is the file of names. A file
+    of `read_port_tables` has a table for each switch or one for all; without a file port p has the
+    sides ``(p + 1)A`` and ``(p + 1)B``.
     """
     if ports is None:
         return tuple(

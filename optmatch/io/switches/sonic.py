@@ -402,7 +402,7 @@ def _read_row(key: str, row: Any, conditions: Conditions) -> _Measured:
     """Read one row of the table of factory losses, with its accuracy added if asked for.
 
     The key is circuit, frequency in THz and temperature in degrees Celsius, as
-    ``1A-2B|193.1|25.00``.
+    ``1A-2B|193.1|25.00``. A row has texts: ``{"loss_dB": "1.2", "accuracy_dB": "0.1"}``.
     """
     place = pointer("", LOSS_TABLE, key)
     parts = key.split("|")

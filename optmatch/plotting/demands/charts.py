@@ -249,7 +249,7 @@ def _draw_patterns(ax: Axes, data: GanttData, row: NDArray[np.int64], span_s: fl
     """Draw patterns over bars, as destinations 0, 8, 16, ... share a colour.
 
     Destinations 8 to 15 get the first pattern, 16 to 23 the second. Bars under 0.05 inches stay
-    plain; ``row[bar]`` counts from the top.
+    plain; ``row[bar]`` counts from the top. The axes are `span_s` seconds wide.
     """
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path
@@ -284,8 +284,8 @@ def _label_bars(
 ) -> None:
     """Write the destination into each bar where its name has room.
 
-    ``row[k]`` is the height of bar k on the axes, ``colours[port]`` and ``labels[port]`` belong to
-    its destination.
+    Bars are circuits over time, as in `data`. ``row[k]`` is the height of bar k on the axes, which
+    have `n_rows`; ``colours[port]`` and ``labels[port]`` belong to its destination.
     """
     # Rows must be at least as high as a line of text.
     span_s = data.makespan_s or 1.0

@@ -243,7 +243,7 @@ def _write_node(step: Step, operation: int, first: int) -> Node:
     """Make the node of one operation; the one of the rank's first operation has the number 0.
 
     Seconds become microseconds, and bytes whole numbers, rounded; `first` is the number of the
-    rank's first operation in the step.
+    rank's first operation in the step. If `first` is 100, operation 103 becomes node 3.
     """
     # A computation has no size and no group. A message has its ends, a collective its type.
     name = OPERATIONS[step.kind[operation]]

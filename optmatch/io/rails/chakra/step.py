@@ -97,7 +97,8 @@ _MOST_NAMED_NODES = 8
 def _send_eagerly(step: Step) -> Step:
     """Let messages wait for their senders alone: receives depend on nothing any more.
 
-    What depended on a receive takes over the last of its dependencies in each stream (a queue of a
+    Operation k waits for ``step.dep[step.dep_start[k]:step.dep_start[k + 1]]``. If it waits for a
+    receive, it takes over the last of the receive's dependencies in each stream (a queue of a
     rank); earlier ones of the stream have ended by then.
     """
     # Operations stand behind those that they depend on, so that the dependencies of a receive are

@@ -99,8 +99,8 @@ def read_kineto_demand(
 def list_calls(recordings: Iterable[Recording]) -> list[Listed]:
     """Summarise communication: operations of the same kind, group of ranks and size are one row.
 
-    A row has how often the rank that has most of them did it, and how long it lasted on average.
-    Rows with the longest time in all come first.
+    A row has how often the rank that has most of them did it, and how many seconds it lasted on
+    average. Rows with the longest time in all come first.
     """
     # By row its calls: the rank, and how long the call lasted in seconds.
     calls_of_row = defaultdict[_Collective, list[tuple[int, float]]](list)
@@ -173,7 +173,8 @@ def _read_all_ranks(
 ) -> list[Recording]:
     """Read the files of all ranks, given in any order, in the order of ranks.
 
-    Ranks may be absent if `skipped` is a list, to which they are added.
+    ``groups[name]`` are ranks of groups that the caller knows, which count before those of the
+    files. Ranks may be absent if `skipped` is a list, to which a line for each flaw is added.
     """
     recordings = [read_recording(path, groups=groups, skipped=skipped) for path in paths]
     path_of_rank: dict[int, str] = {}

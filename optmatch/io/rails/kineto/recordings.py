@@ -230,8 +230,9 @@ def _assign_kernels(
 def _read_record(events: TraceEvents, span: Span) -> Call | None:
     """Read a call of NCCL from the record that PyTorch wrote; None if it moves no bytes.
 
-    Its arguments are such as "Process Group Name", "In msg nelems" (the number of elements that go
-    in), "dtype", and "Dst Rank" of a send or "Src Rank" of a receive.
+    `span` is the event of the call, with begin and end. Its arguments are such as "Process Group
+    Name", "In msg nelems" (the number of elements that go in), "dtype", and "Dst Rank" of a send
+    or "Src Rank" of a receive.
     """
     event = span.event
     arguments = events.arguments(event)
@@ -353,10 +354,12 @@ def _read_parts(
 
 
 def _check_parts(events: TraceEvents, event: int, kind: str, group: str, in_bytes: int) -> int:
-    """Return the size of a collective of even parts, as Chakra states it.
+    """Return the size in bytes of a collective of even parts, as Chakra states it.
 
     That is the part of a rank for gathers, the whole for scatters; versions of PyTorch write one
-    or the other as what goes in.
+    or the other as what goes in. `event` is the record of the call, `kind` such as "ALL_GATHER",
+    and `in_bytes` what goes in by this record; what comes out is read here. Between 4 ranks 1 kB
+    and 4 kB fit, whichever goes in.
     """
     arguments = events.arguments(event)
     n_out = arguments.get("Out msg nelems")
@@ -386,8 +389,8 @@ def _check_parts(events: TraceEvents, event: int, kind: str, group: str, in_byte
 def _read_annotation(events: TraceEvents, span: Span) -> Call | None:
     """Read a call from its annotation, as PyTorch before 2.2 writes it; None if it moves no bytes.
 
-    Its name tells the kind, and the peer of a message; the shapes of the input tell the size. The
-    root is not told.
+    `span` is the annotation, such as ``nccl:all_reduce``. Its name tells the kind, and the peer of
+    a message; the shapes of the input tell the size. The root is not told.
     """
     event = span.event
     name = events.text(event, "name")
@@ -535,6 +538,10 @@ _PARTNER_PLACE = 2
 
 def read_gloo_calls(recording: Recording, events: TraceEvents, by_role: EventsByRole) -> None:
     """Read from the profile of a processor computations and calls of Gloo, into `recording`.
+
+    `events` reads values of events, and `by_role` has the events that matter, sorted by begin. A
+    call goes to ``recording.calls``, its time to ``recording.talking``, and all other operations
+    to ``recording.computing``.
 
     Each communication has two events, in the same order. The call of c10d, PyTorch's library of
     communication, tells the kind, the other rank of a message and the root of a broadcast; the
