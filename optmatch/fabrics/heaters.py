@@ -41,6 +41,7 @@ class HeaterStep(NamedTuple):
     slot: int
     cell: int
     arm: int
+    """The arm of the cell that it heats, 1 or 2."""
     state: int
     """The state of the cell in this slot: 0 bar, 1 cross."""
     turn_rad: float
@@ -51,6 +52,7 @@ class HeaterStep(NamedTuple):
     total_mw: float
     """The power of all heaters from now on; NaN if one is not known."""
     settling_s: float
+    """How long the cell takes to settle."""
 
 
 class HeaterTable(NamedTuple):

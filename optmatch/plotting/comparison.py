@@ -34,8 +34,11 @@ class FabricsData(NamedTuple):
     ratio_db: tuple[NDArray[np.float64], ...]
     """Signal over crosstalk of all circuits of each fabric, where finite."""
     cells: NDArray[np.int64]
+    """``cells[fabric]``: how many cells it has."""
     area_cells: NDArray[np.float64]
+    """Its area, in squares of the length of a cell."""
     toggles: NDArray[np.int64]
+    """How many cells change their state over all matchings."""
     routed: tuple[str, ...]
     """A note such as ``"; routed 9 of 10"``, empty where all matchings are routed."""
 
@@ -396,6 +399,7 @@ class Spread(NamedTuple):
     """A figure of a method over sizes: its mean, and its least and largest value."""
 
     sizes: list[float]
+    """Ascending; the other lists have an entry for each size."""
     means: list[float]
     lows: list[float]
     highs: list[float]

@@ -234,6 +234,7 @@ class _Box(NamedTuple):
     job: int
     """The job that it serves, -1 if none."""
     n_resources: int
+    """How many resources it stands for."""
     name: str
 
 

@@ -23,6 +23,7 @@ class CircuitData(NamedTuple):
     """One circuit of a slot."""
 
     source: int
+    """A port, as is the destination."""
     destination: int
     cells: NDArray[np.int64]
     """The cells passed, in order."""
@@ -85,8 +86,11 @@ class ScheduleData(NamedTuple):
     """When the slot begins to carry traffic, in seconds."""
     durations_s: NDArray[np.float64]
     circuits: NDArray[np.int64]
+    """How many circuits there are."""
     cells_used: NDArray[np.int64]
+    """How many cells their light passes."""
     toggles: NDArray[np.int64]
+    """How many cells change their state for this slot."""
     meets: NDArray[np.int32]
     """``meets[source, destination]``: the first slot that connects the two, -1 if none does."""
 

@@ -21,6 +21,7 @@ class Panel(NamedTuple):
     labels: list[str]
     """Along the x axis."""
     series: dict[str, list[float]]
+    """Heights of bars by name, in the order of the labels."""
 
 
 def jitter_data(rows: Sequence[Mapping[str, Any]]) -> Panel:

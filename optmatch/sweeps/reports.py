@@ -111,9 +111,13 @@ class SweepReport(NamedTuple):
     """The figures of a store."""
 
     rows: int
+    """The number of tasks."""
     problems: int
+    """The number of different problems among them."""
     statuses: dict[str, int]
+    """How many tasks ended with each status, as ``"optimal"`` or ``"failed"``."""
     kinds: list[_KindReport]
+    """A report for each kind of problem."""
     failures: list[Row]
     """Rows that were refused, failed or are damaged."""
 

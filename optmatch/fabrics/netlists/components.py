@@ -67,7 +67,9 @@ class Instance(NamedTuple):
     """An instance of a netlist as its author wrote it."""
 
     component: str
+    """The name of what it is an instance of, such as ``"mzi2x2"``."""
     settings: Mapping[str, Any]
+    """Its parameters by name, such as a length in micrometres or a coupling."""
     computed: Mapping[str, Any] = MappingProxyType({})
     """What the program that wrote the netlist computed of it, such as the length of a bend."""
 

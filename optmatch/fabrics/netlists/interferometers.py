@@ -46,6 +46,7 @@ class Link(NamedTuple):
     """Two couplers that two arms join."""
 
     first: str
+    """The name of a coupler, as of the next one."""
     second: str
     arms: tuple[Path, Path]
     """The arms from the first coupler to the second; arm 1 begins at its upper pin."""

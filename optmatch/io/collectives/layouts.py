@@ -21,7 +21,7 @@ class Slot(NamedTuple):
 
 
 class LocalCopy(NamedTuple):
-    """A copy within a rank, of so many units."""
+    """A copy within a rank, of so many units from one place to another."""
 
     source: Slot
     target: Slot
@@ -32,6 +32,7 @@ class Send(NamedTuple):
     """A chunk that one rank sends to another in a round."""
 
     source: int
+    """A rank, as is the target."""
     target: int
     chunk: int
     kind: int

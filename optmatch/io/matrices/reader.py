@@ -67,8 +67,10 @@ class _NodeDemand(NamedTuple):
     place: str
     """The file and the place in it, for messages."""
     source: str
+    """The name of a node, as is the target."""
     target: str
     amount: float
+    """In bytes, or in the unit of a rate."""
 
 
 _NOT_TRAFFIC = "about links and routes, not about the traffic"

@@ -101,6 +101,7 @@ class Line(NamedTuple):
     """The number of the line in its file."""
     rank: int
     group: str
+    """The name of the group that communicates; empty for a computation."""
     operation: str
     """A name of `OPERATIONS`."""
     repeats: int = 0
@@ -231,8 +232,10 @@ class PhaseRecord(NamedTuple):
     """A phase that one rank has seen on its rail; times in seconds, None where not recorded."""
 
     dimension: str
+    """The kind of parallelism, as ``"pp"``."""
     n_operations: int
     start_index: int
+    """The number of its first operation."""
     start_s: float | None = None
     end_s: float | None = None
     line: int = 0

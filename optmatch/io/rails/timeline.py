@@ -29,10 +29,13 @@ class Span(NamedTuple):
     what: str
     """``"operation"``, ``"circuit"`` or ``"reconfiguration"``."""
     name: str
+    """Of an operation its type, as ``"all-reduce"``; of a circuit its two ports."""
     group: str = ""
     rank: int | str = ""
     peer: int | str = ""
+    """The other rank of a message."""
     switch: str = ""
+    """The rail or switch that carries it, or that changes."""
     start_s: float = 0.0
     end_s: float = 0.0
     size_bytes: float | str = ""

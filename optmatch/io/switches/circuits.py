@@ -57,7 +57,9 @@ class Difference(NamedTuple):
     """What a switch has to change to get from one set of circuits to another."""
 
     removals: tuple[CrossConnect, ...]
+    """Circuits that are there and not wanted."""
     additions: tuple[CrossConnect, ...]
+    """Circuits that are wanted and not there."""
 
     @property
     def is_empty(self) -> bool:

@@ -33,8 +33,10 @@ class GanttData(NamedTuple):
     """The circuits of a demand's schedule as bars; one entry for each circuit and slot."""
 
     source: NDArray[np.int64]
+    """``source[bar]``: a port, as is the destination."""
     destination: NDArray[np.int64]
     plane: NDArray[np.int64]
+    """The switch that holds the circuit, from 0."""
     start_s: NDArray[np.float64]
     """When the circuit can begin to send."""
     sent_s: NDArray[np.float64]
@@ -42,9 +44,11 @@ class GanttData(NamedTuple):
     end_s: NDArray[np.float64]
     """When its slot ends."""
     makespan_s: float
+    """When the last circuit ends."""
     lower_bound_s: float
     n_ports: int
     planes: int
+    """How many switches there are side by side."""
 
 
 def gantt_data(solution: Solution) -> GanttData:

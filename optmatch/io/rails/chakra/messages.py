@@ -87,7 +87,9 @@ class Messages(NamedTuple):
     """Classes of messages; an instance of each is what protobuf has parsed."""
 
     node: Any
+    """With the fields of `_NODE`."""
     attribute: Any
+    """With a name and one of the fields of `_VALUES`."""
 
 
 def read_booleans(content: bytes) -> list[bool]:
@@ -193,6 +195,7 @@ class Node(NamedTuple):
     parents: Sequence[int] = ()
     """The nodes whose data it needs."""
     duration_us: int = 0
+    """In microseconds."""
     attributes: Mapping[str, bool | int | str] = {}
     control_parents: Sequence[int] = ()
     """The nodes that it waits for without need of their data."""

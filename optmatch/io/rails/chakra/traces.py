@@ -73,6 +73,7 @@ class _Place(NamedTuple):
 
     path: str
     where: str
+    """The JSON pointer or the name of the node."""
     numbers_as_text: bool
     """The jsonizer writes integers of 64 bits as text."""
 
@@ -286,6 +287,7 @@ class Trace(NamedTuple):
     kind: Integers
     """The type of each node, see `optmatch.io.rails.chakra.messages`."""
     duration_us: Integers | NDArray[np.float64]
+    """How long each node was measured to take, in microseconds."""
     parents: Any
     """Places of the nodes that a node waits for; those of node k begin at ``first_parent[k]``."""
     first_parent: Integers
@@ -293,9 +295,12 @@ class Trace(NamedTuple):
     collective: Integers
     """The type of a collective, a place in `COLLECTIVES`."""
     size_bytes: Integers
+    """Of a message or collective."""
     source: Integers
+    """The rank that sends a message, and below the rank that receives it."""
     destination: Integers
     tag: Integers
+    """Of a message: a send and its receive have the same."""
     group: Integers
     """A place in `group_names`."""
     operations: Integers

@@ -43,8 +43,10 @@ class Listed(NamedTuple):
     """A row of `list_calls`: collectives that are alike, or messages."""
 
     operation: str
+    """As ``"all-reduce"``, or ``"send"``."""
     group: str
     ranks: tuple[int, ...]
+    """The ranks of the group."""
     size_bytes: int
     """As in Chakra: of an all-gather the shard, else the whole buffer."""
     times: int

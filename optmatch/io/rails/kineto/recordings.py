@@ -41,11 +41,13 @@ class _Kernel(NamedTuple):
 
     activity: Activity
     has_nccl_name: bool
+    """Whether it is a kernel of NCCL by its name, and communicates."""
     external_ids: tuple[int, ...]
     """The numbers that join it to a call: its own, and that of its launch."""
     thread: str
     """The thread of the launch; empty if the trace does not have it."""
     launch_us: float
+    """When it was launched, in microseconds."""
 
 
 def read_nccl_calls(
