@@ -184,6 +184,7 @@ def _cells_of_chip(solution: Solution, device: str | None, table: str | None) ->
 @FORCE
 def plot(file: str, output: str, slot: int | None, force: bool) -> None:
     """Draw a schedule file, or what a problem file asks; .html is a page to click through."""
+    # `output` is the picture or page, and `slot` the one that is drawn, None for those of all.
     from optmatch.plotting import save_figure, save_picture
 
     content = read(file)

@@ -133,7 +133,12 @@ def faults(
 
 
 def _print_study(name: str, study: YieldStudy) -> None:
-    """Print how many samples survived, the yield with its interval, and the worst cells."""
+    """Print how many samples survived, the yield with its interval, and the worst cells.
+
+    A sample is some cells that break at once. ``study.lost[cell, kind]`` and ``study.open_`` count
+    the samples with this fault that are proved to be lost, or not repaired; ``study.alone`` is 0
+    where the fault alone is fatal.
+    """
     broken = "1 cell" if study.n_faults == 1 else f"{study.n_faults} cells"
     click.echo(f"{name}: {broken} broken, {study.samples} samples, seed {study.seed}")
     for row in study.tables["samples"]:

@@ -117,7 +117,8 @@ def _show_file(file: str, options: dict[str, Any], as_json: bool) -> int:
 def _describe_data(file: str) -> dict[str, Any] | None:
     """Return the facts of a file of traffic or of the trace of a rank; None of other files.
 
-    A stream is left alone, since it could not be read again.
+    Facts are numbers by name, after ``"type"``. A stream is left alone, since it could not be read
+    again.
     """
     from optmatch.io.matrices.reader import holds_traffic, read_traffic
     from optmatch.io.rails.chakra.traces import is_trace, read_trace

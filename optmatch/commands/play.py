@@ -190,7 +190,11 @@ class _Progress(StatusLine):
         self._started_s = time.monotonic()
 
     def __call__(self, moment: PlayedMoment, n_moments: int) -> None:
-        """Show a moment that was played: a slot of a round, in which circuits were changed."""
+        """Show a moment that was played: a slot of a round, in which circuits were changed.
+
+        A round of the plan has `n_moments`. The time that is left is estimated from the mean time
+        of those so far.
+        """
         if not self._terminal:
             return
         done = moment.round * n_moments + moment.moment + 1

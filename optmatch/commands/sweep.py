@@ -141,6 +141,8 @@ _MAX_FAILURES = 5
 @with_options((FORCE, JSON))
 def report(store: str, output: str | None, force: bool, as_json: bool) -> None:
     """Compare the methods of a sweep: gap, rank, time, and how often each is near the best."""
+    # `store` is the file of the answers of a sweep. `output` is a page (.html) or a table of all
+    # answers (.csv, .parquet), None for none.
     from optmatch.sweeps.reports import csv_table, html_page, make_report, parquet_table
     from optmatch.sweeps.store import Store
 
@@ -174,7 +176,11 @@ def report(store: str, output: str | None, force: bool, as_json: bool) -> None:
 
 
 def _print_report(store: str, report: SweepReport) -> None:
-    """Print a report: a table for each kind of problem, and the first failures."""
+    """Print a report: a table for each kind of problem, and the first failures.
+
+    `store` is the name of the file. A grid is a family of problems whose names differ in numbers,
+    such as ``mesh-*``; its table has the mean gap of each method by one of these numbers.
+    """
     counts = ", ".join(f"{count} {status}" for status, count in report.statuses.items())
     click.echo(f"{store}: {report.rows} tasks of {report.problems} problems: {counts or 'none'}")
 

@@ -180,8 +180,9 @@ def _verify_store(file: str, discard: bool, as_json: bool) -> int:
 def _verify_schedule(file: str, solution: Solution, options: dict[str, Any], as_json: bool) -> int:
     """Replay one schedule, with `--optics` measure its light, and print the report.
 
-    The exit code is that of a failed check if a rule does not hold or the optical budget is not
-    kept, else that of unproved claims if there are any, else 0.
+    `options` are those of the check of light, by name. The exit code is that of a failed check if
+    a rule does not hold or the optical budget is not kept, else that of unproved claims if there
+    are any, else 0.
     """
     from optmatch.entrances import verify as replay
 
@@ -211,7 +212,11 @@ def _verify_schedule(file: str, solution: Solution, options: dict[str, Any], as_
 
 
 def _print_report(name: str, report: Report, unit: str) -> None:
-    """Print a report: the verdict, violations, figures, and what is unproved."""
+    """Print a report: the verdict, violations, figures, and what is unproved.
+
+    `name` is that of the file, and `unit` that of the objective. Unproved are claims of a search
+    that has no certificate.
+    """
     if not report.valid:
         verdict = paint("FAILED", False)
     elif report.ok:

@@ -73,11 +73,12 @@ def plan_heater_steps(
 ) -> list[HeaterStep]:
     """Plan the voltages of all heaters of a chip, slot by slot, in the order of setting them.
 
-    ``cell_states[slot, cell]``: 0 bar, 1 cross, -1 free. A free cell keeps the voltages that it
-    has; before the first slot there is no voltage. At the beginning of each slot heaters are
-    turned down first, and only then others up, hence the total power on the way is never above
-    that of both slots. Heaters that keep their voltage have no step. A cell that no heater brings
-    to its phase is refused, and so is a slot above `most_mw`.
+    ``cell_states[slot, cell]``: 0 bar, 1 cross, -1 free; `table` has the calibrations of heaters,
+    and `most_mw` is the most power, None for no limit. A free cell keeps the voltages that it has;
+    before the first slot there is no voltage. At the beginning of each slot heaters are turned
+    down first, and only then others up, hence the total power on the way is never above that of
+    both slots. Heaters that keep their voltage have no step. A cell that no heater brings to its
+    phase is refused, and so is a slot above `most_mw`.
     """
     n_cells = fabric.n_cells
     driver = _Driver(fabric, table)

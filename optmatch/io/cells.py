@@ -224,7 +224,11 @@ def read_heaters(path: str | os.PathLike[str], fabric: Fabric) -> dict[tuple[int
 
 
 def _fields_of_row(row: Mapping[str, Any], place: str) -> dict[str, Any]:
-    """Return the fields of `Heater` that a row states, as numbers or lists of numbers."""
+    """Return the fields of `Heater` that a row states, as numbers or lists of numbers.
+
+    `row` is a line of CSV or an object of JSON: ``{"v": 2, "phase_rad": 0.5}`` is one point, and
+    has the fields `volts` and `phases_rad`. `place` names the row in errors.
+    """
     fields: dict[str, Any] = {}
     for key, entry in row.items():
         if key not in _COLUMNS:

@@ -58,7 +58,10 @@ def to_object(
 
 
 def _write(entry: Any, keep_ndim: int | None) -> Any:
-    """Turn the value of a field into plain values for JSON; large arrays may stay arrays."""
+    """Turn the value of a field into plain values for JSON; large arrays may stay arrays.
+
+    Arrays with `keep_ndim` or more dimensions stay as they are; with None all become lists.
+    """
     if isinstance(entry, Fabric):
         if FABRICS.get(entry.type) is not type(entry):
             raise InputError(f"{type(entry).__name__} has no file format", where="/fabric")

@@ -128,7 +128,7 @@ class _Definitions:
     def describe(self, form: Form) -> Tree:
         """Describe the values that a field may hold, by the declaration that its class checks.
 
-        An array may also be a reference to the file beside this one.
+        The result is a JSON Schema. An array may also be a reference to the file beside this one.
         """
         match form:
             case Plain(kind, span):

@@ -192,7 +192,11 @@ def _most_bytes(sent: NDArray[np.float64], round_: int) -> float:
 
 
 def page(solution: Solution) -> dict[str, Any]:
-    """Collect the page of a plan: slots, planes over time, or ranks over rounds."""
+    """Collect the page of a plan: slots, planes over time, or ranks over rounds.
+
+    A plan whose rounds are shared by planes has planes over time, one with a schedule its slots
+    (epochs, in which circuits stay), any other one ranks over rounds.
+    """
     _, plan = answered(solution, Collective, CollectivePlan)
     if plan.shares_bytes.size:
         return _shares_page(solution, plan)
@@ -214,7 +218,11 @@ def page(solution: Solution) -> dict[str, Any]:
 
 
 def _shares_page(solution: Solution, plan: CollectivePlan) -> dict[str, Any]:
-    """Collect the page of planes, with a bar for each round of which a plane carries a share."""
+    """Collect the page of planes, with a bar for each round of which a plane carries a share.
+
+    A plane is one of several switches. ``plan.shares_bytes[round, plane]`` is what it carries of a
+    round; arrays of times have the same shape.
+    """
     hues = palette.CIRCUIT_COLOURS[:8]
     span_s = plan.time_s or 1.0
     n_planes = plan.shares_bytes.shape[1]
@@ -394,7 +402,11 @@ def draw(solution: Solution, *, ax: Axes | None = None) -> Figure:
 
 
 def _plot_shares(plan: CollectivePlan, *, ax: Axes | None) -> Figure:
-    """Draw a row for each plane, and in its bars the rounds of which it carries a share."""
+    """Draw a row for each plane, and in its bars the rounds of which it carries a share.
+
+    ``plan.shares_bytes[round, plane]`` is what a plane, one of several switches, carries of a
+    round, from ``plan.start_s[round, plane]`` to ``plan.end_s[round, plane]``.
+    """
     # A bar for each plane and round with bytes.
     n_planes = plan.shares_bytes.shape[1]
     ax = axes_of(ax, 8.0, 1.2 + 0.5 * n_planes)

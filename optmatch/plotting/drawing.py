@@ -118,9 +118,9 @@ def draw_map(
 ) -> None:
     """Draw a mark for each part of a map, such as the chips of racks, and the legend below.
 
-    ``role[part]`` is a place in `looks`; a place of NaN is not drawn. Without `texts` there are
-    none on the marks, which are `mark_points` wide. Lines that are drawn before, with a label, are
-    in the legend too.
+    ``places[part]`` is x and y, NaN for a part that is not drawn, and ``role[part]`` a place in
+    `looks` (colour, shape and name). `texts` stand on the marks, which are `mark_points` wide.
+    Lines that are drawn before, with a label, are in the legend too.
     """
     is_drawn = ~np.isnan(places[:, 0])
     for number, look in enumerate(looks):

@@ -437,7 +437,10 @@ def tabulate_problem(job: RailJob) -> dict[str, Any]:
 
 
 def draw(solution: Solution, *, ax: Axes | None = None) -> Figure:
-    """Draw a plan: at most 24 groups of ranks that do the same, and the lower bound."""
+    """Draw a plan: at most 24 groups of ranks that do the same, and the lower bound.
+
+    The axis is time; the lower bound of the step is a dashed line, if one is known.
+    """
     problem, answer = answered(solution, RailJob, RailPlan)
 
     # Ranks that do the same share the row of the first of them.

@@ -260,7 +260,8 @@ def _move_racks(data: RackData, rack: RackFabric, shift: NDArray[np.float64]) ->
 def _mark_failed(ax: Axes, problem: Reroute) -> None:
     """Put a cross on each failed port, and on dead and stuck cells.
 
-    The first call for a figure adds the legend.
+    ``problem.stuck[cell]`` is the state in which a cell is stuck. The first call for a figure adds
+    the legend.
     """
     data = mesh_data(problem.fabric)
     graph = problem.fabric.graph

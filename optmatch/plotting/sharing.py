@@ -114,7 +114,10 @@ def _chart_axes(ax: Axes | None, n_jobs: int) -> Axes:
 
 
 def _label_jobs(ax: Axes, order: NDArray[Any], title: str) -> None:
-    """Label a chart of jobs, first served first; ``order[place]`` is the number of a job."""
+    """Label a chart of jobs, first served first; ``order[place]`` is the number of a job.
+
+    More than `_MOST_BARS` jobs have no numbers below, as a bar is the mean of several.
+    """
     n_jobs = len(order)
     size = math.ceil(n_jobs / _MOST_BARS)
     if size == 1:

@@ -228,7 +228,10 @@ def _figures(shown: Drawable, schedule: Schedule) -> list[list[Any]]:
 
 
 def panel(solution: Solution, rows: Sequence[list[Any]] = ()) -> list[list[Any]]:
-    """List what is known of a solution as rows of name, value and, for the status, True."""
+    """List what is known of a solution as rows of name, value and, for the status, True.
+
+    `rows` are further ones, which stand before the method and its time.
+    """
     panel_rows: list[list[Any]] = [["Status", solution.status.value, True]]
     if solution.limit not in (None, Limit.EXHAUSTED):
         panel_rows.append(["Stopped by", solution.limit.value])

@@ -586,7 +586,7 @@ def _draw_faults(
 def _solve_subject(subject: Any, seed: int | None) -> Solution:
     """Return a verified solution whose schedule states the cells of a fabric without faults.
 
-    A problem is solved first.
+    `subject` is a solution, or a problem, which is solved first with this `seed`.
     """
     from optmatch.entrances import solve
 

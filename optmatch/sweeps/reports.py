@@ -456,7 +456,8 @@ def _chart(charts: list[str], title: str, ylabel: str) -> Iterator[Axes]:
 def _html_table(rows: Sequence[dict[str, Any]], style: str = "") -> str:
     """Write rows of equal keys as a table of HTML; the keys of the first one are the titles.
 
-    Shares become per cent, and texts are escaped. Without rows the text is empty.
+    Shares become per cent, and texts are escaped. `style` is the class of the table in CSS.
+    Without rows the text is empty.
     """
     if not rows:
         return ""

@@ -169,7 +169,10 @@ def optics_object(measured: Measured) -> dict[str, Any]:
 
 
 def print_optics(measured: Measured, *, per_slot: bool) -> None:
-    """Print figures, budget and notes and, if asked for, a line for each slot."""
+    """Print figures, budget and notes and, if asked for (`per_slot`), a line for each slot.
+
+    A margin says how a figure keeps its limit. At several frequencies, a line for each follows.
+    """
     optics = measured.optics
     click.echo(f"  optics of {optics.device.name}:")
     print_rows(_describe_figures(measured), indent=4)
@@ -223,7 +226,11 @@ def _describe_ports(fabric: Fabric, source: int, destination: int) -> str:
 
 
 def _describe_slot(row: dict[str, Any], fabric: Fabric) -> str:
-    """Describe the worst values of a slot in one line, each with its circuit."""
+    """Describe the worst values of a slot in one line, each with its circuit.
+
+    `row` has these values by name, as ``"worst_insertion_loss_db"``, and circuits as source and
+    destination port.
+    """
     if not row["circuits"]:
         return "no circuit"
     loss_circuit = _describe_ports(fabric, *row["worst_loss_circuit"])

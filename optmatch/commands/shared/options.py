@@ -437,7 +437,9 @@ _NETLIST_NAMES = ("pins", "components", "open_pins", "directed", "leave_out")
 def _read_fabric(file: str, options: dict[str, Any]) -> Fabric:
     """Read a netlist of gdsfactory.
 
-    `options` may have the values of `NETLIST_OPTIONS` and `NETLIST_PORT_OPTIONS`.
+    `options` may have the values of `NETLIST_OPTIONS` and `NETLIST_PORT_OPTIONS`: names of pins
+    and kinds of components as pairs, and the names of the ports that send (`tx`) and receive
+    (`rx`).
     """
     from optmatch.io.netlists.gdsfactory import read_netlist
 
@@ -664,7 +666,11 @@ class SectionedCommand(click.Command):
     """
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options in their sections."""
+        """Write the options in their sections.
+
+        `_SECTIONS` has the section of an option that a command has placed, and `_SECTION_OF_NAME`
+        that of a shared one by its name; all others stand under "Options".
+        """
         sections: dict[str, list[tuple[str, str]]] = {"Options": []}
         shared: dict[str, list[tuple[str, str]]] = {name: [] for name in _SECTION_OF_NAME.values()}
         for param in self.get_params(ctx):

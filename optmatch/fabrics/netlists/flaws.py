@@ -185,7 +185,8 @@ def find_port_flaws(
 ) -> list[str]:
     """List what is wrong with a choice of ports that send and that receive.
 
-    `ports` are pairs of a name and a pin, `tx` and `rx` names of ports.
+    `ports` are pairs of a name and a pin, `tx` and `rx` the names of ports that send and receive,
+    None for both where nobody says. A flaw is a sentence.
     """
     if tx is None and rx is None:
         return []

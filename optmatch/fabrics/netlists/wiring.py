@@ -378,7 +378,10 @@ class WiringReader:
         return level
 
     def _read_instances(self, tree: Mapping[str, Any]) -> dict[str, Instance]:
-        """Return the instances of one netlist; an array becomes its cells ``name<column.row>``."""
+        """Return the instances of one netlist; an array becomes its cells ``name<column.row>``.
+
+        `tree` is the netlist; a sentence on each flaw is appended to ``self._flaws``.
+        """
         instances = {}
         for name, entry in mapping(tree, "instances", self._flaws).items():
             component = self._component_of(entry)
@@ -548,7 +551,11 @@ def _from_kfactory(tree: Any) -> Any:
 
 
 def _cells_of_array(name: str, entry: Any) -> Iterator[str]:
-    """Yield ``name<column.row>`` for each cell of an array, or the name if the entry is none."""
+    """Yield ``name<column.row>`` for each cell of an array, or the name if the entry is none.
+
+    `entry` is the instance ``name`` of a netlist. Columns and rows stand under its key ``array``,
+    or in older files beside its other keys.
+    """
     array = _value_of(entry, "array")
     if array is not None and not isinstance(array, Mapping):
         raise NetlistError(

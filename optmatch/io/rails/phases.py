@@ -232,7 +232,7 @@ class PhaseRecord(NamedTuple):
     """A phase that one rank has seen on its rail; times in seconds, None where not recorded."""
 
     dimension: str
-    """The kind of parallelism, as ``"pp"``."""
+    """The kind of parallelism, as ``"PP"``."""
     n_operations: int
     start_index: int
     """The number of its first operation."""
@@ -405,7 +405,11 @@ def read_recorded_step(
 
 
 def _find_files(prefix: str | os.PathLike[str], options: TraceOptions) -> dict[int, str]:
-    """Find the files ``prefix_SERVER_rankGPU.txt``, by rank; server and GPU tell the rank."""
+    """Find the files ``prefix_SERVER_rankGPU.txt``, by rank; server and GPU tell the rank.
+
+    `prefix` is a path without the end of the name. `options` say how many GPUs a server has, and
+    which ranks they are.
+    """
     folder = Path(prefix).parent
     name_start = Path(prefix).name
     paths = sorted(folder.iterdir()) if folder.is_dir() else []
@@ -438,7 +442,8 @@ def phases_of_step(records: Sequence[PhaseRecord]) -> tuple[PhaseRecord, ...]:
     """Find the phases that repeat: the first whole period, the shortest of most of a recording.
 
     The ends of a recording may differ; what repeats takes up more than half of it, and at least
-    two periods. Phases are equal if they have one dimension and as many operations.
+    two periods. Phases are equal if they have one dimension and as many operations. In a recording
+    of the phases a b c b c b c b, the result is b c.
     """
     shapes = [(record.dimension, record.n_operations) for record in records]
     n_phases = len(shapes)

@@ -485,8 +485,9 @@ def read_traces(
 def siblings(path: str | os.PathLike[str]) -> list[Path]:
     """Find the files of all ranks beside the file of one, or those of a prefix.
 
-    They have the same name and ending, and are sorted by name. Of a prefix, files in JSON count
-    only where there is no other.
+    ``siblings("run/job.0.et")`` and ``siblings("run/job")`` find ``job.0.et``, ``job.1.et``, and
+    so on. They have the same name and ending, and are sorted by name. Of a prefix, files in JSON
+    count only where there is no other.
     """
     stem = file_path(path).name
     endings = ["et", "json"]
