@@ -111,8 +111,9 @@ _MOST_ROWS = 20_000_000
 def _cross_cuts(cuts: Sequence[Ints]) -> list[Ints]:
     """List cuts with cycles that join all replicas, and then those whose cycles stay in one.
 
-    A seat that is alone on its cycle leads to itself in the next replica in any case: a port that
-    is dark when the step begins would have to be dark when it ends. The last cut stays the last.
+    `cuts` are of one replica, with numbers less than that of the seats. A seat that is alone on
+    its cycle leads to itself in the next replica in any case: a port that is dark when the step
+    begins would have to be dark when it ends. The last cut stays the last.
     """
     n_seats = len(cuts[0])
     both: dict[bytes, Ints] = {}
@@ -208,9 +209,9 @@ class Decoder:
     ) -> tuple[float, int]:
         """Schedule a choice into ``self.result``; return the step in seconds, and its changes.
 
-        A step of `most_s` seconds or longer is given up: its time is infinite. Of the new circuits
-        the first `n_changes` are noted, and further ones only counted: who needs all of them runs
-        a choice twice.
+        A step of `most_s` seconds or longer is given up: its time is infinite. The first
+        `n_changes` new circuits are noted, and further ones only counted: who needs all of them
+        runs a choice twice.
         """
         if n_changes != len(self.result.change_start_s):
             self.result = self.result._replace(
@@ -223,7 +224,11 @@ class Decoder:
     def lay_out(
         self, rings: Sequence[tuple[Ints, Ints]], widths: Sequence[int], strides: Sequence[int]
     ) -> RailLayout:
-        """Make the arrays of rings, each given as (order, cycle of each seat), and of bundles."""
+        """Make the arrays of rings, each given as (order, cycle of each seat), and of bundles.
+
+        By bundle, `widths` are its ports at each GPU, and `strides` those of chords, 0 for others.
+        The first rings are the initial ones, one for each bundle.
+        """
         load = np.full(1 + max(self._exchange_sizes, default=0), np.inf)
         for n_members in self._exchange_sizes:
             routes = route_exchange(strides, n_members)
@@ -429,7 +434,8 @@ class Search:
 
         Other rings than those of the best are starts, too: on a few GPUs it is hard to get from
         one ring to another by small changes. At most `_STARTS` choices, the best one first; there
-        are none if no step is less than twice as long as that of the known plan.
+        are none if no step is less than twice as long as that of the known plan. It ends early
+        when ``self.tried`` is `last_trial`, or ``self.decoder.work`` exceeds `most_work`.
         """
         best_of_rings: dict[bytes, TimedChoice] = {}
         scores: list[float] = []
@@ -607,7 +613,8 @@ class Search:
     def _form(self, shape: _Shape, order: Ints, priority: Floats) -> RailChoice:
         """Make a choice of a shape: add the order of all its rings, and who goes first.
 
-        Nobody has to wait for a turn: others may overtake those whose circuits are busy.
+        ``order[place]`` is a seat; of ``priority[node]`` the least goes first. Nobody has to wait
+        for a turn: others may overtake those whose circuits are busy.
         """
         # If two rings have the same cut, the second one goes backwards.
         rings = [(order, cut) for cut in shape.cuts]

@@ -112,7 +112,8 @@ def _count_fewest_hops(n: int, strides: tuple[int, ...]) -> int:
 def route_over_chords(n_members: int, strides: tuple[int, ...]) -> ChordRoutes:
     """Share an all-to-all over routes so that the busiest port carries least.
 
-    This is a linear programme over all routes of fewest hops, or one more.
+    This is a linear programme over all routes of fewest hops, or one more. The result has the
+    routes with a share above 0; the shares of the routes of one distance sum to 1.
     """
     with uncounted():
         from scipy.optimize import linprog

@@ -37,8 +37,9 @@ from optmatch.problems.rails.training.times import list_rounds
 from optmatch.solvers.rails.fold import Places, number_first
 
 Facing = NDArray[np.int64]
-"""``facing[round, side, lane, place]``: the place in its group of the member that a member faces,
-where it transmits (side 0) and where it receives (side 1), on each lane, in each round."""
+"""``facing[round, side, lane, place]``: the place in its group of the member that the member at
+`place` faces, where it transmits (side 0) and where it receives (side 1). Around a ring of 3
+members on one lane this is ``[[[[1, 2, 0]], [[2, 0, 1]]]]``."""
 
 
 class Lanes(NamedTuple):
@@ -56,7 +57,7 @@ class CommunicationRounds(NamedTuple):
     """How a communication is done."""
 
     facing: Facing
-    """Peers by round, see `Facing`; empty for a message, which goes to the other end."""
+    """Peers by round, see `Facing`; of shape (0, 0, 0, 0) for a message, which has one peer."""
     bytes_sent: tuple[float, ...]
     """Bytes that a member sends in each round, over all its lanes; a ring or message is one."""
     latency_s: float
@@ -68,14 +69,19 @@ def choose_rounds(
 ) -> CommunicationRounds:
     """Choose the peers and the bytes of a communication, round by round.
 
-    An algorithm that the job names has a round for each exchange in pairs; other collectives go
-    around rings. An all-to-all takes the faster of two ways: rings, with n / 2 times the bytes, or
-    shifts by 1 to n - 1 places, one on each lane and round, for which circuits have to change and
-    ports have to be of one direction. `size_bytes` is the shard of a rank in an all-gather, else
-    the whole buffer.
+    `kind` is an index of `OPERATIONS`, as in `Step.kind`: collectives are less than `SEND`, and
+    messages from `SEND` on. `size_bytes` is the shard of a rank in an all-gather, else the whole
+    buffer. An algorithm that the job names has a round for each exchange in pairs; other
+    collectives go around rings, in one round.
+
+    An all-to-all of n members is done in the faster one of two ways. Around a ring, members
+    forward the data of others, so that n / 2 times the bytes pass each port. With shifts, each
+    member has a circuit to the one d places further on, for d from 1 to n - 1, another d on each
+    lane and in each round: data go directly, but circuits have to change between rounds, and ports
+    have to be of one direction.
     """
     # `total` is the bytes that each member sends if data go around a ring; of an all-to-all, those
-    # of all its blocks for others.
+    # of all its blocks for others. A message, a kind from `SEND` on, has no peers to choose.
     n = len(group.ranks)
     total = float(ring_bytes(kind, size_bytes, n))
     if kind >= SEND:
@@ -110,7 +116,8 @@ def choose_rounds(
 
     # All-to-all by shifts: in each round a block for one other member goes over each lane, and
     # circuits change before each round but the first. Around a ring a block for the member d
-    # places further on takes d hops, n / 2 in the mean: so often the bytes pass each port.
+    # places further on takes d hops, n / 2 in the mean: so often the bytes pass each port. The
+    # latency of all n - 1 messages is split evenly among the rounds.
     if not lanes.duplex and not lanes.fixed:
         shifts = face_shifts(n, lanes.number)
         part_s = total / (n - 1) / job.network.port_bytes_per_s
@@ -126,8 +133,8 @@ def tell_apart(job: RailJob, lanes: Lanes, places: Places) -> list[bytes]:
     """Describe for each rank which of its partners are the same, without names.
 
     Ranks of one class need the same changes of circuits. A rank whose partners are 7, 3, 7, one
-    after another, has the description 0, 1, 0, and so has one with 40, 12, 40. Empty if each
-    collective is one ring, as neighbours are compared anyway.
+    after another, has the description 0, 1, 0, and so has one with 40, 12, 40. The list is empty
+    if each collective is one ring, as neighbours are compared anyway.
     """
     step = job.step()
     is_collective = (step.rail >= 0) & (step.kind < SEND) & (step.kind != COMPUTE)
@@ -300,8 +307,8 @@ def face_shifts(n: int, lanes: int) -> Facing:
 def face_pairs(algorithm: Algorithm, n: int, lanes: int, distances: Sequence[int]) -> Facing:
     """Pair members at the distances of the rounds of an algorithm, on all lanes alike.
 
-    A member without a partner is turned to its next one, or else stays: its circuits need not
-    change for nothing.
+    There is a round for each of `distances`, in places. A member without a partner in a round is
+    turned to its next one, or else stays: its circuits need not change for nothing.
     """
     pairs = np.stack([list_partners(algorithm, n, distance) for distance in distances])
 

@@ -40,6 +40,10 @@ Chord
     A bundle of one port whose initial ring leads a stride further on in each group of experts. An
     all-to-all goes over all chords at once, and a collective over those whose stride makes a ring
     of its members.
+
+Kernels take records: `graph` is a `StepGraph`, `node` a `Node`, `layout` a `RailLayout`, `choice`
+a `RailChoice`, `ports` a `BundlePorts`, `best` a `BestRoute`. Every search for routes adds to
+``scratch.work[0]`` the circuits that it looks at.
 """
 
 from __future__ import annotations
@@ -326,8 +330,9 @@ def _time_ring(graph, node, layout, ring, scratch, bundle, give_up_s):
 
     Data go from the first member: a message to its receiver, a collective once round. Around 0 ->
     1 -> 2 -> 3 -> 4 -> 0, a collective of seats 0, 2 and 3 takes all five circuits; 1 and 4
-    forward, and the most hops between members are two. A route that is not free before `give_up_s`
-    has 0 hops. One circuit of a cycle crosses if it joins all replicas, none if it stays in one.
+    forward, and the most hops between members are two. A route that cannot serve, or is not free
+    before `give_up_s` (seconds from the start of the step), has 0 hops. One circuit of a cycle
+    crosses if it joins all replicas, none if it stays in one.
     """
     ports = scratch.ports
     n_seats = ports.receiver.shape[1]
@@ -375,6 +380,7 @@ def _time_ring(graph, node, layout, ring, scratch, bundle, give_up_s):
             max_hops = max(max_hops, hops)
             hops = 0
         if seat == destination:
+            # A cycle that stays in one replica cannot serve a collective of all replicas.
             if may_cross:
                 return RouteTimes(0.0, 0, 0)
             return RouteTimes(free_s, max(hops, max_hops), n_missing)
@@ -451,7 +457,7 @@ def _try_rings(graph, node, choice, bundle, scratch, best):
 def _try_straight(graph, node, choice, bundle, scratch, best):
     """Try circuits from each member to the next one on a bundle, or the stages of an all-to-all.
 
-    Of an all-to-all, all rows of the menu for its number of members are tried; circuits change
+    All rows of the menu for the number of members are tried for an all-to-all; circuits change
     between its stages. Returns the best route so far with these included.
     """
     n = len(node.members)
@@ -549,7 +555,7 @@ def _take_if_sooner(best, node, choice, route, n_missing):
 
     The route that ends sooner is better; of a node that may take any route, one that lacks
     circuits counts a price later: with a price of 2 s, a route that ends at 9 s is compared as 11
-    s. Of equal routes the one so far stays.
+    s. The one so far stays if both are equal.
     """
     taken, start_s, end_s, row = route
     price_s = choice.price_s if n_missing and node.route == EITHER else 0.0
@@ -709,7 +715,7 @@ def _hold_chords(node, layout, end_s, ports, result, n_changes):
 
 @inner_kernel
 def _set_initial_circuits(layout, ports):
-    """Put up the initial rings of all bundles; all ports are free at 0 s."""
+    """Put up the initial rings of all bundles; all ports are free at 0 s. Writes all `ports`."""
     n_seats = ports.receiver.shape[1]
     for bundle in range(len(layout.rate)):
         for seat in range(n_seats):
@@ -765,8 +771,9 @@ def _start_communication(graph, node, layout, best, ports, result, n_changes):
 def _queue(graph, choice, scratch, node, size, top):
     """Queue a node that waits for nothing more; return the sizes (size, top) of both queues.
 
-    A communication goes into the heap ``heap[:size]``, by when it can start less its haste; a node
-    that needs no circuits goes on the stack ``heap[top:]``.
+    A communication goes into the heap ``scratch.heap[:size]``, by ``scratch.key_s[node]``: when it
+    can start less its haste. A node that needs no circuits goes on the stack
+    ``scratch.heap[top:]``.
     """
     if graph.how[node] == NO_RAIL:
         top -= 1
@@ -889,11 +896,12 @@ def trace(graph, member_row, taken, next_seat, rows):
 
     The turn is 1 if the seat is one of the next replica, else 0.
 
-    ``taken[node]`` is ``bundle * n_routes + ring + 1``, and ``next_seat[ring, seat]`` is where a
-    ring leads. If a ring leads 0 -> 1 -> 2 -> 3 and only 0 and 3 are members, 1 and 2 forward for
-    the operation of 0. ``member_row[place]`` is the operation of the member at
-    ``graph.member[place]``. `rows` is written as far as there is room, node by node; the number of
-    all rows is returned, so that a first call without room counts them.
+    ``taken[node]`` is ``bundle * n_routes + ring + 1``, where ring -1 is a route without seats
+    that forward, and ``next_seat[ring, seat]`` is the circuit of a seat on a ring. If a ring leads
+    0 -> 1 -> 2 -> 3 and only 0 and 3 are members, 1 and 2 forward for the operation of 0.
+    ``member_row[place]`` is the operation of the member at ``graph.member[place]``. `rows` is
+    written as far as there is room, node by node; the number of all rows is returned, so that a
+    first call without room counts them.
     """
     n_rows = 0
     n_routes = len(next_seat) + 1

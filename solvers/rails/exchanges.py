@@ -110,7 +110,8 @@ def _choose_strides(n: int) -> tuple[tuple[int, ...], ...]:
 def _fewest_hops_by_stage(n: int, strides: tuple[int, ...]) -> list[Ints]:
     """Count after each stage the fewest hops to each distance, by dynamic programming.
 
-    A distance that is not reached has n * n. Entry 0 is before all stages.
+    An array has an entry for each distance from 0 to n - 1; one that is not reached has n * n.
+    Array 0 is before all stages.
     """
     distance = np.arange(n)
     n_hops_here = np.arange(n)[:, None]
@@ -128,10 +129,12 @@ def _fewest_hops_by_stage(n: int, strides: tuple[int, ...]) -> list[Ints]:
 def _count_hops(n: int, strides: tuple[int, ...]) -> list[int]:
     """Count the blocks that each circuit carries in each stage.
 
-    A block takes, from the last stage backwards, the fewest hops in a stage that are on a route of
-    fewest hops; the verifier counts alike.
+    ``strides[stage]`` and the result have an entry for each stage. A block takes, from the last
+    stage backwards, the fewest hops in a stage that are on a route of fewest hops; the verifier
+    counts alike.
     """
     fewest = _fewest_hops_by_stage(n, strides)
+
     # The stages are gone through backwards. `distance` has for each block how far it is from its
     # sender after the stage that is looked at: at the end that is where its receiver stands.
     distance = np.arange(n)

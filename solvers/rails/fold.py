@@ -215,7 +215,10 @@ def _mix(first, second):
 
 
 def _programs(step: Step, places: Places) -> Iterator[bytes]:
-    """Describe the program of each rank by bytes, without names of ranks and groups."""
+    """Describe the program of each rank by bytes, without names of ranks and groups.
+
+    Ranks whose programs may be of one class at first have equal bytes.
+    """
     # Groups of one shape are not told apart; the last entry is for operations without a group.
     shapes = [(group.dimension, len(group.ranks), group.rail >= 0) for group in step.groups]
     number_of_shape = {shape: number for number, shape in enumerate(dict.fromkeys(shapes))}
@@ -243,9 +246,10 @@ def _programs(step: Step, places: Places) -> Iterator[bytes]:
 def _faced(step: Step, places: Places, riding: NDArray[np.int64]) -> list[NDArray[np.int64]]:
     """Describe the partners of a rank's operations on rails by the order in which they appear.
 
-    `riding` are the operations of one rank that use a rail. The first array has a number for each
-    operation. The second one tells which ranks the partners lead to: the other rank of a message,
-    the next and the previous member of a collective.
+    `riding` are the operations of one rank that use a rail. The first array has for each of them
+    the number of its contact, a partner or a group, by appearance. The second one tells which
+    ranks the partners lead to: the other rank of a message, the next and the previous member of a
+    collective.
     """
     group = step.group[riding]
     peer = step.peer[riding]

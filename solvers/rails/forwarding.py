@@ -1,8 +1,11 @@
 """Plans that forward data over circuits of a rail: which circuits stay, and which changes pay.
 
-The words seat, bundle, ring, initial ring, route and chord are those of
-`optmatch.solvers.rails.decoder`. A *relay* is a GPU that forwards data of others; a *stride* is
-how many places further on in its group a member sends over a chord.
+The words are those of `optmatch.solvers.rails.decoder`. A *seat* is a GPU of one rail, for all
+rails and replicas that do the same; a *bundle* is some ports of every GPU with equal circuits; a
+*ring* is a permutation of seats, and the initial ring of a bundle is up when the step begins. A
+*circuit* is named by the seat to which it leads, plus the number of seats if it leads to the next
+replica. A *chord* is a bundle of one port that leads a *stride*, a number of places, further on in
+a group. A *relay* is a GPU that forwards data of others.
 """
 
 from __future__ import annotations
@@ -200,9 +203,9 @@ def _build(decoder: Decoder, choice: RailChoice) -> RailPlan:
 def _list_masks(decoder: Decoder, layout: RailLayout, masks: Ints) -> Ints:
     """List the ports of each communication as bits, given those of each bundle (`masks`).
 
-    A node uses the ports of its bundle, or those of all chords that serve it. With 2 bundles and 3
-    rings, `taken` 6 is bundle 1 (6 // 4), and 8 is chords (8 // 4 = 2). Entries of nodes that ride
-    no rail have no meaning.
+    A node uses the ports of its bundle, or those of all chords that serve it, as its number in
+    `Result.taken` says: with 2 bundles and 3 rings, 6 is bundle 1 (6 // 4), and 8 is chords (8 //
+    4 = 2). Entries of nodes that ride no rail have no meaning.
     """
     seats = decoder.seats
 
@@ -285,9 +288,9 @@ def _spread_relays(seats: Seats, rows: Ints, ports_of_bundle: Ints) -> NDArray[n
 def _list_timelines(seats: Seats, result: Result, layout: RailLayout) -> tuple[RailTimeline, ...]:
     """List which circuits each switch holds when, once for all rails that are alike.
 
-    A rail begins with the initial rings; the changes of
-    `result`, which are in no order of time, follow by time. Seats are replaced by the numbers of
-    their GPUs on the rail, in all replicas.
+    A rail begins with the initial rings, and the changes follow by time. Each row of
+    ``result.change`` is a bundle, the seat that sends, and its new circuit; rows are in no order
+    of time. Seats are replaced by the numbers of their GPUs on the rail, in all replicas.
     """
     # The new circuits in the order of time.
     order = np.argsort(result.change_start_s, kind="stable")
@@ -295,7 +298,9 @@ def _list_timelines(seats: Seats, result: Result, layout: RailLayout) -> tuple[R
     bundle, sender, circuit = result.change[order].T
     n_replicas = len(seats.number)
 
-    # Bundles take the ports of a GPU in turn: with widths 3 and 1, port 3 is that of bundle 1.
+    # Bundles take the ports of a GPU in turn: with widths 3 and 1, port 3 is that of bundle 1. For
+    # each port `circuits` has (bundle, port that sends, port that receives), as `join_ports` reads
+    # them; a circuit joins ports of one number.
     bundle_of_port = np.repeat(np.arange(len(layout.width)), layout.width).tolist()
     circuits = [(number, port, port) for port, number in enumerate(bundle_of_port)]
     timelines = []
@@ -307,6 +312,9 @@ def _list_timelines(seats: Seats, result: Result, layout: RailLayout) -> tuple[R
         first_state = np.empty((len(layout.width), n_replicas * len(on_rail)), np.int64)
         for state_of_bundle, ring in zip(first_state, layout.next_seat, strict=False):
             state_of_bundle[seats.number[:, on_rail]] = _find_receivers(seats, ring[on_rail])
+
+        # Each change is repeated for all replicas. The result is ``states[state, bundle, gpu]``
+        # and when each state begins, in seconds.
         states, times = _list_states(
             first_state,
             np.repeat(start_s[changed_here], n_replicas),

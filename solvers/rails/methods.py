@@ -65,9 +65,10 @@ def solve_by(
 ) -> Solution:
     """Plan the step of a job by a method, and bound its time from below.
 
-    Of the plans of `_list_plans` the fastest that the switches can hold is the answer; it is
-    optimal if it is as fast as the bound. Raises `InputError` if a communication is so short
-    beside a step with changes that its end is lost in rounding.
+    The answer is the fastest of the plans of `_list_plans` that the switches can hold; it is
+    optimal if it is as fast as the bound. `start` is a former solution, whose order of operations
+    `"prefetch"` tries first; each better plan is told to `on_event`. Raises `InputError` if a
+    communication is so short beside a step with changes that its end is lost in rounding.
     """
     limit: Limit | None = limits.start().exceeded(0)
     plan: RailPlan | None = None

@@ -112,7 +112,10 @@ def plan_programs(transfers: Transfers, rule: ChangeRule) -> Draft:
 
 
 def plan_by_time(transfers: Transfers, start_s: Floats, rule: ChangeRule) -> Draft | None:
-    """Plan a step in which each class communicates in the order of ``start_s[node]``."""
+    """Plan a step in which each class communicates in the order of ``start_s[node]``.
+
+    These are the nodes of the folded step. None if the orders of two classes contradict.
+    """
     place = transfers.rank(start_s)
     order = [nodes[np.argsort(place[nodes])] for nodes in transfers.order]
     return plan_in_order(transfers, order, rule)
@@ -246,8 +249,9 @@ def find_earliest_starts(transfers: Transfers) -> Floats:
 def _draw_programs(transfers: Transfers, order: Sequence[Ints], lanes: Mapping[int, int]) -> Lines:
     """Draw the lines of all lanes in the order of programs.
 
-    Places count the nodes of all classes, one class behind another. A message of a class to itself
-    stands there twice.
+    ``order[class]`` are nodes on rails, one after another; ``lanes[node]`` are bits. Places count
+    the nodes of all classes, one class behind another. A message of a class to itself stands there
+    twice.
     """
     uses = transfers.uses()
     n_nodes = len(transfers.duration_s)
@@ -276,7 +280,9 @@ def _draw_programs(transfers: Transfers, order: Sequence[Ints], lanes: Mapping[i
 def _cut_spans(lines: Lines, n_places: int) -> NDArray[np.bool_]:
     """Mark the places at which programs are cut into spans: greedily, as late as possible.
 
-    A place is cut off if a lane would face another peer than at a place of the span so far.
+    ``begins_span[place]`` is returned for places from 0 to ``n_places - 1``, those of all classes
+    as in `lines`. A place is cut off if a lane would face another peer than at a place of the span
+    so far: peers 4, 4, 7, 7, 4 are cut before the 7 and before the last 4.
     """
     # Rows of uses before which the lane faces another peer. ``conflict[place]`` is the last place
     # at which a lane that is used here with another peer was used before, -1 if there is none. A
@@ -414,10 +420,10 @@ def stopping_paths(
 ) -> Timed | None:
     """Start everything as early as possible where a change stops its rail, by simulated events.
 
-    ``duration_s[node]``, and ``rail_of[node]``, -1 beside all rails; of a pair of nodes the first
-    ends before the second starts. Changes are the nodes from `first_change` on; those that begin
-    at one moment are one, and what runs on the rail lasts a delay longer. None if nodes wait for
-    each other in a circle.
+    ``duration_s[node]`` in seconds, and ``rail_of[node]``, -1 beside all rails; of a pair of nodes
+    the first ends before the second starts. Changes are the nodes from `first_change` on; those
+    that begin at one moment are one, and what runs on the rail lasts a delay longer. None if nodes
+    wait for each other in a circle.
     """
     # By node those that wait for it, and for how many it still waits itself.
     n_nodes = len(duration_s)

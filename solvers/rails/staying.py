@@ -57,6 +57,7 @@ def bound_step(seats: Seats) -> float:
     assert from_start is not None
     assert to_end is not None
     lasts_s[is_exchange] = time_exchanges(seats, np.inf)
+
     # ``ring[row]`` is the ring of a collective: GPUs that communicate, directly or through others,
     # have the same number in `component`, and the first member stands for all.
     collectives = np.flatnonzero((seats.how >= 0) & (seats.how != MESSAGE))
@@ -110,7 +111,7 @@ def time_exchanges(seats: Seats, delay_s: float) -> Times:
 
 
 def _count_least_hops(n_members: int, n_strides: int) -> int:
-    """Count the fewest hops of all n - 1 parts.
+    """Count the fewest hops that the n - 1 parts of a member take, all together.
 
     At most C(h + s - 1, h) distances are h hops over s strides away (multisets).
     """
@@ -129,7 +130,9 @@ def _count_least_hops(n_members: int, n_strides: int) -> int:
 def bound_machine(head_s: Times, duration_s: Times, tail_s: Times) -> float:
     """Bound one machine with heads and tails by the preemptive schedule, longest tail first.
 
-    No order of the jobs ends sooner (Jackson; Carlier 1982).
+    ``head_s[job]`` is the earliest start of a job, ``tail_s[job]`` the least time from its end to
+    the end of all. Returned is the end of all in seconds; no order of the jobs ends sooner
+    (Jackson; Carlier 1982).
     """
     # Jobs join a heap of ready jobs, earliest head first. The heap has (-tail, job), so that its
     # first entry has the longest tail.

@@ -131,7 +131,8 @@ class Draft(NamedTuple):
     transfers: Transfers
     """The communications of the folded step."""
     timed: Timed
-    """Starts of the nodes of the folded job; further entries may follow."""
+    """Starts and ends of the nodes of the folded job; entries of events, such as changes of
+    circuits, may follow."""
     lanes: Mapping[int, int]
     """By communication its lanes, as bits: bit k for lane k."""
     initial: Turns
@@ -266,6 +267,8 @@ def _make_timeline(draft: Draft, rails: Sequence[int], ranks: NDArray[np.int64])
     transfers = draft.transfers
     gpus = np.arange(len(ranks))
     facing = np.full((2, transfers.lanes.number, len(ranks)), IDLE)
+
+    # By end, lane and spot: the GPUs of the class, and the GPU that each of them faces.
     peers_of: dict[tuple[int, int, Spot], tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
 
     def turn(turns: Turns, number: int) -> None:

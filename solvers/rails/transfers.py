@@ -82,7 +82,8 @@ class Transfer(NamedTuple):
     kind: int
     """The kind of its operations, as in `Step.kind`; from `SEND` on it is a message."""
     ahead: bool
-    """Whether a message goes towards ranks that come later in its group."""
+    """Whether a message goes onward, towards ranks that come later in its group; False for a
+    message back, and for a collective."""
 
 
 class Uses(NamedTuple):
@@ -142,9 +143,10 @@ class Transfers(NamedTuple):
         return Uses(*np.array(rows, np.int64).reshape(-1, len(Uses._fields)).T)
 
     def rank(self, start: Sequence[float] | NDArray[np.float64]) -> Ints:
-        """Rank nodes by start, ``start[node]`` of the folded step.
+        """Rank nodes by start, ``start[node]`` of the folded step: ``rank[node]``, from 0.
 
-        Ties, and rounds of one communication, are in the order of who waits for whom.
+        Further rounds are ranked, too. Ties, and rounds of one communication, are in the order of
+        who waits for whom.
         """
         place_of_node = np.empty(len(self.first), np.int64)
         start_s = np.asarray(start)[self.first]
@@ -168,7 +170,10 @@ class Transfers(NamedTuple):
         return rail_of_node
 
     def lasting(self, lanes: Mapping[int, int]) -> NDArray[np.float64]:
-        """List how long each node lasts, in seconds, with lanes as bits for communications."""
+        """List how long each node lasts, in seconds, if communications take some lanes.
+
+        ``lanes[node]`` has bit k for lane k; nodes that are not in it last ``self.duration_s``.
+        """
         durations = self.duration_s.copy()
         for node, used_lanes in lanes.items():
             transfer = self.by_node[node]
@@ -184,7 +189,7 @@ class Transfers(NamedTuple):
 
 
 def fold_transfers(job: RailJob) -> Transfers:
-    """Fold the step of a job for straight plans, and list its communications.
+    """Fold the step of a job for plans in which no GPU forwards data, and list communications.
 
     Ranks of one class have equal programs and agree in which partners are the same; on switches
     that stop as a whole their rails agree as well. Raises `InputError` for an odd number of
@@ -253,7 +258,11 @@ def _classes_of_rails(folded: Folded) -> dict[int, bytes]:
 
 
 def _list_message_sides(step: Step) -> list[bytes]:
-    """Describe by rank on which side of a pipeline the partners of its messages are."""
+    """Describe by rank on which side of a pipeline the partners of its messages are.
+
+    A rank has a byte for each of its messages in program order: 1 if the partner is the next rank
+    of the pipeline, else 0.
+    """
     is_message = (step.kind >= SEND) & (step.rail >= 0)
     sides = []
     for rank, start in enumerate(step.rank_start[:-1].tolist()):
@@ -283,6 +292,8 @@ def _list_transfers(job: RailJob, folded: Folded, lanes: Lanes, places: Places) 
     depend on kind, group and size alone, and are made once for each of them. At first each node of
     `folded` is its own first and last round; `_add_transfers` then adds the further ones.
     """
+    # The duration of a node is that of its operation ``folded.part[node]``. Those of first ranks
+    # are enough: `operations` are their numbers in the whole step, ascending.
     step = folded.step
     first_ranks, operations = pick_ranks(step, folded.first)
     operation_s = durations_s(first_ranks, job.network, job.collectives)
@@ -325,14 +336,18 @@ def _list_transfers(job: RailJob, folded: Folded, lanes: Lanes, places: Places) 
 def _add_transfers(transfers: Transfers) -> Transfers:
     """Add a node for each further round of a communication, with its ends, in a chain.
 
-    What waits for a communication waits for its last round.
+    On entry `transfers` knows the nodes of the folded step alone: `rounds_of` says how many rounds
+    each communication has, `by_node` and `order` are empty, and `duration_s`, `first`, `last`,
+    `pairs` and `place` have no further rounds yet. All of these but `rounds_of` are filled in the
+    result. Nodes that wait for a communication wait for its last round.
     """
     folded = transfers.folded
     step = folded.step
     nodes_of, n_nodes = _number_rounds(transfers)
     endpoints = _list_endpoints(transfers, nodes_of)
 
-    # Each communication is a transfer for each of its rounds.
+    # Each communication is a transfer for each of its rounds. Kind and direction are read from one
+    # operation of its node, ``folded.part[node]``.
     by_node = {}
     for first, rounds in transfers.rounds_of.items():
         operation = int(folded.part[first])
@@ -353,9 +368,10 @@ def _add_transfers(transfers: Transfers) -> Transfers:
     for first, nodes in nodes_of.items():
         last_of[first] = nodes[-1]
 
-    # Who waits for whom: a node waits for the last round of what it waited for, and each round for
-    # the one before. Longest paths with durations of 0 s are asked only for their order, in which
-    # each node comes after all that it waits for.
+    # Who waits for whom: in the folded step node ``folded.after[k]`` waits for
+    # ``folded.before[k]``, now for the last round of that, and each round for the one before.
+    # Longest paths with durations of 0 s are asked only for their order, in which each node comes
+    # after all that it waits for.
     in_turn = [pair for nodes in nodes_of.values() for pair in pairwise(nodes)]
     pairs = np.stack([last_of[folded.before], folded.after], axis=1)
     pairs = np.concatenate([pairs, np.array(in_turn, np.int64).reshape(-1, 2)])
@@ -447,12 +463,14 @@ def face(
 ) -> NDArray[np.int64]:
     """Look up the ranks that operations of one communication send to (side 0) or receive from.
 
-    The result has shape (rounds, lanes, operations), without the axes of a single lane or round,
-    and (operations,) for messages.
+    `lane` and `turn`, the number of a round, select from all lanes and rounds. The result has
+    shape (rounds, lanes, operations), without the axes of a single lane or round, and
+    (operations,) for messages.
     """
     step = transfers.folded.step
     if not len(operations) or step.kind[operations[0]] >= SEND:
         return step.peer[operations].astype(np.int64)
+
     # All operations are of one node, that of the first. Ranks are turned into places in their
     # group, places into those of partners, and these back into ranks.
     rounds = transfers.rounds_of[int(transfers.folded.node_of(operations[:1])[0])]
@@ -481,7 +499,7 @@ def list_sides(transfers: Transfers, op: int) -> tuple[int, ...]:
 def _is_next(members: tuple[int, ...], rank: int, other: int) -> bool:
     """Tell whether another rank comes right after one in their pipeline, which may be closed.
 
-    Of two members only the second follows the first.
+    If there are two members, only the second one follows the first.
     """
     place = members.index(rank)
     if len(members) == 2:

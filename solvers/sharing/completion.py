@@ -28,11 +28,11 @@ class Kinds(NamedTuple):
     """Resources of one class that come at one time are of one kind."""
 
     kind_of_resource: NDArray[np.intp]
-    """(resources,)."""
+    """(resources,): the kind of each, from 0."""
     class_of_kind: NDArray[np.int64]
-    """(kinds,)."""
+    """(kinds,): the class that its resources are of."""
     arrival_s: NDArray[np.float64]
-    """(kinds,): when its resources come."""
+    """(kinds,): when its resources come, in seconds."""
     sizes: NDArray[np.int64]
     """(kinds,): how many resources there are."""
 
@@ -113,7 +113,8 @@ class _WaitingModel(ExactModel[NDArray[np.int32]]):
         in all, each kind is given out no more often than there are resources, and the caps of jobs
         on planes hold.
         """
-        # Variables, cost terms and caps, by kind and job; a kind is on one plane.
+        # Variables by kind and job, the terms of the objective, and caps by job and plane; a kind
+        # is on one plane.
         super().__init__()
         self.kinds = _find_kinds(problem)
         self.steps_per_s = _steps_per_s(problem, self.kinds)
@@ -177,7 +178,7 @@ class _WaitingModel(ExactModel[NDArray[np.int32]]):
             waits_before = waits
 
     def _keep_caps(self, job: int, kinds: list[int]) -> None:
-        """Constrain what a job gets of each plane to its cap."""
+        """Constrain what a job gets of each plane to its cap; `kinds` are those that serve it."""
         if self._caps is None:
             return
         for plane, cap in enumerate(self._caps[job].tolist()):
@@ -185,7 +186,11 @@ class _WaitingModel(ExactModel[NDArray[np.int32]]):
             self.model.add(sum(self.amounts[kind, job] for kind in on_plane) <= cap)
 
     def read(self, outcome: Outcome) -> NDArray[np.int32]:
-        """Return the job of each resource, -1 for none; the first ones of each kind are used."""
+        """Return ``job_of[resource]``, -1 for none; the first resources of each kind are used.
+
+        Jobs take the resources of a kind in turn: 2 for job 0 and 1 for job 1 are the first two,
+        and the third one.
+        """
         kinds = self.kinds
         resources_by_kind = np.argsort(kinds.kind_of_resource, kind="stable")
         next_of_kind = (np.cumsum(kinds.sizes) - kinds.sizes).tolist()

@@ -23,9 +23,12 @@ def conclude(
 ) -> Solution:
     """Make a solution of an assignment, which is no answer if it misses demands that must be met.
 
-    A bound of None is the one that the problem counts itself; an infinite one: no answer exists.
+    ``job_of[resource]`` is -1 for no job. A bound of None is the one that the problem counts
+    itself; an infinite one: no answer exists. `parts` are further fields of the solution, its
+    certificate and statistics.
     """
-    # An assignment that misses demands which must be met is no answer.
+    # The objective is None if the assignment misses demands which must be met: then there is no
+    # answer either.
     if bound is None:
         bound = problem.lower_bound()
     objective = None if job_of is None else measure(problem, job_of)
@@ -37,7 +40,10 @@ def conclude(
 
 
 def interruptible(name: str, run: Run) -> Run:
-    """Make a method that returns a solution without an answer if it is stopped early."""
+    """Make a method of `run` that returns a solution without an answer if it is stopped early.
+
+    `name` is that of the method, for solutions and ticks.
+    """
 
     def run_until_stopped(
         problem: PortSharing, limits: Limits, rng: np.random.Generator, on_event: OnEvent

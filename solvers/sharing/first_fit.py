@@ -46,7 +46,8 @@ class Dispatcher:
         self._number_of_class: dict[tuple[int, ...], int] = {}
         self._caps = None if jobs.plane_caps is None else jobs.plane_caps.tolist()
 
-        # By job: what it still asks for, and its entry in queues.
+        # By job: how many resources it still asks for, and its entry in queues, (priority, -job);
+        # None before it has asked.
         self._wanted = [0] * jobs.n_jobs
         self._entries: list[tuple[float, int] | None] = [None] * jobs.n_jobs
 
@@ -109,7 +110,10 @@ class Dispatcher:
             insort(queue, entry)
 
     def rank(self, priority: NDArray[np.float64]) -> None:
-        """Order all jobs that still ask anew, by ``priority[class, job]`` of known classes."""
+        """Order all jobs that still ask anew, by ``priority[class, job]`` of known classes.
+
+        Where the priority is minus infinity, the class does not serve the job.
+        """
         is_asking = np.array(self._wanted) > 0
         for number, may_serve in enumerate(self._eligible):
             is_served = priority[number] > -np.inf
@@ -151,7 +155,8 @@ def first_fit(problem: PortSharing, priority: NDArray[np.float64] | None) -> NDA
 
     A resource that no job wants waits until it leaves; when a job asks, resources that wait are
     offered to it, the first that came first. At equal times the job is there before the resource.
-    Without `priority`, jobs are ranked by `irs` whenever a job asks or has all that it wants.
+    The job of the greatest ``priority[job]`` is first; without priorities, jobs are ranked by
+    `irs` whenever a job asks or has all that it wants.
     """
     # The resources in the order in which they come.
     jobs = problem.jobs
@@ -207,14 +212,17 @@ class _Service:
             self._rank()
 
     def offer_all(self, resources: NDArray[np.intp]) -> NDArray[np.intp]:
-        """Offer resources in their order; return those that no job wants."""
+        """Offer resources in their order, and write `job_of`; return those that no job wants."""
         offer = self.dispatcher.offer if self.priority is not None else self._offer_and_rank
         classes = self.classes.class_of[resources].tolist()
         self.job_of[resources] = [offer(number) for number in classes]
         return resources[self.job_of[resources] < 0]
 
     def _offer_and_rank(self, number: int) -> int:
-        """Offer a resource; a job that has its demand changes the order of the others."""
+        """Offer a resource of class `number`, and return its job, -1 for none.
+
+        A job that has its demand then changes the order of the others.
+        """
         job = self.dispatcher.offer(number)
         if job >= 0 and not self.dispatcher.left(job):
             self._rank()

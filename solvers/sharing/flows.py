@@ -86,8 +86,9 @@ class Filled(NamedTuple):
 def fill(network: Network, order: NDArray[np.intp], on_event: OnEvent) -> Filled:
     """Serve jobs in `order`, each as much as the jobs before it allow.
 
-    Many jobs are tried at once by one maximum flow: if all of them get their demands, or none gets
-    anything, all are done; otherwise each half of them is tried. No job that was served gets less.
+    ``order[place]`` is a job. Many jobs are tried at once by one maximum flow: if all of them get
+    their demands, or none gets anything, all are done; otherwise each half of them is tried. No
+    job that was served gets less.
     """
     demand = network.problem.jobs.demand
     is_whole = network.problem.jobs.whole
@@ -233,7 +234,10 @@ class AmountModel(ExactModel[Numbers]):
         self.model.minimize(int(jobs.demand.sum()) - sum(self.amounts))
 
     def add_cut(self, from_tight_planes: dict[int, int], n_beside: int) -> None:
-        """Let jobs get at most `n_beside` resources beyond what their tight planes give."""
+        """Let jobs get at most `n_beside` resources beyond what their tight planes give.
+
+        ``from_tight_planes[job]`` is how many these give; other jobs are not limited by this cut.
+        """
         excess = sum(self.amounts[job] - amount for job, amount in from_tight_planes.items())
         self.model.add(excess <= n_beside)
 
@@ -251,9 +255,9 @@ def choose_whole(
 ) -> WholeChoice:
     """Choose how much each job gets, such that they lack as little as possible (Benders cuts).
 
-    CP-SAT chooses amounts under the cuts known so far, at first that for all demands. A maximum
-    flow tells whether the resources can serve them: then they are optimal, else its cut is one
-    more.
+    CP-SAT chooses amounts under the cuts known so far, at first `cut`, which shows that not all
+    demands can be met. A maximum flow tells whether the resources can serve them: then they are
+    optimal, else its cut is one more.
     """
     clock = limits.start()
     jobs = network.problem.jobs

@@ -137,7 +137,8 @@ class Network:
     def serve(self, demand: ArrayLike) -> LargestFlow:
         """Return a maximum flow of resources to jobs, and its minimum cut.
 
-        The cut is that of the nodes that the source still reaches in the residual network.
+        A job gets at most ``demand[job]``. The cut is that of the nodes that the source still
+        reaches in the residual network.
         """
         # The arcs of the network come first, then one from each job to the sink.
         demands = np.asarray(demand, dtype=np.int64)
@@ -163,7 +164,7 @@ class Network:
         )
 
     def extend(self, needed: ArrayLike) -> LargestFlow:
-        """Return a maximum flow to all demands in which each job gets what it needs.
+        """Return a maximum flow to all demands in which each job gets at least ``needed[job]``.
 
         It is a minimum-cost flow as large as a maximum flow. Two arcs lead from each job to the
         sink: one of cost -1 for what the job needs, one of cost 0 for the rest of its demand. Some
@@ -194,7 +195,7 @@ class Network:
         return LargestFlow(served=served, cut=largest.cut, arcs=flows[:n_network_arcs])
 
     def assign(self, flow: LargestFlow) -> NDArray[np.int32]:
-        """Return the job of each resource, -1 for none, from a flow that only counts resources.
+        """Return ``job_of[resource]``, -1 for no job, from a flow that only counts resources.
 
         At each group the first resource to come is the first to leave. Example: into a group come
         3 resources of class 0 and 2 of class 1, and out of it go 4 to job 0 and 1 to job 1::

@@ -42,8 +42,10 @@ class GroupPlan(NamedTuple):
 def plan_groups(eligible: ArrayLike, supply: ArrayLike, residual: ArrayLike) -> GroupPlan:
     r"""Decide which jobs each class of resources serves, by the rule of Venn [1]_.
 
-    A group is all jobs that the same classes may serve; its jobs stand in a queue, those that want
-    the least first. The supply of classes is how many resources they have. There are two steps:
+    ``eligible[class, job]`` tells whether a class may serve a job, ``supply[class]`` is how many
+    resources it has, and ``residual[job]`` how many the job still wants. A group is all jobs that
+    the same classes may serve; its jobs stand in a queue, those that want the least first.
+    There are two steps:
 
     1. From the group with the smallest supply to that with the largest, each takes those of its
        classes that no other one has taken.
@@ -174,7 +176,8 @@ def _take_over(state: _Takeover, large: int, smaller_groups: list[int]) -> None:
 def irs(eligible: ArrayLike, supply: ArrayLike, residual: ArrayLike) -> Priority:
     """Serve in each class its owning group, and in the group the job that wants the least (Venn).
 
-    The priority is minus infinity for jobs that the class does not serve; see `plan_groups`.
+    ``priority[class, job]`` is minus infinity for jobs that the class does not serve. The
+    arguments are those of `plan_groups`.
     """
     plan = plan_groups(eligible, supply, residual)
     priority = np.full(np.shape(eligible), -np.inf)

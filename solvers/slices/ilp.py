@@ -49,9 +49,10 @@ def find_cut(rack: Rack, plan: SliceShape, server: Shape, largest_load: int) -> 
 
     However the slice lies, circuits between its slots inside and outside the set have to pass the
     edges that leave the set, and those that enter it. No slice has room if they are more than
-    these edges may carry under `largest_load`. All sets of at most ``MOST`` nodes are tried, in
-    time and memory :math:`O(2^n m)` for n nodes and m edges; the set that lacks the most fibres is
-    returned, servers numbered from the first one of the rack, then switches.
+    these edges may carry if no edge has more than `largest_load` circuits, those of earlier slices
+    included. `server` is the shape of a server in chips. All sets of at most ``MOST`` nodes are
+    tried, in time and memory :math:`O(2^n m)` for n nodes and m edges; the set that lacks the most
+    fibres is returned, servers numbered from the first one of the rack, then switches.
     """
     # Nodes are servers and switches; `members[subset, node]` and all below is by subset.
     n_nodes = int(rack.edges.max(initial=-1)) + 1
@@ -280,7 +281,10 @@ class _LoadSearch:
         self.on_event(NewBest(load_of(self.problem, allocation)))
 
     def _raise_bound(self, bound: float) -> None:
-        """Take a higher bound over; one beyond all fibres says that there is no slice."""
+        """Take a higher bound over, at most the load of the best slice, and report it.
+
+        One beyond all fibres says that there is no slice, and is not reported.
+        """
         if self.best is not None:
             bound = min(bound, load_of(self.problem, self.best))
         if bound > self._most_fibres():

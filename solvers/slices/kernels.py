@@ -8,7 +8,10 @@ exhaustive: ``EXHAUSTED`` proves that no slice keeps the load. `optmatch.solvers
 the Python around these kernels.
 
 Free servers are numbered by their places in `RackLoads.servers`; -1 stands in unused places of all
-tables.
+tables. Kernels take records: `task` is a `PlacementTask`, `rack` a `RackLoads`, `table` a
+`RouteTable`, `best` a `BestRoutes`, `pair` a `ServerPair`, and `pool` a `RoutePool`: route number
+`rank` from a server to another one has ``pool.hops[source, destination, rank]`` hops, -1 if there
+is none, over the edges ``pool.edges[source, destination, rank, hop]``.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from numpy.typing import NDArray
 
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 
+# What a search returns: there is an answer, there is none, or the budget is used up.
 FOUND = 1
 EXHAUSTED = 0
 BUDGET = -1
@@ -54,7 +58,7 @@ class BestRoutes(NamedTuple):
     """Scratch of `offer_routes`: the best routes of one pair of servers so far, best first."""
 
     rank: NDArray[np.int64]
-    """(choices,): the place of a route in the pool."""
+    """(choices,): the number of a route in the pool, by which hops and edges are looked up."""
     load: NDArray[np.int64]
     """(choices,): the largest load on its edges."""
 
@@ -250,7 +254,10 @@ def _stretch(task, slot, server):
 
 @inner_kernel
 def _room_at(task, edges_of_server, server):
-    """Return the circuits that fit on the edges out of a server, or into it, together."""
+    """Return the circuits that fit on the edges out of a server, or into it, together.
+
+    `edges_of_server` is ``task.edges_out`` or ``task.edges_in``.
+    """
     total = 0
     for place in range(edges_of_server.shape[1]):
         edge = edges_of_server[server, place]
@@ -329,7 +336,8 @@ def _take_next_server(task, step):
 def _change_load(task, pair, choice, sign):
     """Put the circuits of a pair on a route (sign 1), or take them off (-1).
 
-    Changes ``task.room[edge]``, and ``task.owed`` of both slots, by the circuits of the pair.
+    `choice` is the number of the route among those offered between both servers. Changes
+    ``task.room[edge]``, and ``task.owed`` of both slots, by the circuits of the pair.
     """
     first = task.slots_of_pair[pair, 0]
     second = task.slots_of_pair[pair, 1]
@@ -372,9 +380,9 @@ def search_placement(task, budget):
 
     Each step gives one slot a server, or one pair, whose servers are then known, a route. A step
     without an alternative is undone, and the step before takes its next one. A call continues
-    where the former one ended; `budget` are nodes, visits of steps, of all calls together.
-    ``FOUND``: `server_of_slot` and `choice` have the answer. ``EXHAUSTED``: there is none.
-    ``BUDGET``: open yet.
+    where the former one ended, and writes the fields of `task` from `room` on; `budget` are nodes,
+    visits of steps, of all calls together. ``FOUND``: `server_of_slot` and `choice` have the
+    answer. ``EXHAUSTED``: there is none. ``BUDGET``: open yet.
     """
     step = task.progress[0]
     nodes = task.progress[1]

@@ -172,7 +172,10 @@ class Pod:
     def _scatter_all(
         self, racks: tuple[int, ...], plans: list[SliceShape], *, nodes_of_a_pair: int = 0
     ) -> Iterator[tuple[SliceShape, Placement]]:
-        """List placements on scattered servers of some racks, one for each turned slice."""
+        """List placements on scattered servers of some racks, one for each turned slice.
+
+        A search has ``nodes_of_a_pair`` nodes for each pair of slots, at least `NODES` in all.
+        """
         for plan in tell_apart(plans):
             budget = max(NODES, nodes_of_a_pair * len(plan.pairs))
             placement = self.scatter(racks, plan, budget)
@@ -307,7 +310,9 @@ class Pod:
         ends_of_pair = servers[plan.pairs].tolist()
         for (source, destination), weight in zip(ends_of_pair, plan.weights.tolist(), strict=True):
             by_switch = [(source, switch, destination) for switch in switches_of_server[source]]
-            # Edge by edge: -1 where no edge joins two nodes.
+
+            # Edge by edge: -1 where no edge joins two nodes. If no route has room, there is no
+            # placement.
             for nodes in [(source, destination), *by_switch]:
                 route = [edge_between.get(step, -1) for step in pairwise(nodes)]
                 if -1 not in route and all(room_of_edge[edge] >= weight for edge in route):
@@ -325,6 +330,7 @@ class Pod:
         `budget` is the most nodes for each load and each start; None if nothing is found within
         it.
         """
+        # A start is the list of free servers, turned by a sixth for each of `TURNS` starts.
         rack = self.rack(*racks)
         for largest_load in loads_possible(rack, plan):
             for turn in range(TURNS):
@@ -435,7 +441,11 @@ def whole_racks(server_grid: Shape, grid: Shape) -> NDArray[np.int64]:
 
 @lru_cache(maxsize=64)
 def _ends_of_edges(fabric: RackFabric, n_racks: int) -> NDArray[np.int64]:
-    """Return the ends of the edges of joined racks: servers rack by rack, then shared switches."""
+    """Return the ends of the edges of joined racks: servers rack by rack, then shared switches.
+
+    The shape is (edges, 2). Racks are alike: with 16 servers and no switches, the edge 3-5 of a
+    rack is 19-21 in the second one.
+    """
     n_edges = len(fabric.edges) // fabric.racks
     n_servers = fabric.n_servers // fabric.racks
     ends_in_rack = fabric.edges[:n_edges].astype(np.int64)
@@ -450,7 +460,8 @@ def _ends_of_edges(fabric: RackFabric, n_racks: int) -> NDArray[np.int64]:
 def _direct_edges(fabric: RackFabric) -> tuple[dict[tuple[int, int], int], list[list[int]]]:
     """Index the edges of racks where light passes no server.
 
-    Returns the edge between two nodes, and by server the switches to which its edges lead.
+    Returns ``edge_between[source, destination]``, and by server the switches to which its edges
+    lead. Nodes are servers, then switches.
     """
     edge_between = {}
     switches_of_server: list[list[int]] = [[] for _ in range(fabric.n_servers)]

@@ -82,7 +82,7 @@ class SliceSearch:
         The search is a sequence of steps, each of which gives a slot its server or a pair of slots
         its route; a pair follows its second slot. With slots 0, 1 and 2 and the pairs 0-1 and 1-2
         the steps are slot 0, slot 1, pair 0-1, slot 2, pair 1-2. With fixed servers only the steps
-        of pairs are left. Of placements that are mirror images of each other, one is searched.
+        of pairs are left. One is searched of placements that are mirror images of each other.
         """
         self.rack = rack
         self.plan = plan
@@ -175,8 +175,9 @@ class SliceSearch:
 def _offer_routes(rack: Rack, weights: NDArray[np.int32], n_routes: int) -> RouteTable:
     """List the routes that a search may try between each two free servers, by kind of pair.
 
-    Pairs of a kind have equally many circuits, ``weights[kind]``. Lengths are 0, and edges -1,
-    where there are no more routes; servers are places in ``rack.servers``.
+    Pairs of a kind have equally many circuits, ``weights[kind]``, and at most `n_routes` routes;
+    both tables of the result have the kind as first index. Lengths are 0, and edges -1, where
+    there are no more routes; servers are places in ``rack.servers``.
     """
     n_kinds = max(1, len(weights))
     n_free = len(rack.servers)
@@ -205,7 +206,7 @@ def _drop_full_routes(
     """Remove the routes without room for `weight` circuits, in place; the others move up.
 
     ``routes[server, server, place, hop]`` is an edge or -1, ``lengths[server, server, place]`` 0
-    where there is no route.
+    where there is no route. ``room_of_edge[edge]`` is how many circuits still fit there.
     """
     # A route is kept if each of its edges has room. Entries of -1, for no edge, read the last
     # entry of `is_open`, which is true.
@@ -244,7 +245,8 @@ def _tell_mirrors_apart(plan: SliceShape) -> NDArray[np.int64]:
 
     If all servers of a slice are full, a torus looks the same from each slot, so slot 0 may have
     the smallest server. It also looks the same in the mirror of each axis, so the neighbour of
-    slot 0 up an axis may have a smaller server than the one down, unless the torus is twisted.
+    slot 0 up an axis may have a smaller server than the one down, unless the torus is twisted. The
+    result is ``smaller_slots[slot, k]``, -1 behind the last one.
     """
     smaller_slots: list[list[int]] = [[] for _ in range(plan.n_slots)]
     ports_of_slot = np.unique(plan.circuits[:, :2], axis=0)[:, 0]

@@ -97,10 +97,13 @@ class _Task(NamedTuple):
     """The question, checked."""
 
     rings: tuple[Ring, ...]
+    """The numbers of the chips of each ring, in order."""
     demands: NDArray[np.float64]
-    """``demands[ring]``."""
+    """``demands[ring]``, above 0."""
     ports: int
+    """The ports of a chip."""
     link_units: float | None
+    """The most ports of a ring on one side of a chip; None for no limit."""
 
     @property
     def n_chips(self) -> int:
@@ -111,7 +114,8 @@ class _Task(NamedTuple):
 def _fill_level(task: _Task) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
     """Return the best least ratio of units to demand, and the dual's prices of chips and of links.
 
-    One chip or one link holds the ratio down. That part alone has a price.
+    One chip or one link holds the ratio down. That part alone has a price. Prices are by chip, and
+    by ring for the links of a ring.
     """
     chip_prices = np.zeros(task.n_chips)
     link_prices = np.zeros(len(task.rings))
@@ -139,7 +143,7 @@ def _deal_whole_ports(task: _Task) -> NDArray[np.int64]:
     """Deal whole ports out, a unit at a time: two ports of each chip of a ring.
 
     The ring with the least units over demand is served first. A ring that has reached the link, or
-    one of whose chips is full, gets no more.
+    one of whose chips is full, gets no more. The result is ``units[ring]``.
     """
     most_units = task.ports // 2
     if task.link_units is not None:
