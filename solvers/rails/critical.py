@@ -106,6 +106,8 @@ def _walk_back(times, formers, members, communications, limits, blocked):
 
     Parameters
     ----------
+    times : (start_s, end_s)
+        By node, in seconds.
     formers : (first_former, former)
         Node k waits for the nodes ``former[first_former[k]:first_former[k + 1]]``.
     members : (begin, member, mark)

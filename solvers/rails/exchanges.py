@@ -2,16 +2,16 @@
 
 Words of this module:
 
-Part
+Block
     The data of one member for one other; its distance is how many places further on that is.
 Stage
-    A time in which the circuits of all members stay; parts may take several hops in it.
+    A time in which the circuits of all members stay; blocks may take several hops in it.
 Stride
     How many places further on the circuits of a stage lead.
 Menu
     A table of schemes to do all-to-alls of some sizes, each with its stages and their strides.
 
-With a few stages one after another every part goes over several hops: fewer changes than with a
+With a few stages one after another every block goes over several hops: fewer changes than with a
 ring for each distance, and fewer bytes than around one ring. Among 6 members, the strides 1 and 3
 serve distance 5 by two hops in the first stage and one in the second.
 """
@@ -44,7 +44,7 @@ class Menu(NamedTuple):
     """``stride[row, stage]``: how many places further on its circuits lead; 0 past the last
     stage."""
     hops: Ints
-    """``hops[row, stage]``: how many parts each circuit carries, one for each hop of a part."""
+    """``hops[row, stage]``: how many blocks each circuit carries, one for each hop of a block."""
 
 
 class _Scheme(NamedTuple):
@@ -53,7 +53,7 @@ class _Scheme(NamedTuple):
     strides: tuple[int, ...]
     """How many places further on circuits lead."""
     hops: list[int]
-    """How many parts each circuit carries."""
+    """How many blocks each circuit carries."""
 
 
 def list_menu(sizes: Iterable[int]) -> Menu:

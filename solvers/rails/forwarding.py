@@ -363,7 +363,8 @@ def _list_states(
     states = [first_state]
     times = [0.0]
 
-    # Changes that begin at one time stand together: ``start_s[first:end]``.
+    # Changes that begin at one time stand together: ``start_s[first:end]``. No start is below 0,
+    # so that the first change always begins a new time.
     first_at_time = np.flatnonzero(np.diff(start_s, prepend=-1.0)).tolist()
     for first, end in pairwise([*first_at_time, len(start_s)]):
         together = slice(first, end)

@@ -351,8 +351,10 @@ def plan_in_order(transfers: Transfers, order: Sequence[Ints], rule: ChangeRule)
         is_computation[list(transfers.by_node)] = False
         waited_for = np.where(is_computation, request, waited_for)
 
-    # Who waits for whom, as (former, later). A span begins after all nodes of the span before. A
-    # change comes after the beginning of its span, and before all nodes of it.
+    # Who waits for whom, as (former, later), in this order: requests wait for the nodes before;
+    # the beginning of a span for the span before; nodes for the beginning of their span; a change
+    # for that, too; and nodes for the change of their span. Where changes have to be asked for,
+    # they wait for the request of the first node of their span as well.
     is_before_another = goes_on[span + 1]
     is_after_another = goes_on[span]
     has_change = change_of_place >= 0
@@ -372,6 +374,8 @@ def plan_in_order(transfers: Transfers, order: Sequence[Ints], rule: ChangeRule)
     lasts_s = np.zeros(2 * n_nodes + n_spans + len(change))
     lasts_s[:n_nodes] = transfers.lasting(lanes)
     lasts_s[change] = transfers.job.network.delay_s
+
+    # A change is on the rail of the first node of its span; changes are the last of the events.
     if transfers.job.network.switching == "all-stop":
         rails = np.full(len(lasts_s), -1)
         rails[:n_nodes] = transfers.rails()

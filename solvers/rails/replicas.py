@@ -81,7 +81,8 @@ def _split_ranks(job: RailJob, count: int) -> Replicas | None:
     column = DEGREES.index("dp")
     number, place = np.divmod(places[:, column], job.parallelism.dp // count)
 
-    # Ranks that agree in all but their replica, sorted by it: ``table[place, replica]``.
+    # ``places[rank]`` has the coordinates of a rank, one for each degree of parallelism. Ranks
+    # that agree in all but their replica are sorted by it: ``table[place, replica]`` is a rank.
     places[:, column] = place
     key = np.unique(places, axis=0, return_inverse=True)[1].reshape(-1)
     table = np.lexsort([number, key]).reshape(-1, count)

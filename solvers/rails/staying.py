@@ -80,10 +80,10 @@ def bound_step(seats: Seats) -> float:
 def time_exchanges(seats: Seats, delay_s: float) -> Times:
     """Bound the time of each all-to-all in seconds, in the order of the nodes.
 
-    A stride is how many places further on in its group a member sends over a circuit. With s
-    strides a part takes as few hops as these allow. Strides beyond the ports of a GPU are
-    changes, each for a part of a delay; if a change takes forever there are none. The best number
-    of strides counts, or one ring.
+    A stride is how many places further on in its group a member sends over a circuit, and a part
+    is the data of one member for one other. With s strides a part takes as few hops as these
+    allow. Strides beyond the ports of a GPU are changes, of which the ports share the delays;
+    `delay_s` is infinite if no circuit may change. The best number of strides counts, or one ring.
     """
     network = seats.job.network
     n_ports = network.ports_per_gpu

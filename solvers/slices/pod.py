@@ -41,8 +41,8 @@ class Block(NamedTuple):
 
     plan: SliceShape
     """The slice as it is turned."""
-    # The racks over which it lies.
     racks: tuple[int, ...]
+    """The racks over which it lies."""
     servers: NDArray[np.int64]
     """``servers[slot]``, counted rack by rack from the first one of `racks`."""
 
@@ -368,6 +368,8 @@ class Pod:
         first, then boxes of whole empty racks, if racks are joined.
         """
         # ``is_free[rack, server]``, and by rack what counts for the order: free servers, or 0.
+        # Each block of `ranked` has a key: that, its rack, the way to turn, and its number in the
+        # rack.
         is_free = self.free.reshape(self.fabric.racks, -1)
         n_free = self._free_by_rack() if fullest_first else np.zeros(self.fabric.racks, np.int64)
         ranked: list[tuple[tuple[int, ...], Block]] = []
