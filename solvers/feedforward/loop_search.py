@@ -203,10 +203,9 @@ def bound_blocks(blocks, wide, cheapest, least):
     """Find for each block a lower bound of what a circuit costs in it, whatever its route.
 
     `blocks` and `wide` are those of `LoopTask`. A half comes after its whole, hence rows are read
-    from the last. In a dilated network (`wide`)
-    each line has a cell of its own in each outer column; else two lines share one.
-    ``cheapest[cell]`` is the least cost of a cell in any state; ``least[block]`` receives the
-    bounds.
+    from the last. In a dilated network (`wide`) each line has a cell of its own in each outer
+    column; else two lines share one. ``cheapest[cell]`` is the least cost of a cell in any state;
+    ``least[block]`` receives the bounds.
     """
     for number in range(len(blocks) - 1, -1, -1):
         size = blocks[number, SIZE]
@@ -657,7 +656,7 @@ def _split(number, task, space):
         space.lines[FORTH, depth + 1, input_place] = o >> 1
         space.lines[BACK, depth + 1, output_place] = i >> 1
 
-        # Of the two wires of a line, the one with light goes on.
+        # The one of the two wires of a line that has light goes on.
         if task.wide:
             odd = size - 1 if size & 1 else -1  # its two wires go on as they are
             space.lines[ENTERED, depth + 1, input_place] = (

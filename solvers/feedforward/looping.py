@@ -62,9 +62,8 @@ def network(n: int, *, dilated: bool = False, leaf: int = 2) -> Blocks:
     """Divide a network into blocks, its cells numbered as those of `Benes`, `DilatedBenes`.
 
     `n` is the number of its lines, each of them a pair of wires if it is `dilated`. Blocks of
-    `leaf` lines are not divided, for those who look them up in tables; nor are blocks of
-    one line or two. By rising depth, a block before its halves, the upper half before the lower
-    one.
+    `leaf` lines are not divided, for those who look them up in tables; nor are blocks of one line
+    or two. By rising depth, a block before its halves, the upper half before the lower one.
     """
     # Cells are numbered column by column from outside: the first column of a block, all cells of
     # its upper half, all of its lower half, its last column. The list grows while it is read.
@@ -423,11 +422,10 @@ def loop(blocks, tables, matchings, all_states, space, plain):
 
     ``matchings[row, input]`` is an output, -1 if idle; ``all_states[row, cell]`` is written.
     `blocks` is the table of `Blocks`, `tables` a `Tables` for the blocks that are not divided. Two
-    lines that share a cell of an outer column go
-    to different halves. The algorithm takes one line, sends it to a half, its neighbour at the
-    outputs to the other one, that one's neighbour at the inputs to the first half again, and so on
-    round the loop. A smaller matching is then left to route in each half. `space` and `plain` are
-    the same memory, with and without sign.
+    lines that share a cell of an outer column go to different halves. The algorithm takes one
+    line, sends it to a half, its neighbour at the outputs to the other one, that one's neighbour
+    at the inputs to the first half again, and so on round the loop. A smaller matching is then
+    left to route in each half. `space` and `plain` are the same memory, with and without sign.
     """
     n = matchings.shape[1]
     cells = all_states.shape[1]
@@ -498,8 +496,8 @@ def widen(narrow, wide, matchings, halves, states):
 
     `narrow` is the block table of the Benes network and ``halves[row, cell]`` its states, `wide`
     the block table of the dilated one. The blocks of both networks have the same numbers;
-    ``matchings[row, source]`` is an output, -1 if idle.
-    ``states[k, cell]`` receives the states where light passes; the others stay as they are.
+    ``matchings[row, source]`` is an output, -1 if idle. ``states[k, cell]`` receives the states
+    where light passes; the others stay as they are.
     """
     for row in range(len(matchings)):
         for source in range(matchings.shape[1]):

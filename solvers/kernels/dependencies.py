@@ -1,4 +1,4 @@
-"""What a compiled kernel is made from: its stamp changes when any part of that changes.
+"""The sources of a compiled kernel: its stamp changes when any part of them changes.
 
 A kernel takes over the code of the kernels that it calls and the values of the constants that it
 names, wherever they are defined. Numba by itself looks at the file of the kernel alone, and would
@@ -67,7 +67,7 @@ def _digest_of(file: Path) -> bytes:
 def _globals_of(function: Any) -> Iterator[tuple[str, Any]]:
     """Yield names and values of the globals that a function refers to.
 
-    Of a module of this package that is one of them, what is taken from it is yielded too.
+    If one of them is a module of this package, what is taken from it is yielded too.
     """
     names = set(_names_in(function.__code__))
     for name in sorted(names & function.__globals__.keys()):

@@ -47,8 +47,8 @@ def cache_folder_of(modules: Path) -> Path:
     """Return the folder that keeps the kernels of a folder of modules.
 
     Its name changes with any of these modules, since a kernel takes over the code of those that it
-    calls, and with what else decides about the machine code. What a kernel takes over from other
-    folders is in `dependencies.stamp_of_kernel`.
+    calls, and with what else decides about the machine code. Code that a kernel takes over from
+    other folders is in `dependencies.stamp_of_kernel`.
     """
     settings = numba_version, _CONFIG.OPT, _CONFIG.BOUNDSCHECK
     digest = hashlib.sha256(repr(settings).encode())

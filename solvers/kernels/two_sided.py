@@ -25,7 +25,7 @@ N_WAITING, N_REACHED, N_EXPANDED = range(3)
 
 
 class SearchEnd(NamedTuple):
-    """What one end of a search has reached. Between searches no node is reached."""
+    """The nodes that one end of a search has reached; none between searches."""
 
     cost: NDArray[np.int64]  # (nodes,): of the cheapest way known to the end, or `NOT_REACHED`
     previous: NDArray[np.int32]  # (nodes,): the next node towards the end, -1 at the end itself

@@ -124,6 +124,7 @@ class _ProofSearch:
         self, problem: Routing, limits: Limits, rng: np.random.Generator, on_event: OnEvent
     ) -> None:
         """Make the router at the costs of the objective, and the programme over routes."""
+        # Losses are searched at costs that are whole units; negotiation rounds them to `UNIT`.
         self.problem = problem
         self.clock = limits.start()
         self.rng = rng
@@ -414,6 +415,8 @@ class _ProofSearch:
                 "reason": f"each of {len(self.cases)} cases of a search has a cut of its own,"
                 " no single cut forbids the matching"
             }
+
+        # The circuits that have to pay, for the links that have a price.
         prices = root.bound.prices
         graph = self.router.graph
         links = np.flatnonzero(prices)

@@ -36,10 +36,9 @@ def find_causes(
     """Find a set of faulty cells of a fabric that forbids the answer, and of which all are needed.
 
     `refuted` is an exact test of the same question on fabrics with fewer faults; once the time of
-    `clock` is over no more faults are tried. A deletion filter
-    (Chinneck and Dravnieks 1991, doi 10.1287/ijoc.3.2.157): faults are repaired one by one, and
-    one whose repair does not help stays repaired. The second result tells whether that was shown
-    of each.
+    `clock` is over no more faults are tried. A deletion filter (Chinneck and Dravnieks 1991, doi
+    10.1287/ijoc.3.2.157): faults are repaired one by one, and one whose repair does not help stays
+    repaired. The second result tells whether that was shown of each.
     """
     # `causes` are enough to forbid the answer at any time: a fault is taken out of them if it is
     # proved that there is no answer without it either.

@@ -7,8 +7,8 @@ light interferes, and what each flip would change.
 Let x be the amplitudes that enter cells, A what cells and waveguides make of them, and b what
 comes in from outside: :math:`(I - A) x = b`, one sparse system for each setting of the cells. The
 adjoint system :math:`(I - A)^T y = r` has for each terminal the amplitude that light from there
-brings to a receiver. Both are solved with the same factors. What flipping one cell would change at
-every receiver then is a matrix of rank 4, by the formula of Woodbury (1950).
+brings to a receiver. Both are solved with the same factors. The change that flipping one cell
+would make at every receiver is then a matrix of rank 4, by the formula of Woodbury (1950).
 
 Light of one source interferes with itself. Where all phases are known, the system is complex and
 the answer exact. Where the phases of a chip are not known, amplitudes are added as if all ways
@@ -96,7 +96,8 @@ def _walk_circuit(circuit: CellCircuit, difference_rad: float) -> NDArray[np.com
 
     Entries are complex amplitudes, of light that enters at a terminal of side a (column 0 or 1)
     and leaves at one of side b (row 0 or 1). Waves walk along the joins; where a coupler divides
-    one, both parts go on, and those that meet at a terminal are added up.
+    one, both parts go on, and those that meet at a terminal are added up. Pins are named
+    ``"part,pin"``, and those of a part are a1, a2, b1 and b2 in this order.
     """
     part_of_name = {part.name: part for part in circuit.parts}
     joined_pin: dict[str, str] = {}
@@ -246,6 +247,8 @@ class ChipOptics(NamedTuple):
 
         ``errors_rad[cell, arm]`` are the errors of the phases in both arms.
         """
+        # The device has the matrices of cells of the ideal circuit. Times the inverse of the ideal
+        # matrix they are errors alone, which apply to the circuit that a cell really has.
         of_device = self.cells.cell(states, errors_rad)
         if self.circuit_matrices is None:
             return of_device
@@ -422,7 +425,7 @@ class StrayLight:
         The amplitudes x of light that enters cells satisfy ``(I - A) x = b``. Column k of A tells
         what light of amplitude 1 that enters at terminal k makes enter the next cells, and b is
         what comes in from outside, one column for each circuit. The transposed system tells for
-        each terminal what light from there brings to each destination. What returns to
+        each terminal what light from there brings to each destination. Light that returns to
         `returning_cells` is solved for as well, None for no cells. ``amplitudes[terminal, exit]``
         are those of `ChipOptics.pass_cells`; `frequency` is a place in its frequencies.
         """
@@ -504,7 +507,7 @@ def _solve_in_parts(
 ORDER = 512
 """The order of the norm of all ratios of crosstalk to signal that the search lowers.
 
-It is high enough that the worst circuit decides. Of 42 meshes 120 random states were better by
+It is high enough that the worst circuit decides. Among 42 meshes 120 random states were better by
 more than 0.001 dB on 5 at order 32, on 2 at order 128 and on 1, by 0.003 dB, at order 512.
 """
 
@@ -538,14 +541,13 @@ def settle(
 ) -> NDArray[np.int8]:
     """Choose a state for every free cell, such that circuits disturb each other least.
 
-    `subject` is a schedule with cell states, or a solution with one; `device` is a device of all
-    cells or its name, or a `CellDevice`. The result is ``states[slot, cell]``, int8, 0 bar or 1
-    cross.
-    A free cell is one that no circuit of a slot needs; stray light passes it nevertheless. Of the
-    settings that the search tries, the one of the least worst ratio of crosstalk to signal counts.
-    Then cells whose other state needs less heater power are flipped, as far as that disturbs no
-    circuit more. `frequencies_hz` are differences from the frequency of the device; `seed` draws
-    phase errors, None for a chip whose phases are not known.
+    A free cell is one that no circuit of a slot needs; stray light passes it nevertheless. The
+    setting of the least worst ratio of crosstalk to signal counts, among those that the search
+    tries. Then cells whose other state needs less heater power are flipped, as far as that
+    disturbs no circuit more. `frequencies_hz` are differences from the frequency of the device;
+    `seed` draws phase errors, None for a chip whose phases are not known. `subject` is a schedule
+    with cell states, or a solution with one; `device` is a device of all cells or its name, or a
+    `CellDevice`. The result is ``states[slot, cell]``, int8, 0 bar or 1 cross.
     """
     fabric = problem.fabric
     graph: CellGraph | None = fabric.graph
@@ -630,7 +632,7 @@ def search_setting(light: StrayLight, states: NDArray[np.int8], n_evaluations: i
         descent = descend(light, start)
         n_left -= descent.n_evaluations
         n_descents += 1
-        # Of equal settings the last one goes on, so that the search can cross a plateau.
+        # Among equal settings the last one goes on, so that the search can cross a plateau.
         if descent.objective <= best.objective:
             best = descent
     states[:] = best.states
@@ -652,7 +654,7 @@ def descend(light: StrayLight, start: NDArray[np.int8]) -> Descent:
         order = np.argsort(promised, kind="stable")
         n_promising = int((promised < (1 - LEAST_GAIN) * objective).sum())
 
-        # What a flip promises holds for it alone. Many flips at once may disturb each other: then
+        # The promise of a flip holds for it alone. Many flips at once may disturb each other: then
         # fewer are tried, and those that promise most are kept longest.
         is_lower = False
         while n_promising and not is_lower:

@@ -196,7 +196,7 @@ def route_forward(
     matching = problem.matching[None]
     worst = problem.objective == "worst-cells"
 
-    # What the router pays for a cell: losses in micro-dB, or the same for each.
+    # The cost of a cell for the router: losses in micro-dB, or the same for each.
     cell_cost = cost_states(problem.fabric, 1, 1)
     if problem.objective == "loss-db":
         losses = problem.bar_loss_db, problem.cross_loss_db

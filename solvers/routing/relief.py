@@ -406,6 +406,7 @@ def _price_cells(graph, chip, scratch, worst):
     Where crosstalk counts, a lit cell costs more the more it leaks, measured by `worst`, the
     crosstalk of the worst circuit; where heaters count, a dark cell costs the power that it takes.
     """
+    # A cell is lit if the link at one of its four terminals has an owner.
     for cell in range(len(scratch.toll)):
         is_lit = False
         for terminal in range(4 * cell, 4 * cell + 4):

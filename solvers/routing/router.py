@@ -118,7 +118,7 @@ class CellRouter:
     ----------
     fabric
     bar_cost, cross_cost
-        What passing a cell costs in each state, in 1/`UNIT` of a cell.
+        The cost of passing a cell in each state, in 1/`UNIT` of a cell.
     cells
         If given, passing a cell costs what it loses, `UNIT` on average.
     power

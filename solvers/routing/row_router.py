@@ -65,9 +65,9 @@ class RowRouter:
 
     def __init__(self, fabric: Fabric) -> None:
         """Make the arrays that matchings of this fabric are checked against."""
-        # What is known of the ports: which of them are live, and the least cost of a route between
-        # any two. It is 0 here, for fabrics without cells and with fixed rules; the router of a
-        # mesh replaces it by the shortest routes.
+        # The ports: which of them are live, and the least cost of a route between any two. It is 0
+        # here, for fabrics without cells and with fixed rules; the router of a mesh replaces it by
+        # the shortest routes.
         n_ports = fabric.n_ports
         live = np.zeros(n_ports, dtype=np.bool_)
         live[fabric.live_ports] = True

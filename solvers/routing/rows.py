@@ -77,7 +77,7 @@ class RowScratch(NamedTuple):
     states: NDArray[np.int8]  # (cells,): 0 bar, 1 cross, -1 where no light passes
     toll: NDArray[np.int64]  # (cells, state): costs of cells if toggles are paid
     n_lit: NDArray[np.int64]  # (cells,): how many times circuits pass a cell
-    # Of both ends of a search for few toggles, as of its `SearchSide`: costs of terminals,
+    # For both ends of a search for few toggles, as of its `SearchSide`: costs of terminals,
     # `NOT_REACHED` between two searches, shape (2, terminals), and six rows of marks,
     # (2, 6, places).
     side_costs: NDArray[np.int64]

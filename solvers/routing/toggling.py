@@ -308,10 +308,9 @@ def _join_ways(graph, sides, meeting, route):
     """Write down the way that two searches found, from the source through the cell of meeting.
 
     Writes to `route` the terminals by which light leaves the cells; `sides` are the searches from
-    the source and from the target. Either search has for each
-    terminal the one before it on its path, seen from its own end; `meeting` are the terminals by
-    which the way enters and leaves the cell where they met. Returns the number of cells, 0 if
-    `route` is too short.
+    the source and from the target. Either search has for each terminal the one before it on its
+    path, seen from its own end; `meeting` are the terminals by which the way enters and leaves the
+    cell where they met. Returns the number of cells, 0 if `route` is too short.
     """
     from_source, from_target = sides
     first = meeting.near

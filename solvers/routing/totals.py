@@ -166,8 +166,9 @@ class LossTotals:
 
         `value` is the bound, in the units of `loss_units`, of which ``per_db`` make a dB.
         """
-        # For each number of dear cells, the fewest cheap cells that reach the bound. If the parity
-        # of all cells is known and does not fit, there is one more.
+        # For each number of dear cells (`times`), the fewest cheap ones (`counts`) that reach the
+        # bound: they have to come to what is `left` of it. If the parity of all cells is known and
+        # does not fit, there is one more.
         loss = max(0.0, (value - _TINY) / self.per_db)
         if not loss or not self.dear:
             return loss

@@ -75,8 +75,8 @@ def route_worst(
 
     Many starts each find routes and improve them, and the best count; an iteration is one start.
     `clock` was started with the limits of the call, and `name` is the method's name. If no start
-    finds routes, `insist`, an exact method, is asked for any routes at all. Under
-    method "ilp" a search of all routes follows, which is meant for small fabrics.
+    finds routes, `insist`, an exact method, is asked for any routes at all. Under method "ilp" a
+    search of all routes follows, which is meant for small fabrics.
     """
     bound = problem.lower_bound()
     limits = clock.limits
@@ -234,8 +234,8 @@ def save_power_among_ties(problem: Routing | AllToAll, solution: Solution) -> So
 def with_ties(method: Run) -> Run:
     """Return a method that breaks ties between routes of as many cells by heater power.
 
-    `method` is a method for `Routing`, called as ``method(problem, limits, rng, on_event)``.
-    It does so on a chip, if the objective is the cells on all routes; otherwise it is `method`.
+    It does so on a chip, if the objective is the cells on all routes; otherwise it is `method`, a
+    method for `Routing` that is called as ``method(problem, limits, rng, on_event)``.
     """
 
     @wraps(method)
@@ -380,8 +380,8 @@ class _Search:
         self.exits: list[list[int]] = graph.exits.tolist()
         self.mutual = fabric.bidirectional
 
-        # What a cell costs a circuit, ``[cell][state]``: its loss or, for power, half of what it
-        # takes beyond a dark cell, as two circuits may share it.
+        # The cost of a cell for a circuit, ``[cell][state]``: its loss or, for power, half of what
+        # it takes beyond a dark cell, as two circuits may share it.
         self.power = problem.objective == "power-mw"
         self.crosstalk = problem.objective == "worst-snr-db"
         dark_mw, extra_mw = split_power(fabric, cells)
@@ -421,7 +421,7 @@ class _Search:
             self.rest.append((least, total + count[i, ends[j]]))
         self.rest.reverse()
 
-        # What is set at present, and what that comes to.
+        # The cells that are set at present, and the objective so far.
         self.set = graph.stuck.tolist()  # a dead cell is never entered
         self.beams: list[list[tuple[int, float]]] = []  # terminals entered, and loss before
         self.worst = dark_mw if self.power else 0.0
