@@ -291,9 +291,9 @@ def _solve_slot(
 ) -> _Slot:
     """Compute where light goes on a chip in one slot, at every frequency.
 
-    Light of each source enters at its terminal of `inputs`, and is followed alone over all leaks
-    and loops, as the solution of one linear system for each frequency. Powers are parts of what a
-    source sends, without losses at facets.
+    ``states[cell]`` is `BAR` or `CROSS`. Light of each source enters at its terminal of `inputs`,
+    and is followed alone over all leaks and loops, as the solution of one linear system for each
+    frequency. Powers are parts of what a source sends, without losses at facets.
     """
     from optmatch.optics.scattering import scatter  # here only, since it needs SciPy
 

@@ -155,8 +155,9 @@ def _eliminate(
     """Solve :math:`(I - C S) x = b` for the light x that enters each cell at a joined terminal.
 
     Such light has either been sent in there (b), or has passed another cell (S) and then the
-    waveguide (C). The system is sparse, and solved by LU elimination without pivots, once for all
-    inputs: ``x[input, unknown]``. Raise `RuntimeError` if a pivot is 0.
+    waveguide (C): ``entries[entry]`` are those of C S. The system is sparse, and solved by LU
+    elimination without pivots, once for all inputs: ``x[input, unknown]``. Raise `RuntimeError` if
+    a pivot is 0.
     """
     n_unknowns = len(pattern.terminal_of_unknown)
     right_sides = np.zeros((len(inputs), n_unknowns), dtype=np.complex128)
@@ -202,7 +203,11 @@ def _eliminate(
 def _pass_cells(
     cells: NDArray[np.complex128], entering: NDArray[np.complex128]
 ) -> NDArray[np.complex128]:
-    """Return ``leaving[input, terminal]``, given the light that enters, in both directions."""
+    """Return ``leaving[input, terminal]``, given the light that enters, in both directions.
+
+    ``cells[cell, side of b, side of a]`` are the matrices, and ``entering[input, terminal]`` are
+    amplitudes.
+    """
     entering_ends = entering.reshape(len(entering), len(cells), 2, 2)  # input, cell, end, side
     leaving_ends = np.empty_like(entering_ends)
     for end, matrices in enumerate((cells, cells.swapaxes(1, 2))):
@@ -218,7 +223,10 @@ def _pass_cells(
 def _find_lit_terminals(
     pattern: _Pattern, is_bright: NDArray[np.bool_], inputs: NDArray[np.integer]
 ) -> NDArray[np.bool_]:
-    """Find the terminals that light comes to from `inputs` over bright connections alone."""
+    """Find the terminals that light comes to from `inputs` over bright connections alone.
+
+    ``is_bright[entry]`` says which entries of the pattern these are. Returns ``is_lit[terminal]``.
+    """
     entered_next = pattern.entered_next[is_bright]
     entered_before = pattern.entered_before[is_bright]
     is_lit = np.zeros(len(pattern.unknown_of_terminal), dtype=bool)

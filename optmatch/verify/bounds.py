@@ -93,9 +93,9 @@ def check_solution(
 def compare(claimed: Any, recomputed: Score, step: float | None = None) -> int | None:
     """Tell whether a claim is lower (-1), equal (0) or higher (1) than a recomputed amount.
 
-    Levels, such as (0, 5, 2) < (1, 0, 0), and whole multiples of `step` are compared exactly;
-    without a step, numbers that differ by rounding are equal. None if the claim is no number, or
-    levels of another length.
+    Both are numbers or levels. Levels, such as (0, 5, 2) < (1, 0, 0), and whole multiples of
+    `step` are compared exactly; without a step, numbers that differ by rounding are equal. None if
+    the claim is no number, or levels of another length.
     """
     if is_levels(claimed) and isinstance(recomputed, tuple):
         if len(claimed) != len(recomputed):

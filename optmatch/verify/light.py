@@ -95,10 +95,10 @@ def _circuit_matrix(
 
     With the amplitudes :math:`x` that enter parts at all pins, :math:`y` that leave them, and the
     light :math:`s` from outside, parts are :math:`y = S x` and joins :math:`x = C y + s`; hence
-    :math:`(I - C S) x = s` is solved. The first phase shifter of arm 1 has the difference of
-    phases; if arm 1 has none, the first one of arm 2 has its negative. `coupling_change` is by how
-    much more of the power crosses in couplers of four pins than their matrices say: at another
-    wavelength. Entries of terminals that the cell lacks are 0.
+    :math:`(I - C S) x = s` is solved. The first phase shifter of arm 1 adds `difference_rad`; if
+    arm 1 has none, the first one of arm 2 adds its negative. `coupling_change` is by how much more
+    of the power crosses in couplers of four pins than their matrices say: at another wavelength.
+    Entries of terminals that the cell lacks are 0.
     """
     arm_1, arm_2 = circuit.arms
     phase_of_part = {arm_1[0]: difference_rad} if arm_1 else {arm_2[0]: -difference_rad}
@@ -334,8 +334,9 @@ def _trace_cells(
 ) -> Traced:
     """Follow the light of every circuit through the cells, and compare where it comes out.
 
-    In each slot it enters at the terminal of each source; ``states[slot, cell]`` leads it on. Sets
-    the figure ``cells_used_max``, the most cells that have light in a slot.
+    In each slot it enters at the terminal of each source; ``states[slot, cell]`` leads it on, and
+    it must come out at that of ``matchings[slot, source]``, -1 where idle. Sets the figure
+    ``cells_used_max``, the most cells that have light in a slot.
     """
     # The terminals at which the light of each source enters, and at which it must come out.
     idle = matchings == IDLE

@@ -220,7 +220,8 @@ def _ticks(problem: Demand) -> NDArray[np.int64]:
 def _bound_line(problem: Demand, line: NDArray[np.int64]) -> float:
     """Bound the objective, in its unit, by the ticks that one port needs for each partner.
 
-    A port serves one partner at a time on each plane.
+    ``line[partner]`` is 0 where nothing is sent. A port serves one partner at a time on each
+    plane.
     """
     entries = np.sort(line[line > 0])[::-1]
     if problem.objective == "matchings" or not len(entries):

@@ -300,9 +300,9 @@ def bound_staying(job: RailJob) -> float:
 def _bound_machine(head_s: Column, duration_s: Column, tail_s: Column) -> float:
     """Bound the end of jobs on one machine with heads and tails (Jackson, Carlier).
 
-    The head of a job is the time before it can start, its tail the time from its end to the end of
-    the step. For each set of jobs with at least a certain head and tail: its least head, all
-    durations, its least tail.
+    All three are by job. The head of a job is the time before it can start, its tail the time from
+    its end to the end of the step. For each set of jobs with at least a certain head and tail: its
+    least head, all durations, its least tail.
     """
     # For each tail, the jobs with at least this tail are added one by one, latest head first. The
     # least head of the set is then that of the job that was added last, and the durations so far
@@ -321,7 +321,7 @@ def _join_rings(port: Places, event: Places, n_events: int) -> Places:
     """Find by event the ring that it is on if circuits stay, by label propagation.
 
     Port ``port[k]`` takes part in event ``event[k]``, and all ports of an event are on one ring. A
-    ring has the number of its lowest port.
+    ring has the number of its lowest port; an event without ports gets the number of ports.
     """
     # ``label[port]`` is the lowest port that it is known to be joined to, at first itself. In each
     # round, an event takes the lowest label of its ports, and a port that of its events. Then

@@ -2,8 +2,29 @@
 
 The order: the step as the job says it (transfers, work, order); a rail and its circuits over time;
 collectives in rounds and all-to-alls; data along routes that stay; chords; the rules of time;
-rails used together; and the plan as a whole, which `replay_plan` checks. Words stand in the
-docstring of the package.
+rails used together; and the plan as a whole, which `replay_plan` checks.
+
+Words of this room; an operation is what one rank does in a communication, and *rides* a rail if
+that goes over it. A *row* is the place of an operation in the list that is checked:
+
+Spell
+    A time in which a port of a switch keeps one circuit, or none. The spells of a port have
+    consecutive numbers; its last one has no end.
+Part
+    The data that one member of an all-to-all sends to one other.
+Hop
+    A rank that sends data of an operation: its own rank, and those that forward (*relays*).
+Round
+    A section of a collective in which some members send, each to one other. In an all-to-all in
+    rounds each rank has a circuit to each other one for a while.
+Stride
+    How many places further on in its group a circuit leads, counted on a circle: from place 3 to
+    place 1 of 8 it is 6.
+Stage
+    A section of an all-to-all in which the circuits of all members have one stride; parts may take
+    several hops.
+Chord
+    A circuit of fixed stride that stays for a whole all-to-all.
 """
 
 from __future__ import annotations
@@ -602,8 +623,7 @@ def _check_cell_states(context: Context, timeline: RailTimeline, where: str) -> 
 # An all-to-all of more than two is done in one of three ways. *In rounds* each member meets all
 # others, one after the other or over several ports at once. *In stages* the circuits of all
 # members lead the same number of places further on, and parts take several hops. Otherwise it
-# goes around a ring that stays. A *part* is what one member sends to one other, a *row* the place
-# of an operation in the list of operations that is checked.
+# goes around a ring that stays.
 
 EVERYONE_TO_EVERYONE = "in an all-to-all everyone sends to everyone else"
 LASTS_AS_BYTES_NEED = "an operation lasts as long as its bytes need on its ports"
@@ -958,7 +978,8 @@ def _check_stages(context: Context, rail: Rail, operations: Places) -> None:
 def _find_places(context: Context, operation: Places, rank: NDArray[np.integer]) -> Places:
     """Return the places of ranks in the groups of operations, entry by entry; -1 outside.
 
-    Rank 5 has place 1 in a group of the ranks 3, 5 and 8.
+    ``rank[entry]`` is looked up in the group of ``operation[entry]``, and may be -1. Rank 5 has
+    place 1 in a group of the ranks 3, 5 and 8.
     """
     if not len(operation):
         return operation
@@ -982,9 +1003,10 @@ def _find_places(context: Context, operation: Places, rank: NDArray[np.integer])
 def count_hops(n: int, strides: NDArray[np.int64]) -> list[int]:
     """Count the parts that a circuit carries in each stage, -1 if some part does not arrive.
 
-    With 4 members and the strides 1 and 2, the parts for 1, 2 and 3 places further on make the
-    hops (1, 0), (0, 1) and (1, 1): the counts are [2, 2]. A part takes a way of fewest hops; of
-    several, that with fewest in the last stage, then in the one before, and so on.
+    ``strides[stage]`` is -1 where a circuit leads to no member of the `n`. With 4 members and the
+    strides 1 and 2, the parts for 1, 2 and 3 places further on make the hops (1, 0), (0, 1) and
+    (1, 1): the counts are [2, 2]. A part takes a way of fewest hops; of several, that with fewest
+    in the last stage, then in the one before, and so on.
     """
     unreachable = [-1] * len(strides)
     if (strides < 0).any():
@@ -1615,7 +1637,7 @@ def _check_times(context: Context) -> None:
 def _check_together(context: Context, do: str, time_s: NDArray[np.float64]) -> None:
     """Check that all parts of a communication start, or end, at one time.
 
-    ``time_s[operation]`` is when an operation starts, or ends.
+    ``time_s[operation]`` is when an operation starts, or ends; `do` is the verb of the message.
     """
     # ``common_s[match]`` is the time of that part of the communication which is written last; all
     # others have to agree with it. Computations write into the last entry, which is not compared.
@@ -1755,8 +1777,6 @@ def _pool_timelines(job: RailJob, plan: RailPlan) -> RailTimeline:
 
 
 # The plan as a whole
-#
-# An operation *rides* a rail if it communicates over it.
 
 
 _CHUNK = 1 << 18

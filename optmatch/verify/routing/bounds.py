@@ -145,6 +145,7 @@ def bound_crosstalk(
 ) -> float:
     """Bound the worst crosstalk over signal by the mean, if two circuits pass every cell; else 0.
 
+    `circuits` and `passed_twice` are numbers, of circuits and of the cells that two of them pass.
     Two circuits whose powers have the ratio g leak r g and r / g into each other in a cell of leak
     r, at least 2 r together.
     """
@@ -539,7 +540,7 @@ class ProofChecker:
         return self._bound_leaves(proof, circuits, WHOLE_CELLS, to_cells)
 
     def _round_up_cells(self, circuits: list[Circuit], units: float) -> float:
-        """Turn price units into whole cells, of the parity that all routes together have."""
+        """Turn `units` of price into whole cells, of the parity that all routes together have."""
         parity = self.total_parity(circuits)
         cells = -(-units // PRICE_UNITS)
         if parity is None or cells % 2 == parity:
@@ -690,9 +691,9 @@ class ProofChecker:
     ) -> float:
         """Return a lower bound on the cost of every routing, as a tree of cases proves it.
 
-        Each leaf bounds the routings of its own case, and every routing falls into one of them,
-        hence the least bound holds for all: leaves that prove 12, 14 and "no routing" (infinite)
-        prove 12.
+        A passage of a cell costs `cell_costs` in price units. Each leaf bounds the routings of its
+        own case, and every routing falls into one of them, hence the least bound holds for all:
+        leaves that prove 12, 14 and "no routing" (infinite) prove 12.
 
         Parameters
         ----------
@@ -751,9 +752,9 @@ class ProofChecker:
     ) -> list[Case]:
         """Return what is forbidden to each circuit in branch 0 or 1 of a node, as a new list.
 
-        A *one way* node forbids its circuit to pass the link in one direction, or in the other
-        one. Any other node forbids the link to its circuit (branch 0), or to all others (branch
-        1).
+        ``cases[circuit]`` is what is forbidden at the node itself. A *one way* node forbids its
+        circuit to pass the link in one direction, or in the other one. Any other node forbids the
+        link to its circuit (branch 0), or to all others (branch 1).
         """
         chosen = int(proof.circuit[node])
         terminal = int(proof.terminal[node])
@@ -805,7 +806,10 @@ class ProofChecker:
         waiting: list[tuple[float, int]] = []
 
         def enter(terminal: int, cost_before: float) -> None:
-            """Put all exits of a cell that is entered at a terminal into the queue."""
+            """Put all exits of a cell that is entered at a terminal into the queue.
+
+            `cost_before` is what light has cost until there.
+            """
             # A stuck cell has the same exit in both states, and a dead one leads nowhere.
             costs_of_cell = cell_costs[terminal // 4]
             for left in self.exits[terminal]:

@@ -48,9 +48,9 @@ class Torus(NamedTuple):
 def neighbour(shape: Shape, twisted: bool, place: Shape, axis: int, step: int) -> Shape | None:
     """Find the chip next to one along an axis (0 to 2) and step (-1, 1); None without one.
 
-    On the way around a short side, a twisted torus shifts all longest sides by the short one. A
-    side of one chip has no neighbours, and one of two no second circuit unless the way around is
-    twisted.
+    `shape` has the sides of the slice in chips, and `place` is that of the first chip. On the way
+    around a short side, a twisted torus shifts all longest sides by the short one. A side of one
+    chip has no neighbours, and one of two no second circuit unless the way around is twisted.
     """
     side = shape[axis]
     # As an example, in a twisted torus of 4 x 4 x 8 the way around from x = 3 leads to x = 0, and
@@ -247,8 +247,9 @@ class _TooManySteps(Exception):
 class _Attempt:
     """A depth-first search of all ways to put slots on servers, with a route for each pair.
 
-    Slots are placed in the order of their numbers. All circuits of a slot with the slots before it
-    get their routes before the next slot is placed.
+    No edge may carry more than `limit` circuits. Slots are placed in the order of their numbers.
+    All circuits of a slot with the slots before it get their routes before the next slot is
+    placed.
 
     Attributes
     ----------

@@ -418,6 +418,8 @@ def check_crossing(
     ----------
     passed
         Three nodes of a route; nothing is checked if the second one is a server, and no switch.
+    place
+        The place of the second one in the answer, for messages.
     """
     switch = passed[1] - fabric.n_servers
     if switch < 0:

@@ -269,8 +269,8 @@ def check_triggers(job: RailJob, plan: TriggerPlan) -> Graph:
 def _compare(where: str, stated: NDArray[np.int32], right: NDArray[np.int32]) -> None:
     """Refuse a table that has other rows than the right one.
 
-    Both are tables of whole numbers; the first row that is missing is named, else the first one
-    too many.
+    Both are tables of whole numbers, `where` names them; the first row that is missing is named,
+    else the first one too many.
     """
     if np.array_equal(stated, right):
         return

@@ -38,9 +38,9 @@ def list_passes(
 ) -> list[Pass]:
     """List the passes of a stage in the order of a schedule.
 
-    `parts` is how many parts of the model a stage has. GPipe does all forward passes first; 1F1B
-    and its interleaved form alternate as soon as the pipeline is full; ZB-H1 puts off gradients of
-    weights; ZB-V and DualPipe have orders of their own.
+    The pipeline has `pp` stages, and `parts` is how many parts of the model each has. GPipe does
+    all forward passes first; 1F1B and its interleaved form alternate as soon as the pipeline is
+    full; ZB-H1 puts off gradients of weights; ZB-V and DualPipe have orders of their own.
     """
     if schedule == "dualpipe":
         return _two_streams(pp, stage, micro_batches)

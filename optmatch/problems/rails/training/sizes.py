@@ -114,7 +114,8 @@ class Sizes:
     def _lasts_s(self, flops: float, weights: float, activations: float) -> float:
         """Return the seconds of a computation, at the rate of processors or of memory.
 
-        `weights` are numbers that are read; `activations` count in inputs of a layer.
+        `flops` are those of all tensor-parallel ranks together, `weights` numbers that this rank
+        reads, and `activations` what it reads and writes beside them, in inputs of a layer.
         """
         # The roofline: work at the rate of all tensor-parallel ranks, or bytes at that of memory.
         work = self.workload

@@ -114,7 +114,8 @@ def _cut(kind: int, size: float, inside: int, n_servers: int) -> list[_Part]:
 def _cut_rings(kind: int, size: float, inside: int, n_servers: int) -> list[_Part]:
     """Cut a collective into rings side by side.
 
-    One ring is inside each server and one goes over rails; they share the bytes.
+    One ring is inside each server and one goes over rails; they share the bytes. Each of
+    `n_servers` servers has `inside` members, and `size` is in bytes.
     """
     # A ring of m members sends (m - 1) / m of a buffer (m - 1 shards of an all-gather). The sizes
     # are what a member has to send, divided by this.

@@ -227,8 +227,8 @@ class _Program:
     def _run(self, passes: Sequence[Pass], turns: Sequence[Iterator[bool]]) -> None:
         """Write passes side by side, the backward pass first.
 
-        Each goes on until it yields, then the next one has its turn. Without overlap there is a
-        single pass.
+        ``turns[k]`` writes ``passes[k]``: it goes on until it yields, then the next one has its
+        turn. Without overlap there is a single pass.
         """
         # Without overlap there is one pass, which is written to its end and sends by itself.
         if not self.split.overlap:

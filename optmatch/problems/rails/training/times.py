@@ -170,7 +170,10 @@ def streams(step: Step, operations: NDArray[np.int64] | None = None) -> NDArray[
 
 
 def pick_ranks(step: Step, ranks: Sequence[int]) -> tuple[Step, NDArray[np.int64]]:
-    """Return the step of some ranks, ascending, alone, and the numbers of its operations."""
+    """Return the step of some ranks, ascending, alone, and the numbers of its operations.
+
+    ``operations[k]`` is the number that operation k of the new step has in the old one.
+    """
     start = step.rank_start
     operations = np.concatenate(
         [np.arange(start[rank], start[rank + 1]) for rank in ranks] or [np.empty(0, np.int64)]
@@ -191,7 +194,8 @@ def durations_s(
 ) -> NDArray[np.float64]:
     """List how long operations last with all links up, in seconds.
 
-    Raises `InputError` for times that are too long.
+    ``collectives[dimension]`` is an algorithm; dimensions that are left out use rings. Raises
+    `InputError` for times that are too long.
     """
     # By operation the number of ranks of its group (1 of a computation, which has group -1), and
     # the rate in bytes per second; rail -1 stands for links inside a server.
