@@ -179,6 +179,7 @@ def check_support(solution: Solution, checked: Score, findings: Findings, *, flo
 
 def _check_objective(solution: Solution, findings: Findings) -> None:
     """Check the objective, that the bound is not above it, and that optimal means they meet."""
+    # `compare` returns -1, 0 or 1, and None where there is no number to compare.
     objective = findings.figures["objective"]
     claimed = solution.objective
     if compare(claimed, objective, findings.step) != 0:

@@ -410,6 +410,7 @@ def count_groups(numbers: list[int]) -> int:
     Dynamic programming over subsets: 3, 4, -7, 5, 1, -6 give two groups. An upper bound where
     there are too many numbers or subsets. No number may be 0 or the negative of another one.
     """
+    # A group has a positive and a negative number and, as no two cancel out, three at least.
     positive = sum(number > 0 for number in numbers)
     bound = min(positive, len(numbers) - positive, len(numbers) // 3)
     if len(numbers) > MOST_NUMBERS:
@@ -564,7 +565,7 @@ def bound_weighted(problem: Demand) -> float:
             group: int(sent[group, sender] + delays[group, waiter]) for group in remaining
         }
 
-        # The highest price of a tick that no group's budget falls short of.
+        # The highest price of a tick that no group's budget falls short of; 0 if no group has any.
         price, leaver = min(
             ((budgets[group] / ticks, group) for group, ticks in ticks_of_group.items() if ticks),
             default=(0.0, remaining[0]),

@@ -180,7 +180,8 @@ def list_in_rounds(job: RailJob, operations: NDArray[np.int64]) -> Iterator[InRo
     """List the operations of collectives in rounds, those with the same rounds together."""
     step = job.step()
     for dimension, algorithm in job.collectives.items():
-        # The number of members of the group, 0 if its collectives use no such algorithm.
+        # The number of members of each group, 0 if its collectives use no such algorithm or go over
+        # no rail; the last entry is for computation, which has group -1.
         n_joined = [
             len(group.ranks) if group.rail >= 0 and group.dimension == dimension else 0
             for group in step.groups
@@ -782,7 +783,7 @@ def _advance(rail: Rail, begin_s: Seconds, lasts_s: Seconds, slack_s: float) -> 
 def _check_exchanges(context: Context, rail: Rail, operations: Places) -> tuple[Places, Places]:
     """Check all-to-alls that are done in rounds, and tell which others are done in stages.
 
-    `operations` are the parts of all-to-alls on this rail, one by rank. All ports of a rank send
+    `operations` are those of all-to-alls on this rail, one for each rank. All ports of a rank send
     at once: with 2 ports and 7 others there are 4 rounds, and a change of circuits between each
     two. The rest go around rings, without changes. Returns the operations in rounds, in which each
     member meets all others, and those in stages, whose members have fewer circuits than there are
@@ -904,7 +905,7 @@ def _count_served(
 
 
 def _check_stages(context: Context, rail: Rail, operations: Places) -> None:
-    """Check all-to-alls that are done in stages.
+    """Check all-to-alls that are done in stages; `operations` are those of all their members.
 
     A stage lasts while a port holds one circuit. Its stride is how many places further on, in the
     order of the group, the circuit leads: from member 1 of 4 to member 0 it is 3. All ranks use
@@ -1414,8 +1415,8 @@ def _check_chord_routes(context: Context) -> bool:
 def _check_chords(context: Context, rail: Rail, operations: Places) -> Places:
     """Check the all-to-alls over chords, and return them.
 
-    `operations` are the parts of all-to-alls on the rail, one by rank. An all-to-all belongs here
-    if its circuits have the strides of a table of routes in the plan.
+    `operations` are those of all-to-alls on the rail, ascending. An all-to-all belongs here if its
+    circuits have the strides of a table of routes in the plan.
     """
     match = context.step.match
     checked = [operations[:0]]
@@ -1445,8 +1446,9 @@ def _find_over_chords(
 ) -> tuple[Places, Places]:
     """Find the all-to-alls with as many members, and ports of the strides, as a table.
 
-    Returns their operations, and ``spell[row, port]``: the circuit of each of the ports when the
-    operation of this row starts. Chords are ports whose circuits stay and lead a fixed number of
+    The table `routes` has ``strides[port]`` for the ports that a member uses. Returns the
+    operations, and ``spell[row, port]``: the circuit of each of the ports when the operation of
+    this row starts. Chords are ports whose circuits stay and lead a fixed number of
     places further on, their stride. The strides are compared port by port, ports ascending.
     """
     step = context.step

@@ -542,6 +542,7 @@ def _add_figures(failure: Failure, transition: Transition, findings: Findings) -
     set, the worst loss of a changed circuit in 0.01 dB, and the cells and fibres of all changed
     circuits.
     """
+    # A route lists its fibres or, with cells, the terminals at which its light enters cells.
     worst_loss = 0  # in hundredths of a dB
     length = 0
     for route in transition.routes:
@@ -562,6 +563,8 @@ def _add_figures(failure: Failure, transition: Transition, findings: Findings) -
         sources, destinations = transition.circuits.T
         worst_loss = int(stated_losses[sources, destinations].max(initial=0))
 
+    # ``owners[circuit]`` is the job of a circuit. A job with a circuit that is hit is disturbed by
+    # the failure itself, and does not count.
     changed = transition.changed.tolist()
     owners = failure.problem.owners
     owners_hit = {owners[circuit] for circuit in failure.hit}

@@ -760,7 +760,8 @@ class ProofChecker:
         terminal = int(proof.terminal[node])
         narrower = list(cases)
 
-        # Light of a circuit passes a link in one direction at most.
+        # Light of a circuit passes a link in one direction at most: it leaves a cell by the
+        # terminal at one end of the link, or by that at the other end.
         if proof.one_way[node]:
             closed_exit = terminal if branch == 0 else self.mate[terminal]
             exits = cases[chosen].exits | {closed_exit}

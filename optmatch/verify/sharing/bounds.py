@@ -74,7 +74,10 @@ class Supply:
         self.caps = jobs.plane_caps
 
     def count_alone(self, problem: PortSharing) -> list[int]:
-        """Count the resources that each job could get if it were alone, within demand and caps."""
+        """Count the resources that each job could get if it were alone, within demand and caps.
+
+        A job that takes all or nothing (`whole`) gets 0 if its demand is too high.
+        """
         counts = []
         for job, demand in enumerate(problem.jobs.demand.tolist()):
             serves = self.serves[:, job]
