@@ -180,8 +180,8 @@ def list_in_rounds(job: RailJob, operations: NDArray[np.int64]) -> Iterator[InRo
     """List the operations of collectives in rounds, those with the same rounds together."""
     step = job.step()
     for dimension, algorithm in job.collectives.items():
-        # The number of members of each group, 0 if its collectives use no such algorithm or go over
-        # no rail; the last entry is for computation, which has group -1.
+        # The number of members of each group, 0 if its collectives use no such algorithm or go
+        # over no rail; the last entry is for computation, which has group -1.
         n_joined = [
             len(group.ranks) if group.rail >= 0 and group.dimension == dimension else 0
             for group in step.groups
@@ -1448,8 +1448,8 @@ def _find_over_chords(
 
     The table `routes` has ``strides[port]`` for the ports that a member uses. Returns the
     operations, and ``spell[row, port]``: the circuit of each of the ports when the operation of
-    this row starts. Chords are ports whose circuits stay and lead a fixed number of
-    places further on, their stride. The strides are compared port by port, ports ascending.
+    this row starts. Chords are ports whose circuits stay and lead a fixed number of places further
+    on, their stride. The strides are compared port by port, ports ascending.
     """
     step = context.step
     plan = context.plan

@@ -70,8 +70,8 @@ def measure_quality(light: Light, cells: CellDevice) -> Quality:
     before_db -= np.repeat(before_db[first_of_beam], n_cells_of_beam)
 
     # For each passage the one, if any, that enters the same cell beside it: in the same slot, at
-    # the other terminal of the same end, whose number differs in bit 0. A beam that meets itself
-    # makes no crosstalk.
+    # the other terminal of the same end, whose number differs in bit 0. `place` is one number for
+    # a slot and a terminal. A beam that meets itself makes no crosstalk.
     place = light.slot * (4 * cells.n_cells) + light.entered
     _, receiver, leaker = np.intersect1d(place, place ^ 1, assume_unique=True, return_indices=True)
     different = beam[leaker] != beam[receiver]
@@ -560,6 +560,7 @@ class ProofChecker:
         numbers of cells in bar and in cross can have: with losses of 2 and 3 dB, 4.1 dB becomes 5
         dB. If the parity of the number of cells is known, only such sums count.
         """
+        # Prices and costs are whole numbers, of which `units.per_db` make one dB.
         units = loss_units(bar_loss_db, cross_loss_db)
         cell_costs = CellCosts(units.bar, units.cross)
         parity = self.total_parity(circuits)

@@ -446,11 +446,10 @@ class _Program:
             self.pending = 0
 
     def _update(self) -> tuple[int, ...]:
-        """Update the weights of this rank at the rate of memory; return what waits for it.
+        """Update the weights of this rank at the rate of memory, and return this operation.
 
         The computation lasts for the bytes of the optimiser's state over the bandwidth of memory.
-        The result are the operations that the next step depends on; none if no bandwidth is
-        stated.
+        None is written, and the tuple is empty, if no bandwidth is stated.
         """
         workload = self.workload
         split = self.split
