@@ -221,6 +221,8 @@ def find_wrong_states(fabric: Fabric) -> list[tuple[int, int]]:
         has_a = np.array([bool(pin) for pin in circuit.terminals[:2]])
         has_b = np.array([bool(pin) for pin in circuit.terminals[2:]])
         power = np.abs(matrices[cell]) ** 2  # [state, b side, a side]
+        # With one terminal on each side all light passes in bar, and hardly any in cross; where
+        # that is not so, nothing tells which of the two states is wrong.
         if has_a.sum() == has_b.sum() == 1:
             if power[CROSS].sum() > MAX_LEAK * power[BAR].sum():
                 wrong += [(cell, BAR), (cell, CROSS)]

@@ -234,8 +234,8 @@ def _light_from(failure: Failure, starts: Iterable[int], links: set[int]) -> Ite
     fibre_of = failure.fibre_of_terminal.tolist()
     failed_fibres = set(failure.problem.failed_fibres)
 
-    # Light that enters a cell at a terminal leaves it by one of ``exits[terminal]``, and enters the
-    # next cell at the `mate` of that, -1 where it leaves the graph.
+    # Light that enters a cell at a terminal leaves it by one of ``exits[terminal]``, and enters
+    # the next cell at the `mate` of that, -1 where it leaves the graph.
     waiting = [start for start in starts if link_of[start] not in links]
     entered = set(waiting)
     while waiting:

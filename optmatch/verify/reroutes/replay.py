@@ -467,7 +467,11 @@ def _check_numbers(problem: Reroute, transition: Transition, findings: Findings)
 
 
 def _check_moves(failure: Failure, transition: Transition, findings: Findings) -> None:
-    """Check that each lost unit has a live spare of its own, and that no other unit moves."""
+    """Check that each lost unit has a live spare of its own, and that no other unit moves.
+
+    Rows of ``transition.moves`` are a lost unit and its spare. Where light may not pass a chip on
+    its way (`through`), racks move as a whole.
+    """
     lost = transition.moves[:, 0].tolist()
     spares = transition.moves[:, 1].tolist()
     findings.expect(
