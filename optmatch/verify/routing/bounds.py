@@ -652,8 +652,8 @@ class ProofChecker:
         from scipy.sparse import csr_array
         from scipy.sparse.csgraph import dijkstra
 
-        # ``entered_from[node]`` is the terminal where light from a node enters the next cell. Start
-        # k is node ``n_terminals + k``.
+        # ``entered_from[node]`` is the terminal where light from a node enters the next cell; the
+        # start number k is node ``n_terminals + k``.
         n_terminals = len(self.mate)
         starts = sorted({circuit.start for circuit in circuits})
         entered_from = {n_terminals + k: start for k, start in enumerate(starts)}
