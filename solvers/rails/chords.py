@@ -76,7 +76,10 @@ def choose_chords(n_members: int, n_ports: int) -> ChordRoutes | None:
 
 
 def _list_stride_sets(n: int, n_ports: int) -> Iterator[tuple[int, ...]]:
-    """List all sets of strides if they are few, else some known ones and a greedy one."""
+    """List all sets of strides if they are few, else some known ones and a greedy one.
+
+    A set has a stride for each of `n_ports` ports, from 1 to n - 1 among n members.
+    """
     if comb(n - 1, n_ports) <= _MOST_SETS:
         yield from combinations(range(1, n), n_ports)
         return
@@ -93,7 +96,10 @@ def _list_stride_sets(n: int, n_ports: int) -> Iterator[tuple[int, ...]]:
 
 
 def _count_fewest_hops(n: int, strides: tuple[int, ...]) -> int:
-    """Count the fewest hops to all distances together, by breadth-first search."""
+    """Count the fewest hops to all distances together, by breadth-first search.
+
+    Among n = 6 members with strides 1 and 3, distances 1 to 5 take 1, 2, 1, 2 and 3 hops: 9.
+    """
     # By distance its hops; n * n stands for a distance that is not reached yet.
     hops_to = np.full(n, n * n)
     hops_to[0] = 0
@@ -158,7 +164,7 @@ def route_over_chords(n_members: int, strides: tuple[int, ...]) -> ChordRoutes:
 def _list_routes(n: int, strides: tuple[int, ...]) -> _RouteList:
     """List the routes of fewest hops to each distance, and those with one more if they are few.
 
-    The order of hops does not matter.
+    The order of hops does not matter. A distance is one from 1 to n - 1 among n members.
     """
     fewest = np.zeros(n, np.int64)
     distances = [np.empty(0, np.int64)]

@@ -130,7 +130,7 @@ def choose_rounds(
 
 
 def tell_apart(job: RailJob, lanes: Lanes, places: Places) -> list[bytes]:
-    """Describe for each rank which of its partners are the same, without names.
+    """Describe for each rank, as bytes, which of its partners are the same, without names.
 
     Ranks of one class need the same changes of circuits. A rank whose partners are 7, 3, 7, one
     after another, has the description 0, 1, 0, and so has one with 40, 12, 40. The list is empty

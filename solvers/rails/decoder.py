@@ -43,7 +43,8 @@ Chord
 
 Kernels take records: `graph` is a `StepGraph`, `node` a `Node`, `layout` a `RailLayout`, `choice`
 a `RailChoice`, `ports` a `BundlePorts`, `best` a `BestRoute`. Every search for routes adds to
-``scratch.work[0]`` the circuits that it looks at.
+``scratch.work[0]`` the circuits that it looks at. `n_changes` counts the circuits that a schedule
+has set up so far: a kernel that sets up more returns it anew.
 """
 
 from __future__ import annotations
@@ -249,7 +250,7 @@ class RouteTimes(NamedTuple):
 
 @inlined_kernel
 def _goes_before(key_s, priority, node, other):
-    """Compare two nodes by key, equal keys by priority; the least goes first."""
+    """Compare two nodes by ``key_s[node]``, then by ``priority[node]``; the least goes first."""
     if key_s[node] == key_s[other]:
         return priority[node] < priority[other]
     return key_s[node] < key_s[other]
@@ -492,7 +493,11 @@ def _try_straight(graph, node, choice, bundle, scratch, best):
 
 @inlined_kernel
 def _serves_as_chord(stride, is_exchange, n_members):
-    """Tell whether a chord serves: an all-to-all needs circuits to others, a collective a ring."""
+    """Tell whether a chord serves: an all-to-all needs circuits to others, a collective a ring.
+
+    Among 8 members, stride 3 leads around one ring of all; stride 2 makes two rings of four, and
+    serves all-to-alls only. A stride of 0 is no chord.
+    """
     if stride == 0 or stride % n_members == 0:
         return False
     if is_exchange:

@@ -13,7 +13,8 @@ Menu
 
 With a few stages one after another every block goes over several hops: fewer changes than with a
 ring for each distance, and fewer bytes than around one ring. Among 6 members, the strides 1 and 3
-serve distance 5 by two hops in the first stage and one in the second.
+serve distance 5 by two hops in the first stage and one in the second. Below, n is the number of
+members.
 """
 
 from __future__ import annotations

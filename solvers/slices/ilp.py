@@ -106,7 +106,8 @@ def _list_subsets(n_nodes: int, edges: bytes) -> tuple[NDArray[np.float32], NDAr
 def _fewest_circuits_between(shape: Shape, server: Shape, twisted: bool) -> NDArray[np.int64]:
     """Return ``fewest[a, b]``: the fewest circuits out of a set of at least a and at most b slots.
 
-    The shape is (slots + 1, slots + 1); 0 where a > b.
+    `shape` and `server` are the chips of the slice and of a server along each axis. The result has
+    the shape (slots + 1, slots + 1); 0 where a > b.
     """
     plan = cut_shape(shape, server, twisted)
     n_slots = plan.n_slots

@@ -76,8 +76,10 @@ class ServerPair(NamedTuple):
 def _pair_in_pool(pool, server, other):
     """Return two servers as the pool of routes counts them.
 
-    The pool has the servers of one rack as sources. Destinations are those of the same rack, and
-    behind them those of another one.
+    `server` and `other` are counted rack by rack. The pool has the servers of one rack as sources.
+    Destinations are those of the same rack, and behind them those of another one: with racks of 16
+    servers, 3 and 21 become source 3 of rack 0 and destination 21 (16 + 5) of rack 1, and so do 35
+    and 21 of the racks 2 and 1.
     """
     n_rack_servers = pool.hops.shape[0]
     source_rack = server // n_rack_servers

@@ -50,6 +50,8 @@ class Block(NamedTuple):
 class Pod:
     """Racks with the slices that lie in them now.
 
+    Methods that place a slice take `plans`: its slots and circuits, for each way to turn it.
+
     Parameters
     ----------
     fabric
@@ -127,6 +129,7 @@ class Pod:
     def allocate(self, shape: Shape, rule: str, *, twisted: bool = False) -> Allocation | None:
         """Place a slice by a rule, and take it into the state; None if the rule finds nothing.
 
+        `shape` is its chips along x, y and z; it may be turned.
         ``"first-fit"`` takes the first free block, each side aligned to its own length.
         ``"optical"`` takes the fullest rack that can hold the slice, on such a block, else on
         scattered servers. In joined racks a block may also be of whole racks, and ``"optical"``
@@ -364,8 +367,9 @@ class Pod:
     def _free_blocks(self, plans: list[SliceShape], *, fullest_first: bool) -> list[Block]:
         """List boxes of free servers on which a slice may lie, the best ones first.
 
-        First come aligned boxes within one rack, in the order of racks or with the fullest rack
-        first, then boxes of whole empty racks, if racks are joined.
+        First come aligned boxes within one rack, in the order of racks or, with `fullest_first`,
+        those of the rack with the fewest free servers first, then boxes of whole empty racks, if
+        racks are joined.
         """
         # ``is_free[rack, server]``, and by rack what counts for the order: free servers, or 0.
         # Each block of `ranked` has a key: that, its rack, the way to turn, and its number in the
@@ -404,8 +408,8 @@ class Pod:
 def aligned_blocks(server_grid: Shape, grid: Shape) -> NDArray[np.int64]:
     """List the blocks of a rack's servers whose corner is a multiple of their sides.
 
-    The result is ``blocks[block, slot] = server``; blocks, slots and servers are numbered x
-    fastest.
+    `server_grid` is the servers of a rack along x, y and z, and `grid` those of a block. The
+    result is ``blocks[block, slot] = server``; blocks, slots and servers are numbered x fastest.
     """
     n_x, n_y, _ = server_grid
     corners_x, corners_y, corners_z = (
@@ -423,6 +427,7 @@ def aligned_blocks(server_grid: Shape, grid: Shape) -> NDArray[np.int64]:
 def whole_racks(server_grid: Shape, grid: Shape) -> NDArray[np.int64]:
     """Return the server of each slot of a slice that fills whole racks; empty if none can.
 
+    `server_grid` is the servers of a rack, and `grid` the slots of the slice, along x, y and z.
     Servers count rack by rack; slots, and the racks of the slice, x fastest. Example: with racks
     of 2 x 2 x 2 servers and a slice of 4 x 2 x 2, slots with x = 0 and 1 are in rack 0, others in
     rack 1.
