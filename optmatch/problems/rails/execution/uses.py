@@ -172,6 +172,8 @@ class Finder:
     """Finds operations by rank, group, and number.
 
     ``number[operation]`` counts the communications of a group at a rank, from 1; 0 of computation.
+    `order` has all operations sorted by pair of rank and group: pair k, of the key ``pairs[k]``,
+    has the ``count[k]`` operations from ``order[first[k]]`` on.
 
     Parameters
     ----------

@@ -33,7 +33,8 @@ def span_rails(
 ) -> list[list[Operation]]:
     """Cut communications that span servers and rails into parts inside servers and on rails.
 
-    Messages of pipelines are forwarded over ranks of the sender's server.
+    ``programs[stage]`` lists operations, and so does the result. Messages of pipelines are
+    forwarded over ranks of the sender's server.
 
     Example: an all-reduce of 2 servers of 4 GPUs is split into collectives among the 4 GPUs of
     each server, family "dp-server", and all-reduces of 2 GPUs on each rail, family "dp-rail".

@@ -46,8 +46,8 @@ def build_step(
     """Write the step of all ranks.
 
     `groups` are all groups of the job; `spanning` says how collectives over servers and rails are
-    cut. Each stage of the pipeline has a program, whose communications are cut into those
-    inside servers and those over rails, and which is copied to the ranks of the stage.
+    cut. Each stage of the pipeline has a program, whose communications are cut into those inside
+    servers and those over rails, and which is copied to the ranks of the stage.
     """
     assert workload.model is not None  # checked when the job was made
     batches = workload.count_micro_batches(split.dp)
