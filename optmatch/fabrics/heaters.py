@@ -97,7 +97,13 @@ def plan_heater_steps(
 
 
 class _Driver:
-    """Heaters of one chip as arrays by cell and arm, shape (cells, 2): arm 1 is column 0."""
+    """Heaters of one chip as arrays by cell and arm, shape (cells, 2): arm 1 is column 0.
+
+    ``largest_rad`` is the most that a heater can turn the phase of its arm, -1 for no heater, and
+    ``mw_per_rad`` its power for each rad. ``wanted_rad[cell, state]`` is the difference of phases
+    that sets a state, ``at_rest_rad[cell]`` the difference without power, and ``shares[heated,
+    cell]`` the part of a turn that another cell gets as heat.
+    """
 
     def __init__(self, fabric: Fabric, table: HeaterTable) -> None:
         """Put what is known about the heaters of a chip into arrays by cell and arm.
@@ -113,14 +119,13 @@ class _Driver:
             raise InputError(f"a device of {table.cells.n_cells} cells, not {fabric.n_cells}")
         self.names: Sequence[str] = fabric.cell_names
         self.table = table
-        # wanted_rad[cell, state]: the difference of phases (arm 1 minus arm 2) for a state, as the
-        # table of cells has it, or else the netlist.
+        # Differences of phases (arm 1 minus arm 2) are those of the table of cells, or else of the
+        # netlist.
         cells = with_cell_phases(fabric, table.cells)
         wanted_rad = [cells.column("bar_phase_rad"), cells.column("cross_phase_rad")]
         self.wanted_rad = np.stack(wanted_rad, axis=1)
 
-        # By cell and arm: the largest turn, -1 for no heater, and the power for each rad, 1 where
-        # it is not known. By cell: the difference of phases without power.
+        # Powers that are not known count as 1 mW for each rad.
         shape = (fabric.n_cells, 2)
         self.largest_rad = np.full(shape, -1.0)  # no heater
         self.mw_per_rad = np.ones(shape)  # arms without a heater are out of reach anyway

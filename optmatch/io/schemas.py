@@ -68,7 +68,10 @@ _BESIDE = {"problem_sha256": _DIGEST, "arrays": _ARRAYS}
 
 
 class _Definitions:
-    """The records of one schema, by name; each is described once."""
+    """The records of one schema, by name; each is described once.
+
+    `trees` has the JSON Schemas under ``$defs``, to which ``{"$ref": "#/$defs/name"}`` refers.
+    """
 
     def __init__(self) -> None:
         self.trees: Tree = {"npz": _NPZ}

@@ -223,7 +223,8 @@ class Processes(Executor):
         A worker is a process with a thread that hands calls to it; processes start with their
         first calls. `patience` returns for a call after how many seconds it counts as lost.
         """
-        # `ahead` says how many calls may be under way or wait.
+        # `ahead` says how many calls may be under way or wait. Each thread takes calls from the
+        # queue `_calls` and hands them to its own process; `_workers` are the processes that run.
         cores = list(range(os.cpu_count() or 1))
         if hasattr(os, "sched_getaffinity"):
             cores = sorted(os.sched_getaffinity(0))

@@ -116,7 +116,9 @@ def _ignore_signals_at_exit() -> None:
 class _HeldInterrupt:
     """The first signal of a block, from its arrival to the KeyboardInterrupt that it becomes.
 
-    With `keep`, what comes after a solve, its check and its file, ends before the interrupt.
+    With `keep`, what comes after a solve, its check and its file, ends before the interrupt. A
+    timer sends the signal again, to a thread that does not react: `_is_reminder` tells that one
+    from a signal of the user. `_has_answer` says whether the method has told an answer.
     """
 
     def __init__(self, on_event: OnEvent, keep: bool) -> None:
@@ -136,7 +138,7 @@ class _HeldInterrupt:
         `number` is that of the signal; the result is True if it waits, False if it becomes a
         `KeyboardInterrupt` now. The first one stops the clock of the running solve, and waits; a
         timer sends it again, as a reminder, to a thread that does not react. A second signal of
-        the user does not wait. `keep` says that the answer so far is kept.
+        the user does not wait.
         """
         clock = running_clock()
         if self.arrived and _is_importing():

@@ -45,7 +45,9 @@ class Columns(NamedTuple):
 class ColumnBuilder:
     """Places cells one by one, each in the first column to the right of all that lead to it.
 
-    Inputs are the wires ``~0``, ``~1``, ...
+    Inputs are the wires ``~0``, ``~1``, ... By cell, `_columns` and `_lines` are its column and
+    the height of its upper side in lines; ``_mate[terminal]`` is the terminal that one is joined
+    to, -1 for none, and ``_sources[k]`` the terminal at which input k enters.
     """
 
     def __init__(self, n_inputs: int) -> None:

@@ -239,7 +239,11 @@ class WiringReader:
     optical
         Names of pins that carry light although they look electrical.
     flaws
-        All flaws are added here.
+        All flaws are added here, as sentences.
+
+    Notes
+    -----
+    `_library` has the netlists of components by name, and `_models` what parts are.
     """
 
     def __init__(

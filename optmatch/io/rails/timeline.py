@@ -154,7 +154,11 @@ def _operation_spans(step: Step, plan: RailPlan) -> Iterator[Span]:
 
 
 class _Tracks:
-    """The processes and threads of a trace of events; each gets its number when it is new."""
+    """The processes and threads of a trace of events; each gets its number when it is new.
+
+    Numbers are kept by the name of a process (`_pid_of_process`), and by those of process and
+    thread (`_tid_of_thread`).
+    """
 
     def __init__(self) -> None:
         """Begin without processes and threads; `place` adds those that events need."""

@@ -61,6 +61,15 @@ class RackNodes:
     ----------
     rack
         Racks with ideal interposers.
+
+    Attributes
+    ----------
+    tail_of_fibre, head_of_fibre
+        The node where a fibre begins and the one where it ends: servers, then inter-rack switches.
+    output_of_fibre, input_of_fibre
+        The output of its tail at which a fibre begins, and the input of its head at which it ends.
+    n_chip_ports
+        How many inputs and outputs of a server are ports of chips.
     """
 
     def __init__(self, rack: RackFabric) -> None:
@@ -81,11 +90,9 @@ class RackNodes:
         self.input_of_fibre: NDArray[np.int64] = first_place[self.head_of_fibre] + _places(
             self.head_of_fibre, n_nodes
         )
-        """The input of its head at which each fibre arrives."""
         self.output_of_fibre: NDArray[np.int64] = first_place[self.tail_of_fibre] + _places(
             self.tail_of_fibre, n_nodes
         )
-        """The output of its tail at which each fibre leaves."""
 
     def list_nodes(self) -> list[_RackNode]:
         """Return all switches: the servers, if light passes them, then the inter-rack switches.

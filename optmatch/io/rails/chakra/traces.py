@@ -517,10 +517,15 @@ def is_trace(path: str | os.PathLike[str]) -> bool:
 
 
 class _NodeColumns:
-    """Nodes while they are decoded, column by column; parents are numbers of nodes."""
+    """Nodes while they are decoded, column by column; parents are numbers of nodes.
+
+    The parents of node k are ``parents[first_parent[k]:first_parent[k + 1]]``, those that it waits
+    for without need of their data from ``first_control[k]`` on. A row of `table`, which is flat,
+    has the columns of `ATTRIBUTES`, type and duration of a node.
+    """
 
     def __init__(self) -> None:
-        """Make empty columns; parents of control alone begin at ``first_control[k]``."""
+        """Make empty columns."""
         self.node_id = array("Q")
         self.parents = array("Q")
         self.first_parent = array("q", [0])
