@@ -266,7 +266,10 @@ SCHEDULE_FORMAT = "optmatch/schedule/1"
 
 
 def solution_to_tree(solution: Solution) -> dict[str, Any]:
-    """Return the JSON object of a solution, with its problem; large arrays stay arrays."""
+    """Return the JSON object of a solution, with its problem; large arrays stay arrays.
+
+    The digest of the problem ties the solution to it: a reader refuses another one.
+    """
     # The answer, where a schedule is not all of it.
     answer = solution.answer
     entry = {}

@@ -157,7 +157,11 @@ class _Definitions:
                 return self.instance(cls)
 
     def instance(self, cls: Any) -> Tree:
-        """Describe an object of a class as a JSON Schema: a list of members, or a reference."""
+        """Describe an object of a class as a JSON Schema: a list of members, or a reference.
+
+        An enumeration is the list of its values, a base class of fabrics any of its classes, told
+        apart by their key ``type``; anything else is a record with a name of its own.
+        """
         if cls is object:
             return {}
         if issubclass(cls, Enum):

@@ -158,7 +158,8 @@ class _Ratios(NamedTuple):
 def _report_kind(kind: str, rows: list[Row]) -> _KindReport:
     """Compare the methods on the problems of one kind; no row is damaged.
 
-    `ratios` have for each label how far its objectives and times are from the best of each task.
+    A row is one solve of a problem by a method. `ratios` have for each label how far its
+    objectives and times are from the best of each task.
     """
     # A label is the name of a method, with limits and version only where these differ.
     settings = {(row.options, row.version) for row in rows}

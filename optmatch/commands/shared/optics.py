@@ -88,8 +88,10 @@ def use_one_thread() -> None:
 def measure(solution: Solution, options: dict[str, Any]) -> Measured:
     """Compute losses, crosstalk, delays and loops of light in a valid schedule.
 
-    The margins say how they keep the limits of the options: of loss and signal to crosstalk in dB,
-    and of the spread of delays in seconds, None for no limit.
+    `options` are those of ``verify --optics`` by name, among them the device of the cells, or a
+    table of what was measured of each; `idle`, what cells without light do; and the seed of the
+    errors of a chip. The margins say how they keep the limits of the options: of loss and signal
+    to crosstalk in dB, and of the spread of delays in seconds, None for no limit.
     """
     from optmatch import settle_free_cells
     from optmatch.optics import Budget, measure_optics

@@ -115,10 +115,11 @@ def field_options(
 ) -> list[Any]:
     """Make options of the command line from the fields of a data class.
 
-    They are in the order of `rows`, which are names, or records with what differs from the
-    declaration. A field ``delay_s`` becomes ``--delay``; type, range and default are those of the
-    field, and the help is the first sentence of its description. With `optional`, an option may be
-    missing though its field has no default: the command has another way to know it.
+    `cls` is the class, and the result has an option of click for each of `rows`, in this order.
+    These are names of fields, or records with what differs from the declaration. A field
+    ``delay_s`` becomes ``--delay``; type, range and default are those of the field, and the help
+    is the first sentence of its description. With `optional`, an option may be missing though its
+    field has no default: the command has another way to know it.
     """
     default_of_field = {field.name: field.default for field in fields(cls)}
     typed_fields = [FieldOption(row) if isinstance(row, str) else row for row in rows]
@@ -794,7 +795,8 @@ def number_parts(
 def _build_by_size(type_: str, shape: dict[str, Any]) -> Fabric:
     """Make a fabric without faults from its type and the options that are set.
 
-    One that does not belong to the type, or that it lacks, is a usage error.
+    `shape` has these by name, as ``{"rows": 4, "cols": 5}``. One that does not belong to the type,
+    or that it lacks, is a usage error.
     """
     accepted = _accepted_options(type_)
     for name in shape:

@@ -73,10 +73,10 @@ def _place_by_modes(mate: NDArray[np.int32]) -> NDArray[np.float64]:
 def _stack_columns(mate: NDArray[np.int32], columns: NDArray[np.int64]) -> NDArray[np.float64]:
     """Draw cells in given columns such that few joins between them cross (barycentre method).
 
-    ``mate[terminal]`` is the terminal that one is joined to, -1 for none. The result is
-    ``ends[cell, end]``, x and y. Each column is sorted by the mean height of the cells that its
-    cells are joined to in the columns on one side. Sweeps go to the right, with the joins to the
-    left, then back.
+    ``mate[terminal]`` is the terminal that one is joined to, -1 for none, and ``columns[cell]``
+    the column of a cell, from 0 on the left. The result is ``ends[cell, end]``, x and y. Each
+    column is sorted by the mean height of the cells that its cells are joined to in the columns on
+    one side. Sweeps go to the right, with the joins to the left, then back.
     """
     n_columns = int(columns.max()) + 1
     cells_of_column = [np.flatnonzero(columns == column) for column in range(n_columns)]

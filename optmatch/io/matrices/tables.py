@@ -259,13 +259,15 @@ def _possible_layouts(rows: Sequence[Row]) -> list[str]:
 def _is_labelled(rows: Sequence[Row]) -> bool:
     """Tell whether both the first line and the first column can have names.
 
-    The first line may have a field in the corner, or none.
+    `rows` are all lines of the table. The first line may have a field in the corner, or none.
     """
     body = [row.fields for row in rows[1:]]
     if not body or not all(len(fields) > 1 and all(map(is_number, fields[1:])) for fields in body):
         return False
     corner, columns = _split_header(rows[0].fields, len(body[0]))
     labels = [fields[0] for fields in body]
+    # An empty corner, or equal names above and beside, leave no doubt. Otherwise names are no
+    # numbers, but for those beside a square matrix that count its rows.
     if corner == "" or labels == columns:
         return not is_number(corner) and len(columns) == len(body[0]) - 1
     if is_number(corner) or any(map(is_number, columns)):

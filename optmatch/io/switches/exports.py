@@ -87,9 +87,10 @@ def write_sonic_configs(
 ) -> str | dict[str, str]:
     """Write what each switch holds as ``config_db.json``, or changes as JSON patches.
 
-    Only `slot` is written, or all slots if it is None. With `from_slot` patches are written in
-    place of whole configurations: from this slot to `slot`, or with ``"previous"`` from the slot
-    before each, the first from a dark switch. Contents stand by the endings of file names, such as
+    `ports` is a file with the names of ports, None for ports as numbered. Only `slot` is written,
+    or all slots if it is None. With `from_slot` patches are written in place of whole
+    configurations: from this slot to `slot`, or with ``"previous"`` from the slot before each, the
+    first from a dark switch. Contents stand by the endings of file names, such as
     ``.rail-3.slot-002.json``; a single file is a text.
     """
     files = {}

@@ -488,6 +488,7 @@ def _sent_bytes(
         return dict.fromkeys(other_members, total_bytes / n)
     if name == "GATHER" and rank != root:
         return {root: total_bytes}
+    # A broadcast goes along the ring as far as the member before the root, a reduce to the root.
     if (name == "BROADCAST" and next_rank != root) or (name == "REDUCE" and rank != root):
         return {next_rank: total_bytes}
 

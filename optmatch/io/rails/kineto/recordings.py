@@ -360,8 +360,9 @@ def _check_parts(events: TraceEvents, event: int, kind: str, group: str, in_byte
 
     That is the part of a rank for gathers, the whole for scatters; versions of PyTorch write one
     or the other as what goes in. `event` is the record of the call, `kind` such as "ALL_GATHER",
-    and `in_bytes` what goes in by this record; what comes out is read here. Between 4 ranks 1 kB
-    and 4 kB fit, whichever goes in.
+    and `in_bytes` what goes in by this record; what comes out is read here. With 1 kB in and 4 kB
+    out, an all-gather of 4 ranks has the size 1 kB; with 4 kB in and 1 kB out, a reduce-scatter
+    has 4 kB.
     """
     arguments = events.arguments(event)
     n_out = arguments.get("Out msg nelems")
@@ -373,7 +374,8 @@ def _check_parts(events: TraceEvents, event: int, kind: str, group: str, in_byte
     whole_bytes = max(in_bytes, out_bytes)
     is_gather = kind in ("ALL_GATHER", "GATHER")
     if part_bytes == 0 and kind in ("GATHER", "SCATTER"):
-        # Ranks that are not the root may have nothing on one side.
+        # Ranks may have nothing on one side: all that goes into a scatter, and all that comes out
+        # of a gather, is the whole; the other side has a part.
         has_whole = (in_bytes > 0) != is_gather
         part_bytes = whole_bytes // n if has_whole else whole_bytes
         whole_bytes = whole_bytes if has_whole else n * whole_bytes
