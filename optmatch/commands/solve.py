@@ -388,7 +388,7 @@ def _slots_of_planes(solution: Solution) -> list[int]:
 
 
 def _explain(name: str, solution: Solution, saved_to: str | None) -> None:
-    """Say on stderr why a search stopped, and where the answer is: `saved_to`, None for nowhere."""
+    """Say on stderr why a search stopped, and where the answer is (`saved_to`, None: nowhere)."""
     if solution.limit is Limit.INTERRUPTED:
         say(f"{name}: interrupted")
     elif solution.limit not in (None, Limit.EXHAUSTED):

@@ -36,7 +36,8 @@ def is_large(fabric: Fabric) -> bool:
 def draw_large_switch(ax: Axes, fabric: Fabric) -> None:
     """Draw a switch of many ports as a box with its first and last six ports.
 
-    A fabric is drawn as its outline, too: the cells would be a grey area.
+    A fabric is drawn as its outline, too: the cells would be a grey area. Heights are in rows of a
+    port, and the box reaches from x = 2 to 10.
     """
     n_ports = fabric.n_ports
     n_named = 6

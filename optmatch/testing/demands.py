@@ -146,7 +146,8 @@ def _shortest_completion(
     """Find the shortest schedule by Dijkstra's algorithm; states are the demand that is left.
 
     ``ticks[source, destination]`` is how many ticks a circuit needs for the demand. The result is
-    in ticks, too, with a delay before each slot. A matching is a matrix with 1 for each circuit.
+    in ticks, too, with a delay before each slot, which lasts `min_slot_ticks` at least. A matching
+    is a matrix with 1 for each circuit.
     """
     n_ports = len(ticks)
     queue = [(0, tuple(ticks.ravel().tolist()))]

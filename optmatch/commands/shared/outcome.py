@@ -197,7 +197,10 @@ class Main(LaterGroup):
         sys.exit(code)
 
     def _exit_code_of_run(self, run: Callable[..., Any], *args: Any, **extra: Any) -> int:
-        """Run the command line, and turn every error into a line on stderr and an exit code."""
+        """Run the command line, and turn every error into a line on stderr and an exit code.
+
+        `run` is the method `main` of click, with its arguments.
+        """
         try:
             code = run(*args, **extra, standalone_mode=False)
         except click.Abort as exc:

@@ -241,7 +241,8 @@ def _given_pins(pins: Mapping[str, str] | None) -> Mapping[str, Sequence[str]]:
     """Return the names of pins that the user says, as conventions; empty if he says none.
 
     Each convention has four names, for a1, a2, b1 and b2, empty for a pin that nobody names. The
-    second one has the second names of terminals with several, and the first names of the others.
+    second one has the second names of terminals with several, and the first names of the others:
+    of ``{"in": "a1", "out": "b1", "o3": "b1"}`` the two are in, out and in, o3.
     """
     if pins is None:
         return {}

@@ -176,7 +176,11 @@ def _check_events(events: Iterable[Any], path: str) -> None:
 
 
 def _find_repeated_keys(node: Any) -> list[str]:
-    """List keys that are there twice in a mapping, anywhere below a node, by their lines."""
+    """List keys that are there twice in a mapping, anywhere below a node, by their lines.
+
+    `node` is one of PyYAML, None for an empty file: its value is a text, a list of nodes, or a
+    list of pairs of key and value.
+    """
     flaws = []
     waiting = [node]
     visited = set[int]()
