@@ -139,8 +139,8 @@ def _measure_fabrics(options: dict[str, Any]) -> Study:
 def build(text: str, size: int, pairs: bool = False) -> Any:
     """Make a fabric from its name, of a mesh with rows and columns as ``hex-mesh:9x9``.
 
-    `size` is its number of ports. With `pairs` the ports of a mesh are bidirectional, else each
-    has a terminal to send and one to receive.
+    `text` is this name, and `size` its number of ports. With `pairs` the ports of a mesh are
+    bidirectional, else each has a terminal to send and one to receive.
     """
     from optmatch.fabrics import SWITCHES
 

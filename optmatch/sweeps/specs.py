@@ -72,7 +72,8 @@ def _read_tasks(
 
     `tree` is the parsed TOML file, with the keys `methods` (names, perhaps by kind of problem;
     `DEFAULT` stands for the default one), `seeds` (a list, or their number), `limits` (fields of
-    `Limits`), and those that name the problems, whose patterns start from `folder`.
+    `Limits`), and those that name the problems, whose patterns start from `folder`. `generate`
+    makes a problem from a command.
 
     Example: two problems with three methods and the seeds 0 and 1 are twelve tasks.
     """

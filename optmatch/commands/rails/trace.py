@@ -127,7 +127,9 @@ def rail_trace(
     # The step is read from one of four sources, the others are None: `chakra`, the name of traces;
     # with `kineto` the files `files` of PyTorch's profiler; `phases`, a list of phases; or
     # `recordings`, the beginning of their names; these lack sizes, which `message_bytes` and
-    # `collective_bytes` state. `groups` is a file with the ranks of groups.
+    # `collective_bytes` state. `groups` is a file with the ranks of groups. Servers have
+    # `gpus_per_server`, and `stride` is how far apart the ranks of a server are. `dimensions` has
+    # pairs (group, kind of parallelism), and `leave_out` groups whose collectives take no time.
     # `output` is the problem file that is written. `options` are fields of the network of rails.
     from optmatch.io.rails.chakra.demand import read_groups
     from optmatch.io.rails.chakra.step import TraceOptions, read_step

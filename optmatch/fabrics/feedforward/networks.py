@@ -136,9 +136,9 @@ def _dilate(
     each input and each output is a pair of wires of which at most one has light, and has a cell of
     its own. A network inside lies on both sides of the middle column, too.
 
-    ``pairs[k]`` are the two wires of input k, whose cell lies at line ``line + 2 * k``, and the
-    result has the two wires that leave at each output, from the top; `middle` is the column that
-    all networks have in common.
+    `builder` places cells and joins wires. ``pairs[k]`` are the two wires of input k, whose cell
+    lies at line ``line + 2 * k``, and the result has the two wires that leave at each output, from
+    the top; `middle` is the column that all networks have in common.
     """
     n = len(pairs)
     n_even = n - n % 2

@@ -145,9 +145,10 @@ def _add_round(
     then adds or copies what has arrived. Data that may not overwrite its place at once arrives in
     a scratch buffer first.
 
-    ``programs[rank]`` has the operations of earlier rounds, and gets those of this one. `filled`
-    has the places (rank, slot) that hold data already; those of this round are added to it. A slot
-    is a place in a buffer, and its size is counted in units of `layout`.
+    `sends` are the chunks that ranks send in this round. ``programs[rank]`` has the operations of
+    earlier rounds, and gets those of this one. `filled` has the places (rank, slot) that hold data
+    already; those of this round are added to it. A slot is a place in a buffer, and its size is
+    counted in units of `layout`.
     """
     # For each rank: what it puts elsewhere, what it does afterwards with data in scratch, and from
     # whom data comes. Places that are filled in this round count from the next one on.

@@ -133,10 +133,11 @@ class RackNodes:
     ) -> Iterable[tuple[int, int, int]]:
         """Yield the connection in each switch that a circuit passes, from source to destination.
 
-        `route` has the numbers of the fibres that the circuit takes, in order; it is empty within
-        a server. A connection is three numbers: the place of the switch in `list_nodes`, and which
-        of its inputs it joins to which output; in servers the ports of chips come first, then
-        fibres. Fibres that do not join the two ports, one after the other, are an `InputError`.
+        Ports are those of chips, counted chip by chip over all racks. `route` has the numbers of
+        the fibres that the circuit takes, in order; it is empty within a server. A connection is
+        three numbers: the place of the switch in `list_nodes`, and which of its inputs it joins to
+        which output; in servers the ports of chips come first, then fibres. Fibres that do not
+        join the two ports, one after the other, are an `InputError`.
         """
         rack = self.rack
         n_inner = rack.chips_per_server * rack.ports_per_chip

@@ -49,8 +49,8 @@ def _draw_matrices(
     """Draw matrices of a demand beside each other, each with its title, and one bar of colours.
 
     ``matrices[k][source, destination]`` is in bytes or, where the rate is 1, in seconds; zeros
-    stay white. With more than 128 ports a square is the sum of a block of pairs. A single matrix
-    may be drawn into `ax`.
+    stay white. ``titles[k]`` stands above matrix k. With more than 128 ports a square is the sum
+    of a block of pairs. A single matrix may be drawn into `ax`.
     """
     from matplotlib.colors import LogNorm, Normalize
 

@@ -1,4 +1,8 @@
-"""The trace of one rank, as PyTorch's profiler writes it: computation, calls of NCCL or Gloo."""
+"""The trace of one rank, as PyTorch's profiler writes it: computation, calls of NCCL or Gloo.
+
+An event is known by its index in ``traceEvents``. `TraceEvents` reads and checks the values of an
+event; `EventsByRole` has those that matter here, by what they tell.
+"""
 
 from __future__ import annotations
 
@@ -543,8 +547,7 @@ _PARTNER_PLACE = 2
 def read_gloo_calls(recording: Recording, events: TraceEvents, by_role: EventsByRole) -> None:
     """Read from the profile of a processor computations and calls of Gloo, into `recording`.
 
-    `events` reads values of events, and `by_role` has the events that matter, sorted by begin. A
-    call goes to ``recording.calls``, its time to ``recording.talking``, and all other operations
+    A call goes to ``recording.calls``, its time to ``recording.talking``, and all other operations
     to ``recording.computing``.
 
     Each communication has two events, in the same order. The call of c10d, PyTorch's library of
