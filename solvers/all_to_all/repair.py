@@ -171,7 +171,8 @@ class Repair:
 
             # At the first slot that fails: a pair that no state of the cells connects is a proof.
             if not lost:
-                met = {(i, j) for met in self.matchings for i, j in enumerate(met.tolist())}
+                rows = self.matchings.tolist()
+                met = {pair for matching in rows for pair in enumerate(matching)}
                 if not met.isdisjoint(Faulty.of(self.fabric, faults).dead_pairs()):
                     return Verdict("failed", "dead pair", causes=faults)
             lost.append(slot)
