@@ -11,7 +11,7 @@ Family
     Groups of one kind, as all groups of data parallelism: an array of shape (2, seats) with, by
     seat, the number of its group and its place there, -1 if it is in none.
 Order
-    A permutation of all seats: ``order[place]`` is the seat that stands at a place.
+    A permutation of all seats.
 Cut
     A number for each seat: seats of one number form one cycle.
 """
@@ -102,11 +102,7 @@ def list_families(seats: Seats) -> list[Ints]:
 def list_orders(seats: Seats, families: Sequence[Ints]) -> Iterator[Ints]:
     """List orders of all seats, each once.
 
-    Four sorts follow one another: groups of one family one after another, sorted by their places
-    in a second one, as the rows of a grid (`_list_grids`); groups of one dimension in the order of
-    the job (`_list_rows`); blocks that have one member of each group (`_list_spread`); and all
-    orders, or a few random ones (`_list_others`). With groups 0 1 and 2 3 of one family, 0 1 2 3
-    is a grid and 0 2 1 3 is spread. `families` are those of `list_families`.
+    These are grids of two families, rows of groups, spread groups, and all or a few random orders.
     """
     seen = set()
     n_seats = len(seats.rail)
@@ -182,10 +178,9 @@ def _list_others(n_seats: int) -> Iterator[Ints]:
 
 
 def _list_rows(seats: Seats) -> Iterator[Ints]:
-    """List the seats by number, and orders of the groups of each dimension one after another.
+    """List orders by the numbers of seats, and by the groups of each dimension.
 
-    For each dimension on rails there are four orders: its groups as they are, with the odd or the
-    even ones turned around, and with all of them turned around.
+    Every second group, or all of them, may be turned around.
     """
     step = seats.job.step()
     first_rank = np.array(seats.folded.first)
@@ -222,9 +217,7 @@ def _list_rows(seats: Seats) -> Iterator[Ints]:
 def _rank_groups(group: Ints, place: Ints) -> Ints:
     """Rank by seat its group, by the least place that its members have in another family.
 
-    ``group[seat]`` is the number of a group of one family, -1 in none, and ``place[seat]`` the
-    place in a group of the other one. All members of a group get its rank, from 0; seats in no
-    group come last.
+    Seats in no group come last.
     """
     n = int(group.max(initial=-1)) + 1
 
@@ -237,32 +230,21 @@ def _rank_groups(group: Ints, place: Ints) -> Ints:
     return np.append(rank, n)[group]
 
 
-def close_ring(order: Ints, cycle: Ints) -> Ints:
-    """Make the ring of an order and a cut: by seat its circuit, -1 if it is alone on its cycle.
+def close_rings(order: Ints, component: Ints) -> Ints:
+    """Make the ring of an order and a cut.
 
-    ``order[place]`` is a seat, ``cycle[seat]`` the number of its cycle. With the order 0, 2, 1, 3,
-    4 and seats 0, 1 and 2 on one cycle, circuits lead from 0 to 2, from 2 to 1, and from 1 back to
-    0. A cycle whose number is that of the seats or more joins all replicas: the last one then
-    leads to seat 0 of the next replica, which is circuit 5.
+    The result is by seat the next one of its part in the order, -1 if it is alone.
     """
-    n_seats = len(order)
-    circuit = np.empty(n_seats, np.int64)
-    _close(order, cycle % n_seats, circuit, np.empty_like(circuit), np.empty_like(circuit))
-    crosses = cycle >= n_seats
-    if crosses.any():
-        # The last seat of a cycle is the one that leads to a place before its own, or to itself.
-        place = np.argsort(order)
-        circuit = np.where(crosses & (circuit < 0), np.arange(n_seats), circuit)
-        circuit[crosses & (place[circuit] <= place)] += n_seats
-    return circuit
+    base = np.empty(len(order), np.int64)
+    _close(order, component, base, np.empty_like(base), np.empty_like(base))
+    return base
 
 
 @kernel
 def _close(order, component, base, first, last):
-    """Write ``base[seat]``, the next seat of the same component in the order, -1 if it is alone.
+    """Write ``base[seat]``, the next seat of the same component in the order.
 
-    ``component[seat]`` is a number less than that of the seats. `first` and `last` are scratch of
-    as many entries, the first and the last seat of each component so far.
+    `first` and `last` are scratch, the first and the last seat of each component so far.
     """
     base[:] = -1
     first[:] = -1
@@ -284,8 +266,7 @@ def _close(order, component, base, first, last):
 def list_cuts(component: Ints, families: Sequence[Ints]) -> list[Ints]:
     """List different cuts by the families that they join, all that communicate last.
 
-    `component` is that of `list_components`, and the last cut. With rows and columns of a grid
-    these are rows, columns, and all.
+    With rows and columns of a grid these are rows, columns, and all.
     """
     cuts: dict[bytes, Ints] = {}
     for n_chosen in range(1, len(families) + 1):

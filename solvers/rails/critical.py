@@ -21,6 +21,15 @@ _TIE = 1e-12
 the same numbers, but for the delay of a change."""
 
 
+class ScheduleTimes(NamedTuple):
+    """When the nodes of a schedule start and end, in seconds; shape (nodes,) each."""
+
+    start_s: NDArray[np.float64]
+    """``start_s[node]``."""
+    end_s: NDArray[np.float64]
+    """``end_s[node]``."""
+
+
 class Blocked(NamedTuple):
     """A communication on the critical path that waits for the circuits of another one."""
 
@@ -57,36 +66,33 @@ class CriticalPaths:
         # By seat the node whose members were marked last: scratch of the walks.
         self._mark = np.empty(len(seats.rail), np.int64)
 
-    def list_blocked(
-        self, start_s: NDArray[np.float64], end_s: NDArray[np.float64], delay_s: float
-    ) -> list[Blocked]:
+    def list_blocked(self, times: ScheduleTimes, delay_s: float) -> list[Blocked]:
         """List pairs on the critical path of which one waits for the circuits of the other.
 
         The step may get shorter if the two change places. Which circuits a communication uses is
         not known here: its blocker is one that ends when it starts, or `delay_s` earlier,
         preferably one with a common seat. Pairs stand from the end of the step to its start.
-        ``start_s[node]``, ``end_s[node]`` and `delay_s`, infinite if circuits never change, are in
-        seconds.
+        `delay_s` is in seconds, infinite if circuits never change.
         """
         # Communications by their ends, so that the one that ends at a moment is found by search.
         riding = self.seats.riding
-        by_end = riding[np.argsort(end_s[riding], kind="stable")]
+        by_end = riding[np.argsort(times.end_s[riding], kind="stable")]
 
         # At most as many pairs as communications are written. An infinite delay becomes a finite
         # one, longer than any step: the kernel subtracts it from times.
-        tie_s = _TIE * float(end_s.max(initial=0.0))
+        tie_s = _TIE * float(times.end_s.max(initial=0.0))
         pairs = np.empty((len(riding), 2), np.int64)
         ready_s = np.empty(len(riding))
         n_pairs = _walk_back(
-            (start_s, end_s),
+            (times.start_s, times.end_s),
             (self._first_former, self._former),
             (self.seats.begin, self.seats.member, self._mark),
-            (by_end, end_s[by_end]),
+            (by_end, times.end_s[by_end]),
             (min(delay_s, 1e300), tie_s),
             (pairs, ready_s),
         )
         return [
-            Blocked(node, blocker, ready, float(start_s[blocker]))
+            Blocked(node, blocker, ready, float(times.start_s[blocker]))
             for (node, blocker), ready in zip(
                 pairs[:n_pairs].tolist(), ready_s[:n_pairs].tolist(), strict=True
             )
@@ -106,8 +112,6 @@ def _walk_back(times, formers, members, communications, limits, blocked):
 
     Parameters
     ----------
-    times : (start_s, end_s)
-        By node, in seconds.
     formers : (first_former, former)
         Node k waits for the nodes ``former[first_former[k]:first_former[k + 1]]``.
     members : (begin, member, mark)

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from optmatch.solvers.kernels.decorators import kernel
 
 Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 class Timed(NamedTuple):

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 import optmatch as om
-from optmatch.solvers.rails.choices import Search
-from optmatch.solvers.rails.critical import CriticalPaths
-from optmatch.solvers.rails.decoder import RailChoice
+from optmatch.solvers.rails.choices import RailChoice, Search, TimedChoice
+from optmatch.solvers.rails.critical import CriticalPaths, ScheduleTimes
 from optmatch.solvers.rails.seats import Seats, seat_ranks
 from tests.helpers.rails import MODEL, make_job
 
@@ -40,12 +39,14 @@ def test_blocked_communications_start_when_others_end(delay_s: float) -> None:
     in_program = seats.folded.part.astype(float)
     for order in search.orders[:6]:
         choice = search._form(search.plain, order, in_program)
-        step_s, _ = search.decoder.run(choice)
-        times = search.decoder.result
-        if step_s == np.inf:
+        step = search.decoder.run(choice)
+        times = ScheduleTimes(
+            search.decoder.result.start_s.copy(), search.decoder.result.end_s.copy()
+        )
+        if step.step_s == np.inf:
             continue
         earliest_s = np.inf
-        for blocked in paths.list_blocked(times.start_s, times.end_s, delay_s):
+        for blocked in paths.list_blocked(times, delay_s):
             gap_s = times.start_s[blocked.node] - times.end_s[blocked.blocker]
             assert gap_s == pytest.approx(0.0, abs=1e-15) or gap_s == pytest.approx(delay_s)
             assert blocked.ready_s < times.start_s[blocked.node] <= earliest_s
@@ -63,15 +64,21 @@ def test_a_choice_without_blocked_communications_is_changed_at_random() -> None:
     assert all(search._change(choice) is not choice for _ in range(20))
 
 
-def test_blocked_communications_are_those_of_the_current_choice() -> None:
-    """The decoder may have timed another choice since: the current one is timed again."""
+def test_times_of_the_current_choice_outlast_the_next_one() -> None:
     search, choice = make_search(make_pipeline(1e-6))
     search._exchange_on_critical_path(choice)
-    blocked = search._blocked
-    search._blocked = None
-    search.decoder.run(search._form(search.plain, search.orders[-1], -choice.priority))
-    search._exchange_on_critical_path(choice)
-    assert search._blocked == blocked
+    assert search._times is not None
+    assert not np.shares_memory(search._times.start_s, search.decoder.result.start_s)
+    assert not np.shares_memory(search._times.end_s, search.decoder.result.end_s)
+
+
+def test_times_are_kept_only_where_critical_paths_are_looked_for() -> None:
+    search, choice = make_search(make_pipeline(1e-6))
+    for critical_share in (0.0, 0.5):
+        search.critical_share = critical_share
+        step_s = 2 * search.best_s
+        search._take_turn(TimedChoice(step_s, choice), 1, np.inf)
+        assert (search._times is not None) == (critical_share > 0)
 
 
 @pytest.mark.parametrize("switching", ["per-circuit", "all-stop"])
@@ -83,9 +90,9 @@ def test_switches_that_stop_as_a_whole_change_no_circuit(
     delays_s: list[float] = []
     list_blocked = search._paths.list_blocked
 
-    def note_delay(start_s: Any, end_s: Any, delay_s: float) -> Any:
+    def note_delay(times: ScheduleTimes, delay_s: float) -> Any:
         delays_s.append(delay_s)
-        return list_blocked(start_s, end_s, delay_s)
+        return list_blocked(times, delay_s)
 
     monkeypatch.setattr(search._paths, "list_blocked", note_delay)
     search._exchange_on_critical_path(choice)
@@ -98,14 +105,13 @@ def test_a_blocker_has_a_common_seat_if_one_of_those_that_end_then_has() -> None
     seats = seat_ranks(job)
     search, choice = make_search(job)
     n_chosen = 0
-    for _ in range(300):
+    for _ in range(40):
         choice = search._change(choice)
-        step_s, _ = search.decoder.run(choice)
-        if step_s == np.inf:
+        if search.decoder.run(choice).step_s == np.inf:
             continue
-        times = search.decoder.result
+        times = search._copy_times()
         tie_s = 1e-12 * float(times.end_s.max())
-        for blocked in search._paths.list_blocked(times.start_s, times.end_s, 1e-6):
+        for blocked in search._paths.list_blocked(times, 1e-6):
             freed_s = times.end_s[blocked.blocker]
             tied = [
                 int(node)

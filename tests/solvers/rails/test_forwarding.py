@@ -161,13 +161,13 @@ def test_what_is_planned_for_a_longer_delay_is_right_with_the_delay_itself(
         dp=4, cp=2, model=model, batch=8, micro_batch=1, gpus_per_server=1, delay_s=1e-6,
         port_bytes_per_s=1e9,
     )  # fmt: skip
-    run = choices.Search.run
+    go_on = choices.Search.go_on
 
-    def leave_out(self: choices.Search, delay_s: float, n_trials: int, most_work: float) -> None:
+    def leave_out(self: choices.Search, delay_s: float, left: int, most_work: float) -> None:
         if delay_s > job.network.delay_s:
-            run(self, delay_s, n_trials, most_work)
+            go_on(self, delay_s, left, most_work)
 
-    monkeypatch.setattr(choices.Search, "run", leave_out)
+    monkeypatch.setattr(choices.Search, "go_on", leave_out)
     plan = next(forwarding.plan_forwarded(job, 1.0, np.random.default_rng(0)))
     assert sum(rail.n_reconfigurations for rail in plan.rails)
     assert om.verify(job, plan).ok

@@ -15,7 +15,7 @@ from optmatch.problems.rails.training.times import ends_s
 from optmatch.solvers.rails import forwarding
 from optmatch.solvers.rails.collectives import face_shifts
 from optmatch.solvers.rails.fold import fold
-from optmatch.solvers.rails.policies import plan_programs, share_lanes, usual_lanes
+from optmatch.solvers.rails.policies import plan_by_demand, share_lanes, usual_lanes
 from optmatch.solvers.rails.transfers import fold_transfers
 from tests.helpers.modes import examples, some
 from tests.helpers.rails import (
@@ -67,7 +67,7 @@ def test_switches_that_stop_as_a_whole(policy: str, delay_s: float) -> None:
 
 
 def test_what_starts_together_is_asked_for_by_the_first() -> None:
-    draft = plan_programs(fold_transfers(small_job(2, 2, 2, delay_s=1e-3)), "on-demand")
+    draft = plan_by_demand(fold_transfers(small_job(2, 2, 2, delay_s=1e-3)), provisioned=False)
     starts = draft.turns.starts_s
     turns = draft.turns._replace(asked_s=starts + np.arange(len(starts))[::-1])
     asked: dict[float, float] = {}
