@@ -65,11 +65,11 @@ same-python: | $(BIN)/python
 	  sys.exit(here not in sys.argv[1:] and f"$(VENV) is of Python {here}: run `make clean` first, or leave PYTHON out")' \
 	  $$($(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])'); }
 
+# Modules are compiled when they are first imported: most of what is installed never is.
 $(READY): $(METADATA) | same-python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[plot]'
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --editable '.[plot]'
 	@touch $@
 
-# Modules are compiled when a test first imports them: most of what is installed never is.
 $(READY_TO_TEST): $(METADATA) | same-python
 	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --editable '.[dev]'
 	@touch $(READY) $@

@@ -224,7 +224,10 @@ def _served_s(slots: om.Schedule, n_ports: int) -> Any:
 
 
 def _reroutes_alike(problem: om.Reroute, given: Transition, found: Transition) -> bool:
-    """Tell whether only fibres of the same edges are others, which work and are not in use."""
+    """Tell whether only fibres of the same edges are others, or ports of the same chips.
+
+    The fibres work and are not in use; each port ends one circuit.
+    """
     if given == found:
         return True
     # Steps of one kind may follow each other in any order.
@@ -232,11 +235,18 @@ def _reroutes_alike(problem: om.Reroute, given: Transition, found: Transition) -
     kinds = [each.steps[:, 0].tolist() for each in (given, found)]
     if steps[0] != steps[1] or kinds[0] != kinds[1]:
         return False
-    if replace(found, routes=given.routes, steps=given.steps) != given:
+    fabric = problem.fabric
+    if not isinstance(fabric, om.RackFabric):
+        same = replace(found, routes=given.routes, steps=given.steps) == given
+        return same and found.routes == given.routes
+    chips = [each.circuits // fabric.ports_per_chip for each in (given, found)]
+    circuits = problem.circuits.copy()
+    circuits[found.changed] = found.circuits
+    if (chips[0] != chips[1]).any() or any(len(set(ends)) < len(ends) for ends in circuits.T):
         return False
-    if problem.fabric.graph is not None:
-        return found.routes == given.routes
-    fabric: Any = problem.fabric
+    same = replace(found, routes=given.routes, steps=given.steps, circuits=given.circuits) == given
+    if not same:
+        return False
     for one, two in zip(given.routes, found.routes, strict=True):
         if [fabric.edge_of_fibre[f] for f in one] != [fabric.edge_of_fibre[f] for f in two]:
             return False
