@@ -551,8 +551,9 @@ def _bound_steps(problem: CollectiveFields, steps: FloatArray) -> float:
     sends bytes over one or more planes. Two bounds hold, and the larger one is returned:
 
     - steps follow each other; each is at best shared evenly by all planes;
-    - all planes together have some work: bytes, start-ups, and a delay for each set of circuits
-      that is not there from the beginning. It is at best divided evenly among them.
+    - all planes together have some work: bytes, a start-up for each step, and a delay for each
+      set-up of circuits that are not there. It is at best divided evenly among them. Of one plane
+      this is the time itself.
 
     Returns seconds; 0 if there are no steps. Rows of `steps` are a configuration and bytes.
     """
@@ -564,15 +565,42 @@ def _bound_steps(problem: CollectiveFields, steps: FloatArray) -> float:
     rate_bytes_per_s = problem.ports * problem.rate_bytes_per_s
 
     # Steps follow each other, at best over all planes at once.
-    shared_s = problem.alpha_s + step_bytes / (n_planes * rate_bytes_per_s)
+    shared_s = problem.round_s + step_bytes / (n_planes * rate_bytes_per_s)
     chain_s = float(shared_s.sum() + problem.delay_s * is_dark)
 
-    # Each configuration is set up on some plane; at first one may be there on each.
+    # At first the circuits of one configuration may be there on each plane.
     n_free = 0 if is_dark else n_planes
-    n_changes = max(0, len(np.unique(steps[:, 0])) - n_free)
-    step_s = problem.alpha_s + step_bytes / rate_bytes_per_s
+    n_changes = max(0, _count_set_ups(steps[:, 0].tolist(), n_planes) - n_free)
+    step_s = problem.round_s + step_bytes / rate_bytes_per_s
     work_s = float(step_s.sum() + problem.delay_s * n_changes)
     return float(max(chain_s, work_s / n_planes))
+
+
+def _count_set_ups(configurations: list[float], n_planes: int) -> int:
+    """Count how often circuits are set up at least, the first ones included.
+
+    Each step needs a plane with its configuration, and a plane holds one. This is optimal paging:
+    the circuits that are needed again last make room (Belady 1966). Example: the configurations 0,
+    1, 2, 0, 1 take 5 set-ups of one plane, 4 of two, and 3 of three planes.
+    """
+    # In which step the configuration of each step is needed again; behind the last one if never.
+    n_steps = len(configurations)
+    next_use = [n_steps] * n_steps
+    needed_in: dict[float, int] = {}
+    for step in reversed(range(n_steps)):
+        next_use[step] = needed_in.get(configurations[step], n_steps)
+        needed_in[configurations[step]] = step
+
+    # ``held[configuration]``: when the circuits that are there are needed again.
+    held: dict[float, int] = {}
+    n_set_ups = 0
+    for step, configuration in enumerate(configurations):
+        if configuration not in held:
+            n_set_ups += 1
+            if len(held) == n_planes:
+                del held[max(held, key=held.__getitem__)]
+        held[configuration] = next_use[step]
+    return n_set_ups
 
 
 def _doublings(n_known: int, lanes: int) -> int:

@@ -50,6 +50,36 @@ def test_swot_comes_out_and_is_proved(
 
 
 @pytest.mark.parametrize(
+    ("configurations", "planes", "set_ups"),
+    [
+        ([0, 1, 0, 1], 1, 4),
+        ([0, 1, 2, 0, 1], 1, 5),
+        ([0, 1, 2, 0, 1], 2, 4),  # the circuits that are needed again first stay (Belady)
+        ([0, 1, 2, 0, 1], 3, 3),
+        ([4, 4, 4], 2, 1),
+    ],
+)
+def test_circuits_that_come_back_are_set_up_again(
+    configurations: list[int], planes: int, set_ups: int
+) -> None:
+    # Without bytes to speak of the bound is the work of all set-ups, divided among the planes.
+    costs: dict[str, Any] = {"delay_s": 1.0, "alpha_s": 0.0, "planes": planes, "start": "dark"}
+    problem = steps_of(configurations, [1e-6] * len(configurations), **costs)
+    assert problem.lower_bound() == pytest.approx(max(1.0, set_ups / planes), rel=1e-6)
+
+
+@pytest.mark.parametrize("start", ["free", "dark"])
+@pytest.mark.parametrize("hop_s", [None, 3e-5])
+def test_steps_over_one_plane_are_proved_by_counting(start: str, hop_s: float | None) -> None:
+    # Steps follow each other, so that no plan of one plane has a choice; hops take their time.
+    problem = steps_of([1, 2, 2, 1], [8.0, 4.0, 2.0, 1.0], start=start, hop_s=hop_s)
+    solution = om.solve(problem)
+    expected_s = 4 * (2e-5 + (hop_s or 0.0)) + 15e6 / 50e9 + (2 + (start == "dark")) * 2e-4
+    assert solution.objective == pytest.approx(expected_s, rel=1e-9)
+    assert om.verify(solution).ok
+
+
+@pytest.mark.parametrize(
     ("steps", "delay_s", "microseconds"),
     [
         (([1, 2, 1], [1.0] * 3), 0.01, 10120),
