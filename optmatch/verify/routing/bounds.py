@@ -290,10 +290,7 @@ def _count_passed_twice(problem: Routing) -> int:
     graph = fabric.graph
     if graph is None or fabric.bidirectional or (problem.matching < 0).any():
         return 0
-    # Terminals of a cell are 4 c + 0, 1 (ends a) and 4 c + 2, 3 (ends b). Where each end b is
-    # joined to an end a, light goes one way only.
-    is_b = np.arange(len(graph.mate)) % 4 >= 2
-    if (is_b[graph.mate] == is_b)[graph.mate >= 0].any():
+    if not _leads_one_way(graph):
         return 0
     lit = np.zeros(len(graph.mate), dtype=bool)
     lit[fabric.source_terminals] = True
@@ -306,6 +303,15 @@ def _count_passed_twice(problem: Routing) -> int:
         if lit[next_terminals].all():
             return len(cells)
         lit[next_terminals] = True
+
+
+def _leads_one_way(graph: CellGraph) -> bool:
+    """Tell whether links join ends a of cells to ends b alone: light never comes back over a link.
+
+    Terminals of cell c are 4 c and 4 c + 1 (ends a), 4 c + 2 and 4 c + 3 (ends b).
+    """
+    is_b = np.arange(len(graph.mate)) % 4 >= 2
+    return not (is_b[graph.mate] == is_b)[graph.mate >= 0].any()
 
 
 _MAX_ENTRIES = 2**24
@@ -337,6 +343,8 @@ def route_lengths(fabric: Fabric) -> NDArray[np.float64]:
         cells, entered = _search_breadth_first(graph, starts[rows])
         cells_to_ends = cells[:, ends]
         lengths[rows] = np.where(cells_to_ends > 0, cells_to_ends, math.inf)
+        if _leads_one_way(graph):
+            continue
         passes_twice = _passes_a_link_twice(graph, entered, ends) & ~same_terminal[rows]
         for source, destination in np.argwhere(passes_twice):
             start = int(starts[first + source])
