@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.helpers.modes import nightly_only
 from tests.test_docs import FRAGMENTS, PAGES, blocks
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -56,6 +57,7 @@ def notebooks_as_code() -> dict[str, str]:
     return found
 
 
+@nightly_only
 @pytest.mark.slow
 def test_pyright_accepts_what_users_are_shown(tmp_path: Path) -> None:
     """It finds nothing in pages, tutorials and sixty typical calls, but a mistake beside them."""
@@ -75,6 +77,7 @@ def test_pyright_accepts_what_users_are_shown(tmp_path: Path) -> None:
     assert messages == {}
 
 
+@nightly_only
 @pytest.mark.slow
 def test_the_type_of_every_documented_name_is_known(tmp_path: Path) -> None:
     """All attributes and arguments of documented names have types that no checker has to guess."""

@@ -27,6 +27,9 @@ def some(cases: Iterable[T], step: int, first: int = 0) -> list[T]:
     return list(cases) if SOAK else list(cases)[first::step]
 
 
+nightly_only = pytest.mark.skipif(not SOAK, reason="for make nightly")
+"""Marks a test of seconds whose subject seldom changes from one commit to the next."""
+
 compiled_only = pytest.mark.skipif(PLAIN, reason="slow as plain Python; others reach its lines")
 """Marks a test of kernels that plain Python needs seconds for, and that adds nothing there."""
 

@@ -17,12 +17,15 @@ import optmatch as om
 from optmatch.model import Schedule
 from optmatch.plotting import viewer_page
 from optmatch.plotting.figures import draw_schedule
-from tests.helpers.modes import some
+from tests.helpers.modes import nightly_only, some
 from tests.helpers.pictures import SIZED, SIZES, sized_answer, sized_problem
 from tests.plotting.test_every_kind import check_texts, embedded, shown_texts
 
 PICTURES = [
-    (kind, size, what) for kind in SIZED for size in SIZES for what in ("problem", "answer")
+    pytest.param(kind, size, what, marks=nightly_only if size == "2000" else ())
+    for kind in SIZED
+    for size in SIZES
+    for what in ("problem", "answer")
 ]
 # Routes of light through cells are many lines by nature, and a matrix is one image.
 MOST_COLOURS = 40
@@ -90,7 +93,8 @@ def test_a_picture_can_be_read(kind: str, size: str, what: str) -> None:
 
 def test_what_is_left_out_is_looked_for_in_a_picture() -> None:
     """No entry is of a picture that is not drawn, where nothing would look at it."""
-    assert {(kind, "2000", what) for kind, what in LEAVES_OUT} <= set(PICTURES)
+    drawn = {picture.values for picture in PICTURES}
+    assert {(kind, "2000", what) for kind, what in LEAVES_OUT} <= drawn
 
 
 NARROW = {
@@ -128,7 +132,7 @@ def test_problems_on_fabrics_of_every_shape_can_be_read(name: str) -> None:
         check_texts(om.AllToAll(fabric).plot())
 
 
-@pytest.mark.parametrize("size", ["100", "2000"])
+@pytest.mark.parametrize("size", ["100", pytest.param("2000", marks=nightly_only)])
 @pytest.mark.parametrize("kind", ["port-sharing", "reroute", "slice-allocation"])
 def test_a_map_of_many_parts_fills_its_page(kind: str, size: str) -> None:
     """No sliver: a map of jobs or racks is about as wide as a screen, or as high."""

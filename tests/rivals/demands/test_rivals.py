@@ -7,6 +7,7 @@ import pytest
 
 import optmatch as om
 from optmatch.problems.demands.traffic import MODELS
+from tests.helpers.modes import nightly_only
 from tests.rivals.demands import covers, models
 from tests.rivals.demands.grid import RIVALS, draw_cells, race
 from tests.rivals.demands.plans import cost_of, is_served
@@ -66,6 +67,7 @@ def test_planted_weights_are_decoded() -> None:
     assert sorted(slot.ticks for slot in slots) == [118, 333, 512, 707, 901]
 
 
+@nightly_only
 @pytest.mark.slow
 @pytest.mark.usefixtures("limits_in_cpu_time")
 def test_no_rival_is_much_better_on_small_cells() -> None:

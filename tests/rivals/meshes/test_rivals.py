@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import optmatch as om
-from tests.helpers.modes import SOAK
+from tests.helpers.modes import SOAK, nightly_only
 from tests.rivals.meshes.bounds import bound_slots_by_flows
 from tests.rivals.meshes.grid import draw_cells, draw_matching, pairs_of, race
 from tests.rivals.meshes.routes import fewest_cells, first_fit, negotiate, set_cells, total_cells
@@ -47,6 +47,7 @@ def test_flows_bound_the_slots_of_a_row() -> None:
     assert bound_slots_by_flows(mesh, pairs) == pytest.approx(6.0)
 
 
+@nightly_only
 @pytest.mark.slow
 def test_no_rival_is_better_on_small_meshes() -> None:
     rng = np.random.default_rng(20)

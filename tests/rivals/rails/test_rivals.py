@@ -7,6 +7,7 @@ import pytest
 
 import optmatch as om
 from optmatch.solvers.rails import forwarding
+from tests.helpers.modes import nightly_only
 from tests.helpers.rails import change_job, make_job
 from tests.rivals.races import TOLERANCE
 from tests.rivals.rails import changing, layouts
@@ -45,6 +46,7 @@ def test_circuits_change_as_soon_as_ports_are_free() -> None:
     assert late_s >= 2 * job.lower_bound() * (1 - 1e-9)
 
 
+@nightly_only
 @pytest.mark.slow
 def test_the_best_step_with_changes_is_nearly_found() -> None:
     """CP-SAT, which plans straight circuits that change, finds no step that is 0.1 % better."""
@@ -61,6 +63,7 @@ def test_the_best_step_with_changes_is_nearly_found() -> None:
     assert ours_s <= best_changing_s(job, greedy_s * 1.001, effort=3.0) * 1.001
 
 
+@nightly_only
 def test_no_rival_is_much_better_on_small_jobs() -> None:
     """Up to 5 % is what a search of so few trials may miss."""
     cells = draw_cells(np.random.default_rng(1), 60, most_gpus=16)
@@ -68,6 +71,7 @@ def test_no_rival_is_much_better_on_small_jobs() -> None:
     assert not lost, lost
 
 
+@nightly_only
 @pytest.mark.slow
 def test_the_best_step_over_rings_that_stay_is_nearly_found(
     monkeypatch: pytest.MonkeyPatch,

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.modes import nightly_only
+
 CALLED = """
 from optmatch.solvers.kernels.decorators import kernel
 @kernel
@@ -164,6 +166,7 @@ def size():
 FIELDS = "first: int; second: int"
 
 
+@nightly_only
 @pytest.mark.slow
 @pytest.mark.parametrize("plain", [False, True])
 def test_a_change_in_another_folder_is_noticed(plain: bool, tmp_path: Path) -> None:
@@ -241,6 +244,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, Path]:
     return folders
 
 
+@nightly_only
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "plain"),

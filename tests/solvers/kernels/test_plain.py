@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.modes import nightly_only
+
 RUN = """
 import time
 {change}
@@ -66,6 +68,7 @@ def usual(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, float]:
     return answer, time_s
 
 
+@nightly_only
 @pytest.mark.slow
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_without_a_part_of_numba_all_answers_are_equal(
